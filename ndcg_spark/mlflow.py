@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
@@ -22,18 +23,22 @@ from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import arrow_schema
-from ndcg_spark.errors import InputRefusedError, cannot_import
+from ndcg_spark.errors import InputRefusedError, cannot_import, option, text_of
 from ndcg_spark.evaluation.api import Evaluation
-from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA, with_counts
+from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA, rules_column, with_counts
+from ndcg_spark.evaluation.rules import RULES, combine_rules, write_rules
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SEGMENTS_FILE = "ndcg_spark/segments.json"
 _COLUMNS = tuple(name for name in SUMMARY_SCHEMA.fieldNames() if name != "state")
-_ONE_OF = (CONVENTION, CONFIG_HASH, "package_version")
-"""Columns of a metric table that must have one value."""
+_STAMPS = (CONVENTION, CONFIG_HASH, "package_version")
+"""Columns of a metric table beside those of a summary."""
 _REFUSED = re.compile(r"[^\w\- :]+")
+_NAME = re.compile(r"[\w./\- :]*")
+_LONGEST = {"name": 250, "param": 6000, "tag": 8000}
+"""Characters that MLflow takes: of any name, and of the values of parameters and tags."""
 _PER_BATCH = 1000
 """Metrics that MLflow takes at once."""
 _PER_WRITE = 50_000
@@ -48,12 +53,13 @@ def log_evaluation(
     step: int = 0,
     prefix: str = "",
     per_query: bool = True,
+    across_rules: bool = False,
 ) -> dict[str, float]:
     """Log an evaluation to a run of MLflow.
 
-    The run gets a metric for each overall mean, the choices of the convention as parameters, the hash of the
-    configuration and the version of this package as tags, all rows of the summary, with their segments, as a table,
-    and the metrics of each query as a file.
+    The run gets a metric for each overall mean, the choices of the convention as parameters, the rules, the hash of
+    the configuration and the version of this package as tags, all rows of the summary, with their segments, as a
+    table, and the metrics of each query as a file.
 
     Parameters
     ----------
@@ -64,9 +70,13 @@ def log_evaluation(
     step : int
         Step of the metrics, such as the number of a night.
     prefix : str
-        Begins the names of metrics: `prefix="test_"` makes `test_ndcg_at_10`.
+        Begins the names of metrics, parameters and tags: `prefix="test_"` makes `test_ndcg_at_10`. With another
+        prefix, a run of MLflow takes a second evaluation, by whatever rules.
     per_query : bool
         Whether the metrics of each query are stored, too; rows of a metric table have none.
+    across_rules : bool
+        Whether means of different rules are logged under one prefix all the same. What differs is then `mixed` in the
+        tag `ndcg_spark.rules`.
 
     Returns
     -------
@@ -82,8 +92,9 @@ def log_evaluation(
     MissingColumnError
         For a table that is no summary.
     InputRefusedError
-        For bad rows, for rows of several conventions, configurations or nights, and for two rankers or metrics that
-        MLflow would know by one name. Nothing has been logged then.
+        For bad rows, for rows of several nights, for different rules in these rows or in what the run of MLflow has
+        under this prefix, for two rankers or metrics that MLflow would know by one name, and for names that it does
+        not take. Nothing has been logged then.
 
     Notes
     -----
@@ -103,8 +114,14 @@ def log_evaluation(
     """
     mlflow = _imported()
     rows = _collected(result)
-    about = _about(result, rows)
+    about = _about(result, rows, across=across_rules)
     metrics = _metrics(rows, prefix)
+    facts = _facts(about, prefix)
+    _check_names([*metrics, *facts.params, *facts.tags])
+    client, active = mlflow.MlflowClient(), mlflow.active_run()
+    run_id = active.info.run_id if run_id is None and active is not None else run_id
+    if run_id is not None:
+        facts = _beside(client.get_run(run_id).data, facts, prefix, across=across_rules)
     with ExitStack() as stack:
         files = []
         if per_query and isinstance(result, Evaluation):
@@ -112,29 +129,27 @@ def log_evaluation(
             start, end = re.sub(r"\W+", "_", prefix), f"_{step}" if step else ""
             files.append(folder / f"{start}per_query{end}.parquet")
             _write_queries(result.per_query_table, files[0])
-        run_id = _log(mlflow, run_id, rows, about, metrics, step)
+        run_id = _log(mlflow, run_id or mlflow.start_run().info.run_id, rows, facts, metrics, step)
         for file in files:
-            mlflow.MlflowClient().log_artifact(run_id, str(file), "ndcg_spark")
+            client.log_artifact(run_id, str(file), "ndcg_spark")
     return metrics
 
 
 def _log(
     mlflow: Any,
-    run_id: str | None,
+    run_id: str,
     rows: list[dict[str, Any]],
-    about: dict[str, str],
+    facts: _Facts,
     metrics: dict[str, float],
     step: int,
 ) -> str:
     """Log all but files; returns the run."""
     client: MlflowClient = mlflow.MlflowClient()
-    run_id = run_id or (mlflow.active_run() or mlflow.start_run()).info.run_id
     entities, now = mlflow.entities, int(time.time() * 1000)
-    tags = {f"ndcg_spark.{name}": about[of] for name, of in (("config_hash", CONFIG_HASH), ("version", _ONE_OF[2]))}
     client.log_batch(
         run_id,
-        params=[entities.Param(name, value) for name, value in _params(about[CONVENTION])],
-        tags=[entities.RunTag(name, value) for name, value in tags.items()],
+        params=[entities.Param(name, value) for name, value in facts.params.items()],
+        tags=[entities.RunTag(name, value) for name, value in facts.tags.items()],
     )
     logged = (entities.Metric(name, value, now, step) for name, value in metrics.items())
     while batch := list(islice(logged, _PER_BATCH)):
@@ -169,26 +184,76 @@ def _collected(result: Evaluation | DataFrame) -> list[dict[str, Any]]:
     if isinstance(result, Evaluation):
         with readable_errors():
             return [row.asDict() for row in result.summary.select(*_COLUMNS).collect()]
-    result = with_counts(result)
-    for name in (*_COLUMNS, *_ONE_OF):
+    result = with_counts(result).withColumn(RULES, F.nullif(rules_column(result), F.lit("")))
+    for name in (*_COLUMNS, *_STAMPS):
         require_column(result, name, "of a metric table", "table")
     nights = [name for name in ("run_date", "dataset") if name in result.columns]
     with readable_errors():
-        return [row.asDict() for row in result.select(*columns_of([*_COLUMNS, *_ONE_OF, *nights])).collect()]
+        return [row.asDict() for row in result.select(*columns_of([*_COLUMNS, *_STAMPS, *nights])).collect()]
 
 
-def _about(result: Evaluation | DataFrame, rows: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Convention, hash of the configuration, and version, each of which all rows share."""
+class _Facts(NamedTuple):
+    """Parameters and tags of a run, by their names."""
+
+    params: dict[str, str]
+    tags: dict[str, str]
+
+
+def _about(result: Evaluation | DataFrame, rows: Sequence[dict[str, Any]], *, across: bool) -> dict[str, str | None]:
+    """Rules, convention, hash of the configuration, and version; rules and version must be the same in all rows."""
     if not rows:
         raise InputRefusedError("there is nothing to log: the summary has no rows.")
     if isinstance(result, Evaluation):
-        settings = result.settings
-        return dict(zip(_ONE_OF, (str(settings.convention), settings.digest, __version__), strict=True))
-    for name in (*_ONE_OF, "run_date", "dataset"):
+        return {**result.provenance, "package_version": __version__, RULES: result.settings.rules_of_means}
+    for name in ("package_version", "run_date", "dataset"):
         several = sorted({str(row[name]) for row in rows if name in row})
         if len(several) > 1:
             raise InputRefusedError(f"the rows have several values of {name} ({', '.join(several[:3])}); take one.")
-    return {name: rows[0][name] for name in _ONE_OF}
+    found = {name: ", ".join(sorted({str(row[name]) for row in rows})) for name in _STAMPS}
+    texts = sorted({str(row[RULES] or "") for row in rows})
+    return {**found, RULES: combine_rules(texts, "a run of MLflow", across=across)}
+
+
+def _facts(about: dict[str, str | None], prefix: str) -> _Facts:
+    tags = {"rules": RULES, "config_hash": CONFIG_HASH, "version": "package_version"}
+    values = {f"{prefix}ndcg_spark.{name}": about[column] for name, column in tags.items()}
+    params = {f"{prefix}{name}": value for name, value in _params(str(about[CONVENTION]))}
+    return _Facts(
+        {name: value[: _LONGEST["param"]] for name, value in params.items()},
+        {name: value[: _LONGEST["tag"]] for name, value in values.items() if value is not None},
+    )
+
+
+def _beside(there: Any, facts: _Facts, prefix: str, *, across: bool) -> _Facts:
+    """What to add to a run that has parameters and tags; refuses other rules under the same prefix."""
+    tag = f"{prefix}ndcg_spark.rules"
+    texts = [one.get(tag) for one in (there.tags, facts.tags)]
+    if texts[0] is None:  # logged by a version before, which has the convention alone
+        both = {name: value for name, value in facts.params.items() if name in there.params}
+        texts = [write_rules({name: one[name] for name in both}) for one in (there.params, facts.params)]
+    what = f"the run of MLflow, which has results already{f' under prefix {prefix!r}' if prefix else ''},"
+    try:
+        rules = combine_rules(texts, what, across=across)
+    except InputRefusedError as error:
+        way_out = f"or give these another prefix ({option('prefix', repr('other_'))})."
+        raise InputRefusedError(f"{text_of(error).rstrip('.')}, {way_out}") from None
+    tags = facts.tags if rules is None or there.tags.get(tag) is None else {**facts.tags, tag: rules}
+    return _Facts({name: value for name, value in facts.params.items() if name not in there.params}, tags)
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Raise for a name that MLflow would not take, which it would find out when some were logged."""
+    for name in names:
+        if len(name) > _LONGEST["name"]:
+            raise InputRefusedError(
+                f"MLflow takes names of up to {_LONGEST['name']} characters; {name[:60] + '...'!r} has {len(name)}: "
+                f"give the ranker a shorter name, or a shorter {option('prefix')}."
+            )
+        if not _NAME.fullmatch(name):
+            raise InputRefusedError(
+                f"MLflow takes letters, digits, blanks and _ - . : / in names; got {name!r}: choose another "
+                f"{option('prefix')}."
+            )
 
 
 def _params(convention: str) -> Iterator[tuple[str, str]]:
@@ -212,6 +277,10 @@ def _metrics(rows: Sequence[dict[str, Any]], prefix: str) -> dict[str, float]:
         this = (row["run"], row["metric"])
         if of.setdefault(name, this) != this:
             raise InputRefusedError(f"MLflow would know {of[name]!r} and {this!r} by one name, {name!r}; rename one.")
+        if name in found:
+            raise InputRefusedError(
+                f"the rows have {name!r} twice; take those of one configuration."
+            )
         found[name] = row["value"]
     return dict(sorted(found.items()))
 

@@ -27,6 +27,7 @@ def business_link(
     min_change: float = 0.01,
     noise_limit: float = 2.447,
     max_flat: float = 0.02,
+    across_rules: bool = False,
 ) -> DataFrame:
     """Hold a metric against click-through and conversion: night by night, for each segment.
 
@@ -34,12 +35,13 @@ def business_link(
     ----------
     metrics : DataFrame
         Rows of a metric table of one data set: `run_date`, `run`, `segment_by`, `segment`, `metric`, `k`, `value`,
-        and `config_hash`, if there is one.
+        and `rules` and `config_hash`, if they are there.
     clicks : DataFrame
         `run_date`, `segment_by`, `segment` as in the metric table, and the counts `impressions`, `clicks` and
         `conversions`, in any number of rows per night and segment, which are added up. With a column `run` the rows
         count for that run only.
-    start, as_of, min_impressions, max_lag, confidence, window, window_days, min_change, noise_limit, max_flat
+    start, as_of, min_impressions, max_lag, confidence, window, window_days, min_change, noise_limit, max_flat, \
+    across_rules
         As in `LinkSettings`.
 
     Returns
@@ -48,7 +50,7 @@ def business_link(
         One row per run, segment, metric, k and `rate`, lazy and unsorted. `rate` is `ctr` (clicks / impressions) or
         `cvr` (conversions / clicks). The other columns:
 
-        - `config_hash` of the metric,
+        - `config_hash` of the metric, null if its nights differ in it; `rules` of its nights, null if not known,
         - `n_nights`: nights that both tables have and that count; `first_night`, `last_night`,
         - nights left out, each counted once: `n_no_clicks`, `n_no_metric` (the other table lacks them), `n_no_value`
           (the mean of no query), `n_few_impressions`, `n_zero` (the rate would divide by 0),
@@ -67,7 +69,7 @@ def business_link(
     Raises
     ------
     MissingColumnError, InputRefusedError
-        The action raises for a night that a series has twice, for a series of two `config_hash`, and for counts that
+        The action raises for a night that a series has twice, for a series of different `rules`, and for counts that
         are null, negative or no whole numbers.
 
     Notes

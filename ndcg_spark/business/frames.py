@@ -12,6 +12,8 @@ from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.business.tasks import LINK_COLUMNS, make_linker
 from ndcg_spark.core.expressions import columns_of, key_text, number, raise_if, require_column
 from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.evaluation.frames.summary import rules_column
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history.frames.nights import (
     METRIC_TABLE,
     NIGHT,
@@ -65,7 +67,8 @@ def _metric_nights(metrics: DataFrame, settings: LinkSettings, parse_text: bool)
     rows = series_rows(metrics, parse_text=parse_text)
     value = number(rows, "value", "column of a metric table", METRIC_TABLE, parse_text=parse_text)
     config = config_hash(rows).alias("config_hash")
-    night = F.struct(day_of(F.col(NIGHT)).alias("day"), value.alias("value"), config)
+    rules = rules_column(rows).alias(RULES)
+    night = F.struct(day_of(F.col(NIGHT)).alias("day"), value.alias("value"), config, rules)
     inside = rows.where(between(F.col(NIGHT), settings.start, settings.as_of))
     return inside.groupBy(*SERIES).agg(F.collect_list(night).alias("nights"))
 

@@ -44,6 +44,8 @@ class LinkSettings:
         degrees of freedom, for windows of 7 nights.
     max_flat
         A mean is flat if its relative change and `noise_limit` standard errors add up to at most this.
+    across_rules
+        Take nights that were computed by different rules, as by two conventions, for one series all the same.
 
     Raises
     ------
@@ -60,6 +62,7 @@ class LinkSettings:
     min_change: Annotated[float, Flag(metavar="X")] = 0.01
     noise_limit: Annotated[float, Flag(metavar="X")] = 2.447
     max_flat: Annotated[float, Flag(metavar="X")] = 0.02
+    across_rules: Annotated[bool, Flag(group="Rows")] = False
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -83,8 +86,9 @@ class LinkSettings:
     @property
     def text(self) -> str:
         """All choices but the nights, as text that is stored beside the numbers."""
-        names = [one.name for one in fields(self) if one.name not in ("start", "as_of")]
-        return ",".join(f"{name}={getattr(self, name):g}" for name in names)
+        names = [one.name for one in fields(self) if one.name not in ("start", "as_of", "across_rules")]
+        chosen = ",".join(f"{name}={getattr(self, name):g}" for name in names)
+        return f"{chosen},across_rules" if self.across_rules else chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

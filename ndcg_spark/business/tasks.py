@@ -14,7 +14,16 @@ from ndcg_spark.business.kernels.window_change import WindowChange, window_chang
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.ragged import FloatArray, IntArray
-from ndcg_spark.history.tasks.nights import SERIES, SERIES_COLUMNS, arrow_schema, date_of, in_order, require_same
+from ndcg_spark.evaluation.rules import RULES
+from ndcg_spark.history.tasks.nights import (
+    SERIES,
+    SERIES_COLUMNS,
+    arrow_schema,
+    common_value,
+    date_of,
+    in_order,
+    series_rules,
+)
 from ndcg_spark.metrics import direction_of
 
 RATES = {"ctr": ("clicks", "impressions"), "cvr": ("conversions", "clicks")}
@@ -35,6 +44,7 @@ LINK_COLUMNS = {
     **SERIES_COLUMNS,
     "rate": "string",
     "config_hash": "string",
+    RULES: "string",
     "n_nights": "bigint",
     **dict.fromkeys(LEFT_OUT, "bigint"),
     **dict.fromkeys(_DATES[:2], "date"),
@@ -54,8 +64,8 @@ _SCHEMA = arrow_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
 def make_linker(settings: LinkSettings) -> BatchFunction:
     """Build the function from rows of `SERIES`, `nights` and `clicks` to `LINK_COLUMNS`.
 
-    `nights` is a list of struct<day, value, config_hash>, `clicks` of struct<day, impressions, clicks, conversions>,
-    each in any order; `day` counts from 1970.
+    `nights` is a list of struct<day, value, config_hash, rules>, `clicks` of struct<day, impressions, clicks,
+    conversions>, each in any order; `day` counts from 1970.
     """
     return batch_function(lambda batches: (_linked(batch, settings) for batch in batches))
 
@@ -68,13 +78,16 @@ def _linked(batch: pa.RecordBatch, settings: LinkSettings) -> pa.RecordBatch:
 def _series_rows(series: dict[str, Any], settings: LinkSettings) -> Iterator[dict[str, Any]]:
     keys = {name: series[name] for name in SERIES}
     nights = in_order(keys, series["nights"])
-    require_same(keys, nights)
+    about = {
+        **keys,
+        "config_hash": common_value(nights, "config_hash"),
+        RULES: series_rules(keys, nights, across=settings.across_rules),
+    }
     values = {one["day"]: one["value"] for one in nights}
     values = {day: value if value is not None and math.isfinite(value) else None for day, value in values.items()}
     clicks = {one["day"]: one for one in series["clicks"] or ()}
     for rate in RATES:
-        linked = _link(keys["metric"], values, clicks, rate, settings)
-        yield {**keys, "rate": rate, "config_hash": nights[0]["config_hash"], **linked}
+        yield {**about, "rate": rate, **_link(keys["metric"], values, clicks, rate, settings)}
 
 
 def _link(

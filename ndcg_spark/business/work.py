@@ -15,6 +15,7 @@ from ndcg_spark.business.settings import LinkJobSettings, LinkSettings
 from ndcg_spark.business.tasks import DOWN_DOWN, FLAT_UP, LINK_COLUMNS, NO_DIRECTION, UP_DOWN
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.printed import sort_key
+from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.history.metric_rows import found_nights, result_schema, stamped_results, taken_rows
 from ndcg_spark.history.tasks.nights import series_name
 from ndcg_spark.jobs.printed import MOST_SEGMENTS, show_cells
@@ -126,6 +127,7 @@ def _lines(facts: Links, settings: LinkSettings) -> Iterator[Line]:
     without = sorted({row["metric"] for row in facts.links if row["note"] == NO_DIRECTION})
     if without:
         yield f"no alarm is about {', '.join(without)} and click-through: neither more nor less of it is better"
+    yield from rules_lines(row[RULES] for row in facts.links)
     yield from (f"ALARM {_alarm(row, settings)}" for row in facts.alarms)
     if not facts.alarms:
         yield "no alarm"

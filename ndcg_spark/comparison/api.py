@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.frames import STORED_WEIGHT, compare_queries, runs_in
@@ -15,13 +15,22 @@ from ndcg_spark.comparison.tasks.pairing import UNWEIGHTED
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import several
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.shown import Shown
+from ndcg_spark.core.shown import BESIDE, Shown
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.evaluation.api import Cutoffs, Evaluation
 from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.readable import asked_label, in_order, interval_of, segment_label
-from ndcg_spark.evaluation.settings import EVERY, SummedMetric, asked_name, cutoffs_of, segment_sets_of, split_metrics
+from ndcg_spark.evaluation.rules import RULES, combine_rules, read_rules, rules_lines
+from ndcg_spark.evaluation.settings import (
+    EVERY,
+    EvaluationSettings,
+    SummedMetric,
+    asked_name,
+    cutoffs_of,
+    segment_sets_of,
+    split_metrics,
+)
 from ndcg_spark.metrics import parse_metric
 
 Tables = DataFrame | Evaluation | Mapping[str, DataFrame | Evaluation]
@@ -106,23 +115,33 @@ class Comparison(Shown):
         -----
         Spark cost: that of `summary`, and one small shuffle.
         """
-        tested = in_order(self.summary.where("verdict is not null"), F.col("baseline"), F.col("run"))
-        return tested.select(
-            "run",
-            "baseline",
+        return self._tested().select(*self._readable())
+
+    def _tested(self) -> DataFrame:
+        return in_order(self.summary.where("verdict is not null"), F.col("baseline"), F.col("run"))
+
+    @staticmethod
+    def _readable() -> list[Column]:
+        return [
+            F.col("run"),
+            F.col("baseline"),
             segment_label().alias("segment"),
             asked_label().alias("metric"),
-            "difference",
+            F.col("difference"),
             interval_of("ci_low", "ci_high").alias("interval"),
             F.col("p_holm").alias("p"),
-            "verdict",
+            F.col("verdict"),
             F.col("n_queries").alias("n"),
             (F.col("n_only_run") + F.col("n_only_baseline")).alias("missing"),
-        )
+        ]
 
     def _for_people(self) -> DataFrame:
-        """The same as `differences`."""
-        return self.differences()
+        """The same as `differences`, and the rules of each row beside it."""
+        return self._tested().select(*self._readable(), F.struct(RULES).alias(BESIDE))
+
+    def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
+        """Say where runs of different or unknown rules are compared."""
+        return rules_lines(row[RULES] for row in beside)
 
     def _explained(self, refused: InputRefusedError) -> InputRefusedError:
         """Run an action for each evaluation, until one has bad rows: count these, as it does itself."""
@@ -153,6 +172,7 @@ def compare(
     effect: float | None = None,
     lift: LiftInterval = "fieller",
     keep_replicates: bool = False,
+    across_rules: bool = False,
 ) -> Comparison:
     """Compare runs over the same queries.
 
@@ -202,6 +222,9 @@ def compare(
         Interval of the relative lift: `fieller`, or by the `delta` method.
     keep_replicates : bool
         Whether results carry the sums of their replicates, so that nights can be added.
+    across_rules : bool
+        Whether runs that were evaluated by different rules, as by two conventions, are compared all the same. What
+        differs is then `mixed` in the column `rules`, and `show` says so.
 
     Returns
     -------
@@ -213,8 +236,9 @@ def compare(
     MissingPackageError
         Without SciPy; workers need it, too.
     MissingColumnError, InputRefusedError, InvalidParameterError
-        For what options and schemas show. The action raises for a run without rows, for a query that comes twice in a
-        run, and for weights, segments, clusters or IDCG that differ between runs; see `readable_errors`.
+        For what options and schemas show, and for evaluations of different `rules`. The action raises for tables
+        whose column `rules` says so, for a run without rows, for a query that comes twice in a run, and for weights,
+        segments, clusters or IDCG that differ between runs; see `readable_errors`.
 
     Notes
     -----
@@ -287,6 +311,8 @@ def comparison_settings(
     if weight is None and any(listed.values()) and _has_weight(results):
         weight = STORED_WEIGHT
     compared, companions = _metrics(metrics, k, first, results)
+    rules = _rules(results, () if names is None else names, used, across=options.get("across_rules", False))
+    usual = "drop" if len({read_rules(text)["sample"] for text in rules.evaluated}) > 1 else used.missing_query
     return ComparisonSettings(
         runs=tuple(listed) if names is None else names,
         baseline=baseline,
@@ -297,8 +323,30 @@ def comparison_settings(
         segment_sets=segment_sets_of(segments or ()),
         same_ideal=used.ideal == "judged",
         skips_no_relevant=used.no_relevant == "skip",
-        **{**options, "unpaired": options.get("unpaired") or used.missing_query},
+        rules=rules.text,
+        rules_in_rows=rules.in_rows,
+        **{**options, "unpaired": options.get("unpaired") or usual},
     )
+
+
+class _Rules(NamedTuple):
+    """Rules of the queries that are compared: those of evaluations; what is known of all; whether rows say more."""
+
+    evaluated: list[str]
+    text: str
+    in_rows: bool
+
+
+def _rules(results: Tables, names: Sequence[str], convention: Convention, *, across: bool) -> _Rules:
+    """Look at what is known before anything runs, and refuse two rules of evaluations."""
+    tables = [one for one, run in _tables(results) if run is None or not names or run in names]
+    evaluated = [one.settings.rules for one in tables if isinstance(one, Evaluation)]
+    text = combine_rules(evaluated, "the comparison", across=across)
+    if len(evaluated) == len(tables):
+        return _Rules(evaluated, text or "", False)
+    in_rows = bool(evaluated) or any(RULES in one.columns for one in tables if isinstance(one, DataFrame))
+    usual = text or EvaluationSettings.rules_by(convention)
+    return _Rules(evaluated, usual if in_rows else "", in_rows)
 
 
 def with_baseline(runs: Sequence[str], baseline: str | None) -> tuple[str, ...]:

@@ -68,6 +68,8 @@ def _check(request: Request[ComparisonJobSettings]) -> None:
         raise InvalidParameterError("name what to compare: either --input (rankings) or --per-query (their metrics).")
     if "per_query" in sources:
         _refuse_of_rankings()
+    elif request.settings.chosen.across_rules:
+        raise InvalidParameterError("--across-rules goes with --per-query: runs of --input have the same rules.")
     alone = "per_query" not in sources or request.settings.chosen.baseline is None
     if "baseline_per_query" in sources and alone:
         raise InvalidParameterError("--baseline-per-query goes with --per-query and --baseline NAME.")

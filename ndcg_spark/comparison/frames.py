@@ -18,6 +18,7 @@ from ndcg_spark.comparison.tasks.pairing import (
     MISSING,
     QUERY,
     RUN,
+    SAME_RULES,
     SOLO,
     UNIT,
     WEIGHT,
@@ -32,6 +33,7 @@ from ndcg_spark.comparison.tasks.totals import GROUP_KEYS, PARTIAL_SCHEMA, make_
 from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError, option
+from ndcg_spark.evaluation.rules import RULES
 
 COMPARISON_SCHEMA: T.StructType = from_arrow_schema(RESULT_SCHEMA)
 _PARTIAL = from_arrow_schema(PARTIAL_SCHEMA)
@@ -148,6 +150,9 @@ def _selected(
             F.coalesce(named("status") == "missing", F.lit(False)) if "status" in frame.columns else F.lit(False)
         )
         chosen.append(is_missing.alias(MISSING))
+    if settings.rules_in_rows:
+        text = named(RULES).cast("string") if RULES in frame.columns else F.lit(None).cast("string")
+        chosen.append(F.when(text == settings.rules, SAME_RULES).otherwise(text).alias(RULES))
     rows = frame.where(named(RUN).isin(*settings.runs)) if run is None else frame
     return _at_cutoffs(rows, settings).select(*chosen)
 

@@ -90,6 +90,8 @@ class ChosenRuns:
     cluster
         Column whose values are independent of each other, such as the user or session; queries that share one are
         not.
+    across_rules
+        Compare metrics of queries that were computed by different rules, as by two conventions, all the same.
     """
 
     baseline: Annotated[str | None, Flag(group="Runs", metavar="NAME", shown="each run with each one before it")] = (
@@ -97,6 +99,7 @@ class ChosenRuns:
     )
     runs: Annotated[tuple[str, ...], Flag(metavar="A,B", shown="all of the table")] = ()
     unpaired: Annotated[Unpaired | None, Flag(shown="as the convention says of missing queries")] = None
+    across_rules: bool = False
     cluster: Annotated[str | None, Flag(group="Columns")] = None
 
     def __post_init__(self) -> None:
@@ -175,6 +178,12 @@ class ComparisonSettings(Statistics):
         Whether both runs must have the same IDCG for a query, as those of one judgments table have.
     skips_no_relevant
         Whether queries with nothing relevant count in no mean (`no_relevant=skip`), of whatever metric.
+    across_rules
+        Whether runs of different rules are compared all the same.
+    rules
+        Rules of the queries, empty where they are not known; those that most rows have where `rules_in_rows`.
+    rules_in_rows
+        Whether rows say by which rules they were computed.
 
     Examples
     --------
@@ -194,6 +203,9 @@ class ComparisonSettings(Statistics):
     unpaired: Unpaired = "zero"
     same_ideal: bool = True
     skips_no_relevant: bool = False
+    across_rules: bool = False
+    rules: str = ""
+    rules_in_rows: bool = False
 
     def __post_init__(self) -> None:
         Statistics.__post_init__(self)  # of slots, super() knows nothing
@@ -242,7 +254,9 @@ class ComparisonSettings(Statistics):
     def digest(self) -> str:
         """Sixteen hex digits that change with any choice that can change a number."""
         parts = asdict(self) | {"keep_replicates": False}  # it changes no number
-        del parts["companions"]  # which rows are tested changes no row's own numbers, and stored hashes must last
+        # Which rows are tested changes no row's own numbers, and stored hashes must last.
+        for name in ("companions", "across_rules", "rules", "rules_in_rows"):
+            del parts[name]
         for one in fields(self):
             if one.name in _CAME_LATER and parts[one.name] == one.default:
                 del parts[one.name]

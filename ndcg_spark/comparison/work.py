@@ -22,6 +22,7 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.metric_table import PROVENANCE
 from ndcg_spark.evaluation.printed import sort_key
+from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.jobs.accounts import Accounts
@@ -176,6 +177,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
                 f"Queries weigh as in their means (stored column {settings.weight!r}); "
                 "--weight-col '' takes no weights."
             )
+        yield from rules_lines(row[RULES] for row in rows)
         yield lambda: show_comparison(rows, settings, verbose=self.settings.printing.verbose)
         yield from filter(None, (gate.contrary for gate in self.request.gates))
 

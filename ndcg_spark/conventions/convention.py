@@ -8,7 +8,15 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Literal, TypeAlias
 
-from ndcg_spark.conventions.forms import DiscountFunction, GainFunction, check_discount, check_gain
+from ndcg_spark.conventions.forms import (
+    DiscountFunction,
+    GainFunction,
+    check_discount,
+    check_gain,
+    function_text,
+    parse_discount,
+    parse_gain,
+)
 from ndcg_spark.core.flag import Flag, check_values, settings_in
 from ndcg_spark.errors import InvalidParameterError
 
@@ -199,6 +207,11 @@ class Convention:
         }
 
     @property
+    def choices(self) -> dict[str, str]:
+        """All choices in full, in their order and without the name; one text for one value, however it is written."""
+        return {choice: _canonical(choice, getattr(self, choice)) for choice in _CHANGEABLE}
+
+    @property
     def digest(self) -> str:
         """Sixteen hex digits of a hash of all choices, without the name."""
         choices = {choice: _printed(getattr(self, choice)) for choice in _CHANGEABLE}
@@ -220,6 +233,14 @@ def _printed(value: object) -> str:
     if callable(value):
         return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
     return str(value)
+
+
+def _canonical(choice: str, value: object) -> str:
+    if callable(value):
+        return function_text(value)
+    if choice == "gain":
+        return parse_gain(value).text
+    return parse_discount(value).text if choice == "discount" else _printed(value)
 
 
 _CHANGEABLE = tuple(field.name for field in fields(Convention) if field.name != "name")

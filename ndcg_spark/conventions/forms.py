@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ndcg_spark.errors import InvalidParameterError
 
@@ -37,6 +40,15 @@ class GainForm:
     table: dict[float, float] | None = None
     """Gain by relevance."""
 
+    @property
+    def text(self) -> str:
+        """The one spelling of this gain: `table:0=0,1=3`, whatever blanks, zeros and order it was written with."""
+        if self.table is not None:
+            return "table:" + ",".join(
+                f"{_digits(level)}={_digits(self.table[level])}" for level in sorted(self.table)
+            )
+        return self.name if self.number is None else f"{self.name}:{_digits(self.number)}"
+
 
 @dataclass(frozen=True, slots=True)
 class DiscountForm:
@@ -46,6 +58,58 @@ class DiscountForm:
     base: float | None = None
     table: list[float] | None = None
     """Weights from rank 1 on."""
+
+    @property
+    def text(self) -> str:
+        """The one spelling of this discount."""
+        if self.table is not None:
+            return f"table:{','.join(map(_digits, self.table))}"
+        return self.name if self.base is None else f"{self.name}:{_digits(self.base)}"
+
+
+def _digits(number: float) -> str:
+    return repr(float(number) + 0.0).removesuffix(".0")
+
+
+def function_text(function: Callable[..., Any]) -> str:
+    """Name a function and what it does, as far as its code shows: all lambdas of a notebook have one name.
+
+    The digest is that of the byte code with its constants, defaults and the values that it takes from outside; other
+    versions of Python have other byte code.
+    """
+    name = getattr(function, "__qualname__", type(function).__name__)
+    digest = hashlib.sha256(repr(_code_parts(function)).encode()).hexdigest()[:8]
+    return f"{function.__module__}.{name}#{digest}"
+
+
+def _code_parts(value: Any, depth: int = 4) -> Any:
+    if isinstance(value, list | tuple | set | frozenset):
+        parts = [_code_parts(part, depth) for part in value]
+        return parts if isinstance(value, list | tuple) else sorted(map(repr, parts))
+    if isinstance(value, Mapping):
+        return sorted(repr((key, _code_parts(part, depth))) for key, part in value.items())
+    if isinstance(value, CodeType):
+        return value.co_code, value.co_names, _code_parts(value.co_consts, depth)
+    if value is None or isinstance(value, str | bytes | int | float | complex):
+        return repr(value)
+    if hasattr(value, "tolist"):  # an array or number of NumPy
+        return repr(value.tolist())
+    name = getattr(value, "__qualname__", getattr(value, "__name__", type(value).__qualname__))
+    if not depth or isinstance(value, ModuleType):
+        return name
+    if isinstance(value, partial):
+        return _code_parts([value.func, value.args, value.keywords], depth - 1)
+    if isinstance(value, FunctionType):
+        code = value.__code__
+        consts = [part for part in code.co_consts if part != value.__doc__]
+        outside = {one: value.__globals__[one] for one in code.co_names if one in value.__globals__}
+        inside = [one.cell_contents for one in value.__closure__ or ()]
+        parts = [consts, value.__defaults__, value.__kwdefaults__, inside, outside]
+        return name, code.co_code, code.co_names, _code_parts(parts, depth - 1)
+    call = getattr(type(value), "__call__", None)  # noqa: B004  # of an object of a class with its own
+    if isinstance(call, FunctionType):
+        return name, _code_parts([call, getattr(value, "__dict__", {})], depth - 1)
+    return name
 
 
 def parse_gain(text: object) -> GainForm:

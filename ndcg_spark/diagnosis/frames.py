@@ -14,11 +14,12 @@ from ndcg_spark.core.expressions import columns_of, named, raise_if, require_col
 from ndcg_spark.core.given import takes_rows, takes_tables
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.diagnosis.tasks.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
-from ndcg_spark.diagnosis.tasks.mean_shifts import AFTER, CONFIG, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
+from ndcg_spark.diagnosis.tasks.mean_shifts import AFTER, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Arrays, Ranking, long_rows, valid_only
-from ndcg_spark.evaluation.frames.scoring import per_query_schema, scoring_task
-from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, summing_task
+from ndcg_spark.evaluation.frames.scoring import scored_schema, scoring_task, with_rules
+from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, rules_column, summing_task
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import make_partial_summer
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
@@ -64,10 +65,9 @@ def score_losses(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame
     added = [T.StructField(name, T.DoubleType()) for name in LOSSES]
     added += [T.StructField(name, T.IntegerType()) for name in SWAPPED]
     added += [T.StructField(rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
-    schema = T.StructType([*per_query_schema(rankings, settings), *added])
-    return rankings.mapInArrow(
-        as_shipped(make_loss_scorer(scoring_task(rankings.columns, settings), max_k)), schema=schema
-    )
+    schema = T.StructType([*scored_schema(rankings, settings), *added])
+    scorer = make_loss_scorer(scoring_task(rankings.columns, settings), max_k)
+    return with_rules(rankings.mapInArrow(as_shipped(scorer), schema=schema), settings)
 
 
 @takes_tables
@@ -91,9 +91,8 @@ def summarize_losses(losses: DataFrame, settings: EvaluationSettings) -> DataFra
     Spark cost: as for `summarize`.
     """
     task = replace(summing_task(settings, losses), metrics=loss_metrics(_max_k(settings)), needs_ndcg=True)
-    found = finished(
-        losses.mapInArrow(as_shipped(make_partial_summer(task)), schema=PARTIAL_SCHEMA), settings.confidence
-    )
+    rows = losses.drop(RULES)
+    found = finished(rows.mapInArrow(as_shipped(make_partial_summer(task)), schema=PARTIAL_SCHEMA), settings)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
     return found.where(
         (rank == "") | (F.expr("try_cast(regexp_extract(metric, '([0-9]+)$', 1) as int)") <= F.col("k"))
@@ -112,25 +111,28 @@ def _max_k(settings: EvaluationSettings) -> int:
 
 
 @takes_tables
-def shift_of_means(before: DataFrame, after: DataFrame) -> DataFrame:
+def shift_of_means(before: DataFrame, after: DataFrame, *, across_rules: bool = False) -> DataFrame:
     """Divide the change of a mean into mix and within: other shares of segments, and other means within them.
 
     Parameters
     ----------
     before, after : DataFrame
         Rows of summaries or metric tables, with `state`; such as two nights. Rows of one group are added up.
+    across_rules : bool
+        Whether nights of different rules are held against each other all the same.
 
     Returns
     -------
     DataFrame
         Lazy, one row per (run, segment_by, segment, metric, k) and one with `is_total` for all segments together:
         `weight_before`, `weight_after`, `value_before`, `value_after`, `mix`, `within`, `change`. Mix and within of
-        the segments add up to the change of the overall mean.
+        the segments add up to the change of the overall mean. `rules` are those of both; null if one is not known.
 
     Raises
     ------
     MissingColumnError
-        The action raises if rows of one mean have several values of `config_hash`.
+    InputRefusedError
+        The action raises if rows of one mean were computed by different `rules`.
 
     Notes
     -----
@@ -138,18 +140,16 @@ def shift_of_means(before: DataFrame, after: DataFrame) -> DataFrame:
     """
     rows = _night(before, after=False).unionByName(_night(after, after=True))
     return rows.repartition(*SHIFT_KEYS).mapInArrow(
-        as_shipped(make_shifter()), schema=from_arrow_schema(SHIFT_SCHEMA)
+        as_shipped(make_shifter(across_rules=across_rules)), schema=from_arrow_schema(SHIFT_SCHEMA)
     )
 
 
 def _night(frame: DataFrame, *, after: bool) -> DataFrame:
     for name in (*SHIFT_KEYS, "segment", "state"):
         require_column(frame, name, "shift of means", "metric table")
-    config = named(CONFIG) if CONFIG in frame.columns else F.lit("")
     rows = frame.where(named("segment_by") != "")
-    return rows.select(
-        *columns_of([*SHIFT_KEYS, "segment", "state"]), config.alias(CONFIG), F.lit(after).alias(AFTER)
-    )
+    columns = columns_of([*SHIFT_KEYS, "segment", "state"])
+    return rows.select(*columns, rules_column(frame).alias(RULES), F.lit(after).alias(AFTER))
 
 
 def most_changed(

@@ -30,6 +30,8 @@ class ShiftJobSettings:
         Metric, such as ndcg@10; without @ at all cutoffs.
     segments
         Segment columns to explain the change by.
+    across_rules
+        Hold nights against each other that were computed by different rules, as by two conventions, all the same.
     """
 
     before: Annotated[date, Flag(group="Input")]
@@ -38,6 +40,7 @@ class ShiftJobSettings:
     runs: Annotated[tuple[str, ...], Flag(metavar="A,B", shown="all there are")] = ()
     metric: Annotated[str, Flag(metavar="NAME")] = "ndcg"
     segments: Annotated[tuple[str, ...], Flag(metavar="A,B+C", shown="all there are")] = ()
+    across_rules: bool = False
 
     def __post_init__(self) -> None:
         if self.before == self.after:

@@ -17,6 +17,7 @@ from ndcg_spark.diagnosis.settings import RunsJobSettings, ShiftJobSettings
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.printed import sort_key
+from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.history.frames.nights import metric_at, require_present
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
@@ -40,7 +41,7 @@ class DiagnoseNights(Work[ShiftJobSettings]):
         settings, self.table = self.settings, self.tables["metric_table"].frame
         means = _means(self.table, settings)
         nights = [means.where(_day() == day.isoformat()) for day in (settings.before, settings.after)]
-        self.shifts = shift_of_means(*nights)
+        self.shifts = shift_of_means(*nights, across_rules=settings.across_rules)
 
     def run(self) -> Outcome:
         """Compare the nights: an action, and more to say what is not there."""
@@ -61,7 +62,9 @@ class DiagnoseNights(Work[ShiftJobSettings]):
             after=settings.after.isoformat(),
             metric=settings.name,
         )
-        return Outcome(facts=facts, lines=(lambda: show_shifts(rows, settings),))
+        return Outcome(
+            facts=facts, lines=(lambda: show_shifts(rows, settings), *rules_lines(row[RULES] for row in rows))
+        )
 
     def _require_names(self) -> None:
         """Run actions: raise for the first name that the metric table does not have."""

@@ -11,10 +11,13 @@ from pyspark.sql import types as T
 
 from ndcg_spark.evaluation.frames.scoring import per_query_schema
 from ndcg_spark.evaluation.frames.summary import SUMMARY_SCHEMA
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.scoring import N_UNJUDGED_ITEMS, dropped
 
+HIDDEN = ("state", RULES)
+"""Columns of a summary that JSON leaves out of its rows."""
 PROVENANCE = ("convention", "config_hash", "input", "package_version")
 METRIC_SCHEMA = T.StructType(
     [

@@ -16,6 +16,7 @@ from ndcg_spark.conventions.forms import check_discount
 from ndcg_spark.core.choices import OnInvalid
 from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.evaluation.rules import RULES, with_weight, write_rules
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, named_at, parse_metric
 from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS, value_columns
 
@@ -35,7 +36,7 @@ PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
 RESERVED = (*PER_QUERY_COLUMNS, *(one.column for one in TIE_BOUNDS), "weight", "n_rows", "n_left_out", "n_rejected",
-            "n_unjudged_items", "ranked", "ranks", "scores", "tied", "ideal", "n_at_least")  # fmt: skip
+            "n_unjudged_items", "ranked", "ranks", "scores", "tied", "ideal", "n_at_least", RULES)  # fmt: skip
 """Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
 ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_users")
 """Further names that rankings have where metrics need items."""
@@ -547,6 +548,21 @@ class EvaluationSettings:
     def carried_segments(self) -> tuple[str, ...]:
         """Segment columns that are not query columns."""
         return tuple(name for name in self.segment_columns if name not in self.columns.query)
+
+    @property
+    def rules(self) -> str:
+        """All that changes the value of a query, and nothing else, as one text; see `docs/tables.md`."""
+        return self.rules_by(self.convention, self.null_score, self.sample)
+
+    @staticmethod
+    def rules_by(convention: Convention, null_score: NullScore = "bad", sample: float = 1.0) -> str:
+        """Rules of a convention and of the other choices that change the value of a query."""
+        return write_rules({**convention.choices, "null_score": null_score, "sample": repr(sample)})
+
+    @property
+    def rules_of_means(self) -> str:
+        """The same, and whether queries weigh."""
+        return str(with_weight(self.rules, weighted=self.columns.weight is not None))
 
     @property
     def digest(self) -> str:

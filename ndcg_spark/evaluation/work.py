@@ -17,7 +17,13 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.explanation import explain_step_by_step
 from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.inputs import Inputs, inputs_of, with_options
-from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA, metric_rows, per_query_rows, per_query_table_schema
+from ndcg_spark.evaluation.metric_table import (
+    HIDDEN,
+    METRIC_SCHEMA,
+    metric_rows,
+    per_query_rows,
+    per_query_table_schema,
+)
 from ndcg_spark.evaluation.printed import (
     counted_rows,
     counts_line,
@@ -31,6 +37,7 @@ from ndcg_spark.evaluation.printed import (
     tie_warnings,
     unjudged_lines,
 )
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, empty_summary
 from ndcg_spark.evaluation.tasks.scoring import uncounted
@@ -76,6 +83,7 @@ class Means:
     dataset: str
     convention: str
     config_hash: str
+    rules: str
     input: str
     sample: float
     package_version: str = __version__
@@ -171,7 +179,8 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         if rows or self.inputs.settings.columns.run is not None:
             return rows
         runs = self.inputs.settings.columns.runs or ("",)
-        return empty_summary(runs, self.inputs.settings.cutoffs, self.inputs.settings.summed_metrics)
+        rows = empty_summary(runs, self.inputs.settings.cutoffs, self.inputs.settings.summed_metrics)
+        return [{**row, RULES: self.inputs.settings.rules_of_means} for row in rows]
 
     def _facts(self, summary: list[dict[str, Any]], accounts: Accounts | None, gates: list[dict[str, Any]]) -> Means:
         overall = counted_rows(summary)
@@ -189,7 +198,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
                 "they were counted: it changed meanwhile. Nothing was written; run again."
             )
         found: dict[str, Any] = {
-            "metrics": [{name: value for name, value in row.items() if name != "state"} for row in summary],
+            "metrics": [{name: value for name, value in row.items() if name not in HIDDEN} for row in summary],
             "rows": {
                 "read": read,
                 "evaluated": evaluated,
@@ -206,6 +215,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
             "dataset": self.request.dataset,
             "convention": str(self.inputs.settings.convention),
             "config_hash": self.inputs.settings.digest,
+            "rules": self.inputs.settings.rules_of_means,
             "input": self.inputs.name,
             "sample": self.inputs.settings.sample,
             "gates": gates,

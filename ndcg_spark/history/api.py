@@ -25,6 +25,7 @@ def roll_up(
     independence: Independence | None = None,
     confidence: float = 0.95,
     margin: float = 0.0,
+    across_rules: bool = False,
 ) -> DataFrame:
     """Add the nights of a metric table or comparison table up to ISO weeks, months and rolling seven days.
 
@@ -35,7 +36,7 @@ def roll_up(
         table.
     periods : str or sequence of str
         `week`, `month`, `rolling_7`; default: all three.
-    start, end, as_of, independence, confidence, margin
+    start, end, as_of, independence, confidence, margin, across_rules
         As in `RollUpSettings`; default: all nights.
 
     Returns
@@ -48,7 +49,8 @@ def roll_up(
           all queries of these days,
         - `n_days` (bigint): days of the period that have a row,
         - `missing_days` (array of date): days up to the last night of the table that have none,
-        - `convention`, `config_hash` (string) of all these nights; null if the table lacks them,
+        - `convention`, `config_hash` (string) of all these nights; null if the table lacks them or nights differ,
+        - `rules` (string) of all these nights; null if those of one are not known,
         - `independence` (string): what the interval assumes.
 
         Of comparisons: the columns of `compare` without `replicates`; `docs/history.md` says which are null under
@@ -59,8 +61,8 @@ def roll_up(
     InvalidParameterError
         For `independence=query` of a metric table.
     MissingColumnError, MissingPackageError
-        The latter for comparisons or `independence=day` where there is no SciPy. The action raises for nights of two
-        `config_hash` in one period, and names both; and for a night that a period has twice.
+        The latter for comparisons or `independence=day` where there is no SciPy. The action raises for nights of
+        different `rules` in one period, and names what differs; and for a night that a period has twice.
 
     Notes
     -----
@@ -90,11 +92,12 @@ def flag_changes(
     ----------
     metrics : DataFrame
         Rows of a metric table of one data set: `run_date`, `run`, `segment_by`, `segment`, `metric`, `k`, `value`,
-        and `std_error` and `config_hash`, if they are there. Nights of another `config_hash` are no history.
+        and `std_error`, `rules` and `config_hash`, if they are there. Nights of other `rules` are no history; where
+        these are not known, nights of another `config_hash`.
     per_query : DataFrame or None
         Metrics of every query of the same data set, with `run_date`, as `--per-query-output` of `mean-ndcg` stores
         them. A night that is held against the night before it is then compared query by query, where the table has
-        both nights of the run and `config_hash`.
+        both nights of the run, by the same `rules`.
     query : str or sequence of str
         Columns of `per_query` that identify a query.
     start, end, lookback, limits, fewest_any_day

@@ -114,6 +114,8 @@ class RollUpSettings:
         Level of the confidence intervals.
     margin
         Of comparisons: a run is not worse if its interval lies above minus this.
+    across_rules
+        Add nights up that were computed by different rules, as by two conventions, all the same.
 
         Where smaller is better, it lies below this.
 
@@ -132,6 +134,7 @@ class RollUpSettings:
     ] = None
     confidence: Annotated[float, Flag(metavar="X")] = 0.95
     margin: Annotated[float, Flag(metavar="X")] = 0.0
+    across_rules: Annotated[bool, Flag(group="Rows")] = False
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -150,7 +153,8 @@ class RollUpSettings:
     def text(self) -> str:
         """All choices but the nights, as text that is stored beside the numbers."""
         chosen = f"confidence={self.confidence:g},independence={self.independence or 'default'}"
-        return f"{chosen},margin={self.margin:g}" if self.margin else chosen
+        chosen += f",margin={self.margin:g}" if self.margin else ""
+        return f"{chosen},across_rules" if self.across_rules else chosen
 
     @property
     def read(self) -> tuple[date | None, date | None]:

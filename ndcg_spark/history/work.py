@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.comparison.printed import difference_text, verdict_text
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.history.frames.night_flags import flagged_nights
 from ndcg_spark.history.frames.roll_up import roll_up_columns, rolled_up
 from ndcg_spark.history.metric_rows import found_nights, result_schema, stamped_results, taken_rows
@@ -82,6 +83,7 @@ class RollUp(Work[RollUpJobSettings]):
                 f"periods: {len(slices):,}, with nights up to {settings.as_of}; the latest overall means are shown, "
                 "--output has all rows",
                 f"intervals: independence={', '.join(assumed) or settings.independence}",
+                *rules_lines(row[RULES] for row in shown),
             ),
         )
 

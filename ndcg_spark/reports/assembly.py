@@ -20,6 +20,7 @@ from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.gates import find_metric
+from ndcg_spark.evaluation.rules import rules_difference
 from ndcg_spark.jobs.outputs import StagedFile
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import reading
@@ -421,10 +422,18 @@ class _Parts:
         before = self.before if table.has_nights and not changed else None
         if baseline is None and before is None:
             return
+        if baseline is not None and self._rules_differ:
+            self.not_covered.append(f"Losses against {plain(baseline)} are not shown: other rules, other values.")
+            return
         lost = reading.largest_losses(table, self.scope, most, before=before, baseline=baseline)
         lost.sort(key=lambda row: places[row["run"]])
         self.found["losses"] = tuple(query_row(row, table.keys) for row in lost)
         self.losses_against = day(before) if baseline is None else plain(baseline)
+
+    @property
+    def _rules_differ(self) -> str:
+        """Name what differs between the rules of the runs; empty where nothing does."""
+        return rules_difference(one.rules for one in self.standings)
 
     def read_comparisons(self, frame: DataFrame) -> None:
         """Read differences between runs."""
@@ -491,4 +500,5 @@ class _Parts:
             today=self.today,
             nights_apart=nights_apart(self.trend),
             not_covered=tuple(self.not_covered),
+            rules_differ=plain(self._rules_differ),
         )

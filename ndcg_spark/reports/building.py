@@ -125,6 +125,7 @@ def trend_of(rows: Iterable[Row], flags: Iterable[Row], metric_flags: bool) -> d
             config_hash=plain(row["config_hash"]),
             convention=plain(row["convention"]),
             flag=flag,
+            rules=row["rules"],
         )
         found.setdefault(mean.run, []).append(night)
     return {run: tuple(nights) for run, nights in found.items()}
@@ -156,8 +157,7 @@ def standings_of(means: Sequence[Mean], trend: Mapping[str, Sequence[Night]], le
         before = next((one for one in reversed(earlier) if one.mean.value is not None), None)
         change = Change(kind="first")
         if before is not None:
-            same = now.config_hash == before.config_hash
-            change = change_of(mean, before.mean, before.run_date, same=same, level=level)
+            change = change_of(mean, before.mean, before.run_date, same=now.is_like(before), level=level)
         week_before = [one.mean for one in earlier if now.run_date - one.run_date == timedelta(days=7)]
         rejected = [one.mean.rejected for one in earlier if one.mean.rejected is not None]
         found.append(
@@ -168,6 +168,7 @@ def standings_of(means: Sequence[Mean], trend: Mapping[str, Sequence[Night]], le
                 before=None if before is None else before.mean,
                 week_before=week_before[0] if week_before else None,
                 usually_rejected=median(rejected) if rejected else None,
+                rules=now.rules,
             )
         )
     return tuple(found)

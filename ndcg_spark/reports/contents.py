@@ -10,6 +10,7 @@ from functools import cache
 from statistics import NormalDist
 
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.rules import differing_rules, is_known, read_rules, same_rules
 from ndcg_spark.metrics import direction_of, parse_metric
 from ndcg_spark.reports.wording import decimals_for, metric_name, segment_name
 
@@ -146,6 +147,13 @@ class Night:
     convention: str
     flag: str | None = None
     """Why the night was flagged; None if it was not."""
+    rules: str | None = None
+    """All that changes the value of a query; None where the table does not say."""
+
+    def is_like(self, other: Night) -> bool:
+        """Whether both were computed by the same rules or, where these are not known, configured alike."""
+        same = same_rules(self.rules, other.rules)
+        return self.config_hash == other.config_hash if same is None else same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +183,8 @@ class Standing:
     """The night a week before."""
     usually_rejected: float | None = None
     """Median share of rejected rows of earlier nights; None where it is not known."""
+    rules: str | None = None
+    """As of `Night`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,6 +478,8 @@ class Contents:
     """Days from one night of the trend to the next, mostly."""
     not_covered: tuple[str, ...] = ()
     """Sentences about tables beside the metric table that do not have the night of the report."""
+    rules_differ: str = ""
+    """What differs between the rules of the runs; empty where nothing does."""
 
     @property
     def label(self) -> str:
@@ -483,6 +495,20 @@ class Contents:
     def runs(self) -> tuple[str, ...]:
         """Runs, the best first; those with the highest value first where neither direction is better."""
         return tuple(one.mean.run for one in self.standings)
+
+    @property
+    def standing_tables(self) -> list[tuple[str, list[Standing]]]:
+        """Runs by the rules that they were computed by, and what is different about these; mostly there is one table.
+
+        Where the rules of a run are not known, they are taken to be those of the first.
+        """
+        texts = [one.rules for one in self.standings if is_known(one.rules)]
+        tables: dict[str, list[Standing]] = {}
+        for one in self.standings:
+            rules = one.rules if is_known(one.rules) else next(iter(texts), None)
+            about = ", ".join(f"{name}={read_rules(rules).get(name)}" for name in differing_rules(texts))
+            tables.setdefault(about, []).append(one)
+        return list(tables.items())
 
     @property
     def decimals(self) -> int:

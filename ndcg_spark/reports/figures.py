@@ -277,7 +277,7 @@ def unbroken(nights: Sequence[Night]) -> list[list[Night]]:
     for night in nights:
         before = parts[-1][-1] if parts else None
         follows = before is not None and night.run_date - before.run_date <= 1.5 * usual
-        if follows and before is not None and night.config_hash == before.config_hash:
+        if follows and before is not None and night.is_like(before):
             parts[-1].append(night)
         else:
             parts.append([night])
@@ -289,7 +289,7 @@ def configuration_changes(contents: Contents) -> list[date]:
     found = set()
     for nights in contents.trend.values():
         for before, after in pairwise(nights):
-            if before.config_hash != after.config_hash:
+            if not after.is_like(before):
                 found.add(after.run_date)
     return sorted(found)
 

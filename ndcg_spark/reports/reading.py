@@ -32,7 +32,7 @@ _OPTIONAL = {
     **dict.fromkeys(("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out"), "bigint"),
     **dict.fromkeys(("n_rejected", "n_lost_queries", "n_unjudged_items"), "bigint"),
     **dict.fromkeys(("weight_sum", "std_error", "ci_low", "ci_high"), "double"),
-    **dict.fromkeys(("dataset", "convention", "config_hash", "input", "package_version"), "string"),
+    **dict.fromkeys(("dataset", "convention", "config_hash", "rules", "input", "package_version"), "string"),
     "run_date": "date",
     "computed_at": "timestamp",
     "flagged": "boolean",
@@ -146,7 +146,7 @@ def nights_of(metrics: DataFrame, scope: Scope, most: int) -> Rows:
     else:
         its = its.where(F.col("run_date") <= F.lit(scope.run_date))
     newest = its.orderBy(F.desc("run_date"), "run").limit(most * len(scope.runs))
-    kept = [*_NEEDED, "n_queries", "std_error", "ci_low", "ci_high", "config_hash", "convention", "run_date"]
+    kept = [*_NEEDED, "n_queries", "std_error", "ci_low", "ci_high", "config_hash", "convention", "rules", "run_date"]
     kept += ["n_rows", "n_left_out", "n_rejected"]
     return _collected(newest.select(*kept, "flagged", "note"))
 

@@ -396,6 +396,9 @@ def attention(contents: Contents) -> list[str]:
     found += _lines(_fallen_segments(contents), contents, lead, f"Segments that {_fell(contents)}")
     found += contents.not_covered
     found += contrary_gates(contents)
+    if contents.rules_differ:
+        what = f"different rules ({contents.rules_differ})"
+        found.append(f"The rankers were evaluated by {what}: values in different tables cannot be compared.")
     for one in contents.standings:
         name = _short(run_name(one.mean.run))
         if one.change.kind == "incomparable":

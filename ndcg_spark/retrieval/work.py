@@ -16,7 +16,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.frames.summary import summarize
-from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA, metric_rows, per_query_rows
+from ndcg_spark.evaluation.metric_table import HIDDEN, METRIC_SCHEMA, metric_rows, per_query_rows
 from ndcg_spark.evaluation.printed import counted_rows, queries_text, show_summary, sort_key
 from ndcg_spark.evaluation.tasks.scoring import uncounted
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
@@ -37,6 +37,7 @@ class Retrieved:
     metric: str
     convention: str
     config_hash: str
+    rules: str
     input: str
     package_version: str = __version__
 
@@ -100,13 +101,14 @@ class Retrieve(Work[RetrievalJobSettings]):
                 raise InputRefusedError(f"no query counts in the mean ({why}); nothing was written.")
         tables = self.tables
         return Retrieved(
-            metrics=[{name: value for name, value in row.items() if name != "state"} for row in summary],
+            metrics=[{name: value for name, value in row.items() if name not in HIDDEN} for row in summary],
             queries=queries,
             gates=[result for gate in self.request.gates for result in gate.results(summary)],
             run_date=self.request.run_date.isoformat(),
             dataset=self.request.dataset,
             metric=settings.metric,
             convention=str(evaluation.convention),
+            rules=evaluation.rules_of_means,
             config_hash=hashlib.sha256(f"{evaluation.digest} {settings.digest}".encode()).hexdigest()[:16],
             input=f"{tables['queries'].name} by {settings.metric} in {tables['corpus'].name}",
         )

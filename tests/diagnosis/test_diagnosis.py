@@ -50,10 +50,11 @@ def test_the_worked_nights(spark):
     )
 
 
-def test_nights_of_two_configurations_are_refused(spark):
-    before, after = (night(spark, name).withColumn("config_hash", F.lit(name)) for name in ("a", "b"))
-    with pytest.raises(InputRefusedError, match="several configurations"), readable_errors():
+def test_nights_of_two_rules_are_refused(spark):
+    before, after = (night(spark, name).withColumn("rules", F.lit(f"ties={name}")) for name in ("a", "b"))
+    with pytest.raises(InputRefusedError, match=r"different rules \(ties: a and b\)"), readable_errors():
         shift_of_means(before, after).collect()
+    assert {row["rules"] for row in shift_of_means(before, after, across_rules=True).collect()} == {"ties=mixed"}
 
 
 @pytest.fixture(scope="module")

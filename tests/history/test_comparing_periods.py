@@ -311,14 +311,14 @@ def test_holm_ties_the_rows_of_a_period_and_baseline():
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"config_hash": "bb22"}, "config_hash aa11 on 2026-01-05, bb22 on 2026-01-06"),
+        ({"rules": "ties=worst"}, r"would combine results of different rules \(ties: expected and worst\)"),
         ({"seed": 7}, "seed 42 on 2026-01-05, 7 on"),
         ({"unpaired": "drop"}, "unpaired zero on 2026-01-05, drop on"),
         ({"night": MONDAY}, "two rows for the night 2026-01-05; keep the rows of one data set and slice"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(changes, named):
-    stored = nights(DAYS, settings_of())
+    stored = [{**row, "rules": "ties=expected"} for row in nights(DAYS, settings_of())]
     stored[1] |= changes
     with pytest.raises(InputRefusedError, match=r"ndcg@10 of run 'b' against 'a', overall .*" + named):
         rolled(stored)

@@ -265,14 +265,19 @@ def test_partitions_of_a_comparison_table_do_not_matter(compared):
 # ------------------------------------------------------------------------------------------------- refusals
 
 
-def test_two_configurations_are_refused_by_name(table):
+def test_two_rules_are_refused_by_name(table):
+    """Nights of an older version have no rules, and are by the convention that they name."""
+    table = table.drop("rules")
     other = table.where("run_date = '2026-01-28'").drop("config_hash", "convention")
     changed = other.selectExpr("*", "'bb22' config_hash", "'linear' convention")
     said = refusal(
         rolled_up(table.where("run_date <> '2026-01-28'").unionByName(changed), RollUpSettings(periods=("week",)))
     )
-    assert "of the week from 2026-01-26 to 2026-02-01" in said
-    assert "default (config_hash aa11) on 2026-01-26 and linear (config_hash bb22) on 2026-01-28" in said
+    assert "period=week, period_start=2026-01-26, period_end=2026-02-01" in said
+    assert "different rules (convention: default and linear)" in said
+    alike = table.where("run_date <> '2026-01-28'").unionByName(changed.withColumn("convention", F.lit("default")))
+    (week,) = roll_up(alike, periods="week").where("period_start = '2026-01-26' and segment_by = ''").collect()
+    assert (week["config_hash"], week["convention"], week["rules"]) == (None, "default", None)
     alone = roll_up(table.unionByName(changed).where("run_date > '2026-02-01'"))
     assert refusal(alone) is None
 

@@ -38,6 +38,7 @@ from ndcg_spark.comparison.tasks.totals import (
     COUNTS,
     DRAWS,
     SQUARES_SIZE,
+    TEXTS,
     UNITS,
     Base,
     GroupKey,
@@ -51,7 +52,8 @@ from ndcg_spark.comparison.tasks.totals import (
 from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.student import detectable_effect, required_units
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, option
+from ndcg_spark.evaluation.rules import MIXED, RULES, combine_rules, read_rules, with_weight
 from ndcg_spark.evaluation.settings import ASKED
 from ndcg_spark.metrics import direction_of, judge_change
 
@@ -71,7 +73,7 @@ RESULT_SCHEMA = pa.schema(
             )
         ),
         *((name, _WHOLE) for name in ("n_flips", "n_replicates", "seed", "family_size", "n_required")),
-        *((name, _TEXT) for name in ("verdict", "note", "cluster_by", "unpaired")),
+        *((name, _TEXT) for name in ("verdict", "note", "cluster_by", "unpaired", RULES)),
         ("state", _WHOLES),
         ("replicates", _WHOLES),
     ]
@@ -95,17 +97,21 @@ def make_finisher(settings: ComparisonSettings) -> BatchFunction:
         bases: dict[GroupKey, Base] = {}
         blocks: dict[GroupKey, dict[tuple[int, int], Sums]] = {}
         units: dict[GroupKey, list[bytes]] = {}
+        rules: dict[GroupKey, set[str]] = {}
         for key, kind, block, payload in travelling(batches):
             if kind == BASE:
                 bases[key] = Base.from_bytes(payload)
             elif kind == UNITS:
                 units.setdefault(key, []).append(payload)
+            elif kind == TEXTS:
+                rules.setdefault(key, set()).add(payload.decode())
             else:
                 blocks.setdefault(key, {})[kind, block] = sums_from_bytes(payload)
         rows: list[dict[str, Any]] = []
         for key, base in bases.items():
             totals = _gathered(base, blocks.pop(key, {}), settings)
             add_replicates(totals, units.pop(key, []), settings)
+            totals.rules = rules.pop(key, set())
             rows.append(_result(key, totals, settings))
             if len(rows) >= HELD_RESULTS:
                 yield _row_batch(rows)
@@ -145,11 +151,24 @@ def _result(key: GroupKey, totals: Totals, settings: ComparisonSettings) -> dict
         "metric": metric.name, "k": key.k, ASKED: metric.asked_at(key.k), "seed": settings.seed,
         "cluster_by": settings.cluster or "",
         "unpaired": settings.unpaired, "n_replicates": settings.replicates, "state": totals.base.state.tolist(),
-        "replicates": stored, **estimates_of(totals, settings),
+        "replicates": stored, RULES: _rules(totals, settings.runs[run], settings.runs[baseline], settings),
+        **estimates_of(totals, settings),
     }  # fmt: skip
     if direction_of(metric.name) is False:
         row["n_wins"], row["n_losses"] = row["n_losses"], row["n_wins"]
     return settled(row, is_companion=settings.is_companion(metric, key.k), one_side_empty=totals.base.one_side_empty)
+
+
+def _rules(totals: Totals, run: str, baseline: str, settings: ComparisonSettings) -> str | None:
+    what = f"the comparison of {run!r} with {baseline!r}"
+    rules = combine_rules(sorted(totals.rules), what, across=settings.across_rules)
+    unpaired = settings.unpaired != "drop" and totals.base.counts[4:6].any()
+    if unpaired and read_rules(rules).get("sample") == MIXED:
+        raise InputRefusedError(
+            f"{what} is of two samples, and would count queries that one of them does not have as missing; choose "
+            f"{option('unpaired', 'drop')}."
+        )
+    return with_weight(rules, weighted=settings.weight is not None)
 
 
 def settled(row: dict[str, Any], *, is_companion: bool, one_side_empty: bool) -> dict[str, Any]:

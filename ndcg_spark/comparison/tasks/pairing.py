@@ -24,10 +24,13 @@ from ndcg_spark.core.batches import (
 )
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, option
+from ndcg_spark.evaluation.rules import RULES
 
 UNIT, SOLO, QUERY, CLUSTER, RUN, K, IDCG, WEIGHT, MISSING = (
     "unit", "solo", "query", "cluster", "run", "k", "idcg", "weight", "missing",
 )  # fmt: skip
+SAME_RULES = "="
+"""Stands for the rules of the settings, so that rows need not carry their text."""
 UNWEIGHTED = f"{option('weight', repr(''))} compares without weights"
 PAIR = "__pair"
 """Part of the query key by which pairs of nights are told apart; it tells a person nothing."""
@@ -59,7 +62,7 @@ class Queries:
     `units` are hashes of the unit that is drawn, the query or its cluster; queries of a unit lie together. With
     clusters, `solo` tells whether the query has none, and so is one by itself. `present`, `missed` (a row says that
     the run misses it) and each metric of `values` have shape (n, K, R); a value is NaN where it is null or its row
-    is not there. `rows` has a row of each query, for messages.
+    is not there. `rows` has a row of each query, for messages. `rules` are those of any row, empty where unknown.
     """
 
     units: WordArray
@@ -71,6 +74,7 @@ class Queries:
     weights: FloatArray | None
     segments: dict[str, pa.Array]
     rows: pa.RecordBatch
+    rules: frozenset[str]
 
 
 def make_unifier(settings: ComparisonSettings, *, chunk_rows: int = CHUNK_ROWS) -> BatchFunction:
@@ -161,7 +165,15 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
             for number, name in enumerate(settings.segment_columns)
         },
         rows=rows.select([key_column(number) for number in range(len(settings.query))]).take(from_row),
+        rules=_rules(rows, settings),
     )
+
+
+def _rules(rows: pa.RecordBatch, settings: ComparisonSettings) -> frozenset[str]:
+    if not settings.rules_in_rows:
+        return frozenset([settings.rules])
+    texts = pc.unique(rows.column(RULES)).to_pylist()
+    return frozenset(settings.rules if text == SAME_RULES else text or "" for text in texts)
 
 
 def _checked(rows: pa.RecordBatch, settings: ComparisonSettings) -> tuple[IntArray, IntArray]:

@@ -51,7 +51,10 @@ def make_summer(settings: ComparisonSettings, limits: SummingLimits = _LIMITS) -
     def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held: dict[GroupKey, Totals] = {}
         for rows in whole_units(batches, UNIT, limits.chunk_rows):
-            _add_chunk(held, read_queries(rows, settings), settings, limits)
+            queries = read_queries(rows, settings)
+            _add_chunk(held, queries, settings, limits)
+            for totals in held.values():  # those of any query are those of the comparison
+                totals.rules |= queries.rules
             if _size(held, settings) > limits.held_bytes:
                 yield from partial_batches(held)
                 held = {}

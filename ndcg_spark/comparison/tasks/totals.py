@@ -22,8 +22,8 @@ from ndcg_spark.core.ragged import IntArray
 
 COUNTS = ("n_queries", "n_wins", "n_ties", "n_losses", "n_only_run", "n_only_baseline", "n_skipped", "n_clusters")
 SQUARES_SIZE = len(SQUARES) * N_LIMBS
-BASE, DRAWS, FLIPS, UNITS = range(4)
-"""Kinds of rows: counts and sums of a group; blocks of bootstrap replicates; blocks of sign flips; units."""
+BASE, DRAWS, FLIPS, UNITS, TEXTS = range(5)
+"""Kinds of rows: counts and sums of a group; blocks of bootstrap replicates; of sign flips; units; rules, as text."""
 BLOCKS = {DRAWS: 64, FLIPS: 1024}
 """Replicates of a block."""
 PARTIAL_SCHEMA = pa.schema(
@@ -119,10 +119,13 @@ class Totals:
     drawn: Sums = field(default_factory=dict)
     flipped: Sums = field(default_factory=dict)
     units: list[bytes] = field(default_factory=list)
+    rules: set[str] = field(default_factory=set)
 
     def rows(self) -> Iterator[tuple[int, int, bytes]]:
         """Kind, block and payload of the rows that the group travels in."""
         yield BASE, 0, self.base.to_bytes()
+        for text in sorted(self.rules):
+            yield TEXTS, 0, text.encode()
         for payload in self.units:
             yield UNITS, 0, payload
         for kind, sums in ((DRAWS, self.drawn), (FLIPS, self.flipped)):
@@ -218,15 +221,18 @@ def make_merger() -> BatchFunction:
         bases: dict[tuple[object, ...], Base] = {}
         sums: dict[tuple[object, ...], Sums] = {}
         units: list[tuple[object, ...]] = []
+        rules: dict[tuple[object, ...], None] = {}
         for key, kind, block, payload in travelling(batches):
             place = (*key, kind, block)
             if kind == UNITS:
                 units.append((*place, payload))
+            elif kind == TEXTS:
+                rules[(*place, payload)] = None
             elif kind == BASE:
                 bases.setdefault(place, Base()).add(Base.from_bytes(payload))
             else:
                 add_sums(sums.setdefault(place, {}), sums_from_bytes(payload))
-        yield from row_batches(iter(units))
+        yield from row_batches(iter([*units, *rules]))
         yield from row_batches((*place, base.to_bytes()) for place, base in bases.items())
         yield from row_batches((*place, sums_to_bytes(its)) for place, its in sums.items())
 

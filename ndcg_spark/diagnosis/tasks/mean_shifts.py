@@ -12,9 +12,10 @@ from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.exact import from_limbs
 from ndcg_spark.core.moments import N_MOMENTS
 from ndcg_spark.diagnosis.kernels.mix import SegmentSums, mix_and_within
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.rules import RULES, combine_rules
+from ndcg_spark.metrics import named_at
 
-AFTER, CONFIG = "after", "config_hash"
+AFTER = "after"
 SHIFT_KEYS = ("run", "segment_by", "metric", "k")
 SHIFT_SCHEMA = pa.schema(
     [
@@ -24,29 +25,33 @@ SHIFT_SCHEMA = pa.schema(
         ("k", pa.int32()),
         *((name, pa.float64()) for name in ("weight_before", "weight_after", "value_before", "value_after")),
         *((name, pa.float64()) for name in ("mix", "within", "change")),
+        (RULES, pa.string()),
     ]
 )
 Group = dict[tuple[str | None, bool], SegmentSums]
 
 
-def make_shifter() -> BatchFunction:
+def make_shifter(*, across_rules: bool = False) -> BatchFunction:
     """Build the function from rows of summaries, all segments of a mean in one worker, to `SHIFT_SCHEMA`."""
 
     def shift(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         groups: dict[tuple[Any, ...], Group] = {}
-        configs: dict[tuple[Any, ...], set[str]] = {}
+        rules: dict[tuple[Any, ...], dict[bool, set[str]]] = {}
         for batch in batches:
             for row in batch.to_pylist():
                 key = tuple(row[name] for name in SHIFT_KEYS)
-                configs.setdefault(key, set()).add(row[CONFIG])
+                rules.setdefault(key, {False: set(), True: set()})[row[AFTER]].add(row[RULES])
                 held = groups.setdefault(key, {})
                 place = row["segment"], row[AFTER]
                 before = held.get(place, SegmentSums(*2 * [from_limbs([])]))
                 sums = _sums(row["state"])
                 held[place] = SegmentSums(before.weight + sums.weight, before.total + sums.total)
         for key, held in groups.items():
-            _refuse_mixed(key, configs[key])
-            rows = list(_rows(dict(zip(SHIFT_KEYS, key, strict=True)), held))
+            about = dict(zip(SHIFT_KEYS, key, strict=True))
+            texts = [text for night in rules[key].values() for text in sorted(night)]
+            what = f"the change of {named_at(about['metric'], about['k'])} by {about['segment_by']}"
+            about[RULES] = combine_rules(texts, what, across=across_rules)
+            rows = list(_rows(about, held))
             if rows:
                 yield pa.RecordBatch.from_pylist(rows, schema=SHIFT_SCHEMA)
 
@@ -56,14 +61,6 @@ def make_shifter() -> BatchFunction:
 def _sums(state: list[int]) -> SegmentSums:
     limbs = np.array(state, dtype=np.int64).reshape(N_MOMENTS, -1)
     return SegmentSums(from_limbs(limbs[0].tolist()), from_limbs(limbs[1].tolist()))
-
-
-def _refuse_mixed(key: tuple[Any, ...], configs: set[str]) -> None:
-    if len(configs) > 1:
-        raise InputRefusedError(
-            f"means of {key[2]} by {key[1]} were computed by several configurations ({', '.join(sorted(configs))}); "
-            "choose rows of one config_hash."
-        )
 
 
 def _rows(about: dict[str, Any], held: Group) -> Iterator[dict[str, Any]]:

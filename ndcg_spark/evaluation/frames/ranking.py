@@ -437,7 +437,7 @@ class Engine:
             send = make_complete_sender(self.source.files, task, scoring, summing)  # `cost_of_means` tells it
         merge = make_merging_summer(task, scoring, summing)
         partial = self._exchanged(task, send).mapInArrow(as_shipped(merge), schema=PARTIAL_SCHEMA)
-        return finished(partial, self.settings.confidence, n_tasks=self.source.n_tasks)
+        return finished(partial, self.settings, n_tasks=self.source.n_tasks)
 
     @property
     def cost(self) -> str:

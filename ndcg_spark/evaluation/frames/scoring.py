@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.conventions.discounts import discount_table
 from ndcg_spark.core.given import takes_rows
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import MissingColumnError
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS, N_REJECTED
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
@@ -35,7 +37,8 @@ def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFram
         `n_judged`, `n_relevant`, `n_rows`, `n_left_out` (bigint), segment columns, `weight`. All metrics are null for
         a query that a rule drops, and each at cutoffs at which it is not asked for (`dcg`, `idcg` and `ndcg` come
         together); only `ndcg` is null for a query with nothing relevant under `no_relevant=skip`. With metrics of
-        the catalogue also `items`, the first k items in rank order, at their cutoffs. Lazy.
+        the catalogue also `items`, the first k items in rank order, at their cutoffs. Last comes `rules`, all that
+        changes the value of a query, as one text. Lazy.
 
     Raises
     ------
@@ -46,9 +49,13 @@ def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFram
     -----
     Spark cost: no shuffle, no action, one pass through Python workers of about 2 K numbers per query.
     """
-    return rankings.mapInArrow(
-        as_shipped(make_scorer(scoring_task(rankings.columns, settings))), schema=per_query_schema(rankings, settings)
-    )
+    task, schema = scoring_task(rankings.columns, settings), scored_schema(rankings, settings)
+    return with_rules(rankings.mapInArrow(as_shipped(make_scorer(task)), schema=schema), settings)
+
+
+def with_rules(queries: DataFrame, settings: EvaluationSettings) -> DataFrame:
+    """Add the rules to metrics of queries: a constant, which workers need not hand over."""
+    return queries.withColumn(RULES, F.lit(settings.rules).cast("string"))
 
 
 def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> ScoringTask:
@@ -85,6 +92,11 @@ def _carried(columns: Sequence[str], settings: EvaluationSettings) -> tuple[str,
 
 def per_query_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
     """Schema of `score_queries`. Reads a schema, runs no action."""
+    return T.StructType([*scored_schema(rankings, settings), T.StructField(RULES, T.StringType())])
+
+
+def scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
+    """Columns that workers give of `score_queries`. Reads a schema, runs no action."""
     known = rankings.schema
     keys = ("run", *settings.columns.query_in(rankings.columns))
     fields = [T.StructField(name, known[name].dataType) for name in keys]

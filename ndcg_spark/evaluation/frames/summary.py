@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.core.batches import BatchFunction
-from ndcg_spark.core.expressions import columns_of, raise_if, require_column
+from ndcg_spark.core.expressions import named, require_column
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.task_limit import in_tasks, task_limit
 from ndcg_spark.core.workers import arrow_schema, as_shipped
@@ -18,6 +18,7 @@ from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.evaluation.items.catalogue_task import make_catalogue_finisher
 from ndcg_spark.evaluation.items.items import catalogue_of, item_type
+from ndcg_spark.evaluation.rules import OLD_CONVENTION, RULES
 from ndcg_spark.evaluation.settings import ASKED, EvaluationSettings, SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import (
@@ -45,6 +46,7 @@ SUMMARY_SCHEMA = T.StructType(
         *PARTIAL_SCHEMA.fields[:-1],
         *[T.StructField(name, T.DoubleType()) for name in ESTIMATES],
         PARTIAL_SCHEMA["state"],
+        T.StructField(RULES, T.StringType()),
     ]
 )
 
@@ -83,7 +85,8 @@ def summarize(
         - `n_unjudged_items`: unjudged items among the first k of the queries that were not dropped. Items are in the
           order of the tie rule; under `ties=expected`, which has none, of those tied across rank k as many as fit;
         - `value` (null without a query), `weight_sum`; `std_error`, `ci_low`, `ci_high` (null below two queries);
-        - `state`: the exact sums, for `merge_summaries`.
+        - `state`: the exact sums, for `merge_summaries`;
+        - `rules`: all that changes the value of a query, as one text, and whether queries weigh.
 
         Metrics of the catalogue, such as `coverage`, are no means: they have a `value`, and all columns from
         `weight_sum` on are null.
@@ -134,10 +137,9 @@ def _summed(
     rows: DataFrame, add_up: BatchFunction, settings: EvaluationSettings, items: DataFrame | None, n_tasks: int | None
 ) -> DataFrame:
     """Add up rows, and finish the sums."""
+    rows = rows.drop(RULES)  # which would go to workers with every row
     if not settings.catalogue_metrics:
-        return finished(
-            rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), settings.confidence, n_tasks=n_tasks
-        )
+        return finished(rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), settings, n_tasks=n_tasks)
     if items is None:
         raise InvalidParameterError(
             f"metric {settings.metric_with(CATALOGUE)!r} needs the item table ({option('items')})."
@@ -149,24 +151,26 @@ def _summed(
 
 
 @takes_tables
-def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFrame:
+def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95, across_rules: bool = False) -> DataFrame:
     """Merge summaries of disjoint sets of queries, such as nights, exactly and without reading rankings again.
 
     Parameters
     ----------
     summaries : DataFrame
         Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
-        `config_hash`, if they have that column, as rows of a metric table do. Tables of older versions lack `asked`,
-        `n_rejected`, `n_lost_queries` or `n_unjudged_items`, and a count of a sum with such rows is null.
+        `rules`, as far as these are known. Tables of older versions lack `rules`, `asked`, `n_rejected`,
+        `n_lost_queries` or `n_unjudged_items`, and what a sum with such rows has of these is null. Rows without
+        `rules` must agree on `convention`, if they have that column.
     confidence : float
         Level of the new confidence intervals.
+    across_rules : bool
+        Whether rows of different rules are merged all the same. What differs is then `mixed` in `rules`.
 
     Returns
     -------
     DataFrame
         As for `summarize`, one row per (run, segment, metric, k): the same bits as if all queries had been evaluated
-        together. Lazy. The action raises if rows with different `config_hash` would be merged, and names their
-        conventions.
+        together. Lazy. The action raises if rows of different `rules` would be merged, and names what differs.
 
     Raises
     ------
@@ -177,9 +181,21 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     -----
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
-    provenance = [name for name in (CONFIG_HASH, CONVENTION) if name in summaries.columns]
-    partial = with_counts(summaries).select(*GROUP_KEYS, ASKED, *COUNTS, "state", *provenance)
-    return finished(partial, confidence, n_tasks=task_limit(summaries))
+    rules = rules_column(summaries).alias(RULES)
+    partial = with_counts(summaries).select(*GROUP_KEYS, ASKED, *COUNTS, "state", rules)
+    states = [F.collect_list("state").alias("states"), F.collect_set(RULES).alias(RULES)]
+    merged = partial.groupBy(*GROUP_KEYS).agg(*summed_counts(), *states)
+    finish = make_finisher(confidence, across_rules=across_rules)
+    return in_tasks(merged, task_limit(summaries)).mapInArrow(as_shipped(finish), schema=SUMMARY_SCHEMA)
+
+
+def rules_column(table: DataFrame) -> Column:
+    """Rules that rows were computed by; of rows that do not say, their convention if they have one, else empty."""
+    found = F.lit("")
+    if CONVENTION in table.columns:
+        text = F.translate(named(CONVENTION).cast("string"), ";", " ")
+        found = F.coalesce(F.concat(F.lit(f"{OLD_CONVENTION}="), text), found)
+    return F.coalesce(named(RULES).cast("string"), found) if RULES in table.columns else found
 
 
 def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) -> SummingTask:
@@ -216,60 +232,19 @@ def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:
     return both
 
 
-def finished(partial: DataFrame, confidence: float, *, n_tasks: int | None = None) -> DataFrame:
+def finished(partial: DataFrame, settings: EvaluationSettings, *, n_tasks: int | None = None) -> DataFrame:
     """Merge partial summaries and turn them into means, as `summarize` gives them; lazy.
 
-    `partial` has keys, counts and `state`, any number of rows a group; maybe `config_hash`, of which a group must
-    have one.
+    `partial` has keys, counts and `state`, any number of rows a group.
     """
-    aggregates = summed_counts()
-    aggregates.append(F.collect_list("state").alias("states"))
-    if CONFIG_HASH not in partial.columns:
-        merged = partial.groupBy(*GROUP_KEYS).agg(*aggregates)
-    else:
-        grouped = partial.groupBy(*GROUP_KEYS).agg(*aggregates, *configurations(partial))
-        merged = of_one_configuration(grouped, F.col("metric")).select(
-            *columns_of([*GROUP_KEYS, ASKED, *COUNTS, "states"])
-        )
-    return in_tasks(merged, n_tasks).mapInArrow(as_shipped(make_finisher(confidence)), schema=SUMMARY_SCHEMA)
+    merged = partial.groupBy(*GROUP_KEYS).agg(*summed_counts(), F.collect_list("state").alias("states"))
+    return _means(in_tasks(merged, n_tasks), make_finisher(settings.confidence), settings)
 
 
-def configurations(partial: DataFrame, where: Column | None = None) -> list[Column]:
-    """Aggregate the lowest and the highest configuration of a group, each as a hash and a text for a person.
-
-    `where` is text to add to that of each, such as the night. Gives `lowest` and `highest`, for
-    `of_one_configuration`.
-    """
-    digest = F.coalesce(F.col(CONFIG_HASH).cast("string"), F.lit("unknown"))
-    text = F.concat(F.lit("config_hash "), digest)
-    if CONVENTION in partial.columns:
-        text = F.concat(F.coalesce(F.col(CONVENTION).cast("string"), F.lit("unknown")), F.lit(" ("), text, F.lit(")"))
-    if where is not None:
-        text = F.concat(text, where)
-    one = F.struct(digest.alias("digest"), text.alias("text"))
-    return [F.min(one).alias("lowest"), F.max(one).alias("highest")]
-
-
-def of_one_configuration(grouped: DataFrame, what: Column) -> DataFrame:
-    """Make the action raise where a group has two configurations. Lazy.
-
-    `grouped` has `n_queries`, and `lowest` and `highest` from `configurations`; `what` they would be merged into is
-    text.
-    """
-    checked = raise_if(
-        F.col("n_queries"),
-        F.col("lowest.digest") != F.col("highest.digest"),
-        *("summaries of two configurations cannot be merged into one ", what, ": "),
-        *(
-            F.col("lowest.text"),
-            " and ",
-            F.col("highest.text"),
-            "; merge the rows of each config_hash by themselves, ",
-        ),
-        "or drop the column config_hash to merge them all the same.",
-        kind="bigint",
-    )
-    return grouped.withColumn("n_queries", checked)
+def _means(merged: DataFrame, finish: BatchFunction, settings: EvaluationSettings) -> DataFrame:
+    schema = T.StructType(SUMMARY_SCHEMA.fields[:-1])
+    means = merged.mapInArrow(as_shipped(finish), schema=schema)
+    return means.withColumn(RULES, F.lit(settings.rules_of_means).cast("string"))
 
 
 def with_counts(summaries: DataFrame) -> DataFrame:
@@ -322,4 +297,4 @@ def _finished_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings:
     twice = F.max(F.when(F.col("copies") > 1, F.col(ITEM).cast("string"))).alias("twice")
     size = catalogue.agg(F.count(F.lit(1)).alias("n_items"), twice)
     finish = make_catalogue_finisher(settings.confidence, settings.catalogue_metrics, str(settings.columns.item))
-    return merged.crossJoin(F.broadcast(size)).mapInArrow(as_shipped(finish), schema=SUMMARY_SCHEMA)
+    return _means(merged.crossJoin(F.broadcast(size)), finish, settings)

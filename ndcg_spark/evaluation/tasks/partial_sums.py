@@ -24,6 +24,7 @@ from ndcg_spark.core.batches import (
 from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.errors import InputRefusedError, text_of
+from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.settings import ASKED, SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.scoring import N_UNJUDGED_ITEMS, dropped, uncounted
@@ -376,22 +377,39 @@ def _value_text(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def make_finisher(confidence: float, *, day_quantiles: Sequence[float] | None = None) -> BatchFunction:
+def make_finisher(
+    confidence: float, *, day_quantiles: Sequence[float] | None = None, across_rules: bool = False
+) -> BatchFunction:
     """Build the function from keys, counts and `states` to means; rounds each number once.
 
     What else a row has is passed on. With `day_quantiles`, each of the states is a day, and errors are those of
-    `day_estimate`.
+    `day_estimate`. Where rows have `rules`, a list of those of the states, two are refused unless `across_rules`.
     """
 
     def finish(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return finish_batch(batch, confidence, day_quantiles)
+        means = finish_batch(batch, confidence, day_quantiles)
+        return means if RULES not in means.schema.names else _with_one_rules(means, across=across_rules)
 
     return batch_function(lambda batches: map(finish, batches))
 
 
+def _with_one_rules(means: pa.RecordBatch, *, across: bool) -> pa.RecordBatch:
+    """Combine the rules of each mean, and put them last."""
+    texts = means.column(RULES).to_pylist()
+    combined: dict[tuple[str, ...], str | None] = {}
+    for row, its in enumerate(texts):
+        key = tuple(sorted(its))
+        if key not in combined:
+            combined[key] = combine_rules(key, f"the mean of {_group_text(means, row)}", across=across)
+    names = [name for name in means.schema.names if name != RULES]
+    rules = pa.array([combined[tuple(sorted(its))] for its in texts], pa.string())
+    return pa.RecordBatch.from_arrays([*means.select(names).columns, rules], names=[*names, RULES])
+
+
 def _group_text(batch: pa.RecordBatch, row: int) -> str:
     """Name the group of a row for a message, by the keys that it has."""
-    names = [name for name in ("run", "segment", "metric", "k") if name in batch.schema.names]
+    keys = ("run", "segment", "metric", "k", "period", "period_start", "period_end")
+    names = [name for name in keys if name in batch.schema.names]
     values = {name: batch.column(name)[row].as_py() for name in names}
     return ", ".join(f"{name}={value}" for name, value in values.items() if value not in (None, ""))
 

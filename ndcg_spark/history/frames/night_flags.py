@@ -13,6 +13,8 @@ from pyspark.sql import functions as F
 from ndcg_spark.core.expressions import number
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.evaluation.frames.summary import rules_column
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history.frames.nights import METRIC_TABLE, NIGHT, between, config_hash, day_of, series_rows
 from ndcg_spark.history.frames.paired_nights import with_pairs
 from ndcg_spark.history.settings import FlagSettings
@@ -70,7 +72,7 @@ def _series(rows: DataFrame, settings: FlagSettings, *, parse_text: bool) -> Dat
     """Nights of each series, with those of its run and of the table, from which it may be missing; lazy."""
     day, by_hash = day_of(F.col(NIGHT)).alias("day"), config_hash(rows).alias("config_hash")
     numbers = [_number(rows, name, parse_text=parse_text) for name in ("value", "std_error", "n_queries")]
-    night = F.struct(day, by_hash, *numbers)
+    night = F.struct(day, by_hash, rules_column(rows).alias(RULES), *numbers)
     series = rows.where(between(F.col(NIGHT), _first(settings), settings.end)).groupBy(*SERIES)
     first = None if settings.start is None else settings.start - timedelta(days=LATEST_DAYS)
     latest = rows.where(between(F.col(NIGHT), first, settings.end))

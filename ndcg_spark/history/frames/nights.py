@@ -11,7 +11,8 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import MALFORMED, columns_of, named, number, raise_if, require_column
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION
+from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, rules_column
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history.settings import RollUpSettings
 from ndcg_spark.history.tasks.nights import SERIES
 
@@ -128,8 +129,8 @@ def nights_to_add(rows: DataFrame, columns: Sequence[str], settings: RollUpSetti
     """Select the nights, of rows from `series_rows`, that the periods of settings need. Lazy.
 
     Gives the night and the columns that are asked for; `convention` and `config_hash`, null where the table lacks
-    them; `as_of`, the last night that is known; and `held`, an array of (`period`, `period_start`, `period_end`),
-    which is never empty.
+    them; `rules` by `rules_column`; `as_of`, the last night that is known; and `held`, an array of (`period`,
+    `period_start`, `period_end`), which is never empty.
 
     Spark cost: without `as_of` the dates are read once more.
     """
@@ -137,7 +138,7 @@ def nights_to_add(rows: DataFrame, columns: Sequence[str], settings: RollUpSetti
         (F.col(name) if name in rows.columns else F.lit(None)).cast("string").alias(name)
         for name in (CONVENTION, CONFIG_HASH)
     ]
-    kept = rows.select(*columns_of([NIGHT, *columns]), *provenance)
+    kept = rows.select(*columns_of([NIGHT, *columns]), *provenance, rules_column(rows).alias(RULES))
     if settings.as_of is None:
         kept = kept.crossJoin(F.broadcast(rows.agg(F.max(NIGHT).alias("as_of"))))
     else:

@@ -14,6 +14,7 @@ from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
 from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.history.frames.nights import NIGHT, config_hash, date_or_null
 from ndcg_spark.history.tasks.night_flags import PAIRED_COLUMNS
@@ -24,7 +25,7 @@ _RUN, _HASH, _DAY, _SIDE, _OWN, _VOICE = "__run", "__hash", "__day", "__side", "
 """Columns beside those of the table, which may be called anything."""
 _BASELINE, _JUDGED = "the night before", "the night"
 """What nights are called as runs."""
-_PAIR_KEYS = ("run", "config_hash", NIGHT, "before")
+_PAIR_KEYS = ("run", "config_hash", RULES, NIGHT, "before")
 _KEYS = {name: f"__of_{name}" for name in (PAIR, "segment_by", "segment", "metric", "k")}
 """Columns by which flags and the pairs of their nights belong together, and what these are called there."""
 
@@ -113,11 +114,16 @@ def _as_runs(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSetting
     rows = per_query.withColumns({_RUN: run, _HASH: config_hash(per_query), _DAY: date_or_null(per_query, _TABLE)})
     nights = [(NIGHT, _JUDGED), ("before", _BASELINE)]
     sides = F.explode(F.array(*[F.struct(F.col(day).alias("day"), F.lit(name).alias("as")) for day, name in nights]))
-    of = pairs.select(PAIR, F.col("run").alias("__of"), F.col("config_hash").alias("__by"), sides.alias(_SIDE))
+    by = [F.col("config_hash").alias("__by"), F.col(RULES).alias("__rules")]
+    of = pairs.select(PAIR, F.col("run").alias("__of"), *by, sides.alias(_SIDE))
     on = (F.col(_RUN) == F.col("__of")) & (F.col(_DAY) == F.col(_SIDE)["day"])
-    if "config_hash" in per_query.columns:
+    if RULES in per_query.columns:  # those of means go on with whether queries weigh
+        on = on & F.coalesce(F.startswith("__rules", named(RULES)), F.lit(True))
+    elif "config_hash" in per_query.columns:
         on = on & F.col(_HASH).eqNullSafe(F.col("__by"))
-    found = _one_weight(rows.join(F.broadcast(of), on).withColumn("run", F.col(_SIDE)["as"]), settings)
+    found = _one_weight(
+        rows.join(F.broadcast(of), on).drop("__rules").withColumn("run", F.col(_SIDE)["as"]), settings
+    )
     if "status" not in found.columns:
         return found
     # A query that was missing on one night is a pair, too: it fell to 0, or rose from it.

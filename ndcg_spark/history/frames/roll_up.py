@@ -16,11 +16,10 @@ from ndcg_spark.evaluation.frames.summary import (
     CONFIG_HASH,
     CONVENTION,
     SUMMARY_SCHEMA,
-    configurations,
-    of_one_configuration,
     summed_counts,
     with_counts,
 )
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ASKED
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
 from ndcg_spark.history.frames.nights import HELD, NIGHT, PERIOD, nights_to_add, series_rows
@@ -76,9 +75,9 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     aggregates = summed_counts()
     aggregates += [F.collect_list("state").alias("states"), F.count(F.lit(1)).alias("n_days")]
     aggregates += [days.alias("days"), F.sequence("period_start", until).alias("all_days")]
-    aggregates += [F.min(name).alias(name) for name in (CONVENTION, CONFIG_HASH)]
-    merged = rows.groupBy(*keys).agg(*aggregates, *configurations(rows, F.concat(F.lit(" on "), _text(NIGHT))))
-    checked = of_one_configuration(merged, F.concat("metric", F.lit(" of the "), _period_text()))
+    for name in (CONVENTION, CONFIG_HASH):
+        aggregates.append(F.when(F.min(name) == F.max(name), F.min(name)).alias(name))
+    merged = rows.groupBy(*keys).agg(*aggregates, F.collect_set(RULES).alias(RULES))
     twice = (
         "a night comes twice in the ",
         _period_text(),
@@ -89,9 +88,9 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *twice, kind="bigint")
     passed = [*columns_of(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
     passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
-    finisher = make_finisher(settings.confidence, day_quantiles=quantiles)
+    finisher = make_finisher(settings.confidence, day_quantiles=quantiles, across_rules=settings.across_rules)
     schema = ", ".join(f"{name} {kind}" for name, kind in ROLL_UP_COLUMNS.items())
-    return checked.select(*passed, *columns_of([ASKED, *COUNTS, "states"])).mapInArrow(
+    return merged.select(*passed, *columns_of([ASKED, *COUNTS, "states", RULES])).mapInArrow(
         as_shipped(finisher), schema=schema
     )
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.student import t_quantile
+from ndcg_spark.evaluation.rules import RULES, is_known, same_rules
 from ndcg_spark.history.kernels.robust import chance_of_none, deviation
 from ndcg_spark.history.settings import EPOCH, FlagSettings
 from ndcg_spark.history.tasks.nights import SERIES, SERIES_COLUMNS, arrow_schema, date_of, in_order, series_name
@@ -38,8 +39,8 @@ FLAG_COLUMNS = {
     "rule": "string",
 }
 """Columns of the result and their types, as Spark names them."""
-TO_PAIR_COLUMNS = {**FLAG_COLUMNS, "before": "date", "before_value": "double"}
-"""Those of nights that may yet be paired: with the night before and its value, where the history is short."""
+TO_PAIR_COLUMNS = {**FLAG_COLUMNS, RULES: "string", "before": "date", "before_value": "double"}
+"""Those of nights that may yet be paired: with their rules, where these are known, and with the night before."""
 MISSING_COLUMNS = {**FLAG_COLUMNS, "last_night": "date", "last_queries": "bigint"}
 """Those of series that are missing: with their last night and its queries; `median` is its value."""
 PAIRED_COLUMNS = {
@@ -66,7 +67,8 @@ MISSING_CHANCE = 0.01
 def make_flagger(settings: FlagSettings, columns: Mapping[str, str] = FLAG_COLUMNS) -> BatchFunction:
     """Build the function from rows of `SERIES`, `nights`, `run_nights` and `table_nights` to `FLAG_COLUMNS` and more.
 
-    `nights` is a list of struct<day, value, std_error, config_hash, n_queries>, in any order; `day` counts from 1970.
+    `nights` is a list of struct<day, value, std_error, config_hash, rules, n_queries>, in any order; `day` counts
+    from 1970.
     `run_nights` is a list of struct<day, config_hash>: nights of the same run, metric and k over all queries.
     `table_nights` is a list of days, or null for segments: a night without the run is told of all queries alone.
     """
@@ -119,6 +121,7 @@ def _series_rows(series: dict[str, Any], settings: FlagSettings) -> Iterator[dic
             continue
         known = one or dict.fromkeys(("config_hash", "value", "std_error"))
         row = {"night": date_of(day), **keys, **{name: known[name] for name in ("config_hash", "value", "std_error")}}
+        row[RULES] = known.get(RULES) if is_known(known.get(RULES)) else None
         judged = judged or _judged(known, before, settings)
         yield row | judged | {"rule": _rule({**row, **judged}, settings)}
 
@@ -163,7 +166,7 @@ def _judged(one: dict[str, Any], before: Sequence[dict[str, Any]], settings: Fla
     usable = [
         other
         for other in before
-        if other["config_hash"] == one["config_hash"] and other["value"] is not None and other["day"] >= earliest
+        if _is_history(other, one) and other["value"] is not None and other["day"] >= earliest
     ]
     alike = [other for other in usable if (one["day"] - other["day"]) % 7 == 0]
     weekday = _WEEKDAYS[date_of(one["day"]).weekday()]
@@ -185,6 +188,12 @@ def _judged(one: dict[str, Any], before: Sequence[dict[str, Any]], settings: Fla
         "weekday": weekday,
         "limit": limit[0],
     }
+
+
+def _is_history(other: dict[str, Any], one: dict[str, Any]) -> bool:
+    """Whether nights are of one series: computed by the same rules or, where these are not known, as configured."""
+    same = same_rules(other[RULES], one[RULES])
+    return bool(other["config_hash"] == one["config_hash"]) if same is None else same
 
 
 def _against_before(one: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:

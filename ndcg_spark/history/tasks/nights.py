@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.settings import shown_metric
 from ndcg_spark.history.settings import EPOCH
 
@@ -63,7 +64,18 @@ def in_order(
     return ordered
 
 
-def require_same(series: dict[str, Any], nights: Sequence[dict[str, Any]], column: str = "config_hash") -> None:
+def series_rules(series: dict[str, Any], nights: Sequence[dict[str, Any]], *, across: bool) -> str | None:
+    """Combine the rules of the nights of a series, which must be the same unless `across`."""
+    return combine_rules((night[RULES] for night in nights), series_name(series), across=across)
+
+
+def common_value(nights: Sequence[dict[str, Any]], column: str) -> Any:
+    """Value of a column that all nights have; None where they differ."""
+    first = nights[0][column]
+    return first if all(night[column] == first for night in nights) else None
+
+
+def require_same(series: dict[str, Any], nights: Sequence[dict[str, Any]], column: str) -> None:
     """Refuse a series whose ordered nights were not all computed in the same way, as a column says."""
     for one, following in itertools.pairwise(nights):
         if one[column] != following[column]:

@@ -55,13 +55,14 @@ from ndcg_spark.comparison.tasks.totals import (
 from ndcg_spark.core.batches import BatchFunction, batch_function, int_values, list_offsets
 from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.errors import InputRefusedError, option
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ASKED, SummedMetric
 from ndcg_spark.history.settings import EPOCH, RollUpSettings
-from ndcg_spark.history.tasks.nights import SERIES, in_order, require_same, series_name
+from ndcg_spark.history.tasks.nights import SERIES, common_value, in_order, require_same, series_name, series_rules
 
 SERIES_OF_PAIRS = ("baseline", *SERIES)
 """What a series is of: the keys of a comparison table within a night and data set."""
-CHOICES = ("config_hash", "seed", "n_replicates", "cluster_by", "unpaired")
+CHOICES = ("seed", "n_replicates", "cluster_by", "unpaired")
 """Columns that must be the same for all nights of a period."""
 FAMILY = "family"
 """Hash of period and baseline, by which rows are sorted for `make_decider`."""
@@ -194,7 +195,9 @@ def _row(key: tuple[Any, ...], period: Period, settings: RollUpSettings) -> dict
     known = {one["night"] for one in period.nights}
     days = [start + timedelta(days=ahead) for ahead in range((last - start).days + 1)]
     row = dict(zip(_PERIOD, key, strict=True)) | series
-    row |= {name: first[name] for name in ("convention", *CHOICES)}
+    row |= {name: first[name] for name in CHOICES}
+    row |= {name: common_value(period.nights, name) for name in ("convention", "config_hash")}
+    row[RULES] = series_rules(series, period.nights, across=settings.across_rules)
     row[ASKED] = min(filter(None, (one.get(ASKED) for one in period.nights)), default=None)
     row |= {"n_days": len(known), "missing_days": [day for day in days if day not in known]}
     row |= {"independence": independence, "state": period.totals.base.state.tolist(), "n_replicates": 0}

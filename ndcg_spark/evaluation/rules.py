@@ -1,0 +1,105 @@
+"""The rules that results were computed by, as one text; and what becomes of results of two rules.
+
+`EvaluationSettings.rules` has all that changes the value of a query, and nothing else, such as
+`gain=exponential;...;sample=1.0`. Of means the text ends with `weight=yes` or `weight=no`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ndcg_spark.errors import InputRefusedError, option
+
+RULES = "rules"
+"""Column of results; null where it is not known by which rules a row was computed."""
+MIXED = "mixed"
+"""Value of a field in the rules of a result in which several values of it were combined on purpose."""
+OLD_CONVENTION = "convention"
+"""Field that stands for the rules of rows of older versions, of which a table has the convention alone."""
+UNKNOWN = "unknown"
+"""Field of a result that was made of results with known rules and of `some` others."""
+UNKNOWN_LINE = (
+    "rules: some of the results do not say by which rules they were computed; taken to be those of the others"
+)
+
+
+def write_rules(fields: Mapping[str, str]) -> str:
+    """Write rules as text; the inverse of `read_rules`."""
+    return ";".join(f"{name}={value}" for name, value in fields.items())
+
+
+def read_rules(text: str | None) -> dict[str, str]:
+    """Read rules by field; none where they are not known.
+
+    >>> read_rules("gain=table:0=0,1=3;ties=expected")
+    {'gain': 'table:0=0,1=3', 'ties': 'expected'}
+    """
+    parts = (part.partition("=") for part in text.split(";")) if text else ()
+    return {name: value for name, _, value in parts}
+
+
+def with_weight(rules: str | None, *, weighted: bool) -> str | None:
+    """Rules of means of queries, from those of the queries."""
+    return f"{rules};weight={'yes' if weighted else 'no'}" if rules else None
+
+
+def is_known(text: str | None) -> bool:
+    """Whether a text has the rules in full."""
+    return bool(text) and OLD_CONVENTION not in read_rules(text)
+
+
+def same_rules(one: str | None, other: str | None) -> bool | None:
+    """Whether two results are by the same rules; None where that is not known."""
+    return not differing_rules([one, other]) if is_known(one) and is_known(other) else None
+
+
+def differing_rules(texts: Iterable[str | None]) -> dict[str, list[str]]:
+    """Values of the fields that differ; what one text does not have is not known of it."""
+    values: dict[str, dict[str, None]] = {}
+    for text in texts:
+        for name, value in read_rules(text).items():
+            values.setdefault(name, {})[value] = None
+    return {name: list(several) for name, several in values.items() if len(several) > 1}
+
+
+def rules_difference(texts: Iterable[str | None]) -> str:
+    """Name each field that differs, and its values; empty where none does.
+
+    >>> rules_difference(["ties=expected;sample=1.0", "ties=worst;sample=0.5"])
+    'ties: expected and worst; sample: 1.0 and 0.5'
+    """
+    return "; ".join(f"{name}: {' and '.join(values)}" for name, values in differing_rules(texts).items())
+
+
+def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> str | None:
+    """Give the rules of a result that is made of results of these rules, or refuse two; None where none is known.
+
+    `what` begins the message. `across` combines on purpose: a field that differs is then `mixed`. Unknown rules are
+    taken to be those that are known, and the text says so by its last field.
+    """
+    texts = list(dict.fromkeys(texts))
+    differing = differing_rules(texts)
+    if differing and not across:
+        raise InputRefusedError(
+            f"{what} would combine results of different rules ({rules_difference(texts)}); compute them by the same "
+            f"rules, or choose {option('across_rules', 'True')} to combine them all the same."
+        )
+    known = [text for text in texts if is_known(text)]
+    fields = read_rules((known or texts)[0]) if known or differing else {}
+    fields = {name: MIXED if name in differing else value for name, value in fields.items()}
+    if known and len(known) < len(texts):
+        fields[UNKNOWN] = "some"
+    return write_rules(fields) or None
+
+
+def mixed_fields(text: str | None) -> list[str]:
+    """Fields that were combined on purpose."""
+    return [name for name, value in read_rules(text).items() if value == MIXED]
+
+
+def rules_lines(texts: Iterable[str | None]) -> list[str]:
+    """Say what results are combined of, where that is not one set of rules that is known."""
+    texts = list(texts)
+    mixed = dict.fromkeys(name for text in texts for name in mixed_fields(text))
+    lines = [f"rules: results of different rules are combined, as asked for; they differ in {', '.join(mixed)}"]
+    return lines[: bool(mixed)] + [UNKNOWN_LINE] * any(UNKNOWN in read_rules(text) for text in texts)

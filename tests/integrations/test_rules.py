@@ -1,0 +1,397 @@
+"""Results of two rules are not combined: every setting against every way to make one number or pair of two results.
+
+The settings come from the fields of the classes, and the ways from the public functions, so that a new one without a
+decision here fails.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from ndcg_spark import compare, evaluate, merge_summaries
+from ndcg_spark.business import business_link
+from ndcg_spark.business.settings import LinkSettings
+from ndcg_spark.business.tasks import make_linker
+from ndcg_spark.comparison.api import comparison_settings
+from ndcg_spark.comparison.frames import compare_queries
+from ndcg_spark.comparison.settings import ComparisonSettings
+from ndcg_spark.comparison.tasks import finishing, summing, totals
+from ndcg_spark.conventions import PRESETS, Convention
+from ndcg_spark.core.failures import readable_errors
+from ndcg_spark.core.moments import N_MOMENTS, STATE_SIZE
+from ndcg_spark.diagnosis import shift_of_means
+from ndcg_spark.diagnosis.tasks.mean_shifts import make_shifter
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.evaluation import Columns, Evaluation, EvaluationSettings, ItemColumns
+from ndcg_spark.evaluation.rules import combine_rules, read_rules, rules_lines
+from ndcg_spark.evaluation.settings import SummedMetric
+from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
+from ndcg_spark.history import flag_changes, roll_up
+from ndcg_spark.history.settings import FlagSettings, RollUpSettings
+from ndcg_spark.history.tasks.night_flags import make_flagger
+from ndcg_spark.history.tasks.periods import make_roller
+from ndcg_spark.metrics import parse_metric
+from ndcg_spark.metrics.base import MetricAt
+
+BASE = EvaluationSettings(
+    columns=Columns(order="at"), convention=Convention(ties="expected"), cutoffs=(2, 5), as_of=date(2026, 1, 1)
+)
+NOT_A_RULE = None
+OF_CONVENTIONS: dict[str, Any] = {
+    "name": NOT_A_RULE,
+    "gain": "linear",
+    "discount": "ln",
+    "ties": "worst",
+    "score_precision": "float32",
+    "ideal": "retrieved",
+    "unjudged": "condensed",
+    "negative": "clip",
+    "no_relevant": "one",
+    "missing_query": "drop",
+    "unjudged_query": "zero",
+    "duplicates": "best",
+    "pad_to_k": 0.5,
+}
+"""By each field of a convention, another value than that of `BASE`."""
+RULES_OF_EVALUATIONS: dict[str, Any] = {"null_score": "unretrieved", "sample": 0.5}
+OTHERS_OF_EVALUATIONS: dict[str, Any] = {
+    "columns": Columns(item="sku", order="at"),
+    "cutoffs": (2, 3, 5),
+    "metrics": (MetricAt(parse_metric("ap")[0], 5), MetricAt(parse_metric("ndcg")[0], 2)),
+    "segment_sets": (("country",),),
+    "strategy": "window",
+    "source": "spark",
+    "on_invalid": "reject",
+    "check_duplicates": "none",
+    "confidence": 0.9,
+    "tie_bounds": True,
+    "item_columns": ItemColumns(vector="embedding"),
+    "as_of": date(2026, 1, 2),
+}
+"""By each setting that changes no value of a query, another value than that of `BASE`."""
+
+
+def differing() -> dict[str, EvaluationSettings]:
+    """Settings that differ from `BASE` in the rule of that name."""
+    changed = {name: value for name, value in OF_CONVENTIONS.items() if value is not NOT_A_RULE}
+    found = {
+        name: replace(BASE, convention=replace(BASE.convention, **{name: value})) for name, value in changed.items()
+    }
+    return found | {name: replace(BASE, **{name: value}) for name, value in RULES_OF_EVALUATIONS.items()}
+
+
+def alike() -> dict[str, EvaluationSettings]:
+    """Settings that differ from `BASE` in something that is not a rule."""
+    found = {name: replace(BASE, **{name: value}) for name, value in OTHERS_OF_EVALUATIONS.items()}
+    return found | {"name": replace(BASE, convention=replace(BASE.convention, name="sklearn"))}
+
+
+def test_every_field_is_a_rule_or_is_not():
+    assert [one.name for one in fields(Convention)] == list(OF_CONVENTIONS)
+    decided = {"convention", *RULES_OF_EVALUATIONS, *OTHERS_OF_EVALUATIONS}
+    assert {one.name for one in fields(EvaluationSettings)} == decided
+    assert set(read_rules(BASE.rules)) == set(differing())
+    for name, settings in alike().items():
+        assert settings != BASE, name
+        assert settings.rules == BASE.rules, name
+    for name, settings in differing().items():
+        ours, its = read_rules(BASE.rules), read_rules(settings.rules)
+        assert [field for field in ours if ours[field] != its[field]] == [name]
+
+
+# ------------------------------------------------------------------------------------------ ways of combining
+
+KEYS = {"run": "a", "segment_by": "", "segment": "", "metric": "ndcg", "k": 2}
+STATE = np.zeros((N_MOMENTS, STATE_SIZE // N_MOMENTS), dtype=np.int64).reshape(-1).tolist()
+
+
+def batch(rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    return iter([pa.RecordBatch.from_pylist(rows)])
+
+
+def rules_in(found: Iterator[pa.RecordBatch]) -> set[str | None]:
+    return {text for one in found for text in one.column("rules").to_pylist()}
+
+
+def add_means(one: str | None, other: str | None, across: bool) -> set[str | None]:
+    row = {**KEYS, **dict.fromkeys(COUNTS, 0), "states": [STATE, STATE], "rules": [one or "", other or ""]}
+    return rules_in(make_finisher(0.95, across_rules=across)(batch([row])))
+
+
+def divide_shift(one: str | None, other: str | None, across: bool) -> set[str | None]:
+    state = np.array(STATE)
+    state[0] = state[STATE_SIZE // N_MOMENTS] = 1
+    row = {**KEYS, "segment_by": "country", "segment": "DE", "state": state.tolist()}
+    rows = [{**row, "after": after, "rules": text or ""} for after, text in ((False, one), (True, other))]
+    return rules_in(make_shifter(across_rules=across)(batch(rows)))
+
+
+def link_clicks(one: str | None, other: str | None, across: bool) -> set[str | None]:
+    nights = [
+        {"day": day, "value": 0.5, "config_hash": str(day), "rules": text or ""} for day, text in enumerate((one, other))
+    ]
+    clicks = [{"day": 0, "impressions": 10, "clicks": 5, "conversions": 1}]
+    settings = LinkSettings(across_rules=across)
+    return rules_in(make_linker(settings)(batch([{**KEYS, "nights": nights, "clicks": clicks}])))
+
+
+COMPARED = ComparisonSettings(
+    runs=("a", "b"), baseline="a", metrics=(SummedMetric("ndcg", "ndcg"),), replicates=0, flips=0, rules_in_rows=True
+)
+
+
+def compare_rows(one: str | None, other: str | None, across: bool) -> set[str | None]:
+    return rules_in(iter([compared_batch(one, other, across)]))
+
+
+def compared_batch(one: str | None, other: str | None, across: bool = False) -> pa.RecordBatch:
+    settings = replace(COMPARED, across_rules=across)
+    rows = [
+        {"unit": query, "key_0": str(query), "run": run, "k": 2, "value_0": 0.1 * query + run, "rules": text}
+        for query in (1, 2, 3)
+        for run, text in enumerate((one, other))
+    ]
+    schema = [("unit", pa.int64()), ("key_0", pa.string()), ("run", pa.int32()), ("k", pa.int32())]
+    canonical = pa.RecordBatch.from_pylist(
+        rows, schema=pa.schema([*schema, ("value_0", pa.float64()), ("rules", pa.string())])
+    )
+    sums = totals.make_merger()(summing.make_summer(settings)(iter([canonical])))
+    (found,) = finishing.make_finisher(settings)(sums)
+    return found
+
+
+def add_comparisons(one: str | None, other: str | None, across: bool) -> set[str | None]:
+    night = compared_batch("ties=expected", "ties=expected").drop_columns(["rules", "replicates"]).to_pylist()[0]
+    week = {"period": "week", "period_start": date(2026, 1, 5), "period_end": date(2026, 1, 11)}
+    rows = [
+        {**night, "night": date(2026, 1, day), "as_of": date(2026, 1, 11), "held": [week], "convention": "x",
+         "config_hash": str(day), "rules": text or "", "verdict": "unclear"}
+        for day, text in ((5, one), (6, other))
+    ]  # fmt: skip
+    return rules_in(make_roller(RollUpSettings(across_rules=across))(batch(rows)))
+
+
+def log_rows(one: str | None, other: str | None, across: bool) -> set[str | None]:
+    from ndcg_spark.mlflow import _about
+
+    stamps = {"convention": "x", "config_hash": "y", "package_version": "z"}
+    rows = [{**stamps, "rules": one}, {**stamps, "config_hash": "other", "rules": other}]
+    return {_about(None, rows, across=across)["rules"]}  # type: ignore[arg-type]  # anything but an evaluation
+
+
+WAYS: dict[str, tuple[Callable[..., set[str | None]], ...]] = {
+    "merge_summaries": (add_means,),
+    "roll_up": (add_means, add_comparisons),
+    "shift_of_means": (divide_shift,),
+    "business_link": (link_clicks,),
+    "compare": (compare_rows,),
+    "log_evaluation": (log_rows,),
+}
+"""What makes one number or pair of several results, and what does so in its workers."""
+SERIES = {"flag_changes", "report"}
+"""What takes results of other rules for another series, or puts them into another table."""
+COMBINES_NOTHING = {
+    # One evaluation, by one set of settings.
+    "evaluate", "evaluation_settings", "rank_queries", "score_queries", "summarize", "summarize_rankings",
+    "explain_ranks", "changed_queries", "score_losses", "summarize_losses",
+    # Two conventions are its subject, and each row says of which one it is.
+    "explain_difference",
+    "mlflow_name",
+}  # fmt: skip
+ROOMS = ("evaluation", "comparison", "history", "diagnosis", "business", "reports", "mlflow")
+
+
+def test_every_function_of_results_combines_or_does_not():
+    """A function that takes results and is not in one of the lists is to be decided upon."""
+    found = set()
+    for room in ROOMS:
+        module = importlib.import_module(f"ndcg_spark.{room}")
+        names = [name for name in dir(module) if not name.startswith("_")]
+        functions = {name: getattr(module, name) for name in names if inspect.isfunction(getattr(module, name))}
+        found |= {name for name, one in functions.items() if room != "mlflow" or one.__module__ == module.__name__}
+    assert found == {*WAYS, *SERIES, *COMBINES_NOTHING}
+    for name in WAYS:
+        (function,) = [
+            getattr(module, name)
+            for module in (importlib.import_module(f"ndcg_spark.{room}") for room in ROOMS)
+            if hasattr(module, name)
+        ]
+        assert "across_rules" in inspect.signature(function).parameters, name
+
+
+COMBINING = [pytest.param(work, id=f"{name}-{work.__name__}") for name, works in WAYS.items() for work in works]
+
+
+@pytest.mark.parametrize("combine", COMBINING)
+@pytest.mark.parametrize("name", differing())
+def test_results_of_two_rules_are_refused(combine, name):
+    one, other = BASE.rules, differing()[name].rules
+    values = [read_rules(text)[name] for text in (one, other)]
+    named = "|".join(f"{name}: {re.escape(' and '.join(order))}" for order in (values, values[::-1]))
+    with pytest.raises(InputRefusedError, match=rf"different rules \(({named})\)"):
+        combine(one, other, False)
+    (mixed,) = combine(one, other, True)
+    assert read_rules(mixed)[name] == "mixed"
+    assert rules_lines([mixed]) == [
+        f"rules: results of different rules are combined, as asked for; they differ in {name}"
+    ]
+
+
+@pytest.mark.parametrize("combine", COMBINING)
+def test_results_that_differ_in_something_else_are_combined(combine):
+    for name, settings in alike().items():
+        (rules,) = combine(BASE.rules, settings.rules, False)
+        assert str(rules).startswith(BASE.rules), name
+        assert rules_lines([rules]) == []
+
+
+@pytest.mark.parametrize("combine", COMBINING)
+def test_unknown_rules_are_taken_for_those_that_are_known(combine):
+    (nothing,) = combine(None, None, False)
+    assert nothing is None
+    (rules,) = combine(None, BASE.rules, False)
+    assert read_rules(rules).items() >= {**read_rules(BASE.rules), "unknown": "some"}.items()
+    (line,) = rules_lines([rules, None])
+    assert "do not say by which rules" in line
+
+
+@pytest.mark.parametrize("name", differing())
+def test_evaluations_are_refused_before_anything_runs(name):
+    """`ranking` is all that could run."""
+    tables = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), ("b", differing()[name]))}  # type: ignore[arg-type]
+    with pytest.raises(InputRefusedError, match=rf"the comparison would .*\({name}: "):
+        comparison_settings(tables)
+    settings = comparison_settings(tables, across_rules=True)
+    assert read_rules(settings.rules)[name] == "mixed"
+    same = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), *alike().items())}  # type: ignore[arg-type]
+    assert comparison_settings(same, metrics="ndcg").rules == BASE.rules
+
+
+def test_queries_outside_a_sample_are_not_missing():
+    """Evaluations of two samples leave out what one lacks; of tables, where this is known in workers alone, it is asked for."""
+    half = replace(BASE, sample=0.5)
+    tables = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), ("b", half))}  # type: ignore[arg-type]
+    assert comparison_settings(tables, across_rules=True).unpaired == "drop"
+    assert comparison_settings({**tables, "b": tables["a"]}, across_rules=True).unpaired == "zero"
+    settings = replace(COMPARED, across_rules=True)
+    base = totals.Totals(rules={BASE.rules, half.rules})
+    base.base.counts[[0, 5]] = 1
+    key = totals.GroupKey(0, 0, "", 0, 2)
+    sums = list(totals.partial_batches({key: base}))
+    with pytest.raises(InputRefusedError, match="two samples"):
+        list(finishing.make_finisher(settings)(iter(sums)))
+    (found,) = finishing.make_finisher(replace(settings, unpaired="drop"))(iter(sums))
+    assert read_rules(found.column("rules")[0].as_py())["sample"] == "mixed"
+
+
+@pytest.mark.parametrize("name", [*differing(), "nothing"])
+def test_nights_of_other_rules_are_no_history(name):
+    """28 nights of 0.5, then one of 0.1: far from usual, if there is a history."""
+    rules = {**differing(), "nothing": BASE}[name].rules
+    night = {"value": 0.5, "std_error": 0.001, "config_hash": "x", "n_queries": 9}
+    nights = [{**night, "day": day, "rules": BASE.rules} for day in range(28)]
+    nights.append({**night, "day": 28, "value": 0.1, "config_hash": "y", "rules": rules})
+    series = {**KEYS, "nights": nights, "run_nights": [], "table_nights": None}
+    flags = [row for one in make_flagger(FlagSettings())(batch([series])) for row in one.to_pylist()]
+    assert flags[-1]["status"] == ("low" if name == "nothing" else "short_history")
+    assert flags[-1]["n_nights"] == (28 if name == "nothing" else 0)
+
+
+def test_without_rules_a_history_is_that_of_one_configuration():
+    night = {"value": 0.5, "std_error": 0.001, "n_queries": 9}
+    nights = [{**night, "day": day, "config_hash": "x", "rules": ""} for day in range(28)]
+    for config_hash, rules, n in (("x", BASE.rules, 28), ("x", "", 28), ("y", BASE.rules, 0), ("y", "", 0)):
+        series = {**KEYS, "nights": [*nights, {**night, "day": 28, "config_hash": config_hash, "rules": rules}]}
+        series |= {"run_nights": [], "table_nights": None}
+        flags = [row for one in make_flagger(FlagSettings())(batch([series])) for row in one.to_pylist()]
+        assert flags[-1]["n_nights"] == n
+
+
+# ------------------------------------------------------------------------------------------------- one text
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"gain": "table:0=0,1=1,2=3.50"}, {"gain": "table: 2=3.5, 0.0 = 0, 1=1"}),
+        ({"gain": "power:.5"}, {"gain": "power:0.50"}),
+        ({"gain": "linear:2"}, {"gain": "linear:2.0"}),
+        ({"discount": "table:1,.5"}, {"discount": "table: 1.0, 0.5"}),
+        ({"discount": "log:3"}, {"discount": "log:3.0"}),
+        ({"pad_to_k": 0}, {"pad_to_k": -0.0}),
+        ({"name": "sklearn"}, {}),
+    ],
+)
+def test_a_rule_has_one_text(one, other):
+    assert Convention(**one).choices == Convention(**other).choices
+
+
+def test_a_preset_is_its_fields():
+    for name, preset in PRESETS.items():
+        written = ";".join(f"{choice}={value}" for choice, value in preset.differences().items())
+        convention = Convention.parse(f"default;{written}" if written else "default")
+        assert EvaluationSettings.rules_by(convention) == EvaluationSettings.rules_by(preset), name
+    assert EvaluationSettings(sample=1).rules == EvaluationSettings(sample=1.0).rules  # type: ignore[arg-type]
+
+
+SCALE = 2.0
+
+
+def test_functions_are_told_apart_by_what_they_do():
+    def scaled(by: float) -> Callable[[Any], Any]:
+        return lambda relevance: relevance * by
+
+    class Power:
+        def __init__(self, exponent: float) -> None:
+            self.exponent = exponent
+
+        def __call__(self, relevance: Any) -> Any:
+            return relevance**self.exponent
+
+    def text(gain: Callable[[Any], Any]) -> str:
+        return Convention(gain=gain).choices["gain"]
+
+    assert text(scaled(2.0)) == text(scaled(2.0))
+    assert text(Power(2)) == text(Power(2))
+    different = [scaled(2.0), scaled(3.0), Power(2), Power(3), np.sqrt, np.cbrt, lambda r: r, lambda r: r + 1]
+    different += [lambda r: np.sqrt(r), lambda r: np.cbrt(r), lambda r, by=1: r * by, lambda r, by=2: r * by]
+    assert len({text(one) for one in different}) == len(different)
+    globals()["SCALE"] = 2.0
+    by_global = lambda r: r * SCALE  # noqa: E731
+    before = text(by_global)
+    globals()["SCALE"] = 3.0
+    assert text(by_global) != before
+
+
+def test_rows_of_older_versions_are_by_the_convention_that_they_name():
+    old = [f"convention={name}" for name in ("default", "linear ties=worst")]
+    with pytest.raises(InputRefusedError, match="convention: default and linear ties=worst"):
+        combine_rules(old, "it", across=False)
+    assert combine_rules([old[0], old[0]], "it", across=False) is None
+    assert combine_rules([old[0], BASE.rules], "it", across=False) == f"{BASE.rules};unknown=some"
+    assert combine_rules(old, "it", across=True) == "convention=mixed"
+
+
+def test_what_was_mixed_is_not_taken_for_one_of_its_parts():
+    mixed = combine_rules([BASE.rules, differing()["ties"].rules], "it", across=True)
+    with pytest.raises(InputRefusedError, match="ties: mixed and expected"):
+        combine_rules([mixed, BASE.rules], "it", across=False)
+    assert combine_rules([mixed, mixed], "it", across=False) == mixed
+
+
+def test_rules_is_a_name_of_results():
+    for columns in ({"query": ("rules",)}, {"query": ("Rules",)}):
+        with pytest.raises(InvalidParameterError, match="(?i)'rules' has a name that results use"):
+            EvaluationSettings(columns=Columns(**columns))
