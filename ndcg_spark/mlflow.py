@@ -24,6 +24,7 @@ from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import arrow_schema
 from ndcg_spark.errors import InputRefusedError, cannot_import
 from ndcg_spark.evaluation.api import Evaluation
+from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA, with_counts
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def log_evaluation(
     MissingColumnError
         For a table that is no summary.
     InputRefusedError
-        For bad rows, for rows of several conventions, configurations or nights, and for two rankers or metrics that
+        For bad rows, for judgments that match nothing, for rows of several conventions, configurations or nights, and for two rankers or metrics that
         MLflow would know by one name. Nothing has been logged then.
 
     Notes
@@ -168,7 +169,9 @@ def _imported() -> Any:
 def _collected(result: Evaluation | DataFrame) -> list[dict[str, Any]]:
     if isinstance(result, Evaluation):
         with readable_errors():
-            return [row.asDict() for row in result.summary.select(*_COLUMNS).collect()]
+            rows = [row.asDict() for row in result.summary.collect()]
+        check_matched(top_items(rows), result.ranking)
+        return rows
     result = with_counts(result)
     for name in (*_COLUMNS, *_ONE_OF):
         require_column(result, name, "of a metric table", "table")
