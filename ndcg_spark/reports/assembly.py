@@ -19,6 +19,7 @@ from ndcg_spark.core.flag import of_kind, several
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
+from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.gates import find_metric
 from ndcg_spark.jobs.outputs import StagedFile
 from ndcg_spark.reports import reading
@@ -192,7 +193,7 @@ def report(
     Raises
     ------
     InvalidParameterError, InputRefusedError, MissingColumnError
-        For names that the tables do not have.
+        For names that the tables do not have, and for judgments of an evaluation that match nothing.
 
     Notes
     -----
@@ -209,6 +210,7 @@ def report(
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))
     found = headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
     here = None if production in seen else production
+    matched = check_matched(top_items(rows), metrics.ranking) if isinstance(metrics, Evaluation) else []
     shown, left_out = _runs_to_show(rows, found, limits, asked=bool(runs), production=here)
     scope = Scope(dataset=place.dataset, run_date=place.night, runs=shown, metric=found[0], k=found[1])
     rows = [row for row in rows if row["run"] in shown]
@@ -216,6 +218,7 @@ def report(
     reading.check_baseline(baseline, shown)
     if summary is not None:
         check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
+    left_out += [f"Judgments: {line}." for line in matched]
     parts = _Parts(scope=scope, limits=limits, rows=rows, left_out=left_out, production=production, today=today)
     parts.read_trend(table, flags, place.n_nights)
     parts.read_segments(table)

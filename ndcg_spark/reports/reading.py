@@ -30,7 +30,7 @@ _NEEDED = {"run": "string", "segment_by": "string", "segment": "string", "metric
            "value": "double"}  # fmt: skip
 _OPTIONAL = {
     **dict.fromkeys(("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out"), "bigint"),
-    **dict.fromkeys(("n_rejected", "n_lost_queries", "n_unjudged_items"), "bigint"),
+    **dict.fromkeys(("n_rejected", "n_lost_queries", "n_unjudged_items", "n_top_items"), "bigint"),
     **dict.fromkeys(("weight_sum", "std_error", "ci_low", "ci_high"), "double"),
     **dict.fromkeys(("dataset", "convention", "config_hash", "input", "package_version"), "string"),
     "run_date": "date",

@@ -118,11 +118,31 @@ class Windows:
         keys = columns_of(_keys(rows, self.settings))
         return rows if self.n_tasks is None else rows.repartition(self.n_tasks, *keys)
 
+    def _with_segments_of_queries(self, found: DataFrame) -> DataFrame:
+        """Give queries for which a run names no segment that which other runs name; refuse two segments of a query."""
+        names = canonical_names(self.settings)
+        of_query = Window.partitionBy(*columns_of([*names.query]))
+        query = key_text([*names.query], names.query)
+        for name in (one for one in _carried(found, self.settings, "low:") if one != WEIGHT):
+            low, high = F.min(named(f"low:{name}")).over(of_query), F.max(named(f"high:{name}")).over(of_query)
+            found = found.withColumns({"lowest": low, "highest": high})
+            low, high = F.col("lowest"), F.col("highest")
+            message = (f"column {names.segments[name]!r} has more than one value in query ", query, ": ")
+            message += (low.cast("string"), " and ", high.cast("string"), "; it must be the same in all runs.")
+            kind = found.schema["lowest"].dataType.simpleString()
+            for column, of_all in ((f"low:{name}", low), (f"high:{name}", high)):
+                value = F.coalesce(named(column), of_all)
+                found = found.withColumn(column, raise_if(value, low != high, *message, kind=kind))
+            found = found.drop("lowest", "highest")
+        return in_tasks(found, self.n_tasks)
+
     def _finished(self, found: DataFrame, keys: list[str]) -> DataFrame:
         """Refuse what is to be refused, and use the user's names."""
         names = canonical_names(self.settings)
         labels = {**names.query, **names.carried}
         rows_name = key_text(keys, labels)
+        if self.judgments is not None and RUN in keys:
+            found = self._with_segments_of_queries(found)
         for name in _carried(found, self.settings, "low:"):
             low, high = named(f"low:{name}"), named(f"high:{name}")
             its_type = found.schema[f"low:{name}"].dataType.simpleString()
