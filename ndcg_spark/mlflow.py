@@ -83,8 +83,8 @@ def log_evaluation(
     MissingColumnError
         For a table that is no summary.
     InputRefusedError
-        For bad rows, for judgments that match nothing, for rows of several conventions, configurations or nights, and for two rankers or metrics that
-        MLflow would know by one name. Nothing has been logged then.
+        For bad rows, for judgments that match nothing, for rows of several conventions, configurations or nights, and
+        for two rankers or metrics that MLflow would know by one name. Nothing has been logged then.
 
     Notes
     -----

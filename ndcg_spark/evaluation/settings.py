@@ -35,7 +35,8 @@ PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
 RESERVED = (*PER_QUERY_COLUMNS, *(one.column for one in TIE_BOUNDS), "weight", "n_rows", "n_left_out", "n_rejected",
-            "n_unjudged_items", "n_top_items", "ranked", "ranks", "scores", "tied", "ideal", "n_at_least")  # fmt: skip
+            "n_unjudged_items", "n_top_items", "ranked", "ranks", "scores", "tied", "ideal",
+            "n_at_least")  # fmt: skip
 """Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
 ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_users")
 """Further names that rankings have where metrics need items."""

@@ -76,6 +76,9 @@ RESULT_SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 """Columns of a comparison."""
+TOP_ITEMS = "__top_items"
+"""A column beside those of a comparison that is neither shown nor stored: sums as in `Base`."""
+COUNTED_SCHEMA = RESULT_SCHEMA.append(pa.field(TOP_ITEMS, _WHOLES))
 ONE_SIDE_EMPTY = "one_side_empty"
 """Note on a segment in which one of the runs has no query: what the other has is compared with nothing."""
 OF_FAMILY = ("p_holm", "p_bh", "family_size", "verdict")
@@ -116,7 +119,7 @@ def make_finisher(settings: ComparisonSettings) -> BatchFunction:
 
 
 def _row_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=RESULT_SCHEMA)
+    return pa.RecordBatch.from_pylist(rows, schema=COUNTED_SCHEMA)
 
 
 def _gathered(base: Base, blocks: dict[tuple[int, int], Sums], settings: ComparisonSettings) -> Totals:
@@ -144,7 +147,7 @@ def _result(key: GroupKey, totals: Totals, settings: ComparisonSettings) -> dict
         "metric": metric.name, "k": key.k, ASKED: metric.asked_at(key.k), "seed": settings.seed,
         "cluster_by": settings.cluster or "",
         "unpaired": settings.unpaired, "n_replicates": settings.replicates, "state": totals.base.state.tolist(),
-        "replicates": stored, **estimates_of(totals, settings),
+        "replicates": stored, TOP_ITEMS: totals.base.top_items.tolist(), **estimates_of(totals, settings),
     }  # fmt: skip
     return settled(row, is_companion=settings.is_companion(metric, key.k), one_side_empty=totals.base.one_side_empty)
 
@@ -254,7 +257,7 @@ def make_family(settings: ComparisonSettings) -> BatchFunction:
         _refuse_empty_sides(tables, settings)
         p_values = [p for batch in tables for p in batch.column("p_value").to_pylist()]
         for batch in decided(tables, p_values, alpha=settings.alpha, margin=settings.margin):
-            yield batch.cast(RESULT_SCHEMA)
+            yield batch.cast(COUNTED_SCHEMA)
 
     return batch_function(decide)
 

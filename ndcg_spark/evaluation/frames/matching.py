@@ -27,13 +27,14 @@ _ITEM_JUDGED, _QUERY_JUDGED, _JUDGED = "item_judged", "query_judged", "judged"
 class TopItems:
     """Items on the first ranks of a run, over all of its queries that count: all of them, and those that are judged.
 
-    `name` is what a person calls the run, if that is not its name in the table.
+    `is_table`: the run is the whole table, whatever it is called there.
     """
 
     run: str
+    k: int | None
     n_items: int
     n_judged: int
-    name: str | None = None
+    is_table: bool = False
 
     @property
     def share(self) -> float:
@@ -43,8 +44,17 @@ class TopItems:
     @property
     def label(self) -> str:
         """Name the run at the beginning of a sentence, unless it has no name."""
-        shown = self.run if self.name is None else self.name
-        return f"run {shown!r}: " if shown else ""
+        return f"run {self.run!r}: " if self.run else ""
+
+    @property
+    def none_judged(self) -> str:
+        """Say that no item is judged."""
+        return f"{f'none of the {self.n_items:,} items' if self.n_items else 'no item'} {self.where} is judged"
+
+    @property
+    def where(self) -> str:
+        """Say which items are meant."""
+        return "ranked" if self.k is None else f"ranked among the first {self.k}"
 
 
 def top_items(summary: Sequence[Mapping[str, Any]]) -> list[TopItems]:
@@ -57,13 +67,22 @@ def top_items(summary: Sequence[Mapping[str, Any]]) -> list[TopItems]:
         if other["k"] is not None and (row["k"] is None or row["k"] > other["k"]):
             last[row["run"]] = row
     return [
-        TopItems(run=run, n_items=row["n_top_items"], n_judged=row["n_top_items"] - row["n_unjudged_items"])
+        TopItems(
+            run=run,
+            k=row["k"],
+            n_items=row["n_top_items"],
+            n_judged=row["n_top_items"] - row["n_unjudged_items"],
+        )
         for run, row in sorted(last.items())
     ]
 
 
-def check_matched(found: Sequence[TopItems], ranking: Ranking) -> list[str]:
+def check_matched(
+    found: Sequence[TopItems], ranking: Ranking, *, beside: Sequence[TopItems] = (), allowed: bool = False
+) -> list[str]:
     """Refuse a run that judgments do not match; return lines about runs of which few items are judged.
+
+    `beside` are runs to measure these by; `allowed`: nothing is refused, as by `allow_unmatched` of the settings.
 
     A run is refused if none of its queries is judged; or if no item among its first K is, and no judged item occurs
     anywhere in it. Spark cost: an action if no item among the first K of a run is judged, which reads run and
@@ -73,28 +92,30 @@ def check_matched(found: Sequence[TopItems], ranking: Ranking) -> list[str]:
         return []
     lines = []
     unmatched = [run for run in found if not run.n_judged]
-    if unmatched and not ranking.settings.allow_unmatched:
-        matches = _find_matches([run.run for run in unmatched], ranking)
+    if unmatched and not (allowed or ranking.settings.allow_unmatched):
+        matches = _find_matches(unmatched, ranking)
         unmatched = [run for run in unmatched if run.run in matches]  # others have no valid row
         for run in unmatched:
             _refuse_unmatched(run, matches[run.run], ranking)
-    best = max(found, key=lambda run: run.share, default=None)
+    best = max((*found, *beside), key=lambda run: run.share, default=None)
     for run in found:
         if not run.n_judged:
-            lines += [f"{run.label}{_none_judged(run, ranking)}"] if run in unmatched else []
+            lines += [f"{run.label}{run.none_judged}"] if run in unmatched else []
         elif best is not None and (run.share < LOW_SHARE or run.share < LOW_RATIO * best.share):
-            other = f", and {best.share:.1%} of those of run {best.name or best.run!r}" if best is not run else ""
-            lines.append(f"{run.label}{run.share:.2%} of the {run.n_items:,} items{_where(ranking)} are judged{other}")
+            other = f"; of run {best.run!r}, {best.share:.2%}" if best.run != run.run else ""
+            lines.append(f"{run.label}{run.share:.2%} of the {run.n_items:,} items {run.where} are judged{other}")
     return lines
 
 
-def _find_matches(runs: Sequence[str], ranking: Ranking) -> dict[str, Row]:
+def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> dict[str, Row]:
     """Run an action: find out for runs with valid rows if a query and an item are judged, and an id of each side."""
     settings, names = ranking.settings, canonical_names(ranking.settings)
     queries = [*names.query]
     rows = valid_only(long_rows(ranking.rows(), settings), RowRules(settings))
     rows = rows.where(named(RANK if RANK in rows.columns else SCORE).isNotNull())
-    rows = rows.where(F.col(RUN).isin(*runs)) if RUN in rows.columns else rows.withColumn(RUN, F.lit(""))
+    if RUN not in rows.columns or runs[0].is_table:
+        rows = rows.withColumn(RUN, F.lit(runs[0].run))
+    rows = rows.where(F.col(RUN).isin([run.run for run in runs]))
     judged = _judgments(ranking).where(F.col(RELEVANCE).isNotNull())
     ids = judged.select(ITEM).distinct().orderBy(F.xxhash64(ITEM), ITEM).limit(MAX_IDS)
     known = judged.select(*columns_of(queries)).distinct().withColumn(_QUERY_JUDGED, F.lit(True))
@@ -103,7 +124,9 @@ def _find_matches(runs: Sequence[str], ranking: Ranking) -> dict[str, Row]:
         rows.join(F.broadcast(ids.withColumn(_ITEM_JUDGED, F.lit(True))), ITEM, "left")
         .join(known, queries, "left")
         .groupBy(RUN)
-        .agg(*(F.coalesce(F.max(flag), F.lit(False)).alias(flag) for flag in (_ITEM_JUDGED, _QUERY_JUDGED)), *examples)
+        .agg(
+            *(F.coalesce(F.max(flag), F.lit(False)).alias(flag) for flag in (_ITEM_JUDGED, _QUERY_JUDGED)), *examples
+        )
     )
     with readable_errors():
         found = matches.crossJoin(judged.agg(F.struct(*examples).alias(_JUDGED))).collect()
@@ -119,7 +142,9 @@ def _refuse_unmatched(run: TopItems, match: Row, ranking: Ranking) -> None:
     settings = ranking.settings
     way_out = f"{option('allow_unmatched', 'True')} keeps the zeros"
     if match[_JUDGED]["item"] is None:
-        raise InputRefusedError(f"{run.label}no query is judged: the judgments have no row with a relevance; {way_out}.")
+        raise InputRefusedError(
+            f"{run.label}no query is judged: the judgments have no row with a relevance; {way_out}."
+        )
     if not match[_QUERY_JUDGED]:
         sides = [tuple(side["query"]) for side in (match, match[_JUDGED])]
         raise InputRefusedError(
@@ -128,19 +153,9 @@ def _refuse_unmatched(run: TopItems, match: Row, ranking: Ranking) -> None:
     if not match[_ITEM_JUDGED]:
         sides = [(side["item"],) for side in (match, match[_JUDGED])]
         raise InputRefusedError(
-            f"{run.label}{_none_judged(run, ranking)}, and no judged item occurs anywhere in it; compare "
+            f"{run.label}{run.none_judged}, and no judged item occurs anywhere in it; compare "
             f"{_pair((str(settings.columns.item),), *sides)}. {way_out}."
         )
-
-
-def _none_judged(run: TopItems, ranking: Ranking) -> str:
-    which = f"none of the {run.n_items:,} items" if run.n_items else "no item"
-    return f"{which}{_where(ranking)} is judged"
-
-
-def _where(ranking: Ranking) -> str:
-    k = ranking.settings.max_k
-    return " ranked" if k is None else f" ranked among the first {k}"
 
 
 def _pair(names: Sequence[str], first: Sequence[Any], second: Sequence[Any]) -> str:

@@ -32,10 +32,11 @@ def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFram
     DataFrame
         `run`, the query columns, `k` (int; null = the whole list), `dcg`, `idcg`, `ndcg` (double), `status`
         (`evaluated`, `no_relevant`, `missing`, `unjudged`), `n_unjudged_items` and `n_top_items` (unjudged items
-        among the first k, and all of these), `n_items`, `n_judged`, `n_relevant`, `n_rows`, `n_left_out` (bigint), segment columns, `weight`. All metrics are null for
-        a query that a rule drops, and each at cutoffs at which it is not asked for (`dcg`, `idcg` and `ndcg` come
-        together); only `ndcg` is null for a query with nothing relevant under `no_relevant=skip`. With metrics of
-        the catalogue also `items`, the first k items in rank order, at their cutoffs. Lazy.
+        among the first k, and all of these), `n_items`, `n_judged`, `n_relevant`, `n_rows`, `n_left_out` (bigint),
+        segment columns, `weight`. All metrics are null for a query that a rule drops, and each at cutoffs at which it
+        is not asked for (`dcg`, `idcg` and `ndcg` come together); only `ndcg` is null for a query with nothing
+        relevant under `no_relevant=skip`. With metrics of the catalogue also `items`, the first k items in rank
+        order, at their cutoffs. Lazy.
 
     Raises
     ------

@@ -159,7 +159,8 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95) -> DataFr
     summaries : DataFrame
         Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
         `config_hash`, if they have that column, as rows of a metric table do. Tables of older versions lack `asked`,
-        `n_rejected`, `n_lost_queries`, `n_unjudged_items` or `n_top_items`, and a count of a sum with such rows is null.
+        `n_rejected`, `n_lost_queries`, `n_unjudged_items` or `n_top_items`, and a count of a sum with such rows is
+        null.
     confidence : float
         Level of the new confidence intervals.
 

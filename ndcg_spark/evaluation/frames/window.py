@@ -119,7 +119,7 @@ class Windows:
         return rows if self.n_tasks is None else rows.repartition(self.n_tasks, *keys)
 
     def _with_segments_of_queries(self, found: DataFrame) -> DataFrame:
-        """Give queries for which a run names no segment that which other runs name; refuse two segments of a query."""
+        """Give queries for which a run names no segment that of other runs; refuse two segments of a query."""
         names = canonical_names(self.settings)
         of_query = Window.partitionBy(*columns_of([*names.query]))
         query = key_text([*names.query], names.query)
@@ -127,12 +127,13 @@ class Windows:
             low, high = F.min(named(f"low:{name}")).over(of_query), F.max(named(f"high:{name}")).over(of_query)
             found = found.withColumns({"lowest": low, "highest": high})
             low, high = F.col("lowest"), F.col("highest")
-            message = (f"column {names.segments[name]!r} has more than one value in query ", query, ": ")
-            message += (low.cast("string"), " and ", high.cast("string"), "; it must be the same in all runs.")
+            what = f"column {names.segments[name]!r} has more than one value in query "
+            message = (what, query, ": ", low.cast("string"), " and ", high.cast("string"))
             kind = found.schema["lowest"].dataType.simpleString()
             for column, of_all in ((f"low:{name}", low), (f"high:{name}", high)):
                 value = F.coalesce(named(column), of_all)
-                found = found.withColumn(column, raise_if(value, low != high, *message, kind=kind))
+                refused = raise_if(value, low != high, *message, "; it must be the same in all runs.", kind=kind)
+                found = found.withColumn(column, refused)
             found = found.drop("lowest", "highest")
         return in_tasks(found, self.n_tasks)
 

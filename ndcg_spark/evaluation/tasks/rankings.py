@@ -103,8 +103,8 @@ def refuse_two_values(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name:
     if at is not None:
         values = f"{value_at(low, at)!r} and {value_at(high, at)!r}"
         raise InputRefusedError(
-            f"column {name!r} has more than one value in query {key_text(keys, task.names, at)}: {values}; it must be "
-            "the same in all runs."
+            f"column {name!r} has more than one value in query {key_text(keys, task.names, at)}: {values}; it must "
+            "be the same in all runs."
         )
 
 
