@@ -71,7 +71,7 @@ class Comparison(Shown):
     evaluations : mapping of run to Evaluation
         What is compared, as far as it was not metrics of queries; None stands for all runs. Their bad rows are
         counted where an action of `show` or `to_pandas` meets one.
-    counted : DataFrame or None
+    counted : DataFrame
         The summary with counts of items, by which `show` and `to_pandas` check that judgments match the runs.
     allow_unmatched : bool
         Whether runs that judgments do not match are compared.
@@ -85,7 +85,7 @@ class Comparison(Shown):
     settings: ComparisonSettings
     summary: DataFrame
     evaluations: Mapping[str | None, Evaluation] = field(default_factory=dict, compare=False)
-    counted: DataFrame | None = field(default=None, compare=False)
+    counted: DataFrame = field(compare=False)
     allow_unmatched: bool = False
 
     def __repr__(self) -> str:
@@ -137,8 +137,6 @@ class Comparison(Shown):
 
     def _for_people(self) -> DataFrame:
         """The same as `differences`, with what is counted beside."""
-        if self.counted is None:
-            return self.differences()
         counts = F.struct("segment_by", "run", "baseline", "k", TOP_ITEMS_OF_PAIR)
         return self._differences(self.counted, F.when(F.col("segment_by") == "", counts).alias(BESIDE))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from ndcg_spark.comparison.api import Comparison
+from ndcg_spark.comparison.api import Comparison, check_compared
 from ndcg_spark.core.flag import of_kind, several
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
@@ -226,7 +226,7 @@ def report(
     if per_query is not None:
         parts.read_queries(per_query, baseline)
     if comparison is not None:
-        parts.read_comparisons(comparison.summary if isinstance(comparison, Comparison) else comparison)
+        parts.read_comparisons(comparison)
     if changed is not None:
         parts.read_changes(changed)
     return Report(parts.contents(title, gates, computed, summary))
@@ -424,10 +424,13 @@ class _Parts:
         self.found["losses"] = tuple(query_row(row, table.keys) for row in lost)
         self.losses_against = day(before) if baseline is None else plain(baseline)
 
-    def read_comparisons(self, frame: DataFrame) -> None:
+    def read_comparisons(self, comparison: DataFrame | Comparison) -> None:
         """Read differences between runs."""
+        frame = comparison.counted if isinstance(comparison, Comparison) else comparison
         table = reading.comparison_table(frame)
         rows, more, last = reading.comparisons_of(table, self.scope, self.limits.comparisons)
+        if isinstance(comparison, Comparison):
+            check_compared(rows, comparison.evaluations, allowed=comparison.allow_unmatched)
         self.found["comparisons"] = tuple(comparison_of(row) for row in rows)
         if not rows:
             night = day(self.scope.run_date)

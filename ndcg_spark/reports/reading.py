@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
 from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.core.timestamps import utc_text
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
@@ -45,6 +46,7 @@ _COMPARED_OPTIONAL = {
     **dict.fromkeys(("value", "baseline_value", "ci_low", "ci_high", "lift", "p_value", "p_holm"), "double"),
     **dict.fromkeys(("verdict", "note", "dataset", "period"), "string"),
     **dict.fromkeys(("run_date", "period_start", "period_end"), "date"),
+    TOP_ITEMS: "array<bigint>",
 }
 _FLAGGED = {"night": "date", "metric": "string", "k": "int", "status": "string"}
 _FLAGGED_OPTIONAL = {"dataset": "string", "run": "string", "segment_by": "string", "segment": "string",
