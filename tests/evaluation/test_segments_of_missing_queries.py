@@ -167,3 +167,27 @@ def test_two_segments_of_a_query_are_refused_by_each_strategy(spark, strategy):
         readable_errors(),
     ):
         result.per_query.collect()
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_an_empty_list_names_the_segment_of_its_query(spark, strategy):
+    """Nobody judged q3; in q2 both lists are empty, in q4 one of them."""
+    rows = [("q1", "DE", ["x"], ["y"]), ("q2", "FR", [], []), ("q3", "US", [], ["x"]), ("q4", "US", [], ["x"])]
+    lists = spark.createDataFrame(rows, "query_id string, country string, a array<string>, b array<string>")
+    judged = [(query, "x", 1) for query in ("q1", "q2", "q4", "q5")]
+    judgments = spark.createDataFrame(judged, "query_id string, item_id string, relevance int")
+    asked = {"k": 1, "segments": ["country"], "strategy": strategy}
+
+    def means(**options):
+        found = evaluate(options.pop("table", lists), judgments, **asked, **options)
+        rows = found.summary.where("metric = 'ndcg' and segment_by = 'country'").collect()
+        return {(row["run"], row["segment"]): (row["value"], row["n_queries"]) for row in rows if row["n_queries"]}
+
+    alone = {"DE": (1.0, 1), "FR": (0.0, 1), "US": (0.0, 1), None: (0.0, 1)}
+    assert means(ranked="a") == {("", segment): its for segment, its in alone.items()}
+    second = {"DE": (0.0, 1), "FR": (0.0, 1), "US": (1.0, 1), None: (0.0, 1)}
+    assert means(ranked=["a", "b"]) == {
+        (run, segment): its for run, found in (("a", alone), ("b", second)) for segment, its in found.items()
+    }
+    named = lists.selectExpr("'only' as model", "query_id", "country", "a")
+    assert means(table=named, ranked="a", run="model") == {("only", segment): its for segment, its in alone.items()}

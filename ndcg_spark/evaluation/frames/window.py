@@ -49,8 +49,7 @@ class Windows:
     """The window strategy, given canonical rows with one score column, and valid canonical judgments.
 
     Rows are valid or marked as rejected. The latter have no score, item or relevance, so they are only counted.
-    `others`: columns of the main table that the settings do not use, for messages. `runs`: of lists, names of runs
-    that may have no rows.
+    `others`: columns of the main table that the settings do not use, for messages. `runs`: as of `runs_of_lists`.
     """
 
     settings: EvaluationSettings
@@ -96,6 +95,8 @@ class Windows:
         if self.judgments is None:
             return rows.withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
         keys = _keys(rows, self.settings)
+        if self.runs is not None and keys[-1] in self.runs.columns:  # empty lists name the segments of their queries
+            rows = rows.unionByName(self.runs.where(named(keys[-1]).isNotNull()), allowMissingColumns=True)
         judgments = _numbered(self._by_query(self.judgments), self.settings)
         for name in _carried(rows, self.settings):
             if name in judgments.columns:
@@ -111,7 +112,7 @@ class Windows:
 
     def _runs(self) -> DataFrame:
         runs = self.rows.select(RUN).where(F.col(RUN).isNotNull())
-        return (runs if self.runs is None else runs.unionAll(self.runs)).distinct()
+        return (runs if self.runs is None else runs.unionAll(self.runs.select(RUN))).distinct()
 
     def _by_query(self, rows: DataFrame) -> DataFrame:
         """Put queries together in `n_tasks` partitions, which all that follows keeps."""

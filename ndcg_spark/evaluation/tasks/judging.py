@@ -15,6 +15,7 @@ from ndcg_spark.core.top_k import ODD_NUMBERS
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
+    N_REJECTED,
     PartialRankings,
     best_entries,
     describe,
@@ -24,6 +25,7 @@ from ndcg_spark.evaluation.tasks.partial_ranking import (
     merged,
     needs_ideal,
     ranked_entries,
+    taken_partials,
 )
 from ndcg_spark.evaluation.tasks.query_rows import (
     ITEM,
@@ -61,7 +63,16 @@ def judged_partials(
             missing[here[here >= 0]] = False
         if missing.any():
             found.append(_missing(run, np.flatnonzero(missing), truth, task))
-    return _with_segments_of_queries(found, task) if _has_several_runs(task) else found
+    found = _with_segments_of_queries(found, task) if _has_several_runs(task) else found
+    return [_without_empty_lists(partial) for partial in found]
+
+
+def _without_empty_lists(partial: PartialRankings) -> PartialRankings:
+    """Leave out queries of which there is nothing but the segment of an empty list."""
+    head = partial.head
+    counts = (head[name] for name in ("n_rows", "n_judged", N_REJECTED) if name in head)
+    kept = np.logical_or.reduce([int_values(count) > 0 for count in counts])
+    return partial if kept.all() else taken_partials(partial, np.flatnonzero(kept))
 
 
 def _has_several_runs(task: RankingTask) -> bool:
