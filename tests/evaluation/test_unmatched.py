@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
+from support.main_job import assert_refused, command, mean_ndcg
 
-from ndcg_spark import compare, evaluate
+from ndcg_spark import compare, evaluate, report
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.matching import TopItems, check_matched, top_items
 
@@ -229,3 +230,56 @@ def test_counts_are_read_of_all_queries_at_the_largest_cutoff():
             row("c", 10, n_rows=0), row(None, 10)]  # fmt: skip
     found = [(one.run, one.k, one.n_items, one.n_judged) for one in top_items(rows)]
     assert found == [("a", 10, 20, 16), ("b", None, 30, 26)]
+
+
+@pytest.fixture
+def files(spark, tmp_path):
+    """Rankings of two runs, of which one has other ids, and their judgments, as files."""
+    world = World(4, as_they_are)
+    bad = [(name, query, sku.upper(), *rest) for name, query, sku, *rest in world.run_rows("bad")]
+    spark.createDataFrame(world.run_rows("good") + bad, RUN_SCHEMA).write.parquet(f"{tmp_path}/run")
+    world.judgments(spark).write.parquet(f"{tmp_path}/judgments")
+    return ("--input", tmp_path / "run", "--judgments", tmp_path / "judgments", "--item-col", "sku", "--run-col",
+            "model", "--k", K, "--run-date", "2026-01-31", "--dataset", "shop")  # fmt: skip
+
+
+BAD = "run 'bad': none of the 15 items ranked among the first 3 is judged"
+WAY_OUT = "--allow-unmatched keeps the zeros"
+
+
+def test_the_main_job_refuses_and_writes_nothing(files, tmp_path):
+    outputs = ("--output", tmp_path / "metrics", "--per-query-output", tmp_path / "queries")
+    assert_refused(mean_ndcg(*files, *outputs), BAD, "compare sku='SKU-0' with 'sku-", WAY_OUT, "Nothing was written")
+    assert_refused(mean_ndcg(*files), BAD, WAY_OUT)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["judgments", "run"]
+    kept = mean_ndcg(*files, *outputs, "--allow-unmatched", "--json", "-")
+    assert (kept.code, kept.complaints) == (0, [])
+    assert BAD in kept.out.splitlines()
+    (row,) = (row for row in kept.json["metrics"] if (row["run"], row["metric"]) == ("bad", "ndcg"))
+    assert (row["value"], row["n_top_items"], row["n_unjudged_items"]) == (0.0, 15, 15)
+
+
+def test_the_job_that_compares_refuses_and_writes_nothing(files, tmp_path):
+    asked = ("compare-runs", *files, "--baseline", "good", "--flips", "0", "--replicates", "0")
+    output = ("--output", tmp_path / "comparison")
+    assert_refused(command(*asked, *output), BAD, "compare sku='SKU-0' with 'sku-", WAY_OUT, "Nothing was written")
+    assert not (tmp_path / "comparison").exists()
+    kept = command(*asked, *output, "--allow-unmatched", "--json", "-")
+    assert (kept.code, kept.complaints) == (0, [])
+    assert BAD in kept.out.splitlines()
+    assert not [name for row in kept.json["comparison"] for name in row if name.startswith("__")]
+
+
+def test_a_report_refuses_an_evaluation_and_a_comparison(spark):
+    good = World(1, as_they_are)
+    judgments = good.judgments(spark)
+    table = spark.createDataFrame(good.run_rows(), RUN_SCHEMA)
+    first, second = (
+        evaluate(one, judgments, k=K, item="sku") for one in (table, table.withColumn("sku", F.upper("sku")))
+    )
+    with pytest.raises(InputRefusedError, match=r"^none of the 24 items ranked among the first 3 is judged"):
+        report(second)
+    compared = compare({"a": first, "b": second}, replicates=0, flips=0)
+    both = evaluate(table.withColumn("model", F.lit("a")), judgments, k=K, item="sku", run="model")
+    with pytest.raises(InputRefusedError, match=r"^run 'b': none of the 24 items"):
+        report(both.summary.unionByName(both.summary.withColumn("run", F.lit("b"))), comparison=compared)
