@@ -25,6 +25,7 @@ from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import arrow_schema
 from ndcg_spark.errors import InputRefusedError, cannot_import, option, text_of
 from ndcg_spark.evaluation.api import Evaluation
+from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA, rules_column, with_counts
 from ndcg_spark.evaluation.rules import RULES, combine_rules, write_rules
 
@@ -92,9 +93,9 @@ def log_evaluation(
     MissingColumnError
         For a table that is no summary.
     InputRefusedError
-        For bad rows, for rows of several nights, for different rules in these rows or in what the run of MLflow has
-        under this prefix, for two rankers or metrics that MLflow would know by one name, and for names that it does
-        not take. Nothing has been logged then.
+        For bad rows, for judgments that match nothing, for rows of several nights, for different rules in these rows
+        or in what the run of MLflow has under this prefix, for two rankers or metrics that MLflow would know by one
+        name, and for names that it does not take. Nothing has been logged then.
 
     Notes
     -----
@@ -183,7 +184,9 @@ def _imported() -> Any:
 def _collected(result: Evaluation | DataFrame) -> list[dict[str, Any]]:
     if isinstance(result, Evaluation):
         with readable_errors():
-            return [row.asDict() for row in result.summary.select(*_COLUMNS).collect()]
+            rows = [row.asDict() for row in result.summary.collect()]
+        check_matched(top_items(rows), result.ranking)
+        return rows
     result = with_counts(result).withColumn(RULES, F.nullif(rules_column(result), F.lit("")))
     for name in (*_COLUMNS, *_STAMPS):
         require_column(result, name, "of a metric table", "table")
@@ -278,9 +281,7 @@ def _metrics(rows: Sequence[dict[str, Any]], prefix: str) -> dict[str, float]:
         if of.setdefault(name, this) != this:
             raise InputRefusedError(f"MLflow would know {of[name]!r} and {this!r} by one name, {name!r}; rename one.")
         if name in found:
-            raise InputRefusedError(
-                f"the rows have {name!r} twice; take those of one configuration."
-            )
+            raise InputRefusedError(f"the rows have {name!r} twice; take those of one configuration.")
         found[name] = row["value"]
     return dict(sorted(found.items()))
 

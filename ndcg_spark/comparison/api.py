@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -11,7 +12,8 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.frames import STORED_WEIGHT, compare_queries, runs_in
 from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unpaired
-from ndcg_spark.comparison.tasks.pairing import UNWEIGHTED
+from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS as TOP_ITEMS_OF_PAIR
+from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS, UNWEIGHTED
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import several
 from ndcg_spark.core.given import takes_tables
@@ -20,6 +22,7 @@ from ndcg_spark.core.student import require_scipy
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.evaluation.api import Cutoffs, Evaluation
 from ndcg_spark.evaluation.frames.lists import require_query
+from ndcg_spark.evaluation.frames.matching import TopItems, check_matched
 from ndcg_spark.evaluation.frames.readable import asked_label, in_order, interval_of, segment_label
 from ndcg_spark.evaluation.rules import RULES, combine_rules, read_rules, rules_lines
 from ndcg_spark.evaluation.settings import (
@@ -31,6 +34,7 @@ from ndcg_spark.evaluation.settings import (
     segment_sets_of,
     split_metrics,
 )
+from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, dropped
 from ndcg_spark.metrics import parse_metric
 
 Tables = DataFrame | Evaluation | Mapping[str, DataFrame | Evaluation]
@@ -76,15 +80,22 @@ class Comparison(Shown):
     evaluations : mapping of run to Evaluation
         What is compared, as far as it was not metrics of queries; None stands for all runs. Their bad rows are
         counted where an action of `show` or `to_pandas` meets one.
+    counted : DataFrame
+        The summary with counts of items, by which `show` and `to_pandas` check that judgments match the runs.
+    allow_unmatched : bool
+        Whether runs that judgments do not match are compared.
 
     Notes
     -----
-    Nothing is cached: each action compares again.
+    Nothing is cached: each action compares again. Judgments of an evaluation that match nothing are refused by `show`
+    and `to_pandas`, and not by actions on `summary`.
     """
 
     settings: ComparisonSettings
     summary: DataFrame
     evaluations: Mapping[str | None, Evaluation] = field(default_factory=dict, compare=False)
+    counted: DataFrame = field(compare=False)
+    allow_unmatched: bool = False
 
     def __repr__(self) -> str:
         """What is compared, by which tests, and that nothing has run yet."""
@@ -115,33 +126,34 @@ class Comparison(Shown):
         -----
         Spark cost: that of `summary`, and one small shuffle.
         """
-        return self._tested().select(*self._readable())
+        return self._differences(self.summary)
 
-    def _tested(self) -> DataFrame:
-        return in_order(self.summary.where("verdict is not null"), F.col("baseline"), F.col("run"))
-
-    @staticmethod
-    def _readable() -> list[Column]:
-        return [
-            F.col("run"),
-            F.col("baseline"),
+    def _differences(self, summary: DataFrame, *beside: Column) -> DataFrame:
+        tested = in_order(summary.where("verdict is not null"), F.col("baseline"), F.col("run"))
+        return tested.select(
+            "run",
+            "baseline",
             segment_label().alias("segment"),
             asked_label().alias("metric"),
-            F.col("difference"),
+            "difference",
             interval_of("ci_low", "ci_high").alias("interval"),
             F.col("p_holm").alias("p"),
-            F.col("verdict"),
+            "verdict",
             F.col("n_queries").alias("n"),
             (F.col("n_only_run") + F.col("n_only_baseline")).alias("missing"),
-        ]
+            *beside,
+        )
 
     def _for_people(self) -> DataFrame:
-        """The same as `differences`, and the rules of each row beside it."""
-        return self._tested().select(*self._readable(), F.struct(RULES).alias(BESIDE))
+        """The same as `differences`, with the rules of each row and what is counted beside."""
+        return self._differences(
+            self.counted, F.struct("segment_by", "run", "baseline", "k", TOP_ITEMS_OF_PAIR, RULES).alias(BESIDE)
+        )
 
     def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
-        """Say where runs of different or unknown rules are compared."""
-        return rules_lines(row[RULES] for row in beside)
+        """Refuse judgments that match nothing; say where they match little, and where rules differ or are unknown."""
+        lines = check_compared(beside, self.evaluations, allowed=self.allow_unmatched)
+        return [*lines, *rules_lines(row[RULES] for row in beside)]
 
     def _explained(self, refused: InputRefusedError) -> InputRefusedError:
         """Run an action for each evaluation, until one has bad rows: count these, as it does itself."""
@@ -173,6 +185,7 @@ def compare(
     lift: LiftInterval = "fieller",
     keep_replicates: bool = False,
     across_rules: bool = False,
+    allow_unmatched: bool = False,
 ) -> Comparison:
     """Compare runs over the same queries.
 
@@ -225,6 +238,8 @@ def compare(
     across_rules : bool
         Whether runs that were evaluated by different rules, as by two conventions, are compared all the same. What
         differs is then `mixed` in the column `rules`, and `show` says so.
+    allow_unmatched : bool
+        Keep the zeros of runs that the judgments of their evaluation do not match, as in `EvaluationSettings`.
 
     Returns
     -------
@@ -238,7 +253,8 @@ def compare(
     MissingColumnError, InputRefusedError, InvalidParameterError
         For what options and schemas show, and for evaluations of different `rules`. The action raises for tables
         whose column `rules` says so, for a run without rows, for a query that comes twice in a run, and for weights,
-        segments, clusters or IDCG that differ between runs; see `readable_errors`.
+        segments, clusters or IDCG that differ between runs; see `readable_errors`. So do `show` and `to_pandas` for
+        judgments of an evaluation that match nothing.
 
     Notes
     -----
@@ -253,13 +269,48 @@ def compare(
     """
     given = dict(locals())
     require_scipy()
+    del given["allow_unmatched"]
     settings = comparison_settings(given.pop("results"), **given)
-    evaluations = {run: one for one, run in _chosen(results, settings) if isinstance(one, Evaluation)}
-    return Comparison(settings=settings, summary=compare_by(results, settings), evaluations=evaluations)
+    counted = compare_by(results, settings)
+    return Comparison(
+        settings=settings,
+        summary=counted.drop(TOP_ITEMS_OF_PAIR),
+        evaluations=compared_evaluations(results, settings),
+        counted=counted,
+        allow_unmatched=allow_unmatched,
+    )
+
+
+def compared_evaluations(runs: Tables, settings: ComparisonSettings) -> dict[str | None, Evaluation]:
+    """Evaluations among what is compared, by the run that they are; None stands for all runs."""
+    return {run: one for one, run in _chosen(runs, settings) if isinstance(one, Evaluation)}
+
+
+def check_compared(
+    rows: Iterable[Mapping[str, Any]], evaluations: Mapping[str | None, Evaluation], *, allowed: bool = False
+) -> list[str]:
+    """Refuse judgments of an evaluation that match nothing, as `check_matched`, by rows of `compare_by`."""
+    counts: dict[str, tuple[float, list[int]]] = {}
+    for row in (row for row in rows if not row["segment_by"]):
+        k = math.inf if row["k"] is None else row["k"]
+        for run, its in ((row["baseline"], row[TOP_ITEMS_OF_PAIR][:2]), (row["run"], row[TOP_ITEMS_OF_PAIR][2:])):
+            if run not in counts or k > counts[run][0]:
+                counts[run] = (k, its)
+    found = {
+        run: TopItems(run=run, k=None if k == math.inf else int(k), n_items=its[0], n_judged=its[1])
+        for run, (k, its) in sorted(counts.items())
+    }
+    lines = []
+    for run, evaluation in evaluations.items():
+        its_runs = (
+            list(found.values()) if run is None else [replace(found[run], is_table=True)] if run in found else []
+        )
+        lines += check_matched(its_runs, evaluation.ranking, beside=list(found.values()), allowed=allowed)
+    return lines
 
 
 def compare_by(runs: Tables, settings: ComparisonSettings) -> DataFrame:
-    """Compare runs by settings that fit them; lazy, as `compare`."""
+    """Compare runs by settings that fit them; lazy, as `compare`, with counts of items."""
     tables = _chosen(runs, settings)
     return compare_queries(
         [(_queries_of(one) if isinstance(one, Evaluation) else one, run) for one, run in tables], settings
@@ -267,9 +318,18 @@ def compare_by(runs: Tables, settings: ComparisonSettings) -> DataFrame:
 
 
 def _queries_of(evaluation: Evaluation) -> DataFrame:
-    """Rows of queries, as a stored table has them: without those that the convention drops as missing."""
-    drops = evaluation.settings.convention.missing_query == "drop"
-    return evaluation.per_query.where("status != 'missing'") if drops else evaluation.per_query
+    """Rows of queries, as a stored table has them: without those that the convention drops as missing.
+
+    Where judgments are a table of their own, with counts of items among the first k.
+    """
+    convention, rows = evaluation.settings.convention, evaluation.per_query
+    if convention.missing_query == "drop":
+        rows = rows.where("status != 'missing'")
+    if evaluation.ranking.tables.of_runs:
+        return rows
+    counts = ~F.col("status").isin(*dropped(convention))
+    n_items = (F.col(N_TOP_ITEMS), F.col(N_TOP_ITEMS) - F.col(N_UNJUDGED_ITEMS))
+    return rows.withColumns({name: F.when(counts, n) for name, n in zip(TOP_ITEMS, n_items, strict=True)})
 
 
 def _chosen(runs: Tables, settings: ComparisonSettings) -> list[tuple[DataFrame | Evaluation, str | None]]:

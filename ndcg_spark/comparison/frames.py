@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tasks.finishing import RESULT_SCHEMA, make_family, make_finisher
+from ndcg_spark.comparison.tasks.finishing import COUNTED_SCHEMA, RESULT_SCHEMA, make_family, make_finisher
 from ndcg_spark.comparison.tasks.pairing import (
     CLUSTER,
     IDCG,
@@ -20,6 +20,7 @@ from ndcg_spark.comparison.tasks.pairing import (
     RUN,
     SAME_RULES,
     SOLO,
+    TOP_ITEMS,
     UNIT,
     WEIGHT,
     K,
@@ -36,6 +37,7 @@ from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES
 
 COMPARISON_SCHEMA: T.StructType = from_arrow_schema(RESULT_SCHEMA)
+_COUNTED = from_arrow_schema(COUNTED_SCHEMA)
 _PARTIAL = from_arrow_schema(PARTIAL_SCHEMA)
 STORED_WEIGHT = "weight"
 """Column of per-query tables with the weight of a query in the means."""
@@ -43,7 +45,7 @@ _NUMBERS = (T.NumericType, T.BooleanType)
 
 
 def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
-    """Compare runs by the metrics of their queries. Lazy; rows as `compare` gives them.
+    """Compare runs by the metrics of their queries. Lazy; rows as `compare` gives them, with `COUNTED_SCHEMA`.
 
     Each table comes with the run that it holds, None where a column `run` tells. Rows of other runs than those of the
     settings are left out. Rows that cannot be paired are refused by the action.
@@ -52,13 +54,13 @@ def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], settings: Co
     partitions; three small shuffles of sums; four passes through Python workers. No action.
     """
     results = estimated_groups(tables, settings)
-    return results.repartition(1).mapInArrow(as_shipped(make_family(settings)), schema=COMPARISON_SCHEMA)
+    return results.repartition(1).mapInArrow(as_shipped(make_family(settings)), schema=_COUNTED)
 
 
 def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
     """Compare runs group by group: without the columns of all rows together, and without refusing empty runs.
 
-    Lazy; takes what `compare_queries` takes, and gives the columns of `COMPARISON_SCHEMA`.
+    Lazy; takes what `compare_queries` takes, and gives the columns of `COUNTED_SCHEMA`.
     """
     rows = reduce(DataFrame.unionByName, canonical_rows(tables, settings))
     if settings.cluster is not None:
@@ -78,7 +80,7 @@ def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: C
         .mapInArrow(as_shipped(make_summer(settings)), schema=_PARTIAL)
     )
     merged = partial.repartition(*GROUP_KEYS, "kind", "block").mapInArrow(as_shipped(make_merger()), schema=_PARTIAL)
-    return merged.repartition(*GROUP_KEYS).mapInArrow(as_shipped(make_finisher(settings)), schema=COMPARISON_SCHEMA)
+    return merged.repartition(*GROUP_KEYS).mapInArrow(as_shipped(make_finisher(settings)), schema=_COUNTED)
 
 
 def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> list[DataFrame]:
@@ -86,7 +88,11 @@ def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: Com
     _refuse_other_keys(tables, settings)
     has_ideal = settings.same_ideal and all("idcg" in frame.columns for frame, _ in tables)
     has_status = any("status" in frame.columns for frame, _ in tables)
-    return [_selected(frame, run, settings, has_ideal=has_ideal, has_status=has_status) for frame, run in tables]
+    found = [_selected(frame, run, settings, has_ideal=has_ideal, has_status=has_status) for frame, run in tables]
+    if not any(TOP_ITEMS[0] in rows.columns for rows in found):
+        return found
+    unknown = {name: F.lit(None).cast("bigint") for name in TOP_ITEMS}
+    return [rows if TOP_ITEMS[0] in rows.columns else rows.withColumns(unknown) for rows in found]
 
 
 def _refuse_other_keys(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> None:
@@ -153,6 +159,7 @@ def _selected(
     if settings.rules_in_rows:
         text = named(RULES).cast("string") if RULES in frame.columns else F.lit(None).cast("string")
         chosen.append(F.when(text == settings.rules, SAME_RULES).otherwise(text).alias(RULES))
+    chosen += columns_of([name for name in TOP_ITEMS if name in frame.columns])
     rows = frame.where(named(RUN).isin(*settings.runs)) if run is None else frame
     return _at_cutoffs(rows, settings).select(*chosen)
 

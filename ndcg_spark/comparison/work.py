@@ -12,11 +12,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
-from ndcg_spark.comparison.api import compare_by, comparison_settings
+from ndcg_spark.comparison.api import check_compared, compare_by, compared_evaluations, comparison_settings
 from ndcg_spark.comparison.choice import Chosen, choose_runs
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
 from ndcg_spark.comparison.printed import show_comparison
 from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings
+from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.api import Evaluation
@@ -31,7 +32,7 @@ from ndcg_spark.tables import Rows
 
 ALL_PAIRS = "(all pairs)"
 """Names the slice of a comparison without baseline."""
-_HIDDEN = ("state", "replicates")
+_HIDDEN = ("state", "replicates", TOP_ITEMS)
 """Columns that JSON leaves out."""
 _STAMPS = (*PROVENANCE, "baseline_input")
 
@@ -68,6 +69,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
 
     def __init__(self, job: Job[ComparisonJobSettings]) -> None:
         super().__init__(job)
+        self.matched: list[str] = []
         self.ranked = self.settings.rankings is not None
         if self.settings.rankings is not None:
             self.open(self.settings.rankings)
@@ -97,7 +99,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
 
     def run(self) -> Outcome:
         """Evaluate and compare: an action, one that lists runs, and one that counts bad rows."""
-        frame, settings = self._compared()
+        frame, settings, evaluations = self._compared()
         accounts = self.job.count_bad_rows() if self.ranked else None
         # Replicates are long, and only stored: they never come to the driver.
         stores_replicates = settings.keep_replicates and self.job.wants("output")
@@ -105,8 +107,10 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
             self.job.keep(frame)
         with self.job.step("comparing"):
             found = [row.asDict() for row in frame.drop("replicates").collect()]
+        frame = frame.select(*COMPARISON_SCHEMA.names)
         if not any(row["n_queries"] for row in found):
             raise InputRefusedError("there are no queries to compare; nothing was written.")
+        self.matched = check_compared(found, evaluations)
         found.sort(key=lambda row: (row["baseline"], *sort_key(row)))
         gates = [result for gate in self.request.gates for result in gate.results(found)]
         facts = self._facts(found, settings, gates, accounts)
@@ -124,8 +128,8 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
             gates=who,
         )
 
-    def _compared(self) -> tuple[DataFrame, ComparisonSettings]:
-        """List the runs, an action, and compare them; lazy."""
+    def _compared(self) -> tuple[DataFrame, ComparisonSettings, Mapping[str | None, Evaluation]]:
+        """List the runs, an action, and compare them, lazily; with their evaluations."""
         with self.job.step("listing runs"):
             chosen = self._chosen()
             options = self.settings.options
@@ -133,7 +137,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
                 options["weight"] = chosen.weight
             convention = self.settings.convention
             settings = comparison_settings(chosen.runs, convention=convention, runs=chosen.names, **options)
-        return compare_by(chosen.runs, settings), settings
+        return compare_by(chosen.runs, settings), settings, compared_evaluations(chosen.runs, settings)
 
     def _chosen(self) -> Chosen:
         if self.ranked:
@@ -180,10 +184,11 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         yield from rules_lines(row[RULES] for row in rows)
         yield lambda: show_comparison(rows, settings, verbose=self.settings.printing.verbose)
         yield from filter(None, (gate.contrary for gate in self.request.gates))
+        yield from self.matched
 
     def explanation(self) -> Sequence[str]:
         """List the runs, an action, and say what would be compared, and what it costs."""
-        _, settings = self._compared()
+        _, settings, _ = self._compared()
         pairs = ", ".join(
             f"{settings.runs[run]} against {settings.runs[baseline]}" for baseline, run in settings.pairs
         )

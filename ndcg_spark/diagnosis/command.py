@@ -32,7 +32,10 @@ NIGHTS = Command(
 
 
 def _run_options() -> dict[str, list[click.Option]]:
-    return grouped(options_of(ChangeJobSettings), evaluation_options(without=("tie_bounds", "confidence", "metrics")))
+    return grouped(
+        options_of(ChangeJobSettings),
+        evaluation_options(without=("tie_bounds", "confidence", "metrics", "allow_unmatched")),
+    )
 
 
 def _run_settings(given: Mapping[str, Any]) -> RunsJobSettings:

@@ -24,6 +24,7 @@ from ndcg_spark.core.session_settings import session_here
 from ndcg_spark.core.shown import Shown
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
 from ndcg_spark.evaluation.frames.checks import checked_rows
+from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.frames.readable import in_order, readable_means, segment_label
 from ndcg_spark.evaluation.metric_table import per_query_rows
@@ -71,6 +72,9 @@ class Evaluation(Shown):
     Notes
     -----
     Nothing is cached: each action ranks again.
+
+    Judgments that match nothing are refused by `show`, `to_pandas` and `plot`, and not by actions on `summary`,
+    `per_query` and `rankings`: see `allow_unmatched` of `EvaluationSettings`.
     """
 
     settings: EvaluationSettings
@@ -111,7 +115,7 @@ class Evaluation(Shown):
 
         Notes
         -----
-        Spark cost: that of `summary`, and one small shuffle.
+        Spark cost: that of `summary`, and one small shuffle. Whether judgments match anything is not checked.
         """
         return self._means()
 
@@ -155,13 +159,16 @@ class Evaluation(Shown):
 
         chosen = self._chosen(metric)
         of_k = F.col("k").eqNullSafe(F.lit(chosen.k))
-        means = in_order(self.summary.where((F.col("metric") == str(chosen.metric)) & of_k), F.col("run"))
-        names = ("run", "value", "ci_low", "ci_high", "n_queries")
+        drawn = (F.col("metric") == str(chosen.metric)) & of_k
+        means = in_order(self.summary.where(drawn | (F.col("segment_by") == "")), F.col("run"))
+        names = ("run", "value", "ci_low", "ci_high", "segment_by", "k", *COUNTS)
         value = F.col(chosen.metric.column)
         try:
             with readable_errors():
-                rows = means.select(segment_label().alias("label"), *names).collect()
-                groups = groups_of([row.asDict() for row in rows])
+                found = means.select(segment_label().alias("label"), drawn.alias("drawn"), *names).collect()
+                rows = [row.asDict() for row in found]
+                check_matched(top_items(rows), self.ranking)
+                groups = groups_of([row for row in rows if row["drawn"]])
                 step = step_of(groups, within_1=chosen.metric.within_1)
                 # The last bin of values within 0 and 1 has 1, too.
                 last = F.when(value == 1, N_BINS - 1) if chosen.metric.within_1 else F.lit(None).cast("int")
@@ -190,13 +197,14 @@ class Evaluation(Shown):
 
     def _for_people(self) -> DataFrame:
         """The same as `means`, with what is counted beside."""
-        return self._means("segment_by", "run", "metric", *COUNTS)
+        return self._means("segment_by", "run", "metric", "k", *COUNTS)
 
     def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
-        """What was left out, and whether runs have the same queries."""
+        """What was left out, and whether runs have the same queries; refuse judgments that match nothing."""
         from ndcg_spark.evaluation.printed import lines_of_means
 
-        return lines_of_means(beside, self.settings, judged_apart=not self.ranking.tables.of_runs)
+        matched = check_matched(top_items(beside), self.ranking)
+        return lines_of_means(beside, self.settings, judged_apart=not self.ranking.tables.of_runs) + matched
 
     def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
         """Run an action: count the bad rows by reason, where a refusal names the first of them. `data` has them."""
@@ -210,17 +218,26 @@ class Evaluation(Shown):
 
     @cached_property
     def rankings(self) -> DataFrame:
-        """One row per (run, query), with the arrays `ranked` and `ideal`; see `rank_queries`. Lazy."""
+        """One row per (run, query), with the arrays `ranked` and `ideal`; see `rank_queries`. Lazy.
+
+        Whether judgments match anything is not checked.
+        """
         return self.ranking.rankings()
 
     @cached_property
     def summary(self) -> DataFrame:
-        """One row per (run, segment, metric, k); see `summarize`. Lazy."""
+        """One row per (run, segment, metric, k); see `summarize`. Lazy.
+
+        Whether judgments match anything is not checked.
+        """
         return self.ranking.summary()
 
     @cached_property
     def per_query(self) -> DataFrame:
-        """One row per (run, query, k); see `score_queries`. Lazy."""
+        """One row per (run, query, k); see `score_queries`. Lazy.
+
+        Whether judgments match anything is not checked.
+        """
         return self.ranking.per_query()
 
 
@@ -305,6 +322,7 @@ def evaluate(
     on_invalid: OnInvalid = "fail",
     null_score: NullScore = "bad",
     check_duplicates: DuplicateCheck = "top",
+    allow_unmatched: bool = False,
     confidence: float = 0.95,
     sample: float = 1.0,
     tie_bounds: bool = False,
@@ -358,7 +376,7 @@ def evaluate(
         Column names, as in `ItemColumns`, for metrics that need items, topics or interactions.
     as_of : date
         The day on which `first_appearance` counts ages.
-    strategy, source, on_invalid, null_score, check_duplicates, confidence, sample, tie_bounds
+    strategy, source, on_invalid, null_score, check_duplicates, allow_unmatched, confidence, sample, tie_bounds
         As in `EvaluationSettings`.
 
     Returns

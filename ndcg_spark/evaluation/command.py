@@ -45,7 +45,7 @@ EXPLAIN_DIFFERENCE = Command(
     """,
     settings=DifferenceJobSettings,
     options=lambda: grouped(
-        evaluation_options(without=("metrics", "tie_bounds", "confidence", "segment_sets")),
+        evaluation_options(without=("metrics", "tie_bounds", "confidence", "segment_sets", "allow_unmatched")),
         {"Metric": [click.Option(["--to"], required=True, metavar="CONVENTION", help="The other convention: a name "
                                  "that `ndcg-spark conventions` lists, and changes, as 'trec_eval;gain=linear'.")]},
     ),

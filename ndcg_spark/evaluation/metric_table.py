@@ -14,7 +14,8 @@ from ndcg_spark.evaluation.frames.summary import SUMMARY_SCHEMA
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.scoring import N_UNJUDGED_ITEMS, dropped
+from ndcg_spark.evaluation.tasks.partial_sums import OF_ITEMS
+from ndcg_spark.evaluation.tasks.scoring import dropped
 
 HIDDEN = ("state", RULES)
 """Columns of a summary that JSON leaves out of its rows."""
@@ -26,7 +27,7 @@ METRIC_SCHEMA = T.StructType(
         T.StructField("computed_at", T.TimestampType()),
     ]
 )
-_ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED, N_UNJUDGED_ITEMS)
+_ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED, *OF_ITEMS)
 
 
 def per_query_table_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:

@@ -36,7 +36,8 @@ PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
 RESERVED = (*PER_QUERY_COLUMNS, *(one.column for one in TIE_BOUNDS), "weight", "n_rows", "n_left_out", "n_rejected",
-            "n_unjudged_items", "ranked", "ranks", "scores", "tied", "ideal", "n_at_least", RULES)  # fmt: skip
+            "n_unjudged_items", "n_top_items", "ranked", "ranks", "scores", "tied", "ideal",
+            "n_at_least", RULES)  # fmt: skip
 """Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
 ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_users")
 """Further names that rankings have where metrics need items."""
@@ -322,6 +323,10 @@ class EvaluationSettings:
 
         Under `duplicates=error` alone. The top is the first k + 1 items, and the ideal list; arrays and lists are
         looked through whole. Of these, only `all` finds a query that comes in two rows: else both count.
+    allow_unmatched
+        Keep the zeros of a run of which no query is judged, or no item.
+
+        Else such a run is refused where judgments are a table of their own: ids mostly differ in case or prefix.
     confidence
         Level of the confidence intervals.
     sample
@@ -362,6 +367,7 @@ class EvaluationSettings:
     on_invalid: Annotated[OnInvalid, Flag(group="Checks")] = "fail"
     null_score: NullScore = "bad"
     check_duplicates: DuplicateCheck = "top"
+    allow_unmatched: bool = False
     confidence: Annotated[float, Flag(group="Metric", metavar="X")] = 0.95
     sample: Annotated[float, Flag(group="Input", metavar="X", shown="all")] = 1.0
     tie_bounds: Annotated[bool, Flag(group="Metric")] = False

@@ -16,6 +16,7 @@ from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.explanation import explain_step_by_step
 from ndcg_spark.evaluation.frames.lists import require_query
+from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.inputs import Inputs, inputs_of, with_options
 from ndcg_spark.evaluation.metric_table import (
     HIDDEN,
@@ -105,6 +106,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
     def __init__(self, job: Job[EvaluationSettings]) -> None:
         super().__init__(job)
         self.open(self.settings)
+        self.matched: list[str] = []
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of the metric table, and of queries if they are wanted: that takes Spark a while."""
@@ -152,6 +154,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         with self.job.step("ranking and scoring"):
             rows = [row.asDict() for row in ranking.summary(per_query).collect()]
         rows = [row for row in rows if row["run"] is not None]  # rejected rows without a run; `accounts` has them
+        self.matched = check_matched(top_items(rows), ranking)
         used = sum(int(row["n_rows"]) + int(row["n_left_out"]) for row in counted_rows(sorted(rows, key=sort_key)))
         accounts = self.job.count_bad_rows(lambda: used if used == self.inputs.count() else None)
         summary = sorted(self._or_empty(rows, accounts), key=sort_key)
@@ -236,6 +239,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         yield from rejected_lines(facts.rows, facts.queries, judged)
         overall = counted_rows(facts.metrics)
         yield from different_queries(overall, settings, judged_apart=not self.inputs.ranking.tables.of_runs)
+        yield from self.matched
         if facts.sample < 1:
             yield f"sample: {facts.sample:g} of the queries, by hash; the intervals are about the mean of all"
         yield from filter(None, (gate.contrary for gate in self.request.gates))

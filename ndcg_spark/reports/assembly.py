@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from ndcg_spark.comparison.api import Comparison
+from ndcg_spark.comparison.api import Comparison, check_compared
 from ndcg_spark.core.flag import of_kind, several
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
+from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.gates import find_metric
 from ndcg_spark.evaluation.rules import rules_difference
 from ndcg_spark.jobs.outputs import StagedFile
@@ -194,7 +195,7 @@ def report(
     Raises
     ------
     InvalidParameterError, InputRefusedError, MissingColumnError
-        For names that the tables do not have.
+        For names that the tables do not have, and for judgments of an evaluation that match nothing.
 
     Notes
     -----
@@ -211,6 +212,7 @@ def report(
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))
     found = headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
     here = None if production in seen else production
+    matched = check_matched(top_items(rows), metrics.ranking) if isinstance(metrics, Evaluation) else []
     shown, left_out = choose_shown_runs(rows, found, limits, asked=bool(runs), production=here)
     scope = Scope(dataset=place.dataset, run_date=place.night, runs=shown, metric=found[0], k=found[1])
     rows = [row for row in rows if row["run"] in shown]
@@ -218,6 +220,7 @@ def report(
     reading.check_baseline(baseline, shown)
     if summary is not None:
         check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
+    left_out += [f"Judgments: {line}." for line in matched]
     parts = _Parts(scope=scope, limits=limits, rows=rows, left_out=left_out, production=production, today=today)
     parts.read_trend(table, flags, place.n_nights)
     parts.read_segments(table)
@@ -225,7 +228,7 @@ def report(
     if per_query is not None:
         parts.read_queries(per_query, baseline)
     if comparison is not None:
-        parts.read_comparisons(comparison.summary if isinstance(comparison, Comparison) else comparison)
+        parts.read_comparisons(comparison)
     if changed is not None:
         parts.read_changes(changed)
     return Report(parts.contents(title, gates, computed, summary))
@@ -435,10 +438,13 @@ class _Parts:
         """Name what differs between the rules of the runs; empty where nothing does."""
         return rules_difference(one.rules for one in self.standings)
 
-    def read_comparisons(self, frame: DataFrame) -> None:
+    def read_comparisons(self, comparison: DataFrame | Comparison) -> None:
         """Read differences between runs."""
+        frame = comparison.counted if isinstance(comparison, Comparison) else comparison
         table = reading.comparison_table(frame)
         rows, more, last = reading.comparisons_of(table, self.scope, self.limits.comparisons)
+        if isinstance(comparison, Comparison):
+            check_compared(rows, comparison.evaluations, allowed=comparison.allow_unmatched)
         self.found["comparisons"] = tuple(comparison_of(row) for row in rows)
         if not rows:
             night = day(self.scope.run_date)

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
 from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.core.timestamps import utc_text
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
@@ -30,7 +31,7 @@ _NEEDED = {"run": "string", "segment_by": "string", "segment": "string", "metric
            "value": "double"}  # fmt: skip
 _OPTIONAL = {
     **dict.fromkeys(("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out"), "bigint"),
-    **dict.fromkeys(("n_rejected", "n_lost_queries", "n_unjudged_items"), "bigint"),
+    **dict.fromkeys(("n_rejected", "n_lost_queries", "n_unjudged_items", "n_top_items"), "bigint"),
     **dict.fromkeys(("weight_sum", "std_error", "ci_low", "ci_high"), "double"),
     **dict.fromkeys(("dataset", "convention", "config_hash", "rules", "input", "package_version"), "string"),
     "run_date": "date",
@@ -45,6 +46,7 @@ _COMPARED_OPTIONAL = {
     **dict.fromkeys(("value", "baseline_value", "ci_low", "ci_high", "lift", "p_value", "p_holm"), "double"),
     **dict.fromkeys(("verdict", "note", "dataset", "period"), "string"),
     **dict.fromkeys(("run_date", "period_start", "period_end"), "date"),
+    TOP_ITEMS: "array<bigint>",
 }
 _FLAGGED = {"night": "date", "metric": "string", "k": "int", "status": "string"}
 _FLAGGED_OPTIONAL = {"dataset": "string", "run": "string", "segment_by": "string", "segment": "string",

@@ -296,6 +296,15 @@ def test_what_a_missing_query_cannot_know_is_taken_from_the_other_run():
     assert row["n_clusters"] == 5
 
 
+@pytest.mark.parametrize("cluster", [None, "user"])
+@pytest.mark.parametrize("named_by", [0, 1])
+def test_a_query_that_both_runs_miss_is_in_the_segment_that_one_of_them_knows(named_by, cluster):
+    missed = {"query": "q13", "value": 0.0, "missing": True, "user": None}
+    rows = [{**missed, "run": run, "country": "FR" if run == named_by else None} for run in (0, 1)]
+    found = compared(example_1() + rows, settings_of(segment_sets=(("country",),), cluster=cluster))
+    assert {row["segment"]: row["n_queries"] for row in found} == {"": 13, "DE": 7, "US": 4, "FR": 2}
+
+
 def test_queries_whose_hashes_collide_are_told_apart():
     rows = [{**row, "hash": 7 if row["query"] in ("q01", "q02") else 8} for row in example_1()]
     (row,) = compared(rows, settings_of())

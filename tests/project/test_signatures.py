@@ -33,7 +33,7 @@ def tied(name: str, *classes: type, without: Sequence[str] = ()) -> list[tuple[s
 TIED = [
     *tied("evaluate", Columns, ItemColumns, EvaluationSettings),
     *tied("explain_difference", Columns, ItemColumns, EvaluationSettings,
-          without=("cutoffs", "metrics", "segment_sets", "convention", "tie_bounds")),
+          without=("cutoffs", "metrics", "segment_sets", "convention", "tie_bounds", "allow_unmatched")),
     *tied("compare", Statistics, ChosenRuns, without=("runs",)),
     *tied("history.roll_up", RollUpSettings),
     *tied("history.flag_changes", FlagSettings),

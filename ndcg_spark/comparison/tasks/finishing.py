@@ -79,6 +79,9 @@ RESULT_SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 """Columns of a comparison."""
+TOP_ITEMS = "__top_items"
+"""A column beside those of a comparison that is neither shown nor stored: sums as in `Base`."""
+COUNTED_SCHEMA = RESULT_SCHEMA.append(pa.field(TOP_ITEMS, _WHOLES))
 ONE_SIDE_EMPTY = "one_side_empty"
 """Note on a segment in which one of the runs has no query: what the other has is compared with nothing."""
 OF_FAMILY = ("p_holm", "p_bh", "family_size", "verdict")
@@ -123,7 +126,7 @@ def make_finisher(settings: ComparisonSettings) -> BatchFunction:
 
 
 def _row_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=RESULT_SCHEMA)
+    return pa.RecordBatch.from_pylist(rows, schema=COUNTED_SCHEMA)
 
 
 def _gathered(base: Base, blocks: dict[tuple[int, int], Sums], settings: ComparisonSettings) -> Totals:
@@ -152,7 +155,7 @@ def _result(key: GroupKey, totals: Totals, settings: ComparisonSettings) -> dict
         "cluster_by": settings.cluster or "",
         "unpaired": settings.unpaired, "n_replicates": settings.replicates, "state": totals.base.state.tolist(),
         "replicates": stored, RULES: _rules(totals, settings.runs[run], settings.runs[baseline], settings),
-        **estimates_of(totals, settings),
+        TOP_ITEMS: totals.base.top_items.tolist(), **estimates_of(totals, settings),
     }  # fmt: skip
     if direction_of(metric.name) is False:
         row["n_wins"], row["n_losses"] = row["n_losses"], row["n_wins"]
@@ -276,7 +279,7 @@ def make_family(settings: ComparisonSettings) -> BatchFunction:
         _refuse_empty_sides(tables, settings)
         p_values = [p for batch in tables for p in batch.column("p_value").to_pylist()]
         for batch in decided(tables, p_values, alpha=settings.alpha, margin=settings.margin):
-            yield batch.cast(RESULT_SCHEMA)
+            yield batch.cast(COUNTED_SCHEMA)
 
     return batch_function(decide)
 

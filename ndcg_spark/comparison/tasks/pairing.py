@@ -32,6 +32,8 @@ UNIT, SOLO, QUERY, CLUSTER, RUN, K, IDCG, WEIGHT, MISSING = (
 SAME_RULES = "="
 """Stands for the rules of the settings, so that rows need not carry their text."""
 UNWEIGHTED = f"{option('weight', repr(''))} compares without weights"
+TOP_ITEMS = ("__top_items", "__judged_items")
+"""Columns of rows of queries: items among the first k, and those of them that are judged."""
 PAIR = "__pair"
 """Part of the query key by which pairs of nights are told apart; it tells a person nothing."""
 CHUNK_ROWS = 2**17
@@ -63,6 +65,7 @@ class Queries:
     clusters, `solo` tells whether the query has none, and so is one by itself. `present`, `missed` (a row says that
     the run misses it) and each metric of `values` have shape (n, K, R); a value is NaN where it is null or its row
     is not there. `rows` has a row of each query, for messages. `rules` are those of any row, empty where unknown.
+    `top_items` has counts as in `TOP_ITEMS`, of shape (2, n, K, R); None where rows do not tell.
     """
 
     units: WordArray
@@ -75,6 +78,7 @@ class Queries:
     segments: dict[str, pa.Array]
     rows: pa.RecordBatch
     rules: frozenset[str]
+    top_items: IntArray | None = None
 
 
 def make_unifier(settings: ComparisonSettings, *, chunk_rows: int = CHUNK_ROWS) -> BatchFunction:
@@ -87,10 +91,9 @@ def make_unifier(settings: ComparisonSettings, *, chunk_rows: int = CHUNK_ROWS) 
         for rows in whole_units(batches, QUERY, chunk_rows):
             ids, chosen = _checked(rows, settings)
             columns = {name: rows.column(name) for name in rows.schema.names if name != CLUSTER}
-            shared = [name for name in columns if name == WEIGHT or name.startswith("segment_")]
-            from_row = pa.array(chosen[ids])
-            columns |= {name: rows.column(name).take(from_row) for name in shared}
-            cluster = rows.column(CLUSTER).take(from_row)
+            shared = {name: rows.column(name).take(pa.array(its[ids])) for name, its in chosen.items()}
+            cluster = shared.pop(CLUSTER)
+            columns |= shared
             columns[UNIT] = pc.coalesce(cluster, rows.column(QUERY))
             columns[SOLO] = cluster.is_null()
             yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
@@ -127,7 +130,8 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
     The rows are canonical and sorted by unit, and all rows of a query are there.
     """
     ids, chosen = _checked(rows, settings)
-    n = len(chosen)
+    first = np.unique(ids, return_index=True)[1]
+    n = len(first)
     cutoffs, k_codes = np.unique(int_values(pc.fill_null(rows.column(K), _WHOLE_LIST)), return_inverse=True)
     shape = (n, len(cutoffs), len(settings.runs))
     cells = (ids * shape[1] + k_codes) * shape[2] + int_values(rows.column(RUN))
@@ -146,12 +150,12 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
 
     if IDCG in rows.schema.names:
         _refuse_ideals(rows, spread(IDCG), ids, settings)
-    from_row = pa.array(chosen)
+    from_row = pa.array(first)
     values = tuple(spread(value_column(number)) for number in range(len(settings.metrics)))
     weights = None
     if WEIGHT in rows.schema.names:
         has_value = np.logical_or.reduce([~np.isnan(its).all(axis=(1, 2)) for its in values])
-        weights = _weights(rows, chosen, has_value, settings)
+        weights = _weights(rows, chosen[WEIGHT], has_value, settings)
     return Queries(
         units=int_values(rows.column(UNIT).take(from_row)).view(np.uint64),
         solo=flags_of(rows.column(SOLO).take(from_row)) if SOLO in rows.schema.names else None,
@@ -161,11 +165,12 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
         values=values,
         weights=weights,
         segments={
-            name: rows.column(segment_column(number)).take(from_row)
+            name: rows.column(segment_column(number)).take(pa.array(chosen[segment_column(number)]))
             for number, name in enumerate(settings.segment_columns)
         },
         rows=rows.select([key_column(number) for number in range(len(settings.query))]).take(from_row),
         rules=_rules(rows, settings),
+        top_items=_top_items(rows, cells, shape),
     )
 
 
@@ -176,23 +181,36 @@ def _rules(rows: pa.RecordBatch, settings: ComparisonSettings) -> frozenset[str]
     return frozenset(settings.rules if text == SAME_RULES else text or "" for text in texts)
 
 
-def _checked(rows: pa.RecordBatch, settings: ComparisonSettings) -> tuple[IntArray, IntArray]:
-    """Number the query of each row, and choose a row of each query that speaks for it."""
+def _top_items(rows: pa.RecordBatch, cells: IntArray, shape: tuple[int, ...]) -> IntArray | None:
+    if TOP_ITEMS[0] not in rows.schema.names:
+        return None
+    found = np.zeros((len(TOP_ITEMS), int(np.prod(shape))), dtype=np.int64)
+    for number, name in enumerate(TOP_ITEMS):
+        found[number, cells] = int_values(pc.fill_null(rows.column(name), 0))
+    return found.reshape(len(TOP_ITEMS), *shape)
+
+
+def _checked(rows: pa.RecordBatch, settings: ComparisonSettings) -> tuple[IntArray, dict[str, IntArray]]:
+    """Number the query of each row; and for each column that runs share, choose the row that has a query's value."""
     ids = _query_ids(rows, settings)
     n_rows, missing = rows.num_rows, np.zeros(rows.num_rows, dtype=np.bool_)
     if MISSING in rows.schema.names:
         missing = flags_of(rows.column(MISSING))
-    # A query that a run misses may lack what only that run's own rows would tell; those of the other run speak.
-    rank = np.arange(n_rows) + n_rows * missing
-    chosen = np.full(int(ids[-1]) + 1 if n_rows else 0, 2 * n_rows, dtype=np.int64)
-    np.minimum.at(chosen, ids, rank)
-    chosen %= max(n_rows, 1)
     names = {WEIGHT: settings.weight, CLUSTER: settings.cluster}
     names |= {segment_column(number): name for number, name in enumerate(settings.segment_columns)}
+    found: dict[str, IntArray] = {}
     for column, name in names.items():
-        if column in rows.schema.names:
-            _refuse_differing(rows, column, str(name), (ids, chosen, missing), settings)
-    return ids, chosen
+        if column not in rows.schema.names:
+            continue
+        # A query that a run misses may lack what only that run's own rows would tell: rows of other runs, or what
+        # judgments and other runs told another row that misses it.
+        unknown = missing & flags_of(rows.column(column).is_null())
+        rank = np.arange(n_rows) + n_rows * (missing.astype(np.int64) + unknown)
+        chosen = np.full(int(ids[-1]) + 1 if n_rows else 0, 3 * n_rows, dtype=np.int64)
+        np.minimum.at(chosen, ids, rank)
+        found[column] = chosen % max(n_rows, 1)
+        _refuse_differing(rows, column, str(name), (ids, found[column], missing), settings)
+    return ids, found
 
 
 def _query_ids(rows: pa.RecordBatch, settings: ComparisonSettings) -> IntArray:

@@ -86,6 +86,7 @@ class Pairs(NamedTuple):
     y: FloatArray
     w: FloatArray | None
     delta: FloatArray
+    top_items: IntArray  # sums as in `Base`
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,9 @@ def _pairs(queries: Queries, settings: ComparisonSettings) -> Iterator[Pairs]:
             there = answers_x & answers_y if settings.unpaired == "drop" else has_x | has_y
             if not (has_x | has_y).any():
                 continue
+            items = np.zeros(4, dtype=np.int64)
+            if queries.top_items is not None:
+                items = queries.top_items[:, :, at, [baseline, run]].sum(axis=1).T.reshape(-1)
             for metric, its in enumerate(settings.metrics):
                 if not its.is_at(k):
                     continue
@@ -189,7 +193,9 @@ def _pairs(queries: Queries, settings: ComparisonSettings) -> Iterator[Pairs]:
                 w = None if queries.weights is None else np.where(used, queries.weights, 0.0)
                 skipped = there & unknown
                 both = has_x & has_y & (used | skipped)  # as for other counts, without those of weight 0
-                yield Pairs(number, metric, k, used, both, only_run, only_baseline, skipped, x, y, w, deltas(x, y))
+                yield Pairs(
+                    number, metric, k, used, both, only_run, only_baseline, skipped, x, y, w, deltas(x, y), items
+                )  # fmt: skip
 
 
 def _refuse_unpaired(
@@ -230,6 +236,7 @@ def _add_sums(held: dict[GroupKey, Totals], one: Pairs, limbs: dict[int, IntArra
         base.counts += counts[group]
         base.n_both += int(n_both[group])
         base.state += states[group]
+        base.top_items += 0 if grouping.number else one.top_items
         base.low, base.high = min(base.low, float(low[group])), max(base.high, float(high[group]))
 
 

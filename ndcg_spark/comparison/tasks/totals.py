@@ -63,7 +63,8 @@ class Base:
 
     `counts` are in the order of `COUNTS`; of clusters, those with a weight. `squares` are of clusters, zeros without.
     `low` and `high` are the smallest and the largest difference. `differences` are those of the units that differ;
-    None if they are more than `MOST_EXACT`. `n_both` counts the queries that both runs have.
+    None if they are more than `MOST_EXACT`. `n_both` counts the queries that both runs have. `top_items` are items
+    among the first k, and those of them that are judged, of the baseline and then of the run; of all queries only.
     """
 
     counts: IntArray = field(default_factory=lambda: np.zeros(len(COUNTS), dtype=np.int64))
@@ -73,6 +74,7 @@ class Base:
     high: float = -np.inf
     differences: list[float] | None = field(default_factory=list)
     n_both: int = 0
+    top_items: IntArray = field(default_factory=lambda: np.zeros(4, dtype=np.int64))
 
     @property
     def one_side_empty(self) -> bool:
@@ -87,6 +89,7 @@ class Base:
         self.squares += other.squares
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.n_both += other.n_both
+        self.top_items += other.top_items
         self.note_differences(other.differences)
 
     def note_differences(self, others: list[float] | None) -> None:
@@ -99,16 +102,17 @@ class Base:
         few = self.differences
         numbers = np.array([self.low, self.high, *(few or [])], dtype=np.float64).view(np.int64)
         n_few = np.array([self.n_both, -1 if few is None else len(few)], dtype=np.int64)
-        return np.concatenate([self.counts, self.state, self.squares, n_few, numbers]).astype("<i8").tobytes()
+        parts = [self.counts, self.state, self.squares, self.top_items, n_few, numbers]
+        return np.concatenate(parts).astype("<i8").tobytes()
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Base:
         """Unpack `to_bytes`."""
         words = np.frombuffer(payload, dtype="<i8").astype(np.int64)
-        ends = np.cumsum([len(COUNTS), STATE_SIZE, SQUARES_SIZE, 2])
-        counts, state, squares, (n_both, n_few), numbers = np.split(words, ends)
+        ends = np.cumsum([len(COUNTS), STATE_SIZE, SQUARES_SIZE, 4, 2])
+        counts, state, squares, top_items, (n_both, n_few), numbers = np.split(words, ends)
         low, high, *few = numbers.view(np.float64).tolist()
-        return cls(counts, state, squares, low, high, None if n_few < 0 else few, int(n_both))
+        return cls(counts, state, squares, low, high, None if n_few < 0 else few, int(n_both), top_items)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.frames.canonical import is_key, relevance_lists, rows_with_lists
+from ndcg_spark.evaluation.frames.canonical import is_key, key_column, relevance_lists, rows_with_lists
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import (
     IDEAL_ITEMS,
@@ -24,6 +24,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     RANKED_RANKS,
     RANKED_SCORES,
     RUN,
+    canonical_names,
 )
 
 RANK, POSITION, ROW = "rank", "position", "row"
@@ -155,21 +156,34 @@ def long_run(frame: DataFrame, settings: EvaluationSettings) -> tuple[DataFrame,
 
 
 def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame | None:
-    """Names of runs, in a column `run`, that have no row in the long table if all of their lists are empty. Lazy.
+    """Select rows of lists that are empty, which have no row in the long table: run, and query and segments. Lazy.
 
-    None where there is one run without a name.
+    Queries are only named where there are segments. With several ranked columns, the names of all runs come, too,
+    without a query. None where nothing is lost.
     """
-    columns = settings.columns
+    columns, names, spark = settings.columns, canonical_names(settings), frame.sparkSession
+    carried = {
+        name: key_column(frame, column, option("segments"), "input")
+        for name, column in names.segments.items()
+        if column in frame.columns
+    }
+    if carried:
+        carried |= {name: key_column(frame, column, option("query"), "input") for name, column in names.query.items()}
+    chosen = [column.alias(name) for name, column in carried.items()]
     if len(columns.ranked) > 1:
-        names = F.explode(F.array(*[F.lit(name) for name in columns.ranked])).alias(RUN)
-        return frame.sparkSession.range(1).select(names)
-    if columns.run is None:
-        return None
-    require_column(frame, columns.run, option("run"), "input")
-    run, empty = named(columns.run).cast("string").alias(RUN), F.size(named(columns.ranked[0])) == 0
-    for name in (columns.run, *columns.query):
+        found = spark.range(1).select(F.explode(F.array(*[F.lit(name) for name in columns.ranked])).alias(RUN))
+        for name in columns.ranked if carried else ():
+            rows = frame.where(F.size(named(name)) == 0).select(F.lit(name).alias(RUN), *chosen)
+            found = rows.unionByName(found, allowMissingColumns=True)
+        return found
+    keys, empty = list(columns.query), F.size(named(columns.ranked[0])) == 0
+    if columns.run is not None:
+        require_column(frame, columns.run, option("run"), "input")
+        keys.append(columns.run)
+        chosen.insert(0, named(columns.run).cast("string").alias(RUN))
+    for name in keys:
         empty &= named(name).isNotNull()
-    return frame.where(empty).select(run)
+    return frame.where(empty).select(*chosen) if chosen else None
 
 
 def _entries(one: _Lists, columns: Columns, *, run: bool) -> Column:

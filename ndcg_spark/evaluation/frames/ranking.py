@@ -292,6 +292,8 @@ def _chosen(
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     require_carried(settings, frame, *([] if judgments is None else [judgments]))
     rows = run_rows(frame, settings, judged=judgments is None, parse_text=parse_text)
+    if runs is not None:
+        runs = runs.select(*[named(name).cast(rows.schema[name].dataType).alias(name) for name in runs.columns])
     judged, others = None, other_columns(frame, settings)
     if judgments is not None:
         judged = judgment_rows(judgments, settings, parse_text=parse_judgment_text)
@@ -404,8 +406,7 @@ def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
 class Engine:
     """A source, and the canonical judgments of its queries where they are a table of their own.
 
-    `others`: columns of the main table that the settings do not use, for messages. `runs`: of lists, names of runs
-    that may have no rows.
+    `others`: columns of the main table that the settings do not use, for messages. `runs`: as of `runs_of_lists`.
     """
 
     settings: EvaluationSettings

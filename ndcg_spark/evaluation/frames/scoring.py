@@ -16,7 +16,7 @@ from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS, N_REJECTED
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
-from ndcg_spark.evaluation.tasks.scoring import N_UNJUDGED_ITEMS, ScoringTask, make_scorer
+from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, ScoringTask, make_scorer
 
 
 @takes_rows
@@ -33,12 +33,12 @@ def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFram
     -------
     DataFrame
         `run`, the query columns, `k` (int; null = the whole list), `dcg`, `idcg`, `ndcg` (double), `status`
-        (`evaluated`, `no_relevant`, `missing`, `unjudged`), `n_unjudged_items` (among the first k), `n_items`,
-        `n_judged`, `n_relevant`, `n_rows`, `n_left_out` (bigint), segment columns, `weight`. All metrics are null for
-        a query that a rule drops, and each at cutoffs at which it is not asked for (`dcg`, `idcg` and `ndcg` come
-        together); only `ndcg` is null for a query with nothing relevant under `no_relevant=skip`. With metrics of
-        the catalogue also `items`, the first k items in rank order, at their cutoffs. Last comes `rules`, all that
-        changes the value of a query, as one text. Lazy.
+        (`evaluated`, `no_relevant`, `missing`, `unjudged`), `n_unjudged_items` and `n_top_items` (unjudged items
+        among the first k, and all of these), `n_items`, `n_judged`, `n_relevant`, `n_rows`, `n_left_out` (bigint),
+        segment columns, `weight`. All metrics are null for a query that a rule drops, and each at cutoffs at which it
+        is not asked for (`dcg`, `idcg` and `ndcg` come together); only `ndcg` is null for a query with nothing
+        relevant under `no_relevant=skip`. With metrics of the catalogue also `items`, the first k items in rank
+        order, at their cutoffs. Last comes `rules`, all that changes the value of a query, as one text. Lazy.
 
     Raises
     ------
@@ -102,7 +102,8 @@ def scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.Struct
     fields = [T.StructField(name, known[name].dataType) for name in keys]
     fields.append(T.StructField("k", T.IntegerType()))
     fields += [T.StructField(name, T.DoubleType()) for name in settings.metric_columns]
-    fields += [T.StructField("status", T.StringType()), T.StructField(N_UNJUDGED_ITEMS, T.LongType())]
+    fields.append(T.StructField("status", T.StringType()))
+    fields += [T.StructField(name, T.LongType()) for name in (N_UNJUDGED_ITEMS, N_TOP_ITEMS)]
     fields += [T.StructField(name, known[name].dataType) for name in _carried(rankings.columns, settings)]
     if settings.catalogue_metrics:
         fields.append(T.StructField("items", known["items"].dataType))

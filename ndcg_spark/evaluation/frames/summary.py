@@ -29,13 +29,14 @@ from ndcg_spark.evaluation.tasks.partial_sums import (
     LATER_COUNTS,
     LISTED,
     LISTS,
+    OF_ITEMS,
     OF_REJECTED,
     SummingTask,
     make_finisher,
     make_partial_summer,
 )
 from ndcg_spark.evaluation.tasks.partial_sums import PARTIAL_SCHEMA as PARTIAL_SUMS
-from ndcg_spark.evaluation.tasks.scoring import N_UNJUDGED_ITEMS, make_scorer
+from ndcg_spark.evaluation.tasks.scoring import make_scorer
 from ndcg_spark.metrics.base import CATALOGUE
 
 CONFIG_HASH, CONVENTION = "config_hash", "convention"
@@ -84,6 +85,7 @@ def summarize(
           were. Null under `on_invalid=reject`, as `per_query` does not tell; the summary of `evaluate` has them;
         - `n_unjudged_items`: unjudged items among the first k of the queries that were not dropped. Items are in the
           order of the tie rule; under `ties=expected`, which has none, of those tied across rank k as many as fit;
+        - `n_top_items`: all items among the first k of these queries;
         - `value` (null without a query), `weight_sum`; `std_error`, `ci_low`, `ci_high` (null below two queries);
         - `state`: the exact sums, for `merge_summaries`;
         - `rules`: all that changes the value of a query, as one text, and whether queries weigh.
@@ -159,8 +161,8 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95, across_ru
     summaries : DataFrame
         Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
         `rules`, as far as these are known. Tables of older versions lack `rules`, `asked`, `n_rejected`,
-        `n_lost_queries` or `n_unjudged_items`, and what a sum with such rows has of these is null. Rows without
-        `rules` must agree on `convention`, if they have that column.
+        `n_lost_queries`, `n_unjudged_items` or `n_top_items`, and what a sum with such rows has of these is null.
+        Rows without `rules` must agree on `convention`, if they have that column.
     confidence : float
         Level of the new confidence intervals.
     across_rules : bool
@@ -221,8 +223,9 @@ def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) ->
 def _unknown_counts(columns: Sequence[str], settings: EvaluationSettings) -> frozenset[str]:
     """Counts that metrics of queries, or rankings, with these columns do not tell."""
     unknown = () if settings.on_invalid == "fail" or N_REJECTED in columns else OF_REJECTED
-    told = N_UNJUDGED_ITEMS in columns or "ranked" in columns
-    return frozenset(unknown if told else (*unknown, N_UNJUDGED_ITEMS))
+    if "ranked" not in columns:
+        unknown = (*unknown, *(name for name in OF_ITEMS if name not in columns))
+    return frozenset(unknown)
 
 
 def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:

@@ -49,8 +49,7 @@ class Windows:
     """The window strategy, given canonical rows with one score column, and valid canonical judgments.
 
     Rows are valid or marked as rejected. The latter have no score, item or relevance, so they are only counted.
-    `others`: columns of the main table that the settings do not use, for messages. `runs`: of lists, names of runs
-    that may have no rows.
+    `others`: columns of the main table that the settings do not use, for messages. `runs`: as of `runs_of_lists`.
     """
 
     settings: EvaluationSettings
@@ -96,6 +95,8 @@ class Windows:
         if self.judgments is None:
             return rows.withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
         keys = _keys(rows, self.settings)
+        if self.runs is not None and keys[-1] in self.runs.columns:  # empty lists name the segments of their queries
+            rows = rows.unionByName(self.runs.where(named(keys[-1]).isNotNull()), allowMissingColumns=True)
         judgments = _numbered(self._by_query(self.judgments), self.settings)
         for name in _carried(rows, self.settings):
             if name in judgments.columns:
@@ -111,18 +112,39 @@ class Windows:
 
     def _runs(self) -> DataFrame:
         runs = self.rows.select(RUN).where(F.col(RUN).isNotNull())
-        return (runs if self.runs is None else runs.unionAll(self.runs)).distinct()
+        return (runs if self.runs is None else runs.unionAll(self.runs.select(RUN))).distinct()
 
     def _by_query(self, rows: DataFrame) -> DataFrame:
         """Put queries together in `n_tasks` partitions, which all that follows keeps."""
         keys = columns_of(_keys(rows, self.settings))
         return rows if self.n_tasks is None else rows.repartition(self.n_tasks, *keys)
 
+    def _with_segments_of_queries(self, found: DataFrame) -> DataFrame:
+        """Give queries for which a run names no segment that of other runs; refuse two segments of a query."""
+        names = canonical_names(self.settings)
+        of_query = Window.partitionBy(*columns_of([*names.query]))
+        query = key_text([*names.query], names.query)
+        for name in (one for one in _carried(found, self.settings, "low:") if one != WEIGHT):
+            low, high = F.min(named(f"low:{name}")).over(of_query), F.max(named(f"high:{name}")).over(of_query)
+            found = found.withColumns({"lowest": low, "highest": high})
+            low, high = F.col("lowest"), F.col("highest")
+            what = f"column {names.segments[name]!r} has more than one value in query "
+            message = (what, query, ": ", low.cast("string"), " and ", high.cast("string"))
+            kind = found.schema["lowest"].dataType.simpleString()
+            for column, of_all in ((f"low:{name}", low), (f"high:{name}", high)):
+                value = F.coalesce(named(column), of_all)
+                refused = raise_if(value, low != high, *message, "; it must be the same in all runs.", kind=kind)
+                found = found.withColumn(column, refused)
+            found = found.drop("lowest", "highest")
+        return in_tasks(found, self.n_tasks)
+
     def _finished(self, found: DataFrame, keys: list[str]) -> DataFrame:
         """Refuse what is to be refused, and use the user's names."""
         names = canonical_names(self.settings)
         labels = {**names.query, **names.carried}
         rows_name = key_text(keys, labels)
+        if self.judgments is not None and RUN in keys:
+            found = self._with_segments_of_queries(found)
         for name in _carried(found, self.settings, "low:"):
             low, high = named(f"low:{name}"), named(f"high:{name}")
             its_type = found.schema[f"low:{name}"].dataType.simpleString()

@@ -34,6 +34,7 @@ from ndcg_spark.evaluation.tasks.judging import judged_partials
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     N_REJECTED,
     PartialRankings,
+    column_range,
     joined_partials,
     merged,
     n_entries,
@@ -79,12 +80,35 @@ def make_judgment_sender(task: RankingTask) -> BatchFunction:
 
 
 def make_run_sender(task: RankingTask) -> BatchFunction:
-    """Build the function that sends names of runs, which may have no rows, to all partitions."""
+    """Build the function that sends names of runs, which may have no rows, to all partitions.
+
+    Rows may name a query of the run, whose list is empty, and its segments.
+    """
 
     def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _sent_runs({name for batch in batches for name in batch.column(RUN).to_pylist()}, task)
+        outbox, runs = Outbox(task), set[str]()
+        for rows in chunks(batches, task):
+            if RUN in rows.schema.names:
+                runs.update(pc.unique(rows.column(RUN)).to_pylist())
+            if set(task.names.query) <= set(rows.schema.names):
+                rows = rows.filter(pa.array(has_query(rows, task.names)))
+                outbox.partials += [_empty_partials(rows, task)] if rows.num_rows else []
+                yield from outbox.flushed(at_end=False)
+        yield from outbox.flushed(at_end=True)
+        yield from _sent_runs(runs, task)
 
     return batch_function(send)
+
+
+def _empty_partials(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+    """Segments of queries whose lists are empty, in partial rankings without entries."""
+    rows, offsets = grouped_rows(rows, task.names, completely=True)
+    nothing = next(runs_of(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
+    starts = pa.array(offsets[:-1])
+    found = without_entries({key: rows.column(key).take(starts) for key in keys_in(rows, task.names)}, nothing, task)
+    for name in (one for one in task.names.segments if one in rows.schema.names):
+        found.head |= column_range(rows.column(name), name, offsets)
+    return found
 
 
 def _sent_runs(runs: set[str], task: RankingTask) -> Iterator[pa.RecordBatch]:

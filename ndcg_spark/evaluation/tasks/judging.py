@@ -15,6 +15,7 @@ from ndcg_spark.core.top_k import ODD_NUMBERS
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
+    N_REJECTED,
     PartialRankings,
     best_entries,
     describe,
@@ -24,6 +25,7 @@ from ndcg_spark.evaluation.tasks.partial_ranking import (
     merged,
     needs_ideal,
     ranked_entries,
+    taken_partials,
 )
 from ndcg_spark.evaluation.tasks.query_rows import (
     ITEM,
@@ -36,7 +38,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     hash_rows,
     query_rows,
 )
-from ndcg_spark.evaluation.tasks.rankings import TWICE, advice_on_repeats, differs, refuse_first
+from ndcg_spark.evaluation.tasks.rankings import TWICE, advice_on_repeats, differs, refuse_first, refuse_two_values
 from ndcg_spark.evaluation.tasks.valid_rows import key_text, runs_of
 
 
@@ -61,6 +63,41 @@ def judged_partials(
             missing[here[here >= 0]] = False
         if missing.any():
             found.append(_missing(run, np.flatnonzero(missing), truth, task))
+    found = _with_segments_of_queries(found, task) if _has_several_runs(task) else found
+    return [_without_empty_lists(partial) for partial in found]
+
+
+def _without_empty_lists(partial: PartialRankings) -> PartialRankings:
+    """Leave out queries of which there is nothing but the segment of an empty list."""
+    head = partial.head
+    counts = (head[name] for name in ("n_rows", "n_judged", N_REJECTED) if name in head)
+    kept = np.logical_or.reduce([int_values(count) > 0 for count in counts])
+    return partial if kept.all() else taken_partials(partial, np.flatnonzero(kept))
+
+
+def _has_several_runs(task: RankingTask) -> bool:
+    return task.names.has_runs or len(task.names.scores) > 1
+
+
+def _with_segments_of_queries(found: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
+    """Give queries for which a run names no segment that which other runs name; refuse two segments of a query.
+
+    A run that misses a query names none. All runs of a query are here.
+    """
+    segments = [name for name in task.names.segments if any(f"low:{name}" in one.head for one in found)]
+    if not segments or any(one.head[name].null_count for one in found for name in task.names.query):
+        return found  # null stands for rejected rows without a query
+    kept = (*task.names.query, *(f"{end}:{name}" for name in segments for end in ("low", "high")))
+    heads = [{name: one.head[name] for name in kept} for one in found]
+    queries = joined_partials(merged([PartialRankings(head, None, None) for head in heads], task))
+    keys = queries.keys(task.names)
+    for name in segments:
+        low, high = queries.head[f"low:{name}"], queries.head[f"high:{name}"]
+        refuse_two_values(keys, low, high, task.names.segments[name], task)
+    for one in found:
+        query = _match_keys(_query_keys(one, task), keys, task)
+        for name in kept[len(task.names.query) :]:
+            one.head[name] = pc.coalesce(one.head[name], _of_query(queries.head[name], query))
     return found
 
 
@@ -181,7 +218,7 @@ def _agreeing(
 def _missing(run: str, at: IntArray, truth: _Truth, task: RankingTask) -> PartialRankings:
     """Judged queries that a run does not have."""
     places, n = pa.array(at), len(at)
-    head = {RUN: pa.repeat(pa.scalar(run), n)} if task.names.has_runs or len(task.names.scores) > 1 else {}
+    head = {RUN: pa.repeat(pa.scalar(run), n)} if _has_several_runs(task) else {}
     head |= {name: column.take(places) for name, column in truth.head.items()}
     head |= {name: pa.array(np.zeros(n, dtype=np.int64)) for name in ("n_rows", "n_left_out", "n_items")}
     for name in task.names.carried:

@@ -27,11 +27,12 @@ from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.settings import ASKED, SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.scoring import N_UNJUDGED_ITEMS, dropped, uncounted
+from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, dropped, uncounted
 
 N_LOST = "n_lost_queries"
 OF_REJECTED = (N_REJECTED, N_LOST)
-LATER_COUNTS = (*OF_REJECTED, N_UNJUDGED_ITEMS)
+OF_ITEMS = (N_UNJUDGED_ITEMS, N_TOP_ITEMS)
+LATER_COUNTS = (*OF_REJECTED, *OF_ITEMS)
 """Counts that are null where nobody counted: in nights of older versions, and in metrics of queries."""
 COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *LATER_COUNTS)
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
@@ -253,13 +254,13 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
     if rejected is not None and rejected.any():
         lost = (rows == 0) & (rejected > 0) & flags_of(pc.not_equal(status, "no_query"))
         numbers |= {N_REJECTED: rejected, N_LOST: lost.astype(np.int64)}
-    if N_UNJUDGED_ITEMS in batch.schema.names:
-        column = batch.column(N_UNJUDGED_ITEMS)
-        unjudged = int_values(pc.fill_null(column, 0))
-        if unjudged.any():
-            numbers[N_UNJUDGED_ITEMS] = np.where(is_dropped, 0, unjudged)
+    for name in (one for one in OF_ITEMS if one in batch.schema.names):
+        column = batch.column(name)
+        n_items = int_values(pc.fill_null(column, 0))
+        if n_items.any():
+            numbers[name] = np.where(is_dropped, 0, n_items)
         if column.null_count:
-            numbers[_unknown(N_UNJUDGED_ITEMS)] = flags_of(column.is_null()).astype(np.int64)
+            numbers[_unknown(name)] = flags_of(column.is_null()).astype(np.int64)
     k = batch.column("k")
     at = {k[0].as_py()} if len(k) and _is_constant(k) else set(k.unique().to_pylist())
     for metric in task.metrics:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import flags_of, float_column, int_values
+from ndcg_spark.core.batches import flags_of, float_column, int_values, value_at
 from ndcg_spark.core.entries import Entries, Values, list_column, lists_of_counts
 from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, first_where, lengths_of
 from ndcg_spark.core.top_k import repeats
@@ -95,6 +95,17 @@ def require_constant(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: 
     """Give the one value of a carried column in each query; refuse a query that has several."""
     refuse_first(keys, differs(low, high), f"column {name!r} has more than one value in query ", ".", task)
     return low
+
+
+def refuse_two_values(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> None:
+    """Raise where runs name two values of a segment column for a query."""
+    at = first_where(differs(low, high), np.arange(len(low) + 1))
+    if at is not None:
+        values = f"{value_at(low, at)!r} and {value_at(high, at)!r}"
+        raise InputRefusedError(
+            f"column {name!r} has more than one value in query {key_text(keys, task.names, at)}: {values}; it must "
+            "be the same in all runs."
+        )
 
 
 def differs(one: pa.Array, other: pa.Array) -> BoolArray:

@@ -54,7 +54,8 @@ NO_WEIGHT = {
     f"or choose {option('unjudged_query', 'drop')}",
 }
 """Only a query that one of two tables lacks has none: in each table a null weight is a bad row."""
-N_UNJUDGED_ITEMS = "n_unjudged_items"
+N_UNJUDGED_ITEMS, N_TOP_ITEMS = "n_unjudged_items", "n_top_items"
+"""Of the items among the first k: those that are not judged, and all of them."""
 TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
 NO_RELEVANT_VALUE = {"zero": 0.0, "one": 1.0, "skip": np.nan, "error": np.nan}
 
@@ -113,7 +114,8 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordB
     for k in task.cutoffs:
         status = _with_no_relevant(batch, task, found, lists.idcg(k))
         n_unjudged = np.zeros(batch.num_rows, dtype=np.int64) if unjudged is None else unjudged.among_first(k)
-        result = _result(batch, task, k, status, values.get(k, {}), n_unjudged)
+        n_items = {N_UNJUDGED_ITEMS: n_unjudged, N_TOP_ITEMS: lists.n_among_first(k)}
+        result = _result(batch, task, k, status, values.get(k, {}), n_items)
         yield with_items(result, batch, lists.rank, k if k in task.listed else 0) if task.listed else result
 
 
@@ -172,7 +174,7 @@ def _result(
     k: int | None,
     status: IntArray,
     values: dict[Metric, FloatArray],
-    n_unjudged: IntArray,
+    n_items: dict[str, IntArray],
 ) -> pa.RecordBatch:
     kept = ~np.isin(status, [STATUS_NAMES.index(name) for name in dropped(task.convention)])
     _refuse_unweighted(batch, task, kept, status)
@@ -181,7 +183,7 @@ def _result(
     columns |= dict.fromkeys(task.columns, pa.nulls(batch.num_rows, pa.float64()))
     columns |= {metric.column: _column(metric, its, status, kept) for metric, its in values.items()}
     columns["status"] = pa.array(STATUS_NAMES, type=pa.string()).take(pa.array(status))
-    columns[N_UNJUDGED_ITEMS] = pa.array(n_unjudged)
+    columns |= {name: pa.array(its) for name, its in n_items.items()}
     for name in task.carried:
         columns[name] = batch.column(name)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

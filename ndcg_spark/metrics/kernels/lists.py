@@ -8,7 +8,15 @@ from functools import cached_property
 
 import numpy as np
 
-from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, query_of_rows, segment_sum
+from ndcg_spark.core.ragged import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    chosen_offsets,
+    lengths_of,
+    query_of_rows,
+    segment_sum,
+)
 from ndcg_spark.metrics.base import QueryError
 from ndcg_spark.metrics.kernels.dcg import dcg, ndcg, padding, rank_weights
 from ndcg_spark.metrics.kernels.items import ItemLists
@@ -158,6 +166,12 @@ class GainLists(_ComputedOnce):
     def ndcg(self, k: int | None, ties: str | None = None) -> FloatArray:
         """DCG over IDCG of each query."""
         return ndcg(self.dcg(k, ties), self.idcg(k), no_relevant=self.rules.no_relevant)
+
+    def n_among_first(self, k: int | None) -> IntArray:
+        """How many items there are on the first k ranks of each list; None: in all of it."""
+        if self.has_gaps:
+            return lengths_of(self.offsets if k is None else chosen_offsets(self.rank < k, self.offsets))
+        return self.lengths if k is None else np.minimum(self.lengths, k)
 
     def tied_share(self, k: int | None) -> FloatArray:
         """Share of the first k ranks that the group of tied items fills which reaches beyond them.
