@@ -7,7 +7,7 @@ long rows, which the engine ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from ndcg_spark.core.expressions import columns_of, named, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import is_key, relevance_lists, rows_with_lists
-from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceColumns
 from ndcg_spark.evaluation.tasks.query_rows import (
     IDEAL_ITEMS,
     IDEAL_LIST,
@@ -112,16 +112,19 @@ def settings_of_lists(frame: DataFrame, settings: EvaluationSettings) -> Evaluat
         return name if name not in taken else free(f"{name}_")
 
     ordered = convention.ties == "input_order" or convention.duplicates == "first"
+    lists = _ranked(frame, settings)[0]
     columns = replace(
         columns,
         ranked=(),
         relevant=None,
         query=columns.query or (ROW,),
-        rank=None if _ranked(frame, settings)[0].has_scores else free(RANK),
+        rank=None if lists.has_scores else free(RANK),
         score=(free("score"),),
         order=columns.order or (free(POSITION) if ordered else None),  # judgments may have a column of that order
         run=free(RUN) if len(columns.ranked) > 1 else columns.run,
     )
+    if lists.numbers is None:
+        columns = PlaceColumns(**asdict(columns))
     found = replace(settings, columns=columns)
     if settings.columns.query:
         return found
