@@ -13,6 +13,7 @@ from ndcg_spark.comparison.frames import STORED_WEIGHT, compare_queries, runs_in
 from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unpaired
 from ndcg_spark.comparison.tasks.pairing import UNWEIGHTED
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.expressions import has_column
 from ndcg_spark.core.flag import several
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.shown import Shown
@@ -323,7 +324,7 @@ def known_runs(runs: Tables) -> tuple[str, ...] | None:
     if isinstance(runs, Mapping):
         return tuple(runs)
     if not isinstance(runs, Evaluation):
-        return None if "run" in runs.columns else ()
+        return None if has_column(runs, "run") else ()
     columns = runs.settings.columns
     if columns.runs:
         return columns.runs
@@ -356,7 +357,9 @@ def _runs(runs: Tables) -> dict[str, bool]:
 def _has_weight(runs: Tables) -> bool:
     """Whether the tables have weights, by their schemas: all of them or none."""
     weighted = {
-        run: one.settings.columns.weight is not None if isinstance(one, Evaluation) else STORED_WEIGHT in one.columns
+        run: one.settings.columns.weight is not None
+        if isinstance(one, Evaluation)
+        else has_column(one, STORED_WEIGHT)
         for one, run in _tables(runs)
     }
     if len(set(weighted.values())) > 1:

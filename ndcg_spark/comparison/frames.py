@@ -29,7 +29,7 @@ from ndcg_spark.comparison.tasks.pairing import (
 )
 from ndcg_spark.comparison.tasks.summing import make_summer
 from ndcg_spark.comparison.tasks.totals import GROUP_KEYS, PARTIAL_SCHEMA, make_merger
-from ndcg_spark.core.expressions import columns_of, named, require_column
+from ndcg_spark.core.expressions import columns_of, has_column, named, require_column
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError, option
 
@@ -82,8 +82,8 @@ def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: C
 def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> list[DataFrame]:
     """Select what a comparison needs, under the names that workers know: tables with the same columns, lazy."""
     _refuse_other_keys(tables, settings)
-    has_ideal = settings.same_ideal and all("idcg" in frame.columns for frame, _ in tables)
-    has_status = any("status" in frame.columns for frame, _ in tables)
+    has_ideal = settings.same_ideal and all(has_column(frame, "idcg") for frame, _ in tables)
+    has_status = any(has_column(frame, "status") for frame, _ in tables)
     return [_selected(frame, run, settings, has_ideal=has_ideal, has_status=has_status) for frame, run in tables]
 
 
@@ -186,6 +186,6 @@ def _at_cutoffs(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
 
 def runs_in(frame: DataFrame) -> dict[str, bool]:
     """Run an action: list the runs of a table, sorted, and whether rows of each have a stored weight."""
-    has_weight = named(STORED_WEIGHT).isNotNull() if STORED_WEIGHT in frame.columns else F.lit(False)
+    has_weight = named(STORED_WEIGHT).isNotNull() if has_column(frame, STORED_WEIGHT) else F.lit(False)
     rows = frame.where(named(RUN).isNotNull()).groupBy(*columns_of([RUN])).agg(F.max(has_weight)).collect()
     return {str(run): bool(weighted) for run, weighted in sorted(map(tuple, rows), key=lambda row: str(row[0]))}

@@ -145,7 +145,7 @@ class Columns:
 
         Arrays of ids in rank order, or of structs with an id and maybe a score. Runs are named after their columns.
     relevant
-        The relevant items of such a row, if there is no judgments table.
+        The relevant items of such a row; a column of the judgments table if there is one.
 
         An array of ids, which have grade 1, an array of structs of id and grade, or a map from id to grade.
     run
@@ -219,8 +219,10 @@ class Columns:
         Columns
         """
         named = self.score != ("score",) or any(name.lower() == "score" for name in there)
-        ranks = self.rank is None and not self.ranked and "rank" in there and not named
-        return replace(self, rank="rank") if ranks else self
+        ranks = [name for name in there if name.lower() == "rank"]
+        if self.rank is not None or self.ranked or named or not ranks:
+            return self
+        return replace(self, rank="rank" if "rank" in ranks else ranks[0])
 
     def query_in(self, there: Sequence[str]) -> tuple[str, ...]:
         """Query columns of a table with these columns; none for lists, if none was named and the usual one lacks.
@@ -235,7 +237,7 @@ class Columns:
         tuple of str
             The query columns; empty where each row is a query.
         """
-        lacks = self.ranked and self.query == USUAL_QUERY and self.query[0] not in there
+        lacks = self.ranked and self.query == USUAL_QUERY and self.query[0] not in map(str.lower, there)
         return () if lacks else self.query
 
     @property
