@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.expressions import columns_of, named, require_column
+from ndcg_spark.core.expressions import columns_of, has_column, named, require_column
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import arrow_schema
@@ -190,7 +190,7 @@ def _collected(result: Evaluation | DataFrame) -> list[dict[str, Any]]:
     result = with_counts(result).withColumn(RULES, F.nullif(rules_column(result), F.lit("")))
     for name in (*_COLUMNS, *_STAMPS):
         require_column(result, name, "of a metric table", "table")
-    nights = [name for name in ("run_date", "dataset") if name in result.columns]
+    nights = [name for name in ("run_date", "dataset") if has_column(result, name)]
     with readable_errors():
         return [row.asDict() for row in result.select(*columns_of([*_COLUMNS, *_STAMPS, *nights])).collect()]
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.business.tasks import LINK_COLUMNS, make_linker
-from ndcg_spark.core.expressions import columns_of, key_text, number, raise_if, require_column
+from ndcg_spark.core.expressions import columns_of, has_column, key_text, number, raise_if, require_column
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.evaluation.frames.summary import rules_column
 from ndcg_spark.evaluation.rules import RULES
@@ -79,7 +79,7 @@ def _click_nights(clicks: DataFrame, settings: LinkSettings, parse_text: bool) -
         require_column(clicks, name, "column of the clicks", CLICKS)
     by = F.coalesce(F.col("segment_by").cast("string"), F.lit(""))
     keys = {"segment_by": by, "segment": segment_column(by)}
-    if "run" in clicks.columns:
+    if has_column(clicks, "run"):
         keys["run"] = F.coalesce(F.col("run").cast("string"), F.lit(""))
     night = night_column(clicks, CLICKS)
     counts = [_count(clicks, name, parse_text).alias(name) for name in COUNTS]

@@ -11,6 +11,7 @@ from ndcg_spark.clicks.frames.labels import judged_impressions
 from ndcg_spark.clicks.frames.propensities import fitted_propensities, propensity_table
 from ndcg_spark.clicks.settings import Method, PropensityOf, PropensitySettings, WeightSettings
 from ndcg_spark.core.choices import OnInvalid
+from ndcg_spark.core.expressions import has_column
 from ndcg_spark.core.flag import settings_from
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.evaluation.settings import segment_sets_of
@@ -252,6 +253,6 @@ def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95, propensit
 
 def _by_position(propensities: DataFrame | None) -> DataFrame | None:
     """One row for each position, also of what `fit_propensities` returns."""
-    if propensities is None or "positions" not in propensities.columns:
+    if propensities is None or not has_column(propensities, "positions"):
         return propensities
     return propensity_table(propensities)

@@ -15,6 +15,7 @@ from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unp
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS as TOP_ITEMS_OF_PAIR
 from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS, UNWEIGHTED
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.expressions import has_column
 from ndcg_spark.core.flag import several
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.shown import BESIDE, Shown
@@ -404,7 +405,7 @@ def _rules(results: Tables, names: Sequence[str], convention: Convention, *, acr
     text = combine_rules(evaluated, "the comparison", across=across)
     if len(evaluated) == len(tables):
         return _Rules(evaluated, text or "", False)
-    in_rows = bool(evaluated) or any(RULES in one.columns for one in tables if isinstance(one, DataFrame))
+    in_rows = bool(evaluated) or any(has_column(one, RULES) for one in tables if isinstance(one, DataFrame))
     usual = text or EvaluationSettings.rules_by(convention)
     return _Rules(evaluated, usual if in_rows else "", in_rows)
 
@@ -431,7 +432,7 @@ def known_runs(runs: Tables) -> tuple[str, ...] | None:
     if isinstance(runs, Mapping):
         return tuple(runs)
     if not isinstance(runs, Evaluation):
-        return None if "run" in runs.columns else ()
+        return None if has_column(runs, "run") else ()
     columns = runs.settings.columns
     if columns.runs:
         return columns.runs
@@ -464,7 +465,9 @@ def _runs(runs: Tables) -> dict[str, bool]:
 def _has_weight(runs: Tables) -> bool:
     """Whether the tables have weights, by their schemas: all of them or none."""
     weighted = {
-        run: one.settings.columns.weight is not None if isinstance(one, Evaluation) else STORED_WEIGHT in one.columns
+        run: one.settings.columns.weight is not None
+        if isinstance(one, Evaluation)
+        else has_column(one, STORED_WEIGHT)
         for one, run in _tables(runs)
     }
     if len(set(weighted.values())) > 1:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.comparison.api import with_baseline
 from ndcg_spark.comparison.frames import runs_in
 from ndcg_spark.comparison.settings import ComparisonJobSettings
-from ndcg_spark.core.expressions import named, require_column
+from ndcg_spark.core.expressions import has_column, named, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.sources.nights import one_slice
 
@@ -69,8 +69,9 @@ def choose_runs(
 
 def _listed(frame: DataFrame, run_column: str, name: str) -> tuple[DataFrame, dict[str, bool]]:
     """A table with the column `run`, its runs, and whether they have weights. `name`: of a table without runs."""
-    column = named(run_column).cast("string") if run_column in frame.columns else F.lit(name)
-    table = frame if run_column == "run" and "run" in frame.columns else frame.withColumn("run", column)
+    has_runs = has_column(frame, run_column)
+    column = named(run_column).cast("string") if has_runs else F.lit(name)
+    table = frame if run_column == "run" and has_runs else frame.withColumn("run", column)
     return table, runs_in(table)
 
 

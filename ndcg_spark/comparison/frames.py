@@ -31,7 +31,7 @@ from ndcg_spark.comparison.tasks.pairing import (
 )
 from ndcg_spark.comparison.tasks.summing import make_summer
 from ndcg_spark.comparison.tasks.totals import GROUP_KEYS, PARTIAL_SCHEMA, make_merger
-from ndcg_spark.core.expressions import columns_of, named, require_column
+from ndcg_spark.core.expressions import columns_of, has_column, named, require_column
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES
@@ -86,8 +86,8 @@ def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: C
 def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> list[DataFrame]:
     """Select what a comparison needs, under the names that workers know: tables with the same columns, lazy."""
     _refuse_other_keys(tables, settings)
-    has_ideal = settings.same_ideal and all("idcg" in frame.columns for frame, _ in tables)
-    has_status = any("status" in frame.columns for frame, _ in tables)
+    has_ideal = settings.same_ideal and all(has_column(frame, "idcg") for frame, _ in tables)
+    has_status = any(has_column(frame, "status") for frame, _ in tables)
     found = [_selected(frame, run, settings, has_ideal=has_ideal, has_status=has_status) for frame, run in tables]
     if not any(TOP_ITEMS[0] in rows.columns for rows in found):
         return found
@@ -157,7 +157,7 @@ def _selected(
         )
         chosen.append(is_missing.alias(MISSING))
     if settings.rules_in_rows:
-        text = named(RULES).cast("string") if RULES in frame.columns else F.lit(None).cast("string")
+        text = named(RULES).cast("string") if has_column(frame, RULES) else F.lit(None).cast("string")
         chosen.append(F.when(text == settings.rules, SAME_RULES).otherwise(text).alias(RULES))
     chosen += columns_of([name for name in TOP_ITEMS if name in frame.columns])
     rows = frame.where(named(RUN).isin(*settings.runs)) if run is None else frame
@@ -198,6 +198,6 @@ def _at_cutoffs(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
 
 def runs_in(frame: DataFrame) -> dict[str, bool]:
     """Run an action: list the runs of a table, sorted, and whether rows of each have a stored weight."""
-    has_weight = named(STORED_WEIGHT).isNotNull() if STORED_WEIGHT in frame.columns else F.lit(False)
+    has_weight = named(STORED_WEIGHT).isNotNull() if has_column(frame, STORED_WEIGHT) else F.lit(False)
     rows = frame.where(named(RUN).isNotNull()).groupBy(*columns_of([RUN])).agg(F.max(has_weight)).collect()
     return {str(run): bool(weighted) for run, weighted in sorted(map(tuple, rows), key=lambda row: str(row[0]))}

@@ -131,13 +131,13 @@ class Convention:
         return isinstance(self.gain, str) and self.gain.startswith("table:")
 
     @classmethod
-    def parse(cls, text: str) -> Convention:
+    def parse(cls, text: str | Convention) -> Convention:
         """Parse a convention: the name of a preset, followed by changes. Inverse of `str()`.
 
         Parameters
         ----------
-        text : str
-            Name of a preset, then any number of `;choice=value`.
+        text : str or Convention
+            Name of a preset, then any number of `;choice=value`. A convention is returned as it is.
 
         Returns
         -------
@@ -150,6 +150,10 @@ class Convention:
         """
         from ndcg_spark.conventions.presets import PRESETS  # presets are conventions: they come second
 
+        if isinstance(text, Convention):
+            return text
+        if not isinstance(text, str):
+            raise InvalidParameterError(f"a convention is the name of a preset or a Convention; got {text!r}.")
         name, *changes = text.split(";")
         if name not in PRESETS:
             raise InvalidParameterError(f"unknown convention {name!r}; there are {', '.join(sorted(PRESETS))}.")

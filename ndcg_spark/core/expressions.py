@@ -57,6 +57,30 @@ def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.Da
     raise MissingColumnError(f"column {column!r} ({part}) is not in the {table}, which has: {have}.{hint}")
 
 
+def has_column(frame: DataFrame, column: str) -> bool:
+    """Check whether a table has a column; refuse one whose name differs in case alone, which Spark takes for it."""
+    if column in frame.columns:
+        return True
+    other = next((name for name in frame.columns if name.lower() == column.lower()), None)
+    if other is None or is_on(frame.sparkSession, "spark.sql.caseSensitive", "false"):
+        return False
+    raise InputRefusedError(
+        f"column {column!r} is called {other!r} in a table that was given: rename it, as in "
+        f".withColumnRenamed({other!r}, {column!r}), or name it as it is written there."
+    )
+
+
+def field_named(frame: DataFrame, column: str, fields: Sequence[str], name: str) -> str | None:
+    """Find a field of structs in a column, whatever the case of its name; refuse two that differ in case alone."""
+    same = [field for field in fields if field.lower() == name.lower()]
+    if len(same) > 1 and is_on(frame.sparkSession, "spark.sql.caseSensitive", "false"):
+        same = [field for field in same if field == name] or same
+    if len(same) > 1:
+        names = " and ".join(same)
+        raise InputRefusedError(f"column {column!r} has structs with fields {names}, one name to Spark; rename one.")
+    return same[0] if same else None
+
+
 def same_names(frame: DataFrame, column: str) -> list[str]:
     """Find the columns that Spark takes a name for: more than one is an error wherever the name is used."""
     same = [name for name in frame.columns if name.lower() == column.lower()]

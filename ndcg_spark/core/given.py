@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark
@@ -77,7 +79,8 @@ def _taking(function: Callable[_Given, _Result], *, streams: bool) -> Callable[_
     in a column of numbers is null there. Of pandas, an index with a name is a column, and columns `k` and `n_...` of
     whole numbers, which are floats there if one is missing, are whole numbers.
     """
-    names, refuses = list(inspect.signature(function).parameters), None if streams else function.__name__
+    parameters, refuses = inspect.signature(function).parameters, None if streams else function.__name__
+    names = [name for name, one in parameters.items() if one.kind is not inspect.Parameter.KEYWORD_ONLY]
 
     @wraps(function)
     def taken(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
@@ -86,9 +89,26 @@ def _taking(function: Callable[_Given, _Result], *, streams: bool) -> Callable[_
         spark = _session_of((*args, *kwargs.values()))
         positional: Any = [_taken(name, one, refuses, spark) for name, one in zip(names, args, strict=False)]
         named: Any = {name: _taken(name, one, refuses, spark) for name, one in kwargs.items()}
+        for name, value in (*zip(names, positional, strict=False), *named.items()):
+            if name in parameters:
+                _require_table(name, value, str(parameters[name].annotation).split(" | "))
         return function(*positional, **named)
 
     return taken
+
+
+def _require_table(name: str, value: Any, kinds: Sequence[str]) -> None:
+    """Raise where a parameter takes a DataFrame, by its annotation, and the value is nothing that it takes."""
+    others = {"None": value is None, "str": isinstance(value, str | os.PathLike), "Evaluation": value is not None}
+    is_taken = hasattr(value, "sparkSession") or any(others.get(kind, False) for kind in kinds)
+    if "DataFrame" not in kinds or is_taken:
+        return
+    what = "None" if value is None else f"of type {type(value).__name__}"
+    path = ", a path" if "str" in kinds else ""
+    raise InvalidParameterError(
+        f"{name} must be a table: a DataFrame of Spark, pandas or polars, a table of Arrow{path} or a list of dicts; "
+        f"it is {what}."
+    )
 
 
 def _session_of(given: Iterable[Any]) -> SparkSession | None:
@@ -99,6 +119,10 @@ def _session_of(given: Iterable[Any]) -> SparkSession | None:
 
 def _taken(name: str, given: Any, refuses: str | None, spark: SparkSession | None) -> Any:
     """A table of Spark for one of another library. `refuses` is the function that takes no stream, if it does not."""
+    if _is_list_of_dicts(given):
+        given = _table_of_dicts(name, given)
+    if callable(getattr(type(given), "collect", None)) and hasattr(type(given), "collect_schema"):
+        given = given.collect()  # a LazyFrame of polars
     if isinstance(given, Mapping):
         return {key: _taken(f"{name}[{key!r}]", one, refuses, spark) for key, one in given.items()}
     if refuses is not None and _is_stream(given):
@@ -121,6 +145,21 @@ def _is_stream(given: object) -> bool:
     return False
 
 
+def _is_list_of_dicts(given: object) -> bool:
+    return isinstance(given, list) and bool(given) and all(isinstance(row, dict) for row in given)
+
+
+def _table_of_dicts(name: str, rows: list[dict[str, Any]]) -> pa.Table:
+    """A table of rows, null where a row lacks a column."""
+    columns, column = {}, ""
+    try:
+        for column in dict.fromkeys(name for row in rows for name in row):
+            columns[column] = pa.array([row.get(column) for row in rows])
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise _not_handed_over(name, column, error) from error
+    return pa.table(columns)
+
+
 def _is_of_pandas(given: object) -> bool:
     return any(one.__module__.startswith("pandas.") and one.__name__ == "DataFrame" for one in type(given).__mro__)
 
@@ -139,13 +178,17 @@ def _to_spark(name: str, given: Any, spark: SparkSession | None) -> DataFrame:
         rows, at = pa.table(columns), ""
         schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
     except (pa.ArrowException, PySparkException, ArithmeticError, TypeError, ValueError) as error:
-        column = f" (column {at!r})" if at else ""
-        why = " ".join(str(error).split()).rstrip(".")
-        raise InvalidParameterError(f"{name} cannot be handed over to Spark{column}: {why}.") from error
+        raise _not_handed_over(name, at, error) from error
     spark = spark or session_or_started()
     if int(pyspark.__version__.partition(".")[0]) >= 4:
         return spark.createDataFrame(rows, schema=schema)
     return spark.createDataFrame(list(zip(*map(_python_values, rows.columns), strict=True)), schema=schema)
+
+
+def _not_handed_over(name: str, column: str, error: Exception) -> InvalidParameterError:
+    where = f" (column {column!r})" if column else ""
+    why = " ".join(str(error).split()).rstrip(".")
+    return InvalidParameterError(f"{name} cannot be handed over to Spark{where}: {why}.")
 
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
@@ -177,13 +220,8 @@ def _count_type(name: str) -> pa.DataType:
 
 def _plain(column: pa.ChunkedArray, *, whole: pa.DataType | None) -> pa.ChunkedArray:
     """Values in a type that Spark has; NaN is null. Whole numbers that are floats become `whole`, if it is given."""
-    if pa.types.is_dictionary(column.type):
-        kind = _plain_type(column.type.value_type)
-        chunks = [
-            pa.DictionaryArray.from_arrays(one.indices, one.dictionary.cast(kind)).dictionary_decode()
-            for one in column.chunks
-        ]
-        column = pa.chunked_array(chunks, type=kind)
+    chunks = [_without_categories(chunk) for chunk in column.chunks]
+    column = pa.chunked_array(chunks, type=None if chunks else _plain_type(column.type))
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = pc.floor_temporal(column, unit="microsecond")
     column = column.cast(_plain_type(column.type))
@@ -194,13 +232,40 @@ def _plain(column: pa.ChunkedArray, *, whole: pa.DataType | None) -> pa.ChunkedA
     return column
 
 
+def _without_categories(values: pa.Array) -> pa.Array:
+    """Values of categories, also in lists and structs; nothing else is changed."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        plain = values.dictionary.cast(_plain_type(kind.value_type))
+        return pa.DictionaryArray.from_arrays(values.indices, plain).dictionary_decode()
+    if not _has_categories(kind):
+        return values
+    if pa.types.is_struct(kind):
+        fields = [_without_categories(field) for field in values.flatten()]
+        return pa.StructArray.from_arrays(fields, names=[field.name for field in kind], mask=values.is_null())
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.append(0, lengths.cumsum()), pa.int64())
+    entries = _without_categories(values.flatten())
+    return pa.LargeListArray.from_arrays(offsets, entries, mask=values.is_null())
+
+
+def _has_categories(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_has_categories(field.type) for field in kind)
+    return bool(pa.types.is_dictionary(kind)) or (_is_list(kind) and _has_categories(kind.value_type))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _plain_type(kind.value_type)
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(_plain_type(kind.value_type))
+    if _is_list(kind):  # empty lists alone say nothing of what they are to hold
+        return pa.list_(kind.value_type if pa.types.is_null(kind.value_type) else _plain_type(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([(one.name, _plain_type(one.type)) for one in kind])
     return _PLAIN.get(kind, kind)

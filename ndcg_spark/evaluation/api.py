@@ -281,13 +281,12 @@ def evaluation_settings(**options: Any) -> EvaluationSettings:
     for name in ("query", "score", "ranked"):
         if name in columns:
             columns[name] = () if columns[name] is None else several(name, columns[name])
-    convention = options.get("convention", "default")
     k, named = options.get("k"), options.get("metrics")
     metrics, cutoffs = ((), cutoffs_of(10 if k is None else k)) if named is None else metrics_of(named, k)
     return EvaluationSettings(
         columns=Columns(**columns),
         item_columns=ItemColumns(**{name: options[name] for name in OF_ITEMS if name in options}),
-        convention=Convention.parse(convention) if isinstance(convention, str) else convention,
+        convention=Convention.parse(options.get("convention", "default")),
         cutoffs=cutoffs,
         metrics=metrics,
         segment_sets=segment_sets_of(options.get("segments", ())),
@@ -371,7 +370,8 @@ def evaluate(
         each row is a query.
     relevant : str
         Column of the relevant items of such a row: an array of ids, which have grade 1; an array of structs of an id
-        and a grade (`relevance`, `grade` or `rating`); or a map from id to grade. Not used with `judgments`.
+        and a grade (`relevance`, `grade` or `rating`); or a map from id to grade. With `judgments`, which then has
+        one row per query, a column of that table.
     vector, categories, first_seen, topics, user : str
         Column names, as in `ItemColumns`, for metrics that need items, topics or interactions.
     as_of : date

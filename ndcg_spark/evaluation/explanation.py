@@ -266,7 +266,7 @@ def explain_step_by_step(
 
     Spark cost: as for `explain_difference`.
     """
-    convention = Convention.parse(other) if isinstance(other, str) else other
+    convention = Convention.parse(other)
     settings = replace(settings, segment_sets=(), tie_bounds=False, metrics=())
     steps = difference_steps(settings, convention, k)
     rankings = [

@@ -14,7 +14,7 @@ from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.canonical import judgment_rows, run_rows
 from ndcg_spark.evaluation.frames.checks import checked_rows
-from ndcg_spark.evaluation.frames.lists import long_run, rows_of_lists, without_query
+from ndcg_spark.evaluation.frames.lists import long_tables, rows_of_lists, without_query
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking, differing_columns, other_columns
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import canonical_names
@@ -64,17 +64,20 @@ class Inputs:
         """Lazy rankings of every query; Spark takes a while to analyse them."""
         return self.ranking.rankings()
 
-    def _long(self) -> tuple[DataFrame, EvaluationSettings]:
-        """The main table as long rows, and settings for these: lists beside judgments become such rows."""
-        lists = self.settings.columns.ranked
-        return long_run(self.table.frame, self.settings) if lists else (self.table.frame, self.settings)
+    def _long(self) -> tuple[DataFrame, DataFrame | None, EvaluationSettings]:
+        """The main table and judgments, and their settings; lists beside judgments become long rows."""
+        frame, settings = self.table.frame, self.settings
+        judgments = None if self.judgments is None else self.judgments.frame
+        if judgments is None or not settings.columns.ranked:
+            return frame, judgments, settings
+        return long_tables(frame, judgments, settings)
 
     def count(self) -> int:
         """Run an action: count the rows of the main table; those with several scores once for each."""
         settings, table = self.settings, self.table
         if self.ranking.strategy == "arrays":
             return rows_of_lists(table.frame, settings).count()
-        frame, settings = self._long()
+        frame, _, settings = self._long()
         rows = run_rows(frame, settings, judged=self.judgments is None, parse_text=table.parse_text)
         return rows.count() * max(1, len(canonical_names(settings).scores))
 
@@ -84,15 +87,14 @@ class Inputs:
         if self.ranking.strategy == "arrays":
             rows = rows_of_lists(table.frame, settings, original=originals)
             return {"input": checked_rows(rows, RowRules(settings))}
-        frame, settings = self._long()
+        frame, judgments, settings = self._long()
         rows = run_rows(
             frame, settings, judged=self.judgments is None, parse_text=table.parse_text, original=originals
         )
         found = {"input": checked_rows(rows, RowRules(settings))}
-        if self.judgments is not None:
-            judged = judgment_rows(
-                self.judgments.frame, settings, parse_text=self.judgments.parse_text, original=originals
-            )
+        if judgments is not None:
+            parse_text = self.judgments is not None and self.judgments.parse_text
+            judged = judgment_rows(judgments, settings, parse_text=parse_text, original=originals)
             found["judgments"] = checked_rows(judged, RowRules(settings, judgments=True))
         return found
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import check_discount
@@ -147,7 +147,7 @@ class Columns:
 
         Arrays of ids in rank order, or of structs with an id and maybe a score. Runs are named after their columns.
     relevant
-        The relevant items of such a row, if there is no judgments table.
+        The relevant items of such a row; a column of the judgments table if there is one.
 
         An array of ids, which have grade 1, an array of structs of id and grade, or a map from id to grade.
     run
@@ -158,6 +158,7 @@ class Columns:
         Position of a row in its source, for ties by input_order and duplicates by first.
     """
 
+    places: ClassVar[bool] = False
     query: Annotated[tuple[str, ...], Flag(group="Columns", metavar="A,B")] = USUAL_QUERY
     item: str | None = "item_id"
     score: Annotated[tuple[str, ...], Flag(metavar="A,B")] = ("score",)
@@ -220,8 +221,10 @@ class Columns:
         Columns
         """
         named = self.score != ("score",) or any(name.lower() == "score" for name in there)
-        ranks = self.rank is None and not self.ranked and "rank" in there and not named
-        return replace(self, rank="rank") if ranks else self
+        ranks = [name for name in there if name.lower() == "rank"]
+        if self.rank is not None or self.ranked or named or not ranks:
+            return self
+        return replace(self, rank="rank" if "rank" in ranks else ranks[0])
 
     def query_in(self, there: Sequence[str]) -> tuple[str, ...]:
         """Query columns of a table with these columns; none for lists, if none was named and the usual one lacks.
@@ -236,7 +239,7 @@ class Columns:
         tuple of str
             The query columns; empty where each row is a query.
         """
-        lacks = self.ranked and self.query == USUAL_QUERY and self.query[0] not in there
+        lacks = self.ranked and self.query == USUAL_QUERY and self.query[0] not in map(str.lower, there)
         return () if lacks else self.query
 
     @property
@@ -248,6 +251,13 @@ class Columns:
     def keys(self) -> tuple[str, ...]:
         """Columns that identify a query of a run: the run column, if there is one, then the query columns."""
         return self.query if self.run is None else (self.run, *self.query)
+
+
+class PlaceColumns(Columns):
+    """Columns of lists of ids, whose ranks are places: these close up over entries that a rule takes out."""
+
+    __slots__ = ()
+    places = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,7 +423,7 @@ class EvaluationSettings:
                 )
         for one in self.reported:
             in_order = self.ranks_given or self.columns.ranked  # whose lists may have scores, which shows later
-            if one.metric.needs_order and self.convention.groups_ties and not in_order:
+            if one.metric.needs_order and self.groups_ties and not in_order:
                 raise InvalidParameterError(
                     f"metric {str(one)!r} needs an order of tied items; choose ties=item_asc, item_desc or "
                     f"input_order instead of {self.convention.ties}."
@@ -527,8 +537,14 @@ class EvaluationSettings:
 
     @property
     def ranks_given(self) -> bool:
-        """Whether given ranks are used as they are; items that are left out make all ranks anew."""
-        return self.columns.rank is not None and self.convention.unjudged != "condensed"
+        """Whether given ranks are used as they are, with gaps; items that are left out make all ranks anew."""
+        has_ranks = self.columns.rank is not None and not self.columns.places
+        return has_ranks and self.convention.unjudged != "condensed"
+
+    @property
+    def groups_ties(self) -> bool:
+        """Whether all items of one score are treated together; places in a list do not tie."""
+        return self.convention.groups_ties and not self.columns.places
 
     @property
     def resolves_duplicates(self) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import require_column
+from ndcg_spark.core.expressions import has_column, require_column
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.history.frames.nights import METRIC_TABLE, metric_at, night_column, require_present
 from ndcg_spark.history.settings import MetricRows
@@ -48,7 +48,7 @@ def taken_rows(table: Table, asked: MetricRows) -> DataFrame:
 def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
     """Run an action: find the one data set and the nights of rows from `taken_rows`, or refuse them."""
     night = night_column(rows, METRIC_TABLE)
-    dataset = F.col("dataset") if "dataset" in rows.columns else F.lit("")
+    dataset = F.col("dataset") if has_column(rows, "dataset") else F.lit("")
     found = rows.select(night.alias("night"), dataset.alias("dataset"), "metric", metric_at().alias("at")).agg(
         *(F.min("night").alias("first"), F.max("night").alias("last"), F.collect_set("dataset").alias("datasets")),
         F.array_union(F.collect_set("metric"), F.collect_set("at")).alias("metrics"),

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
-from ndcg_spark.core.expressions import columns_of, named, require_column
+from ndcg_spark.core.expressions import columns_of, has_column, named, require_column
 from ndcg_spark.core.timestamps import utc_text
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.history.frames.night_flags import missing_series
@@ -98,7 +98,7 @@ def comparison_table(frame: DataFrame) -> DataFrame:
 
 def flag_table(frame: DataFrame) -> DataFrame:
     """As `metric_table`, for the table of `flag_changes`; where it is stored, its night may be the run_date."""
-    if "night" not in frame.columns and "run_date" in frame.columns:
+    if not has_column(frame, "night") and has_column(frame, "run_date"):
         frame = frame.withColumnRenamed("run_date", "night")
     return _shaped(frame, _FLAGGED, _FLAGGED_OPTIONAL, "table of flags")
 
@@ -106,11 +106,10 @@ def flag_table(frame: DataFrame) -> DataFrame:
 def _shaped(frame: DataFrame, needed: dict[str, str], optional: dict[str, str], table: str) -> DataFrame:
     for name in needed:
         require_column(frame, name, f"a {table} has it", table)
-    have = frame.columns
     return frame.select(
         *[named(name).cast(kind).alias(name) for name, kind in needed.items()],
         *[
-            (named(name) if name in have else F.lit(None)).cast(kind).alias(name)
+            (named(name) if has_column(frame, name) else F.lit(None)).cast(kind).alias(name)
             for name, kind in optional.items()
             if name not in needed
         ],
@@ -294,16 +293,16 @@ class QueryTable:
     @property
     def has_nights(self) -> bool:
         """Whether its rows are of dates."""
-        return "run_date" in self.frame.columns
+        return has_column(self.frame, "run_date")
 
     def rows(self, scope: Scope, night: date | None, runs: Iterable[str]) -> DataFrame:
         """Queries of a night and of some runs at the cutoff; lazy."""
         its = self.frame.where(scope.at_k() & F.col("run").isin(*runs))
-        if "dataset" in self.frame.columns:
+        if has_column(self.frame, "dataset"):
             its = its.where(F.col("dataset") == scope.dataset)
         if self.has_nights:
             its = its.where(F.col("run_date").eqNullSafe(F.lit(night).cast("date")))
-        kept = [name for name in ("status", "n_items", "n_relevant") if name in self.frame.columns]
+        kept = [name for name in ("status", "n_items", "n_relevant") if has_column(self.frame, name)]
         return its.select("run", *columns_of(self.keys), named(self.value).cast("double").alias(VALUE), *kept)
 
 

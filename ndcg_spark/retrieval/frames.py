@@ -164,7 +164,8 @@ def _check_evaluation(settings: RetrievalSettings, evaluation: EvaluationSetting
         )
     if evaluation.sample < 1:
         raise InvalidParameterError("sample is not for retrieval: choose queries from the query table.")
-    taken = {ID, VECTOR, LABELS, SAME, N_QUERIES, N_ITEMS, "levels"} & set(evaluation.carried_segments)
+    own = {ID, VECTOR, LABELS, SAME, N_QUERIES, N_ITEMS, "levels"}
+    taken = [name for name in evaluation.carried_segments if name.lower() in own]
     if taken:
         raise InvalidParameterError(f"segment column {min(taken)!r} has a name that retrieval uses; rename it.")
 

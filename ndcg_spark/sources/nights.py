@@ -7,7 +7,7 @@ from datetime import date
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ndcg_spark.core.expressions import named
+from ndcg_spark.core.expressions import has_column, named
 from ndcg_spark.errors import InputRefusedError, option
 
 RUN_DATE, DATASET = "run_date", "dataset"
@@ -40,7 +40,7 @@ def rows_of_one(
     chosen_otherwise: str = "",
 ) -> DataFrame:
     """Rows of one night, or one data set; `by` is the option that asks for it. See `one_slice`."""
-    if column not in frame.columns:
+    if not has_column(frame, column):
         return frame
     words, text, by = _WORDS[column], named(column).cast("string"), option(by or column)
     n, first, last = frame.select(F.count_distinct(text), F.min(text), F.max(text)).collect()[0]

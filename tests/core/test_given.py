@@ -39,6 +39,22 @@ class Exported:
         return self.table.__arrow_c_stream__(requested_schema)
 
 
+class Lazy:
+    """A table that is computed when it is collected."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def collect_schema(self):
+        return self.table.schema
+
+    def collect(self):
+        return Exported(self.table)
+
+
+CATEGORIES = pa.DictionaryArray.from_arrays(
+    pa.array([1, None, 0], pa.uint32()), pa.array(["a", "b"], pa.string_view())
+)
 TABLES = {
     "pandas": lambda: pd.DataFrame(ROWS, index=[9, 8, 7, 6, 5]),
     "arrow": lambda: pa.table(ROWS),
@@ -117,6 +133,21 @@ TYPES = {
                              ["a", "b"]),
     "a subclass of pandas": (type("Frame", (pd.DataFrame,), {})({"x": ["a"]}, index=[7]), T.StringType(), ["a"]),
     "nulls": (pa.table({"x": pa.array([None, None])}), T.DoubleType(), [None, None]),
+    "empty lists": (pd.DataFrame({"x": [[], []]}), T.ArrayType(T.NullType()), [[], []]),
+    "large empty lists, as of polars": (pa.table({"x": pa.array([[], None], pa.large_list(pa.null()))}),
+                                        T.ArrayType(T.NullType()), [[], None]),
+    "lists of categories, as of polars": (
+        pa.table({"x": pa.LargeListArray.from_arrays(pa.array([0, None, 2, 3], pa.int64()), CATEGORIES)}),
+        T.ArrayType(T.StringType()), [["b", None], None, ["a"]],
+    ),
+    "pairs of categories in lists of structs": (
+        pa.table({"x": pa.array([[{"y": ["b", "a"]}, None], []], pa.list_(pa.struct(
+            [("y", pa.list_(pa.dictionary(pa.int8(), pa.string()), 2))]
+        )))}).slice(0, 1),
+        T.ArrayType(T.StructType([T.StructField("y", T.ArrayType(T.StringType()))])), [[(["b", "a"],), None]],
+    ),
+    "a lazy table, as of polars": (Lazy(pa.table({"x": ["a"]})), T.StringType(), ["a"]),
+    "dicts": ([{"x": 1.0, "y": 2}, {"y": 3}], T.DoubleType(), [1.0, None]),
     "lists": (pa.table({"x": pa.array([[1.0], []], pa.large_list(pa.float32()))}), T.ArrayType(T.FloatType()),
               [[1.0], []]),
     "dates": (pd.DataFrame({"x": [datetime.date(2026, 1, 31)]}), T.DateType(), [datetime.date(2026, 1, 31)]),
@@ -150,6 +181,51 @@ def test_what_cannot_be_handed_over(spark, table, message):
         evaluate(table)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (None, "None"),
+        (pd.Series([1.0]), "of type Series"),
+        (pa.chunked_array([[1.0]]), "of type ChunkedArray"),
+        ((row for row in [{"query_id": "q"}]), "of type generator"),
+        (pa.table(ROWS).to_reader(), "of type RecordBatchReader"),
+        ({"query_id": ["q"]}, "of type dict"),
+        ([1, 2], "of type list"),
+        (3, "of type int"),
+    ],
+    ids=lambda one: str(one)[:30],
+)
+def test_what_is_not_a_table_is_refused_in_one_line(data, what):
+    """By the main table, by judgments, and by functions that take no path."""
+    forms = "a DataFrame of Spark, pandas or polars, a table of Arrow{} or a list of dicts"
+    for call, said in (
+        (lambda: evaluate(data), f"data must be a table: {forms.format(', a path')}; it is {what}."),
+        (lambda: merge_summaries(data), f"summaries must be a table: {forms.format('')}; it is {what}."),
+        (lambda: merge_summaries("metrics/"), f"summaries must be a table: {forms.format('')}; it is of type str."),
+    ):
+        with pytest.raises(InvalidParameterError) as refused:
+            call()
+        assert str(refused.value) == said
+    if data is not None:
+        with pytest.raises(InvalidParameterError, match=r"^judgments must be a table"):
+            evaluate("runs/", data)
+
+
+def test_dicts_of_two_types_are_refused_by_column():
+    with pytest.raises(InvalidParameterError, match=r"^data cannot be handed over to Spark \(column 'y'\): "):
+        evaluate([{"x": 1, "y": "a"}, {"y": 1}])
+
+
+def test_a_convention_is_a_name_or_a_convention(spark):
+    for call in (
+        lambda: evaluate(pa.table(ROWS), convention=None),
+        lambda: explain_difference(pa.table(ROWS), "default", None),
+    ):
+        with pytest.raises(InvalidParameterError) as refused:
+            call()
+        assert str(refused.value) == "a convention is the name of a preset or a Convention; got None."
 
 
 def test_counts_that_pandas_makes_floats_are_whole_numbers(spark):

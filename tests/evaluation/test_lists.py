@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 from support.main_job import assert_refused, command, done
+from support.spark_rankings import session_settings
 
 from ndcg_spark import PRESETS, compare, evaluate, explain_difference, report
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, spelled
@@ -170,7 +171,8 @@ def test_an_item_that_comes_twice_counts_as_the_convention_says(spark, duplicate
     rows = lists(3, twice=True)
     run, judgments = long_tables(spark, rows)
     options = {"convention": f"default;duplicates={duplicates};ties=item_asc", "metrics": ["ndcg@3", "r@3"]}
-    long = {"score": "score"} if scored else {"rank": "place"}
+    run = run if scored else run.withColumn("score", -F.col("place"))  # places close up, as given ranks do not
+    long = {"score": "score"}
     long |= {"order": "place"} if duplicates == "first" else {}
     table = graded(spark, rows) if scored else in_order(spark, rows)
     by_lists = evaluate(table, ranked="ranked", relevant="relevant", **options)
@@ -360,6 +362,206 @@ def test_lists_in_other_forms(spark):
         assert [row["value"] for row in found.where("metric = 'dcg'").collect()] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("fields", "first"),
+    [("item: string, Score: double", (0.1, 0.9)), ("Item: string, RATING: double", (0.1, 0.9)),
+     ("ID: string, Rank: int", (2, 1)), ("Item_Id: string, sCORE: int", (1, 2))],
+)  # fmt: skip
+def test_fields_of_structs_are_found_whatever_their_case(spark, fields, first):
+    """b is first by its score or rank; in the order of the list it is second. Its grade is 2, its gain 3."""
+    score, grade = fields.partition(", ")[2], fields.partition(":")[0]
+    schema = f"query_id string, p array<struct<{fields}>>, l array<struct<{grade}: string, GRADE: int>>"
+    table = spark.createDataFrame([("q", list(zip("ab", first, strict=True)), [("b", 2)])], schema)
+    judgments = table.select("query_id", "l")
+    for data, more in ((table, {}), (table.drop("l"), {"judgments": judgments})):
+        rows = evaluate(data, ranked="p", relevant="l", k=1, **more).summary.collect()
+        assert {row["metric"]: row["value"] for row in rows} == {"ndcg": 1.0, "dcg": 3.0, "idcg": 3.0}
+    named_so = evaluate(table, ranked="p", relevant="l", relevance="grade", item=grade.lower(), metrics="dcg@1")
+    assert named_so.summary.first()["value"] == 3.0
+    if "Rank" not in score:
+        by = evaluate(table, ranked="p", relevant="l", score=score.partition(":")[0].upper(), metrics="dcg@1")
+        assert by.summary.first()["value"] == 3.0
+
+
+def test_fields_that_differ_in_case_alone(spark):
+    """Refused, but where Spark tells them apart."""
+    table = spark.sql("SELECT 'q' AS query_id, array('b') AS l, from_json('[]', 'array<struct<i: string>>') AS p")
+    schema = "array<struct<i: string, Score: double, score: double>>"
+    with session_settings(spark, spark__sql__caseSensitive="true"):
+        table = table.withColumn("p", F.expr(f'from_json(\'[{{"i": "a", "Score": 1, "score": 2}}]\', \'{schema}\')'))
+        assert evaluate(table, ranked="p", relevant="l", metrics="p@1").summary.first()["value"] == 0.0
+    said = refusal(InputRefusedError, evaluate, table, ranked="p", relevant="l")
+    assert said == "column 'p' has structs with fields Score and score, one name to Spark; rename one."
+
+
+def test_arrays_of_structs_with_fields_in_another_case(spark):
+    """Their items are looked at for duplicates, too."""
+    table = spark.sql(
+        "SELECT 'q' AS query_id, array(struct('a' AS Item, 0 AS Relevance), struct('b', 1)) AS relevance"
+    )
+    assert evaluate(table, metrics="rr").summary.first()["value"] == 0.5
+    twice = spark.sql(
+        "SELECT 'q' AS query_id, array(struct('a' AS Item, 0 AS Relevance), struct('a', 1)) AS relevance"
+    )
+    assert "an item comes twice in the list" in refusal(InputRefusedError, evaluate(twice).to_pandas)
+
+
+@pytest.mark.parametrize(
+    ("renamed", "options"),
+    [("item_id", {}), ("country", {"segments": "country"}), ("w", {"weight": "w"}),
+     ("pos", {"order": "pos", "convention": "lightgbm"}), ("query_id", {}), ("score", {}), ("relevance", {})],
+)  # fmt: skip
+def test_columns_in_another_case_are_refused_by_name(spark, renamed, options):
+    """Also those that a table may lack, which would be as if they were not there."""
+    table = spark.createDataFrame(
+        [("q", "a", 1.0, 1, "DE", 1.0, 1)],
+        "query_id string, item_id string, score double, relevance int, country string, w double, pos int",
+    )
+    assert evaluate(table, **options).summary.count() > 0
+    other = table.withColumnRenamed(renamed, renamed.upper())
+    said = refusal((InputRefusedError, MissingColumnError), evaluate, other, **options)
+    assert repr(renamed) in said
+    assert repr(renamed.upper()) in said
+    if renamed in ("country", "w"):  # each of two tables may have it
+        run, judged = table.drop("relevance"), table.select("query_id", "item_id", "relevance", F.col(renamed))
+        for tables in ((run.withColumnRenamed(renamed, renamed.upper()), judged),
+                       (run, judged.withColumnRenamed(renamed, renamed.upper()))):  # fmt: skip
+            said = refusal(InputRefusedError, evaluate, *tables, **options)
+            assert f"column {renamed!r} is called {renamed.upper()!r}" in said
+
+
+def test_a_rank_and_a_query_of_lists_in_another_case(spark):
+    table = spark.sql("SELECT 'q' AS query_id, 'a' AS item_id, 2 AS RANK, 1 AS relevance")
+    assert evaluate(table, metrics="rr").summary.first()["value"] == 0.5
+    lists = spark.sql("SELECT 'q' AS QUERY_ID, array('a') AS p, array('a') AS l")  # which are not without a query
+    assert "'QUERY_ID'" in refusal(MissingColumnError, evaluate, lists, ranked="p", relevant="l")
+
+
+# --- In two tables
+
+
+@pytest.mark.parametrize("form", ["ids", "structs", "map"])
+@pytest.mark.parametrize("strategy", ["auto", "window"])
+def test_lists_in_two_tables_by_hand(spark, form, strategy):
+    """p finds b on rank 2, with grade 2; q is not recommended; r is not in the truth, s has an empty list there.
+
+    DCG@2 of p is 3 / log2(3), IDCG is 3 + 1 / log2(3); with ids alone 1 / log2(3) and 1 + 1 / log2(3).
+    """
+    recommended = spark.createDataFrame(
+        [("p", ["a", "b"]), ("r", ["a"]), ("s", ["b"])], "user string, recommendations array<string>"
+    )
+    grades = [("p", {"b": 2, "c": 1}), ("q", {"a": 1}), ("s", {})]
+    kinds = {
+        "ids": "array<string>",
+        "structs": "array<struct<movie: string, rating: int>>",
+        "map": "map<string, int>",
+    }
+    made = {"ids": list, "structs": lambda its: [*its.items()], "map": dict}[form]
+    truth = spark.createDataFrame([(user, made(its)) for user, its in grades], f"user string, items {kinds[form]}")
+    options = {"query": "user", "ranked": "recommendations", "relevant": "items", "k": 2, "strategy": strategy}
+    found = evaluate(recommended, truth, **options)
+    values = {row["user"]: (row["status"], row["ndcg"]) for row in found.per_query.collect()}
+    gain = 1 if form == "ids" else 3
+    expected = gain / math.log2(3) / (gain + 1 / math.log2(3))
+    assert values == {"p": ("evaluated", pytest.approx(expected)), "q": ("missing", 0.0), "r": ("unjudged", None),
+                      "s": ("unjudged", None)}  # fmt: skip
+    row = found.summary.where("metric = 'ndcg'").first()
+    assert (row["value"], row["n_queries"], row["n_missing"], row["n_unjudged"]) == (
+        pytest.approx(expected / 2), 2, 1, 2,
+    )  # fmt: skip
+    other = evaluate(recommended, truth, convention="default;missing_query=drop;unjudged_query=zero", **options)
+    row = other.summary.where("metric = 'ndcg'").first()
+    assert (row["value"], row["n_queries"]) == (pytest.approx(expected / 3), 3)
+
+
+def test_segments_weights_and_runs_of_lists_in_two_tables(spark):
+    """As of the long tables, from either table; comparing and explaining, too."""
+    rows = lists(10)
+    run, judgments = long_tables(spark, rows)
+    country = F.when(F.xxhash64("query_id") % 2 == 0, "DE").otherwise("FR")
+    both = graded(spark, rows).withColumn("country", country)
+    judgments = judgments.withColumn("country", country).withColumn("w", F.lit(2.0))
+    truth = both.select("query_id", F.col("relevant").alias("truth"), "country", F.lit(2.0).alias("w"))
+    recommended = both.where(F.size("ranked") > 0).select("query_id", "ranked")
+    options = {"metrics": "ndcg@3,ap", "segments": "country", "weight": "w"}
+    found = evaluate(recommended, truth, ranked="ranked", relevant="truth", **options)
+    assert means(found) == means(evaluate(run, judgments, **options))
+    several = recommended.select(
+        "query_id", F.col("ranked.item_id").alias("x"), F.reverse("ranked.item_id").alias("y")
+    )
+    of_runs = evaluate(several, truth, ranked=["x", "y"], relevant="truth", metrics="ndcg@3")
+    assert [row["run"] for row in compare(of_runs, baseline="x").summary.collect()] == ["y"]
+    steps = [explain_difference(*tables, k=3, **more).steps.collect() for tables, more in (
+        ((recommended, "default", "linear"), {"judgments": truth, "ranked": "ranked", "relevant": "truth"}),
+        ((run, "default", "linear"), {"judgments": judgments}),
+    )]  # fmt: skip
+    assert steps[0] == steps[1]
+
+
+@pytest.mark.parametrize("convention", ["default", "default;duplicates=best"])
+def test_a_query_in_two_rows_of_the_truth_is_refused(spark, convention):
+    """Whatever is in its lists; unless nothing is checked, which makes one list of them."""
+    recommended = spark.createDataFrame([("q", ["a", "b"])], "query_id string, p array<string>")
+    truth = spark.createDataFrame(
+        [("q", ["a"]), ("q", ["b"]), (None, ["a"]), (None, ["a"])], "query_id string, l array<string>"
+    )
+    options = {"ranked": "p", "relevant": "l", "metrics": "r@2", "convention": convention}
+    known = truth.where("query_id is not null")
+    said = refusal(InputRefusedError, evaluate(recommended, known, **options).to_pandas)
+    assert said.startswith("query query_id=q comes in 2 rows; a table of relevant items has one row for each query.")
+    options |= {"check_duplicates": "none"}
+    assert evaluate(recommended, known, **options).summary.first()["value"] == 1.0
+    nameless = truth.where("query_id is null or array_contains(l, 'a')")  # two rows without a query are not one query
+    found = evaluate(recommended, nameless, on_invalid="reject", **options | {"check_duplicates": "top"}).summary
+    assert found.first()["value"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"relevant": "m"}, "column 'm' (relevant=) is not in the judgments, which has: query_id, l, numbers"),
+        ({"relevant": "numbers"}, "items are string in column 'p' and bigint in column 'numbers'"),
+        ({"relevant": "query_id"}, "must be an array of ids, an array of structs"),
+        ({"relevant": "p"}, "and there is a table of judgments; leave one of them out, or drop the column"),
+        ({"query": "user"}, "column 'user' (query=) is not in the input"),
+    ],
+    ids=lambda one: str(one)[:40],
+)
+def test_what_two_tables_of_lists_lack(spark, change, said):
+    recommended = spark.sql("SELECT 'q' AS query_id, array('a') AS p")
+    truth = spark.sql("SELECT 'q' AS query_id, array('a') AS l, array(1L) AS numbers")
+    options = {"ranked": "p", "relevant": "l"} | change
+    kinds = (InputRefusedError, InvalidParameterError, MissingColumnError)
+    assert said in refusal(kinds, evaluate, recommended, truth, **options)
+
+
+EMPTY = {
+    "no relevant items": ("array('a', 'b')", "array()", ("unjudged", None)),
+    "no relevant items in a map": ("array('a', 'b')", "map()", ("unjudged", None)),
+    "nothing recommended": ("array()", "array('a')", ("missing", 0.0)),
+    "nothing recommended, numbers": ("array()", "array(7)", ("missing", 0.0)),
+    "structs": ("array(struct('a' AS id, 1.5 AS score))", "array()", ("unjudged", None)),
+}
+
+
+@pytest.mark.parametrize(("ranked", "relevant", "expected"), EMPTY.values(), ids=EMPTY)
+@pytest.mark.parametrize("apart", [False, True], ids=["one table", "two tables"])
+def test_lists_that_are_all_empty_have_any_type(spark, ranked, relevant, expected, apart):
+    table = spark.sql(f"SELECT 'q' AS query_id, {ranked} AS p, {relevant} AS l")
+    tables = (table.drop("l"), table.drop("p")) if apart else (table,)
+    found = evaluate(*tables, ranked="p", relevant="l", k=2).per_query.collect()
+    assert [(row["status"], row["ndcg"]) for row in found] == [expected]
+
+
+def test_empty_lists_beside_a_table_of_judgments_and_arrays_without_relevances(spark):
+    recommended = spark.sql("SELECT 'q' AS query_id, array() AS p")
+    judgments = spark.sql("SELECT 'q' AS query_id, 7 AS item_id, 1 AS relevance")
+    assert evaluate(recommended, judgments, ranked="p").per_query.first()["status"] == "missing"
+    both = spark.sql("SELECT 'q' AS query_id, array() AS p, array() AS l, array() AS relevance")
+    assert evaluate(both, ranked="p", relevant="l").per_query.first()["status"] == "unjudged"
+    assert evaluate(both).per_query.first()["status"] == "unjudged"
+
+
 BAD = [
     ("null_item", ["a", None], ["a"]),
     ("null_item", ["a"], ["a", None]),
@@ -527,3 +729,25 @@ def test_a_job_takes_lists(spark, tmp_path):
     assert {(row["metric"], row["k"], row["value"]) for row in found["metrics"]} == values
     refused = command("compare-runs", "--input", tmp_path / "unnamed.parquet", *flags)
     assert_refused(refused, "name the column (--query-col)")
+
+
+def test_a_job_takes_lists_in_two_tables(spark, tmp_path):
+    """Its means are those of one table; a bad entry of the truth is a bad row of the judgments, counted and kept."""
+    rows = lists(11)
+    table = in_order(spark, rows)
+    truth = table.select("query_id", F.transform(F.map_keys("relevant"), lambda item: item).alias("items"))
+    expected = evaluate(
+        table.withColumn("items", F.map_keys("relevant")), ranked="ranked", relevant="items", k=[1, 3]
+    ).summary.collect()
+    more = truth.where("query_id = 'q0'").select("query_id", F.array_append("items", F.lit(None)).alias("items"))
+    truth.where("query_id != 'q0'").unionAll(more).write.parquet(str(tmp_path / "truth.parquet"))
+    table.drop("relevant").write.parquet(str(tmp_path / "lists.parquet"))
+    rejects = tmp_path / "rejects"
+    flags = ["--input", tmp_path / "lists.parquet", "--judgments", tmp_path / "truth.parquet", "--k", "1,3"]
+    flags += ["--ranked-cols", "ranked", "--relevant-col", "items"]
+    assert_refused(command("mean-ndcg", *flags), "1 bad row", "null_item 1 (e.g. query_id=q0", "judgments")
+    found = done(*flags, "--on-invalid", "reject", "--rejects", rejects, "--json", "-").json
+    values = {(row["metric"], row["k"], row["value"]) for row in expected}
+    assert {(row["metric"], row["k"], row["value"]) for row in found["metrics"]} == values
+    assert found["judgment_rows"]["rejected"] == 1
+    assert [row["reason"] for row in spark.read.parquet(str(rejects)).collect()] == ["null_item"]

@@ -301,22 +301,25 @@ def test_items_on_given_ranks_beyond_the_cutoff_play_no_part(spark, strategy):
 
 @pytest.mark.parametrize("strategy", ["engine", "window"])
 def test_the_judged_share_of_lists_that_are_short_empty_or_have_gaps(spark, strategy):
-    """a: two of three items up to rank 50 are judged, two of two up to 10; b has no list; c is not judged."""
+    """a: two of 50 ranks have a judged item, two of the first 10 and of the first 3; b has no list; c is not judged.
+
+    A gap is a rank without a judged item, as it is one without a relevant item to `p`.
+    """
     run = spark.createDataFrame(
-        [("a", 1, 1), ("a", 2, 2), ("a", 3, 50), ("c", 1, 1)], "query_id string, item_id int, rank int"
+        [("a", 1, 1), ("a", 2, 3), ("a", 3, 50), ("c", 1, 1)], "query_id string, item_id int, rank int"
     )
     judgments = spark.createDataFrame(
         [("a", 1, 1.0), ("a", 2, 0.0), ("b", 1, 1.0)], "query_id string, item_id int, relevance double"
     )
     found = ndcg_spark.evaluate(
-        run, judgments=judgments, rank="rank", metrics=["judged@10", "judged@50"], strategy=strategy,
+        run, judgments=judgments, rank="rank", metrics=["judged@3", "judged@10", "judged@50"], strategy=strategy,
         convention="default;unjudged_query=zero",
     )  # fmt: skip
     values = {(row["query_id"], row["k"]): row["judged"] for row in found.per_query.collect()}
-    assert values == {("a", 10): 1.0, ("a", 50): pytest.approx(2 / 3), ("b", 10): None, ("b", 50): None,
-                      ("c", 10): 0.0, ("c", 50): 0.0}  # fmt: skip
+    assert values == {("a", 3): 2 / 3, ("a", 10): 0.2, ("a", 50): 0.04, ("b", 3): None, ("b", 10): None,
+                      ("b", 50): None, ("c", 3): 0.0, ("c", 10): 0.0, ("c", 50): 0.0}  # fmt: skip
     means = {row["k"]: (row["value"], row["n_queries"]) for row in found.summary.collect()}
-    assert means == {10: (0.5, 2), 50: (pytest.approx(1 / 3), 2)}
+    assert means == {3: (1 / 3, 2), 10: (0.1, 2), 50: (0.02, 2)}
 
 
 @pytest.mark.parametrize("strategy", ["engine", "window"])

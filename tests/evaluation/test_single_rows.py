@@ -82,8 +82,9 @@ def test_the_view_ranks_by_score_and_shows_items(spark):
         ranked_rows(table, EvaluationSettings(columns=Columns(item=None)))
     with pytest.raises(InvalidParameterError, match="no rule of these settings needs; use ties=item_asc"):
         ranked_rows(table, EvaluationSettings(check_duplicates="none"))
-    with pytest.raises(InvalidParameterError, match="query column 'gain' has the name of a column of the result"):
-        ranked_rows(table.withColumnRenamed("query_id", "gain"), EvaluationSettings(columns=Columns(query=("gain",))))
+    for name in ("gain", "Item"):  # whatever its case
+        with pytest.raises(InvalidParameterError, match=f"'{name}' has the name of a column of the result"):
+            ranked_rows(table.withColumnRenamed("query_id", name), EvaluationSettings(columns=Columns(query=(name,))))
 
 
 # --- What it costs

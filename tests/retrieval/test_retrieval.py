@@ -216,6 +216,7 @@ def test_columns_that_do_not_go_together_are_refused_at_once(tables_178):
         ({"metrics": "ild@4", "convention": "default;ties=item_asc"}, "metric 'ild@4' needs items: write the"),
         ({"sample": 0.5}, "sample is not for retrieval: choose queries from the query table."),
         ({"segments": ["vector"]}, "segment column 'vector' has a name that retrieval uses; rename it."),
+        ({"segments": ["LABELS"]}, "segment column 'LABELS' has a name that retrieval uses; rename it."),
     ],
 )
 def test_evaluations_that_are_not_for_retrieval(options, message):

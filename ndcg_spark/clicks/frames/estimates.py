@@ -27,7 +27,7 @@ from ndcg_spark.clicks.tasks.propensity_estimates import (
     make_estimator,
     make_partial_summer,
 )
-from ndcg_spark.core.expressions import columns_of, named
+from ndcg_spark.core.expressions import columns_of, has_column, named
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import one_of
@@ -73,7 +73,7 @@ def merged_estimates(estimates: DataFrame, *, confidence: float, propensity_of: 
     one_of("propensity_of", propensity_of, PROPENSITIES_OF)
     require_scipy()
     unsaid = F.lit(propensity_of)
-    kind = F.coalesce(F.col(OF), unsaid) if OF in estimates.columns else unsaid
+    kind = F.coalesce(F.col(OF), unsaid) if has_column(estimates, OF) else unsaid
     return _finished(estimates.select(*[one.name for one in _PARTIAL], kind.alias(OF)), confidence)
 
 

@@ -16,6 +16,8 @@ from pyspark.sql import types as T
 from ndcg_spark.core.expressions import (
     MALFORMED,
     comparable,
+    field_named,
+    has_column,
     named,
     number,
     require_column,
@@ -77,7 +79,7 @@ def run_rows(
         part = (option("score"), "input", "score")
         selected[name] = _number(frame, column, *part, of_scores[name], parse_text=parse_text)
     _optional(frame, settings, selected, reasons, needs_item=item_needed(settings, judged), parse_text=parse_text)
-    if columns.order is not None and columns.order in frame.columns:
+    if columns.order is not None and has_column(frame, columns.order):
         selected[ORDER] = _order(frame, columns.order, parse_text)
     if judged:
         part = (option("relevance"), "input", "relevance")
@@ -109,7 +111,7 @@ def judgment_rows(
     needs = "joining judgments"
     _optional(frame, settings, selected, reasons, needs_item=needs, parse_text=parse_text, table="judgments")
     order = settings.columns.order
-    if settings.convention.duplicates == "first" and order is not None and order in frame.columns:
+    if settings.convention.duplicates == "first" and order is not None and has_column(frame, order):
         selected[ORDER] = _order(frame, order, parse_text)
     part = (option("relevance"), "judgments", "relevance")
     selected[RELEVANCE] = _number(frame, settings.columns.relevance, *part, reasons, parse_text=parse_text)
@@ -140,7 +142,7 @@ def require_carried(settings: EvaluationSettings, *tables: DataFrame) -> None:
     if settings.columns.order is not None:
         wanted.append((settings.columns.order, option("order")))
     for name, part in wanted:
-        if not any(name in table.columns for table in tables):
+        if not any(has_column(table, name) for table in tables):
             require_column(tables[0], name, part, "input")
 
 
@@ -239,14 +241,15 @@ def _optional(
     columns = settings.columns
     if needs_item and columns.item is None:
         raise InvalidParameterError(f"{needs_item} needs an item column ({option('item')}).")
-    missing_by_default = columns.item == Columns().item and columns.item not in frame.columns
-    wanted = needs_item or (settings.checks_top_duplicates and not missing_by_default)
+    is_looked_for = needs_item is None and settings.checks_top_duplicates and columns.item is not None
+    is_there = is_looked_for and (columns.item != Columns().item or has_column(frame, str(columns.item)))
+    wanted = needs_item or is_there
     if columns.item is not None and wanted:
         selected[ITEM] = key_column(frame, columns.item, option("item"), table)
     for name, column in canonical_names(settings).segments.items():
-        if column in frame.columns:
+        if has_column(frame, column):
             selected[name] = key_column(frame, column, option("segments"), table)
-    if columns.weight is not None and columns.weight in frame.columns:
+    if columns.weight is not None and has_column(frame, columns.weight):
         selected[WEIGHT] = number(frame, columns.weight, option("weight"), table, parse_text=parse_text)
 
 
@@ -300,27 +303,25 @@ def _lists(
 ) -> dict[str, Column]:
     kind = require_column(frame, column, part, "input")
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
-    if (
-        names[0] == RANKED_LIST
-        and settings.lists_items
-        and not (isinstance(element, T.StructType) and "item" in element.names)
-    ):
+    fields = element.names if isinstance(element, T.StructType) else ()
+    relevance, item = (field_named(frame, column, fields, name) for name in ("relevance", "item"))
+    if names[0] == RANKED_LIST and settings.lists_items and item is None:
         raise InvalidParameterError(
             f"metric {settings.metric_with(settings.needs[0])!r} needs items: column {column!r} must be an array of "
             "structs with fields item and relevance."
         )
-    if isinstance(element, T.NumericType | T.BooleanType):
+    if isinstance(element, T.NumericType | T.BooleanType | T.NullType):  # the last of empty arrays alone
         return {names[0]: named(column).cast("array<double>")}
-    if isinstance(element, T.StructType) and _are_numbers(element, "relevance"):
-        found = {names[0]: named(column).getField("relevance").cast("array<double>")}
-        if "item" in element.names and settings.convention.duplicates != "error":
+    if isinstance(element, T.StructType) and relevance and _is_number(element[relevance].dataType):
+        found = {names[0]: named(column).getField(relevance).cast("array<double>")}
+        if item and settings.convention.duplicates != "error":
             raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
-        if "item" in element.names and (settings.check_duplicates != "none" or settings.lists_items):
-            its_type = element["item"].dataType
+        if item and (settings.check_duplicates != "none" or settings.lists_items):
+            its_type = element[item].dataType
             if not is_key(its_type):
                 what = f"items of column {column!r} ({part}) are {its_type.simpleString()}"
                 raise InputRefusedError(f"{what}; cast them to text first.")
-            found[names[1]] = named(column).getField("item")
+            found[names[1]] = named(column).getField(item)
         return found
     raise InputRefusedError(
         f"column {column!r} must be an array of numbers, or of structs with a numeric field 'relevance'; it "
@@ -328,5 +329,5 @@ def _lists(
     )
 
 
-def _are_numbers(struct: T.StructType, field: str) -> bool:
-    return field in struct.names and isinstance(struct[field].dataType, T.NumericType | T.BooleanType)
+def _is_number(kind: T.DataType) -> bool:
+    return isinstance(kind, T.NumericType | T.BooleanType)

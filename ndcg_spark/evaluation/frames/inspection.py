@@ -28,7 +28,7 @@ def ranked_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
         raise InvalidParameterError(f"ranks are explained of rows with scores: leave {option('rank')} out.")
     if columns.item is None:
         raise InvalidParameterError(f"ranks are explained item by item: name the item column ({option('item')}).")
-    taken = sorted({*SHOWN, RUN} & set(columns.query))
+    taken = sorted(name for name in columns.query if name.lower() in {*SHOWN, RUN})
     if taken:
         raise InvalidParameterError(f"query column {taken[0]!r} has the name of a column of the result; rename it.")
     rows = valid_only(long_rows(run_rows(frame, settings, judged=True), settings), RowRules(settings))

@@ -7,16 +7,26 @@ long rows, which the engine ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from operator import and_
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import columns_of, named, require_column
+from ndcg_spark.core.expressions import (
+    columns_of,
+    field_named,
+    has_column,
+    key_text,
+    named,
+    raise_if,
+    require_column,
+)
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import is_key, key_column, relevance_lists, rows_with_lists
-from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceColumns
 from ndcg_spark.evaluation.tasks.query_rows import (
     IDEAL_ITEMS,
     IDEAL_LIST,
@@ -31,6 +41,7 @@ RANK, POSITION, ROW = "rank", "position", "row"
 """Names of columns of the long rows that lists stand for."""
 SCORES, GRADES = ("score", "rating", RANK), ("relevance", "grade", "rating")
 """Fields of structs with numbers, where none is named; ALS calls its scores `rating`."""
+ONE_TRUTH = "a table of relevant items has one row for each query. Put all items of a query into one list."
 _LISTS = "lists"
 
 
@@ -113,32 +124,38 @@ def settings_of_lists(frame: DataFrame, settings: EvaluationSettings) -> Evaluat
         return name if name not in taken else free(f"{name}_")
 
     ordered = convention.ties == "input_order" or convention.duplicates == "first"
+    lists = _ranked(frame, settings)[0]
     columns = replace(
         columns,
         ranked=(),
         relevant=None,
         query=columns.query or (ROW,),
-        rank=None if _ranked(frame, settings)[0].has_scores else free(RANK),
+        rank=None if lists.has_scores else free(RANK),
         score=(free("score"),),
         order=columns.order or (free(POSITION) if ordered else None),  # judgments may have a column of that order
         run=free(RUN) if len(columns.ranked) > 1 else columns.run,
     )
+    if lists.numbers is None:
+        columns = PlaceColumns(**asdict(columns))
     found = replace(settings, columns=columns)
     if settings.columns.query:
         return found
     return replace(found, columns=replace(columns, query=(), ranked=settings.columns.ranked[:1]))
 
 
-def long_run(frame: DataFrame, settings: EvaluationSettings) -> tuple[DataFrame, EvaluationSettings]:
-    """Turn lists into the long table of a run, and fit settings to it: a table of judgments is joined to rows. Lazy.
+def long_tables(
+    frame: DataFrame, judgments: DataFrame, settings: EvaluationSettings
+) -> tuple[DataFrame, DataFrame, EvaluationSettings]:
+    """Turn lists into the long tables of a run and of its judgments, and fit settings to them. Lazy.
 
-    A list that is null becomes a row without item, which is bad; an empty one becomes no row.
+    Judgments have a row for each item already, or lists of relevant items. A list that is null becomes a row without
+    item, which is bad; an empty one becomes no row.
     """
     columns = settings.columns
-    if columns.relevant is not None:
+    if columns.relevant in frame.columns:
         raise InvalidParameterError(
-            f"column {columns.relevant!r} ({option('relevant')}) has the relevant items, and there is a table of "
-            "judgments; leave one of them out."
+            f"column {columns.relevant!r} ({option('relevant')}) of the input has the relevant items, and there is a "
+            "table of judgments; leave one of them out, or drop the column."
         )
     if not columns.query:
         raise InvalidParameterError(f"joining judgments needs a query column ({option('query')}).")
@@ -148,11 +165,36 @@ def long_run(frame: DataFrame, settings: EvaluationSettings) -> tuple[DataFrame,
     for name, part in [*named_so, *([] if columns.run is None else [(columns.run, option("run"))])]:
         require_column(frame, name, part, "input")
     found = settings_of_lists(frame, settings)
-    ranked = _with_common_items(_ranked(frame, settings))
-    entries = [_entries(one, found.columns, run=len(ranked) > 1) for one in ranked]
+    relevant = [] if columns.relevant is None else [_relevant(judgments, settings, "judgments")]
+    ranked = _with_common_items([*_ranked(frame, settings), *relevant], like=judgments.schema, item=columns.item)
+    if relevant:
+        judgments = _long_judgments(judgments, settings, found.columns, ranked.pop())
+    number = found.columns.rank or found.columns.score[0]
+    entries = [_entries(one, found.columns, number, run=len(ranked) > 1) for one in ranked]
+    return _long(frame, settings, F.concat(*entries)), judgments, found
+
+
+def _long(frame: DataFrame, settings: EvaluationSettings, entries: Column) -> DataFrame:
+    """A row for each entry of a query, with the columns of the table that settings name."""
+    columns = settings.columns
     kept = (*columns.query, *settings.segment_columns, columns.weight, columns.run)
-    there = [name for name in dict.fromkeys(kept) if name is not None and name in frame.columns]
-    return frame.select(*columns_of(there), F.inline(F.concat(*entries))), found
+    there = [name for name in dict.fromkeys(kept) if name is not None and has_column(frame, name)]
+    return frame.select(*columns_of(there), F.inline(entries))
+
+
+def _long_judgments(frame: DataFrame, settings: EvaluationSettings, columns: Columns, relevant: _Lists) -> DataFrame:
+    """Judgments of the items in lists of relevant ones. Unless nothing is checked, a query in two rows is refused.
+
+    Spark cost: one shuffle of the table by query, for queries in two rows.
+    """
+    keys = [key_column(frame, name, option("query"), "judgments") for name in columns.query]
+    if settings.check_duplicates != "none":
+        first, is_known = columns.query[0], reduce(and_, [key.isNotNull() for key in keys])
+        n_rows = F.count(F.when(is_known, 1)).over(Window.partitionBy(*keys))
+        message = ("query ", key_text(columns.query, {}), " comes in ", n_rows.cast("string"), f" rows; {ONE_TRUTH}")
+        kind = frame.schema[first].dataType.simpleString()
+        frame = frame.withColumn(first, raise_if(named(first), n_rows > 1, *message, kind=kind))
+    return _long(frame, settings, _entries(relevant, columns, columns.relevance, usual=F.lit(1)))
 
 
 def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame | None:
@@ -165,7 +207,7 @@ def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame |
     carried = {
         name: key_column(frame, column, option("segments"), "input")
         for name, column in names.segments.items()
-        if column in frame.columns
+        if has_column(frame, column)
     }
     if carried:
         carried |= {name: key_column(frame, column, option("query"), "input") for name, column in names.query.items()}
@@ -186,13 +228,13 @@ def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame |
     return frame.where(empty).select(*chosen) if chosen else None
 
 
-def _entries(one: _Lists, columns: Columns, *, run: bool) -> Column:
-    """An array of structs, the long rows of a list."""
-    item, number = str(columns.item), columns.rank or columns.score[0]
+def _entries(one: _Lists, columns: Columns, number: str, *, run: bool = False, usual: Column | None = None) -> Column:
+    """An array of structs, the long rows of a list; without numbers `number` is the place, or what is `usual`."""
+    item = str(columns.item)
     whose = [F.lit(one.name).alias(str(columns.run))] if run else []
 
     def placed(item_of: Column, place: Column) -> Column:
-        numbers = [(place + 1).alias(number)] if one.numbers is None else []
+        numbers = [(place + 1 if usual is None else usual).alias(number)] if one.numbers is None else []
         order = [] if columns.order is None else [(place + 1).alias(columns.order)]
         return F.struct(*whose, item_of.alias(item), *numbers, *order)
 
@@ -230,8 +272,8 @@ def _ranked(frame: DataFrame, settings: EvaluationSettings) -> list[_Lists]:
     return found
 
 
-def _relevant(frame: DataFrame, settings: EvaluationSettings) -> _Lists:
-    """The column of relevant items."""
+def _relevant(frame: DataFrame, settings: EvaluationSettings, table: str = "input") -> _Lists:
+    """The column of relevant items, in the table that a person calls `table`."""
     columns, part = settings.columns, option("relevant")
     name = columns.relevant
     if name is None:
@@ -239,7 +281,7 @@ def _relevant(frame: DataFrame, settings: EvaluationSettings) -> _Lists:
             f"lists of items ({option('ranked')}) need the items that are relevant: a column ({part}) or a table of "
             "judgments."
         )
-    kind = require_column(frame, name, part, "input")
+    kind = require_column(frame, name, part, table)
     if isinstance(kind, T.MapType):
         found = _Lists(name, F.map_keys(named(name)), kind.keyType, F.map_values(named(name)), kind.valueType)
         return _with_numbers(found, part)
@@ -280,12 +322,13 @@ def _lists(frame: DataFrame, name: str, part: str, columns: Columns, by: _Number
     unfit = InputRefusedError(f"column {name!r} ({part}) must be {_forms(kind, part)}; it is {kind.simpleString()}.")
     if not isinstance(kind, T.ArrayType):
         raise unfit
-    if is_key(kind.elementType):
+    if is_key(kind.elementType) or isinstance(kind.elementType, T.NullType):
         return _Lists(name, named(name), kind.elementType)
     if not isinstance(kind.elementType, T.StructType):
         raise unfit
     fields = kind.elementType.names
-    its, item = next((one for one in by.fields if one in fields), None), _item_of(fields, columns, by)
+    numbers = (field_named(frame, name, fields, usual) for usual in by.fields)
+    its, item = next((field for field in numbers if field), None), _item_of(frame, name, fields, columns, by)
     for found, asked, named_by in ((item, columns.item, option("item")), (its or not by.is_named, by.asked, by.part)):
         if not found:
             raise InputRefusedError(
@@ -298,17 +341,17 @@ def _lists(frame: DataFrame, name: str, part: str, columns: Columns, by: _Number
     if its is None:
         return lists
     values, number_kind = named(name).getField(its), kind.elementType[its].dataType
-    by_rank = its == RANK and not by.is_named
+    by_rank = its.lower() == RANK and not by.is_named
     return _with_numbers(replace(lists, numbers=values, number_kind=number_kind, by_rank=by_rank), part)
 
 
-def _item_of(fields: Sequence[str], columns: Columns, by: _Numbers) -> str | None:
+def _item_of(frame: DataFrame, name: str, fields: Sequence[str], columns: Columns, by: _Numbers) -> str | None:
     """The field with ids: that named as the item column or, if none was named, the first without numbers."""
-    if columns.item in fields:
-        return columns.item
-    if columns.item not in (None, Columns().item):
-        return None
-    return next((one for one in fields if one not in {*by.fields, *SCORES, *GRADES}), None)
+    field = None if columns.item is None else field_named(frame, name, fields, columns.item)
+    if field or columns.item not in (None, Columns().item):
+        return field
+    numbers = {usual.lower() for usual in (*by.fields, *SCORES, *GRADES)}
+    return next((field for field in fields if field.lower() not in numbers), None)
 
 
 def _forms(kind: T.DataType, part: str) -> str:
@@ -325,7 +368,7 @@ def _with_numbers(found: _Lists, part: str) -> _Lists:
     kind = found.number_kind
     if isinstance(kind, T.BooleanType):
         kind = T.IntegerType()
-    elif isinstance(kind, T.DecimalType):
+    elif isinstance(kind, T.DecimalType | T.NullType):
         kind = T.DoubleType()
     elif not isinstance(kind, T.NumericType):
         what = "grades" if part == option("relevant") else "scores"
@@ -340,8 +383,16 @@ def _cast(column: Column | None, kind: T.DataType) -> Column | None:
     return None if column is None else column.cast(T.ArrayType(kind))
 
 
-def _with_common_items(lists: Sequence[_Lists]) -> list[_Lists]:
-    """Give items one type, in which they are compared. Text that meets numbers is refused, as in long tables."""
+def _with_common_items(
+    lists: Sequence[_Lists], *, like: T.StructType | None = None, item: str | None = None
+) -> list[_Lists]:
+    """Give items one type, in which they are compared. Text that meets numbers is refused, as in long tables.
+
+    If all lists are of `array()`, which has no type, items are as in a table of judgments, or text.
+    """
+    known: T.DataType = like[item].dataType if like and item in like.names else T.StringType()
+    known = next((one.kind for one in lists if not isinstance(one.kind, T.NullType)), known)
+    lists = [_of_kind(one, known) if isinstance(one.kind, T.NullType) else one for one in lists]
     first = lists[0]
     for one in lists[1:]:
         if one.kind == first.kind or all(isinstance(its.kind, T.IntegralType) for its in (one, first)):
@@ -352,5 +403,9 @@ def _with_common_items(lists: Sequence[_Lists]) -> list[_Lists]:
         )
     if len({one.kind for one in lists}) == 1:
         return list(lists)
-    whole = T.LongType()
-    return [replace(one, items=one.items.cast(T.ArrayType(whole)), kind=whole) for one in lists]
+    return [_of_kind(one, T.LongType()) for one in lists]
+
+
+def _of_kind(lists: _Lists, kind: T.DataType) -> _Lists:
+    """Lists with items of another type; those of `array()`, which are all empty, have none."""
+    return replace(lists, items=lists.items.cast(T.ArrayType(kind)), kind=kind)

@@ -30,7 +30,7 @@ from ndcg_spark.evaluation.frames.canonical import (
     with_common_keys,
 )
 from ndcg_spark.evaluation.frames.lists import (
-    long_run,
+    long_tables,
     rows_of_lists,
     runs_of_lists,
     settings_of_lists,
@@ -242,7 +242,7 @@ def choose_ranking(
     runs = None
     if settings.columns.ranked and judgments is not None:
         runs = runs_of_lists(frame, settings)
-        frame, settings = long_run(frame, settings)
+        frame, judgments, settings = long_tables(frame, judgments, settings)
         path = None
     tables = ItemTables(
         items=items,

@@ -129,7 +129,7 @@ def rankings_schema(settings: EvaluationSettings, rows: DataFrame, judgments: Da
     from_rows = RANKED_LIST not in known.names
     if from_rows and settings.ranks_given:
         fields.append(T.StructField("ranks", T.ArrayType(T.LongType())))
-    elif from_rows and settings.convention.groups_ties:
+    elif from_rows and settings.groups_ties:
         fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))
         fields.append(T.StructField("tied", T.ArrayType(T.LongType())))
     if settings.lists_items:

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.core.batches import BatchFunction
-from ndcg_spark.core.expressions import named, require_column
+from ndcg_spark.core.expressions import has_column, named, require_column
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.task_limit import in_tasks, task_limit
 from ndcg_spark.core.workers import arrow_schema, as_shipped
@@ -194,10 +194,10 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95, across_ru
 def rules_column(table: DataFrame) -> Column:
     """Rules that rows were computed by; of rows that do not say, their convention if they have one, else empty."""
     found = F.lit("")
-    if CONVENTION in table.columns:
+    if has_column(table, CONVENTION):
         text = F.translate(named(CONVENTION).cast("string"), ";", " ")
         found = F.coalesce(F.concat(F.lit(f"{OLD_CONVENTION}="), text), found)
-    return F.coalesce(named(RULES).cast("string"), found) if RULES in table.columns else found
+    return F.coalesce(named(RULES).cast("string"), found) if has_column(table, RULES) else found
 
 
 def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) -> SummingTask:

@@ -30,6 +30,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     canonical_names,
 )
 from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
+from ndcg_spark.evaluation.tasks.scoring import TWO_ON_ONE_RANK
 
 IN_RUN = "in_run"
 """Whether a row comes from the main table; judgments that it misses are rows, too."""
@@ -161,6 +162,10 @@ class Windows:
                 advice = advice_on_repeats(kind, self.settings, self.others)
                 message = (f"an item comes twice in the {kind} of query ", rows_name, f". {advice}")
                 found = found.withColumn(values, raise_if(F.col(values), twice, *message, kind="array<double>"))
+        if "shared_place" in found.columns:
+            message = ("query ", rows_name, f" {TWO_ON_ONE_RANK}.")
+            value = raise_if(F.col("ranked"), F.col("shared_place"), *message, kind="array<double>")
+            found = found.withColumn("ranked", value)
         if RUN not in found.columns:
             found = found.withColumn(RUN, F.lit(""))
         schema = rankings_schema(self.settings, self.rows, self.judgments)
@@ -200,7 +205,7 @@ def with_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
     within = Window.partitionBy(*keys, ranks)
     if settings.ranks_given:
         place, tied = F.col(RANK).cast("bigint"), F.lit(1)
-    elif settings.convention.groups_ties:
+    elif settings.groups_ties:
         place = F.rank().over(within.orderBy(value.desc()))
         tied = F.count(F.lit(1)).over(Window.partitionBy(*keys, ranks, value))
     else:
@@ -257,7 +262,9 @@ def _aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Column]:
         found["items"] = entries.getField("item")
     if settings.ranks_given:
         found["ranks"] = entries.getField("place")
-    elif settings.convention.groups_ties:
+    elif settings.columns.places:
+        found["shared_place"] = F.size(F.array_distinct(entries.getField("falling"))) < F.size(entries)
+    elif settings.groups_ties:
         # One entry for all items of one score and relevance: equal structs next to each other.
         distinct = F.array_distinct(entries)
         found["ranked"] = distinct.getField("relevance")

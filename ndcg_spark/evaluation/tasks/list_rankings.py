@@ -157,7 +157,7 @@ def _judged_in_order(judged: pa.RecordBatch, n: int) -> Entries:
 def _of_rows(settings: EvaluationSettings) -> EvaluationSettings:
     """Settings for items whose query is a row."""
     its = settings.columns
-    columns = Columns(
+    columns = type(its)(
         query=("row",), item=its.item or Columns().item, rank=its.rank, score=its.score, order=its.order
     )
     return replace(settings, columns=columns, segment_sets=(), on_invalid="fail")

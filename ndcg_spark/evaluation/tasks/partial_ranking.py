@@ -236,7 +236,7 @@ def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
         columns[ITEM] = take_values(batch.column(ITEM), at)
     if ranks_anew and convention.ties == "input_order" and ORDER in batch.schema.names:
         columns[ORDER] = take_values(batch.column(ORDER), at)
-    if ranks_anew and convention.groups_ties:
+    if ranks_anew and task.settings.groups_ties:
         columns[COUNT] = np.ones(len(at), dtype=np.int64)
     return Entries(columns, chosen_offsets(at, rows.offsets))
 
@@ -305,7 +305,7 @@ def _tie_places(entries: Entries, task: RankingTask) -> IntArray:
     """Numbers that put entries of equal score in the order of the tie rule; all equal where it has none."""
     name = next((one for one in (ORDER, ITEM) if one in entries.columns), None)
     ties = task.settings.convention.ties
-    if name is None or task.settings.convention.groups_ties or (ties == "input_order" and name == ITEM):
+    if name is None or task.settings.groups_ties or (ties == "input_order" and name == ITEM):
         return np.zeros(len(entries.numbers(SCORE)), dtype=np.int64)
     place = places_of(entries.columns[name])
     return ~place if ties == "item_desc" else place  # ~x falls as x rises, and cannot overflow

@@ -131,7 +131,7 @@ def query_rows(batch: pa.RecordBatch, offsets: IntArray, settings: EvaluationSet
         relevance, judged = number_values(batch.column(RELEVANCE))
     value, retrieved = number_values(batch.column(SCORE if SCORE in batch.schema.names else RANK))
     condensed = settings.convention.unjudged == "condensed"
-    if SCORE not in batch.schema.names and condensed:
+    if SCORE not in batch.schema.names and not settings.ranks_given:
         value = -value.astype(np.float64)  # ranks close up over the removed items
     elif SCORE in batch.schema.names and settings.convention.score_precision == "float32":
         with np.errstate(over="ignore"):  # too large a score becomes infinite, as in Spark

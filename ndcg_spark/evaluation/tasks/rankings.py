@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.core.batches import flags_of, float_column, int_values, value_at
 from ndcg_spark.core.entries import Entries, Values, list_column, lists_of_counts
-from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, first_where, lengths_of
+from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, equals_previous, first_where, lengths_of
 from ndcg_spark.core.top_k import repeats
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.settings import EvaluationSettings
@@ -34,6 +34,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     WEIGHT,
     RankingTask,
 )
+from ndcg_spark.evaluation.tasks.scoring import TWO_ON_ONE_RANK
 from ndcg_spark.evaluation.tasks.valid_rows import key_text
 
 SEVERAL_RANKERS = "Does the table hold several rankers?"
@@ -140,6 +141,10 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
         others = {"ranks": ranked.numbers(RANK)}
     else:
         ranked = ranked.first(k)
+        if task.settings.columns.places:
+            same = equals_previous(ranked.numbers(SCORE), ranked.offsets)
+            shared = lengths_of(chosen_offsets(same, ranked.offsets)) > 0
+            refuse_first(keys, shared, "query ", f" {TWO_ON_ONE_RANK}.", task)
     if ideal is None:
         ideal = Entries({RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
     ideal = _certain_ideal(keys, ideal, k, task)

@@ -270,10 +270,13 @@ def relevance_lists(
 ) -> RelevanceLists:
     """Read a batch of rankings as metrics see it; `lists` is the same batch as gains."""
     counts = int_values(batch.column("n_at_least").flatten()).reshape(-1, len(levels)) if levels else None
+    lengths = lists.lengths
+    if lists.has_gaps and max_k is not None:  # which end where their last rank is, beyond K if some items are
+        lengths = np.where(int_values(batch.column("n_items")) > lengths_of(lists.offsets), max_k, lengths)
     return RelevanceLists(
         read=partial(_entries, batch, lists, convention),
         offsets=lists.offsets,
-        lengths=lists.lengths,
+        lengths=lengths,
         at_least={} if counts is None else {level: counts[:, at] for at, level in enumerate(levels)},
         max_k=max_k,
         clips=convention.negative == "clip",

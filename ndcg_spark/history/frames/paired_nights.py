@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.comparison.frames import STORED_WEIGHT, estimated_groups
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
-from ndcg_spark.core.expressions import columns_of, named, require_column
+from ndcg_spark.core.expressions import columns_of, has_column, named, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import SummedMetric
@@ -92,7 +92,7 @@ def _settings(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> Co
         metrics=metrics,
         query=(PAIR, *query),
         segment_sets=((PAIR,), *((PAIR, *names) for names in sets if set(names) <= set(per_query.columns))),
-        weight=STORED_WEIGHT if STORED_WEIGHT in per_query.columns else None,
+        weight=STORED_WEIGHT if has_column(per_query, STORED_WEIGHT) else None,
         unpaired="drop",
         same_ideal=False,
         replicates=0,
@@ -110,21 +110,21 @@ def _column(metric: str) -> str | None:
 
 def _as_runs(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSettings) -> DataFrame:
     """Rows of both nights of each pair, the pair in a column, the night as the run."""
-    run = F.coalesce(named("run").cast("string"), F.lit("")) if "run" in per_query.columns else F.lit("")
+    run = F.coalesce(named("run").cast("string"), F.lit("")) if has_column(per_query, "run") else F.lit("")
     rows = per_query.withColumns({_RUN: run, _HASH: config_hash(per_query), _DAY: date_or_null(per_query, _TABLE)})
     nights = [(NIGHT, _JUDGED), ("before", _BASELINE)]
     sides = F.explode(F.array(*[F.struct(F.col(day).alias("day"), F.lit(name).alias("as")) for day, name in nights]))
     by = [F.col("config_hash").alias("__by"), F.col(RULES).alias("__rules")]
     of = pairs.select(PAIR, F.col("run").alias("__of"), *by, sides.alias(_SIDE))
     on = (F.col(_RUN) == F.col("__of")) & (F.col(_DAY) == F.col(_SIDE)["day"])
-    if RULES in per_query.columns:  # those of means go on with whether queries weigh
+    if has_column(per_query, RULES):  # those of means go on with whether queries weigh
         on = on & F.coalesce(F.startswith("__rules", named(RULES)), F.lit(True))
-    elif "config_hash" in per_query.columns:
+    elif has_column(per_query, "config_hash"):
         on = on & F.col(_HASH).eqNullSafe(F.col("__by"))
     found = _one_weight(
         rows.join(F.broadcast(of), on).drop("__rules").withColumn("run", F.col(_SIDE)["as"]), settings
     )
-    if "status" not in found.columns:
+    if not has_column(found, "status"):
         return found
     # A query that was missing on one night is a pair, too: it fell to 0, or rose from it.
     return found.withColumn("status", F.when(F.col("status") != "missing", F.col("status")))

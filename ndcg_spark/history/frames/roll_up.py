@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.comparison.tasks.totals import COUNTS as COUNTS_OF_PAIRS
-from ndcg_spark.core.expressions import columns_of, raise_if, require_column
+from ndcg_spark.core.expressions import columns_of, has_column, raise_if, require_column
 from ndcg_spark.core.student import require_scipy, t_quantile
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
@@ -112,7 +112,7 @@ def _period_text() -> Column:
 
 def is_comparison(table: DataFrame) -> bool:
     """Whether a table has differences between runs, and not means."""
-    return "baseline" in table.columns
+    return has_column(table, "baseline")
 
 
 def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> DataFrame:

@@ -10,7 +10,7 @@ from ndcg_spark.metrics.kernels.ties import TieGroups
 
 
 def share_of_judged(lists: RelevanceLists, k: int | None) -> FloatArray:
-    """Judged items over all items on the first k ranks, which may have gaps; tied items on average over their orders.
+    """Judged items over the first k ranks, gaps among them, or over a shorter list; tied items on average.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def share_of_judged(lists: RelevanceLists, k: int | None) -> FloatArray:
         NaN for an empty list.
     """
     judged = lists.sum_of_shares(lists.by_group(lists.judged.astype(np.float64)), k)
-    listed = lists.sum_of_shares(lists.by_group(np.ones(len(lists.judged))), k)
+    listed = lists.lengths if k is None else np.minimum(lists.lengths, k)
     return np.where(listed > 0, judged / np.maximum(listed, 1), np.nan)
 
 

@@ -1,0 +1,305 @@
+"""Lists of every form under every rule: the numbers of the long table of the same lists, and of loops.
+
+Rules are made of the fields of `Convention`: each value of each field, with each way to take entries out of a list.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+from support.oracle import Choices, Results, Row
+from support.oracle import evaluate as evaluate_by_loops
+from support.spark_rankings import Case, assert_same_results, collect_cases
+
+from ndcg_spark.conventions import CHOICES, Convention
+from ndcg_spark.evaluation.frames.scoring import scoring_task
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceColumns
+from ndcg_spark.evaluation.tasks.list_rankings import make_list_ranker
+from ndcg_spark.evaluation.tasks.query_rows import RankingTask
+from ndcg_spark.evaluation.tasks.scoring import make_scorer
+
+CUTOFFS = (1, 3, None)
+OTHERS: dict[str, tuple[Any, ...]] = {
+    "gain": ("linear", "table:0=0,1=1,2=3,3=4"),
+    "discount": ("reciprocal", "ln"),
+    "pad_to_k": (1.0,),
+}
+"""Values of the fields of `Convention` that have no list of values."""
+NOT_OF_LISTS = {("ideal", "unsorted")}
+"""Beside a table of judgments, which has no order."""
+TAKEN_OUT = (("error", "fail"), ("error", "reject"), ("best", "fail"), ("best", "reject"), ("first", "reject"))
+"""Values of `duplicates` and `on_invalid`."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A convention, and what happens to bad rows and to entries without a score."""
+
+    convention: Convention
+    on_invalid: str = "fail"
+    null_score: str = "bad"
+
+    def __str__(self) -> str:
+        return f"{self.convention};{self.on_invalid};{self.null_score}"
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.convention.ties == "input_order" or self.convention.duplicates == "first"
+
+
+def every_rule() -> Iterator[Rule]:
+    values = {name: tuple(one for one in its if one != "error") for name, its in (CHOICES | OTHERS).items()}
+    assert {*values} == {field.name for field in fields(Convention)} - {"name"}
+    del values["duplicates"]
+    changes = [{}] + [{name: its} for name, several in values.items() for its in several]
+    changes = [one for one in changes if not {*one.items()} & NOT_OF_LISTS]
+    for number, change in enumerate(changes):
+        for at, (duplicates, on_invalid) in enumerate(TAKEN_OUT):
+            null_score = ("bad", "unretrieved")[(number + at) % 2]
+            yield Rule(Convention(duplicates=duplicates, **change), on_invalid, null_score)
+
+
+RULES = list(every_rule())
+
+
+# ------------------------------------------------------------------------------------------------- lists, and loops
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The lists of a query: items with scores and ranks, and relevant items with grades. An item may be null."""
+
+    query: str
+    items: list[str | None]
+    scores: list[float | None]
+    ranks: list[int]
+    relevant: list[str]
+    grades: list[int]
+
+
+def lists_for(rule: Rule, seed: int, n_queries: int = 14) -> list[Lists]:
+    """Lists with ties, with items that come twice if a rule chooses, and with bad entries if they are rejected."""
+    draw = random.Random(f"{seed} {rule.convention.duplicates} {rule.on_invalid} {rule.null_score}")
+    found = []
+    for number in range(n_queries):
+        items: list[str | None] = [f"i{at}" for at in draw.sample(range(9), draw.randint(0, 6))]
+        relevant = [f"i{at}" for at in draw.sample(range(9), draw.randint(0 if len(items) > 1 else 1, 4))]
+        if rule.convention.duplicates != "error":
+            for listed in (items, relevant):
+                for _ in range(draw.randint(0, 2) if listed else 0):
+                    listed.insert(draw.randint(0, len(listed)), draw.choice(listed))
+        if rule.on_invalid == "reject" and draw.random() < 0.6:
+            items.insert(draw.randint(0, len(items)), None)
+        scores: list[float | None] = [draw.choice((0.0, 1.0, 2.0, 2.0 + 1e-12)) for _ in items]
+        if items and rule.null_score == "unretrieved":
+            scores[draw.randrange(len(items))] = None
+        elif items and rule.on_invalid == "reject" and draw.random() < 0.3:
+            scores[draw.randrange(len(items))] = math.nan
+        ranks = sorted(draw.sample(range(1, 12), len(items)))
+        grades = [draw.randint(0, 3) for _ in relevant]
+        found.append(Lists(f"q{number}", items, scores, ranks, relevant, grades))
+    return found
+
+
+def kept(entries: list[dict[str, Any]], duplicates: str, better: Callable[[Any], float]) -> list[dict[str, Any]]:
+    """One entry of each item: the first, or the best and of those the first."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in entries:
+        before = found.setdefault(one["item"], one)
+        if duplicates == "best" and better(one) > better(before):
+            found[one["item"]] = one
+    return list(found.values()) if duplicates != "error" else entries
+
+
+def by_loops(lists: list[Lists], rule: Rule, *, scored: bool, graded: bool, whole_lists: bool) -> Results:
+    """What the definition says of lists whose bad entries, or which themselves as a whole, are left out."""
+    rows = []
+    for one in lists:
+        entries = [
+            {"item": item, "score": score if scored else -float(at), "at": at}
+            for at, (item, score) in enumerate(zip(one.items, one.scores, strict=True))
+        ]
+        bad = [its for its in entries if its["item"] is None or is_bad(its["score"], rule)]
+        assert not bad or rule.on_invalid == "reject"
+        if bad and whole_lists:
+            continue
+        entries = [its for its in entries if its not in bad]
+        known = lambda its: -math.inf if its["score"] is None else its["score"]  # noqa: E731
+        entries = kept(entries, rule.convention.duplicates, known)
+        grades = one.grades if graded else [1] * len(one.grades)
+        judged = [{"item": item, "grade": grade} for item, grade in zip(one.relevant, grades, strict=True)]
+        judged = kept(judged, rule.convention.duplicates, lambda its: its["grade"])
+        relevance = {its["item"]: its["grade"] for its in judged}
+        listed = {its["item"]: its for its in entries if its["score"] is not None}
+        for item in dict.fromkeys([*listed, *relevance]):
+            its = listed.get(item, {"score": None, "at": 0})
+            row = Row(
+                query=one.query, item=item, score=its["score"], relevance=relevance.get(item), position=its["at"]
+            )
+            rows.append(row)
+    names = [field.name for field in fields(Choices)]
+    return evaluate_by_loops(rows, Choices(**{name: getattr(rule.convention, name) for name in names}), CUTOFFS)
+
+
+def is_bad(score: float | None, rule: Rule) -> bool:
+    return rule.null_score == "bad" if score is None else math.isnan(score)
+
+
+# -------------------------------------------------------------------------- relevant items in the row: no Spark
+
+
+@pytest.mark.parametrize("graded", [False, True], ids=["ids", "grades"])
+@pytest.mark.parametrize("scored", [False, True], ids=["places", "scores"])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_rows_with_both_lists_are_as_loops_say(rule, scored, graded):
+    """A row is bad as a whole: one bad entry, and the query is lost."""
+    lists = lists_for(rule, seed=1)
+    settings = EvaluationSettings(
+        columns=(Columns if scored else PlaceColumns)(
+            rank=None if scored else "rank", order="position" if rule.is_ordered else None
+        ),
+        convention=rule.convention,
+        cutoffs=CUTOFFS,
+        on_invalid=rule.on_invalid,
+        null_score=rule.null_score,
+    )
+    texts, numbers = pa.list_(pa.string()), pa.list_(pa.float64())
+    columns = {
+        "query_0": pa.array([one.query for one in lists]),
+        "ranked_items": pa.array([one.items for one in lists], texts),
+        "ranked_scores": pa.array([one.scores for one in lists], numbers),
+        "ideal_items": pa.array([one.relevant for one in lists], texts),
+        "ideal_list": pa.array([one.grades if graded else [1] * len(one.grades) for one in lists], numbers),
+    }
+    if not scored:
+        del columns["ranked_scores"]
+    batch = pa.RecordBatch.from_pydict(columns)
+    rankings = list(make_list_ranker(RankingTask(settings=settings, rows=batch.schema))(iter([batch])))
+    rows = [one for its in make_scorer(scoring_task(rankings[0].schema.names, settings))(iter(rankings))
+            for one in its.to_pylist() if one["status"] not in ("lost", "no_query")]  # fmt: skip
+    expected = by_loops(lists, rule, scored=scored, graded=graded, whole_lists=True)
+    assert len(rows) == len(expected)
+    for row in rows:
+        its = expected[row["query_id"], row["k"]]
+        assert (row["status"], row["n_items"], row["n_judged"], row["n_relevant"]) == (
+            its.status, its.n_items, its.n_judged, its.n_relevant
+        )  # fmt: skip
+        for name in ("dcg", "idcg", "ndcg"):
+            value = getattr(its, name)
+            assert row[name] == (value if value is None else pytest.approx(value, rel=1e-12, abs=1e-12)), (row, name)
+
+
+# ------------------------------------------------------------------------------------- relevant items in a table
+
+SCHEMA = (
+    "query_id string, ids array<string>, scored array<struct<Doc: string, Score: double>>, "
+    "placed array<struct<doc: string, RANK: int>>"
+)
+TRUTH = "query_id string, relevant array<string>, graded array<struct<doc: string, Grade: int>>, one array<string>"
+
+
+def tables(spark, lists: list[Lists]) -> dict[str, Any]:
+    """The same lists as lists and as long tables; what has nothing in it may have no row."""
+    rows = [
+        (
+            one.query,
+            one.items,
+            list(zip(one.items, one.scores, strict=True)),
+            list(zip(one.items, one.ranks, strict=True)),
+        )
+        for at, one in enumerate(lists)
+        if one.items or at % 2
+    ]
+    truth = [
+        (one.query, one.relevant, list(zip(one.relevant, one.grades, strict=True)), one.relevant)
+        for at, one in enumerate(lists)
+        if one.relevant or at % 2
+    ]
+    run = [
+        (one.query, item, -float(at), score, rank, at)
+        for one in lists
+        for at, (item, score, rank) in enumerate(zip(one.items, one.scores, one.ranks, strict=True))
+    ]
+    judged = [
+        (one.query, item, grade, 1, at)
+        for one in lists
+        for at, (item, grade) in enumerate(zip(one.relevant, one.grades, strict=True))
+    ]
+    return {
+        "lists": spark.createDataFrame(rows, SCHEMA),
+        "truth": spark.createDataFrame(truth, TRUTH),
+        "run": spark.createDataFrame(
+            run, "query_id string, doc string, place double, score double, rank int, position int"
+        ),
+        "judged": spark.createDataFrame(judged, "query_id string, doc string, relevance int, one int, position int"),
+    }
+
+
+FORMS = {
+    "ids, table": (("lists", "judged"), {"ranked": ("ids",), "relevance": "one"}),
+    "ids, lists": (("lists", "truth"), {"ranked": ("ids",), "relevant": "relevant"}),
+    "scores, table": (("lists", "judged"), {"ranked": ("scored",)}),
+    "scores, lists of grades": (("lists", "truth"), {"ranked": ("scored",), "relevant": "graded"}),
+    "ranks, table": (("lists", "judged"), {"ranked": ("placed",)}),
+    "ranks, lists of grades": (("lists", "truth"), {"ranked": ("placed",), "relevant": "graded"}),
+}
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+@pytest.mark.parametrize("taken_out", TAKEN_OUT, ids=lambda one: "-".join(one))
+def test_lists_in_two_tables_are_the_long_tables(spark, taken_out, strategy):
+    """Lists without ranks are as loops say. Given ranks keep their gaps, as those of a long table do."""
+    rules = [one for one in RULES if (one.convention.duplicates, one.on_invalid) == taken_out]
+    cases: dict[str, Case] = {}
+    expected: dict[str, Any] = {}
+    lists = {its.null_score: lists_for(its, seed=2) for its in rules}
+    frames = {null_score: tables(spark, its) for null_score, its in lists.items()}
+    for number, rule in enumerate(rules):
+        if strategy == "window" and number % 7:  # which is slow
+            continue
+        its, (form, (names, columns)) = frames[rule.null_score], list(FORMS.items())[(number + number // 6) % 6]
+        settings = EvaluationSettings(
+            columns=Columns(item="doc", **columns), convention=rule.convention, cutoffs=CUTOFFS,
+            on_invalid=rule.on_invalid, null_score=rule.null_score, strategy=strategy,
+        )  # fmt: skip
+        name = f"{form}: {rule}"
+        cases[name] = Case(data=its[names[0]], judgments=its[names[1]], settings=settings)
+        if form.startswith("ranks"):
+            order = "position" if rule.is_ordered else None
+            long = replace(settings, columns=Columns(item="doc", rank="rank", order=order))
+            cases[f"long {name}"] = Case(data=its["run"], judgments=its["judged"], settings=long)
+            expected[name] = f"long {name}"
+        else:
+            scored = form.startswith("scores")
+            expected[name] = by_loops(lists[rule.null_score], rule, scored=scored, graded=scored, whole_lists=False)
+    found = collect_cases(cases)
+    for name, results in expected.items():
+        try:
+            assert_same_results(found[name], found[results] if isinstance(results, str) else results)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from None
+
+
+def test_several_columns_of_lists_are_several_long_runs(spark):
+    """Each column closes up by itself: entries are taken out of one of two lists."""
+    rule = Rule(Convention(duplicates="first", unjudged="condensed"), "reject")
+    lists = lists_for(rule, seed=3)
+    frames = tables(spark, lists)
+    both = frames["lists"].withColumn("other", F.reverse("ids"))
+    settings = EvaluationSettings(
+        columns=Columns(item="doc", ranked=("ids", "other"), relevance="one"), convention=rule.convention,
+        cutoffs=CUTOFFS, on_invalid="reject",
+    )  # fmt: skip
+    found = collect_cases({"": Case(data=both, judgments=frames["judged"], settings=settings)})[""]
+    turned = [replace(one, items=one.items[::-1]) for one in lists]
+    for name, its in (("ids", lists), ("other", turned)):
+        expected = by_loops(its, rule, scored=False, graded=False, whole_lists=False)
+        of_run = {(key[1], k): result for (key, k), result in found.items() if key[0] == name}
+        assert_same_results(of_run, expected)
