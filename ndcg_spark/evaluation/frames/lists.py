@@ -13,9 +13,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import columns_of, named, require_column
+from ndcg_spark.core.expressions import columns_of, comparable_key, is_key, named, refuse_collation, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.frames.canonical import is_key, relevance_lists, rows_with_lists
+from ndcg_spark.evaluation.frames.canonical import relevance_lists, rows_with_lists
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import (
     IDEAL_ITEMS,
@@ -165,8 +165,8 @@ def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame |
         return frame.sparkSession.range(1).select(names)
     if columns.run is None:
         return None
-    require_column(frame, columns.run, option("run"), "input")
-    run, empty = named(columns.run).cast("string").alias(RUN), F.size(named(columns.ranked[0])) == 0
+    run = comparable_key(frame, columns.run, option("run"), "input").cast("string").alias(RUN)
+    empty = F.size(named(columns.ranked[0])) == 0
     for name in (columns.run, *columns.query):
         empty &= named(name).isNotNull()
     return frame.where(empty).select(run)
@@ -226,7 +226,7 @@ def _relevant(frame: DataFrame, settings: EvaluationSettings) -> _Lists:
             "judgments."
         )
     kind = require_column(frame, name, part, "input")
-    if isinstance(kind, T.MapType):
+    if isinstance(kind, T.MapType) and is_key(kind.keyType):
         found = _Lists(name, F.map_keys(named(name)), kind.keyType, F.map_values(named(name)), kind.valueType)
         return _with_numbers(found, part)
     by = _Numbers(option("relevance"), columns.relevance, Columns().relevance, GRADES)
@@ -278,6 +278,7 @@ def _lists(frame: DataFrame, name: str, part: str, columns: Columns, by: _Number
                 f"column {name!r} ({part}) has structs with fields {', '.join(fields)}; none is {asked!r} "
                 f"({named_by})."
             )
+    refuse_collation(kind.elementType[str(item)].dataType, f"field {item!r} of column {name!r} ({part})", str(item))
     if not is_key(kind.elementType[str(item)].dataType):
         raise unfit
     lists = _Lists(name, named(name).getField(str(item)), kind.elementType[str(item)].dataType)
