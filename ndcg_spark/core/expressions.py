@@ -12,12 +12,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.session_settings import is_on
-from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusal
+from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusal, not_in_file
 
 MALFORMED = "__malformed_line"
 """Column beside those of a text format: the line, where it is no row. No user's column has such a name."""
 BELOW_MICROSECONDS = "ndcg_spark.below_microseconds"
 """Metadata of a column of timestamps of which Spark has cut nanoseconds off; see `core/given.py`."""
+WITHOUT_IT = "ndcg_spark.file_without_it"
+"""Metadata of a column that one of the files of a table lacks, whose name it is; see `sources/folders.py`."""
 _KEY_TYPES = (
     T.NumericType,
     T.StringType,
@@ -98,7 +100,10 @@ def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.Da
             raise InputRefusedError(f"column {column!r} ({part}) is {_doubled(same)} in the {table}; {_ONE_EACH}")
         field = frame.schema[column]
         refuse_collation(field.dataType, f"column {column!r} ({part}) of the {table}", column)
-        if BELOW_MICROSECONDS in (field.metadata or {}):
+        metadata = field.metadata or {}
+        if WITHOUT_IT in metadata:
+            raise not_in_file(f"column {column!r} ({part}) of the {table}", metadata[WITHOUT_IT])
+        if BELOW_MICROSECONDS in metadata:
             raise InputRefusedError(
                 f"column {column!r} ({part}) of the {table} has timestamps in nanoseconds, which Spark cuts to "
                 "microseconds, and makes some equal; round them (pandas: .dt.floor('us')), or make them text."
