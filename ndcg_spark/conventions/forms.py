@@ -102,11 +102,10 @@ def _gain_table(text: str) -> dict[float, float]:
         if not equals or key in table or not math.isfinite(key) or not abs(value) <= LARGEST_GAIN:
             raise InvalidParameterError(f"gain table entry {entry!r} is repeated or not finite.")
         table[key] = value
-    levels = sorted(table)
-    for lower, level in pairwise(levels):
-        if table[level] < table[lower]:
+    for lower, higher in pairwise(sorted(table)):
+        if table[higher] < table[lower]:
             raise InvalidParameterError(
-                f"gain table falls from {table[lower]:g} at relevance {lower:g} to {table[level]:g} at {level:g}; "
+                f"gain table falls from {table[lower]:g} at relevance {lower:g} to {table[higher]:g} at {higher:g}; "
                 "the ideal list has the highest relevance first, so a gain may not fall as relevance grows."
             )
     return table
