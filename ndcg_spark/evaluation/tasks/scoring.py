@@ -233,9 +233,8 @@ def read_lists(
     ideal = _gains(best, known, convention)
     _refuse_too_large(batch, keys, ideal, best, ideal_offsets)
     if callable(convention.gain):
-        query = np.concatenate([query_of_rows(offsets)[judged], query_of_rows(ideal_offsets)[known]])
-        levels = np.concatenate([relevance[judged], best[known]])
-        _refuse_falling(batch, keys, query, levels, np.concatenate([ranked_gains[judged], ideal[known]]))
+        lists = (offsets, judged, relevance, ranked_gains), (ideal_offsets, known, best, ideal)
+        _refuse_falling(batch, keys, lists)
     if convention.ideal != "unsorted":
         ideal = sort_within_queries(ideal, ideal_offsets)
     if convention.ideal == "as_many":
@@ -360,9 +359,17 @@ def _refuse_too_large(
 
 
 def _refuse_falling(
-    batch: pa.RecordBatch, keys: tuple[str, ...], query: IntArray, relevance: FloatArray, gains: FloatArray
+    batch: pa.RecordBatch,
+    keys: tuple[str, ...],
+    lists: tuple[tuple[IntArray, BoolArray, FloatArray, FloatArray], ...],
 ) -> None:
-    """Raise where a gain function falls between two relevances of a query: its ideal list would not be ideal."""
+    """Raise where a gain function falls between two relevances of a query: its ideal list would not be ideal.
+
+    `lists` are offsets, which entries are judged, their relevances, and gains.
+    """
+    query = np.concatenate([query_of_rows(offsets)[judged] for offsets, judged, _, _ in lists])
+    relevance = np.concatenate([levels[judged] for _, judged, levels, _ in lists])
+    gains = np.concatenate([its[judged] for _, judged, _, its in lists])
     order = np.lexsort((gains, relevance, query))
     query, relevance, gains = query[order], relevance[order], gains[order]
     at = np.flatnonzero((query[1:] == query[:-1]) & (gains[1:] < gains[:-1]))
