@@ -63,6 +63,14 @@ def cannot_import(error: ImportError, use: str, package: str, extra: str) -> Mis
     )
 
 
+def not_in_file(column: str, path: str) -> InputRefusedError:
+    """Say that a file lacks a column that other files of the table have; `column` says which, and of what."""
+    return InputRefusedError(
+        f"{column} is not in {path}, but in other files: Spark takes it for null there; write it into all files, or "
+        "leave that file out."
+    )
+
+
 def mark_refusal(text: str) -> str:
     """Wrap a message so that it survives the way from a worker through the JVM, for `find_refusal` to find."""
     return f"{_OPEN}{text}{_CLOSE}"

@@ -34,7 +34,7 @@ from ndcg_spark.errors import find_refusal
 TOLERANCE = 1e-12
 VALUES = ("dcg", "idcg", "ndcg")
 FACTS = ("status", "n_items", "n_judged", "n_relevant", "n_rows", "n_left_out")
-GAINS = ("exponential", "linear", "power:2", "table:-2=-1,-1=0,0=0.5,0.25=3,0.5=1,1=3,1.5=2,2=1,2.75=9,3=2,4=0.25")
+GAINS = ("exponential", "linear", "power:2", "table:-2=-1,-1=-1,0=0.5,0.25=0.5,0.5=1,1=1,1.5=2,2=2,2.75=2,3=9,4=9")
 Found = dict[Any, tuple[Any, ...]] | str
 """Metrics and counts by (run, query, k); or a refusal."""
 

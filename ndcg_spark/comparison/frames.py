@@ -31,7 +31,7 @@ from ndcg_spark.comparison.tasks.pairing import (
 )
 from ndcg_spark.comparison.tasks.summing import make_summer
 from ndcg_spark.comparison.tasks.totals import GROUP_KEYS, PARTIAL_SCHEMA, make_merger
-from ndcg_spark.core.expressions import columns_of, has_column, named, require_column
+from ndcg_spark.core.expressions import columns_of, comparable_key, has_column, named, require_column
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES
@@ -113,25 +113,24 @@ def _refuse_other_keys(tables: Sequence[tuple[DataFrame, str | None]], settings:
             )
 
 
-def key_hash(names: Sequence[str]) -> Column:
+def key_hash(keys: Sequence[Column]) -> Column:
     """Hash of keys as text, by which queries and clusters get their random numbers."""
-    return F.xxhash64(F.lit("compare"), *[named(name).cast("string") for name in names])
+    return F.xxhash64(F.lit("compare"), *keys)
 
 
 def _selected(
     frame: DataFrame, run: str | None, settings: ComparisonSettings, *, has_ideal: bool, has_status: bool
 ) -> DataFrame:
     table = "per-query table" if run is None else f"per-query table of run {run!r}"
-    for name in settings.query:
-        require_column(frame, name, option("query"), table)
-    query, chosen = key_hash(settings.query), []
+    keys = [comparable_key(frame, name, option("query"), table).cast("string") for name in settings.query]
+    query, chosen = key_hash(keys), []
     if settings.cluster is None:
         chosen.append(query.alias(UNIT))
     else:
-        require_column(frame, settings.cluster, option("cluster"), table)
-        cluster = F.when(named(settings.cluster).isNotNull(), key_hash([settings.cluster]))
+        unit = comparable_key(frame, settings.cluster, option("cluster"), table).cast("string")
+        cluster = F.when(unit.isNotNull(), key_hash([unit]))
         chosen += [query.alias(QUERY), cluster.alias(CLUSTER)]
-    chosen += [named(name).cast("string").alias(key_column(at)) for at, name in enumerate(settings.query)]
+    chosen += [key.alias(key_column(at)) for at, key in enumerate(keys)]
     if run is None:
         require_column(frame, RUN, "it says whose row it is", table)
         numbers = [F.when(named(RUN) == name, F.lit(number)) for number, name in enumerate(settings.runs)]
@@ -149,8 +148,7 @@ def _selected(
     if settings.weight is not None:
         chosen.append(_number(frame, settings.weight, option("weight"), table).alias(WEIGHT))
     for at, name in enumerate(settings.segment_columns):
-        require_column(frame, name, option("segments"), table)
-        chosen.append(named(name).alias(segment_column(at)))
+        chosen.append(comparable_key(frame, name, option("segments"), table).alias(segment_column(at)))
     if has_status:
         is_missing = (
             F.coalesce(named("status") == "missing", F.lit(False)) if "status" in frame.columns else F.lit(False)

@@ -51,7 +51,7 @@ class Convention:
         How the weight of a rank falls: `log2`, `ln`, log:BASE, or `reciprocal` (1 / rank); or table:D1,D2,... for a
         weight by rank.
 
-        In Python also a NumPy function of float64 ranks.
+        In Python also a NumPy function of float64 ranks. Weights are above 0, and none is above the one before it.
     ties
         Order of items with equal scores: `expected` (average of all), `item_asc`, `item_desc`, `input_order` (by an
         order column), `best`, `worst`.

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from ndcg_spark.conventions.forms import DiscountFunction, check_discount, parse_discount
+from ndcg_spark.conventions.forms import DiscountFunction, check_discount, check_weights, parse_discount
 from ndcg_spark.core.ragged import FloatArray
 from ndcg_spark.errors import InvalidParameterError
 
@@ -32,7 +32,8 @@ def discount_table(spec: str | DiscountFunction, n_ranks: int) -> FloatArray:
     Raises
     ------
     InvalidParameterError
-        For an unknown name, a table that is too short, or a function whose answer has another shape.
+        For an unknown name, a table that is too short, a function whose answer has another shape, or weights that
+        are not finite and above 0, or rise.
 
     References
     ----------
@@ -51,6 +52,7 @@ def discount_table(spec: str | DiscountFunction, n_ranks: int) -> FloatArray:
         weights = np.asarray(spec(np.arange(1, n_ranks + 1, dtype=np.float64)), dtype=np.float64)
         if weights.shape != (n_ranks,):
             raise InvalidParameterError(f"discount function gave shape {weights.shape} for {n_ranks} ranks.")
+        check_weights(weights.tolist(), "discount function", may_end_in_zeros=True)
         return weights
     form = parse_discount(spec)
     if form.table is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -127,7 +128,7 @@ def parse_gain(text: object) -> GainForm:
     Raises
     ------
     InvalidParameterError
-        For an unknown name, a level below 0, a power that is not above 0 or a malformed table.
+        For an unknown name, a level below 0, a power that is not above 0, or a table that is malformed or falls.
 
     Examples
     --------
@@ -165,6 +166,12 @@ def _gain_table(text: str) -> dict[float, float]:
         if not equals or key in table or not math.isfinite(key) or not abs(value) <= LARGEST_GAIN:
             raise InvalidParameterError(f"gain table entry {entry!r} is repeated or not finite.")
         table[key] = value
+    for lower, higher in pairwise(sorted(table)):
+        if table[higher] < table[lower]:
+            raise InvalidParameterError(
+                f"gain table falls from {table[lower]:g} at relevance {lower:g} to {table[higher]:g} at {higher:g}; "
+                "the ideal list has the highest relevance first, so a gain may not fall as relevance grows."
+            )
     return table
 
 
@@ -239,7 +246,7 @@ def parse_discount(text: object) -> DiscountForm:
     Raises
     ------
     InvalidParameterError
-        For an unknown name, a base that is not above 1, or a table with an entry that is no finite number.
+        For an unknown name, a base that is not above 1, or a table that `check_weights` refuses.
 
     Examples
     --------
@@ -273,9 +280,28 @@ def _discount_table(text: str) -> list[float]:
         table = [float(entry) for entry in text.split(",")]
     except ValueError:
         raise InvalidParameterError(f"discount table {text!r} is not a list of numbers.") from None
-    if not all(math.isfinite(value) for value in table):
-        raise InvalidParameterError(f"discount table {text!r} has a value that is not finite.")
+    check_weights(table, "discount table")
     return table
+
+
+def check_weights(weights: Sequence[float], what: str, *, may_end_in_zeros: bool = False) -> None:
+    """Raise unless weights from rank 1 on are finite and above 0, and none is above the one before it.
+
+    `what` names them in the message. `may_end_in_zeros`: as 0.5**rank does, which is 0 beyond rank 1,074.
+    """
+    before = math.inf
+    for rank, weight in enumerate(weights, start=1):
+        at = f"{weight:g} at rank {rank}"
+        if not math.isfinite(weight):
+            raise InvalidParameterError(f"{what} has a value that is not finite: {at}.")
+        if weight <= 0 and not (may_end_in_zeros and weight == 0 and rank > 1):
+            raise InvalidParameterError(f"{what} has {at}; a weight must be above 0 (the cutoff k ends a list).")
+        if weight > before:
+            raise InvalidParameterError(
+                f"{what} rises from {before:g} to {at}; the ideal list has the best gain first, so no rank may weigh "
+                "more than the rank before it."
+            )
+        before = weight
 
 
 def check_discount(spec: str | DiscountFunction, max_k: int | None) -> None:

@@ -9,11 +9,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import MALFORMED, key_text, named, raise_if, require_column, row_as_json, row_of
-from ndcg_spark.errors import InputRefusedError, option
+from ndcg_spark.core.expressions import MALFORMED, comparable_key, key_text, named, raise_if, row_as_json, row_of
+from ndcg_spark.errors import option
 
 Reasons = list[tuple[str, Column]]
-_KEYS = (T.NumericType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
 
 
 def key_reasons(frame: DataFrame, query: Sequence[str], item: str, table: str) -> Reasons:
@@ -23,11 +22,8 @@ def key_reasons(frame: DataFrame, query: Sequence[str], item: str, table: str) -
         *((one, option("query"), "null_query") for one in query),
         (item, option("item"), "null_item"),
     ]:
-        kind = require_column(frame, column, part, table)
-        if not isinstance(kind, _KEYS):
-            raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
-        missing = named(column).isNull()
-        if isinstance(kind, T.FloatType | T.DoubleType):
+        missing = comparable_key(frame, column, part, table).isNull()
+        if isinstance(frame.schema[column].dataType, T.FloatType | T.DoubleType):
             missing = missing | F.isnan(named(column))
         reasons.append((reason, missing))
     return reasons

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,10 +12,26 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.session_settings import is_on
-from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusal
+from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusal, not_in_file
 
 MALFORMED = "__malformed_line"
 """Column beside those of a text format: the line, where it is no row. No user's column has such a name."""
+BELOW_MICROSECONDS = "ndcg_spark.below_microseconds"
+"""Metadata of a column of timestamps of which Spark has cut nanoseconds off; see `core/given.py`."""
+WITHOUT_IT = "ndcg_spark.file_without_it"
+"""Metadata of a column that one of the files of a table lacks, whose name it is; see `sources/folders.py`."""
+_KEY_TYPES = (
+    T.NumericType,
+    T.StringType,
+    T.BooleanType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+    T.BinaryType,
+)
+"""Types of queries, items, runs, segments, clusters and users: equal for Spark where their bytes are, but for the two
+zeros, which `comparable` makes one, and for collations, which `require_column` refuses."""
+_COLLATED = re.compile(r" collate \w+")
 _ONE_EACH = "name each column once, as in SELECT r.*, q.relevance FROM runs r JOIN judgments q ..."
 _NUMBER = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
 
@@ -32,23 +49,60 @@ def comparable(frame: DataFrame, column: str) -> Column:
     return F.when(named(column) == 0, F.lit(0.0).cast(kind)).otherwise(named(column))
 
 
+def is_key(kind: T.DataType) -> bool:
+    """Whether workers compare values of a type as Spark does."""
+    return isinstance(kind, _KEY_TYPES)
+
+
+def comparable_key(frame: DataFrame, column: str, part: str, table: str) -> Column:
+    """Give a column whose values are compared; refuse arrays, structs, maps and the like. Reads the schema."""
+    kind = require_column(frame, column, part, table)
+    if not is_key(kind):
+        raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
+    return comparable(frame, column)
+
+
+def refuse_collation(kind: T.DataType, what: str, column: str) -> None:
+    """Raise for text, or an array or map of it, with a collation: workers compare its bytes, and Spark does not."""
+    text = getattr(kind, "elementType", getattr(kind, "keyType", kind))
+    name = str(getattr(text, "collation", None) or "UTF8_BINARY")  # text of Spark 3.5 has none
+    if not isinstance(text, T.StringType) or name == "UTF8_BINARY":
+        return
+    plain, value = _COLLATED.sub("", kind.simpleString()), column if column.isidentifier() else quoted(column)
+    alike = f" (of one spelling: CAST({'rtrim' if 'RTRIM' in name else 'lower'}({value}) AS {plain}))"
+    raise InputRefusedError(
+        f"{what} is {kind.simpleString()}, in which Spark takes different texts for equal, and workers do not; make "
+        f"it plain text: CAST({value} AS {plain}){alike if text is kind else ''}."
+    )
+
+
 def quoted(name: str) -> str:
     """Write a name as one part of an identifier of SQL, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.DataType:
-    """Raise unless a table has a column, once; return its type. Reads the schema, runs no action.
+    """Raise unless a table has a column, once, whose values workers see as Spark does; return its type.
 
-    For the message: `part` is the option that named the column, and `table` what a person calls the table (`input`,
-    `judgments`). A missing column raises MissingColumnError, one that is there twice, as after a join,
-    InputRefusedError.
+    Reads the schema, runs no action. For the message: `part` is the option that named the column, and `table` what a
+    person calls the table (`input`, `judgments`). A missing column raises MissingColumnError, one that is there
+    twice, as after a join, or that has a collation InputRefusedError.
     """
     if column in frame.columns:
         same = same_names(frame, column)
         if len(same) > 1:
             raise InputRefusedError(f"column {column!r} ({part}) is {_doubled(same)} in the {table}; {_ONE_EACH}")
-        return frame.schema[column].dataType
+        field = frame.schema[column]
+        refuse_collation(field.dataType, f"column {column!r} ({part}) of the {table}", column)
+        metadata = field.metadata or {}
+        if WITHOUT_IT in metadata:
+            raise not_in_file(f"column {column!r} ({part}) of the {table}", metadata[WITHOUT_IT])
+        if BELOW_MICROSECONDS in metadata:
+            raise InputRefusedError(
+                f"column {column!r} ({part}) of the {table} has timestamps in nanoseconds, which Spark cuts to "
+                "microseconds, and makes some equal; round them (pandas: .dt.floor('us')), or make them text."
+            )
+        return field.dataType
     names = [name for name in frame.columns if name != MALFORMED]
     near = [name for name in names if name.lower() == column.lower()]
     near = near or difflib.get_close_matches(column, names, n=1)

@@ -22,6 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from ndcg_spark.core.expressions import BELOW_MICROSECONDS
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 
@@ -169,14 +170,18 @@ def _to_spark(name: str, given: Any, spark: SparkSession | None) -> DataFrame:
     at = ""
     try:
         table = _as_arrow(given)
-        columns = {}
+        columns, cut = {}, set()
         for number, at in enumerate(table.schema.names):
             counts = _COUNTS.fullmatch(at) if _is_of_pandas(given) else None
             columns[at] = _plain(table.column(number), whole=None if counts is None else _count_type(at))
+            if _has_nanoseconds(table.column(number)):
+                cut.add(at)
         if len(columns) < table.num_columns:
             raise TypeError("two columns have one name")
         rows, at = pa.table(columns), ""
         schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+        for field in schema:
+            field.metadata = {BELOW_MICROSECONDS: True} if field.name in cut else {}
     except (pa.ArrowException, PySparkException, ArithmeticError, TypeError, ValueError) as error:
         raise _not_handed_over(name, at, error) from error
     spark = spark or session_or_started()
@@ -257,6 +262,13 @@ def _has_categories(kind: pa.DataType) -> bool:
 
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _has_nanoseconds(column: pa.ChunkedArray) -> bool:
+    """Whether a timestamp of a column is between two microseconds, which is all that Spark has."""
+    if not pa.types.is_timestamp(column.type) or column.type.unit != "ns":
+        return False
+    return bool(pc.any(pc.not_equal(pc.floor_temporal(column, unit="microsecond"), column)).as_py())
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import comparable, is_ml_vector, named, require_column, vector_column
+from ndcg_spark.core.expressions import comparable, comparable_key, is_ml_vector, named, require_column, vector_column
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import MAX_K, EvaluationSettings, whole_k
@@ -21,7 +21,6 @@ from ndcg_spark.retrieval.tasks.searching import make_searcher
 from ndcg_spark.retrieval.tasks.sending import make_sender
 from ndcg_spark.retrieval.tasks.task import ID, LABELS, N_ITEMS, N_QUERIES, SAME, VECTOR, RetrievalTask
 
-_PLAIN = (T.IntegralType, T.StringType, T.DateType, T.TimestampType)
 _ANY_NUMBER = 2**62
 
 
@@ -184,8 +183,9 @@ def _task(
         (queries, settings.query, option("query"), "query table"),
         (corpus, settings.item, option("item"), "corpus"),
     ):
-        kind = require_column(frame, column, part, table)
-        if not isinstance(kind, _PLAIN):
+        comparable_key(frame, column, part, table)
+        kind = frame.schema[column].dataType
+        if isinstance(kind, T.FractionalType | T.BooleanType | T.BinaryType | T.TimestampNTZType):
             raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
     if settings.query == settings.item:
         raise InvalidParameterError(f"query and item columns are both {settings.query!r}; rename one.")
@@ -201,7 +201,7 @@ def _task(
     if settings.exclude_self:
         _in_both(queries.select(named(settings.query).alias(ID)), corpus.select(named(settings.item).alias(ID)), ID)
     for label in (carried or {}).values():
-        require_column(queries, label, option("segments"), "query table")
+        comparable_key(queries, label, option("segments"), "query table")
     item = T.StructType([corpus.schema[settings.item]])
     return RetrievalTask(
         settings=settings,

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ndcg_spark.core.batches import BatchFunction, batch_function
+from ndcg_spark.errors import not_in_file
 from ndcg_spark.sources.parquet import FileIdentity, FilePart, OpenedFile, misfit, opened, starts_of_groups
 from ndcg_spark.sources.stores import reason_of
 
@@ -27,6 +28,8 @@ class Footer:
 
     identity: FileIdentity
     obstacle: str | None
+    lacks: str | None
+    """A column that is not in the file, in any spelling."""
     groups: list[tuple[int, Range | None]]
     """Where each row group starts, and the range of the query column in it (None: unknown)."""
 
@@ -35,6 +38,28 @@ def read_footers(paths: Sequence[str], columns: Mapping[str, str], schema: pa.Sc
     """Read footers of files of this machine; or say in a clause why workers cannot read one of the files."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return _usable(list(pool.map(lambda path: _read(path, columns, schema), paths)))
+
+
+def files_without(paths: Sequence[str], columns: Sequence[str], *, exact: bool) -> dict[str, str]:
+    """Find columns that a file lacks, and the first such file; `exact`: the case of letters matters, too.
+
+    Files that cannot be read are left to Spark.
+    """
+
+    def spelled(name: str) -> str:
+        return name if exact else name.lower()
+
+    def names(path: str) -> set[str] | None:
+        try:
+            with opened(path) as file:
+                return set(map(spelled, file.metadata.schema.to_arrow_schema().names))
+        except (OSError, pa.ArrowException):
+            return None
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        held = [(path, its) for path, its in zip(paths, pool.map(names, paths), strict=True) if its is not None]
+    without = ((name, [path for path, its in held if spelled(name) not in its]) for name in columns)
+    return {name: paths[0] for name, paths in without if paths}
 
 
 def make_footer_reader(paths: Sequence[str], columns: Mapping[str, str], schema: pa.Schema) -> BatchFunction:
@@ -60,10 +85,13 @@ def _parsed(found: str | dict[str, Any]) -> Footer | str:
     if isinstance(found, str):
         return found
     groups = [(start, tuple(ends) if ends else None) for start, ends in found["groups"]]
-    return Footer(FileIdentity(**found["identity"]), found["obstacle"], groups)
+    return Footer(FileIdentity(**found["identity"]), found["obstacle"], found["lacks"], groups)
 
 
 def _usable(found: Sequence[Footer | str]) -> list[Footer] | str:
+    lacking = [one for one in found if isinstance(one, Footer) and one.lacks is not None]
+    if lacking and len(lacking) < len(found):
+        raise not_in_file(f"column {lacking[0].lacks!r} of the input", lacking[0].identity.path)
     for one in found:
         if isinstance(one, str) or one.obstacle:
             return one if isinstance(one, str) else str(one.obstacle)
@@ -80,6 +108,8 @@ def _read(path: str, columns: Mapping[str, str], schema: pa.Schema) -> Footer | 
 
 def _footer(file: OpenedFile, columns: Mapping[str, str], schema: pa.Schema) -> Footer:
     path, metadata = file.identity.path, file.metadata
+    names = {name.lower() for name in metadata.schema.to_arrow_schema().names}
+    lacks = next((column for column in columns.values() if column.lower() not in names), None)
     obstacle = misfit(path, metadata.schema.to_arrow_schema(), columns, schema)
     if b"org.apache.spark.legacyDateTime" in (metadata.metadata or {}) and pa.date32() in schema.types:
         obstacle = f"{path} has dates of an old calendar"
@@ -90,7 +120,7 @@ def _footer(file: OpenedFile, columns: Mapping[str, str], schema: pa.Schema) -> 
             statistics = metadata.row_group(number).column(at).statistics
             known = statistics is not None and statistics.has_min_max and _is_key(statistics.min)
             groups.append((start, (statistics.min, statistics.max) if known else None))
-    return Footer(file.identity, obstacle, groups)
+    return Footer(file.identity, obstacle, lacks, groups)
 
 
 def _is_key(value: Any) -> bool:

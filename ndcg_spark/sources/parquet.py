@@ -202,7 +202,8 @@ def _rows(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             raise InputRefusedError(f"{obstacle}; only Spark's own connector to the store reads such tables.")
         groups = list(range(found.metadata.num_row_groups))
         for batch in batches_of(found, groups, schema.names, _ROWS):
-            typed = [batch.column(one.name).cast(one.type, safe=False) for one in schema]
+            # Of timestamps no nanoseconds are cut off, which could make two of them one.
+            typed = [batch.column(one.name).cast(one.type, safe=pa.types.is_timestamp(one.type)) for one in schema]
             yield pa.RecordBatch.from_arrays(typed, schema=schema)
 
 

@@ -42,7 +42,9 @@ def found(frame, *, by=("baseline", "run", "segment_by", "segment", "metric", "k
 
 def test_the_hash_of_keys_is_the_definition(spark):
     frame = spark.createDataFrame([("q01", "s1", "shoes", 7)], "q string, s string, c string, n int")
-    hashed = frame.select(spark_hash(["q"]), spark_hash(["s", "c"]), spark_hash(["n"])).first()
+    hashed = frame.select(
+        spark_hash([F.col("q")]), spark_hash([F.col("s"), F.col("c")]), spark_hash([F.col("n").cast("string")])
+    ).first()
     expected = [0x9F1351CFBEA4F3F7, 0xBBC10728CE977E93, key_hash("7")]
     assert [one % 2**64 for one in hashed] == expected
 

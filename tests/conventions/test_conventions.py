@@ -14,6 +14,7 @@ from ndcg_spark.conventions import CHOICES, PRESETS, Convention
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError, find_refusal, mark_refusal
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
+positive = st.floats(0, exclude_min=True, allow_infinity=False)
 small = st.floats(-1e9, 1e9)
 
 
@@ -21,13 +22,22 @@ def table_of(pairs: dict[float, float]) -> str:
     return "table:" + ",".join(f"{level!r}={gain!r}" for level, gain in pairs.items())
 
 
+def rising(pairs: dict[float, float]) -> dict[float, float]:
+    """Give the levels the same gains in rising order."""
+    return dict(zip(sorted(pairs), sorted(pairs.values()), strict=True))
+
+
+def weights_of(weights: list[float]) -> str:
+    return "table:" + ",".join(map(repr, weights))
+
+
 gains = st.one_of(
     st.sampled_from(["exponential", "linear", "power:2", "power:0.5", "table:0=0,1=1,2=4"]),
-    st.dictionaries(small, small, min_size=1, max_size=4).map(table_of),
+    st.dictionaries(small, small, min_size=1, max_size=4).map(rising).map(table_of),
 )
 discounts = st.one_of(
     st.sampled_from(["log2", "ln", "log:10", "log:2.5", "reciprocal"]),
-    st.lists(finite, min_size=1, max_size=5).map(lambda weights: "table:" + ",".join(map(repr, weights))),
+    st.lists(positive, min_size=1, max_size=5).map(lambda weights: weights_of(sorted(weights, reverse=True))),
 )
 conventions = st.builds(
     Convention,

@@ -34,7 +34,7 @@ from ndcg_spark.evaluation.tasks.query_rows import RankingTask
 from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
 
 SEEDS = range(80)
-TABLE = "table:-2=3,-1=0,0=1,0.25=0,0.5=7,1=2,1.5=0.5,2=-1,2.75=1,3=4,4=3"
+TABLE = "table:-2=-3,-1=-3,0=0.5,0.25=0.5,0.5=1,1=1,1.5=1,2=1,2.75=7,3=7,4=9"
 """Gains that do not rise with relevance: the ideal list is ordered by gain."""
 OPTIONS: dict[str, tuple] = {
     "gain": ("exponential", "linear", TABLE, "power:2", lambda rel: rel + 2.5),

@@ -71,7 +71,7 @@ def test_worked_examples(ranked, missed, convention, k, expected):
         ({"pad_to_k": -1.0}, (4 - 2 / 4 - 1 / 8, 4 + 1 / 2 - 2 / 4)),
         ({"pad_to_k": -1.0, "negative": "clip"}, (4, 4 + 1 / 2)),
         ({"gain": "exponential"}, (15 - 0.75 / 4, 15 + 1 / 2 - 0.75 / 4)),
-        ({"gain": "table:-2=8,1=2,4=4"}, (4 + 8 / 4, 8 + 4 / 2 + 2 / 4)),
+        ({"gain": "table:-2=1,1=2,4=4"}, (4 + 1 / 4, 4 + 2 / 2 + 1 / 4)),
         ({"gain": lambda relevance: relevance + 10}, (14 + 8 / 4, 14 + 11 / 2 + 8 / 4)),
     ],
 )

@@ -13,11 +13,11 @@ from support.random_rankings import random_rows
 SEEDS = range(160)
 LONGEST = 25
 RISING = "table:-2=-1,-1=-0.5,0=0,0.25=0.1,0.5=0.5,1=1,1.5=1.25,2=4,2.75=5,3=9,4=16"
-UNORDERED = "table:-2=3,-1=0,0=1,0.25=0,0.5=7,1=2,1.5=0.5,2=-1,2.75=1,3=4,4=3"
+IN_STEPS = "table:-2=-3,-1=-3,0=0.5,0.25=0.5,0.5=1,1=1,1.5=1,2=1,2.75=7,3=7,4=9"
 FALLING = "table:" + ",".join(str(2.0 - rank / 20) for rank in range(1, LONGEST + 1))
 
 OPTIONS: dict[str, tuple] = {
-    "gain": ("exponential", "linear", "power:2", "power:0.7", RISING, UNORDERED, lambda rel: rel * rel + 0.5),
+    "gain": ("exponential", "linear", "power:2", "power:0.7", RISING, IN_STEPS, lambda rel: rel * rel * rel + 0.5),
     "discount": ("log2", "ln", "log:10", "reciprocal", FALLING, lambda rank: 3.0 / (rank + 2.0)),
     "ties": ("item_asc", "item_desc", "input_order"),
     "score_precision": ("double", "float32"),

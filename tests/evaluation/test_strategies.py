@@ -29,7 +29,7 @@ from ndcg_spark.evaluation.frames.ranking import choose_ranking
 from ndcg_spark.evaluation.settings import EvaluationSettings
 
 CUTOFFS = (1, 3, 10, None)
-NOT_MONOTONE = "table:0=0.5,1=3,2=1,3=2,4=0.25"
+IN_STEPS = "table:0=0.5,1=1,2=1,3=3,4=3"
 
 CHOICES = {
     "item_desc, clip, float32": Choices(
@@ -37,9 +37,9 @@ CHOICES = {
     ),
     "integers up, condensed": Choices(ties="item_asc", unjudged="condensed", no_relevant="one"),
     "input_order, k_ones, keep": Choices(ties="input_order", ideal="k_ones", unjudged_query="zero"),
-    "table": Choices(gain=NOT_MONOTONE, ties="item_asc", no_relevant="skip"),
+    "table": Choices(gain=IN_STEPS, ties="item_asc", no_relevant="skip"),
     "integers down, table, clip, retrieved": Choices(
-        gain=NOT_MONOTONE, ties="item_desc", ideal="retrieved", negative="clip", no_relevant="skip"
+        gain=IN_STEPS, ties="item_desc", ideal="retrieved", negative="clip", no_relevant="skip"
     ),
     "pad, negative": Choices(ties="input_order", pad_to_k=-1.0, no_relevant="one", missing_query="zero"),
     "condensed, retrieved, input_order": Choices(
@@ -283,9 +283,9 @@ def test_counts_of_arrays_do_not_depend_on_the_ideal(spark):
 
 
 def test_unjudged_items_are_not_in_the_ideal_of_a_clipped_table(spark):
-    """Level 0 gains more than level 1 here; an unjudged item is no level 0. IDCG@1 is the gain of level 1."""
+    """Level 1 gains less than nothing here; an unjudged item is no level 0. IDCG@1 is the gain of level 1."""
     rows = ranked((1.0, None), query="q")
-    choices = Choices(gain="table:0=3,1=2", ties="item_asc", negative="clip", ideal="retrieved")
+    choices = Choices(gain="table:0=-3,1=-2", ties="item_asc", negative="clip", ideal="retrieved")
     cases = every_strategy(spark, rows, choices, (1,))
     found = collect_cases({name: case for name, case in cases.items() if name.startswith(("long", "judgments"))})
     for got in found.values():

@@ -37,7 +37,7 @@ EXACT = 1e-12
 L = 1.0 / math.log2(3.0)
 CAPPED = (1, 2, 3, 5)
 WHOLE = (1, 3, 10, None)
-NOT_MONOTONE = "table:0=0.5,1=3,2=1,3=2,4=0.25"
+IN_STEPS = "table:0=0.5,1=1,2=1,3=3,4=3"
 RULES = ("expected", "best", "worst")
 
 CASES: Mapping[str, tuple[Choices, dict[str, bool]]] = {
@@ -46,7 +46,7 @@ CASES: Mapping[str, tuple[Choices, dict[str, bool]]] = {
         Choices(gain="linear", ties="expected", score_precision="float32", negative="clip", ideal="retrieved"),
         {"extreme_scores": True, "negatives": True, "integer_items": True},
     ),
-    "best": (Choices(gain=NOT_MONOTONE, ties="best", unjudged="condensed", discount="reciprocal"), {}),
+    "best": (Choices(gain=IN_STEPS, ties="best", unjudged="condensed", discount="reciprocal"), {}),
     "worst, condensed, pad": (
         Choices(ties="worst", unjudged="condensed", pad_to_k=0.5, missing_query="drop", unjudged_query="zero"),
         {"fractional": True, "negatives": True},

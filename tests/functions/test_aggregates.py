@@ -224,6 +224,9 @@ def test_text_is_no_number(spark, name):
         {"ties": "item_asc"},
         {"gain": "cubic"},
         {"discount": "table:1"},
+        {"discount": "table:1,2,1"},
+        {"discount": "table:1,-1,-1"},
+        {"gain": "table:0=1,1=0"},
         {"no_relevant": "error"},
     ],
     ids=str,
@@ -263,12 +266,14 @@ def test_a_pivot_has_the_values_of_its_groups(spark):
     assert alone["b"]["recall_at"] == pytest.approx(2 / 3)
 
 
-def test_a_gain_table_that_does_not_rise(spark):
-    """By hand, levels 0, 1, 2 gain 0, 4, 1: listed 1 / log2(3) + 4 / 2 after 0, ideal 4 + 1 / log2(3)."""
+def test_a_gain_table_with_a_level_that_costs(spark):
+    """By hand, levels 0, 1, 2 gain -1, 1, 4: listed -1, then 4 / log2(3) + 1 / 2; ideal 4 + 1 / log2(3) - 1 / 2."""
     table = spark.createDataFrame([(3.0, 0.0), (2.0, 2.0), (1.0, 1.0)], "score double, relevance double")
-    gain, second = "table:0=0,1=4,2=1", 1 / math.log2(3)
+    gain, second = "table:0=-1,1=1,2=4", 1 / math.log2(3)
     columns = [f.ndcg_at("score", "relevance", gain=gain), f.dcg_at("score", "relevance", gain=gain)]
-    assert table.agg(*columns).collect()[0] == pytest.approx(((second + 2) / (4 + second), second + 2), abs=1e-14)
+    assert table.agg(*columns).collect()[0] == pytest.approx(
+        ((4 * second - 0.5) / (3.5 + second), 4 * second - 0.5), abs=1e-14
+    )
     tied = table.withColumn("score", F.lit(1.0))
     bounds = [f.dcg_at("score", "relevance", gain=gain, ties=ties) for ties in ("best", "worst")]
-    assert tied.agg(*bounds).collect()[0] == pytest.approx((4 + second, second + 2), abs=1e-14)
+    assert tied.agg(*bounds).collect()[0] == pytest.approx((3.5 + second, 1 + second), abs=1e-14)

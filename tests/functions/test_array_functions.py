@@ -244,12 +244,6 @@ def test_what_is_ranked_is_part_of_what_is_judged(spark, ranked_, judged):
     assert zeros.select(recall("ranked", "judged")).collect()[0][0] == 1.0
 
 
-def test_a_discount_that_rises(spark):
-    """What is ranked is what is judged; at 2 the item of rank 2 weighs 2, and the ideal has it on rank 1."""
-    table = spark.createDataFrame([([0.0, 3.0], [0.0, 3.0])], "ranked array<double>, judged array<double>")
-    assert table.select(ndcg("ranked", "judged", k=2, discount="table:0.5,2")).collect()[0][0] == 4.0
-
-
 def test_with_gains_below_zero_more_may_be_found_than_is_ideal(spark):
     """Ranked 3; judged 3 and -1, which the ideal list must hold: (2^3 - 1) / (7 - 0.5 / log2(3))."""
     table = spark.createDataFrame([([3.0], [3.0, -1.0])], "ranked array<double>, judged array<double>")

@@ -55,7 +55,7 @@ def test_the_defaults_are_those_of_the_specification():
         (("--k", "201"), False),
         (("--k", "10,all"), False),
         (("--ties", "expected"), True),
-        (("--gain", "table:0=1,1=0"), True),
+        (("--gain", "table:0=0,1=1"), True),
     ],
 )
 def test_which_rankings_are_too_long_to_go_unweighed(words: tuple[str, ...], short: bool) -> None:

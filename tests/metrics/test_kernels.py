@@ -85,7 +85,7 @@ def test_first_where_names_the_first_query_with_a_flag(flags):
         ("power:2", [-2, -0.5], [-4, -0.25]),  # an item that is worse than nothing gains less than nothing
         ("power:0.5", [4, 2.25], [2, 1.5]),
         ("table:0=0,1=1,2=4", [2, 0, 1, 2], [4, 0, 1, 4]),
-        ("table:2=4,-1=-3,0.5=1e2", [-1, 0.5, 2], [-3, 100, 4]),
+        ("table:2=4e2,-1=-3,0.5=1e2", [-1, 0.5, 2], [-3, 100, 400]),
         (lambda relevance: relevance * relevance + 1, [0, 3], [1, 10]),
     ],
 )
@@ -164,7 +164,7 @@ def test_what_has_no_bounds(spec):
         ("log:2", [1, 1 / math.log2(3), 1 / 2]),
         ("log:10", [1 / math.log10(2), 1 / math.log10(3), 1 / math.log10(4)]),
         ("reciprocal", [1, 1 / 2, 1 / 3]),
-        ("table:1.25,0.63,0.5,9", [1.25, 0.63, 0.5]),
+        ("table:1.25,0.63,0.5,0.1", [1.25, 0.63, 0.5]),
         (lambda rank: 1 / (rank + 1), [1 / 2, 1 / 3, 1 / 4]),
     ],
 )

@@ -117,8 +117,8 @@ def test_an_item_of_large_norm_does_not_hide_small_ones():
 def test_the_ideal_list_has_the_best_k_by_gain():
     relevances, offsets = ideal_lists(np.array([[5, 1, 1], [2, 0, 0]]), 3, Convention())
     assert (relevances.tolist(), offsets.tolist()) == ([2.0, 1.0, 0.0, 0.0, 0.0], [0, 3, 5])
-    by_table = Convention(gain="table:0=0,1=9,2=3")
-    assert ideal_lists(np.array([[5, 1, 1]]), 2, by_table)[0].tolist() == [1.0, 2.0]
+    by_table = Convention(gain="table:0=0,1=3,2=9")
+    assert ideal_lists(np.array([[5, 1, 1]]), 2, by_table)[0].tolist() == [2.0, 1.0]
     assert ideal_lists(np.array([[1, 2, 1]]), None, Convention())[0].tolist() == [2.0, 1.0, 1.0, 0.0]
 
 

@@ -29,10 +29,11 @@ from support.spark_rankings import (
 )
 
 import ndcg_spark
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Evaluation
 from ndcg_spark.evaluation.frames.source import ParquetSource
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.sources.footers import make_footer_reader, parse_footers, read_footers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -375,21 +376,111 @@ def summary_of_ndcg(found: Evaluation) -> float:
 
 
 def test_files_of_several_schemas_are_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """One lacks a column, or has narrower numbers."""
+    """One has narrower numbers."""
     rows = [Row(query=query, item=n, score=-n, relevance=n % 3) for n, query in enumerate("aabbcc")]
-    for name, kind in {"item_id": pa.int32(), "country": None}.items():
-        batch = file_rows(rows).append_column("country", pa.array(["x"] * 6))
-        path = write(tmp_path / name, batch.slice(0, 4), n_files=1)
-        other = batch.slice(4).drop_columns([name])
-        other = other if kind is None else other.append_column(name, pa.array([4, 5], kind))
-        pq.write_table(pa.Table.from_batches([other]), Path(path) / "zzz.parquet")
-        found = ndcg_spark.evaluate(path, segments=["country"])
-        assert found.ranking.source == "spark"
-        assert f"{name!r}" in found.ranking.reason
-        assert "zzz.parquet" in found.ranking.reason
+    batch = file_rows(rows)
+    path = write(tmp_path / "rows", batch.slice(0, 4), n_files=1)
+    other = batch.slice(4).drop_columns(["item_id"]).append_column("item_id", pa.array([4, 5], pa.int32()))
+    pq.write_table(pa.Table.from_batches([other]), Path(path) / "zzz.parquet")
+    found = ndcg_spark.evaluate(path)
+    assert found.ranking.source == "spark"
+    assert "'item_id'" in found.ranking.reason
+    assert "zzz.parquet" in found.ranking.reason
 
 
 # --- What is refused
+
+
+READ = {
+    "query_id": {},
+    "item_id": {},
+    "score": {},
+    "relevance": {},
+    "w": {"weight": "w"},
+    "country": {"segments": "country"},
+    "at": {"order": "at", "convention": "default;ties=input_order"},
+    "ranker": {"run": "ranker"},
+    "rank": {"rank": "rank", "score": ()},
+    "ideal": {"relevance": "listed", "ideal": "ideal"},
+    "listed": {"ranked": "listed", "relevant": "ideal"},
+}
+"""Columns that an evaluation reads, with options by which it does."""
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Folders of two files, of which the second lacks the column that the folder is named after, or none."""
+    whole = {
+        "query_id": ["a", "b"], "item_id": ["x", "y"], "score": [2.0, 1.0], "relevance": [1, 0], "w": [1.0, 1.0],
+        "country": ["n", "n"], "at": [1, 2], "ranker": ["r", "r"], "rank": [1, 1], "listed": [[1], [1]],
+        "ideal": [[1], [1]], "nobody reads it": [0, 0],
+    }  # fmt: skip
+    folders = {}
+    for name in [*READ, "nobody reads it"]:
+        folder = tmp_path_factory.mktemp("uneven")
+        pq.write_table(pa.table(whole), folder / "0.parquet")
+        other = whole | {"query_id": ["c", "d"]}
+        pq.write_table(pa.table(other).drop_columns([name]), folder / "1.parquet")
+        folders[name] = str(folder)
+    return folders
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_file_that_lacks_a_column_that_is_read_is_named(uneven: dict[str, str], name: str) -> None:
+    path, options = uneven[name], READ[name]
+    told = rf"^column '{name}' \([a-z]+=\) of the input is not in {path}/1\.parquet, but in other files: "
+    for source in ("auto", "spark"):
+        with pytest.raises(InputRefusedError, match=told):
+            ndcg_spark.evaluate(path, source=source, **options)
+    with pytest.raises(InputRefusedError, match=told):
+        ndcg_spark.evaluate(ndcg_spark.read_table(path), **options)
+    with pytest.raises(InputRefusedError, match=told):
+        ndcg_spark.evaluate(f"{path}/*.parquet", **options)
+    if name == "relevance":
+        with pytest.raises(InputRefusedError, match=r"relevance=\) of the judgments is not in .*/1\.parquet"):
+            ndcg_spark.evaluate(uneven["nobody reads it"], path)
+
+
+def test_a_file_that_lacks_a_column_is_refused_by_the_job(uneven: dict[str, str]) -> None:
+    path = uneven["relevance"]
+    for flag, other in (("--input", ()), ("--judgments", ("--input", uneven["nobody reads it"]))):
+        ended = mean_ndcg(flag, path, *other)
+        assert ended.code == 2
+        assert f"is not in {path}/1.parquet, but in other files" in ended.err
+
+
+def test_columns_that_files_may_lack(spark: SparkSession, uneven: dict[str, str], tmp_path: Path) -> None:
+    """One that nothing reads, one in the names of folders, and any in a DataFrame or where files are merged."""
+    assert ndcg_spark.evaluate(uneven["nobody reads it"]).ranking.source == "parquet"
+    relevance = uneven["relevance"]
+    tables = [
+        spark.read.parquet(relevance),
+        ndcg_spark.read_table(relevance, options={"mergeSchema": "true"}),
+    ]
+    for table in tables:
+        mean = ndcg_spark.evaluate(table).summary.where("metric = 'ndcg'").first()
+        assert (mean["n_queries"], mean["n_unjudged"]) == (2, 2)
+    for number, country in enumerate("no"):
+        folder = tmp_path / f"country={country}"
+        folder.mkdir()
+        rows = pq.ParquetFile(f"{uneven['nobody reads it']}/{number}.parquet").read().drop_columns(["country"])
+        pq.write_table(rows, folder / "0.parquet")
+    found = ndcg_spark.evaluate(str(tmp_path), segments="country", check_duplicates="none").summary
+    assert {row["segment"] for row in found.where("metric = 'ndcg'").collect()} == {"", "n", "o"}
+
+
+def test_footers_that_workers_read_name_the_file_as_well(uneven: dict[str, str]) -> None:
+    """As for objects of a store, whose footers are read by workers."""
+    paths = [f"{uneven['relevance']}/{name}.parquet" for name in "01"]
+    columns = {"query_0": "query_id", "relevance": "relevance"}
+    schema = pa.schema([("query_0", pa.string()), ("relevance", pa.int64())])
+    assert len(read_footers(paths[:1], columns, schema)) == 1
+    with pytest.raises(InputRefusedError, match=r"^column 'relevance' of the input is not in .*/1\.parquet, but in "):
+        read_footers(paths, columns, schema)
+    numbers = pa.RecordBatch.from_pydict({"id": pa.array([0, 1])})
+    (found,) = make_footer_reader(paths, columns, schema)(iter([numbers]))
+    with pytest.raises(InputRefusedError, match="'relevance' of the input is not in "):
+        parse_footers(found.column("found").to_pylist())
 
 
 def test_refusals_are_those_of_a_table_that_spark_reads(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ndcg_spark.clicks.settings import (
     WeightSettings,
 )
 from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons
-from ndcg_spark.core.expressions import named, number, require_column
+from ndcg_spark.core.expressions import comparable_key, named, number
 from ndcg_spark.errors import option
 
 TABLE = "impressions"
@@ -64,10 +64,9 @@ def weighted_impressions(
     columns = settings.columns
     reasons = key_reasons(impressions, columns.query, columns.item, TABLE)
     for name in (name for names in settings.segment_sets for name in names):
-        require_column(impressions, name, option("segments"), TABLE)
+        comparable_key(impressions, name, option("segments"), TABLE)
     if settings.run is not None:
-        require_column(impressions, settings.run, option("run"), TABLE)
-        reasons.append(("null_run", named(settings.run).isNull()))
+        reasons.append(("null_run", comparable_key(impressions, settings.run, option("run"), TABLE).isNull()))
     frame = impressions
     of_propensity: Reasons = []
     if columns.propensity is not None:

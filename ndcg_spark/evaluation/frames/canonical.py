@@ -16,10 +16,13 @@ from pyspark.sql import types as T
 from ndcg_spark.core.expressions import (
     MALFORMED,
     comparable,
+    comparable_key,
     field_named,
     has_column,
+    is_key,
     named,
     number,
+    refuse_collation,
     require_column,
     row_as_json,
     row_of,
@@ -43,7 +46,6 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     canonical_names,
 )
 
-_PLAIN = (T.NumericType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.BinaryType)
 Reasons = list[tuple[str, Column]]
 TOPICS_COLUMN = "topics"
 """Topics of a row's item, beside the canonical columns where a metric reads them; workers hand them on untouched."""
@@ -69,10 +71,9 @@ def run_rows(
     of_scores: dict[str, Reasons] = {name: [] for name in names.scores}
     selected: dict[str, Column] = {}
     if columns.run is not None:
-        require_column(frame, columns.run, option("run"), "input")
-        selected[RUN] = named(columns.run).cast("string")
+        selected[RUN] = comparable_key(frame, columns.run, option("run"), "input").cast("string")
     for name, column in names.query.items():
-        selected[name] = key_column(frame, column, option("query"), "input")
+        selected[name] = comparable_key(frame, column, option("query"), "input")
     if columns.rank is not None:
         selected[RANK] = _number(frame, columns.rank, option("rank"), "input", "rank", reasons, parse_text=parse_text)
     for name, column in names.scores.items():
@@ -107,7 +108,8 @@ def judgment_rows(
     """
     names, frame = canonical_names(settings), sampled(frame, settings)
     reasons = _malformed(frame)
-    selected = {name: key_column(frame, column, option("query"), "judgments") for name, column in names.query.items()}
+    key = option("query")
+    selected = {name: comparable_key(frame, column, key, "judgments") for name, column in names.query.items()}
     needs = "joining judgments"
     _optional(frame, settings, selected, reasons, needs_item=needs, parse_text=parse_text, table="judgments")
     order = settings.columns.order
@@ -193,19 +195,6 @@ def select_canonical(
     return frame.select(*chosen)
 
 
-def key_column(frame: DataFrame, column: str, part: str, table: str) -> Column:
-    """Give a column whose values are compared; refuse arrays, structs and maps."""
-    kind = require_column(frame, column, part, table)
-    if not is_key(kind):
-        raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
-    return comparable(frame, column)
-
-
-def is_key(kind: T.DataType) -> bool:
-    """Whether values of a type can be compared by workers."""
-    return isinstance(kind, _PLAIN)
-
-
 def _is_plain(kind: T.DataType) -> bool:
     return is_key(kind.elementType if isinstance(kind, T.ArrayType) else kind)
 
@@ -245,10 +234,10 @@ def _optional(
     is_there = is_looked_for and (columns.item != Columns().item or has_column(frame, str(columns.item)))
     wanted = needs_item or is_there
     if columns.item is not None and wanted:
-        selected[ITEM] = key_column(frame, columns.item, option("item"), table)
+        selected[ITEM] = comparable_key(frame, columns.item, option("item"), table)
     for name, column in canonical_names(settings).segments.items():
         if has_column(frame, column):
-            selected[name] = key_column(frame, column, option("segments"), table)
+            selected[name] = comparable_key(frame, column, option("segments"), table)
     if columns.weight is not None and has_column(frame, columns.weight):
         selected[WEIGHT] = number(frame, columns.weight, option("weight"), table, parse_text=parse_text)
 
@@ -277,13 +266,12 @@ def rows_with_lists(
     columns, names, frame = settings.columns, canonical_names(settings), sampled(frame, settings)
     selected: dict[str, Column] = {}
     if columns.run is not None:
-        require_column(frame, columns.run, option("run"), "input")
-        selected[RUN] = named(columns.run).cast("string")
+        selected[RUN] = comparable_key(frame, columns.run, option("run"), "input").cast("string")
     for name, column in names.query.items():
-        selected[name] = key_column(frame, column, option("query"), "input")
+        selected[name] = comparable_key(frame, column, option("query"), "input")
     selected |= lists
     for name, column in names.segments.items():
-        selected[name] = key_column(frame, column, option("segments"), "input")
+        selected[name] = comparable_key(frame, column, option("segments"), "input")
     if columns.weight is not None:
         selected[WEIGHT] = number(frame, columns.weight, option("weight"), "input", parse_text=False)
     return select_canonical(frame, selected, {}, original=original)
@@ -318,6 +306,7 @@ def _lists(
             raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
         if item and (settings.check_duplicates != "none" or settings.lists_items):
             its_type = element[item].dataType
+            refuse_collation(its_type, f"field {item!r} of column {column!r} ({part})", "item")
             if not is_key(its_type):
                 what = f"items of column {column!r} ({part}) are {its_type.simpleString()}"
                 raise InputRefusedError(f"{what}; cast them to text first.")

@@ -17,15 +17,18 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import (
     columns_of,
+    comparable_key,
     field_named,
     has_column,
+    is_key,
     key_text,
     named,
     raise_if,
+    refuse_collation,
     require_column,
 )
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.frames.canonical import is_key, key_column, relevance_lists, rows_with_lists
+from ndcg_spark.evaluation.frames.canonical import relevance_lists, rows_with_lists
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceColumns
 from ndcg_spark.evaluation.tasks.query_rows import (
     IDEAL_ITEMS,
@@ -187,7 +190,7 @@ def _long_judgments(frame: DataFrame, settings: EvaluationSettings, columns: Col
 
     Spark cost: one shuffle of the table by query, for queries in two rows.
     """
-    keys = [key_column(frame, name, option("query"), "judgments") for name in columns.query]
+    keys = [comparable_key(frame, name, option("query"), "judgments") for name in columns.query]
     if settings.check_duplicates != "none":
         first, is_known = columns.query[0], reduce(and_, [key.isNotNull() for key in keys])
         n_rows = F.count(F.when(is_known, 1)).over(Window.partitionBy(*keys))
@@ -205,12 +208,14 @@ def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame |
     """
     columns, names, spark = settings.columns, canonical_names(settings), frame.sparkSession
     carried = {
-        name: key_column(frame, column, option("segments"), "input")
+        name: comparable_key(frame, column, option("segments"), "input")
         for name, column in names.segments.items()
         if has_column(frame, column)
     }
     if carried:
-        carried |= {name: key_column(frame, column, option("query"), "input") for name, column in names.query.items()}
+        carried |= {
+            name: comparable_key(frame, column, option("query"), "input") for name, column in names.query.items()
+        }
     chosen = [column.alias(name) for name, column in carried.items()]
     if len(columns.ranked) > 1:
         found = spark.range(1).select(F.explode(F.array(*[F.lit(name) for name in columns.ranked])).alias(RUN))
@@ -220,9 +225,8 @@ def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame |
         return found
     keys, empty = list(columns.query), F.size(named(columns.ranked[0])) == 0
     if columns.run is not None:
-        require_column(frame, columns.run, option("run"), "input")
         keys.append(columns.run)
-        chosen.insert(0, named(columns.run).cast("string").alias(RUN))
+        chosen.insert(0, comparable_key(frame, columns.run, option("run"), "input").cast("string").alias(RUN))
     for name in keys:
         empty &= named(name).isNotNull()
     return frame.where(empty).select(*chosen) if chosen else None
@@ -282,7 +286,7 @@ def _relevant(frame: DataFrame, settings: EvaluationSettings, table: str = "inpu
             "judgments."
         )
     kind = require_column(frame, name, part, table)
-    if isinstance(kind, T.MapType):
+    if isinstance(kind, T.MapType) and is_key(kind.keyType):
         found = _Lists(name, F.map_keys(named(name)), kind.keyType, F.map_values(named(name)), kind.valueType)
         return _with_numbers(found, part)
     by = _Numbers(option("relevance"), columns.relevance, Columns().relevance, GRADES)
@@ -335,6 +339,7 @@ def _lists(frame: DataFrame, name: str, part: str, columns: Columns, by: _Number
                 f"column {name!r} ({part}) has structs with fields {', '.join(fields)}; none is {asked!r} "
                 f"({named_by})."
             )
+    refuse_collation(kind.elementType[str(item)].dataType, f"field {item!r} of column {name!r} ({part})", str(item))
     if not is_key(kind.elementType[str(item)].dataType):
         raise unfit
     lists = _Lists(name, named(name).getField(str(item)), kind.elementType[str(item)].dataType)

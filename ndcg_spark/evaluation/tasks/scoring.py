@@ -215,14 +215,15 @@ def read_lists(
 ) -> GainLists:
     """Read a batch of rankings as gains; `discount` is that of the largest cutoff, None where there is none.
 
-    Refuses an unjudged item under `unjudged=error`, two items on one given rank, and a gain that is not finite.
+    Refuses an unjudged item under `unjudged=error`, two items on one given rank, a gain that is not finite, and a
+    gain function that falls.
     """
     ranked_column, ideal_column = batch.column("ranked"), batch.column("ideal")
     offsets = list_offsets(ranked_column)
     relevance, judged = float_values(ranked_column.flatten())
     if convention.unjudged == "error":
         refuse_query(batch, keys, first_where(~judged, offsets), "has an unjudged item among the first k")
-    gains = _gains(relevance, judged, convention)
+    gains = ranked_gains = _gains(relevance, judged, convention)
     _refuse_too_large(batch, keys, gains, relevance, offsets)
     groups, has_gaps = None, "ranks" in batch.schema.names
     rank, lengths = _given_ranks(batch, keys, offsets) if has_gaps else (rank_of_rows(offsets), lengths_of(offsets))
@@ -233,6 +234,9 @@ def read_lists(
     best, known = float_values(ideal_column.flatten())
     ideal = _gains(best, known, convention)
     _refuse_too_large(batch, keys, ideal, best, ideal_offsets)
+    if callable(convention.gain):
+        lists = (offsets, judged, relevance, ranked_gains), (ideal_offsets, known, best, ideal)
+        _refuse_falling(batch, keys, lists)
     if convention.ideal != "unsorted":
         ideal = sort_within_queries(ideal, ideal_offsets)
     if convention.ideal == "as_many":
@@ -357,6 +361,27 @@ def _refuse_too_large(
     if query is not None:
         what = f"has relevance {relevance[too_large.argmax()]:g}, whose gain is not finite, or above 2^63"
         refuse_query(batch, keys, query, what)
+
+
+def _refuse_falling(
+    batch: pa.RecordBatch,
+    keys: tuple[str, ...],
+    lists: tuple[tuple[IntArray, BoolArray, FloatArray, FloatArray], ...],
+) -> None:
+    """Raise where a gain function falls between two relevances of a query: its ideal list would not be ideal.
+
+    `lists` are offsets, which entries are judged, their relevances, and gains.
+    """
+    query = np.concatenate([query_of_rows(offsets)[judged] for offsets, judged, _, _ in lists])
+    relevance = np.concatenate([levels[judged] for _, judged, levels, _ in lists])
+    gains = np.concatenate([its[judged] for _, judged, _, its in lists])
+    order = np.lexsort((gains, relevance, query))
+    query, relevance, gains = query[order], relevance[order], gains[order]
+    at = np.flatnonzero((query[1:] == query[:-1]) & (gains[1:] < gains[:-1]))
+    if len(at):
+        low, high = [f"{gains[row]:g} at relevance {relevance[row]:g}" for row in (at[0], at[0] + 1)]
+        what = f"has a gain function that falls from {low} to {high}; a gain may not fall as relevance grows"
+        refuse_query(batch, keys, int(query[at[0]]), what)
 
 
 def one_gain(relevance: float, convention: Convention) -> float:
