@@ -202,7 +202,11 @@ class Evaluation(Shown):
         """Run an action: count the bad rows by reason, where a refusal names the first of them. `data` has them."""
         if not text_of(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
             return refused
-        counted = count_rows(checked_rows(self.ranking.rows(), RowRules(self.ranking.settings)))
+        try:
+            with readable_errors():
+                counted = count_rows(checked_rows(self.ranking.rows(), RowRules(self.ranking.settings)))
+        except InputRefusedError:  # windows, and rules for duplicates, check rows before they are counted
+            return refused
         if not counted.rejected:  # it is one of the judgments
             return refused
         advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"

@@ -170,14 +170,16 @@ def _renamed_header(columns: list[str]) -> bool:
 
 
 def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:
-    """Fields set apart by white space; empty lines, and in judgments those that start with #, are no rows."""
+    """Fields set apart by white space, as trec_eval 10 reads them.
+
+    Empty lines and comments, which start with #, are not rows. Fields after the tag of a run are ignored.
+    """
     line = F.trim(F.regexp_replace("value", r"\s+", " "))
-    lines = read_files(spark, path, "text", called=kind).select(line.alias("line")).where(F.col("line") != "")
-    if kind == "trec-qrels":
-        lines = lines.where(~F.col("line").startswith("#"))
+    lines = read_files(spark, path, "text", called=kind).select(line.alias("line"))
+    lines = lines.where((F.col("line") != "") & ~F.col("line").startswith("#"))
     fields = _RUN_FIELDS if kind == "trec-run" else _QRELS_FIELDS
     parts = F.split("line", " ")
-    fits = F.size(parts) == len(fields)
+    fits = F.size(parts) >= len(fields) if kind == "trec-run" else F.size(parts) == len(fields)
     columns = [F.when(fits, parts[at]).alias(name) for at, name in enumerate(fields)]
     return lines.select(*columns, F.when(~fits, F.col("line")).alias(MALFORMED))
 

@@ -31,7 +31,7 @@ def test_the_trec_formats_are_evaluated_as_they_are(spark, written):
     judgments = read_table(written("qrels.txt", QRELS), format="trec-qrels")
     assert dict(run.dtypes) | dict(judgments.dtypes) == {
         "query_id": "string", "iteration": "string", "item_id": "string", "rank": "double", "score": "double",
-        "tag": "string", "relevance": "double",
+        "tag": "string", "relevance": "double", "__malformed_line": "string",
     }  # fmt: skip
     assert {row["item_id"] for row in run.collect()} == {"007", "b"}
     assert evaluate(run, judgments).to_pandas()["value"].tolist() == pytest.approx([1 / math.log2(3)], abs=1e-15)
@@ -53,7 +53,8 @@ def test_a_line_without_its_numbers_is_a_bad_row(spark, written, table, line, re
     run, qrels = (read_table(written(name, lines[name]), format=f"trec-{name}") for name in lines)
     few = run.select("query_id", "item_id", "score"), qrels.select("query_id", "item_id", "relevance")
     for tables in ((run, qrels), few):
-        with pytest.raises(InputRefusedError, match=reason):
+        shown = reason if reason != "null_query" or tables is few else f"malformed_line .*line '{line}'"
+        with pytest.raises(InputRefusedError, match=shown):
             evaluate(*tables).to_pandas()
     assert len(evaluate(*few, on_invalid="reject").to_pandas()) == 1
 
