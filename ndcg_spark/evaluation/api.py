@@ -20,7 +20,6 @@ from ndcg_spark.core.choices import OnInvalid
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import settings_in, several
 from ndcg_spark.core.given import ArrowTable, takes_tables
-from ndcg_spark.core.session_settings import session_here
 from ndcg_spark.core.shown import Shown
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
 from ndcg_spark.evaluation.frames.checks import checked_rows
@@ -43,7 +42,6 @@ from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.metrics import Metric, MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
-from ndcg_spark.sources.formats import read_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -287,8 +285,8 @@ def evaluate(
     data: DataFrame | ArrowTable | str | os.PathLike[str],
     judgments: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
     *,
-    items: DataFrame | ArrowTable | None = None,
-    interactions: DataFrame | ArrowTable | None = None,
+    items: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
+    interactions: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
     k: Cutoffs = None,
     metrics: str | Sequence[str] | None = None,
     convention: str | Convention = "default",
@@ -326,14 +324,14 @@ def evaluate(
     data : DataFrame, table of pandas, polars or Arrow, str or path
         A long table (query, item, score or rank, relevance); a run without relevances, with `judgments` beside it;
         one row per query with lists of items (`ranked`); or one row per query with an array of relevances in rank
-        order. A string is the path of Parquet files, which Python workers read themselves where they can; that is
-        the fastest. All files lie at its top, or all in `name=value` folders of one depth; such a column is text
-        where a name is not the text of a number or date.
+        order. A string is a path, the name of a table or a SQL query, as for `read_table`. Python workers read
+        Parquet files themselves where they can; that is the fastest. All files lie at the top of a path, or all in
+        `name=value` folders of one depth; such a column is text where a name is not the text of a number or date.
     judgments : DataFrame, other table, str or path, or None
-        Query, item and relevance, under the same column names. A string is the path of Parquet files.
-    items : DataFrame, other table, or None
+        Query, item and relevance, under the same column names.
+    items : DataFrame, other table, str or path, or None
         The catalogue, one row per item, with what metrics need: `vector`, `categories`, `first_seen`.
-    interactions : DataFrame, other table, or None
+    interactions : DataFrame, other table, str or path, or None
         What users have met before, one row per interaction: user and item. For `novelty` and `first_new`.
     k : int, `"all"`, a sequence of these, or None
         Cutoffs, computed in one pass; `"all"` is the whole list, and `"1,3"` is as `[1, 3]`. None: 10, and with
@@ -391,8 +389,6 @@ def evaluate(
     given = dict(locals())
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
     of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
-    if isinstance(judgments, str | os.PathLike):
-        of_spark["judgments"] = read_path(session_here(), os.fspath(judgments))
     ranking = choose_ranking(given["data"], settings, **of_spark)
     return Evaluation(settings=_as_ranked(settings, ranking.settings.columns), ranking=ranking)
 

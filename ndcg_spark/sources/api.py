@@ -18,6 +18,7 @@ from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.nights import DATASET, RUN_DATE, rows_of_one
+from ndcg_spark.sources.references import reference_text
 
 _OF_TREC = ("rank", "score", "relevance")
 _NO_NUMBER = float("nan")
@@ -82,7 +83,7 @@ def read_table(
     """
     if night is not None:
         of_kind("night", date, night)
-    table = open_table(session_or_started(), os.fspath(reference), format, dict(options or {}))
+    table = open_table(session_or_started(), reference_text(reference), format, dict(options or {}))
     frame = table.frame
     if night is not None or dataset is not None:
         frame = _of_slice(frame, f"table {redacted(os.fspath(reference))!r}", night, dataset)

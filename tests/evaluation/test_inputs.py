@@ -122,6 +122,36 @@ def test_tables_of_the_catalog_views_and_queries(spark, table):
         spark.catalog.dropTempView("rows_view")
 
 
+@pytest.mark.parametrize(
+    ("reference", "kind"),
+    [
+        ("-- rows of today\nSELECT * FROM t", "sql"),
+        ("/* rows, of\n today */ select 1/2 as score", "sql"),
+        ("((SELECT 1) UNION (SELECT 2))", "sql"),
+        ("FROM t SELECT query_id", "sql"),
+        ("VALUES (1, 'a/b')", "sql"),
+        ("values(1)", "sql"),
+        ("TABLE prod.rankings", "sql"),
+        ("SELECT(1)", "sql"),
+        ("select", "table"),
+        ("tables.rankings", "table"),
+        ("values", "table"),
+        ("from_shop", "table"),
+        ("select/2026/*.parquet", "parquet"),
+        ("(old)/rows", "parquet"),
+        ("table-of-today/rows.csv", "csv"),
+    ],
+)
+def test_what_is_sql(reference, kind):
+    assert guess_format(reference) == kind
+
+
+def test_a_path_that_exists_is_no_sql(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "from here").mkdir()
+    assert (guess_format("from here"), guess_format("from there")) == ("parquet", "sql")
+
+
 def test_options_of_the_reader(spark, tmp_path):
     path = tmp_path / "rows.csv"
     lines = [f"{r.query};{r.item};{r.score};{'' if r.relevance is None else r.relevance}" for r in ROWS[3:]]
