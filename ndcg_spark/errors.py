@@ -12,7 +12,8 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u2
 """Control characters, which move the cursor or end a line; marks that turn the direction of text; half characters."""
 
 
-_OPTION = re.compile(r"\[\[([a-z_]+)=([^\[\]]*)\]\]")
+_OPTION = re.compile(r"\[\[([a-z_]+)=([^\[\]|]*)(?:\|([^\[\]]*))?\]\]")
+_WORD = re.compile(r"(?!True$|False$|None$)[A-Za-z_]\w*")
 """What `option` writes."""
 
 
@@ -77,30 +78,46 @@ def find_refusal(text: str) -> str | None:
     return found[-1] if found else None
 
 
-def option(name: str, value: str = "") -> str:
+def option(name: str, value: str = "", convention: str = "") -> str:
     """Name an option, as Python calls it, in a message, such that each front end spells it as its users write it.
 
-    `value` is what to give it, as both front ends write it.
+    `value` is what to give it, as the command line writes it. A rule is an option of the command line alone: of it,
+    `convention` is the text of the convention that has it; see `Convention.advice`.
 
     Examples
     --------
     >>> print(InvalidParameterError(f"leave {option('run')} out."))
     leave run= out.
     """
-    return f"[[{name}={value}]]"
+    return f"[[{name}={value}|{convention}]]" if convention else f"[[{name}={value}]]"
 
 
-def spelled(text: str, spelling: Callable[[str, str], str] = "{}={}".format) -> str:
+def in_python(name: str, value: str) -> str:
+    """Write an option as an argument of Python: `run=`, `unpaired='zero'`, `replicates=0`."""
+    return f"{name}={value!r}" if _WORD.fullmatch(value) else f"{name}={value}"
+
+
+def spelled(
+    text: str, spelling: Callable[[str, str], str] = in_python, rule: Callable[[str, str], str] | None = None
+) -> str:
     """Spell the options that a message names by pieces of `option`.
 
-    `spelling` takes a name and a value, which may be empty. The default is how Python has them.
+    `spelling` takes a name and a value, which may be empty. The default is how Python has them. `rule` does so for
+    rules; None: these are parts of an option `convention`.
 
     Examples
     --------
     >>> spelled(option("weight", "''") + " compares without weights"), spelled("a[[0]]")
     ("weight='' compares without weights", 'a[[0]]')
     """
-    return _OPTION.sub(lambda found: spelling(found[1], found[2]), text)
+
+    def spell(found: re.Match[str]) -> str:
+        name, value, convention = found.groups()
+        if convention is None:
+            return spelling(name, value)
+        return rule(name, value) if rule else spelling("convention", repr(convention))
+
+    return _OPTION.sub(spell, text)
 
 
 def text_of(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.frames import STORED_WEIGHT, compare_queries, runs_in
-from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unpaired
+from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unpaired, refuse_unread_seed
 from ndcg_spark.comparison.tasks.pairing import UNWEIGHTED
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import several
@@ -22,6 +22,7 @@ from ndcg_spark.evaluation.api import Cutoffs, Evaluation
 from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.readable import asked_label, in_order, interval_of, segment_label
 from ndcg_spark.evaluation.settings import EVERY, SummedMetric, asked_name, cutoffs_of, segment_sets_of, split_metrics
+from ndcg_spark.evaluation.unread import refuse_unread_k
 from ndcg_spark.metrics import parse_metric
 
 Tables = DataFrame | Evaluation | Mapping[str, DataFrame | Evaluation]
@@ -229,6 +230,9 @@ def compare(
     """
     given = dict(locals())
     require_scipy()
+    refuse_unread_seed(replicates, flips, given=seed != 42)
+    if k is not None and metrics is not None:
+        refuse_unread_k(metrics)
     settings = comparison_settings(given.pop("results"), **given)
     evaluations = {run: one for one, run in _chosen(results, settings) if isinstance(one, Evaluation)}
     return Comparison(settings=settings, summary=compare_by(results, settings), evaluations=evaluations)

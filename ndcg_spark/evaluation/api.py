@@ -40,6 +40,7 @@ from ndcg_spark.evaluation.settings import (
 )
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+from ndcg_spark.evaluation.unread import refuse_unread, refuse_unread_k
 from ndcg_spark.metrics import Metric, MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
 
@@ -390,7 +391,11 @@ def evaluate(
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
     of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
     ranking = choose_ranking(given["data"], settings, **of_spark)
-    return Evaluation(settings=_as_ranked(settings, ranking.settings.columns), ranking=ranking)
+    settings = _as_ranked(settings, ranking.settings.columns)
+    refuse_unread(settings)
+    if k is not None and metrics is not None:
+        refuse_unread_k(metrics)
+    return Evaluation(settings=settings, ranking=ranking)
 
 
 def _as_ranked(settings: EvaluationSettings, by: Columns) -> EvaluationSettings:

@@ -21,7 +21,7 @@ def with_flags(text: str) -> str:
     >>> with_flags(f"leave {option('run')} out; {option('weight', repr(''))}, {option('keep_replicates', 'True')}")
     "leave --run-col out; --weight-col '', --keep-replicates"
     """
-    return spelled(text, flag_of)
+    return spelled(text, flag_of, lambda name, value: f"--{name.replace('_', '-')} {value}")
 
 
 def flag_of(name: str, value: str = "") -> str:

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.conventions.convention import CHOICES
 from ndcg_spark.core.batches import BatchFunction
 from ndcg_spark.core.expressions import MALFORMED, columns_of, key_text, named, raise_if
 from ndcg_spark.core.given import takes_tables
@@ -242,6 +243,7 @@ def choose_ranking(
         judgments, _, parse_judgment_text = _opened(judgments, None, parse_judgment_text)
     items, interactions = (None if one is None else _opened(one)[0] for one in (items, interactions))
     settings = _with_usual_rank(frame, without_query(frame, settings))
+    _refuse_rule_of_ideal(frame, settings)
     runs = None
     if settings.columns.ranked and judgments is not None:
         runs = runs_of_lists(frame, settings)
@@ -267,6 +269,16 @@ def choose_ranking(
         )
         tables = replace(tables, rows_with_topics=judged)
     return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables, n_tasks=n_tasks)
+
+
+def _refuse_rule_of_ideal(frame: DataFrame, settings: EvaluationSettings) -> None:
+    """Refuse a value of the rule `ideal` where it would name a column."""
+    name = settings.columns.ideal
+    if name in CHOICES["ideal"] and name not in frame.columns:
+        raise InvalidParameterError(
+            f"there is no column {name!r}, which {option('ideal')} names; the rule for ideal lists is "
+            f"{settings.convention.advice('ideal', name)}."
+        )
 
 
 def _opened(

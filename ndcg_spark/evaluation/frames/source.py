@@ -240,7 +240,9 @@ def _session_obstacle(spark: SparkSession, path: str, settings: EvaluationSettin
     here = runs_locally(spark)
     if address_of(path) is not None:
         known = here or settings.source == "parquet"
-        return None if known else "whether workers have credentials of their own is unknown (source=parquet says so)"
+        return (
+            None if known else "whether workers have credentials of their own is unknown; the source parquet says so"
+        )
     if path.startswith("file:"):
         return None
     if not here or _SCHEME.match(path):
