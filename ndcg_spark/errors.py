@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-_OPEN, _CLOSE = "[[ndcg-spark: ", " :ndcg-spark]]"
-_REFUSAL = re.compile(re.escape(_OPEN) + r"(.*?)" + re.escape(_CLOSE), re.DOTALL)
+_OPEN, _CLOSE, _AROUND = "\u2063\u2062", "\u2062\u2063", "\u2061"
+"""Marks of a refusal in the text of an error of Spark, and of an option in a message: characters without a shape.
+
+People read such texts, too, as `str` of what an action raises, and in logs.
+"""
+_REFUSAL = re.compile(rf"{_OPEN}(.*?){_CLOSE}", re.DOTALL)
 _LONG_WORD = re.compile(r"(\S{200})\S{101,}")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, which move the cursor or end a line; marks that turn the direction of text; half characters."""
 
 
-_OPTION = re.compile(r"\[\[([a-z_]+)=([^\[\]|]*)(?:\|([^\[\]]*))?\]\]")
-_WORD = re.compile(r"(?!True$|False$|None$)[A-Za-z_]\w*")
+_OPTION = re.compile(rf"{_AROUND}([a-z_]+)=([^{_AROUND}]*){_AROUND}")
 """What `option` writes."""
+_WORD = re.compile(r"(?!True$|False$|None$)[A-Za-z_]\w*")
+_QUOTED = re.compile(r"'([^']+)'")
 
 
 class NdcgSparkError(Exception):
@@ -78,46 +83,37 @@ def find_refusal(text: str) -> str | None:
     return found[-1] if found else None
 
 
-def option(name: str, value: str = "", convention: str = "") -> str:
+def option(name: str, value: str = "") -> str:
     """Name an option, as Python calls it, in a message, such that each front end spells it as its users write it.
 
-    `value` is what to give it, as the command line writes it. A rule is an option of the command line alone: of it,
-    `convention` is the text of the convention that has it; see `Convention.advice`.
+    `value` is what to give it, as the command line writes it. A rule is named by a convention that has it; see
+    `Convention.advice`.
 
     Examples
     --------
-    >>> print(InvalidParameterError(f"leave {option('run')} out."))
-    leave run= out.
+    >>> print(InvalidParameterError(f"leave {option('run')} out, or choose {option('unpaired', 'zero')}."))
+    leave run= out, or choose unpaired='zero'.
     """
-    return f"[[{name}={value}|{convention}]]" if convention else f"[[{name}={value}]]"
+    return f"{_AROUND}{name}={repr(value) if _WORD.fullmatch(value) else value}{_AROUND}"
 
 
-def in_python(name: str, value: str) -> str:
-    """Write an option as an argument of Python: `run=`, `unpaired='zero'`, `replicates=0`."""
-    return f"{name}={value!r}" if _WORD.fullmatch(value) else f"{name}={value}"
-
-
-def spelled(
-    text: str, spelling: Callable[[str, str], str] = in_python, rule: Callable[[str, str], str] | None = None
-) -> str:
+def spelled(text: str, spelling: Callable[[str, str], str] = "{}={}".format) -> str:
     """Spell the options that a message names by pieces of `option`.
 
-    `spelling` takes a name and a value, which may be empty. The default is how Python has them. `rule` does so for
-    rules; None: these are parts of an option `convention`.
+    `spelling` takes a name and a value, which may be empty. The default is how Python has them.
 
     Examples
     --------
-    >>> spelled(option("weight", "''") + " compares without weights"), spelled("a[[0]]")
-    ("weight='' compares without weights", 'a[[0]]')
+    >>> spelled(option("weight", "''") + " compares without weights")
+    "weight='' compares without weights"
     """
+    return _OPTION.sub(lambda found: spelling(found[1], found[2]), text)
 
-    def spell(found: re.Match[str]) -> str:
-        name, value, convention = found.groups()
-        if convention is None:
-            return spelling(name, value)
-        return rule(name, value) if rule else spelling("convention", repr(convention))
 
-    return _OPTION.sub(spell, text)
+def unquoted(value: str) -> str:
+    """Take the quotes of Python from a value of `option` that is not empty."""
+    found = _QUOTED.fullmatch(value)
+    return found[1] if found else value
 
 
 def text_of(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from ndcg_spark.core.student import require_scipy
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.evaluation.api import Cutoffs, Evaluation
 from ndcg_spark.evaluation.frames.lists import require_query
-from ndcg_spark.evaluation.frames.readable import asked_label, in_order, interval_of, segment_label
+from ndcg_spark.evaluation.frames.readable import asked_label, interval_of, places, segment_label
 from ndcg_spark.evaluation.settings import EVERY, SummedMetric, asked_name, cutoffs_of, segment_sets_of, split_metrics
 from ndcg_spark.evaluation.unread import refuse_unread_k
 from ndcg_spark.metrics import parse_metric
@@ -94,12 +94,14 @@ class Comparison(Shown):
         )
 
     def differences(self) -> DataFrame:
-        """Differences for people, sorted: `run`, `baseline`, `segment`, `metric`, `difference`, `interval`, and more.
+        """Differences for people: `run`, `baseline`, `segment`, `metric`, `difference`, `interval`, and more.
 
         Returns
         -------
         DataFrame
-            Lazy, one row per segment, metric and pair of runs, of metrics that are tested: also `p` (after Holm; null
+            Lazy, one row per segment, metric and pair of runs, of metrics that are tested, in the order in which they
+            were asked for. All queries come first; then the segments with a clear difference, the largest first; then
+            the others. Beside the interval also its bounds `ci_low` and `ci_high`, `p` (after Holm; null
             where there is no test), `verdict`, `n`, the queries that count, and `missing`, those that one of the two
             runs lacks. Segments and metrics are named as by `Evaluation.means`.
 
@@ -107,7 +109,14 @@ class Comparison(Shown):
         -----
         Spark cost: that of `summary`, and one small shuffle.
         """
-        tested = in_order(self.summary.where("verdict is not null"), F.col("baseline"), F.col("run"))
+        of_segment = F.col("segment_by") != ""
+        size = [F.when(of_segment, one) for one in (F.col("verdict") == "unclear", -F.abs("difference"))]
+        by_metric = [
+            *places(F.col("metric"), [one.name for one in self.settings.metrics]),
+            F.col("k").asc_nulls_last(),
+        ]
+        names = [F.col(name).asc_nulls_last() for name in ("segment_by", "segment", "baseline", "run")]
+        tested = self.summary.where("verdict is not null").orderBy(of_segment, *by_metric, *size, *names)
         return tested.select(
             "run",
             "baseline",
@@ -115,6 +124,8 @@ class Comparison(Shown):
             asked_label().alias("metric"),
             "difference",
             interval_of("ci_low", "ci_high").alias("interval"),
+            "ci_low",
+            "ci_high",
             F.col("p_holm").alias("p"),
             "verdict",
             F.col("n_queries").alias("n"),

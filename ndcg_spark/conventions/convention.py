@@ -178,7 +178,7 @@ class Convention:
     def advice(self, choice: str, value: str) -> str:
         """Name a change of this convention for a message, as each front end writes it."""
         parts = [part for part in str(self).split(";") if not part.startswith(f"{choice}=")]
-        return option(choice, value, ";".join([*parts, f"{choice}={value}"]))
+        return option("convention", repr(";".join([*parts, f"{choice}={value}"])))
 
     def __str__(self) -> str:
         """Name of the preset and what differs from it, in the form that `parse` reads."""

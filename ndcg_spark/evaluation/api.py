@@ -99,14 +99,14 @@ class Evaluation(Shown):
         return {"convention": str(self.settings.convention), "config_hash": self.settings.digest}
 
     def means(self) -> DataFrame:
-        """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `n`.
+        """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `ci_low`, `ci_high`, `n`.
 
         Returns
         -------
         DataFrame
-            Lazy, one row per segment, metric and run, without `dcg` and `idcg`, which come with `ndcg`, unless these
-            were asked for. Segments as `country=DE`, and `all` for all queries, which come
-            first; metrics as `ndcg@10`; the interval as text, null below two queries; `n` are the queries that count.
+            Lazy, one row per segment, metric and run; metrics in the order and by the names that were asked for,
+            without `dcg` and `idcg`, which come with `ndcg`. Segments as `country=DE`, and `all` for all queries, which
+            come first; the interval as text, null below two queries, and its bounds; `n` are the queries that count.
 
         Notes
         -----
@@ -120,8 +120,11 @@ class Evaluation(Shown):
             for one in self.settings.reported
             if one.metric in NDCG.comes_with and one not in self.settings.metrics
         ]
-        without = [f"{one.metric}@{'all' if one.k is None else one.k}" for one in with_ndcg]
-        return readable_means(self.summary, without=without, beside=beside)
+        asked, without = (
+            [f"{one.metric}@{'all' if one.k is None else one.k}" for one in metrics]
+            for metrics in (self.settings.asked, with_ndcg)
+        )
+        return readable_means(self.summary, asked=asked, without=without, beside=beside)
 
     def plot(self, metric: str | None = None) -> Figure:
         """Run two actions and draw means by segment with their intervals, and how many queries have which value.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ndcg_spark.errors import spelled
+from ndcg_spark.errors import spelled, unquoted
 
 _COLUMNS = frozenset((
     "annotator", "categories", "click", "cluster", "event", "event_id", "first_seen", "ideal", "item", "labels",
@@ -21,11 +21,15 @@ def with_flags(text: str) -> str:
     >>> with_flags(f"leave {option('run')} out; {option('weight', repr(''))}, {option('keep_replicates', 'True')}")
     "leave --run-col out; --weight-col '', --keep-replicates"
     """
-    return spelled(text, flag_of, lambda name, value: f"--{name.replace('_', '-')} {value}")
+    return spelled(text, flag_of)
 
 
 def flag_of(name: str, value: str = "") -> str:
-    """Write an option of Python as a flag, with its value unless it is a switch."""
+    """Write an option of Python as a flag, with its value unless it is a switch; a rule has a flag of its own."""
+    value = unquoted(value)
+    if name == "convention" and ";" in value:
+        rule, _, value = value.rpartition(";")[2].partition("=")
+        return f"--{rule.replace('_', '-')} {value}"
     if name == "grow":
         return "--schema grow"
     known = {"segments": "segment-cols", "ranked": "ranked-cols", "night": "run-date"}

@@ -13,7 +13,14 @@ from support.source_rules import PACKAGE, sources_in
 
 from ndcg_spark import Convention, compare, evaluate, readable_errors
 from ndcg_spark.diagnosis import score_losses
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, NdcgSparkError, text_of
+from ndcg_spark.errors import (
+    InputRefusedError,
+    InvalidParameterError,
+    NdcgSparkError,
+    find_refusal,
+    spelled,
+    text_of,
+)
 from ndcg_spark.evaluation import explain_ranks
 from ndcg_spark.jobs.flags import with_flags
 
@@ -192,3 +199,23 @@ def test_advice_on_rules_is_spelled_by_the_convention():
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
                 found += [f"{source.module}: {node.value}"] if _NAMES_A_RULE.search(node.value) else []
     assert [text for text in found if not any(text.partition(": ")[2].startswith(one) for one in STATED)] == []
+
+
+# --- What Spark says
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_no_mark_is_seen_in_an_error_of_spark(spark, strategy):
+    """Who catches it without `readable_errors` reads plain text; options are there as Python has them."""
+    rows = [("q", "a", 1.0, 1.0), ("q", "a", 2.0, 1.0)]
+    table = spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance double")
+    lazy = evaluate(table.selectExpr("*", "'r' run"), run="run", strategy=strategy).summary
+    with pytest.raises(Exception, match="comes twice") as raised:
+        lazy.collect()
+    text = re.sub("[\u2061-\u2063]", "", str(raised.value))  # which have no shape
+    assert "[[" not in text
+    assert "ndcg-spark" not in text
+    shown = "Remove it, or say which counts (convention='default;duplicates=best', or first with order=)."
+    assert shown in text
+    assert spelled(find_refusal(str(raised.value))).endswith(shown)
+    assert with_flags(find_refusal(str(raised.value))).endswith("(--duplicates best, or first with --order-col).")

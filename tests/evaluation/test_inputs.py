@@ -537,7 +537,7 @@ def test_an_order_column_that_arrays_lack_is_refused(spark):
 def test_arrays_are_read_by_spark_whatever_is_asked_for(spark, tmp_path):
     spark.sql("SELECT 'q' AS query_id, array(1.0D) AS relevance").write.parquet(str(tmp_path / "arrays"))
     assert evaluate_frame(str(tmp_path / "arrays")).ranking.source == "spark"
-    with pytest.raises(InvalidParameterError, match=r"source=parquet is not available .*'relevance' is an array"):
+    with pytest.raises(InvalidParameterError, match=r"source='parquet' is not available .*'relevance' is an array"):
         evaluate_frame(str(tmp_path / "arrays"), source="parquet")
 
 
