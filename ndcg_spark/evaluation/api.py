@@ -105,8 +105,9 @@ class Evaluation(Shown):
         -------
         DataFrame
             Lazy, one row per segment, metric and run; metrics in the order and by the names that were asked for,
-            without `dcg` and `idcg`, which come with `ndcg`. Segments as `country=DE`, and `all` for all queries, which
-            come first; the interval as text, null below two queries, and its bounds; `n` are the queries that count.
+            without `dcg` and `idcg`, which come with `ndcg`. Segments as `country=DE`, and `all` for all queries,
+            which come first; the interval as text, null below two queries, and its bounds; `n` are the queries that
+            count.
 
         Notes
         -----
