@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-_OPEN, _CLOSE = "[[ndcg-spark: ", " :ndcg-spark]]"
-_REFUSAL = re.compile(re.escape(_OPEN) + r"(.*?)" + re.escape(_CLOSE), re.DOTALL)
+_OPEN, _CLOSE, _AROUND = "\u2063\u2062", "\u2062\u2063", "\u2061"
+"""Marks of a refusal in the text of an error of Spark, and of an option in a message: characters without a shape.
+
+People read such texts, too, as `str` of what an action raises, and in logs.
+"""
+_REFUSAL = re.compile(rf"{_OPEN}(.*?){_CLOSE}", re.DOTALL)
 _LONG_WORD = re.compile(r"(\S{200})\S{101,}")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, which move the cursor or end a line; marks that turn the direction of text; half characters."""
 
 
-_OPTION = re.compile(r"\[\[([a-z_]+)=([^\[\]]*)\]\]")
+_OPTION = re.compile(rf"{_AROUND}([a-z_]+)=([^{_AROUND}]*){_AROUND}")
 """What `option` writes."""
+_WORD = re.compile(r"(?!True$|False$|None$)[A-Za-z_]\w*")
+_QUOTED = re.compile(r"'([^']+)'")
 
 
 class NdcgSparkError(Exception):
@@ -88,14 +94,15 @@ def find_refusal(text: str) -> str | None:
 def option(name: str, value: str = "") -> str:
     """Name an option, as Python calls it, in a message, such that each front end spells it as its users write it.
 
-    `value` is what to give it, as both front ends write it.
+    `value` is what to give it, as the command line writes it. A rule is named by a convention that has it; see
+    `Convention.advice`.
 
     Examples
     --------
-    >>> print(InvalidParameterError(f"leave {option('run')} out."))
-    leave run= out.
+    >>> print(InvalidParameterError(f"leave {option('run')} out, or choose {option('unpaired', 'zero')}."))
+    leave run= out, or choose unpaired='zero'.
     """
-    return f"[[{name}={value}]]"
+    return f"{_AROUND}{name}={repr(value) if _WORD.fullmatch(value) else value}{_AROUND}"
 
 
 def spelled(text: str, spelling: Callable[[str, str], str] = "{}={}".format) -> str:
@@ -105,10 +112,16 @@ def spelled(text: str, spelling: Callable[[str, str], str] = "{}={}".format) -> 
 
     Examples
     --------
-    >>> spelled(option("weight", "''") + " compares without weights"), spelled("a[[0]]")
-    ("weight='' compares without weights", 'a[[0]]')
+    >>> spelled(option("weight", "''") + " compares without weights")
+    "weight='' compares without weights"
     """
     return _OPTION.sub(lambda found: spelling(found[1], found[2]), text)
+
+
+def unquoted(value: str) -> str:
+    """Take the quotes of Python from a value of `option` that is not empty."""
+    found = _QUOTED.fullmatch(value)
+    return found[1] if found else value
 
 
 def text_of(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.frames import STORED_WEIGHT, compare_queries, runs_in
-from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unpaired
+from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unpaired, refuse_unread_seed
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS as TOP_ITEMS_OF_PAIR
 from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS, UNWEIGHTED
 from ndcg_spark.conventions import Convention
@@ -24,7 +24,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, 
 from ndcg_spark.evaluation.api import Cutoffs, Evaluation
 from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.matching import TopItems, check_matched
-from ndcg_spark.evaluation.frames.readable import asked_label, in_order, interval_of, segment_label
+from ndcg_spark.evaluation.frames.readable import asked_label, interval_of, places, segment_label
 from ndcg_spark.evaluation.rules import RULES, combine_rules, read_rules, rules_lines
 from ndcg_spark.evaluation.settings import (
     EVERY,
@@ -36,6 +36,7 @@ from ndcg_spark.evaluation.settings import (
     split_metrics,
 )
 from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, dropped
+from ndcg_spark.evaluation.unread import refuse_unread_k
 from ndcg_spark.metrics import parse_metric
 
 Tables = DataFrame | Evaluation | Mapping[str, DataFrame | Evaluation]
@@ -114,12 +115,14 @@ class Comparison(Shown):
         )
 
     def differences(self) -> DataFrame:
-        """Differences for people, sorted: `run`, `baseline`, `segment`, `metric`, `difference`, `interval`, and more.
+        """Differences for people: `run`, `baseline`, `segment`, `metric`, `difference`, `interval`, and more.
 
         Returns
         -------
         DataFrame
-            Lazy, one row per segment, metric and pair of runs, of metrics that are tested: also `p` (after Holm; null
+            Lazy, one row per segment, metric and pair of runs, of metrics that are tested, in the order in which they
+            were asked for. All queries come first; then the segments with a clear difference, the largest first; then
+            the others. Beside the interval also its bounds `ci_low` and `ci_high`, `p` (after Holm; null
             where there is no test), `verdict`, `n`, the queries that count, and `missing`, those that one of the two
             runs lacks. Segments and metrics are named as by `Evaluation.means`.
 
@@ -130,7 +133,14 @@ class Comparison(Shown):
         return self._differences(self.summary)
 
     def _differences(self, summary: DataFrame, *beside: Column) -> DataFrame:
-        tested = in_order(summary.where("verdict is not null"), F.col("baseline"), F.col("run"))
+        of_segment = F.col("segment_by") != ""
+        size = [F.when(of_segment, one) for one in (F.col("verdict") == "unclear", -F.abs("difference"))]
+        by_metric = [
+            *places(F.col("metric"), [one.name for one in self.settings.metrics]),
+            F.col("k").asc_nulls_last(),
+        ]
+        names = [F.col(name).asc_nulls_last() for name in ("segment_by", "segment", "baseline", "run")]
+        tested = summary.where("verdict is not null").orderBy(of_segment, *by_metric, *size, *names)
         return tested.select(
             "run",
             "baseline",
@@ -138,6 +148,8 @@ class Comparison(Shown):
             asked_label().alias("metric"),
             "difference",
             interval_of("ci_low", "ci_high").alias("interval"),
+            "ci_low",
+            "ci_high",
             F.col("p_holm").alias("p"),
             "verdict",
             F.col("n_queries").alias("n"),
@@ -271,6 +283,9 @@ def compare(
     given = dict(locals())
     require_scipy()
     del given["allow_unmatched"]
+    refuse_unread_seed(replicates, flips, given=seed != 42)
+    if k is not None and metrics is not None:
+        refuse_unread_k(metrics)
     settings = comparison_settings(given.pop("results"), **given)
     counted = compare_by(results, settings)
     return Comparison(

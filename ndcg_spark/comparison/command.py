@@ -7,13 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from ndcg_spark.comparison.gates import ComparisonGate
-from ndcg_spark.comparison.settings import ChosenRuns, ComparisonJobSettings, Printing, Statistics
+from ndcg_spark.comparison.settings import ChosenRuns, ComparisonJobSettings, Printing, Statistics, refuse_unread_seed
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.options import JUDGMENTS, convention_of, evaluation_of, evaluation_options, rankings
+from ndcg_spark.evaluation.options import (
+    JUDGMENTS,
+    convention_of,
+    evaluation_of,
+    evaluation_options,
+    given_here,
+    rankings,
+    refuse_unread_here,
+)
 from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.unread import refuse_unread_k
 from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
 from ndcg_spark.jobs.fields import grouped, names_of, options_of, settings_of
 
@@ -73,6 +81,17 @@ def _check(request: Request[ComparisonJobSettings]) -> None:
     alone = "per_query" not in sources or request.settings.chosen.baseline is None
     if "baseline_per_query" in sources and alone:
         raise InvalidParameterError("--baseline-per-query goes with --per-query and --baseline NAME.")
+    _refuse_unread(request.settings)
+
+
+def _refuse_unread(settings: ComparisonJobSettings) -> None:
+    """Raise for an option on the command line that nothing reads beside the others."""
+    here, statistics = given_here(), settings.statistics
+    refuse_unread_seed(statistics.replicates, statistics.flips, given="seed" in here)
+    if settings.rankings is not None:
+        refuse_unread_here(settings.rankings)
+    elif "k" in here and settings.of_queries["metrics"] is not None:
+        refuse_unread_k(settings.of_queries["metrics"])
 
 
 def _refuse_of_rankings() -> None:
@@ -80,16 +99,12 @@ def _refuse_of_rankings() -> None:
 
     A file for --config may have them, as it serves other commands, too.
     """
-    context = click.get_current_context(silent=True)
-    if context is None:
-        return
     about = {one.name for options in evaluation_options(without=_LEFT_OUT).values() for one in options}
     about |= {"judgments", "judgments_format", "judgments_option", "input_format", "input_option"}
     about |= {"rejects", "rejects_format", "max_reject_fraction"}
-    for one in context.command.params:
-        name = str(one.name)
-        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if name in about - _OF_QUERIES and given:
+    named = given_here() & (about - _OF_QUERIES)
+    for one in click.get_current_context().command.params if named else ():
+        if one.name in named:
             raise InvalidParameterError(
                 f"{one.opts[0]} is about rankings, and the queries of --per-query have been evaluated; leave it out."
             )

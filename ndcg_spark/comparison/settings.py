@@ -277,3 +277,11 @@ def check_margin(margin: float) -> None:
     """Raise unless a margin is a number from 0 on."""
     if not 0 <= margin < float("inf"):
         raise InvalidParameterError(f"margin must be 0 or more; got {margin}.")
+
+
+def refuse_unread_seed(replicates: int, flips: int, *, given: bool) -> None:
+    """Raise for a seed that nothing reads."""
+    if given and not replicates and not flips:
+        raise InvalidParameterError(
+            f"nothing reads {option('seed')}: there are no replicates and no flips; leave it out."
+        )

@@ -18,7 +18,7 @@ from ndcg_spark.conventions.forms import (
     parse_gain,
 )
 from ndcg_spark.core.flag import Flag, check_values, settings_in
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InvalidParameterError, option
 
 Ties: TypeAlias = Literal["expected", "item_asc", "item_desc", "input_order", "best", "worst"]
 ScorePrecision: TypeAlias = Literal["double", "float32"]
@@ -158,7 +158,11 @@ class Convention:
         if name not in PRESETS:
             raise InvalidParameterError(f"unknown convention {name!r}; there are {', '.join(sorted(PRESETS))}.")
         pairs = [change.partition("=") for change in changes]
-        return PRESETS[name].changed({choice: value for choice, _, value in pairs})
+        chosen = {choice: value for choice, _, value in pairs}
+        if len(chosen) < len(pairs):
+            twice = next(choice for at, (choice, *_) in enumerate(pairs) if choice in [one for one, *_ in pairs[:at]])
+            raise InvalidParameterError(f"convention {text!r} has {twice!r} twice; keep one.")
+        return PRESETS[name].changed(chosen)
 
     def changed(self, choices: dict[str, str]) -> Convention:
         """Return a convention with some choices changed.
@@ -182,6 +186,11 @@ class Convention:
                 raise InvalidParameterError(f"unknown choice {choice!r}; there are {', '.join(_CHANGEABLE)}.")
             parsed[choice] = _parse_padding(value) if choice == "pad_to_k" else value
         return replace(self, **parsed)  # type: ignore[arg-type]  # text, which __post_init__ checks
+
+    def advice(self, choice: str, value: str) -> str:
+        """Name a change of this convention for a message, as each front end writes it."""
+        parts = [part for part in str(self).split(";") if not part.startswith(f"{choice}=")]
+        return option("convention", repr(";".join([*parts, f"{choice}={value}"])))
 
     def __str__(self) -> str:
         """Name of the preset and what differs from it, in the form that `parse` reads."""

@@ -26,7 +26,9 @@ _EMPTY_TRUTH = {"unjudged_query": "zero"}  # a list with an empty truth beside i
 
 _preset("default", "this project's own choices")
 _preset("linear", "the default with the relevance itself as gain", gain="linear")
-_preset("trec_eval", "trec_eval 10, scores as doubles", **_TREC)
+_preset(
+    "trec_eval", "trec_eval 10, scores as doubles; it cuts the fractions of relevances, which count here", **_TREC
+)
 _preset("trec_eval_9", "trec_eval up to 9.0.8 and pytrec_eval: scores as float32", **_TREC, score_precision="float32")
 _preset(
     "ir_measures",

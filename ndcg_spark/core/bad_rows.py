@@ -9,7 +9,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import MALFORMED, comparable_key, key_text, named, raise_if, row_as_json, row_of
+from ndcg_spark.core.expressions import (
+    MALFORMED,
+    MALFORMED_LINE,
+    comparable_key,
+    key_text,
+    malformed_key,
+    named,
+    raise_if,
+    row_as_json,
+    row_of,
+)
 from ndcg_spark.errors import option
 
 Reasons = list[tuple[str, Column]]
@@ -17,7 +27,7 @@ Reasons = list[tuple[str, Column]]
 
 def key_reasons(frame: DataFrame, query: Sequence[str], item: str, table: str) -> Reasons:
     """Say which rows lack a query or an item. Reads the schema, runs no action."""
-    reasons = [("malformed_line", F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
+    reasons = [(MALFORMED_LINE, F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
     for column, part, reason in [
         *((one, option("query"), "null_query") for one in query),
         (item, option("item"), "null_item"),
@@ -45,7 +55,7 @@ def without_bad_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on
     reason = first_reason(reasons)
     if on_invalid == "reject":
         return frame.where(reason.isNull())
-    message = ("bad row: ", reason, " at ", key_text(keys, {}))
+    message = ("bad row: ", reason, " at ", malformed_key(frame, key_text(keys, {})))
     return frame.where(raise_if(F.lit(True), reason.isNotNull(), *message, kind="boolean"))
 
 
@@ -55,7 +65,8 @@ def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, original
     `row` is a struct of the columns `originals`, the row as it came; there is none if they are empty.
     """
     reason = first_reason(reasons)
-    columns = [reason.alias("reason"), F.when(reason.isNotNull(), key_text(keys, {})).alias("key")]
+    key = malformed_key(frame, key_text(keys, {}))
+    columns = [reason.alias("reason"), F.when(reason.isNotNull(), key).alias("key")]
     columns.append(F.lit(1).cast("bigint").alias("n"))
     if originals:
         columns.append(row_of(frame, originals).alias("row"))

@@ -32,6 +32,8 @@ _KEY_TYPES = (
 """Types of queries, items, runs, segments, clusters and users: equal for Spark where their bytes are, but for the two
 zeros, which `comparable` makes one, and for collations, which `require_column` refuses."""
 _COLLATED = re.compile(r" collate \w+")
+MALFORMED_LINE = "malformed_line"
+"""The reason why such a row is bad; workers are handed the line behind it, as `malformed_line: 1 Q0 a`."""
 _ONE_EACH = "name each column once, as in SELECT r.*, q.relevance FROM runs r JOIN judgments q ..."
 _NUMBER = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
 
@@ -189,6 +191,14 @@ def key_text(keys: Iterable[str], labels: Mapping[str, str]) -> Column:
         for key in keys
     ]
     return F.concat_ws(", ", *parts)
+
+
+def malformed_key(frame: DataFrame, key: Column) -> Column:
+    """Name a row for a person by a key or, where it is a malformed line, by the start of that line."""
+    if MALFORMED not in frame.columns:
+        return key
+    line = F.concat(F.lit("line '"), F.substring(named(MALFORMED), 1, 200), F.lit("'"))
+    return F.when(named(MALFORMED).isNull(), key).otherwise(line)
 
 
 def raise_if(value: Column, bad: Column, *message: Column | str, kind: str) -> Column:

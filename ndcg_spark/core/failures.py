@@ -42,6 +42,8 @@ _NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|ClassNotFoundException: 
 _CLOUDS = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
 """Schemes whose connectors Spark publishes together."""
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
+_WITH_COLON = re.compile(r"Relative path in absolute URI: \S*:\S*")
+"""What Hadoop says of the name of a local file that it takes for a scheme."""
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)+[\w$]+: (.*)$", re.MULTILINE)
 _PYTHON_CAUSE = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
 _UNEXPLAINED = re.compile(
@@ -282,6 +284,8 @@ def unreadable_file(error: Exception) -> str | None:
         old = _NO_PARQUET.search(text)
         return f"{old.group(1)} ({old.group(2).strip()}); restore the file, or leave it out." if old else None
     line = _SQLSTATE.sub("", found.group(1)).strip().rstrip(".")
+    if _WITH_COLON.search(text):
+        return f"{line}. Spark does not read files of this machine with a colon in their names; rename the file."
     cause = _CAUSE.search(text, found.end())
     why = f" ({cause.group(1).strip().rstrip('.')})" if cause else ""
     return f"{line}{why}; restore the file, or leave it out."

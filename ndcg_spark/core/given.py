@@ -5,14 +5,16 @@ A metric needs all rows of a query, and a stream has no last one.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Any, ParamSpec, Protocol, TypeVar, get_args, get_type_hints, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -82,11 +84,15 @@ def _taking(function: Callable[_Given, _Result], *, streams: bool) -> Callable[_
     """
     parameters, refuses = inspect.signature(function).parameters, None if streams else function.__name__
     names = [name for name, one in parameters.items() if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
     @wraps(function)
     def taken(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
         if len(args) > len(names):
             return function(*args, **kwargs)  # says so
+        unknown = [] if takes_any else [name for name in kwargs if name not in parameters]
+        if unknown:
+            raise _no_option(function, unknown[0], kwargs)
         spark = _session_of((*args, *kwargs.values()))
         positional: Any = [_taken(name, one, refuses, spark) for name, one in zip(names, args, strict=False)]
         named: Any = {name: _taken(name, one, refuses, spark) for name, one in kwargs.items()}
@@ -110,6 +116,22 @@ def _require_table(name: str, value: Any, kinds: Sequence[str]) -> None:
         f"{name} must be a table: a DataFrame of Spark, pandas or polars, a table of Arrow{path} or a list of dicts; "
         f"it is {what}."
     )
+
+
+def _no_option(function: Callable[..., Any], name: str, given: Mapping[str, Any]) -> InvalidParameterError:
+    """Say what is written in place of an option that a function does not have: a rule is part of its convention."""
+    conventions = [kind for kind in get_args(get_type_hints(function).get("convention")) if hasattr(kind, "parse")]
+    rules = {one.name: kind.parse for kind in conventions for one in fields(kind) if one.name != "name"}
+    told = f"{function.__name__} has no option {name!r}"
+    if name not in rules:
+        near = difflib.get_close_matches(name, [*inspect.signature(function).parameters, *rules], n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return InvalidParameterError(f"{told}.{hint}")
+    if callable(given[name]):
+        return InvalidParameterError(f"{told}, a rule of the convention: write convention=Convention({name}=...).")
+    text = f"{given.get('convention') or 'default'};{name}={given[name]}"
+    rules[name](text)  # refuses a wrong value
+    return InvalidParameterError(f"{told}, a rule of the convention: write convention={text!r}.")
 
 
 def _session_of(given: Iterable[Any]) -> SparkSession | None:

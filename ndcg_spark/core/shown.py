@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_SHOWN = 1000
+_BOUNDS = ["ci_low", "ci_high"]
 """Rows in a notebook."""
 BESIDE = "_beside"
 """A column of rows for people that is not shown: what lines below them are made from."""
@@ -37,7 +38,7 @@ class Shown(ABC):
         return refused
 
     def to_pandas(self) -> pd.DataFrame:
-        """Run an action: the rows that `show` prints, as a DataFrame of pandas.
+        """Run an action: the rows that `show` prints, as a DataFrame of pandas, with the bounds of intervals.
 
         Returns
         -------
@@ -73,7 +74,7 @@ class Shown(ABC):
         Parameters
         ----------
         n : int
-            How many rows; how many there are more is said.
+            How many rows. If there are more, a line says how many, and how to see them.
 
         Raises
         ------
@@ -85,9 +86,9 @@ class Shown(ABC):
         if found.empty:
             print("no rows")
         elif len(shown):
-            print(_without_nulls(shown).to_string(index=False, na_rep="", float_format=_number))
+            print(_for_eyes(shown).to_string(index=False, na_rep="", float_format=_number))
         if len(found) > len(shown):
-            print(f"... and {len(found) - len(shown):,} more")
+            print(f"... and {len(found) - len(shown):,} more; show({len(found)}) prints all rows")
         for line in self.__dict__.get(BESIDE, []):
             print(printable(spelled(line)))
 
@@ -96,8 +97,11 @@ class Shown(ABC):
         found: pd.DataFrame | None = self.__dict__.get(_FOUND)
         if found is None:
             return f"<pre>{html.escape(repr(self))}</pre>"
-        below = "".join(f"<p>{html.escape(printable(spelled(line)))}</p>" for line in self.__dict__.get(BESIDE, []))
-        return str(_without_nulls(found.head(MOST_SHOWN)).to_html(index=False, na_rep="")) + below
+        more = len(found) - MOST_SHOWN
+        cut = [f"... and {more:,} more; to_pandas() has all rows"] if more > 0 else []
+        lines = [printable(spelled(line)) for line in (*cut, *self.__dict__.get(BESIDE, []))]
+        below = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+        return str(_for_eyes(found.head(MOST_SHOWN)).to_html(index=False, na_rep="")) + below
 
 
 def _number(value: float) -> str:
@@ -105,6 +109,7 @@ def _number(value: float) -> str:
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.0001 else f"{value:.1e}"
 
 
-def _without_nulls(found: pd.DataFrame) -> pd.DataFrame:
-    """Empty text for null in columns of text."""
+def _for_eyes(found: pd.DataFrame) -> pd.DataFrame:
+    """Without the bounds of intervals, which are text, too; and with empty text for null in columns of text."""
+    found = found.drop(columns=_BOUNDS, errors="ignore")
     return found.fillna({name: "" for name in found.columns if found[name].dtype == object})

@@ -9,7 +9,7 @@ import click
 
 from ndcg_spark.diagnosis.settings import ChangeJobSettings, RunsJobSettings, ShiftJobSettings
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.options import JUDGMENTS, evaluation_of, evaluation_options, rankings
+from ndcg_spark.evaluation.options import JUDGMENTS, evaluation_of, evaluation_options, rankings, refuse_unread_here
 from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Request
 from ndcg_spark.jobs.fields import grouped, options_of, settings_of
 
@@ -43,6 +43,7 @@ def _run_settings(given: Mapping[str, Any]) -> RunsJobSettings:
 
 
 def _check_runs(request: Request[RunsJobSettings]) -> None:
+    refuse_unread_here(request.settings.evaluation)
     chosen = request.settings.chosen
     if (chosen.baseline is None) != (chosen.run is None):
         raise InvalidParameterError("--baseline and --run go together: they name the two runs whose queries changed.")

@@ -106,7 +106,10 @@ def _max_k(settings: EvaluationSettings) -> int:
             "lost gain is computed at cutoffs that are numbers, without other metrics, tie bounds or pad_to_k."
         )
     if settings.convention.ideal not in ("judged", "retrieved"):
-        raise InvalidParameterError(f"lost gain needs ideal=judged or retrieved; got {settings.convention.ideal}.")
+        raise InvalidParameterError(
+            f"lost gain needs {settings.convention.advice('ideal', 'judged')}, or retrieved; got "
+            f"ideal={settings.convention.ideal}."
+        )
     return min(k, MOST_RANKS)
 
 

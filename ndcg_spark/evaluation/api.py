@@ -20,7 +20,6 @@ from ndcg_spark.core.choices import OnInvalid
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import settings_in, several
 from ndcg_spark.core.given import ArrowTable, takes_tables
-from ndcg_spark.core.session_settings import session_here
 from ndcg_spark.core.shown import Shown
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
 from ndcg_spark.evaluation.frames.checks import checked_rows
@@ -42,9 +41,9 @@ from ndcg_spark.evaluation.settings import (
 )
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+from ndcg_spark.evaluation.unread import refuse_unread, refuse_unread_k
 from ndcg_spark.metrics import Metric, MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
-from ndcg_spark.sources.formats import read_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,14 +103,15 @@ class Evaluation(Shown):
         return {"convention": str(self.settings.convention), "config_hash": self.settings.digest}
 
     def means(self) -> DataFrame:
-        """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `n`.
+        """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `ci_low`, `ci_high`, `n`.
 
         Returns
         -------
         DataFrame
-            Lazy, one row per segment, metric and run, without `dcg` and `idcg`, which come with `ndcg`, unless these
-            were asked for. Segments as `country=DE`, and `all` for all queries, which come
-            first; metrics as `ndcg@10`; the interval as text, null below two queries; `n` are the queries that count.
+            Lazy, one row per segment, metric and run; metrics in the order and by the names that were asked for,
+            without `dcg` and `idcg`, which come with `ndcg`. Segments as `country=DE`, and `all` for all queries,
+            which come first; the interval as text, null below two queries, and its bounds; `n` are the queries that
+            count.
 
         Notes
         -----
@@ -125,8 +125,11 @@ class Evaluation(Shown):
             for one in self.settings.reported
             if one.metric in NDCG.comes_with and one not in self.settings.metrics
         ]
-        without = [f"{one.metric}@{'all' if one.k is None else one.k}" for one in with_ndcg]
-        return readable_means(self.summary, without=without, beside=beside)
+        asked, without = (
+            [f"{one.metric}@{'all' if one.k is None else one.k}" for one in metrics]
+            for metrics in (self.settings.asked, with_ndcg)
+        )
+        return readable_means(self.summary, asked=asked, without=without, beside=beside)
 
     def plot(self, metric: str | None = None) -> Figure:
         """Run two actions and draw means by segment with their intervals, and how many queries have which value.
@@ -210,7 +213,11 @@ class Evaluation(Shown):
         """Run an action: count the bad rows by reason, where a refusal names the first of them. `data` has them."""
         if not text_of(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
             return refused
-        counted = count_rows(checked_rows(self.ranking.rows(), RowRules(self.ranking.settings)))
+        try:
+            with readable_errors():
+                counted = count_rows(checked_rows(self.ranking.rows(), RowRules(self.ranking.settings)))
+        except InputRefusedError:  # windows, and rules for duplicates, check rows before they are counted
+            return refused
         if not counted.rejected:  # it is one of the judgments
             return refused
         advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
@@ -299,8 +306,8 @@ def evaluate(
     data: DataFrame | ArrowTable | str | os.PathLike[str],
     judgments: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
     *,
-    items: DataFrame | ArrowTable | None = None,
-    interactions: DataFrame | ArrowTable | None = None,
+    items: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
+    interactions: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
     k: Cutoffs = None,
     metrics: str | Sequence[str] | None = None,
     convention: str | Convention = "default",
@@ -339,14 +346,14 @@ def evaluate(
     data : DataFrame, table of pandas, polars or Arrow, str or path
         A long table (query, item, score or rank, relevance); a run without relevances, with `judgments` beside it;
         one row per query with lists of items (`ranked`); or one row per query with an array of relevances in rank
-        order. A string is the path of Parquet files, which Python workers read themselves where they can; that is
-        the fastest. All files lie at its top, or all in `name=value` folders of one depth; such a column is text
-        where a name is not the text of a number or date.
+        order. A string is a path, the name of a table or a SQL query, as for `read_table`. Python workers read
+        Parquet files themselves where they can; that is the fastest. All files lie at the top of a path, or all in
+        `name=value` folders of one depth; such a column is text where a name is not the text of a number or date.
     judgments : DataFrame, other table, str or path, or None
-        Query, item and relevance, under the same column names. A string is the path of Parquet files.
-    items : DataFrame, other table, or None
+        Query, item and relevance, under the same column names.
+    items : DataFrame, other table, str or path, or None
         The catalogue, one row per item, with what metrics need: `vector`, `categories`, `first_seen`.
-    interactions : DataFrame, other table, or None
+    interactions : DataFrame, other table, str or path, or None
         What users have met before, one row per interaction: user and item. For `novelty` and `first_new`.
     k : int, `"all"`, a sequence of these, or None
         Cutoffs, computed in one pass; `"all"` is the whole list, and `"1,3"` is as `[1, 3]`. None: 10, and with
@@ -405,10 +412,12 @@ def evaluate(
     given = dict(locals())
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
     of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
-    if isinstance(judgments, str | os.PathLike):
-        of_spark["judgments"] = read_path(session_here(), os.fspath(judgments))
     ranking = choose_ranking(given["data"], settings, **of_spark)
-    return Evaluation(settings=_as_ranked(settings, ranking.settings.columns), ranking=ranking)
+    settings = _as_ranked(settings, ranking.settings.columns)
+    refuse_unread(settings)
+    if k is not None and metrics is not None:
+        refuse_unread_k(metrics)
+    return Evaluation(settings=settings, ranking=ranking)
 
 
 def _as_ranked(settings: EvaluationSettings, by: Columns) -> EvaluationSettings:

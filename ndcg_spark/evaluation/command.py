@@ -9,7 +9,7 @@ import click
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.options import JUDGMENTS, evaluation_of, evaluation_options, rankings
+from ndcg_spark.evaluation.options import JUDGMENTS, evaluation_of, evaluation_options, rankings, refuse_unread_here
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
 from ndcg_spark.jobs.command import Command, Gates, Reads, Writes
 from ndcg_spark.jobs.fields import grouped
@@ -91,6 +91,7 @@ MEAN_NDCG = Command(
     rejects=True,
     allows_empty=True,
     explains=True,
+    check=lambda request: refuse_unread_here(request.settings),
     gates=Gates(example="ndcg@10>=0.40", about="an overall mean", read=Gate.parse),
     long_rows=has_long_rows,
     work="evaluation.work:MeanNdcg",

@@ -18,7 +18,7 @@ from ndcg_spark.evaluation.frames.lists import long_tables, rows_of_lists, witho
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking, differing_columns, other_columns
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import canonical_names
-from ndcg_spark.evaluation.tasks.rankings import SEVERAL_RANKERS, WHICH_COUNTS
+from ndcg_spark.evaluation.tasks.rankings import SEVERAL_RANKERS
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.sources.formats import Table
@@ -131,7 +131,7 @@ def with_options(message: str, inputs: Inputs) -> str:
     """
     what, asked, _ = message.partition(f" {SEVERAL_RANKERS}")
     if not asked:
-        return message.replace(WHICH_COUNTS, _WHICH)
+        return message
     columns = _columns(what, inputs)
     which = f"remove it, or say which counts: {_WHICH}."
     if columns is None:

@@ -6,10 +6,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import settings_in
 from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of, metrics_of
+from ndcg_spark.evaluation.unread import refuse_unread, refuse_unread_k
 from ndcg_spark.jobs.command import READ_FORMATS, Reads
 from ndcg_spark.jobs.fields import changes_of, grouped, options_of, run_date_of, settings_of
 from ndcg_spark.metrics import MetricAt
@@ -68,6 +70,24 @@ def evaluation_of(given: Mapping[str, Any]) -> EvaluationSettings:
         metrics=metrics,
         as_of=run_date_of(given.get("run_date")) if ages else None,
     )
+
+
+def given_here() -> frozenset[str]:
+    """Names of the parameters that are on the command line; a file for --config may serve several commands."""
+    context = click.get_current_context(silent=True)
+    params = () if context is None else context.params
+    here = ParameterSource.COMMANDLINE
+    return frozenset(name for name in params if context is not None and context.get_parameter_source(name) is here)
+
+
+def refuse_unread_here(settings: EvaluationSettings) -> None:
+    """Raise for an option on the command line that nothing reads beside the others."""
+    here = given_here()
+    if "explain_difference" in here:  # whose other convention may read it
+        return
+    refuse_unread(settings, [name.removesuffix("_col") for name in here])
+    if settings.metrics and "k" in here:
+        refuse_unread_k([one.asked_at for one in settings.metrics])
 
 
 def convention_of(given: Mapping[str, Any]) -> Convention:

@@ -127,7 +127,7 @@ def lines_of_means(summary: list[dict[str, Any]], settings: EvaluationSettings, 
     overall = counted_rows(summary)
     total = {name: sum(int(row[name] or 0) for row in overall) for name in COUNTS}
     lines = []
-    if total["n_missing"] or total["n_unjudged"]:
+    if total["n_missing"] or total["n_unjudged"] or total["n_no_relevant"]:
         queries = {"in_mean": total["n_queries"], **{name: total[f"n_{name}"] for name in _STATUSES}}
         lines.append(
             queries_text(

@@ -405,7 +405,7 @@ class EvaluationSettings:
         if self.convention.ties == "input_order" and not has_order and not self.columns.rank:
             raise InvalidParameterError(f"ties=input_order needs {option('order')}, the column with that order.")
         if self.tie_bounds and not self.convention.groups_ties:
-            raise InvalidParameterError(f"tie bounds need ties=expected, best or worst; got {self.convention.ties}.")
+            raise InvalidParameterError(f"tie bounds need {self._groups_ties()}; got ties={self.convention.ties}.")
         if self.convention.duplicates == "first" and not has_order:
             raise InvalidParameterError(
                 f"duplicates=first needs {option('order')}, the column that says which is first."
@@ -419,14 +419,14 @@ class EvaluationSettings:
                 raise InvalidParameterError(f"metric {str(one)!r} is at none of the cutoffs {self.cutoffs}.")
             if one.metric.needs_ties and not self.convention.groups_ties:
                 raise InvalidParameterError(
-                    f"metric {str(one)!r} needs ties=expected, best or worst; got {self.convention.ties}."
+                    f"metric {str(one)!r} needs {self._groups_ties()}; got ties={self.convention.ties}."
                 )
         for one in self.reported:
             in_order = self.ranks_given or self.columns.ranked  # whose lists may have scores, which shows later
             if one.metric.needs_order and self.groups_ties and not in_order:
                 raise InvalidParameterError(
-                    f"metric {str(one)!r} needs an order of tied items; choose ties=item_asc, item_desc or "
-                    f"input_order instead of {self.convention.ties}."
+                    f"metric {str(one)!r} needs an order of tied items, which ties={self.convention.ties} is not: "
+                    f"choose {self.convention.advice('ties', 'item_asc')}, or item_desc or input_order."
                 )
             if any(need.what == "first_seen" for need in one.metric.needs) and self.as_of is None:
                 raise InvalidParameterError(
@@ -438,6 +438,9 @@ class EvaluationSettings:
             )
         if self.tie_bounds and self.metrics and all(one.metric.name != "ndcg" for one in self.metrics):
             raise InvalidParameterError("tie bounds are those of ndcg: name ndcg among the metrics.")
+
+    def _groups_ties(self) -> str:
+        return f"{self.convention.advice('ties', 'expected')}, or best or worst"
 
     @property
     def asked(self) -> tuple[MetricAt, ...]:

@@ -228,7 +228,11 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         return Means(**found)
 
     def _lines(self, facts: Means) -> Iterator[Line]:
-        yield lambda: show_summary(facts.metrics)
+        asked = [(str(one.metric), one.k) for one in self.inputs.settings.asked]
+        place = {metric: at for at, metric in enumerate(asked)}
+        yield lambda: show_summary(
+            sorted(facts.metrics, key=lambda row: place.get((row["metric"], row["k"]), len(asked)))
+        )
         settings, n_runs = self.inputs.settings, len(counted_rows(facts.metrics))
         queries = queries_text(facts.queries, settings, uncounted(settings.convention), n_runs=n_runs)
         yield counts_line(facts.rows, queries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ndcg_spark.errors import spelled
+from ndcg_spark.errors import spelled, unquoted
 
 _COLUMNS = frozenset((
     "annotator", "categories", "click", "cluster", "event", "event_id", "first_seen", "ideal", "item", "labels",
@@ -25,7 +25,11 @@ def with_flags(text: str) -> str:
 
 
 def flag_of(name: str, value: str = "") -> str:
-    """Write an option of Python as a flag, with its value unless it is a switch."""
+    """Write an option of Python as a flag, with its value unless it is a switch; a rule has a flag of its own."""
+    value = unquoted(value)
+    if name == "convention" and ";" in value:
+        rule, _, value = value.rpartition(";")[2].partition("=")
+        return f"--{rule.replace('_', '-')} {value}"
     if name == "grow":
         return "--schema grow"
     known = {"segments": "segment-cols", "ranked": "ranked-cols", "night": "run-date"}

@@ -18,6 +18,7 @@ from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.nights import DATASET, RUN_DATE, rows_of_one
+from ndcg_spark.sources.references import reference_text
 
 _OF_TREC = ("rank", "score", "relevance")
 _NO_NUMBER = float("nan")
@@ -59,7 +60,8 @@ def read_table(
     -------
     DataFrame
         Lazy. Other columns of csv and tsv are text, so that ids such as 007 keep their zeros. Of a line with too few
-        or too many fields, `numbers` are NaN; in the TREC formats the ids are null.
+        or too many fields, `numbers` are NaN; in the TREC formats the ids are null. Such a line is in the column
+        `__malformed_line` of csv, tsv and the TREC formats, for messages about it.
 
     Raises
     ------
@@ -81,12 +83,12 @@ def read_table(
     """
     if night is not None:
         of_kind("night", date, night)
-    table = open_table(session_or_started(), os.fspath(reference), format, dict(options or {}))
-    frame, of_trec = table.frame, table.name.startswith("trec-")
+    table = open_table(session_or_started(), reference_text(reference), format, dict(options or {}))
+    frame = table.frame
     if night is not None or dataset is not None:
         frame = _of_slice(frame, f"table {redacted(os.fspath(reference))!r}", night, dataset)
     if numbers is None:
-        numbers = [name for name in _OF_TREC if name in frame.columns] if of_trec else []
+        numbers = [name for name in _OF_TREC if name in frame.columns] if table.name.startswith("trec-") else []
     found = {}
     for name in [numbers] if isinstance(numbers, str) else numbers:
         value = number(frame, name, "one of the numbers", "table", parse_text=True).cast("double")
@@ -95,8 +97,7 @@ def read_table(
             if MALFORMED in frame.columns:
                 lost = lost | named(MALFORMED).isNotNull()
             found[name] = F.when(lost, F.lit(_NO_NUMBER)).otherwise(value)
-    frame = frame.withColumns(found) if found else frame
-    return frame.drop(MALFORMED) if of_trec else frame
+    return frame.withColumns(found) if found else frame
 
 
 def _of_slice(frame: DataFrame, table: str, night: date | None, dataset: str | None) -> DataFrame:

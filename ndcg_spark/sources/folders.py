@@ -27,7 +27,9 @@ from ndcg_spark.sources.listing import (
     below_common_folder,
     column_of_folders,
     data_files,
+    escaped,
     is_hidden,
+    is_pattern,
     list_files,
     two_levels,
 )
@@ -37,7 +39,6 @@ from ndcg_spark.sources.stores import address_of, reason_of
 
 FILE_FORMATS = ("parquet", "orc", "avro", "csv", "json", "text")
 """Formats whose tables are folders of files, and nothing else."""
-_PATTERN = re.compile(r"[*?\[\]{}\\]")
 _ALL_LEVELS, _MERGE = "recursiveFileLookup", "mergeSchema"
 _OF_ONE_FILE = ("parquet", "orc")
 """Formats of which Spark reads the columns of one file only, unless it is told to merge those of all."""
@@ -60,11 +61,6 @@ _TEXTS = {
 """How Spark writes values of the types that it finds in names of folders."""
 
 
-def is_pattern(path: str) -> bool:
-    """Whether Spark takes a path to be read for a pattern, whatever lies there under that name."""
-    return bool(_PATTERN.search(path))
-
-
 def read_files(
     spark: SparkSession,
     path: str,
@@ -73,7 +69,7 @@ def read_files(
     *,
     called: str | None = None,
 ) -> DataFrame:
-    """Read a table of files. Lazy.
+    """Read a table of files. Lazy. A path with signs of a pattern is none where a file or folder has that name.
 
     `kind` is what Spark calls the format, `called` what the user calls it. Of a nightly table, the frame has the
     columns of all nights, null where a night lacks them. A column of folder names (`run=007`) is text where a name is
@@ -88,15 +84,15 @@ def read_files(
     Spark cost: that of Spark's reader, and one more listing of the files. For a nightly table, a job reads the
     footers of all files. Those of up to 2,000 Parquet files on this machine are read in this process.
     """
-    options, merges = dict(options or {}), _is_asked(_MERGE, options or {})
+    options, place, merges = dict(options or {}), escaped(path), _is_asked(_MERGE, options or {})
     reader = spark.read.format(kind).options(**options)
     of_files = kind in FILE_FORMATS and not _is_asked(_ALL_LEVELS, options)
     try:
-        frame = reader.load(path)
+        frame = reader.load(place)
         schema = frame.schema  # analysis is lazy on Connect
         if kind in _OF_ONE_FILE and _MERGE.lower() not in map(str.lower, options) and _is_nightly(schema):
             reader, merges = reader.option(_MERGE, "true"), True
-            frame = reader.load(path)
+            frame = reader.load(place)
     except SPARK_ERRORS as error:
         if "TIMESTAMP(NANOS" in str(error):
             raise InputRefusedError(f"cannot read {called or kind} {redacted(path)!r}: {_NANOSECONDS}") from error
@@ -115,10 +111,10 @@ def read_files(
     lacking = {} if kind != "parquet" or merges else _lacking(spark, frame.columns, read, folders)
     if not any("=" in folder for folder in folders):
         return _with_marks(frame, lacking)
-    columns = spark.read.format(kind).options(**options).schema(_NO_COLUMN).load(path).drop(*_NO_COLUMN.names).schema
+    columns = spark.read.format(kind).options(**options).schema(_NO_COLUMN).load(place).drop(*_NO_COLUMN.names).schema
     texts = {one.name for one in columns if not _are_texts(_values_of(one.name, folders), one.dataType, spark)}
     fields = [T.StructField(one.name, T.StringType()) if one.name in texts else one for one in frame.schema]
-    return _with_marks(reader.schema(T.StructType(fields)).load(path) if texts else frame, lacking)
+    return _with_marks(reader.schema(T.StructType(fields)).load(place) if texts else frame, lacking)
 
 
 def _lacking(
@@ -149,7 +145,7 @@ def _with_marks(frame: DataFrame, lacking: Mapping[str, str]) -> DataFrame:
 def files_below(reader: DataFrameReader, path: str) -> list[str]:
     """List the files below a path on all levels, as URIs in which nothing is escaped. Runs no action."""
     # As text no file is opened to find out its columns.
-    return visible_files(reader.format("text").option(_ALL_LEVELS, "true").load(path))
+    return visible_files(reader.format("text").option(_ALL_LEVELS, "true").load(escaped(path)))
 
 
 def visible_files(frame: DataFrame) -> list[str]:
@@ -171,7 +167,7 @@ def _is_nightly(schema: T.StructType) -> bool:
 def _top_files(spark: SparkSession, path: str, options: Mapping[str, str]) -> list[str] | None:
     """List the files that Spark reads; None where it takes none, as folders contradict each other."""
     try:
-        return visible_files(spark.read.options(**options).format("text").load(path))
+        return visible_files(spark.read.options(**options).format("text").load(escaped(path)))
     except SPARK_ERRORS:
         return None
 

@@ -24,9 +24,10 @@ from ndcg_spark.core.redaction import redacted
 from ndcg_spark.core.session_settings import IN_MEMORY, has_own_catalog
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources.folders import read_files, read_parquet
+from ndcg_spark.sources.listing import escaped
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import refuse_secrets
-from ndcg_spark.sources.table_folders import DATA_FORMATS, refuse_table_files, table_folder_of
+from ndcg_spark.sources.table_folders import DATA_FORMATS, table_folder_of
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
 _IN_A_DATABASE = re.compile(r"\w+\.\w+")
@@ -80,33 +81,6 @@ def open_table(
     return Table(frame=frame, name=f"{kind}:{redacted(reference)}", parse_text=kind in TEXT_FORMATS, path=path)
 
 
-def read_path(spark: SparkSession, path: str) -> DataFrame:
-    """Read Parquet files that a program named by their path. Lazy; reads schemas.
-
-    Raises `InputRefusedError` as `open_table` does, and where a table or view of the session was meant.
-    """
-    refuse_secrets(path)
-    refuse_table_files(spark, path)
-    try:
-        return read_parquet(spark, path)
-    except AnalysisException as error:
-        if "PATH_NOT_FOUND" in condition_of(error) and _is_table(spark, path):
-            raise InputRefusedError(
-                f"there is no path {path!r}, but a table or view of that name: give spark.table({path!r})."
-            ) from error
-        raise InputRefusedError(_unreadable(spark, path, "parquet", error)) from error
-    except SPARK_ERRORS as error:
-        raise InputRefusedError(_unreached(path, "parquet", error)) from error
-
-
-def _is_table(spark: SparkSession, name: str) -> bool:
-    """Whether a name is that of a table or temporary view."""
-    try:
-        return spark.catalog.tableExists(name)
-    except SPARK_ERRORS:
-        return False  # such as a path, which is no name
-
-
 def _kind_of_table(spark: SparkSession, reference: str, kind: str | None) -> str:
     """Settle the format, and refuse to read the files of a table that keeps a log of them."""
     found = kind or guess_format(reference)
@@ -156,7 +130,7 @@ def _read_csv(spark: SparkSession, path: str, options: dict[str, str], kind: str
     checked = {**options, "columnNameOfCorruptRecord": MALFORMED, "columnPruning": "false"}
     if not _renamed_header(frame.columns):
         checked = {"enforceSchema": "false", **checked}
-    return spark.read.options(**checked).schema(marked).csv(path)
+    return spark.read.options(**checked).schema(marked).csv(escaped(path))
 
 
 def _renamed_header(columns: list[str]) -> bool:
@@ -170,14 +144,16 @@ def _renamed_header(columns: list[str]) -> bool:
 
 
 def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:
-    """Fields set apart by white space; empty lines, and in judgments those that start with #, are no rows."""
+    """Fields set apart by white space, as trec_eval 10 reads them.
+
+    Empty lines and comments, which start with #, are not rows. Fields after the tag of a run are ignored.
+    """
     line = F.trim(F.regexp_replace("value", r"\s+", " "))
-    lines = read_files(spark, path, "text", called=kind).select(line.alias("line")).where(F.col("line") != "")
-    if kind == "trec-qrels":
-        lines = lines.where(~F.col("line").startswith("#"))
+    lines = read_files(spark, path, "text", called=kind).select(line.alias("line"))
+    lines = lines.where((F.col("line") != "") & ~F.col("line").startswith("#"))
     fields = _RUN_FIELDS if kind == "trec-run" else _QRELS_FIELDS
     parts = F.split("line", " ")
-    fits = F.size(parts) == len(fields)
+    fits = F.size(parts) >= len(fields) if kind == "trec-run" else F.size(parts) == len(fields)
     columns = [F.when(fits, parts[at]).alias(name) for at, name in enumerate(fields)]
     return lines.select(*columns, F.when(~fits, F.col("line")).alias(MALFORMED))
 

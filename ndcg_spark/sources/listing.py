@@ -18,8 +18,35 @@ MARKS = {"delta": "_delta_log", "hudi": ".hoodie", "iceberg": "metadata/*.metada
 """What lies in the folder of a table of each format that keeps a log of its files, and in no other."""
 _MARKED = re.compile("|".join(rf"(?:^|/){re.escape(mark)}(?:/|$)".replace(r"\*", "[^/]*") for mark in MARKS.values()))
 _NOT_ALL = "not every file below the path belongs to the table"
+_SIGNS = re.compile(r"[*?\[\]{}\\]")
 _OF_A_COLUMN = re.compile(r"([^=]+)=.+", re.DOTALL)
 """The name of a folder that stands for a value of a column."""
+
+
+def local_path(path: str) -> str:
+    """Turn `file:` addresses into paths of this machine. Like Spark, decode nothing: `%20` is part of a name."""
+    if not path.startswith("file:"):
+        return path
+    rest = path.removeprefix("file:")
+    return "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
+
+
+def has_signs(path: str) -> bool:
+    """Whether a path has signs of a pattern, which Spark acts on unless they are escaped."""
+    return bool(_SIGNS.search(path))
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path stands for those that match it: it has signs of a pattern, and nothing here has that name."""
+    return has_signs(path) and not os.path.exists(local_path(path))
+
+
+def escaped(path: str) -> str:
+    """Write a path for Spark's readers; where something on this machine has that name, it is that and no pattern."""
+    if not os.path.exists(local_path(path)):
+        return path
+    whole = os.path.abspath(path) if ":" in path and not path.startswith("file:") else path  # no scheme ends there
+    return _SIGNS.sub(r"\\\g<0>", whole)
 
 
 def list_files(path: str) -> list[str] | str:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ndcg_spark.core.batches import BatchFunction, batch_function
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.sources.stores import address_of, file_system, reason_of
 
-WAY_OUT = "source=spark leaves reading to Spark"
+WAY_OUT = f"{option('source', 'spark')} leaves reading to Spark"
 MAGIC = b"PAR1"
 _END = 2**16
 """Bytes read for the footer at first: most footers are shorter, and a request to a store takes some 50 ms."""

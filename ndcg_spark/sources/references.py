@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 
-_QUERY = re.compile(r"\s*(select|with)\s", re.IGNORECASE)
+_QUERY = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(?:select|with|from|values|table)(?=[\s('\"`]|--|/\*)", re.IGNORECASE | re.DOTALL
+)
+"""A query of SQL begins with one of these words, perhaps after comments and parentheses."""
 _ENDINGS = {
     ".parquet": "parquet",
     ".orc": "orc",
@@ -19,19 +22,27 @@ _ENDINGS = {
 _COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$", re.IGNORECASE)
 
 
+def reference_text(reference: str | os.PathLike[str]) -> str:
+    """Text of a reference; of a path object, a text that is not taken for a table or a query."""
+    text = os.fspath(reference)
+    return text if isinstance(reference, str) or os.path.isabs(text) else os.path.join(".", text)
+
+
 def guess_format(reference: str) -> str:
     """Tell what kind of reference, to a path, a table or a query, a user gave.
 
-    `sql` for a query; by its ending, or `parquet`, for a path (it has a slash, or is there); else `table`.
+    By its ending, or `parquet`, for a path (it is there, or has a slash and is no query); `sql` for a query; else
+    `table`.
 
     Examples
     --------
     >>> guess_format("logs/2026-01-01/run.csv.gz"), guess_format("s3://bucket/run"), guess_format("prod.rankings")
     ('csv', 'parquet', 'table')
     """
-    if _QUERY.match(reference):
+    exists = os.path.exists(reference)
+    if not exists and _QUERY.match(reference):
         return "sql"
-    is_path = "/" in reference or os.sep in reference or os.path.exists(reference)
+    is_path = exists or "/" in reference or os.sep in reference
     return format_of_ending(reference.rstrip("/")) or ("parquet" if is_path else "table")
 
 

@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 
 from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line
 from ndcg_spark.core.redaction import redacted
-from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.sources.listing import MARKS
+from ndcg_spark.sources.listing import MARKS, is_pattern
 
 _log = logging.getLogger(__name__)
 DATA_FORMATS = ("parquet", "orc", "avro")
@@ -54,7 +53,7 @@ def table_folder_of(spark: SparkSession, path: str) -> TableFolder | None:
     folders above are looked into only where the path has folders of partitions or of data files.
     """
     scheme, rest = _split(path)
-    fixed = _GLOB.split(rest)[0]
+    fixed = _GLOB.split(rest)[0] if is_pattern(path) else rest
     base = (fixed if fixed == rest else fixed.rpartition("/")[0]).rstrip("/")
     base = base or ("/" if rest.startswith("/") else ".")
     roots: list[tuple[str, Callable[[str, str], bool]]] = []
@@ -73,13 +72,6 @@ def table_folder_of(spark: SparkSession, path: str) -> TableFolder | None:
         if kind is not None:
             return TableFolder(kind, root, whole=root == f"{scheme}{rest.rstrip('/')}")
     return None
-
-
-def refuse_table_files(spark: SparkSession, path: str) -> None:
-    """Raise `InputRefusedError` where a path of Parquet files leads to those of a table that keeps a log of them."""
-    found = table_folder_of(spark, path)
-    if found is not None:
-        raise InputRefusedError(found.refusal(path))
 
 
 def _split(path: str) -> tuple[str, str]:

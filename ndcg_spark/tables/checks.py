@@ -18,8 +18,8 @@ from pyspark.sql import types as T
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line, is_denied, is_unsupported
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, text_of
-from ndcg_spark.sources.folders import files_below, is_pattern
-from ndcg_spark.sources.listing import is_hidden
+from ndcg_spark.sources.folders import files_below
+from ndcg_spark.sources.listing import has_signs, is_hidden, is_pattern
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import address_of
 from ndcg_spark.sources.table_folders import is_there, table_folder_of
@@ -189,7 +189,7 @@ def _checked_place(
     if in_catalog:
         facts = check_table(spark, reference, stored, kind, grow=grow)
         growth = growth if facts is None else facts.growth
-    elif is_pattern(place):
+    elif has_signs(place):
         raise OutputRefusedError(
             f"{place!r} has a sign of a pattern (* ? [ ] {{ }} \\) in it, so Spark would not find it."
         )

@@ -372,10 +372,18 @@ def test_a_comparison_shows_itself(table, capsys):
     result.show(1)
     _, first, more = capsys.readouterr().out.splitlines()
     shown = ["b", "a", "all", "ndcg@10", "0.0717", "[0.0141,", "0.1292]", "0.0575", "not_worse", "12", "0"]
-    assert (first.split(), more) == (shown, "... and 3 more")
+    assert (first.split(), more) == (shown, "... and 3 more; show(4) prints all rows")
     rows = {row["segment"]: row for row in found(result.summary)}
     people = result.to_pandas()
-    assert people["segment"].tolist() == ["all", "country=DE", "country=FR", "country=US"]
+    assert people["segment"][0] == "all"
+    by_size = sorted(
+        (row for row in rows.values() if row["segment_by"]),
+        key=lambda row: (row["verdict"] == "unclear", -abs(row["difference"])),
+    )
+    assert people["segment"].tolist()[1:] == [f"country={row['segment']}" for row in by_size]
+    assert people["ci_low"].tolist() == pytest.approx(
+        [rows[""]["ci_low"], *(row["ci_low"] for row in by_size)], abs=0, nan_ok=True
+    )
     assert people.columns.tolist() == result.differences().columns
     for row in people.to_dict("records"):
         its = rows[row["segment"].removeprefix("country=").replace("all", "")]

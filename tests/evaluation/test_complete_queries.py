@@ -195,7 +195,7 @@ def test_a_file_that_changed_is_refused(tmp_path: Path, change: str) -> None:
     part = replace(part, file=replace(part.file, **identity))
     expected = "changed after the evaluation was planned; evaluate again"
     if change in ("gone", "no Parquet"):
-        why = "it is gone; evaluate again" if change == "gone" else "is not a Parquet file; source=spark"
+        why = "it is gone; evaluate again" if change == "gone" else "is not a Parquet file; source='spark'"
         expected = f"cannot read .*{why}"
     with pytest.raises(InputRefusedError, match=expected):
         list(read_part(part, files.columns, files.schema, 10))

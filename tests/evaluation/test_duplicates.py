@@ -67,11 +67,15 @@ def test_the_refusal_asks_for_several_rankers_first(spark, options):
     message = refusal(rank_queries(table, EvaluationSettings(cutoffs=(3,), **options)))
     assert message.endswith(
         "query query_id=q. Does the table hold several rankers? Then name the column that tells them apart: run=... "
-        "(columns that are not used: ranker, day). Else remove it, or say which counts (duplicates=best or first)."
+        "(columns that are not used: ranker, day). Else remove it, or say which counts "
+        "(convention='default;duplicates=best', or first with order=)."
     )
     twice = table.unionAll(table).where("ranker = 'bm25'")
     named = refusal(rank_queries(twice, EvaluationSettings(columns=Columns(run="ranker"), cutoffs=(3,), **options)))
-    assert named.endswith("run=bm25, query_id=q. Remove it, or say which counts (duplicates=best or first).")
+    assert named.endswith(
+        "run=bm25, query_id=q. Remove it, or say which counts (convention='default;duplicates=best', or first with "
+        "order=)."
+    )
 
 
 @pytest.mark.parametrize("strategy", ["engine", "window"])

@@ -66,7 +66,7 @@ def test_windows_rank_where_they_are_asked_for(spark: SparkSession, tmp_path: Pa
     rows_of_two_runs(spark, 2.0).write.parquet(str(tmp_path / "rows"))
     result = evaluate(str(tmp_path / "rows"), run="r", strategy="window")
     assert repr(result).splitlines()[1] == "ranked by: window, read by spark (the reference was asked for)"
-    with pytest.raises(InvalidParameterError, match=r"source=parquet is not available .*: strategy=window"):
+    with pytest.raises(InvalidParameterError, match=r"source='parquet' is not available .*: strategy=window"):
         evaluate(str(tmp_path / "rows"), run="r", strategy="window", source="parquet")
 
 
@@ -87,9 +87,16 @@ def test_means_for_people(spark: SparkSession, capsys: pytest.CaptureFixture[str
     result.show(3)
     *_, last, more, below = capsys.readouterr().out.splitlines()
     assert below.startswith("runs have different numbers of queries: 'b' has 1, 'a' 2. ")
-    assert (last.split(), more) == (["a", "of=DE", "ndcg@10", f"{second:.4f}", "1"], "... and 2 more")
+    assert (last.split(), more) == (
+        ["a", "of=DE", "ndcg@10", f"{second:.4f}", "1"],
+        "... and 2 more; show(5) prints all rows",
+    )
     found = result.to_pandas()
-    assert found.columns.tolist() == result.means().columns == ["run", "segment", "metric", "value", "interval", "n"]
+    assert found.columns.tolist() == result.means().columns == [
+        "run", "segment", "metric", "value", "interval", "ci_low", "ci_high", "n"
+    ]  # fmt: skip
+    assert found["ci_low"].tolist() == pytest.approx([mean - half, *[math.nan] * 4], abs=1e-12, nan_ok=True)
+    assert found["ci_high"].tolist() == pytest.approx([mean + half, *[math.nan] * 4], abs=1e-12, nan_ok=True)
     assert found["value"].tolist() == pytest.approx([mean, 1, second, 1, 1], abs=1e-12)
     assert found["interval"].tolist() == [f"[{mean - half:.4f}, {mean + half:.4f}]", *[None] * 4]
     keys = [("a", "all", 2), ("b", "all", 1), ("a", "of=DE", 1), ("b", "of=DE", 1), ("a", "of=null", 1)]
@@ -97,7 +104,36 @@ def test_means_for_people(spark: SparkSession, capsys: pytest.CaptureFixture[str
     assert set(found["metric"]) == {"ndcg@10"}
     assert result._repr_html_().count("<tr") == 6
     asked = evaluate(rows_of_two_runs(spark, 2.0), run="r", metrics="dcg@2,ndcg@all").to_pandas()
-    assert asked["metric"].tolist() == ["ndcg@all"] * 2 + ["dcg@2"] * 2
+    assert asked["metric"].tolist() == ["dcg@2"] * 2 + ["ndcg@all"] * 2
+
+
+def test_metrics_come_as_they_were_asked_for(spark: SparkSession) -> None:
+    names = ["recall@2", "ndcg@1", "MRR", "dcg@2", "ndcg@2", "AP"]
+    result = evaluate(
+        rows_of_two_runs(spark, 2.0).where("r = 'a'"), metrics=names, segments="of", convention="trec_eval"
+    )
+    shown = [name if "@" in name else f"{name}@all" for name in names]
+    assert result.to_pandas()["metric"].tolist() == shown * 3
+
+
+def test_queries_with_nothing_relevant_are_counted_below(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of three queries one has an item of relevance 0 alone, and counts as 0: the mean is 2 / 3."""
+    rows = [(f"q{n}", "a", 1.0, min(n, 1)) for n in range(3)]
+    result = evaluate(spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance int"))
+    result.show()
+    *_, means, below = capsys.readouterr().out.splitlines()
+    assert "0.6667" in means
+    assert below == "queries: 3 in the mean, among them 1 with nothing relevant, 0 missing; left out: 0 unjudged"
+    assert "among them 1 with nothing relevant" in result._repr_html_()
+
+
+def test_a_table_of_a_notebook_that_is_cut_says_so(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ndcg_spark.core.shown.MOST_SHOWN", 2)
+    result = evaluate(rows_of_two_runs(spark, 2.0), run="r", segments="of")
+    assert len(result.to_pandas()) == 5
+    assert "... and 3 more; to_pandas() has all rows" in result._repr_html_()
 
 
 def test_a_table_without_rows_shows_that(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +175,7 @@ def test_a_missing_query_without_a_weight_is_refused_by_name(spark: SparkSession
         found.summary.collect()
     message = find_refusal(str(raised.value)) or ""
     assert message.startswith("query query_id=q2 is judged but not in the run")
-    assert "missing_query=drop" in message
+    assert "convention='default;missing_query=drop'" in message
 
 
 def test_queries_of_weight_0_tell_nothing_of_the_error(spark: SparkSession) -> None:

@@ -50,8 +50,14 @@ BY_ITEM = Convention(ties="item_asc")
         ({"convention": Convention(duplicates="first")}, "duplicates=first needs order=,"),
         ({"metrics": (AP, AP), "cutoffs": (5,)}, "a metric is named twice: ap@5, ap@5"),
         ({"metrics": (AP,), "cutoffs": (10,)}, r"metric 'ap@5' is at none of the cutoffs \(10,\)"),
-        ({"convention": BY_ITEM, "tie_bounds": True}, "tie bounds need ties=expected, best or worst; got item_asc"),
-        ({"convention": BY_ITEM, "metrics": (BEST,), "cutoffs": (5,)}, "'ndcg_best@5' needs ties=expected, best or"),
+        (
+            {"convention": BY_ITEM, "tie_bounds": True},
+            "ties=expected', or best or worst; got ties=item_asc",
+        ),
+        (
+            {"convention": BY_ITEM, "metrics": (BEST,), "cutoffs": (5,)},
+            "'ndcg_best@5' needs convention=",
+        ),
         ({"sample": 0.0}, "sample must be above 0 and at most 1; got 0.0"),
         ({"convention": Convention(duplicates="first"), "columns": Columns(rank="rank")}, "duplicates=first needs"),
     ],

@@ -18,7 +18,7 @@ from support.small_rankings import ranked
 from support.spark_rankings import Case, assert_same_results, collect_cases, session_settings
 
 from ndcg_spark import evaluate as evaluate_frame
-from ndcg_spark import readable_errors
+from ndcg_spark import read_table, readable_errors
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import RowCount, count_rows, rejects_table
 from ndcg_spark.core.expressions import MALFORMED, number
@@ -122,6 +122,36 @@ def test_tables_of_the_catalog_views_and_queries(spark, table):
         spark.catalog.dropTempView("rows_view")
 
 
+@pytest.mark.parametrize(
+    ("reference", "kind"),
+    [
+        ("-- rows of today\nSELECT * FROM t", "sql"),
+        ("/* rows, of\n today */ select 1/2 as score", "sql"),
+        ("((SELECT 1) UNION (SELECT 2))", "sql"),
+        ("FROM t SELECT query_id", "sql"),
+        ("VALUES (1, 'a/b')", "sql"),
+        ("values(1)", "sql"),
+        ("TABLE prod.rankings", "sql"),
+        ("SELECT(1)", "sql"),
+        ("select", "table"),
+        ("tables.rankings", "table"),
+        ("values", "table"),
+        ("from_shop", "table"),
+        ("select/2026/*.parquet", "parquet"),
+        ("(old)/rows", "parquet"),
+        ("table-of-today/rows.csv", "csv"),
+    ],
+)
+def test_what_is_sql(reference, kind):
+    assert guess_format(reference) == kind
+
+
+def test_a_path_that_exists_is_no_sql(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "from here").mkdir()
+    assert (guess_format("from here"), guess_format("from there")) == ("parquet", "sql")
+
+
 def test_options_of_the_reader(spark, tmp_path):
     path = tmp_path / "rows.csv"
     lines = [f"{r.query};{r.item};{r.score};{'' if r.relevance is None else r.relevance}" for r in ROWS[3:]]
@@ -133,9 +163,11 @@ def test_options_of_the_reader(spark, tmp_path):
 
 
 def test_trec_text_files_with_comments_and_malformed_lines(spark, tmp_path):
-    """Any white space between fields; empty lines, and comments of judgments, are no rows, other lengths bad ones."""
+    """Any white space between fields; empty lines and comments are no rows, other lengths bad ones."""
     run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
-    run.write_text("1 Q0 d1 1 0.9 tag\n\n1\tQ0\td2   2 0.8\ttag\r\n1 Q0 d3 0.7 tag\n2 Q0 d1 1 x tag\n")
+    run.write_text(
+        "# made by bm25\n1 Q0 d1 1 0.9 my run v1\n\n1\tQ0\td2   2 0.8\ttag\r\n1 Q0 d3 0.7 tag\n2 Q0 d1 1 x tag\n"
+    )
     qrels.write_text("  # comment\n1 0 d1 0\n1  0\td2 2\n1 0 d9 1 extra\n2 0 d1 1\n2 0 d2 one\n3 0 d1 -1\n")
     tables = open_table(spark, str(run), "trec-run"), open_table(spark, str(qrels), "trec-qrels")
     checked = run_rows(tables[0].frame, SETTINGS, judged=False, parse_text=True)
@@ -143,6 +175,7 @@ def test_trec_text_files_with_comments_and_malformed_lines(spark, tmp_path):
     assert found.read == 4
     assert found.rejected == {"malformed_line": 1, "score_not_a_number": 1}
     assert found.examples["score_not_a_number"] == "query_id=2, item=d1"
+    assert found.examples["malformed_line"] == "line '1 Q0 d3 0.7 tag'"
     judged = counted(judgment_rows(tables[1].frame, SETTINGS, parse_text=True), judgments=True)
     assert (judged.read, judged.rejected) == (6, {"malformed_line": 1, "relevance_not_a_number": 1})
     settings = EvaluationSettings(cutoffs=CUTOFFS, on_invalid="reject")
@@ -153,14 +186,39 @@ def test_trec_text_files_with_comments_and_malformed_lines(spark, tmp_path):
     assert_expected(found, rows)
 
 
-def test_a_query_of_a_trec_run_may_start_with_a_hash(spark, tmp_path):
-    """Comments are for judgments; a line of a run that is no row is counted as one that is malformed."""
-    run = tmp_path / "a.run"
-    run.write_text("#jobs Q0 d1 1 0.9 tag\n#jobs Q0 d2 2 0.8 tag\n# made by hand\n")
-    checked = run_rows(open_table(spark, str(run), "trec-run").frame, SETTINGS, judged=False, parse_text=True)
-    found = counted(checked)
-    assert (found.read, found.rejected) == (3, {"malformed_line": 1})
-    assert checked.where("query_id = '#jobs' and bad_row is null").count() == 2
+@pytest.mark.parametrize("kind", ["trec-run", "trec-qrels"])
+def test_lines_that_start_with_a_hash_are_comments(spark, tmp_path, kind):
+    """As in `te_get_trec_results` of trec_eval 10, whatever follows; it skips white space before the hash."""
+    path = tmp_path / "a.txt"
+    path.write_text("#jobs Q0 d1 1 0.9 tag\n \t# made by hand\n#\n1 0 d1 1\n1 Q0 d1 1 0.9 tag\n")
+    found = open_table(spark, str(path), kind).frame
+    assert [row["item_id"] for row in found.where(f"{MALFORMED} is null").collect()] == ["d1"]
+    assert found.count() == 2
+
+
+def test_fields_after_the_tag_of_a_run_are_ignored(spark, tmp_path):
+    """As by trec_eval: "Any field following run_id is ignored" (get_trec_results.c)."""
+    path = tmp_path / "a.run"
+    path.write_text("q1 Q0 a 1 3.0 my run v1\n")
+    (row,) = open_table(spark, str(path), "trec-run").frame.collect()
+    assert row.asDict() == {
+        "query_id": "q1", "iteration": "Q0", "item_id": "a", "rank": "1", "score": "3.0", "tag": "my",
+        MALFORMED: None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_a_malformed_line_is_shown(spark, tmp_path, strategy):
+    """Two of them are one reason; an id with a colon in another line is none of its text."""
+    path = tmp_path / "a.run"
+    path.write_text("q: 1 Q0 a 1\nq2 Q0: b\nq3 Q0 a 1 2.5 tag\n" * 2)
+    run = read_table(path, format="trec-run")
+    judged = spark.createDataFrame([("q3", "a", 1.0)], "query_id string, item_id string, relevance double")
+    told = r"^4 bad rows of 6 in the data: malformed_line 4 \(e\.g\. line 'q2 Q0: b'\)"
+    if strategy == "window":  # which stops at the first one
+        told = "^bad row: malformed_line at line 'q: 1 Q0 a 1'$"
+    with pytest.raises(InputRefusedError, match=told):
+        evaluate_frame(run, judged, strategy=strategy).to_pandas()
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv"])
@@ -479,7 +537,7 @@ def test_an_order_column_that_arrays_lack_is_refused(spark):
 def test_arrays_are_read_by_spark_whatever_is_asked_for(spark, tmp_path):
     spark.sql("SELECT 'q' AS query_id, array(1.0D) AS relevance").write.parquet(str(tmp_path / "arrays"))
     assert evaluate_frame(str(tmp_path / "arrays")).ranking.source == "spark"
-    with pytest.raises(InvalidParameterError, match=r"source=parquet is not available .*'relevance' is an array"):
+    with pytest.raises(InvalidParameterError, match=r"source='parquet' is not available .*'relevance' is an array"):
         evaluate_frame(str(tmp_path / "arrays"), source="parquet")
 
 

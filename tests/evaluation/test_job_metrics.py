@@ -37,6 +37,9 @@ def test_worked_values_in_json_and_in_both_tables(tmp_path):
     assert {by_cutoff[k][name] for k in (10, None) for name in ("ndcg", "dcg", "idcg")} == {None}
     assert by_cutoff[5]["ndcg"] == found["ndcg", 5]
     assert "P(rel=2)@5 0.4000" in ended.out
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("overall ")]
+    places = [line.index(f"  {name}") for name in NAMES.split(",")]
+    assert places == sorted(places)  # as they were asked for
     assert "gate rr>=0.5: met" in ended.out
 
 

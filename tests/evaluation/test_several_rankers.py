@@ -24,7 +24,7 @@ from support.spark_rankings import (
 from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import count_rows, rejects_table
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, find_refusal
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, find_refusal, spelled
 from ndcg_spark.evaluation import rank_queries
 from ndcg_spark.evaluation.frames.canonical import run_rows
 from ndcg_spark.evaluation.frames.checks import checked_rows
@@ -392,13 +392,14 @@ def test_a_query_without_a_weight_is_refused_as_what_it_is(spark, of, strategy):
         strategy=strategy,
     )
     message = refusal(found.summary)
-    where, option = {
-        "run": ("is in the run but not judged, and only the judgments have weights", "unjudged_query=drop"),
-        "judgments": ("is judged but not in the run, and only the run has weights", "missing_query=drop"),
+    where, rule = {
+        "run": ("is in the run but not judged, and only the judgments have weights", "unjudged_query"),
+        "judgments": ("is judged but not in the run, and only the run has weights", "missing_query"),
     }[of]
     assert message is not None
     assert message.startswith(f"query query_id=p {where};")
-    assert message.endswith(f"or choose {option}.")
+    convention = Convention(unjudged_query="zero", missing_query="zero")
+    assert message.endswith(f"or choose {spelled(convention.advice(rule, 'drop'))}.")
 
 
 def test_a_segment_or_weight_that_no_table_has_is_named(spark):

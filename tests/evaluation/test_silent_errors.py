@@ -287,6 +287,6 @@ def test_explained_ranks_show_no_ideal_ranks_where_the_ideal_is_not_made_of_rows
 
 
 def test_source_parquet_is_refused_where_it_is_not_available(spark):
-    with pytest.raises(NdcgSparkError, match="source=parquet is not available for this table"):
+    with pytest.raises(NdcgSparkError, match="source='parquet' is not available for this table"):
         evaluate(spark.createDataFrame(TWICE, LONG), source="parquet")
     assert issubclass(InputRefusedError, NdcgSparkError)

@@ -13,7 +13,7 @@ from support.comparing import compared, settings_of, through
 from support.paired import key_hash, key_hashes
 
 from ndcg_spark.comparison.kernels.resampling import hash_words
-from ndcg_spark.errors import InputRefusedError, find_refusal
+from ndcg_spark.errors import InputRefusedError, find_refusal, spelled
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.history.settings import RollUpSettings
 from ndcg_spark.history.tasks.periods import FAMILY, PERIOD_SCHEMA, make_decider, make_roller
@@ -170,9 +170,9 @@ def test_nights_with_different_numbers_of_replicates_are_refused():
     for settings in (RollUpSettings(independence="query"), None):
         with pytest.raises(InputRefusedError) as refused:
             rolled(mixed[0], settings)
-        assert find_refusal(str(refused.value)).endswith(
+        assert spelled(find_refusal(str(refused.value))).endswith(
             "has replicates of different number: 40 draws and 99 flips on 2026-01-05, 40 and 9 on 2026-01-07; "
-            "compare these nights again with the same numbers, or choose [[independence=query_day]] or day."
+            "compare these nights again with the same numbers, or choose independence='query_day' or day."
         )
     assert rolled(mixed[0], RollUpSettings(periods=("week",), independence="query_day"))[0]["n_days"] == 3
     with pytest.raises(InputRefusedError, match="n_replicates"):

@@ -523,7 +523,7 @@ def run_notebook(notebook: Path = NOTEBOOK, **names: Any) -> dict[str, Any]:
 SECOND = 1 / math.log2(3)
 """NDCG of a query whose only relevant item is second, and of none at rank 1."""
 OF_ERRORS = {
-    "a name": "evaluate() got an unexpected keyword argument 'segment'",
+    "a name": "evaluate has no option 'segment'. Did you mean 'segments'?",
     "a column": "column 'scores' (score=) is not in the input, which has: ranker, query_id, country, device, ",
     "a cutoff": "k must be a whole number from 1 on, or all; got 0.",
     "bad rows": "4 bad rows of 160 in the data: null_score 4 (e.g. ",

@@ -130,7 +130,7 @@ def test_an_error_of_a_worker_is_spelled_for_each_reader(spark, tmp_path):
     told = "query query_id=p is in run 'a' and not in 'b'; choose "
     with pytest.raises(InputRefusedError) as raised, readable_errors():
         compare(table, **options, unpaired="error").summary.collect()
-    assert str(raised.value) == f"{told}unpaired=zero or drop."
+    assert str(raised.value) == f"{told}unpaired='zero' or drop."
     table.write.parquet(str(tmp_path / "rows"))
     flags = [text for name, value in options.items() for text in (f"--{name}", value)]
     ended = command("compare-runs", "--per-query", tmp_path / "rows", *flags, "--unpaired", "error")

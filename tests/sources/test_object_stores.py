@@ -204,7 +204,7 @@ def test_what_cannot_be_read_is_refused_in_a_line(server: Server, tables: Path, 
     )
     assert "cannot read s3://data/truncated/1.parquet" in refused
     assert not output.exists()
-    with pytest.raises(InvalidParameterError, match=r"source=parquet is not available .*1\.parquet is not a Parquet"):
+    with pytest.raises(InvalidParameterError, match=r"'parquet' is not available .*1\.parquet is not a Parquet"):
         ndcg_spark.evaluate("s3://data/truncated", source="parquet")
 
 
@@ -291,7 +291,7 @@ def test_a_store_that_goes_away_is_named(spark: SparkSession, tables: Path, tmp_
         other.stop()
         said = str(refusal(found.summary))
         assert re.search(
-            r"cannot read s3://data/mixed/day=2026-01-31/part \d .*NETWORK_CONNECTION.*; source=spark", said
+            r"cannot read s3://data/mixed/day=2026-01-31/part \d .*NETWORK_CONNECTION.*; source='spark'", said
         )
         with pytest.raises(InputRefusedError, match=r"cannot read parquet 's3://data/mixed': .*NETWORK_CONNECTION"):
             ndcg_spark.evaluate("s3://data/mixed")

@@ -282,10 +282,10 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str
 
 def test_workers_are_not_asked_in_vain(spark: SparkSession, folder: str) -> None:
     """Windows rank in Spark, and arrays are scored where they are."""
-    with pytest.raises(InvalidParameterError, match=r"source=parquet .* strategy=window ranks in Spark"):
+    with pytest.raises(InvalidParameterError, match=r"source='parquet' .* strategy=window ranks in Spark"):
         ndcg_spark.evaluate(folder, source="parquet", strategy="window")
     arrays = spark.createDataFrame([("q", [1.0, 0.0])], "query_id string, relevance array<double>")
-    with pytest.raises(InvalidParameterError, match=r"source=parquet .* column 'relevance' is an array"):
+    with pytest.raises(InvalidParameterError, match=r"source='parquet' .* column 'relevance' is an array"):
         ndcg_spark.evaluate(arrays, source="parquet")
 
 
@@ -294,7 +294,7 @@ def test_a_path_is_read_by_workers_and_a_table_by_spark(spark: SparkSession, fol
     assert ndcg_spark.evaluate(folder).ranking.source == "parquet"
     assert ndcg_spark.evaluate(folder, source="spark").ranking.source == "spark"
     assert ndcg_spark.evaluate(frame).ranking.source == "spark"
-    with pytest.raises(InvalidParameterError, match=r"source=parquet is not available for this table: .* DataFrame"):
+    with pytest.raises(InvalidParameterError, match=r"'parquet' is not available for this table: .* DataFrame"):
         ndcg_spark.evaluate(frame, source="parquet")
 
 
@@ -329,7 +329,7 @@ def test_what_workers_cannot_read_is_read_by_spark(spark: SparkSession, tmp_path
     path = write(tmp_path / "rows", file_rows(random_rows(3)))
     change(Path(path))
     assert ndcg_spark.evaluate(path, **options).ranking.source == "spark"
-    with pytest.raises(InvalidParameterError, match=f"source=parquet is not available .*{why}"):
+    with pytest.raises(InvalidParameterError, match=f"source='parquet' is not available .*{why}"):
         ndcg_spark.evaluate(path, source="parquet", **options)
 
 

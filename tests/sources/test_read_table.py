@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from datetime import date
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.spark_rankings import session_settings
 
@@ -31,7 +34,7 @@ def test_the_trec_formats_are_evaluated_as_they_are(spark, written):
     judgments = read_table(written("qrels.txt", QRELS), format="trec-qrels")
     assert dict(run.dtypes) | dict(judgments.dtypes) == {
         "query_id": "string", "iteration": "string", "item_id": "string", "rank": "double", "score": "double",
-        "tag": "string", "relevance": "double",
+        "tag": "string", "relevance": "double", "__malformed_line": "string",
     }  # fmt: skip
     assert {row["item_id"] for row in run.collect()} == {"007", "b"}
     assert evaluate(run, judgments).to_pandas()["value"].tolist() == pytest.approx([1 / math.log2(3)], abs=1e-15)
@@ -53,7 +56,8 @@ def test_a_line_without_its_numbers_is_a_bad_row(spark, written, table, line, re
     run, qrels = (read_table(written(name, lines[name]), format=f"trec-{name}") for name in lines)
     few = run.select("query_id", "item_id", "score"), qrels.select("query_id", "item_id", "relevance")
     for tables in ((run, qrels), few):
-        with pytest.raises(InputRefusedError, match=reason):
+        shown = reason if reason != "null_query" or tables is few else f"malformed_line .*line '{line}'"
+        with pytest.raises(InputRefusedError, match=shown):
             evaluate(*tables).to_pandas()
     assert len(evaluate(*few, on_invalid="reject").to_pandas()) == 1
 
@@ -97,6 +101,53 @@ def test_tables_of_the_catalog_paths_and_queries(spark, written, tmp_path):
     assert text.select("query_id", "score").collect() == [("007", "1")]
     with pytest.raises(InputRefusedError, match=r"there is no path '/nowhere\.parquet'"):
         read_table("/nowhere.parquet")
+
+
+RANKED = "SELECT * FROM VALUES ('q', 'a', 1D, 0D), ('q', 'b', 2D, 1D) AS t(query_id, item_id, score, relevance)"
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_evaluate_takes_what_read_table_takes(spark, written, tmp_path, monkeypatch, judged):
+    """By hand: `b` is relevant and first, so each mean is 1. Text of csv is parsed, in judgments and run alike."""
+    monkeypatch.chdir(tmp_path)
+    rows = spark.sql(RANKED)
+    rows.createOrReplaceTempView("ranked_view")
+    rows.write.parquet(str(tmp_path / "ranked"))
+    rows.write.parquet(str(tmp_path / "s[1]" / "{a}"))
+    rows.write.option("header", True).csv(str(tmp_path / "ranked.csv"))
+    folder = tmp_path / "s[1]" / "{a}"
+    for one in ("ranked_view", RANKED, f"-- of today\n({RANKED})", "FROM ranked_view", tmp_path / "ranked",
+                str(tmp_path / "ranked.csv"), folder, str(folder)):  # fmt: skip
+        result = evaluate(RANKED.replace(", relevance)", ", other)"), one) if judged else evaluate(one)
+        assert result.to_pandas()["value"].tolist() == [1.0], one
+
+
+def test_a_path_object_is_never_the_name_of_a_table(spark):
+    spark.range(1).createOrReplaceTempView("ranked_view")
+    with pytest.raises(InputRefusedError, match=r"there is no path '\./ranked_view'"):
+        evaluate(Path("ranked_view"))
+
+
+@pytest.mark.parametrize("name", ["[ab]", "{a,b}", "a\\b", "a:b", "a?b", "*"])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "trec-run"])
+def test_a_path_that_exists_is_no_pattern(spark, tmp_path, name, kind):
+    """Beside it lies what the pattern would match."""
+    for folder, query in ((name, "q1"), ("a", "q2")):
+        (tmp_path / folder).mkdir()
+        if kind == "parquet":
+            spark.sql(f"SELECT '{query}' query_id").write.parquet(str(tmp_path / folder / "day=1"))
+        else:
+            text = f"{query} Q0 a 1 1.5 tag" if kind == "trec-run" else f"query_id\n{query}"
+            (tmp_path / folder / "0.txt").write_text(text + "\n")
+    assert [row["query_id"] for row in read_table(str(tmp_path / name), format=kind).collect()] == ["q1"]
+
+
+def test_a_file_with_a_colon_in_its_name_is_refused_in_a_line(spark, written):
+    path = written("a:b.parquet", [])
+    with pa.OSFile(path, "wb") as file:
+        pq.write_table(pa.table({"x": [1]}), file)
+    with pytest.raises(InputRefusedError, match=r"a:b\.parquet.* with a colon in their names; rename the file\.$"):
+        read_table(path)
 
 
 @pytest.fixture

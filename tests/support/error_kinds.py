@@ -74,15 +74,6 @@ def write_other_columns(spark: SparkSession, folder: Path) -> None:
         spark.sql("DROP TABLE error_kinds_other")
 
 
-def evaluate_a_view(spark: SparkSession, folder: Path) -> None:
-    del folder
-    table(spark).createOrReplaceTempView("error_kinds_view")
-    try:
-        evaluate("error_kinds_view")
-    finally:
-        spark.catalog.dropTempView("error_kinds_view")
-
-
 NAN = ("q7", "b", math.nan, 1.0)
 NOT_FOR_PEOPLE = ("\n", "org.apache", "Traceback", "SQLSTATE")
 COMPARED = "run string, query_id string, k int, ndcg double"
@@ -119,10 +110,10 @@ KINDS = {
         "ranks are explained of rows with scores: leave rank= out.",
         lambda spark, _: ranked_rows(table(spark), EvaluationSettings(columns=Columns(rank="rank"))),
     ),
-    "name of a view": Kind(
+    "name of nothing": Kind(
         "InputRefusedError",
-        "there is no path 'error_kinds_view', but a table or view of that name: give spark.table('error_",
-        evaluate_a_view,
+        "there is no table 'nowhere' in the catalog, and no file or folder of that name.",
+        lambda spark, _: evaluate("nowhere"),
     ),
     "path of nothing": Kind(
         "InputRefusedError", "there is no path 'nowhere/rows'.", lambda spark, _: evaluate("nowhere/rows")

@@ -57,7 +57,14 @@ IDS = (
         "\uffff",
     ),
     *("null", "NULL", "None", "NaN", "-", "0", "00", "-0", "1e3", "true", "=1+1", "@x", "+1", "#x", "[/b]", ":x:"),
-    *("[[ndcg-spark: x :ndcg-spark]]", "__malformed_line", "run_date=1", "\U0001f469\u200d\U0001f52c", "\U0010ffff"),
+    *(
+        "\u2063\u2062x\u2062\u2063",
+        "\u2061run=x\u2061",
+        "__malformed_line",
+        "run_date=1",
+        "\U0001f469\u200d\U0001f52c",
+        "\U0010ffff",
+    ),
     *("x" * LONG, "x" * (LONG - 1) + "y", "\u00e9" * LONG, *AWKWARD_PREFIXES),
 )
 SCORES = (*EXTREME_SCORES, 1.7976931348623157e308, -1.7976931348623157e308, 2.2250738585072014e-308, -0.0, 1.0)
@@ -197,7 +204,7 @@ def test_the_extremes_of_int64(spark):
         ("q", math.inf, 1.0, "infinite_score"),
         ("q", 1.0, -math.inf, "infinite_relevance"),
         ("a\nb\x1b[31m\u202e", math.nan, 1.0, "nan_score"),
-        ("[[ndcg-spark: x :ndcg-spark]]", math.nan, 1.0, "nan_score"),
+        ("\u2063\u2062x\u2062\u2063", math.nan, 1.0, "nan_score"),
     ],
     ids=lambda value: repr(value)[:20],
 )

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.expressions import (
     MALFORMED,
+    MALFORMED_LINE,
     comparable,
     comparable_key,
     field_named,
@@ -183,7 +184,9 @@ def select_canonical(
     for column, reasons in bad_rows.items():
         reason = F.lit(None).cast("string")
         for name, bad in reversed(reasons):
-            reason = F.when(bad, F.lit(name)).otherwise(reason)
+            line = name == MALFORMED_LINE
+            told = F.concat(F.lit(f"{name}: "), F.substring(named(MALFORMED), 1, 200)) if line else F.lit(name)
+            reason = F.when(bad, told).otherwise(reason)
         if reasons or column != BAD_ROW:
             chosen.append(reason.alias(column))
     if original:
@@ -200,7 +203,7 @@ def _is_plain(kind: T.DataType) -> bool:
 
 
 def _malformed(frame: DataFrame) -> Reasons:
-    return [("malformed_line", F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
+    return [(MALFORMED_LINE, F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
 
 
 def _number(

@@ -34,7 +34,8 @@ def ranked_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     rows = valid_only(long_rows(run_rows(frame, settings, judged=True), settings), RowRules(settings))
     rows = rows.withColumn(RELEVANCE, F.col(RELEVANCE).cast("double"))
     if ITEM not in rows.columns:
-        raise InvalidParameterError("items are shown, which no rule of these settings needs; use ties=item_asc.")
+        way_out = settings.convention.advice("ties", "item_asc")
+        raise InvalidParameterError(f"items are shown, which no rule of these settings needs; use {way_out}.")
     keys = [*([RUN] if RUN in rows.columns else []), *names.query]
     rows = _without_duplicates(rows, settings, keys).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
     placed = with_ranks(rows, settings)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.conventions.convention import CHOICES
 from ndcg_spark.core.batches import BatchFunction
 from ndcg_spark.core.expressions import MALFORMED, columns_of, key_text, named, raise_if
 from ndcg_spark.core.given import takes_tables
@@ -82,8 +84,12 @@ from ndcg_spark.evaluation.tasks.query_rows import (
 from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, make_row_marker, make_valid_rows
 from ndcg_spark.metrics.base import TOPICS
-from ndcg_spark.sources.formats import read_path
+from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.parquet import PART_SIZES, PartSizes
+from ndcg_spark.sources.references import reference_text
+
+Reference: TypeAlias = DataFrame | str | os.PathLike[str]
+"""A table, or what `open_table` opens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,12 +162,12 @@ class Ranking:
 
 @takes_tables
 def rank_queries(
-    data: DataFrame | str | os.PathLike[str],
+    data: Reference,
     settings: EvaluationSettings,
     *,
-    judgments: DataFrame | None = None,
-    items: DataFrame | None = None,
-    interactions: DataFrame | None = None,
+    judgments: Reference | None = None,
+    items: Reference | None = None,
+    interactions: Reference | None = None,
     parse_text: bool = False,
     parse_judgment_text: bool = False,
 ) -> DataFrame:
@@ -170,11 +176,11 @@ def rank_queries(
     Parameters
     ----------
     data : DataFrame, str or path
-        A long table, a run, or one row per query with arrays. A string is the path of Parquet files.
+        A long table, a run, or one row per query with arrays. A string is a path, table or query, as for `evaluate`.
     settings : EvaluationSettings
-    judgments : DataFrame or None
+    judgments : DataFrame, str, path or None
         Query, item and relevance, if the main table has no relevances.
-    items, interactions : DataFrame or None
+    items, interactions : DataFrame, str, path or None
         The item table and the interactions of users, if metrics read them; see `evaluate`.
     parse_text, parse_judgment_text : bool
         Whether columns of text are parsed as numbers, as for csv files.
@@ -216,12 +222,12 @@ def rank_queries(
 
 
 def choose_ranking(
-    data: DataFrame | str | os.PathLike[str],
+    data: Reference,
     settings: EvaluationSettings,
     *,
-    judgments: DataFrame | None = None,
-    items: DataFrame | None = None,
-    interactions: DataFrame | None = None,
+    judgments: Reference | None = None,
+    items: Reference | None = None,
+    interactions: Reference | None = None,
     path: str | None = None,
     parse_text: bool = False,
     parse_judgment_text: bool = False,
@@ -232,13 +238,12 @@ def choose_ranking(
     Options are those of `rank_queries`; `path` is what a DataFrame was read from, where the user gave Parquet files,
     which are divided into parts of `sizes`.
     """
-    if not isinstance(data, DataFrame) and isinstance(data, str | os.PathLike):
-        path = os.fspath(data)
-        spark = session_here() if judgments is None else judgments.sparkSession
-        frame = read_path(spark, path)
-    else:
-        frame = data
+    frame, path, parse_text = _opened(data, path, parse_text)
+    if judgments is not None:
+        judgments, _, parse_judgment_text = _opened(judgments, None, parse_judgment_text)
+    items, interactions = (None if one is None else _opened(one)[0] for one in (items, interactions))
     settings = _with_usual_rank(frame, without_query(frame, settings))
+    _refuse_rule_of_ideal(frame, settings)
     runs = None
     if settings.columns.ranked and judgments is not None:
         runs = runs_of_lists(frame, settings)
@@ -264,6 +269,26 @@ def choose_ranking(
         )
         tables = replace(tables, rows_with_topics=judged)
     return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables, n_tasks=n_tasks)
+
+
+def _refuse_rule_of_ideal(frame: DataFrame, settings: EvaluationSettings) -> None:
+    """Refuse a value of the rule `ideal` where it would name a column."""
+    name = settings.columns.ideal
+    if name in CHOICES["ideal"] and name not in frame.columns:
+        raise InvalidParameterError(
+            f"there is no column {name!r}, which {option('ideal')} names; the rule for ideal lists is "
+            f"{settings.convention.advice('ideal', name)}."
+        )
+
+
+def _opened(
+    table: Reference, path: str | None = None, parse_text: bool = False
+) -> tuple[DataFrame, str | None, bool]:
+    """Open what a reference names: the table, its `path` and whether text is parsed; a DataFrame is as it was."""
+    if not isinstance(table, str | os.PathLike):
+        return table, path, parse_text
+    found = open_table(session_here(), reference_text(table))
+    return found.frame, found.path, found.parse_text
 
 
 def _chosen(

@@ -29,12 +29,20 @@ def asked_label() -> Column:
     return F.coalesce(ASKED, metric_label())
 
 
-def in_order(rows: DataFrame, *last: Column) -> DataFrame:
-    """Sort rows of means or differences: all queries first, main metrics first, then by `last`."""
+def places(value: Column, names: Sequence[str]) -> list[Column]:
+    """Sort by the place of a text among names; those that are not among them come last."""
+    if not names:
+        return []
     # F.array_position of Spark 3.5 takes no column as the value.
-    place = F.call_function("array_position", F.array(*map(F.lit, SHOWN_FIRST)), F.col("metric"))
-    by_metric = [place == 0, place, F.col("metric"), F.col("k").asc_nulls_last()]
-    return rows.orderBy("segment_by", F.col("segment").asc_nulls_last(), *by_metric, *last)
+    place = F.call_function("array_position", F.array(*map(F.lit, names)), value)
+    return [place == 0, place]
+
+
+def in_order(rows: DataFrame, *last: Column, asked: Sequence[str] = ()) -> DataFrame:
+    """Sort rows of means: all queries first, metrics as `asked`, else main metrics first, then by `last`."""
+    by_metric = [*places(metric_label(), asked), *places(F.col("metric"), SHOWN_FIRST), F.col("metric")]
+    k = F.col("k").asc_nulls_last()
+    return rows.orderBy("segment_by", F.col("segment").asc_nulls_last(), *by_metric, k, *last)
 
 
 def interval_of(low: str, high: str) -> Column:
@@ -42,21 +50,26 @@ def interval_of(low: str, high: str) -> Column:
     return F.when(F.col(low).isNotNull(), F.format_string("[%.4f, %.4f]", low, high))
 
 
-def readable_means(summary: DataFrame, *, without: Sequence[str] = (), beside: Sequence[str] = ()) -> DataFrame:
-    """Means, one row per segment, metric and run: `run`, `segment`, `metric`, `value`, `interval`, `n`. Lazy.
+def readable_means(
+    summary: DataFrame, *, asked: Sequence[str] = (), without: Sequence[str] = (), beside: Sequence[str] = ()
+) -> DataFrame:
+    """Means, one row per segment, metric and run, as `Evaluation.means` describes them. Lazy.
 
-    `without` are metrics, as `dcg@10`, that were not asked for. Segments as `country=DE`, `all` for all queries,
+    `asked` are metrics, as `ndcg@10`, in the order in which they were asked for; `without` those that were not.
+    Segments as `country=DE`, `all` for all queries,
     which come first; metrics by the name that was asked for, as `ndcg@10`; the interval as text with four digits,
     null below two queries; `n` are the queries that count. `beside` are columns of the summary to take along, for
     all queries, in the column `BESIDE`. Spark cost: one small shuffle, to sort.
     """
-    ordered = in_order(summary.where(~metric_label().isin(*without)), F.col("run"))
+    ordered = in_order(summary.where(~metric_label().isin(*without)), F.col("run"), asked=asked)
     shown = (
         "run",
         segment_label().alias("segment"),
         asked_label().alias("metric"),
         "value",
         interval_of("ci_low", "ci_high").alias("interval"),
+        "ci_low",
+        "ci_high",
         F.col("n_queries").alias("n"),
     )
     overall = F.when(F.col("segment_by") == "", F.struct(*beside))

@@ -25,7 +25,6 @@ from ndcg_spark.evaluation.frames.canonical import item_needed
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
-from ndcg_spark.sources.folders import is_pattern
 from ndcg_spark.sources.footers import (
     FOUND_SCHEMA,
     Footer,
@@ -34,7 +33,7 @@ from ndcg_spark.sources.footers import (
     parse_footers,
     read_footers,
 )
-from ndcg_spark.sources.listing import column_of_folders, fitting, list_files
+from ndcg_spark.sources.listing import column_of_folders, fitting, is_pattern, list_files, local_path
 from ndcg_spark.sources.parquet import PART_SIZES, PartSizes, parts_of
 from ndcg_spark.sources.stores import address_of, reason_of
 
@@ -241,20 +240,14 @@ def _session_obstacle(spark: SparkSession, path: str, settings: EvaluationSettin
     here = runs_locally(spark)
     if address_of(path) is not None:
         known = here or settings.source == "parquet"
-        return None if known else "whether workers have credentials of their own is unknown (source=parquet says so)"
+        return (
+            None if known else "whether workers have credentials of their own is unknown; the source parquet says so"
+        )
     if path.startswith("file:"):
         return None
     if not here or _SCHEME.match(path):
         return "the path is not one of this machine (file:/... says that it is one of every worker)"
     return None
-
-
-def local_path(path: str) -> str:
-    """Turn `file:` addresses into paths of this machine. Like Spark, decode nothing: `%20` is part of a name."""
-    if not path.startswith("file:"):
-        return path
-    rest = path.removeprefix("file:")
-    return "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
 
 
 def _columns(frame: DataFrame, settings: EvaluationSettings, *, judged: bool) -> dict[str, str] | str:

@@ -39,7 +39,6 @@ from ndcg_spark.evaluation.tasks.valid_rows import key_text
 
 SEVERAL_RANKERS = "Does the table hold several rankers?"
 """Asked where an item comes twice and no column names the ranker: to keep one row of two would mix their lists."""
-WHICH_COUNTS = "duplicates=best or first"
 LISTS = ("ranked list", "list of relevant items")
 """Kinds of lists of items."""
 TWICE = "twice"
@@ -83,13 +82,15 @@ def advice_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[
     """
     if kind == "list":  # of arrays, of which no entry is left out
         return "Remove it."
+    best = settings.convention.advice("duplicates", "best")
     if kind in LISTS:
-        return f"Remove it, or say which counts ({option('duplicates', 'best')})."
+        return f"Remove it, or say which counts ({best})."
+    which = f"say which counts ({best}, or first with {option('order')})"
     if settings.columns.run is not None or len(settings.columns.score) > 1 or kind == "judgments":
-        return f"Remove it, or say which counts ({WHICH_COUNTS})."
+        return f"Remove it, or {which}."
     found = f" (columns that are not used: {', '.join(others)})" if others else ""
     run = f"Then name the column that tells them apart: run=...{found}."
-    return f"{SEVERAL_RANKERS} {run} Else remove it, or say which counts ({WHICH_COUNTS})."
+    return f"{SEVERAL_RANKERS} {run} Else remove it, or {which}."
 
 
 def require_constant(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> pa.Array:

@@ -33,7 +33,7 @@ from ndcg_spark.core.ragged import (
     rank_of_rows,
     segment_sum,
 )
-from ndcg_spark.errors import InputRefusedError, option
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.items.item_features import known_items, with_items
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.valid_rows import NO_QUERY_COLUMN
@@ -48,12 +48,13 @@ EVALUATED, NO_RELEVANT, MISSING, UNJUDGED, LOST, NO_QUERY = range(6)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged", "lost", "no_query")
 """`lost`: all rows of the query were rejected. `no_query`: stands for rejected rows without a query."""
 NO_WEIGHT = {
-    MISSING: "is judged but not in the run, and only the run has weights; put them in the judgments too, "
-    f"or choose {option('missing_query', 'drop')}",
-    UNJUDGED: "is in the run but not judged, and only the judgments have weights; put them in the run too, "
-    f"or choose {option('unjudged_query', 'drop')}",
+    MISSING: ("is judged but not in the run, and only the run has weights; put them in the judgments", "missing"),
+    UNJUDGED: ("is in the run but not judged, and only the judgments have weights; put them in the run", "unjudged"),
 }
-"""Only a query that one of two tables lacks has none: in each table a null weight is a bad row."""
+"""What is said of such a query, and whose rule may drop it.
+
+Only a query that one of two tables lacks has none: in each table a null weight is a bad row.
+"""
 N_UNJUDGED_ITEMS, N_TOP_ITEMS = "n_unjudged_items", "n_top_items"
 """Of the items among the first k: those that are not judged, and all of them."""
 TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
@@ -203,7 +204,9 @@ def _refuse_unweighted(batch: pa.RecordBatch, task: ScoringTask, kept: BoolArray
         return
     unknown = first_where(kept & ~float_values(batch.column("weight"))[1], np.arange(len(kept) + 1))
     if unknown is not None:
-        refuse_query(batch, task.keys, unknown, NO_WEIGHT.get(int(status[unknown]), "has no weight"))
+        told, whose = NO_WEIGHT.get(int(status[unknown]), ("has no weight", ""))
+        advice = f" too, or choose {task.convention.advice(f'{whose}_query', 'drop')}" if whose else ""
+        refuse_query(batch, task.keys, unknown, told + advice)
 
 
 def read_lists(

@@ -201,7 +201,10 @@ def is_wide(batch: pa.RecordBatch, names: Names) -> bool:
 
 
 def key_text(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = False) -> str:
-    """Name the query of a row for a person: `query_id=7`."""
+    """Name the query of a row for a person: `query_id=7`; or the malformed line that it is."""
+    told = batch.column(BAD_ROW)[row].as_py() if BAD_ROW in batch.schema.names else None
+    if told is not None and ": " in told:
+        return f"line {told.partition(': ')[2]!r}"
     shown = ({RUN: RUN} if RUN in batch.schema.names else {}) | names.query
     shown |= {ITEM: ITEM} if item and ITEM in batch.schema.names else {}
     found = {label: value_at(batch.column(name), row) for name, label in shown.items()}
@@ -287,8 +290,9 @@ def _of_lists(column: pa.Array, reasons: Iterator[Reason]) -> Iterator[Reason]:
 
 def _reasons_from_spark(column: pa.Array) -> Iterator[Reason]:
     if column.null_count < len(column):
-        for reason in pc.unique(column.drop_null()).to_pylist():
-            yield reason, flags_of(pc.equal(column, reason))
+        reasons = pc.replace_substring_regex(column, "(?s): .*", "")  # behind which the line may be
+        for reason in pc.unique(reasons.drop_null()).to_pylist():
+            yield reason, flags_of(pc.equal(reasons, reason))
 
 
 def _rank_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:

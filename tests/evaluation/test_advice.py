@@ -1,0 +1,221 @@
+"""Advice that is printed can be followed as it stands, in Python and on the command line."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from dataclasses import fields
+
+import pytest
+from support.main_job import command
+from support.source_rules import PACKAGE, sources_in
+
+from ndcg_spark import Convention, compare, evaluate, readable_errors
+from ndcg_spark.diagnosis import score_losses
+from ndcg_spark.errors import (
+    InputRefusedError,
+    InvalidParameterError,
+    NdcgSparkError,
+    find_refusal,
+    spelled,
+    text_of,
+)
+from ndcg_spark.evaluation import explain_ranks
+from ndcg_spark.jobs.flags import with_flags
+
+RULES = [one.name for one in fields(Convention) if one.name != "name"]
+SCHEMA = "query_id string, item_id string, score double, relevance double, place int, day string"
+TWICE = [("q", "a", 2.0, 1.0, 1, "mon"), ("q", "a", 1.0, 1.0, 2, "mon"), ("q", "b", 1.0, 0.0, 3, "mon")]
+OTHER = {
+    "gain": "linear", "discount": "ln", "ties": "worst", "score_precision": "float32", "ideal": "retrieved",
+    "unjudged": "condensed", "negative": "clip", "no_relevant": "one", "missing_query": "drop",
+    "unjudged_query": "zero", "duplicates": "best", "pad_to_k": 0,
+}  # fmt: skip
+"""A value of each rule that is not its default."""
+
+
+@pytest.fixture(scope="module")
+def twice(spark):
+    return spark.createDataFrame(TWICE, SCHEMA)
+
+
+def rows_of(frame):
+    with readable_errors():
+        return frame.collect()
+
+
+def losses(evaluation):
+    return score_losses(evaluation.rankings, evaluation.settings)
+
+
+# --- Rules as keywords
+
+
+@pytest.mark.parametrize("function", [evaluate, compare], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("rule", [one for one in RULES if one != "ideal"])
+def test_a_rule_as_a_keyword_is_answered_by_the_convention_that_has_it(function, rule):
+    for convention in ({}, {"convention": "trec_eval_9"}):
+        with pytest.raises(InvalidParameterError) as refused:
+            function(None, **{rule: OTHER[rule]}, **convention)
+        named = re.search(r"write convention='([^']*)'", str(refused.value))
+        start = convention.get("convention", "default")
+        assert Convention.parse(named[1]) == Convention.parse(f"{start};{rule}={OTHER[rule]}")
+        with pytest.raises(InvalidParameterError, match=rule):  # refused for its value
+            function(None, **{rule: "nonsense"}, **convention)
+
+
+def test_ideal_names_a_column_and_a_rule(spark, twice):
+    arrays = spark.createDataFrame([("q", [1.0, 0.0], [1.0, 1.0])], "query_id string, relevance array<double>, "
+                                   "judged array<double>")  # fmt: skip
+    for table in (twice, arrays.drop("judged")):
+        with pytest.raises(InvalidParameterError) as refused:
+            evaluate(table, ideal="judged")
+        assert "there is no column 'judged', which ideal= names" in str(refused.value)
+        assert str(refused.value).endswith("the rule for ideal lists is convention='default;ideal=judged'.")
+        assert with_flags(text_of(refused.value)).endswith("the rule for ideal lists is --ideal judged.")
+    assert rows_of(evaluate(arrays, ideal="judged").summary)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("metric", "metrics"), ("segment", "segments"), ("weights", "weight"), ("scores", "score"),
+                        ("judgements", "judgments"), ("duplicate", "duplicates")]
+)  # fmt: skip
+def test_a_name_that_is_nearly_an_option_is_answered(name, meant):
+    with pytest.raises(InvalidParameterError, match=f"^evaluate has no option '{name}'. Did you mean '{meant}'\\?$"):
+        evaluate(None, **{name: 1})
+
+
+def test_a_function_of_numpy_as_a_rule_is_answered():
+    with pytest.raises(InvalidParameterError, match=r"write convention=Convention\(gain=\.\.\.\)"):
+        evaluate(None, gain=abs)
+
+
+# --- Advice that was followed
+
+ADVICE = {
+    "an item comes twice": (
+        lambda table, **more: evaluate(table, run="day", **more).summary,
+        "--run-col day",
+    ),
+    "an item comes twice, under a preset": (
+        lambda table, **more: evaluate(table, run="day", **{"convention": "trec_eval", **more}).summary,
+        "--run-col day --convention trec_eval",
+    ),
+    "tie bounds": (
+        lambda table, **more: (
+            evaluate(
+                table.limit(1), **{"convention": "trec_eval;gain=exponential", "tie_bounds": True, **more}
+            ).summary
+        ),
+        None,
+    ),
+    "a metric in an order of items": (
+        lambda table, **more: evaluate(table.limit(1), metrics="rprec", **more).summary,
+        None,
+    ),
+    "a metric of ties": (
+        lambda table, **more: (
+            evaluate(table.limit(1), metrics="ndcg_best", **{"convention": "default;ties=item_desc", **more}).summary
+        ),
+        None,
+    ),
+    "ranks of items": (
+        lambda table, **more: explain_ranks(table.limit(1), check_duplicates="none", **more),
+        None,
+    ),
+    "lost gain": (
+        lambda table, **more: losses(evaluate(table.limit(1), **{"convention": "default;ideal=k_ones", **more})),
+        None,
+    ),
+    "unpaired queries": (
+        lambda table, **more: (
+            compare(
+                {"a": evaluate(table.limit(1)), "b": evaluate(table.limit(1).replace("q", "p", "query_id"))},
+                **{"unpaired": "error", **more},
+            ).summary
+        ),
+        None,
+    ),
+}
+"""Calls that are refused with advice, and flags of the main job for the same."""
+_ARGUMENT = re.compile(r"(\w+)='([^']*)'")
+
+
+@pytest.mark.parametrize("case", ADVICE)
+def test_advice_in_python_can_be_followed(twice, case):
+    call, _ = ADVICE[case]
+    with pytest.raises(NdcgSparkError) as refused:
+        rows_of(call(twice))
+    advice = dict(_ARGUMENT.findall(str(refused.value)))
+    advice = {name: value for name, value in advice.items() if name in ("convention", "unpaired", "on_invalid")}
+    assert advice, refused.value
+    assert rows_of(call(twice, **advice))
+
+
+@pytest.mark.parametrize("case", [name for name, (_, flags) in ADVICE.items() if flags])
+def test_advice_on_the_command_line_can_be_followed(twice, tmp_path, case):
+    twice.write.parquet(str(tmp_path / "rows"))
+    words = ["mean-ndcg", "--input", tmp_path / "rows", *shlex.split(ADVICE[case][1])]
+    refused = command(*words)
+    assert refused.code == 2
+    advised = re.search(r"\((--[^,)]*)", refused.err)
+    ended = command(*words, *advised[1].split())
+    assert ended.code == 0, ended.err
+
+
+def test_bad_rows_can_be_left_out_as_advised(spark):
+    rows = spark.createDataFrame([("q", "a", None, 1.0), ("q", "b", 1.0, 0.0)], "query_id string, item_id string, "
+                                 "score double, relevance double")  # fmt: skip
+    with pytest.raises(InputRefusedError) as refused:
+        evaluate(rows).to_pandas()
+    (advice,) = _ARGUMENT.findall(str(refused.value))
+    assert advice == ("on_invalid", "reject")
+    assert len(evaluate(rows, **dict([advice])).to_pandas()) == 1
+
+
+# --- Texts of the source
+
+STATED = {
+    "ties=", "duplicates=", "ideal=",  # f"ties={convention.ties}": what a rule is, and what follows
+    "; got ties=", "ties=input_order needs ", "duplicates=first needs ", "duplicates=first needs the order column (",
+    "ideal=unsorted needs arrays: a column of relevances and one of judged ones.",
+    "duplicates=best and first are not for arrays; remove them beforehand.",
+    ", or retrieved; got ideal=", "; got duplicates=",
+}  # fmt: skip
+"""Texts that name a rule that is in force, and do not advise one."""
+_NAMES_A_RULE = re.compile(rf"(?<!;)\b({'|'.join(RULES)})=")
+
+
+def test_advice_on_rules_is_spelled_by_the_convention():
+    """`Convention.advice` writes it as Python and the command line take it; a text alone is right for neither."""
+    found = []
+    for source in sources_in(PACKAGE):
+        if source.module.split(".")[1:2] in (["conventions"], ["reports"], ["functions"]):
+            continue
+        tree = source.tree
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+                found += [f"{source.module}: {node.value}"] if _NAMES_A_RULE.search(node.value) else []
+    assert [text for text in found if not any(text.partition(": ")[2].startswith(one) for one in STATED)] == []
+
+
+# --- What Spark says
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_no_mark_is_seen_in_an_error_of_spark(spark, strategy):
+    """Who catches it without `readable_errors` reads plain text; options are there as Python has them."""
+    rows = [("q", "a", 1.0, 1.0), ("q", "a", 2.0, 1.0)]
+    table = spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance double")
+    lazy = evaluate(table.selectExpr("*", "'r' run"), run="run", strategy=strategy).summary
+    with pytest.raises(Exception, match="comes twice") as raised:
+        lazy.collect()
+    text = re.sub("[\u2061-\u2063]", "", str(raised.value))  # which have no shape
+    assert "[[" not in text
+    assert "ndcg-spark" not in text
+    shown = "Remove it, or say which counts (convention='default;duplicates=best', or first with order=)."
+    assert shown in text
+    assert spelled(find_refusal(str(raised.value))).endswith(shown)
+    assert with_flags(find_refusal(str(raised.value))).endswith("(--duplicates best, or first with --order-col).")

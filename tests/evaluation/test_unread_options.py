@@ -1,0 +1,135 @@
+"""Every option is read, or refused where nothing reads it: nobody takes one for granted that has no effect."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from support.main_job import assert_refused, command
+
+from ndcg_spark import compare, evaluate, readable_errors
+from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
+from ndcg_spark.evaluation.api import OPTIONS
+
+SCHEMA = "query_id string, item_id string, score double, relevance double, other string, number double, place int"
+ROWS = [
+    (f"q{query}", f"i{item}", float(item * 7 % 5), float(item * query % 3), f"o{query % 2}", float(1 + query), item)
+    for query in range(4)
+    for item in range(1, 6)
+]
+VALUES = {
+    "k": 1, "metrics": "p@2", "convention": "linear", "segments": "other", "query": "other", "item": "other",
+    "score": "number", "rank": "place", "relevance": "number", "ideal": "number", "ranked": "other",
+    "relevant": "other", "run": "other", "weight": "number", "order": "place", "vector": "other",
+    "categories": "other", "first_seen": "other", "topics": "other", "user": "other", "confidence": 0.5,
+    "sample": 0.5, "tie_bounds": True, "as_of": date(2026, 1, 1), "strategy": "window", "source": "spark",
+    "on_invalid": "reject", "null_score": "unretrieved", "check_duplicates": "all",
+}  # fmt: skip
+"""A value of each option that is not its default; columns are there, of a type that fits where there is one."""
+SAME_VALUES = {
+    "strategy": "the reference has the same values",
+    "source": "so have all readers",
+    "on_invalid": "no row is bad",
+    "null_score": "no score is null",
+    "check_duplicates": "no item comes twice",
+}
+"""Options that are read, and change no value of good rows."""
+
+
+@pytest.fixture(scope="module")
+def table(spark):
+    return spark.createDataFrame(ROWS, SCHEMA).coalesce(1)
+
+
+def outcome(table, **options):
+    """Rows of the summary, or the refusal."""
+    try:
+        with readable_errors():
+            names = ("run", "segment_by", "segment", "metric", "k", "value", "ci_low")
+            return sorted(map(repr, evaluate(table, **options).summary.select(*names).collect()))
+    except NdcgSparkError as error:
+        return str(error)
+
+
+@pytest.fixture(scope="module")
+def usual(table):
+    return outcome(table)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_is_read_or_refused(table, usual, name):
+    found = outcome(table, **{name: VALUES[name]})
+    assert (found != usual) == (name not in SAME_VALUES)
+
+
+UNREAD = [
+    ({"order": "place"}, "nothing reads order=: only convention='default;ties=input_order' and"),
+    ({"order": "place", "convention": "trec_eval"}, "only convention='trec_eval;ties=input_order' and"),
+    ({"order": "place", "rank": "place", "convention": "default;ties=input_order"}, "nothing reads order="),
+    ({"score": "number", "rank": "place"}, "nothing reads score=: ranks are given"),
+    ({"check_duplicates": "none", "convention": "default;duplicates=best"}, "nothing reads check_duplicates="),
+    ({"as_of": date(2026, 1, 1), "metrics": "ndcg"}, "nothing reads as_of="),
+    ({"k": 5, "metrics": ["ndcg@10", "p(rel=2)@3"]}, "nothing reads k=: each of the metrics names its cutoff"),
+    ({"k": 10, "metrics": "rprec,ap@3", "convention": "trec_eval"}, "nothing reads k="),
+    ({"convention": "default;ties=best;ties=worst"}, "has 'ties' twice; keep one"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), UNREAD, ids=lambda one: str(one)[:60])
+def test_an_option_without_effect_is_refused(table, options, told):
+    assert told in outcome(table, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"order": "place", "convention": "default;ties=input_order"},
+        {"order": "place", "convention": "default;duplicates=first"},
+        {"k": 5, "metrics": ["ndcg@10", "p"]},
+        {"k": 5},
+        {"check_duplicates": "none"},
+    ],
+    ids=str,
+)
+def test_an_option_with_an_effect_is_taken(table, options):
+    assert isinstance(outcome(table, **options), list)
+
+
+def test_options_of_compare_without_effect_are_refused(table):
+    result = evaluate(table, score=["score", "number"], k=[1, 5])
+    for options, told in (
+        ({"seed": 1, "replicates": 0, "flips": 0}, "nothing reads seed="),
+        ({"k": 1, "metrics": "ndcg@5"}, "nothing reads k="),
+    ):
+        with pytest.raises(InvalidParameterError, match=told):
+            compare(result, **options)
+
+
+FLAGS = [
+    ("mean-ndcg --input x", {"order-col": "o"}, "nothing reads --order-col: only --ties input_order and"),
+    (
+        "mean-ndcg --input x --rank-col r",
+        {"score-col": "s"},
+        "nothing reads --score-col: ranks are given (--rank-col)",
+    ),
+    ("mean-ndcg --input x --duplicates best", {"check-duplicates": "all"}, "nothing reads --check-duplicates"),
+    ("mean-ndcg --input x --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
+    ("compare-runs --input x --run-col r", {"order-col": "o"}, "nothing reads --order-col"),
+    ("compare-runs --input x --run-col r --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
+    ("compare-runs --per-query x --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
+    ("compare-runs --per-query x --replicates 0 --flips 0", {"seed": 3}, "nothing reads --seed"),
+    ("diagnose runs --input x", {"order-col": "o"}, "nothing reads --order-col"),
+]
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(("words", "options", "told"), FLAGS, ids=lambda one: str(one)[:50])
+def test_a_flag_without_effect_is_refused_and_a_key_of_a_file_is_not(tmp_path, monkeypatch, words, options, told):
+    """A file for --config may serve several commands."""
+    monkeypatch.chdir(tmp_path)
+    assert_refused(
+        command(*words.split(), *[text for name, its in options.items() for text in (f"--{name}", its)]), told
+    )
+    lines = [f"{name} = {its if isinstance(its, int) else repr(its)}\n" for name, its in options.items()]
+    (tmp_path / "options.toml").write_text("".join(lines))
+    assert_refused(command(*words.split(), "--config", "options.toml"), "there is no table 'x'")
