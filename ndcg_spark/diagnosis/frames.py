@@ -177,7 +177,6 @@ def most_changed(
     # Where smaller is better, 0 would reward a run for a query without a value.
     zero = F.lit(None if direction_of(name) is False else 0.0).cast("double")
     sides = {"baseline_value": baseline, "value": run}
-    weight = named("weight") if settings.columns.weight is not None else F.lit(1.0)
     found = (
         per_query.where(named(RUN).isin(baseline, run) & named("k").eqNullSafe(F.lit(k)))
         .groupBy(*columns_of([*query, "k"]))
@@ -186,7 +185,7 @@ def most_changed(
                 F.coalesce(F.max(F.when(named(RUN) == its, F.col(metric))), zero).alias(at)
                 for at, its in sides.items()
             ],
-            F.max(weight).alias("weight"),
+            F.max(F.lit(1.0) if settings.columns.weight is None else named("weight")).alias("weight"),
             *[F.max(named(name)).alias(name) for name in segments if name not in query],
         )
         .withColumn("difference", F.col("value") - F.col("baseline_value"))
