@@ -177,25 +177,23 @@ def most_changed(
     """
     query = list(settings.columns.query)
     name = next(str(one) for one, _ in settings.scored if one.column == metric)
-    rise, fall = (_CHANGES.get(word, word) for word in (judge_change(name, 1), judge_change(name, -1)))
     # Where smaller is better, 0 would reward a run for a query without a value.
-    lacking = F.lit(None if direction_of(name) is False else 0.0).cast("double")
+    zero = F.lit(None if direction_of(name) is False else 0.0).cast("double")
     sides = {"baseline_value": baseline, "value": run}
-    weight = named("weight") if settings.columns.weight is not None else F.lit(1.0)
     found = (
         per_query.where(named(RUN).isin(baseline, run) & named("k").eqNullSafe(F.lit(k)))
         .groupBy(*columns_of([*query, "k"]))
         .agg(
             *[
-                F.coalesce(F.max(F.when(named(RUN) == of, F.col(metric))), lacking).alias(one)
-                for one, of in sides.items()
+                F.coalesce(F.max(F.when(named(RUN) == its, F.col(metric))), zero).alias(at)
+                for at, its in sides.items()
             ],
-            F.max(weight).alias("weight"),
+            F.max(F.lit(1.0) if settings.columns.weight is None else named("weight")).alias("weight"),
             *[F.max(named(name)).alias(name) for name in segments if name not in query],
         )
         .withColumn("difference", F.col("value") - F.col("baseline_value"))
         .where(F.rint(F.col("difference") * _UNIT) != 0)
-        .withColumn("change", F.when(F.col("difference") > 0, rise).otherwise(fall))
+        .withColumn("change", _change(name))
     )
     by_change = Window.partitionBy("change", *columns_of(list(segments)))
     order = by_change.orderBy((F.abs("difference") * F.col("weight")).desc(), *columns_of(query))
@@ -209,6 +207,12 @@ def most_changed(
         return result
     nothing = [F.lit(None).cast(one.dataType).alias(one.name) for one in result.schema]
     return result.union(_refusal_without_rows(ranking, (baseline, run)).select(*nothing))
+
+
+def _change(metric: str) -> Column:
+    """Say what a query did by its difference: `gained` or `lost`, or `higher` or `lower` without a direction."""
+    rise, fall = (_CHANGES.get(word, word) for word in (judge_change(metric, 1), judge_change(metric, -1)))
+    return F.when(F.col("difference") > 0, rise).otherwise(fall)
 
 
 def _refusal_without_rows(ranking: Ranking, runs: Sequence[str]) -> DataFrame:

@@ -41,7 +41,7 @@ def test_a_drop_after_twelve_weeks(spark):
     assert [row[name] for name in ("status", "n_nights", "weekday", "limit")] == ["low", 12, "Thursday", 4.5]
     assert row["rule"] == (
         "ndcg@10 of overall is 0.431200 on 2026-03-26, below the median 0.441900 of 12 earlier Thursdays "
-        "(7.13 standard errors of 0.001500; limit 4.5)"
+        "(7.13 standard errors of 0.001500; limit 4.5); lower is worse"
     )
 
 
@@ -69,8 +69,8 @@ def test_a_short_history_is_held_against_the_night_before(spark):
     assert (last["z"], last["limit"]) == (pytest.approx(-3.29983, abs=1e-5), pytest.approx(3.290527, abs=1e-6))
     assert last["rule"] == (
         "ndcg@10 of overall is 0.400000 on 2026-01-29 and was 0.407000 on the night before, 2026-01-22 (3.30 "
-        "standard errors of 0.002121; limit 3.29, level 0.001); 4 earlier nights are too few to judge 2026-01-29 by "
-        "history, 28 are needed"
+        "standard errors of 0.002121; limit 3.29, level 0.001); lower is worse; 4 earlier nights are too few to "
+        "judge 2026-01-29 by history, 28 are needed"
     )
     without = flags(spark, weekly([0.4, 0.9], std_error=None))
     assert {row["status"] for row in without.values()} == {"short_history"}
@@ -84,8 +84,8 @@ def test_any_change_counts_where_no_query_differs_from_another(spark):
     assert (fallen["z"], fallen["weekday"], fallen["spread"]) == (None, "before", 0.0)
     assert fallen["rule"] == (
         "ndcg@10 of overall is 0.000000 on 2026-01-08 and was 1.000000 on the night before, 2026-01-01 (any change "
-        "counts, as no query differs on either night); 1 earlier nights are too few to judge 2026-01-08 by history, "
-        "28 are needed"
+        "counts, as no query differs on either night); lower is worse; 1 earlier nights are too few to judge "
+        "2026-01-08 by history, 28 are needed"
     )
     equal = [[1.0] * 4, [0.5] * 4]
     rows = [row | {"std_error": 0.0} for row in metric_rows([1.0, 0.5])]
@@ -267,7 +267,7 @@ def test_a_night_is_paired_with_the_night_before(spark):
         "ndcg@10 of overall is 0.509167 on 2026-01-02 and was 0.540000 on the night before, 2026-01-01; the 12 "
         "queries of both nights changed by -0.030833, without 2 that only 2026-01-02 has and 1 that only "
         f"2026-01-01 has ({-expected.statistic:.2f} standard errors of {row['spread']:.6f}; limit 4.44, "
-        "level 0.001); 1 earlier nights are too few to judge 2026-01-02 by history, 28 are needed"
+        "level 0.001); lower is worse; 1 earlier nights are too few to judge 2026-01-02 by history, 28 are needed"
     )
 
 

@@ -75,9 +75,14 @@ def test_other_metrics(predictions, name, expected):
     assert evaluator.evaluate(predictions) == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_residual_is_better_the_smaller_it_is():
-    """It is what unjudged items could add: the largest one would choose the lists with the fewest judged items."""
-    assert not NdcgEvaluator(**NAMES, metricName="rbp_residual(p=0.8)").isLargerBetter()
+def test_a_residual_chooses_no_model(predictions):
+    """It is what unjudged items could add: it says how far RBP can be trusted, and lists are not better by it."""
+    evaluator = NdcgEvaluator(**NAMES, metricName="rbp_residual(p=0.8)")
+    for call in (evaluator.isLargerBetter, lambda: evaluator.evaluate(predictions)):
+        with pytest.raises(
+            InvalidParameterError, match="neither more nor less of rbp_residual is better; name another"
+        ):
+            call()
     assert NdcgEvaluator(**NAMES, metricName="rbp(p=0.8)").isLargerBetter()
 
 

@@ -221,8 +221,8 @@ def test_the_one_sided_p_is_of_the_worse_direction(metric, difference):
     """By SciPy: the probability that a run which is worse by the margin looks as good."""
     row = {
         "metric": metric, "k": 10, "asked": None, "run": "new", "baseline": "old", "verdict": "not_worse",
-        "n_wins": 1, "n_losses": 9, "n_queries": 12, "difference": difference, "std_error": 0.01, "df": 11.0, "p_holm": 0.3,
-        "ci_low": difference - 0.02, "ci_high": difference + 0.02,
+        "n_wins": 1, "n_losses": 9, "n_queries": 12, "difference": difference, "std_error": 0.01,
+        "df": 11.0, "p_holm": 0.3, "ci_low": difference - 0.02, "ci_high": difference + 0.02,
     }  # fmt: skip
     p = stats.t.sf(0.03 / 0.01, 11) if metric == "ndcg" else stats.t.cdf(-0.03 / 0.01, 11)
     assert f"one-sided p {p:.4f}, not adjusted" in sentence(row, settings_of(margin=0.04))
