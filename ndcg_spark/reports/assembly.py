@@ -204,23 +204,21 @@ def report(
     which shuffles the queries of two nights; one each for comparisons, flags and changed queries. Rows are filtered
     and cut by Spark; what comes to the driver is bounded by `limits`.
     """
-    limits, (means, per_query) = limits or ReportLimits(), _tables_of(metrics, per_query)
-    table = reading.metric_table(means)
+    limits, (table, per_query) = limits or ReportLimits(), _tables_of(metrics, per_query)
     runs, gates = several("runs", runs), several("gates", gates)
     place = _place(reading.datasets_of(table), dataset, night)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))
     found = headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
     here = None if production in seen else production
-    matched = check_matched(top_items(rows), metrics.ranking) if isinstance(metrics, Evaluation) else []
     shown, left_out = choose_shown_runs(rows, found, limits, asked=bool(runs), production=here)
+    left_out += _lines_on_judgments(metrics, rows)
     scope = Scope(dataset=place.dataset, run_date=place.night, runs=shown, metric=found[0], k=found[1])
     rows = [row for row in rows if row["run"] in shown]
     baseline = None if baseline in seen else baseline
     reading.check_baseline(baseline, shown)
     if summary is not None:
         check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
-    left_out += [f"Judgments: {line}." for line in matched]
     parts = _Parts(scope=scope, limits=limits, rows=rows, left_out=left_out, production=production, today=today)
     parts.read_trend(table, flags, place.n_nights)
     parts.read_segments(table)
@@ -237,9 +235,16 @@ def report(
 def _tables_of(metrics: DataFrame | Evaluation, per_query: DataFrame | None) -> tuple[DataFrame, DataFrame | None]:
     """The means of a metric table or a result, and the queries, those of the result if none are given."""
     if not isinstance(metrics, Evaluation):
-        return metrics, per_query
+        return reading.metric_table(metrics), per_query
     has_names = bool(metrics.settings.columns.query)  # which queries of lists may lack
-    return metrics.summary, metrics.per_query_table if per_query is None and has_names else per_query
+    means = reading.metric_table(metrics.summary)
+    return means, metrics.per_query_table if per_query is None and has_names else per_query
+
+
+def _lines_on_judgments(metrics: DataFrame | Evaluation, rows: Rows) -> list[str]:
+    """Refuse judgments of an evaluation that match nothing, by its means; say where they match little."""
+    found = check_matched(top_items(rows), metrics.ranking) if isinstance(metrics, Evaluation) else []
+    return [f"Judgments: {line}." for line in found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,5 +189,10 @@ def test_an_empty_list_names_the_segment_of_its_query(spark, strategy):
     assert means(ranked=["a", "b"]) == {
         (run, segment): its for run, found in (("a", alone), ("b", second)) for segment, its in found.items()
     }
+    long = lists.selectExpr("'a' as model", "query_id", "if(query_id = 'q3', null, country) as country", "b as list")
+    long = long.union(lists.selectExpr("'b' as model", "query_id", "country", "a as list"))
+    rows = evaluate(long, judgments, ranked="list", run="model", **asked).per_query
+    (unjudged,) = rows.where("query_id = 'q3'").collect()  # the empty list of b tells its country, and is no query
+    assert (unjudged["run"], unjudged["country"], unjudged["status"]) == ("a", "US", "unjudged")
     named = lists.selectExpr("'only' as model", "query_id", "country", "a")
     assert means(table=named, ranked="a", run="model") == {("only", segment): its for segment, its in alone.items()}

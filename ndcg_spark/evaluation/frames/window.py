@@ -82,6 +82,8 @@ class Windows:
         ranked = with_ranks(rows, self.settings)
         keys = _keys(ranked, self.settings)
         found = ranked.groupBy(*columns_of(keys)).agg(*_aggregates(ranked, self.settings))
+        if self.judgments is not None and RUN in keys:
+            found = self._with_segments_of_queries(found)
         counted = "n_rows > 0 OR n_judged > 0" + (" OR n_rejected > 0" if N_REJECTED in found.columns else "")
         return self._finished(found.where(counted), keys)
 
@@ -144,8 +146,6 @@ class Windows:
         names = canonical_names(self.settings)
         labels = {**names.query, **names.carried}
         rows_name = key_text(keys, labels)
-        if self.judgments is not None and RUN in keys:
-            found = self._with_segments_of_queries(found)
         for name in _carried(found, self.settings, "low:"):
             low, high = named(f"low:{name}"), named(f"high:{name}")
             its_type = found.schema[f"low:{name}"].dataType.simpleString()

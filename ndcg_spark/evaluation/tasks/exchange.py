@@ -30,7 +30,7 @@ from ndcg_spark.core.batches import (
 from ndcg_spark.core.entries import entries_in, entry_columns
 from ndcg_spark.core.hashing import partition_of, sorted_by_hash
 from ndcg_spark.core.ragged import IntArray, lengths_of, offsets_of, rows_of
-from ndcg_spark.evaluation.tasks.judging import judged_partials
+from ndcg_spark.evaluation.tasks.judging import judged_partials, without_empty_lists
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     N_REJECTED,
     PartialRankings,
@@ -424,4 +424,5 @@ class _Held:
         if self._task.judgments is None:
             return found
         nothing = pa.RecordBatch.from_pylist([], schema=self._task.judgments)
-        return judged_partials(found, joined(judgments or [nothing]), self._runs, self._task)
+        complete = judged_partials(found, joined(judgments or [nothing]), self._runs, self._task)
+        return [without_empty_lists(partial) for partial in complete]

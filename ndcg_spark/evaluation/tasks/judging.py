@@ -63,11 +63,10 @@ def judged_partials(
             missing[here[here >= 0]] = False
         if missing.any():
             found.append(_missing(run, np.flatnonzero(missing), truth, task))
-    found = _with_segments_of_queries(found, task) if _has_several_runs(task) else found
-    return [_without_empty_lists(partial) for partial in found]
+    return _with_segments_of_queries(found, task) if _has_several_runs(task) else found
 
 
-def _without_empty_lists(partial: PartialRankings) -> PartialRankings:
+def without_empty_lists(partial: PartialRankings) -> PartialRankings:
     """Leave out queries of which there is nothing but the segment of an empty list."""
     head = partial.head
     counts = (head[name] for name in ("n_rows", "n_judged", N_REJECTED) if name in head)
