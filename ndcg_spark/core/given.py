@@ -96,23 +96,28 @@ def _taking(function: Callable[_Given, _Result], *, streams: bool) -> Callable[_
         spark = _session_of((*args, *kwargs.values()))
         positional: Any = [_taken(name, one, refuses, spark) for name, one in zip(names, args, strict=False)]
         named: Any = {name: _taken(name, one, refuses, spark) for name, one in kwargs.items()}
-        for name, value in (*zip(names, positional, strict=False), *named.items()):
-            if name in parameters:
-                _require_table(name, value, str(parameters[name].annotation).split(" | "))
-        return function(*positional, **named)
+        try:
+            return function(*positional, **named)
+        except AttributeError:  # maybe of what is no DataFrame; other arguments were checked before
+            for name, value in (*zip(names, positional, strict=False), *named.items()):
+                kinds = str(parameters[name].annotation).split(" | ") if name in parameters else ()
+                if "DataFrame" in kinds and not _is_taken(value, kinds):
+                    raise _not_a_table(name, value, kinds) from None
+            raise
 
     return taken
 
 
-def _require_table(name: str, value: Any, kinds: Sequence[str]) -> None:
-    """Raise where a parameter takes a DataFrame, by its annotation, and the value is nothing that it takes."""
+def _is_taken(value: Any, kinds: Sequence[str]) -> bool:
+    """Check whether a value is a DataFrame, or of the other kinds in the annotation of a parameter."""
     others = {"None": value is None, "str": isinstance(value, str | os.PathLike), "Evaluation": value is not None}
-    is_taken = hasattr(value, "sparkSession") or any(others.get(kind, False) for kind in kinds)
-    if "DataFrame" not in kinds or is_taken:
-        return
+    return hasattr(value, "sparkSession") or any(others.get(kind, False) for kind in kinds)
+
+
+def _not_a_table(name: str, value: Any, kinds: Sequence[str]) -> InvalidParameterError:
     what = "None" if value is None else f"of type {type(value).__name__}"
     path = ", a path" if "str" in kinds else ""
-    raise InvalidParameterError(
+    return InvalidParameterError(
         f"{name} must be a table: a DataFrame of Spark, pandas or polars, a table of Arrow{path} or a list of dicts; "
         f"it is {what}."
     )

@@ -6,7 +6,7 @@ from itertools import pairwise, permutations
 
 import pytest
 
-from ndcg_spark import PRESETS, Convention
+from ndcg_spark import PRESETS, Convention, explain_difference
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import Columns, EvaluationSettings
 from ndcg_spark.evaluation.explanation import PARTS, difference_steps
@@ -27,7 +27,7 @@ def test_the_steps_end_at_the_other_convention_and_change_a_part_each():
 
 def test_one_cutoff_is_explained():
     with pytest.raises(InvalidParameterError, match="one k; got 2"):
-        difference_steps(EvaluationSettings(cutoffs=(1, 2)), Convention.parse("trec_eval"))
+        explain_difference(None, "default", "trec_eval", k=[1, 2])
 
 
 @pytest.mark.parametrize(("a", "b"), list(permutations(["best", "first", "error"], 2)))
