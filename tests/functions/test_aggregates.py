@@ -231,13 +231,13 @@ def test_text_is_no_number(spark, name):
     ],
     ids=str,
 )
-def test_arguments_that_are_none_are_refused_where_they_are_written(change):
+def test_arguments_that_are_none_are_refused_where_they_are_written(spark, change):
     with pytest.raises(InvalidParameterError):
         f.ndcg_at("score", "relevance", **{"k": 3, **change})
 
 
 @pytest.mark.parametrize("change", [{"rel": math.inf}, {"rel": True}, {"rel": "1"}, {"denominator": "hits"}], ids=str)
-def test_levels_and_denominators_are_checked(change):
+def test_levels_and_denominators_are_checked(spark, change):
     with pytest.raises(InvalidParameterError):
         f.average_precision_at("score", "relevance", **change)
 
