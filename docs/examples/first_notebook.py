@@ -111,7 +111,7 @@ attempts = {
 for what, attempt in attempts.items():
     try:
         attempt()
-    except (NdcgSparkError, TypeError) as error:
+    except NdcgSparkError as error:
         print(f"{what}: {error}")
 try:
     with readable_errors():

@@ -102,7 +102,7 @@ def _refuse_of_rankings() -> None:
     about = {one.name for options in evaluation_options(without=_LEFT_OUT).values() for one in options}
     about |= {"judgments", "judgments_format", "judgments_option", "input_format", "input_option"}
     about |= {"rejects", "rejects_format", "max_reject_fraction"}
-    named = given_here() & (about - _OF_QUERIES)
+    named = set(given_here()) & (about - _OF_QUERIES)
     for one in click.get_current_context().command.params if named else ():
         if one.name in named:
             raise InvalidParameterError(

@@ -38,7 +38,7 @@ def _show_all(listed: list[dict[str, Any]], settings: ComparisonSettings) -> Non
         if not row["segment_by"]:
             for one in sentences(row, settings):
                 print(printable(one))
-    shown = sorted(listed, key=_largest_first)[:MOST_SEGMENTS]
+    shown = sorted(listed, key=largest_first)[:MOST_SEGMENTS]
     if sys.stdout.isatty():
         _show_table(shown, settings)
     else:
@@ -49,7 +49,7 @@ def _show_all(listed: list[dict[str, Any]], settings: ComparisonSettings) -> Non
         print(f"... and {more:,} more row{'s' if more > 1 else ''}; --output and --json have all of them.")
 
 
-def _largest_first(row: dict[str, Any]) -> tuple[bool, bool, float]:
+def largest_first(row: dict[str, Any]) -> tuple[bool, bool, float]:
     """Sort all queries first; then the segments with a clear difference, the largest first; then the others."""
     of_segment = bool(row["segment_by"])
     return of_segment, of_segment and row["verdict"] == "unclear", -abs(row["difference"] or 0.0) * of_segment

@@ -72,12 +72,13 @@ def evaluation_of(given: Mapping[str, Any]) -> EvaluationSettings:
     )
 
 
-def given_here() -> frozenset[str]:
-    """Names of the parameters that are on the command line; a file for --config may serve several commands."""
+def given_here() -> dict[str, Any]:
+    """Parameters that are on the command line; a file for --config may serve several commands."""
     context = click.get_current_context(silent=True)
-    params = () if context is None else context.params
+    if context is None:
+        return {}
     here = ParameterSource.COMMANDLINE
-    return frozenset(name for name in params if context is not None and context.get_parameter_source(name) is here)
+    return {name: its for name, its in context.params.items() if context.get_parameter_source(name) is here}
 
 
 def refuse_unread_here(settings: EvaluationSettings) -> None:
@@ -86,8 +87,8 @@ def refuse_unread_here(settings: EvaluationSettings) -> None:
     if "explain_difference" in here:  # whose other convention may read it
         return
     refuse_unread(settings, [name.removesuffix("_col") for name in here])
-    if settings.metrics and "k" in here:
-        refuse_unread_k([one.asked_at for one in settings.metrics])
+    if "k" in here and here.get("metrics") is not None:
+        refuse_unread_k(here["metrics"])
 
 
 def convention_of(given: Mapping[str, Any]) -> Convention:

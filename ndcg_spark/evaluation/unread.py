@@ -14,13 +14,11 @@ def unread_options(settings: EvaluationSettings) -> dict[str, str]:
     """Name the options that differ from their defaults and that nothing reads, each with the reason."""
     columns, convention = settings.columns, settings.convention
     found = {}
-    reads_order = convention.duplicates == "first" or (convention.ties == "input_order" and not settings.ranks_given)
-    if columns.order is not None and (columns.ranked or not reads_order):
-        found["order"] = (
-            "lists have an order of their own"
-            if columns.ranked
-            else f"only {convention.advice('ties', 'input_order')} and {convention.advice('duplicates', 'first')} do"
-        )
+    has_order = settings.ranks_given or columns.ranked  # but copies in judgments beside lists have none
+    reads_order = convention.duplicates == "first" or (convention.ties == "input_order" and not has_order)
+    if columns.order is not None and not reads_order:
+        rules = (convention.advice("ties", "input_order"), convention.advice("duplicates", "first"))
+        found["order"] = f"only {' and '.join(rules)} do, of rows without ranks"
     if columns.score != Columns().score and columns.rank is not None:
         found["score"] = f"ranks are given ({option('rank')})"
     if settings.check_duplicates != "top" and convention.duplicates != "error":

@@ -94,8 +94,6 @@ def test_equal_relevances_for_padding_have_equal_digests(one, other):
         ("default;gain=table:0=0,1=1,2=4", {"gain": "table:0=0,1=1,2=4"}),
         ("default;discount=table:1.25,0.63", {"discount": "table:1.25,0.63"}),
         ("default;pad_to_k=-1.5", {"pad_to_k": -1.5}),
-        ("default;pad_to_k=1;pad_to_k=off", {"pad_to_k": None}),
-        ("default;gain=linear;gain=power:2", {"gain": "power:2"}),
         (
             "trec_eval",
             {"gain": "linear", "ties": "item_desc", "negative": "clip", "missing_query": "drop"},
@@ -199,6 +197,12 @@ def test_a_bad_parameter_is_a_value_error_and_one_of_ours():
     with pytest.raises(ValueError, match="ties must be one of"):
         Convention(ties="random")
     assert issubclass(InvalidParameterError, NdcgSparkError)
+
+
+@pytest.mark.parametrize("text", ["default;ties=best;ties=worst", "default;gain=linear;ties=best;gain=linear"])
+def test_a_rule_that_is_named_twice_is_refused(text):
+    with pytest.raises(InvalidParameterError, match=r"convention '.*' has '(ties|gain)' twice; keep one\."):
+        Convention.parse(text)
 
 
 @given(st.text(), st.text().filter(lambda text: "\u2063\u2062" not in text), st.text())

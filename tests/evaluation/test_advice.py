@@ -178,7 +178,9 @@ def test_bad_rows_can_be_left_out_as_advised(spark):
 
 STATED = {
     "ties=", "duplicates=", "ideal=",  # f"ties={convention.ties}": what a rule is, and what follows
-    "; got ties=", "ties=input_order needs ", "duplicates=first needs ", "duplicates=first needs the order column (",
+    "; got ties=",
+    " needs an order of tied items, which ties=",
+    "ties=input_order needs ", "duplicates=first needs ", "duplicates=first needs the order column (",
     "ideal=unsorted needs arrays: a column of relevances and one of judged ones.",
     "duplicates=best and first are not for arrays; remove them beforehand.",
     ", or retrieved; got ideal=", "; got duplicates=",

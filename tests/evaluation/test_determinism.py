@@ -168,7 +168,7 @@ def evaluations(spark, stored: dict[str, str], ties: str) -> dict[str, object]:
         "segments": ["country"],
         "weight": "w",
     }
-    long = options | {"order": "position", "null_score": "unretrieved"}
+    long = options | {"null_score": "unretrieved"} | ({"order": "position"} if ties == "input_order" else {})
     found: dict[str, object] = {}
     for order, path in stored.items():
         frame = spark.read.parquet(path)
@@ -178,7 +178,7 @@ def evaluations(spark, stored: dict[str, str], ties: str) -> dict[str, object]:
         if ties in ("item_asc", "input_order"):
             rows = shuffled(tied_rows(), 7) if order == "shuffled" else tied_rows()
             arrays = arrays_of(spark, rows, ties).repartition(3)
-            named = {"relevance": "ranked", "ideal": "judged", "order": "w"}
+            named = {"relevance": "ranked", "ideal": "judged"} | ({"order": "w"} if ties == "input_order" else {})
             found[f"arrays, {order}"] = evaluate(arrays, **options, **named)
     return found
 

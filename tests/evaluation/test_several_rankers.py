@@ -97,9 +97,9 @@ def test_duplicates_of_several_score_columns_by_windows(spark, choices):
     options = {
         "score": ["a", "b"],
         "k": 3,
-        "order": "position",
-        "check_duplicates": "all",
         "null_score": "unretrieved",
+        **({"order": "position"} if choices.get("duplicates") == "first" else {}),
+        **({} if choices else {"check_duplicates": "all"}),
     }
     options["convention"] = Convention(**choices)
     data = twice if choices.get("duplicates") == "best" else table

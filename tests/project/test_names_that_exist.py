@@ -48,6 +48,9 @@ OF_QUERIES = "compare-runs of per-query tables"
 SHOWN = "--input {f}/impressions.parquet --json -"
 BASE = {
     ("mean-ndcg", "vector_col"): STORY["metrics of items"],
+    ("mean-ndcg", "order_col"): f"{STORY['mean-ndcg']} --ties input_order",
+    ("compare-runs", "order_col"): f"{STORY['compare-runs']} --ties input_order",
+    ("diagnose runs", "order_col"): f"{STORY['diagnose runs']} --ties input_order",
     ("compare-runs", "per_query"): STORY[OF_QUERIES],
     ("compare-runs", "baseline_per_query"): STORY[OF_QUERIES],
     ("position-bias judgments", "propensity_col"): f"position-bias judgments {SHOWN}",
@@ -103,6 +106,9 @@ def test_a_name_that_does_not_exist_is_refused(golden_nights, name, option, flag
     value = values.get(kind, "nowhere") + (">=0.5" if option == "gate" else "")
     ended = asked(name, option, flag, value, golden_nights)
     exists = EXIST.get(kind, "")
+    if f"nothing reads {flag}: " in ended.err:
+        assert_refused(ended, f"nothing reads {flag}: ")
+        return
     if kind == "column" and not any(text in ended.err for text in ("leave it out", "is not there", "not given")):
         exists = "which has: "
     assert_refused(
