@@ -278,9 +278,7 @@ def _metrics(rows: Sequence[dict[str, Any]], prefix: str) -> dict[str, float]:
         if of.setdefault(name, this) != this:
             raise InputRefusedError(f"MLflow would know {of[name]!r} and {this!r} by one name, {name!r}; rename one.")
         if name in found:
-            raise InputRefusedError(
-                f"the rows have {name!r} twice; take those of one configuration."
-            )
+            raise InputRefusedError(f"the rows have {name!r} twice; take those of one configuration.")
         found[name] = row["value"]
     return dict(sorted(found.items()))
 

@@ -293,9 +293,10 @@ def test_nights_of_different_conventions_are_refused(spark, collected):
     with pytest.raises(Exception, match="ndcg-spark") as caught:
         merged.collect()
     assert "different rules (convention: default and linear)" in (find_refusal(str(caught.value)) or "")
-    for others in (nights.drop("convention"), stamped(summary, "default", "aa11").unionByName(
-        stamped(summary, None, None)
-    )):
+    for others in (
+        nights.drop("convention"),
+        stamped(summary, "default", "aa11").unionByName(stamped(summary, None, None)),
+    ):
         doubled = merge_summaries(others).collect()
         assert {row["n_queries"] for row in doubled} == {2 * row["n_queries"] for row in collected[0]}
 
