@@ -272,6 +272,18 @@ def test_evaluations_are_refused_before_anything_runs(name):
     assert comparison_settings(same, metrics="ndcg").rules == BASE.rules
 
 
+def test_runs_of_a_run_column_of_numbers_are_named_by_numbers():
+    """Results have their names as text."""
+    result = Evaluation(settings=replace(BASE, columns=Columns(score=("1", "2"), order="at")), ranking=None)  # type: ignore[arg-type]
+    for baseline, runs in ((1, None), ("1", None), (np.int64(1), 2), (1, [2]), (1, "2")):
+        settings = comparison_settings(result, baseline=baseline, runs=runs)
+        assert (settings.baseline, settings.runs) == ("1", ("1", "2"))
+    assert comparison_settings({1: result, 2: result}, baseline=2).baseline == "2"
+    for baseline in (3, True, 1.0):
+        with pytest.raises(InvalidParameterError, match="baseline must be one of 1, 2"):
+            comparison_settings(result, baseline=baseline)  # type: ignore[arg-type]
+
+
 def test_queries_outside_a_sample_are_not_missing():
     """Evaluations of two samples leave out what one lacks; of tables, workers alone know it."""
     half = replace(BASE, sample=0.5)
