@@ -299,17 +299,7 @@ def comparison_settings(
         query = first.settings.columns.query if query is None else query
         require_query(first.settings)
         segments = ["+".join(one) for one in first.settings.segment_sets] if segments is None else segments
-    names = None if runs is None else tuple(map(run_text, several("runs", run_text(runs))))
-    is_named = names is not None and (baseline is None or baseline in names)
-    listed = dict.fromkeys(names or (), True) if is_named else _runs(results)
-    known = known_runs(results) or tuple(listed)
-    for run in names or ():
-        one_of_runs("run", run, known)
-    if baseline is not None:
-        one_of_runs("baseline", baseline, known)
-    if names is not None:
-        names = with_baseline(names, baseline)
-        listed = {run: listed.get(run, True) for run in names}
+    names, listed = _named_runs(results, baseline, runs)
     weight = options.pop("weight", None)
     if weight is None and any(listed.values()) and _has_weight(results):
         weight = STORED_WEIGHT
@@ -330,6 +320,24 @@ def comparison_settings(
         rules_in_rows=rules.in_rows,
         **{**options, "unpaired": options.get("unpaired") or usual},
     )
+
+
+def _named_runs(
+    results: Tables, baseline: str | None, runs: str | int | Sequence[str | int] | None
+) -> tuple[tuple[str, ...] | None, dict[str, bool]]:
+    """Runs to compare, None for all; and those there are, with whether they may have weights. May list them."""
+    names = None if runs is None else tuple(map(run_text, several("runs", run_text(runs))))
+    is_named = names is not None and (baseline is None or baseline in names)
+    listed = dict.fromkeys(names or (), True) if is_named else _runs(results)
+    known = known_runs(results) or tuple(listed)
+    for run in names or ():
+        one_of_runs("run", run, known)
+    if baseline is not None:
+        one_of_runs("baseline", baseline, known)
+    if names is not None:
+        names = with_baseline(names, baseline)
+        listed = {run: listed.get(run, True) for run in names}
+    return names, listed
 
 
 class _Rules(NamedTuple):
