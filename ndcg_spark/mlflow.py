@@ -23,7 +23,7 @@ from ndcg_spark.core.expressions import columns_of, has_column, named, require_c
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import arrow_schema
-from ndcg_spark.errors import InputRefusedError, cannot_import, option, text_of
+from ndcg_spark.errors import InputRefusedError, cannot_import, text_of
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA, rules_column, with_counts
@@ -238,7 +238,7 @@ def _beside(there: Any, facts: _Facts, prefix: str, *, across: bool) -> _Facts:
     try:
         rules = combine_rules(texts, what, across=across)
     except InputRefusedError as error:
-        way_out = f"or give these another prefix ({option('prefix', repr('other_'))})."
+        way_out = "or give these another prefix (prefix='other_')."
         raise InputRefusedError(f"{text_of(error).rstrip('.')}, {way_out}") from None
     tags = facts.tags if rules is None or there.tags.get(tag) is None else {**facts.tags, tag: rules}
     return _Facts({name: value for name, value in facts.params.items() if name not in there.params}, tags)
@@ -250,12 +250,11 @@ def _check_names(names: Iterable[str]) -> None:
         if len(name) > _LONGEST["name"]:
             raise InputRefusedError(
                 f"MLflow takes names of up to {_LONGEST['name']} characters; {name[:60] + '...'!r} has {len(name)}: "
-                f"give the ranker a shorter name, or a shorter {option('prefix')}."
+                "give the ranker a shorter name, or a shorter prefix."
             )
         if not _NAME.fullmatch(name):
             raise InputRefusedError(
-                f"MLflow takes letters, digits, blanks and _ - . : / in names; got {name!r}: choose another "
-                f"{option('prefix')}."
+                f"MLflow takes letters, digits, blanks and _ - . : / in names; got {name!r}: choose another prefix."
             )
 
 

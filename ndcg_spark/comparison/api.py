@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -179,8 +180,8 @@ class Comparison(Shown):
 def compare(
     results: Tables,
     *,
-    baseline: str | None = None,
-    runs: str | Sequence[str] | None = None,
+    baseline: str | int | None = None,
+    runs: str | int | Sequence[str | int] | None = None,
     metrics: str | Sequence[str] | None = None,
     k: Cutoffs = None,
     query: str | Sequence[str] | None = None,
@@ -207,9 +208,10 @@ def compare(
     results : DataFrame, Evaluation, or mapping from run to these
         Metrics of every query, one row per (run, query, k), as `evaluate(...).per_query` has them; an evaluation of
         several runs; or a table or evaluation for each run.
-    baseline : str or None
-        The run that the others are compared with. None: each run with each one before it.
-    runs : str, sequence of str or None
+    baseline : str, int or None
+        The run that the others are compared with. None: each run with each one before it. A run of a run column of
+        whole numbers may be given as a number.
+    runs : str, int, sequence of these or None
         Runs to compare. None: all. The baseline is one of them, whether it is named here or not; where it is not, and
         for all, an action lists the runs of a table. The action of the result refuses a run without rows.
     metrics : str, sequence of str, or None
@@ -356,8 +358,8 @@ def _chosen(runs: Tables, settings: ComparisonSettings) -> list[tuple[DataFrame 
 def comparison_settings(
     results: Tables,
     *,
-    baseline: str | None = None,
-    runs: str | Sequence[str] | None = None,
+    baseline: str | int | None = None,
+    runs: str | int | Sequence[str | int] | None = None,
     metrics: str | Sequence[str] | None = None,
     k: Cutoffs = None,
     query: str | Sequence[str] | None = None,
@@ -367,22 +369,13 @@ def comparison_settings(
 ) -> ComparisonSettings:
     """Build the settings that the options of `compare` describe; an action may list the runs."""
     first = next((one for one, _ in _tables(results) if isinstance(one, Evaluation)), None)
+    baseline = None if baseline is None else run_text(baseline)
     used = _convention(convention, first)
     if first is not None:
         query = first.settings.columns.query if query is None else query
         require_query(first.settings)
         segments = ["+".join(one) for one in first.settings.segment_sets] if segments is None else segments
-    names = None if runs is None else several("runs", runs)
-    is_named = names is not None and (baseline is None or baseline in names)
-    listed = dict.fromkeys(names or (), True) if is_named else _runs(results)
-    known = known_runs(results) or tuple(listed)
-    for run in names or ():
-        one_of_runs("run", run, known)
-    if baseline is not None:
-        one_of_runs("baseline", baseline, known)
-    if names is not None:
-        names = with_baseline(names, baseline)
-        listed = {run: listed.get(run, True) for run in names}
+    names, listed = _named_runs(results, baseline, runs)
     weight = options.pop("weight", None)
     if weight is None and any(listed.values()) and _has_weight(results):
         weight = STORED_WEIGHT
@@ -403,6 +396,24 @@ def comparison_settings(
         rules_in_rows=rules.in_rows,
         **{**options, "unpaired": options.get("unpaired") or usual},
     )
+
+
+def _named_runs(
+    results: Tables, baseline: str | None, runs: str | int | Sequence[str | int] | None
+) -> tuple[tuple[str, ...] | None, dict[str, bool]]:
+    """Runs to compare, None for all; and those there are, with whether they may have weights. May list them."""
+    names = None if runs is None else tuple(map(run_text, several("runs", run_text(runs))))
+    is_named = names is not None and (baseline is None or baseline in names)
+    listed = dict.fromkeys(names or (), True) if is_named else _runs(results)
+    known = known_runs(results) or tuple(listed)
+    for run in names or ():
+        one_of_runs("run", run, known)
+    if baseline is not None:
+        one_of_runs("baseline", baseline, known)
+    if names is not None:
+        names = with_baseline(names, baseline)
+        listed = {run: listed.get(run, True) for run in names}
+    return names, listed
 
 
 class _Rules(NamedTuple):
@@ -432,7 +443,7 @@ def with_baseline(runs: Sequence[str], baseline: str | None) -> tuple[str, ...]:
 
 def _tables(runs: Tables) -> list[tuple[DataFrame | Evaluation, str | None]]:
     if isinstance(runs, Mapping):
-        return [(table, run) for run, table in runs.items()]
+        return [(table, run_text(run)) for run, table in runs.items()]
     return [(runs, None)]
 
 
@@ -442,10 +453,15 @@ def _convention(given: str | Convention | None, evaluation: Evaluation | None) -
     return given if isinstance(given, Convention) else Convention.parse(given or "default")
 
 
+def run_text(run: Any) -> Any:
+    """Name of a run as results have it, which is text, where it was given as a value of a run column of numbers."""
+    return run if isinstance(run, bool) or not isinstance(run, Integral) else str(run)
+
+
 def known_runs(runs: Tables) -> tuple[str, ...] | None:
     """Name the runs, without an action; None where a run column holds their names."""
     if isinstance(runs, Mapping):
-        return tuple(runs)
+        return tuple(map(run_text, runs))
     if not isinstance(runs, Evaluation):
         return None if has_column(runs, "run") else ()
     columns = runs.settings.columns

@@ -34,6 +34,10 @@ _OTHER_HEADER = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 """What Spark says of a csv file whose header is not that of the file from which it took the columns."""
+_OTHER_TYPE = re.compile(
+    r"\bfile (\S+?)\.?\s.*?column: \[([^\]\n]*)\], physicalType: (\w+), logicalType: ([\w(), ]+?)[\s;]", re.DOTALL
+)
+"""What the reader of Parquet says of a column whose type is not that of the other files."""
 _NO_PARQUET = re.compile(r"^.*RuntimeException: (\S+ is not a Parquet file)\. ([^\n]*)$", re.MULTILINE)
 """What Spark 3.5 says of such a file in a task, without a condition."""
 _NOT_THERE = re.compile(r"\bModuleNotFoundError: No module named '(ndcg_spark|numpy|pandas|pyarrow|scipy)\b")
@@ -279,6 +283,10 @@ def unreadable_file(error: Exception) -> str | None:
     other = _OTHER_HEADER.search(text)
     if other:
         return f"{other[1]} has not the header of the other files; give all files the same header, or leave it out."
+    typed = _OTHER_TYPE.search(f"{text}\n")
+    if typed:
+        file, column, its, wanted = typed.groups()
+        return f"{file} has column {column!r} as {its}, other files as {wanted}; cast it to one type in all files."
     found = _UNREADABLE.search(text)
     if found is None:
         old = _NO_PARQUET.search(text)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
-from ndcg_spark.comparison.api import known_runs, one_of_runs
+from ndcg_spark.comparison.api import known_runs, one_of_runs, run_text
 from ndcg_spark.core.flag import several
 from ndcg_spark.diagnosis.frames import most_changed
 from ndcg_spark.errors import InvalidParameterError
@@ -17,8 +17,8 @@ from ndcg_spark.evaluation.settings import cutoff_of
 def changed_queries(
     evaluation: Evaluation,
     *,
-    baseline: str,
-    run: str,
+    baseline: str | int,
+    run: str | int,
     n: int = 10,
     metric: str = "ndcg",
     k: int | str | None = None,
@@ -31,7 +31,7 @@ def changed_queries(
     ----------
     evaluation : Evaluation
         Of a long table with both runs.
-    baseline, run : str
+    baseline, run : str or int
     n : int
         Queries of each kind, per segment.
     metric : str
@@ -65,7 +65,8 @@ def changed_queries(
     """
     settings, known = evaluation.settings, known_runs(evaluation)
     segments = several("segments", segments)
-    for named, name in (("baseline", baseline), ("run", run)):
+    before, after = run_text(baseline), run_text(run)
+    for named, name in (("baseline", before), ("run", after)):
         if known is not None:
             one_of_runs(named, name, known)
     if n < 1:
@@ -83,6 +84,6 @@ def changed_queries(
         cutoffs = ", ".join("all" if one is None else str(one) for one in evaluated[metric])
         raise InvalidParameterError(f"{metric!r} was evaluated at k={cutoffs}; got k={k!r}.")
     return most_changed(
-        evaluation.per_query, evaluation.ranking, settings, baseline=baseline, run=run, n=n, metric=metric, k=k,
+        evaluation.per_query, evaluation.ranking, settings, baseline=before, run=after, n=n, metric=metric, k=k,
         segments=segments, depth=depth,
     )  # fmt: skip

@@ -280,3 +280,27 @@ def test_an_error_without_text_is_called_by_its_class(error: Exception) -> None:
 def test_what_a_platform_does_not_do_and_what_it_does_not_allow(text: str, unsupported: bool, denied: bool) -> None:
     for error in (Py4JError(text), OldError(text, None)):
         assert (is_unsupported(error), is_denied(error)) == (unsupported, denied)
+
+
+TYPES_IN_4 = """An error occurred while calling o660.collectToPython.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] Encountered error while reading file file:///x/b%20c.parquet. Data type mismatches when reading Parquet column [relevance]. Expected Spark type bigint, actual Parquet type DOUBLE. SQLSTATE: KD001
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.parquetColumnDataTypeMismatchError(QueryExecutionErrors.scala:850)
+Caused by: org.apache.spark.sql.execution.datasources.SchemaColumnConvertNotSupportedException: column: [relevance], physicalType: DOUBLE, logicalType: bigint
+\tat org.apache.parquet
+"""  # noqa: E501  # a line of Spark
+TYPES_IN_3_5 = """An error occurred while calling o1.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: org.apache.spark.SparkException: Parquet column cannot be converted in file file:///x/b%20c.parquet. Column: [relevance], Expected: bigint, Found: DOUBLE.
+\tat x
+Caused by: org.apache.spark.sql.execution.datasources.SchemaColumnConvertNotSupportedException: column: [relevance], physicalType: DOUBLE, logicalType: bigint
+\tat x
+"""  # noqa: E501  # a line of Spark
+
+
+@pytest.mark.parametrize("text", [TYPES_IN_4, TYPES_IN_3_5], ids=["4", "3.5"])
+def test_of_files_with_two_types_the_way_out_is_a_cast(text: str) -> None:
+    said = (
+        "file:///x/b%20c.parquet has column 'relevance' as DOUBLE, other files as bigint; cast it to one type in all "
+        "files."
+    )
+    for error in (Py4JError(text), OldError(text, None)):
+        assert str(refusal_of(error, Tables())) == f"{said} Nothing was written."

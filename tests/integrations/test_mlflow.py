@@ -193,10 +193,14 @@ def test_rows_of_a_metric_table_and_several_rankers(mlflow, spark):
         "nightly_old/rr": 0.75,
     }
     data = mlflow.get_run(mlflow.active_run().info.run_id).data
-    assert data.params["convention.gain"] == "linear"
-    assert (data.tags["ndcg_spark.config_hash"], data.tags["ndcg_spark.version"]) == ("c0ffee", "9.9")
+    assert data.params["nightly_convention.gain"] == "linear"
+    tags = [data.tags[f"nightly_ndcg_spark.{name}"] for name in ("config_hash", "version")]
+    assert tags == ["c0ffee", "9.9"]
     two = night.unionByName(night.drop("config_hash").selectExpr("*", "'beef' as config_hash"))
-    with pytest.raises(InputRefusedError, match=r"several values of config_hash \(beef, c0ffee\)"):
+    with pytest.raises(InputRefusedError, match="'new_model/p_at_1' twice"):
+        log_evaluation(two)
+    two = night.unionByName(night.drop("package_version").selectExpr("*", "'9.8' as package_version"))
+    with pytest.raises(InputRefusedError, match=r"several values of package_version \(9.8, 9.9\)"):
         log_evaluation(two)
     clash = night.withColumnRenamed("run", "its").selectExpr("*", "if(its = 'old', 'new\\\\model', its) as run")
     with pytest.raises(InputRefusedError, match="by one name"):

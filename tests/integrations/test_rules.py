@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
@@ -18,27 +17,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import functions as F
 
-from ndcg_spark import compare, evaluate, merge_summaries
-from ndcg_spark.business import business_link
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.business.tasks import make_linker
 from ndcg_spark.comparison.api import comparison_settings
-from ndcg_spark.comparison.frames import compare_queries
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, summing, totals
 from ndcg_spark.conventions import PRESETS, Convention
-from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.moments import N_MOMENTS, STATE_SIZE
-from ndcg_spark.diagnosis import shift_of_means
 from ndcg_spark.diagnosis.tasks.mean_shifts import make_shifter
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Columns, Evaluation, EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.rules import combine_rules, read_rules, rules_lines
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
-from ndcg_spark.history import flag_changes, roll_up
 from ndcg_spark.history.settings import FlagSettings, RollUpSettings
 from ndcg_spark.history.tasks.night_flags import make_flagger
 from ndcg_spark.history.tasks.periods import make_roller
@@ -140,7 +132,8 @@ def divide_shift(one: str | None, other: str | None, across: bool) -> set[str | 
 
 def link_clicks(one: str | None, other: str | None, across: bool) -> set[str | None]:
     nights = [
-        {"day": day, "value": 0.5, "config_hash": str(day), "rules": text or ""} for day, text in enumerate((one, other))
+        {"day": day, "value": 0.5, "config_hash": str(day), "rules": text or ""}
+        for day, text in enumerate((one, other))
     ]
     clicks = [{"day": 0, "impressions": 10, "clicks": 5, "conversions": 1}]
     settings = LinkSettings(across_rules=across)
@@ -279,8 +272,20 @@ def test_evaluations_are_refused_before_anything_runs(name):
     assert comparison_settings(same, metrics="ndcg").rules == BASE.rules
 
 
+def test_runs_of_a_run_column_of_numbers_are_named_by_numbers():
+    """Results have their names as text."""
+    result = Evaluation(settings=replace(BASE, columns=Columns(score=("1", "2"), order="at")), ranking=None)  # type: ignore[arg-type]
+    for baseline, runs in ((1, None), ("1", None), (np.int64(1), 2), (1, [2]), (1, "2")):
+        settings = comparison_settings(result, baseline=baseline, runs=runs)
+        assert (settings.baseline, settings.runs) == ("1", ("1", "2"))
+    assert comparison_settings({1: result, 2: result}, baseline=2).baseline == "2"
+    for baseline in (3, True, 1.0):
+        with pytest.raises(InvalidParameterError, match="baseline must be one of 1, 2"):
+            comparison_settings(result, baseline=baseline)  # type: ignore[arg-type]
+
+
 def test_queries_outside_a_sample_are_not_missing():
-    """Evaluations of two samples leave out what one lacks; of tables, where this is known in workers alone, it is asked for."""
+    """Evaluations of two samples leave out what one lacks; of tables, workers alone know it."""
     half = replace(BASE, sample=0.5)
     tables = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), ("b", half))}  # type: ignore[arg-type]
     assert comparison_settings(tables, across_rules=True).unpaired == "drop"
@@ -393,5 +398,5 @@ def test_what_was_mixed_is_not_taken_for_one_of_its_parts():
 
 def test_rules_is_a_name_of_results():
     for columns in ({"query": ("rules",)}, {"query": ("Rules",)}):
-        with pytest.raises(InvalidParameterError, match="(?i)'rules' has a name that results use"):
+        with pytest.raises(InvalidParameterError, match=r"(?i)'rules' has a name that results use"):
             EvaluationSettings(columns=Columns(**columns))

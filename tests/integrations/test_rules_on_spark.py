@@ -1,4 +1,4 @@
-"""What users call, with results of two rules: refused in one line, or combined on purpose. The matrix is in `test_rules`."""
+"""What users call, with results of two rules: refused in one line, or combined on purpose; see `test_rules`, too."""
 
 from __future__ import annotations
 
@@ -86,9 +86,12 @@ WAYS = {
 def test_means_of_two_rules_are_not_combined(means, way):
     """Those of another configuration are, if it changes no value of a query: a cutoff was added."""
     combine = WAYS[way]
-    with readable_errors(), pytest.raises(InputRefusedError, match=r"\(ties: expected and worst\).*across_rules=True"):
-        with readable_errors():
-            combine(means, ("default", "worst")).collect()
+    with (
+        readable_errors(),
+        pytest.raises(InputRefusedError, match=r"\(ties: expected and worst\).*across_rules=True"),
+        readable_errors(),
+    ):
+        combine(means, ("default", "worst")).collect()
     with pytest.raises(InputRefusedError, match=r"sample: (1.0 and 0.5|0.5 and 1.0)"), readable_errors():
         combine(means, ("default", "half")).collect()
     mixed = combine(means, ("default", "worst"), across_rules=True)
@@ -120,7 +123,7 @@ def test_queries_of_two_rules_are_not_compared(queries, results, capsys):
     half = {"one": queries["default"], "other": queries["half"]}
     with pytest.raises(InputRefusedError, match=r"sample: 0.5 and 1.0"):
         compare(half, baseline="one").to_pandas()
-    with pytest.raises(InputRefusedError, match="unpaired='?drop"):
+    with pytest.raises(InputRefusedError, match=r"unpaired='?drop"):
         compare(half, baseline="one", across_rules=True).to_pandas()
     found = compare(half, baseline="one", across_rules=True, unpaired="drop", segments=()).to_pandas()
     assert (found["difference"].tolist(), found["n"].tolist()) == ([0.0], [queries["half"].count()])
@@ -170,7 +173,9 @@ def test_a_report_has_a_table_for_each_set_of_rules(means):
 def test_every_result_says_its_rules(spark, rankings, results):
     """Whatever ranks: windows, arrays of relevances, lists of items."""
     weighted = evaluate(rankings.withColumn("w", F.lit(2.0)), k=2, weight="w", strategy="window")
-    lists = spark.createDataFrame([("q", ["a", "b"], ["b"])], "query_id string, ranked array<string>, items array<string>")
+    lists = spark.createDataFrame(
+        [("q", ["a", "b"], ["b"])], "query_id string, ranked array<string>, items array<string>"
+    )
     arrays = spark.createDataFrame([("q", [1.0, 0.0])], "query_id string, relevance array<double>")
     every = [weighted, evaluate(lists, ranked="ranked", relevant="items", k=2), evaluate(arrays, k=2)]
     for result in every:
@@ -197,7 +202,7 @@ def test_mlflow_refuses_other_rules_under_one_prefix(means, tmp_path, monkeypatc
             with pytest.raises(InputRefusedError, match=r"ties: expected and worst\).*prefix="):
                 log_evaluation(stamped["worst"])
             log_evaluation(stamped["worst"], prefix="worst_")
-            with pytest.raises(InputRefusedError, match="has 25[1-9]|has 2[6-9]"):
+            with pytest.raises(InputRefusedError, match=r"has 25[1-9]|has 2[6-9]"):
                 log_evaluation(stamped["half"], prefix="x" * 240)
             with pytest.raises(InputRefusedError, match="letters, digits"):
                 log_evaluation(stamped["half"], prefix="a;b")

@@ -56,6 +56,7 @@ OTHERWISE = {
     "ranked": ((), str | Sequence[str]),
     "convention": ("default", str | ndcg_spark.Convention),
     "metrics": (None, str | Sequence[str] | None),
+    "baseline": (None, str | int | None),
     "grades": (None, Mapping[str, float] | None),
     "periods": (PERIODS, Period | Sequence[Period]),
     "limits": (LIMITS, Sequence[tuple[int, float]]),

@@ -72,6 +72,7 @@ def metric_row(
         "state": None,
         "convention": "default;gain=linear",
         "config_hash": "0123456789abcdef",
+        "rules": None,
         "input": "parquet:rankings",
         "package_version": "0.1.0",
         "computed_at": datetime(2026, 2, 1, 3, 4, tzinfo=timezone.utc),

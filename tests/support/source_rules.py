@@ -54,7 +54,7 @@ KINDS = (
         (
             *_FOLDERS, "*.settings", "conventions.convention", "conventions.forms", "conventions.presets",
             "conventions.words", "core.choices", "core.flag", "core.lazy_names", "core.redaction", "errors",
-            "evaluation.gates",
+            "evaluation.gates", "evaluation.rules",
             "metrics.[!k]*", "sources.references", "_version",
         ),
         frozenset(),
