@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ndcg_spark.core.bits import WordArray
 from ndcg_spark.core.distances import Vectors
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, chosen_offsets
-from ndcg_spark.metrics.kernels.subtopics import TopicItems
+
+if TYPE_CHECKING:
+    from ndcg_spark.metrics.kernels.subtopics import TopicItems
 
 
 @dataclass(frozen=True)
