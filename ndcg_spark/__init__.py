@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ndcg_spark.comparison.api import compare
     from ndcg_spark.conventions import PRESETS, Convention
     from ndcg_spark.core.failures import readable_errors
-    from ndcg_spark.core.shipping import add_package_to_workers
+    from ndcg_spark.core.workers import add_package_to_workers
     from ndcg_spark.evaluation.api import evaluate
     from ndcg_spark.evaluation.explanation import explain_difference
     from ndcg_spark.evaluation.frames.summary import merge_summaries
     from ndcg_spark.functions.arrays import dcg, ndcg
     from ndcg_spark.reports.assembly import report
-    from ndcg_spark.retrieval.api import retrieve
+    from ndcg_spark.retrieval.frames import retrieve
     from ndcg_spark.sources.api import read_table
     from ndcg_spark.tables.nights import write_night
 else:
@@ -32,15 +32,15 @@ else:
         rooms="business clicks comparison diagnosis errors evaluation functions history judgments ml mlflow reports "
         "retrieval",
         comparison__api="compare",
-        conventions="PRESETS Convention",
+        conventions="Convention PRESETS",
         core__failures="readable_errors",
-        core__shipping="add_package_to_workers",
+        core__workers="add_package_to_workers",
         evaluation__api="evaluate",
         evaluation__explanation="explain_difference",
         evaluation__frames__summary="merge_summaries",
         functions__arrays="dcg ndcg",
         reports__assembly="report",
-        retrieval__api="retrieve",
+        retrieval__frames="retrieve",
         sources__api="read_table",
         tables__nights="write_night",
     )

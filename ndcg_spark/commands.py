@@ -23,8 +23,8 @@ _WHERE = {
     "business-link": "business.command:BUSINESS_LINK",
     "roll-up": "history.command:ROLL_UP",
     "flag-changes": "history.command:FLAG_CHANGES",
-    "conventions": "evaluation.listings:conventions",
-    "metrics": "evaluation.listings:metrics",
+    "conventions": "evaluation.command:conventions",
+    "metrics": "evaluation.command:metrics",
 }
 """Modules below this package, and what they call the command."""
 

@@ -12,9 +12,9 @@ import click
 from ndcg_spark.commands import cli
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, one_line, text_of
-from ndcg_spark.jobs.flags import with_flags
 from ndcg_spark.jobs.interrupts import TerminatedError
 from ndcg_spark.jobs.logs import Logs, form_asked_for
+from ndcg_spark.jobs.options import with_flags
 from ndcg_spark.jobs.printing import lasting_streams
 
 EXIT_DONE, EXIT_CRASHED, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.expressions import named, number, require_column
+from ndcg_spark.core.columns import named, number, require_column
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.given import takes_rows
 from ndcg_spark.errors import (

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.expressions import columns_of, has_column, named, require_column
+from ndcg_spark.core.columns import columns_of, has_column, named, require_column
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import arrow_schema

@@ -18,9 +18,9 @@ import pyarrow as pa
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.finishing import make_finisher
 from ndcg_spark.comparison.tasks.summing import make_summer
-from ndcg_spark.conventions.discounts import discount_table
+from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.evaluation.settings import SummedMetric
-from ndcg_spark.metrics.kernels.dcg import dcg, ndcg
+from ndcg_spark.metrics.dcg import dcg, ndcg
 
 LOW, HIGH = 0.93, 0.97
 METHODS = ("t", "percentile", "studentised", "flips")

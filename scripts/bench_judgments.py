@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.judgments import EventSettings
-from ndcg_spark.judgments.frames.events import judged_events
+from ndcg_spark.judgments.frames import judged_events
 
 EVENTS = ("impression", "view", "cart", "purchase")
 SHARES = (0.8, 0.15, 0.03, 0.02)

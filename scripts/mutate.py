@@ -66,9 +66,9 @@ TOPICS: Mapping[str, Topic] = {
     "sessions": Topic(
         modules=(
             "jobs/session.py",
-            "jobs/surroundings.py",
-            "core/session_settings.py",
-            "core/shipping.py",
+            "jobs/session.py",
+            "core/session.py",
+            "core/workers.py",
             "core/workers.py",
         ),
         tests=(
@@ -102,8 +102,8 @@ TOPICS: Mapping[str, Topic] = {
             "tables/places.py",
             "tables/checks.py",
             "sources/folders.py",
-            "sources/table_folders.py",
-            "sources/listing.py",
+            "sources/folders.py",
+            "sources/stores.py",
             "sources/stores.py",
         ),
         tests=(
@@ -126,7 +126,7 @@ TOPICS: Mapping[str, Topic] = {
         modules=(
             "tables/slices.py",
             "tables/claims.py",
-            "tables/growth.py",
+            "tables/catalog.py",
             "tables/folders.py",
             "tables/remote.py",
             "tables/table_writes.py",
@@ -162,13 +162,13 @@ TOPICS: Mapping[str, Topic] = {
         modules=(
             "evaluation/tasks/valid_rows.py",
             "evaluation/tasks/rankings.py",
-            "evaluation/items/item_features.py",
+            "evaluation/tasks/items.py",
             "judgments/tasks.py",
             "retrieval/tasks/tables.py",
             "evaluation/frames/canonical.py",
             "core/bad_rows.py",
             "judgments/frames/*.py",
-            "clicks/frames/impressions.py",
+            "clicks/frames.py",
             "evaluation/frames/ranking.py",
             "comparison/tasks/pairing.py",
         ),
@@ -207,12 +207,12 @@ TOPICS: Mapping[str, Topic] = {
         modules=(
             "errors.py",
             "core/redaction.py",
-            "core/expressions.py",
+            "core/columns.py",
             "core/given.py",
             "core/flag.py",
-            "comparison/choice.py",
-            "sources/nights.py",
-            "jobs/config_file.py",
+            "comparison/work.py",
+            "sources/api.py",
+            "jobs/options.py",
             "metrics/registry.py",
         ),
         tests=(

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.conventions.discounts import discount_table
+from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, metrics_of
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 

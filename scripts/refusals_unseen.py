@@ -12,7 +12,7 @@ UNSEEN = {
     ("ndcg_spark/evaluation/work.py:MeanNdcg._facts", "when they were counted: it changed meanwhile"): (
         "needs a table without versions, into which another program writes between two reads of one job"
     ),
-    ("ndcg_spark/jobs/job_run.py:JobRun._write_in_time", "raise failed[0]"): (
+    ("ndcg_spark/jobs/runner.py:JobRun._write_in_time", "raise failed[0]"): (
         "after an interrupt: hands what a write of the run log raised in a thread to the warning that says so"
     ),
 }

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from ndcg_spark.core.lazy_names import names_of
 
 if TYPE_CHECKING:
-    from ndcg_spark.business.api import business_link as business_link
+    from ndcg_spark.business.frames import business_link as business_link
     from ndcg_spark.business.settings import LinkSettings as LinkSettings
 else:
     __getattr__, __dir__ = names_of(
         __name__,
-        api="business_link",
+        frames="business_link",
         settings="LinkSettings",
     )
     __all__ = __dir__()

@@ -9,13 +9,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.business.kernels.association import Correlation, decimal_changes, paired_days, pearson, spearman
-from ndcg_spark.business.kernels.window_change import WindowChange, window_change
+from ndcg_spark.business.kernels import (
+    Correlation,
+    WindowChange,
+    decimal_changes,
+    paired_days,
+    pearson,
+    spearman,
+    window_change,
+)
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.history.tasks.nights import (
+from ndcg_spark.history.tasks import (
     SERIES,
     SERIES_COLUMNS,
     arrow_schema,

@@ -16,9 +16,9 @@ from ndcg_spark.business.tasks import DOWN_DOWN, FLAT_UP, LINK_COLUMNS, NO_DIREC
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.printed import sort_key
 from ndcg_spark.evaluation.rules import RULES, rules_lines
-from ndcg_spark.history.metric_rows import found_nights, result_schema, stamped_results, taken_rows
-from ndcg_spark.history.tasks.nights import series_name
-from ndcg_spark.jobs.printed import MOST_SEGMENTS, show_cells
+from ndcg_spark.history.tasks import series_name
+from ndcg_spark.history.work import found_nights, result_schema, stamped_results, taken_rows
+from ndcg_spark.jobs.printing import MOST_SEGMENTS, show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.tables import Rows, RunPartition
 

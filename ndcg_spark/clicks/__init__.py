@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from ndcg_spark.core.lazy_names import names_of
 
 if TYPE_CHECKING:
-    from ndcg_spark.clicks.api import fit_propensities as fit_propensities
-    from ndcg_spark.clicks.api import inverse_propensity_estimates as inverse_propensity_estimates
-    from ndcg_spark.clicks.api import judgments_from_impressions as judgments_from_impressions
-    from ndcg_spark.clicks.api import merge_estimates as merge_estimates
+    from ndcg_spark.clicks.frames import fit_propensities as fit_propensities
+    from ndcg_spark.clicks.frames import inverse_propensity_estimates as inverse_propensity_estimates
+    from ndcg_spark.clicks.frames import judgments_from_impressions as judgments_from_impressions
+    from ndcg_spark.clicks.frames import merge_estimates as merge_estimates
     from ndcg_spark.clicks.settings import ImpressionColumns as ImpressionColumns
     from ndcg_spark.clicks.settings import PropensitySettings as PropensitySettings
     from ndcg_spark.clicks.settings import WeightSettings as WeightSettings
 else:
     __getattr__, __dir__ = names_of(
         __name__,
-        api="fit_propensities inverse_propensity_estimates judgments_from_impressions merge_estimates",
+        frames="fit_propensities inverse_propensity_estimates judgments_from_impressions merge_estimates",
         settings="ImpressionColumns PropensitySettings WeightSettings",
     )
     __all__ = __dir__()

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias, get_args
 
-from ndcg_spark.core.choices import OnInvalid
-from ndcg_spark.core.flag import Flag, check_values
+from ndcg_spark.core.flag import Flag, OnInvalid, check_values
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.settings import read_segment_sets
 from ndcg_spark.judgments.settings import check_keys

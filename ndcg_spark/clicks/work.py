@@ -12,15 +12,16 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
-from ndcg_spark.clicks.frames.estimates import propensity_estimates
-from ndcg_spark.clicks.frames.impressions import (
+from ndcg_spark.clicks.frames import (
     Impressions,
     checked_impressions,
     counted_impressions,
+    fitted_propensities,
+    judged_impressions,
+    propensity_estimates,
+    propensity_table,
     weighted_impressions,
 )
-from ndcg_spark.clicks.frames.labels import judged_impressions
-from ndcg_spark.clicks.frames.propensities import fitted_propensities, propensity_table
 from ndcg_spark.clicks.settings import PropensitySettings, WeightSettings
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work

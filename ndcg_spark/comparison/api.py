@@ -16,7 +16,7 @@ from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unp
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS as TOP_ITEMS_OF_PAIR
 from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS, UNWEIGHTED
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.expressions import has_column
+from ndcg_spark.core.columns import has_column
 from ndcg_spark.core.flag import several
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.shown import BESIDE, Shown
@@ -25,7 +25,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, 
 from ndcg_spark.evaluation.api import Cutoffs, Evaluation
 from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.matching import TopItems, check_matched
-from ndcg_spark.evaluation.frames.readable import asked_label, interval_of, places, segment_label
+from ndcg_spark.evaluation.frames.stored import asked_label, interval_of, places, segment_label
 from ndcg_spark.evaluation.rules import RULES, combine_rules, read_rules, rules_lines
 from ndcg_spark.evaluation.settings import (
     EVERY,
@@ -33,11 +33,11 @@ from ndcg_spark.evaluation.settings import (
     SummedMetric,
     asked_name,
     cutoffs_of,
+    refuse_unread_k,
     segment_sets_of,
     split_metrics,
 )
 from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, dropped
-from ndcg_spark.evaluation.unread import refuse_unread_k
 from ndcg_spark.metrics import parse_metric
 
 Tables = DataFrame | Evaluation | Mapping[str, DataFrame | Evaluation]

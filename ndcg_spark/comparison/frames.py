@@ -31,7 +31,7 @@ from ndcg_spark.comparison.tasks.pairing import (
 )
 from ndcg_spark.comparison.tasks.summing import make_summer
 from ndcg_spark.comparison.tasks.totals import GROUP_KEYS, PARTIAL_SCHEMA, make_merger
-from ndcg_spark.core.expressions import columns_of, comparable_key, has_column, named, require_column
+from ndcg_spark.core.columns import columns_of, comparable_key, has_column, named, require_column
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES

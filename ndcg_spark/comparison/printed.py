@@ -14,7 +14,7 @@ from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.core.student import POWER, upper_p
 from ndcg_spark.errors import printable
 from ndcg_spark.evaluation.settings import shown_metric
-from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell
+from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell
 from ndcg_spark.metrics import direction_of
 
 _COLOURS = {"better": "green", "worse": "red"}

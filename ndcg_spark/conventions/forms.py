@@ -1,4 +1,4 @@
-"""How gains and discounts are written. It is read without NumPy, so that settings are checked before it is loaded."""
+"""Gains and discounts: how they are written, and how they are computed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from itertools import pairwise
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ndcg_spark.errors import InvalidParameterError
+import numpy as np
 
-if TYPE_CHECKING:
-    from ndcg_spark.core.ragged import FloatArray
+from ndcg_spark.core.ragged import FloatArray
+from ndcg_spark.errors import InvalidParameterError
 
 if TYPE_CHECKING:
     GainFunction: TypeAlias = Callable[[FloatArray], FloatArray]
@@ -323,3 +323,196 @@ def check_discount(spec: str | DiscountFunction, max_k: int | None) -> None:
     if table is not None and (max_k is None or len(table) < max_k):
         want = "all ranks" if max_k is None else f"k={max_k}"
         raise InvalidParameterError(f"discount table has {len(table)} ranks, too few for {want}.")
+
+
+_OF_GRADES: FloatArray = np.ldexp(1.0, np.arange(32)) - 1.0
+"""2^n - 1: nearly all relevances are small whole numbers, for which looking up is quicker."""
+
+
+def exponential(relevance: FloatArray) -> FloatArray:
+    """2^rel - 1, exact for whole numbers.
+
+    Parameters
+    ----------
+    relevance : float64, any shape
+        Negative relevances give negative gains: 2^-1 - 1 = -0.5.
+
+    Returns
+    -------
+    float64, the same shape
+
+    References
+    ----------
+    Burges et al., Learning to rank using gradient descent, ICML 2005.
+
+    Examples
+    --------
+    >>> exponential(np.array([0.0, 1.0, 3.0, -1.0])).tolist()
+    [0.0, 1.0, 7.0, -0.5]
+    """
+    if relevance.size and relevance.min() >= 0 and relevance.max() < len(_OF_GRADES):
+        grades = relevance.astype(np.intp)
+        if (grades == relevance).all():
+            return _OF_GRADES[grades]
+    whole = np.rint(relevance)
+    is_whole = whole == relevance
+    # ldexp is exact; exp2 may be an ulp off, depending on the processor.
+    powers = np.ldexp(1.0, np.clip(np.where(is_whole, whole, 0.0), -1100, 1100).astype(np.int32))
+    if not is_whole.all():
+        powers = np.where(is_whole, powers, np.exp2(relevance))
+    return np.asarray(powers - 1.0)
+
+
+def linear(relevance: FloatArray) -> FloatArray:
+    """Take the relevance itself as gain (Jarvelin and Kekalainen, TOIS 20(4), 2002).
+
+    Parameters
+    ----------
+    relevance : float64, any shape
+
+    Returns
+    -------
+    float64, the same shape
+    """
+    return relevance
+
+
+def binary(relevance: FloatArray) -> FloatArray:
+    """Give 1 for every relevance above 0, else 0.
+
+    Parameters
+    ----------
+    relevance : float64, any shape
+
+    Returns
+    -------
+    float64, the same shape
+
+    Examples
+    --------
+    >>> binary(np.array([0.0, 0.5, 3.0, -1.0])).tolist()
+    [0.0, 1.0, 1.0, 0.0]
+    """
+    return np.where(relevance > 0, 1.0, 0.0)
+
+
+_NAMED: dict[str, GainFunction] = {"exponential": exponential, "linear": linear, "binary": binary}
+
+
+def _from_level(gain: GainFunction, level: float) -> GainFunction:
+    def above(relevance: FloatArray) -> FloatArray:
+        return np.where(relevance >= level, gain(relevance), 0.0)
+
+    return above
+
+
+def _power(exponent: float) -> GainFunction:
+    def power(relevance: FloatArray) -> FloatArray:
+        return np.asarray(np.copysign(np.abs(relevance) ** exponent, relevance))
+
+    return power
+
+
+def _table(table: dict[float, float]) -> GainFunction:
+    levels = np.array(sorted(table), dtype=np.float64)
+    gains = np.array([table[level] for level in levels.tolist()], dtype=np.float64)
+
+    def lookup(relevance: FloatArray) -> FloatArray:
+        at = np.minimum(np.searchsorted(levels, relevance), len(levels) - 1)
+        known = levels[at] == relevance
+        if not known.all():
+            level = relevance[~known].flat[0]
+            raise InvalidParameterError(f"relevance {level:g} has no gain in the table {levels.tolist()}.")
+        return np.asarray(gains[at])
+
+    return lookup
+
+
+def gain_function(spec: str | GainFunction) -> GainFunction:
+    """Turn the gain a user named, or wrote, into a function of relevances.
+
+    Parameters
+    ----------
+    spec : str or callable
+        `exponential`, `linear`, `binary`; each of these with a level, as `linear:2`, below which the gain is 0;
+        `power:P` (sign kept), `table:LEVEL=GAIN,...`, or a NumPy function from float64 relevances to float64
+        gains of the same shape.
+
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    InvalidParameterError
+        For an unknown name or a malformed table.
+
+    Examples
+    --------
+    >>> gain_function("power:2")(np.array([0.0, 3.0, -1.0])).tolist()
+    [0.0, 9.0, -1.0]
+    >>> gain_function("table:0=0,1=1,2=4")(np.array([2.0, 0.0])).tolist()
+    [4.0, 0.0]
+    """
+    if callable(spec):
+        return spec
+    form = parse_gain(spec)
+    if form.table is not None:
+        return _table(form.table)
+    if form.number is None:
+        return _NAMED[form.name]
+    return _power(form.number) if form.name == "power" else _from_level(_NAMED[form.name], form.number)
+
+
+def discount_table(spec: str | DiscountFunction, n_ranks: int) -> FloatArray:
+    """Weights of ranks 1..n_ranks.
+
+    Parameters
+    ----------
+    spec : str or callable
+        `log2` 1/log2(i+1), `ln` 1/ln(i+1), `log:B` 1/log_B(i+1), `reciprocal` 1/i,
+        `table:D1,D2,...`, or a NumPy function from the 1-based ranks (float64) to weights.
+    n_ranks : int
+
+    Returns
+    -------
+    float64, shape (n_ranks,)
+
+    Raises
+    ------
+    InvalidParameterError
+        For an unknown name, a table that is too short, a function whose answer has another shape, or weights that
+        are not finite and above 0, or rise.
+
+    References
+    ----------
+    Jarvelin and Kekalainen, TOIS 20(4), 2002; with 1/log2(i+1) as in Burges et al., ICML 2005.
+
+    Examples
+    --------
+    >>> discount_table("log2", 3).tolist()
+    [1.0, 0.6309297535714575, 0.5]
+    >>> discount_table("table:1.25,1", 2).tolist()
+    [1.25, 1.0]
+    """
+    check_discount(spec, n_ranks)
+    ranks = range(1, n_ranks + 1)
+    if callable(spec):
+        weights = np.asarray(spec(np.arange(1, n_ranks + 1, dtype=np.float64)), dtype=np.float64)
+        if weights.shape != (n_ranks,):
+            raise InvalidParameterError(f"discount function gave shape {weights.shape} for {n_ranks} ranks.")
+        check_weights(weights.tolist(), "discount function", may_end_in_zeros=True)
+        return weights
+    form = parse_discount(spec)
+    if form.table is not None:
+        return np.array(form.table[:n_ranks], dtype=np.float64)
+    if form.name == "log2":
+        values = [1.0 / math.log2(rank + 1) for rank in ranks]
+    elif form.name == "ln":
+        values = [1.0 / math.log(rank + 1) for rank in ranks]
+    elif form.base is not None:
+        scale = math.log(form.base)
+        values = [scale / math.log(rank + 1) for rank in ranks]
+    else:
+        values = [1.0 / rank for rank in ranks]
+    return np.array(values, dtype=np.float64)

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import (
+from ndcg_spark.core.columns import (
     MALFORMED,
     MALFORMED_LINE,
     comparable_key,

@@ -1,18 +1,30 @@
-"""Arrow columns to NumPy arrays and back, batches as bytes for a shuffle, and errors that survive the way home."""
+"""Arrow batches: to NumPy and back, as bytes for a shuffle, hashes, entries of lists, errors that survive."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, offsets_of
-from ndcg_spark.core.top_k import NumberArray
+from ndcg_spark.core.ragged import (
+    ODD_NUMBERS,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    NumberArray,
+    chosen_offsets,
+    lengths_of,
+    offsets_of,
+    rank_of_rows,
+    rows_of,
+)
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, is_marked, mark_refusal, option, text_of
 
 # Bytes become 16 bits, which NumPy sorts faster.
@@ -192,3 +204,190 @@ def to_bytes(*batches: pa.RecordBatch) -> bytes:
 def from_bytes(payload: pa.Buffer) -> list[pa.RecordBatch]:
     """Read what `to_bytes` wrote."""
     return list(pa.ipc.open_stream(payload))
+
+
+Values: TypeAlias = NumberArray | pa.Array
+"""Numbers are NumPy's; texts, and what may be null, are Arrow's."""
+
+
+@dataclass(slots=True)
+class Entries:
+    """Entries of one list of each query, those of a query end to end.
+
+    Columns are `rank` or `score`, `relevance` (NaN: unjudged), `item`, `order`, `n`, as far as rules need them.
+    """
+
+    columns: dict[str, Values]
+    offsets: IntArray
+
+    def numbers(self, name: str) -> NumberArray:
+        """Return a column of numbers."""
+        values = self.columns[name]
+        return values if isinstance(values, np.ndarray) else values.to_numpy(zero_copy_only=False)
+
+    def taken(self, rows: IntArray) -> Entries:
+        """Take entries; offsets stay as they are."""
+        return Entries({name: take_values(values, rows) for name, values in self.columns.items()}, self.offsets)
+
+    def of_queries(self, queries: IntArray) -> Entries:
+        """Take the lists of some queries, in the order given."""
+        found = self.taken(rows_of(queries, self.offsets))
+        return Entries(found.columns, offsets_of(lengths_of(self.offsets)[queries]))
+
+    def where(self, flags: BoolArray) -> Entries:
+        """Keep some entries of each query."""
+        if flags.all():
+            return self
+        return Entries(self.taken(np.flatnonzero(flags)).columns, chosen_offsets(flags, self.offsets))
+
+    def first(self, k: int | None, same: BoolArray | None = None) -> Entries:
+        """Keep the first k entries of each query, and those that are the `same` as the one before."""
+        if k is None or lengths_of(self.offsets).max(initial=0) <= k:
+            return self
+        rank = rank_of_rows(self.offsets)
+        if same is not None:
+            rank = rank[np.maximum.accumulate(np.where(same, -1, np.arange(len(rank))))]
+        return self.where(rank < k)
+
+    def only(self, *names: str) -> Entries:
+        """Keep some columns, those that are there."""
+        return Entries({name: values for name, values in self.columns.items() if name in names}, self.offsets)
+
+
+def take_values(values: Values, rows: IntArray) -> Values:
+    """Take values by their places; whole numbers become NumPy's."""
+    if isinstance(values, pa.Array) and pa.types.is_integer(values.type) and not values.null_count:
+        values = int_values(values)
+    return values[rows] if isinstance(values, np.ndarray) else values.take(pa.array(rows))
+
+
+def joined_entries(found: Sequence[Entries]) -> Entries:
+    """Put the lists of some queries behind those of others, at least one; they have the same columns."""
+    if len(found) == 1:
+        return found[0]
+    columns: dict[str, Values] = {}
+    for name in found[0].columns:
+        parts = [one.columns[name] for one in found]
+        if all(isinstance(part, np.ndarray) for part in parts):
+            columns[name] = np.concatenate(parts)
+        else:
+            columns[name] = pa.concat_arrays([pa.array(part) for part in parts])
+    return Entries(columns, offsets_of(np.concatenate([lengths_of(one.offsets) for one in found])))
+
+
+def list_column(values: pa.Array, offsets: IntArray) -> pa.ListArray:
+    """Arrow lists of successive values."""
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
+
+
+def lists_of_counts(counts: Sequence[IntArray]) -> pa.ListArray:
+    """A list of several counts of each query."""
+    flat = np.column_stack(counts).reshape(-1)
+    return list_column(pa.array(flat), np.arange(0, len(flat) + 1, len(counts)))
+
+
+def entry_columns(entries: Entries, prefix: str) -> dict[str, pa.Array]:
+    """Arrow list columns of entries, named after the list they belong to."""
+    return {
+        f"{prefix}.{name}": list_column(pa.array(values), entries.offsets) for name, values in entries.columns.items()
+    }
+
+
+def entries_in(batch: pa.RecordBatch, prefix: str) -> Entries | None:
+    """Read what `entry_columns` wrote; None where the batch has no such list."""
+    names = [name for name in batch.schema.names if name.startswith(f"{prefix}.")]
+    if not names:
+        return None
+    columns: dict[str, Values] = {}
+    for name in names:
+        values = batch.column(name).flatten()
+        columns[name.removeprefix(f"{prefix}.")] = values.to_numpy() if is_plain(values) else values
+    return Entries(columns, list_offsets(batch.column(names[0])))
+
+
+HashArray = NDArray[np.uint64]
+_BASE, _MIX = ODD_NUMBERS
+TEXTS_AT_ONCE = 2**14
+"""Texts that are hashed at once, each byte as a word of 64 bits."""
+
+QUERY_BITS = 24
+"""High bits of a hash that the query alone decides: all runs and judgments of a query share a partition."""
+
+
+def key_hashes(batch: pa.RecordBatch, query: Sequence[str], run: str | None = None) -> HashArray:
+    """Hash the query of each row; the run, where there is one, decides only the low bits.
+
+    Two values of a single column of whole numbers never share a hash; others hardly ever do.
+    """
+    hashes: HashArray = np.zeros(batch.num_rows, dtype=np.uint64)
+    for at, name in enumerate(query):
+        found = column_hashes(batch.column(name))
+        hashes = (hashes ^ (hashes >> np.uint64(29))) * _MIX + found if at else found
+    if run is None:
+        return hashes
+    low = np.uint64(2 ** (64 - QUERY_BITS) - 1)
+    mixed = (hashes ^ (hashes >> np.uint64(29))) * _MIX + column_hashes(batch.column(run))
+    return np.asarray((hashes & ~low) | ((mixed ^ (mixed >> np.uint64(31))) & low))
+
+
+def column_hashes(column: pa.Array) -> HashArray:
+    """Hash each value of a column without nulls, of any type that keys can have."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return np.asarray(_text_hashes(column) * _BASE)
+    if pa.types.is_boolean(kind) or pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    elif pa.types.is_floating(kind):
+        doubles = column.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
+        return np.asarray(doubles.view(np.uint64) * _BASE)
+    elif not pa.types.is_integer(kind):
+        return np.asarray(_text_hashes(column.cast(pa.string())) * _BASE)
+    whole = np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64)
+    return np.asarray(whole.view(np.uint64) * _BASE)
+
+
+def partition_of(hashes: HashArray, n_partitions: int) -> IntArray:
+    """Assign hashes to at most 2^24 partitions, in the order of the hashes."""
+    high = (hashes >> np.uint64(64 - QUERY_BITS)).astype(np.int64)
+    return np.asarray((high * n_partitions) >> QUERY_BITS)
+
+
+def sorted_by_hash(hashes: HashArray) -> tuple[HashArray, IntArray]:
+    """Sort by hash: hashes in rising order, without their low bits, and the row of each.
+
+    The low bits of each hash hold its row number, so one sort of words yields both.
+    """
+    low = np.uint64(2 ** max(1, len(hashes).bit_length()) - 1)
+    both = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)
+    both.sort()  # several times as fast as an argsort
+    return both & ~low, (both & low).astype(np.int64)
+
+
+def _text_hashes(column: pa.Array) -> HashArray:
+    found = [_polynomials(column.slice(at, TEXTS_AT_ONCE)) for at in range(0, len(column), TEXTS_AT_ONCE)]
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.uint64)
+
+
+def _polynomials(column: pa.Array) -> HashArray:
+    """Of each text the polynomial whose coefficients are its bytes, from sums over all texts end to end.
+
+    sum(byte[i] B^i) from start to end is B^start times the polynomial, and B, being odd, can be divided by.
+    """
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    text = np.frombuffer(data or b"", dtype=np.uint8)[ends[0] : ends[-1]]
+    ends = ends - ends[0]
+    sums = np.zeros(len(text) + 1, dtype=np.uint64)
+    np.cumsum((text.astype(np.uint64) + np.uint64(1)) * _powers(_BASE, len(text)), out=sums[1:])
+    inverse = _powers(np.uint64(pow(int(_BASE), -1, 2**64)), len(text) + 1)
+    hashes: Any = (sums[ends[1:]] - sums[ends[:-1]]) * inverse[ends[:-1]]
+    return np.asarray(hashes ^ (hashes >> np.uint64(32)), dtype=np.uint64)
+
+
+def _powers(base: np.uint64, n: int) -> HashArray:
+    factors = np.full(n, base, dtype=np.uint64)
+    if n:
+        factors[0] = 1
+    return np.cumprod(factors, dtype=np.uint64)

@@ -243,7 +243,7 @@ def _is_local() -> tuple[bool, SparkSession | None]:
     """Whether the session there is runs on this machine."""
     from pyspark.sql import SparkSession
 
-    from ndcg_spark.core.session_settings import runs_locally
+    from ndcg_spark.core.session import runs_locally
 
     with suppress(Exception):  # Java may have ended
         spark = SparkSession.getActiveSession()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import date
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ndcg_spark.errors import InvalidParameterError, one_of, option
 
@@ -160,3 +160,7 @@ def of_kind(name: str, kind: type, value: Any) -> Any:
     if kind is int and isinstance(given, Integral) and not is_flag:
         return int(given)
     raise InvalidParameterError(f"{option(name)} must be {_KINDS[kind]}; got {value!r}.")
+
+
+OnInvalid: TypeAlias = Literal["fail", "reject"]
+"""What a bad row does: stop the action, or be left out and counted."""

@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.core.expressions import BELOW_MICROSECONDS
+from ndcg_spark.core.columns import BELOW_MICROSECONDS
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 

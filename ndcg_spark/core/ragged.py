@@ -1,7 +1,8 @@
-"""Ragged batches: the values of all queries end to end, and the offsets between them."""
+"""Ragged batches: values of all queries end to end, the offsets between them, and the K best of each query."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -207,3 +208,226 @@ def first_where(flags: BoolArray, offsets: IntArray) -> int | None:
     """
     rows = np.flatnonzero(flags)
     return int(np.searchsorted(offsets, rows[0], side="right") - 1) if len(rows) else None
+
+
+NumberArray = NDArray[Any]
+ODD_NUMBERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
+"""Large: to multiply by one, modulo 2^64, loses nothing, and spreads what was low to the high bits."""
+SORTED_WHOLE = 256
+"""Lines up to this long NumPy sorts in less time than it takes to partition them, where processors have AVX-512."""
+_ALL = slice(None)
+"""Queries of one size, which need no filling up."""
+
+
+def kth_largest(values: NumberArray, offsets: IntArray, k: int) -> NumberArray:
+    """Give the k-th largest value of each query.
+
+    Parameters
+    ----------
+    values : float or int, shape (n_rows,)
+        Without NaN.
+    offsets : int64, shape (n_queries + 1,)
+    k : int
+
+    Returns
+    -------
+    like values, shape (n_queries,)
+        The lowest value of its type for a query with fewer rows.
+
+    Examples
+    --------
+    >>> kth_largest(np.array([3.0, 1.0, 2.0, 7.0]), np.array([0, 3, 4]), 2).tolist()
+    [2.0, -inf]
+    """
+    lowest = _lowest(values.dtype)
+    found = np.full(len(offsets) - 1, lowest, dtype=values.dtype)
+    for queries, matrix in _side_by_side(values, offsets, lowest):
+        width = matrix.shape[1]
+        if width >= k:
+            in_parts = np.sort(matrix, axis=1) if width <= SORTED_WHOLE else np.partition(matrix, width - k, axis=1)
+            found[queries] = in_parts[:, width - k]
+    return found
+
+
+def largest(values: NumberArray, offsets: IntArray, n_there: IntArray, k: int) -> tuple[NumberArray, IntArray]:
+    """Give the k largest values of each query, the largest first.
+
+    Parameters
+    ----------
+    values : float or int, shape (n_rows,)
+        Without NaN; rows that do not count have the lowest value of the type.
+    offsets : int64, shape (n_queries + 1,)
+    n_there : int64, shape (n_queries,)
+        Rows that count.
+    k : int
+
+    Returns
+    -------
+    tuple
+        The values, those of all queries end to end, and how many each query has.
+
+    Examples
+    --------
+    >>> best, lengths = largest(np.array([3, 1, 2, 7]), np.array([0, 3, 4]), np.array([3, 1]), 2)
+    >>> best.tolist(), lengths.tolist()
+    ([3, 2, 7], [2, 1])
+    """
+    lengths = np.minimum(n_there, k)
+    starts = offsets_of(lengths)
+    best = np.empty(starts[-1], dtype=values.dtype)
+    for queries, matrix in _side_by_side(values, offsets, _lowest(values.dtype)):
+        width = matrix.shape[1]
+        n_kept = min(k, width)
+        if width > SORTED_WHOLE:
+            matrix = np.partition(matrix, width - n_kept, axis=1)[:, width - n_kept :]
+        kept = np.sort(matrix, axis=1)[:, ::-1][:, :n_kept]
+        if queries is _ALL and kept.size == len(best):
+            return kept.reshape(-1), lengths
+        there = np.arange(n_kept) < lengths[queries][:, None]
+        places = starts[:-1][queries][:, None] + np.arange(n_kept)
+        best[places[there]] = kept[there]
+    return best, lengths
+
+
+def first_ranked(ranks: NumberArray, offsets: IntArray, k: int, n_kept: int) -> tuple[IntArray, IntArray]:
+    """Give the rows of each query that are on its first ranks, in their order.
+
+    Parameters
+    ----------
+    ranks : float or int, shape (n_rows,)
+        Whole numbers from 1 on.
+    offsets : int64, shape (n_queries + 1,)
+    k : int
+        Rows on ranks beyond are left out.
+    n_kept : int
+        No more rows of a query than this; of two on one rank, the first comes first.
+
+    Returns
+    -------
+    tuple of int64 arrays
+        The rows, those of all queries end to end, and how many each query has.
+
+    Examples
+    --------
+    >>> rows, lengths = first_ranked(np.array([3, 1, 2, 7]), np.array([0, 3, 4]), 2, 2)
+    >>> rows.tolist(), lengths.tolist()
+    ([1, 2], [2, 0])
+    """
+    if ranks.dtype.kind == "i" and k >= np.iinfo(ranks.dtype).max:
+        ranks = ranks.astype(np.int64)
+    lengths = np.zeros(len(offsets) - 1, dtype=np.int64)
+    found = []
+    for queries, matrix in _side_by_side(np.minimum(ranks, k + 1), offsets, k + 1):
+        width = matrix.shape[1]
+        n_bits = width.bit_length()
+        kind = np.int32 if (k + 2) << n_bits < 2**31 else np.int64
+        keys: NumberArray = matrix.astype(kind, copy=False)  # may be changed: the lower of ranks and k + 1 are a copy
+        keys <<= n_bits
+        keys += np.arange(width, dtype=keys.dtype)  # so that places are sorted with ranks
+        if width > max(n_kept, SORTED_WHOLE):
+            keys = np.partition(keys, n_kept - 1, axis=1)[:, :n_kept]
+        keys.sort(axis=1)
+        keys = keys[:, :n_kept]
+        there = keys < (k + 1) << n_bits
+        lengths[queries] = there.sum(axis=1)
+        found.append((queries, (offsets[:-1][queries][:, None] + (keys & ((1 << n_bits) - 1)))[there]))
+    return _end_to_end(found, lengths), lengths
+
+
+def _end_to_end(found: list[tuple[Any, IntArray]], lengths: IntArray) -> IntArray:
+    """Rows of some queries, and of others, in the order of queries."""
+    if len(found) == 1:
+        return found[0][1]
+    rows = np.empty(lengths.sum(), dtype=np.int64)
+    for queries, its in found:
+        chosen = np.zeros(len(lengths), dtype=np.bool_)
+        chosen[queries] = True
+        rows[np.repeat(chosen, lengths)] = its
+    return rows
+
+
+def falling_order(values: NumberArray, offsets: IntArray) -> IntArray:
+    """Order the rows of each query by value, the largest first.
+
+    Parameters
+    ----------
+    values : float, shape (n_rows,)
+        Without NaN.
+    offsets : int64, shape (n_queries + 1,)
+
+    Returns
+    -------
+    int64, shape (n_rows,)
+        Queries keep their places, and rows of equal values their order.
+
+    Examples
+    --------
+    >>> falling_order(np.array([1.0, 3.0, 2.0, 7.0]), np.array([0, 3, 4])).tolist()
+    [1, 2, 0, 3]
+    """
+    order = np.empty(len(values), dtype=np.int64)
+    sizes, starts = lengths_of(offsets), offsets[:-1]
+    for queries, matrix in _side_by_side(values, offsets, _lowest(values.dtype)):
+        rows: IntArray = starts[queries][:, None] + np.argsort(-matrix, axis=1, kind="stable")
+        if queries is _ALL:
+            return rows.reshape(-1)
+        there = np.arange(matrix.shape[1]) < sizes[queries][:, None]
+        order[(starts[queries][:, None] + np.arange(matrix.shape[1]))[there]] = rows[there]
+    return order
+
+
+def repeats(codes: IntArray, offsets: IntArray) -> BoolArray:
+    """Whether a query has the same code twice.
+
+    Parameters
+    ----------
+    codes : int64, shape (n_rows,)
+    offsets : int64, shape (n_queries + 1,)
+
+    Returns
+    -------
+    bool, shape (n_queries,)
+
+    Examples
+    --------
+    >>> repeats(np.array([3, 1, 3, 3]), np.array([0, 3, 4])).tolist()
+    [True, False]
+    """
+    found = np.zeros(len(offsets) - 1, dtype=np.bool_)
+    if not _may_repeat(codes, offsets):
+        return found
+    sizes = lengths_of(offsets)
+    for queries, matrix in _side_by_side(codes, offsets, _lowest(codes.dtype)):
+        width = matrix.shape[1]
+        rising = np.sort(matrix, axis=1)  # what fills a line up comes first
+        real = np.arange(1, width) > (width - sizes[queries])[:, None]
+        found[queries] = ((rising[:, 1:] == rising[:, :-1]) & real).any(axis=1)
+    return found
+
+
+def _may_repeat(codes: IntArray, offsets: IntArray) -> bool:
+    """Whether two rows have one hash of query and code: rarely so by chance, always where both are the same."""
+    query = query_of_rows(offsets).astype(np.uint64)
+    hashes = codes.astype(np.uint64) * ODD_NUMBERS[0] + query * ODD_NUMBERS[1]
+    hashes.sort()
+    return bool((hashes[1:] == hashes[:-1]).any())
+
+
+def _side_by_side(values: NumberArray, offsets: IntArray, fill: float) -> Iterator[tuple[Any, NumberArray]]:
+    """Queries whose sizes lie within a factor of two, and their values, a line each, filled up."""
+    sizes = lengths_of(offsets)
+    if len(sizes) and sizes[0] > 0 and (sizes == sizes[0]).all():
+        yield _ALL, values.reshape(-1, sizes[0])
+        return
+    steps = np.frexp(sizes.astype(np.float64) - 0.5)[1]  # such that 2^step >= size
+    for step in np.unique(steps[sizes > 0]):
+        chosen = (steps == step) & (sizes > 0)
+        queries = np.flatnonzero(chosen)
+        there = np.arange(sizes[queries].max()) < sizes[queries][:, None]
+        matrix = np.full(there.shape, fill, dtype=values.dtype)
+        matrix[there] = values[np.repeat(chosen, sizes)]
+        yield queries, matrix
+
+
+def _lowest(kind: np.dtype[Any]) -> float | int:
+    return -np.inf if kind.kind == "f" else int(np.iinfo(kind).min)

@@ -9,9 +9,9 @@ import click
 
 from ndcg_spark.diagnosis.settings import ChangeJobSettings, RunsJobSettings, ShiftJobSettings
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.options import JUDGMENTS, evaluation_of, evaluation_options, rankings, refuse_unread_here
+from ndcg_spark.evaluation.command import JUDGMENTS, evaluation_of, evaluation_options, rankings, refuse_unread_here
 from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Request
-from ndcg_spark.jobs.fields import grouped, options_of, settings_of
+from ndcg_spark.jobs.options import grouped, options_of, settings_of
 
 NIGHTS = Command(
     name="diagnose nights",

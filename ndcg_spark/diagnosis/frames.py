@@ -10,11 +10,20 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.core.expressions import columns_of, named, raise_if, require_column
+from ndcg_spark.core.columns import columns_of, named, raise_if, require_column
 from ndcg_spark.core.given import takes_rows, takes_tables
 from ndcg_spark.core.workers import as_shipped
-from ndcg_spark.diagnosis.tasks.lost_gain import LOSSES, SWAPPED, loss_metrics, make_loss_scorer, rank_column
-from ndcg_spark.diagnosis.tasks.mean_shifts import AFTER, SHIFT_KEYS, SHIFT_SCHEMA, make_shifter
+from ndcg_spark.diagnosis.tasks import (
+    AFTER,
+    LOSSES,
+    SHIFT_KEYS,
+    SHIFT_SCHEMA,
+    SWAPPED,
+    loss_metrics,
+    make_loss_scorer,
+    make_shifter,
+    rank_column,
+)
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Arrays, Ranking, long_rows, valid_only
 from ndcg_spark.evaluation.frames.scoring import scored_schema, scoring_task, with_rules

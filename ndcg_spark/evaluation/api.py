@@ -16,17 +16,15 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
-from ndcg_spark.core.choices import OnInvalid
 from ndcg_spark.core.failures import readable_errors
-from ndcg_spark.core.flag import settings_in, several
+from ndcg_spark.core.flag import OnInvalid, settings_in, several
 from ndcg_spark.core.given import ArrowTable, takes_tables
 from ndcg_spark.core.shown import Shown
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
-from ndcg_spark.evaluation.frames.checks import checked_rows
+from ndcg_spark.evaluation.frames.canonical import checked_rows
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
-from ndcg_spark.evaluation.frames.readable import in_order, readable_means, segment_label
-from ndcg_spark.evaluation.metric_table import per_query_rows
+from ndcg_spark.evaluation.frames.stored import in_order, per_query_rows, readable_means, segment_label
 from ndcg_spark.evaluation.settings import (
     Columns,
     DuplicateCheck,
@@ -37,11 +35,12 @@ from ndcg_spark.evaluation.settings import (
     Strategy,
     cutoffs_of,
     metrics_of,
+    refuse_unread,
+    refuse_unread_k,
     segment_sets_of,
 )
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
-from ndcg_spark.evaluation.unread import refuse_unread, refuse_unread_k
 from ndcg_spark.metrics import Metric, MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
 

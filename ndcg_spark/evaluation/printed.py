@@ -17,7 +17,7 @@ from ndcg_spark.evaluation.settings import MANY_REJECTED, SHOWN_FIRST, Evaluatio
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, N_LOST
 from ndcg_spark.evaluation.tasks.scoring import uncounted
-from ndcg_spark.jobs.printed import MOST_SEGMENTS, cell, interval_text
+from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell, interval_text
 from ndcg_spark.metrics import named_at
 from ndcg_spark.metrics.judged import Judged
 from ndcg_spark.metrics.normalized_gain import NDCG, TIE_BOUNDS

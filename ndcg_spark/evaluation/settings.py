@@ -6,18 +6,18 @@ import hashlib
 import json
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import check_discount
-from ndcg_spark.core.choices import OnInvalid
-from ndcg_spark.core.flag import Flag, check_values
+from ndcg_spark.core.flag import Flag, OnInvalid, check_values
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.rules import RULES, with_weight, write_rules
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, named_at, parse_metric
+from ndcg_spark.metrics.base import FIRST_SEEN, TOPICS
 from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS, value_columns
 
 Strategy: TypeAlias = Literal["auto", "engine", "window"]
@@ -756,3 +756,38 @@ class DifferenceJobSettings:
 
     evaluation: EvaluationSettings
     to: Convention
+
+
+def unread_options(settings: EvaluationSettings) -> dict[str, str]:
+    """Name the options that differ from their defaults and that nothing reads, each with the reason."""
+    columns, convention = settings.columns, settings.convention
+    found = {}
+    has_order = settings.ranks_given or columns.ranked  # but copies in judgments beside lists have none
+    reads_order = convention.duplicates == "first" or (convention.ties == "input_order" and not has_order)
+    if columns.order is not None and not reads_order:
+        rules = (convention.advice("ties", "input_order"), convention.advice("duplicates", "first"))
+        found["order"] = f"only {' and '.join(rules)} do, of rows without ranks"
+    if columns.score != Columns().score and columns.rank is not None:
+        found["score"] = f"ranks are given ({option('rank')})"
+    if settings.check_duplicates != "top" and convention.duplicates != "error":
+        found["check_duplicates"] = f"duplicates={convention.duplicates} searches all rows"
+    if settings.item_columns.topics != ItemColumns().topics and TOPICS not in settings.needs:
+        found["topics"] = "no metric reads topics, as alpha_ndcg does"
+    if settings.as_of is not None and FIRST_SEEN not in settings.needs:
+        found["as_of"] = "no metric counts ages, as first_appearance does"
+    return found
+
+
+def refuse_unread(settings: EvaluationSettings, given: Collection[str] | None = None) -> None:
+    """Raise for an option that nothing reads: one of those `given`, or any that differs from its default."""
+    for name, why in unread_options(settings).items():
+        if given is None or name in given:
+            raise InvalidParameterError(f"nothing reads {option(name)}: {why}; leave it out.")
+
+
+def refuse_unread_k(names: str | Sequence[str]) -> None:
+    """Raise where each metric names its cutoff, or has none, so that nothing reads `k`."""
+    if all(at is not None or not metric.takes_cutoff for metric, at in map(parse_metric, split_metrics(names))):
+        raise InvalidParameterError(
+            f"nothing reads {option('k')}: each of the metrics names its cutoff, or has none; leave it out."
+        )

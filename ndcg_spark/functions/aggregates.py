@@ -6,9 +6,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ndcg_spark.errors import one_of
-from ndcg_spark.functions.frames import arguments, formulas
-from ndcg_spark.functions.frames.arguments import ON
-from ndcg_spark.functions.frames.languages import Value
+from ndcg_spark.functions import arguments, formulas
+from ndcg_spark.functions.arguments import ON
+from ndcg_spark.functions.formulas import Value
 
 
 def ndcg_at(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from ndcg_spark.conventions.forms import LARGEST_GAIN, parse_discount, parse_gain, relevance_range
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.functions.frames import formulas
-from ndcg_spark.functions.frames.languages import AsText, Text, Value
+from ndcg_spark.functions import formulas
+from ndcg_spark.functions.formulas import AsText, Text, Value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ def register(spark: SparkSession) -> None:
 @contextmanager
 def _ansi(spark: SparkSession) -> Iterator[None]:
     """Turn ANSI mode on for a moment, where it is off."""
-    from ndcg_spark.core.session_settings import is_on
+    from ndcg_spark.core.session import is_on
 
     name = "spark.sql.ansi.enabled"
     if is_on(spark, name, "true"):

@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame
 
 from ndcg_spark.core.flag import settings_from
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.history.frames.night_flags import flagged_nights
-from ndcg_spark.history.frames.roll_up import rolled_up
+from ndcg_spark.history.frames import flagged_nights, rolled_up
 from ndcg_spark.history.settings import LIMITS, PERIODS, FlagSettings, Independence, Period, RollUpSettings
 
 

@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import click
 
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.jobs.config_file import config_options, config_text
-from ndcg_spark.jobs.fields import grouped, options_of, pairs_of, run_date_of, settings_of
-from ndcg_spark.jobs.flags import flag_of
 from ndcg_spark.jobs.logs import log_format_option
-from ndcg_spark.jobs.needed_packages import needed_packages
+from ndcg_spark.jobs.options import (
+    config_options,
+    config_text,
+    flag_of,
+    grouped,
+    options_of,
+    pairs_of,
+    run_date_of,
+    settings_of,
+)
 from ndcg_spark.jobs.places import (
     Operations,
     Source,
@@ -27,6 +33,7 @@ from ndcg_spark.jobs.places import (
     check_places,
     dataset_of,
     format_name,
+    needed_packages,
     operations_of,
     source_of,
     target_of,

@@ -1,19 +1,62 @@
-"""Tables and files that a job names: where they are, and that none is in the place of another."""
+"""What a command reads and writes by its options, and the packages that it needs for that."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from ndcg_spark.core.redaction import redacted
-from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.jobs.fields import pairs_of
-from ndcg_spark.jobs.needed_packages import needed_packages
+from ndcg_spark.errors import InvalidParameterError, MissingPackageError
+from ndcg_spark.jobs.options import pairs_of
 from ndcg_spark.sources.references import guess_format, without_ending
+
+_NEEDED = ("numpy", "pyarrow", "pandas", "pyspark", "rich")
+
+
+@contextmanager
+def needed_packages() -> Iterator[None]:
+    """Import in this block what needs Spark, after the options are checked: it takes a second.
+
+    A package that cannot be imported is refused by name.
+    """
+    try:
+        with redirect_stderr(io.StringIO()):  # NumPy prints stacks about modules that were made for another one
+            yield
+    except Exception:
+        for name in _NEEDED:
+            refused = _refused_import(name)
+            if refused is not None:
+                raise refused from None
+        raise
+
+
+def _refused_import(name: str) -> MissingPackageError | None:
+    """Say why a package cannot be imported; None if it can."""
+    try:
+        with redirect_stderr(io.StringIO()):
+            import_module(name)
+    except Exception as error:
+        try:
+            installed = f"{name} {version(name)}"
+        except PackageNotFoundError:
+            extra, note = ("[spark]", " (not on Databricks, which has its own)") if name == "pyspark" else ("", "")
+            return MissingPackageError(f"{name} is not installed: pip install 'ndcg-spark{extra}'{note}.")
+        why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        numpy = f" with NumPy {version('numpy')}" if name != "numpy" else ""
+        return MissingPackageError(
+            f"{installed} cannot be imported{numpy} ({why.rstrip('.')}): pip install --upgrade {name}, or the "
+            "packages that it was made for."
+        )
+    return None
+
 
 _DATE = re.compile(r"(?:^|[-_.])?(?<!\d)\d{4}([-_]?)\d{2}\1\d{2}(?!\d)")
 _OF_A_PART = re.compile(r"[^=]+=.*|\d*|part-\d.*|.*[*?\[{].*")

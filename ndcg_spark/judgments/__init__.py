@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from ndcg_spark.core.lazy_names import names_of
 
 if TYPE_CHECKING:
-    from ndcg_spark.judgments.api import from_events as from_events
-    from ndcg_spark.judgments.api import from_ratings as from_ratings
-    from ndcg_spark.judgments.api import rating_agreement as rating_agreement
+    from ndcg_spark.judgments.frames import from_events as from_events
+    from ndcg_spark.judgments.frames import from_ratings as from_ratings
+    from ndcg_spark.judgments.frames import rating_agreement as rating_agreement
     from ndcg_spark.judgments.settings import EventColumns as EventColumns
     from ndcg_spark.judgments.settings import EventSettings as EventSettings
     from ndcg_spark.judgments.settings import RatingColumns as RatingColumns
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__ = names_of(
         __name__,
-        api="from_events from_ratings rating_agreement",
+        frames="from_events from_ratings rating_agreement",
         settings="EventColumns EventSettings RatingColumns RatingSettings",
     )
     __all__ = __dir__()

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Annotated, Literal, TypeAlias
 
-from ndcg_spark.core.choices import OnInvalid
-from ndcg_spark.core.flag import Flag, check_values
+from ndcg_spark.core.flag import Flag, OnInvalid, check_values
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.settings import refuse_marks
 

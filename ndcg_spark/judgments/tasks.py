@@ -11,10 +11,12 @@ import pyarrow as pa
 from ndcg_spark.core.batches import BatchFunction, batch_function, float_values, list_offsets, value_at
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, lengths_of, offsets_of, query_of_rows
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.judgments.kernels.agreement import PairCounts, ordinal_alpha, pair_counts
-from ndcg_spark.judgments.kernels.ratings import (
+from ndcg_spark.judgments.kernels import (
+    PairCounts,
     Ratings,
     majority,
+    ordinal_alpha,
+    pair_counts,
     rating_range,
     weight_sums,
     weighted_mean,

@@ -14,9 +14,14 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.jobs.runner import Job, Outcome, Work
-from ndcg_spark.judgments.frames.agreement import agreement_of, item_pairs
-from ndcg_spark.judgments.frames.events import checked_events, judged_events
-from ndcg_spark.judgments.frames.ratings import checked_ratings, judged_ratings
+from ndcg_spark.judgments.frames import (
+    agreement_of,
+    checked_events,
+    checked_ratings,
+    item_pairs,
+    judged_events,
+    judged_ratings,
+)
 from ndcg_spark.judgments.settings import EventSettings, RatingSettings
 from ndcg_spark.tables import Rows
 

@@ -1,15 +1,134 @@
-"""Average precision: precision at each relevant item, by several denominators."""
+"""Average precision: precision at each relevant item, expected over all orders of tied items."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ndcg_spark.core.ragged import FloatArray, IntArray, query_of_rows, segment_sum
 from ndcg_spark.metrics.base import Metric
+from ndcg_spark.metrics.hypergeometric import draws_of_hits
+from ndcg_spark.metrics.lists import RelevanceLists, ratio
 
-if TYPE_CHECKING:
-    from ndcg_spark.core.ragged import FloatArray
-    from ndcg_spark.metrics.kernels.lists import RelevanceLists
+
+def average_precision(lists: RelevanceLists, k: int | None, rel: float, denominator: str) -> FloatArray:
+    """Sum of the precisions at the ranks of relevant items, over a denominator; 0 where that is 0.
+
+    Parameters
+    ----------
+    lists : RelevanceLists
+    k : int or None
+    rel : float
+        Relevance from which on an item is relevant.
+    denominator : {"judged", "achievable", "k", "hits"}
+        All relevant judged items R, min(k, R), k, or the relevant items found.
+
+    Returns
+    -------
+    float64, shape (n_queries,)
+
+    References
+    ----------
+    Ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38.
+    """
+    hits = lists.hits(rel)
+    if denominator == "hits":
+        return mean_over_hits(lists, hits, hits, k)
+    total = lists.sum_of_ranks(precisions(lists, hits, hits), k)
+    if denominator == "k":
+        return lists.per_rank(total, k)
+    n_relevant = lists.at_least[rel]
+    return ratio(total, n_relevant if k is None or denominator == "judged" else np.minimum(n_relevant, k))
+
+
+def average_precision_at_r(lists: RelevanceLists, rel: float) -> FloatArray:
+    """Sum of precisions on the first R ranks over R, the number of relevant items; 0 where R is 0."""
+    hits = lists.hits(rel)
+    return lists.per_relevant(lists.sum_of_first(precisions(lists, hits, hits), lists.at_least[rel]), rel)
+
+
+def weighted_average_precision(lists: RelevanceLists, k: int | None) -> FloatArray:
+    """Sum of average cumulative gains at items with a relevance above 0, over their number."""
+    gains = lists.clipped
+    return mean_over_hits(lists, lists.by_group((gains > 0).astype(np.float64)), lists.by_group(gains), k)
+
+
+def precisions(lists: RelevanceLists, hits: FloatArray, gains: FloatArray) -> FloatArray:
+    """What each rank adds to average precision, expected over all orders of tied items.
+
+    Parameters
+    ----------
+    lists : RelevanceLists
+    hits : float64, shape (n_groups,)
+        Relevant items of each group.
+    gains : float64, shape (n_groups,)
+        Sum of their gains: for precision, their number.
+
+    Returns
+    -------
+    float64, shape (n_ranks,)
+    """
+    ranks, before = lists.ranks, lists.before(gains)
+    if not lists.tied:
+        return np.asarray(hits * (before + gains) / (ranks.rank + 1))
+    group = ranks.group
+    return _expected(hits[group], gains[group], before[group], lists.spans.size[group], ranks.place) / (
+        ranks.rank + 1
+    )
+
+
+def _expected(r: FloatArray, s: FloatArray, before: FloatArray, n: IntArray, place: IntArray | int) -> FloatArray:
+    """Chance of a hit at a place of a group times the gains up to there: of n items r are relevant, and gain s."""
+    own = np.divide(s, r, out=np.zeros_like(s), where=r > 0)
+    others = (place - 1) * s * (r - 1) / np.maximum(n * (n - 1), 1)
+    return np.asarray(r / np.maximum(n, 1) * (before + own) + np.where(r > 1, others, 0.0))
+
+
+def mean_over_hits(lists: RelevanceLists, hits: FloatArray, gains: FloatArray, k: int | None) -> FloatArray:
+    """Sum of precisions over the number of hits on the first k ranks, expected over all orders of tied items.
+
+    How many hits of the group at the cutoff are inside is a hypergeometric number: the ratio is averaged over it.
+    """
+    terms = precisions(lists, hits, gains)
+    spans, inside = lists.spans, lists.inside(k)
+    cut = (inside > 0) & (inside < spans.size)
+    whole = np.where(inside == spans.size, hits, 0.0)
+    n_whole = segment_sum(whole, spans.offsets)
+    if not cut.any():
+        return ratio(lists.sum_of_ranks(terms, k), n_whole)
+    ranks = lists.ranks
+    total = lists.sum_of_ranks(np.where(cut[ranks.group], 0.0, terms), k)
+    found = ratio(total, n_whole)
+    at = np.flatnonzero(cut)
+    query = query_of_rows(spans.offsets)[at]
+    found[query] = _over_cut_group(lists, at, total[query], n_whole[query], hits, gains, inside)
+    return found
+
+
+def _over_cut_group(
+    lists: RelevanceLists,
+    at: IntArray,
+    total: FloatArray,
+    n_whole: FloatArray,
+    hits: FloatArray,
+    gains: FloatArray,
+    inside: IntArray,
+) -> FloatArray:
+    n, r, m = lists.spans.size[at], hits[at], inside[at]
+    before, start = lists.before(gains)[at], lists.spans.start[at]
+    chances = draws_of_hits(n, r.astype(np.int64), m)
+    found = np.zeros(len(at))
+    for h in range(chances.shape[1]):
+        inner = np.zeros(len(at))
+        drawn = np.full(len(at), float(h))
+        part = np.divide(gains[at] * h, r, out=np.zeros(len(at)), where=r > 0)
+        for place in range(1, int(m.max()) + 1):
+            term = _expected(drawn, part, before, m, place) / (start + place)
+            inner += np.where(place <= m, term, 0.0)
+        found += chances[:, h] * ratio(total + inner, n_whole + h)
+    return found
+
 
 DENOMINATORS = ("judged", "achievable", "k", "hits")
 TIES = "ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
@@ -42,8 +161,6 @@ class AveragePrecision(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Average precision; 0 where the denominator is 0."""
-        from ndcg_spark.metrics.kernels.average_precision import average_precision
-
         return average_precision(lists, k, self.rel, self.denominator)
 
 
@@ -66,8 +183,6 @@ class AveragePrecisionAtR(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Sum of precisions on the first R ranks over R; 0 where R is 0."""
-        from ndcg_spark.metrics.kernels.average_precision import average_precision_at_r
-
         return average_precision_at_r(lists, self.rel)
 
 
@@ -83,6 +198,4 @@ class WeightedAveragePrecision(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Sum of average cumulative gains at relevant items, over their number."""
-        from ndcg_spark.metrics.kernels.average_precision import weighted_average_precision
-
         return weighted_average_precision(lists, k)

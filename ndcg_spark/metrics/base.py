@@ -17,7 +17,7 @@ from ndcg_spark.errors import InvalidParameterError
 if TYPE_CHECKING:
     from ndcg_spark.core.ragged import FloatArray
     from ndcg_spark.metrics.catalogue import Exposure
-    from ndcg_spark.metrics.kernels.lists import RelevanceLists
+    from ndcg_spark.metrics.lists import RelevanceLists
 
 
 class QueryError(Exception):

@@ -3,13 +3,82 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ndcg_spark.conventions.forms import exponential
+from ndcg_spark.core.ragged import FloatArray, IntArray, offsets_of
 from ndcg_spark.metrics.base import Metric
+from ndcg_spark.metrics.hypergeometric import expected_products
+from ndcg_spark.metrics.lists import RelevanceLists
 
-if TYPE_CHECKING:
-    from ndcg_spark.core.ragged import FloatArray
-    from ndcg_spark.metrics.kernels.lists import RelevanceLists
+
+def expected_reciprocal_rank(lists: RelevanceLists, k: int | None, max_grade: float) -> FloatArray:
+    """Sum of s / rank times the product of 1 - s of the items above, expected over all orders of tied items.
+
+    Parameters
+    ----------
+    lists : RelevanceLists
+    k : int or None
+    max_grade : float
+        The highest grade there is: an item stops a user with chance s = (2^rel - 1) / 2^max_grade.
+
+    Returns
+    -------
+    float64, shape (n_queries,)
+
+    Raises
+    ------
+    QueryError
+        For a relevance above the highest grade on the first k ranks.
+
+    References
+    ----------
+    Chapelle et al., CIKM 2009, doi:10.1145/1645953.1646033.
+    """
+    lists.refuse_above(max_grade, k)
+    return lists.sum_of_ranks(lists.kept(("err", max_grade), lambda: _terms(lists, max_grade)), k)
+
+
+def _terms(lists: RelevanceLists, max_grade: float) -> FloatArray:
+    """Chance to stop at each rank, over the rank."""
+    stop = exponential(lists.clipped) / 2.0**max_grade
+    ranks, spans = lists.ranks, lists.spans
+    if not lists.tied:
+        return np.asarray(stop * _running_product(1 - stop, spans.offsets) / (ranks.rank + 1))
+    whole = np.ones(len(spans.start))  # chance to go on after all of a group
+    single = spans.size == 1
+    whole[single] = 1 - stop[lists.first[single]]
+    tied = np.flatnonzero(~single)
+    inside = lists.inside(lists.max_k)[tied]
+    products = _products(lists, stop, tied, inside)
+    begins = offsets_of(inside + 1)[:-1]
+    whole[tied] = products[begins + inside]  # a group that is cut has none after it
+    stops = stop[lists.first[ranks.group]]
+    number = np.zeros(len(spans.start), dtype=np.int64)
+    number[tied] = np.arange(len(tied))
+    shared = np.flatnonzero(~single[ranks.group])
+    at = begins[number[ranks.group[shared]]] + ranks.place[shared]
+    stops[shared] = products[at - 1] - products[at]
+    return np.asarray(stops * _running_product(whole, spans.offsets)[ranks.group] / (ranks.rank + 1))
+
+
+def _products(lists: RelevanceLists, stop: FloatArray, tied: IntArray, inside: IntArray) -> FloatArray:
+    """Chances to go on after 0, 1, ... items of each group of tied items, those of all groups end to end."""
+    ends = np.append(lists.first, len(stop))
+    lengths = ends[tied + 1] - ends[tied]
+    offsets = offsets_of(lengths)
+    at = np.repeat(ends[tied] - offsets[:-1], lengths) + np.arange(offsets[-1])
+    return expected_products(1 - stop[at], lists.groups.count[at], offsets, inside)
+
+
+def _running_product(values: FloatArray, offsets: IntArray) -> FloatArray:
+    """Product of the earlier values of the same query, multiplied in their order."""
+    product, lengths = np.ones(len(values)), np.diff(offsets)
+    for rank in range(1, int(lengths.max(initial=0))):
+        at = offsets[:-1][lengths > rank] + rank
+        product[at] = product[at - 1] * values[at - 1]
+    return product
 
 
 @dataclass(frozen=True)
@@ -29,6 +98,4 @@ class ExpectedReciprocalRank(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Expected over all orders of tied items."""
-        from ndcg_spark.metrics.kernels.expected_reciprocal_rank import expected_reciprocal_rank
-
         return expected_reciprocal_rank(lists, k, self.max_grade)

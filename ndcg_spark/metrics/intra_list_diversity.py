@@ -1,15 +1,196 @@
-"""Intra-list similarity and diversity: how alike the items of a list are."""
+"""Intra-list similarity and diversity: how alike the pairs of items of a list are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ndcg_spark.core.distances import WORD, Vectors, WordArray, bit_counts, pair_scores
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, chosen_offsets, lengths_of, query_of_rows
 from ndcg_spark.metrics.base import CATEGORIES, VECTOR, Metric, NamedMetric, Need
+from ndcg_spark.metrics.items import ItemLists
 
 if TYPE_CHECKING:
-    from ndcg_spark.core.ragged import FloatArray
-    from ndcg_spark.metrics.kernels.lists import RelevanceLists
+    from ndcg_spark.metrics.lists import RelevanceLists
+
+
+def mean_similarity(items: ItemLists, k: int | None, by: str) -> FloatArray:
+    """Mean similarity of the pairs of the first k items that both have features; NaN without such a pair.
+
+    Parameters
+    ----------
+    items : ItemLists
+    k : int or None
+    by : {"vector", "categories"}
+        Cosine of vectors, or Jaccard similarity of sets of categories.
+
+    Returns
+    -------
+    float64, shape (n_queries,)
+
+    References
+    ----------
+    Ziegler et al., WWW 2005, doi:10.1145/1060745.1060754.
+    """
+    chosen = (items.inside(k) & _with_features(items, by)).nonzero()[0]
+    offsets = chosen_offsets(chosen, items.offsets)
+    if by == "vector" and items.vectors is not None:
+        return mean_cosine(items.vectors, chosen, offsets)
+    if items.categories is None:
+        raise ValueError("these lists come without categories")
+    return mean_jaccard(items.categories[chosen], offsets)
+
+
+def share_left_out(items: ItemLists, k: int | None, by: str) -> FloatArray:
+    """Pairs of the first k items of which one has no features, over all pairs."""
+    inside, offsets = items.first(k)
+    return share_of_pairs_left_out(_with_features(items, by)[inside], offsets)
+
+
+def _with_features(items: ItemLists, by: str) -> BoolArray:
+    if by == "categories" and items.categories is not None:
+        return np.asarray(items.categories.any(axis=1))
+    if by == "vector" and items.has_vector is not None:
+        return items.has_vector
+    raise ValueError(f"these lists come without {by}")
+
+
+def mean_cosine(vectors: Vectors, chosen: IntArray, offsets: IntArray) -> FloatArray:
+    """Mean cosine similarity of the pairs of each query's items.
+
+    The sum over pairs is added rank by rank: of each item, the product with the sum of those above. That takes as
+    many steps as a list has items, not as it has pairs.
+
+    Parameters
+    ----------
+    vectors : Vectors
+        Not zero. Several items may share one.
+    chosen : int64, shape (n_rows,)
+        Vector of each item, best rank first, queries end to end.
+    offsets : int64, shape (n_queries + 1,)
+
+    Returns
+    -------
+    float64, shape (n_queries,)
+        Between -1 and 1; NaN for a query with fewer than two items. Its bits depend on its own items alone.
+
+    References
+    ----------
+    Intra-list similarity: Ziegler et al., WWW 2005, doi:10.1145/1060745.1060754.
+
+    Examples
+    --------
+    >>> from ndcg_spark.core.distances import vectors_of
+    >>> vectors = vectors_of(np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]))
+    >>> mean_cosine(vectors, np.arange(3), np.array([0, 3])).round(6).tolist()
+    [0.466667]
+    """
+    lengths = lengths_of(offsets)
+    if vectors.norms is None:
+        raise ValueError("codes have no cosine")
+    units = vectors.values / vectors.norms[:, None]
+    total, above = np.zeros(len(lengths)), np.zeros((len(lengths), units.shape[1]))
+    for rank in range(int(lengths.max(initial=0))):
+        query = np.flatnonzero(lengths > rank)
+        here = units[chosen[offsets[:-1][query] + rank]]
+        if rank:
+            rows = np.arange(len(query))
+            total[query] += pair_scores("inner", Vectors(here, None), Vectors(above[query], None), rows, rows)
+        above[query] += here
+    return np.clip(_mean_of_pairs(total, lengths), -1.0, 1.0)
+
+
+def mean_jaccard(words: WordArray, offsets: IntArray) -> FloatArray:
+    """Mean Jaccard similarity of the pairs of each query's items: shared categories over all categories of a pair.
+
+    Parameters
+    ----------
+    words : uint64, shape (n_rows, n_words)
+        Categories of each item, at least one, as bits; see `category_words`.
+    offsets : int64, shape (n_queries + 1,)
+
+    Returns
+    -------
+    float64, shape (n_queries,)
+        Between 0 and 1; NaN for a query with fewer than two items.
+
+    References
+    ----------
+    Ziegler et al., WWW 2005, doi:10.1145/1060745.1060754, with the Jaccard similarity.
+
+    Examples
+    --------
+    >>> words = category_words(np.array([0, 0, 1, 1, 2]), np.array([5, 6, 6, 7, 8]), np.array([0, 3]))
+    >>> mean_jaccard(words, np.array([0, 3])).round(6).tolist()
+    [0.111111]
+    """
+    lengths, query = lengths_of(offsets), query_of_rows(offsets)
+    sizes = bit_counts(words).sum(axis=1, dtype=np.int64)
+    total = np.zeros(len(lengths))
+    for apart in range(1, int(lengths.max(initial=0))):
+        first = np.flatnonzero(query[apart:] == query[:-apart])
+        shared = bit_counts(words[first] & words[first + apart]).sum(axis=1, dtype=np.int64)
+        similarity = shared / (sizes[first] + sizes[first + apart] - shared)
+        total += np.bincount(query[first], weights=similarity, minlength=len(lengths))
+    return _mean_of_pairs(total, lengths)
+
+
+def category_words(rows: IntArray, categories: IntArray, offsets: IntArray) -> WordArray:
+    """Number the categories of each query from 0 on, and give the set of each item as bits.
+
+    Parameters
+    ----------
+    rows : int64, shape (n_pairs,)
+        Item of each pair of an item and a category.
+    categories : int64, shape (n_pairs,)
+        From 0 on; one that an item has twice counts once.
+    offsets : int64, shape (n_queries + 1,)
+        Of items.
+
+    Returns
+    -------
+    uint64, shape (n_items, n_words)
+    """
+    query = query_of_rows(offsets)[rows]
+    n_codes = int(categories.max(initial=0)) + 1
+    distinct, place = np.unique(query * n_codes + categories, return_inverse=True)
+    starts = np.searchsorted(distinct, np.arange(len(offsets) - 1) * n_codes)
+    local = place - starts[query]
+    words = np.zeros((int(offsets[-1]), int(local.max(initial=0)) // WORD + 1), dtype=np.uint64)
+    np.bitwise_or.at(words, (rows, local // WORD), np.uint64(1) << (local % WORD).astype(np.uint64))
+    return words
+
+
+def share_of_pairs_left_out(known: BoolArray, offsets: IntArray) -> FloatArray:
+    """Share of the pairs of each query's items of which an item has no features.
+
+    Parameters
+    ----------
+    known : bool, shape (n_rows,)
+    offsets : int64, shape (n_queries + 1,)
+
+    Returns
+    -------
+    float64, shape (n_queries,)
+        NaN for a query with fewer than two items.
+
+    Examples
+    --------
+    >>> share_of_pairs_left_out(np.array([True, False, True]), np.array([0, 3])).round(6).tolist()
+    [0.666667]
+    """
+    there, all_items = lengths_of(chosen_offsets(known, offsets)), lengths_of(offsets)
+    pairs = all_items * (all_items - 1) // 2
+    missed = pairs - there * (there - 1) // 2
+    return np.where(pairs > 0, missed / np.maximum(pairs, 1), np.nan)
+
+
+def _mean_of_pairs(total: FloatArray, lengths: IntArray) -> FloatArray:
+    pairs = lengths * (lengths - 1) // 2
+    return np.where(pairs > 0, total / np.maximum(pairs, 1), np.nan)
+
 
 KINDS = {"vector": VECTOR, "categories": CATEGORIES}
 
@@ -47,8 +228,6 @@ class IntraListSimilarity(_OfPairs):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Mean over the pairs whose items both have features; NaN without such a pair."""
-        from ndcg_spark.metrics.kernels.item_pairs import mean_similarity
-
         return lists.kept(("ils", self.by, k), lambda: mean_similarity(lists.known_items, k, self.by))
 
 
@@ -75,6 +254,4 @@ class PairsLeftOut(_OfPairs):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Pairs with an item without features, over all pairs."""
-        from ndcg_spark.metrics.kernels.item_pairs import share_left_out
-
         return share_left_out(lists.known_items, k, self.by)

@@ -1,15 +1,74 @@
-"""How much of a list is judged: what other values of it can be trusted for."""
+"""The share of judged items in ranked lists, and the number of unjudged ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, query_of_rows
 from ndcg_spark.metrics.base import Metric
+from ndcg_spark.metrics.lists import RelevanceLists
+from ndcg_spark.metrics.ties import TieGroups
 
-if TYPE_CHECKING:
-    from ndcg_spark.core.ragged import FloatArray
-    from ndcg_spark.metrics.kernels.lists import RelevanceLists
+
+def share_of_judged(lists: RelevanceLists, k: int | None) -> FloatArray:
+    """Judged items over the first k ranks, gaps among them, or over a shorter list; tied items on average.
+
+    Parameters
+    ----------
+    lists : RelevanceLists
+    k : int or None
+
+    Returns
+    -------
+    float64, shape (n_queries,)
+        NaN for an empty list.
+    """
+    judged = lists.sum_of_shares(lists.by_group(lists.judged.astype(np.float64)), k)
+    listed = lists.lengths if k is None else np.minimum(lists.lengths, k)
+    return np.where(listed > 0, judged / np.maximum(listed, 1), np.nan)
+
+
+class UnjudgedItems:
+    """Counts of unjudged items on the first ranks of a batch of lists.
+
+    Of a group of items in no order, as many are counted as any order of them puts before a cutoff.
+
+    Parameters
+    ----------
+    judged : bool, shape (n_entries,)
+    rank : int64, shape (n_entries,)
+        From 0 on.
+    groups : TieGroups or None
+        Where entries lie of which several share their ranks, those of a group next to each other.
+    offsets : int64, shape (n_queries + 1,)
+    """
+
+    def __init__(self, judged: BoolArray, rank: IntArray, groups: TieGroups | None, offsets: IntArray) -> None:
+        n, start = (~judged).astype(np.int64), rank
+        if groups is not None:
+            first = np.flatnonzero(np.diff(groups.group, prepend=-1))  # entry of each group
+            n, start = n * groups.count, groups.start
+            if len(first) < len(n):
+                n, start, offsets = np.add.reduceat(n, first), start[first], np.searchsorted(first, offsets)
+        self._offsets, self._n, self._start = offsets, n, start
+        self._until = np.concatenate([[0], np.cumsum(n)])
+        self._longest = int(start.max(initial=0)) + 1
+        self._places = start + self._longest * query_of_rows(offsets)  # rising through all lists
+
+    def among_first(self, k: int | None) -> IntArray:
+        """How many there are on the first k ranks of each list; None: in all of it."""
+        begins, ends = self._offsets[:-1], self._offsets[1:]
+        if k is not None:  # groups that begin before rank k, of which the last may reach beyond it
+            queries = self._longest * np.arange(len(begins))
+            ends = np.searchsorted(self._places, queries + min(k, self._longest))
+        found = self._until[ends] - self._until[begins]
+        if k is None or not len(self._n):
+            return np.asarray(found)
+        last = np.maximum(ends - 1, 0)
+        fits = np.minimum(self._n[last], k - self._start[last])
+        return np.asarray(found - np.where(ends > begins, self._n[last] - fits, 0))
 
 
 @dataclass(frozen=True)
@@ -24,6 +83,4 @@ class Judged(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         """Judged items over those that are listed; NaN where nothing is."""
-        from ndcg_spark.metrics.kernels.judged import share_of_judged
-
         return share_of_judged(lists, k)

@@ -10,7 +10,7 @@ from ndcg_spark.metrics.base import Metric, NamedMetric
 
 if TYPE_CHECKING:
     from ndcg_spark.core.ragged import FloatArray
-    from ndcg_spark.metrics.kernels.lists import RelevanceLists
+    from ndcg_spark.metrics.lists import RelevanceLists
 
 SOURCE = "Jarvelin and Kekalainen, TOIS 20(4), 2002, doi:10.1145/582415.582418"
 OF_TIES = "McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"

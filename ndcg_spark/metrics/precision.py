@@ -9,7 +9,7 @@ from ndcg_spark.metrics.base import Metric
 
 if TYPE_CHECKING:
     from ndcg_spark.core.ragged import FloatArray
-    from ndcg_spark.metrics.kernels.lists import RelevanceLists
+    from ndcg_spark.metrics.lists import RelevanceLists
 
 
 @dataclass(frozen=True)

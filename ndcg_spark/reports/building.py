@@ -10,11 +10,11 @@ from statistics import median
 from typing import Any
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.conventions.words import in_words
+from ndcg_spark.conventions.convention import in_words
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.settings import SHOWN_FIRST
-from ndcg_spark.history.tasks import night_flags
+from ndcg_spark.history import tasks as night_flags
 from ndcg_spark.reports.contents import (
     Absent,
     Accounting,

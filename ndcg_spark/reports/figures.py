@@ -1,8 +1,10 @@
-"""Figures of a report, drawn by matplotlib: one idea each, on the colours of the light theme."""
+"""Figures of a page, their colours in light and dark, and the SVG that holds them."""
 
 from __future__ import annotations
 
+import io
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,12 +12,126 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 from typing import Any
+from xml.etree import ElementTree
+
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
 from ndcg_spark.errors import cannot_import
 from ndcg_spark.reports.contents import Comparison, Contents, Mean, Night, run_name
-from ndcg_spark.reports.palette import LIGHT, LINES, MARKERS, run_colour
 from ndcg_spark.reports.sentences import flag_tone
 from ndcg_spark.reports.wording import cutoff_name, shortened
+
+LIGHT = {
+    "paper": "#ffffff",
+    "panel": "#f5f7f9",
+    "ink": "#1a2027",
+    "muted": "#57616d",
+    "rule": "#dfe4e9",
+    "accent": "#0067a3",
+    "bad": "#a83c00",
+    "band": "#cfe2ef",
+    "run-0": "#0072b2",
+    "run-1": "#b87400",
+    "run-2": "#008a64",
+    "run-3": "#cf5a00",
+    "run-4": "#b0578a",
+    "run-5": "#2f8fc9",
+    "run-6": "#7d7300",
+    "run-7": "#3d454e",
+}
+DARK = {
+    "paper": "#12161b",
+    "panel": "#1a2027",
+    "ink": "#e9edf1",
+    "muted": "#a5b0bb",
+    "rule": "#2e3741",
+    "accent": "#6bbcee",
+    "bad": "#ff9c66",
+    "band": "#1f3f56",
+    "run-0": "#56b4e9",
+    "run-1": "#e69f00",
+    "run-2": "#2cc295",
+    "run-3": "#ff8136",
+    "run-4": "#e094c0",
+    "run-5": "#9fd4f3",
+    "run-6": "#f0e442",
+    "run-7": "#c4ccd4",
+}
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
+LINES: tuple[str | tuple[int, tuple[int, ...]], ...] = (
+    "-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2)), "-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2)),
+)  # fmt: skip
+
+
+def run_colour(at: int) -> str:
+    """Colour of a run on white, by its place."""
+    return LIGHT[f"run-{at % 8}"]
+
+
+def css_variables(theme: dict[str, str]) -> str:
+    """Write a theme as custom properties of CSS."""
+    return "".join(f"--{name}:{value};" for name, value in theme.items())
+
+
+_SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
+_VARIABLE = {colour: f"var(--{name})" for name, colour in reversed(LIGHT.items())}
+_COLOUR = re.compile(r"#[0-9a-f]{6}")
+_FONT = re.compile(r"(?:^|;)\s*font:\s*(?:(bold|\d{3})\s+)?([\d.]+)px[^;]*")
+_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+_DECIMALS = re.compile(r"(\d+\.\d{2})\d+")
+
+
+def inline_svg(figure: Figure, shape: Shape, *, prefix: str, label: str) -> str:
+    """Write a figure as an `svg` element of HTML.
+
+    Colours of the light theme are variables of the style sheet; fonts are those of the page. `shape` is what it was
+    drawn for. `prefix` is put before the ids of its parts, so that those of several figures differ; `label` is the
+    text alternative.
+    """
+    drawn = io.BytesIO()
+    with drawing(shape):
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        FigureCanvasSVG(figure).print_svg(drawn, metadata=nothing)
+    root = ElementTree.fromstring(drawn.getvalue())
+    parents = {child: parent for parent in root.iter() for child in parent}
+    for element in list(root.iter()):
+        if element.tag in (f"{_SVG}metadata", f"{_SVG}style"):
+            parents[element].remove(element)
+            continue
+        element.tag = element.tag.removeprefix(_SVG)
+        _rewrite(element, prefix)
+    view = root.get("viewBox", "")
+    root.attrib.clear()
+    root.attrib.update(
+        {"viewBox": view, "role": "img", "aria-label": label, "class": "wide" if shape.is_wide else "narrow"}
+    )
+    return ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
+
+
+def _rewrite(element: ElementTree.Element, prefix: str) -> None:
+    """Make ids unique, and colours and fonts those of the page."""
+    for name, value in list(element.attrib.items()):
+        if name == "id":
+            element.set("id", prefix + value)
+        elif name in (f"{_XLINK}href", "href"):
+            del element.attrib[name]
+            element.set("href", "#" + prefix + value.removeprefix("#"))
+        elif name.startswith("{"):
+            del element.attrib[name]
+        elif name == "style":
+            element.set("style", _themed(value))
+        else:
+            short = _DECIMALS.sub(r"\1", value) if name in ("d", "transform", "x", "y") else value
+            element.set(name, _REFERENCE.sub(rf"url(#{prefix}\1)", short))
+
+
+def _themed(style: str) -> str:
+    sized = _FONT.sub(
+        lambda found: f";font-size:{found[2]}px" + (f";font-weight:{found[1]}" if found[1] else ""), style
+    )
+    return _COLOUR.sub(lambda found: _VARIABLE.get(found[0], found[0]), sized).strip("; ")
+
 
 try:
     import matplotlib as mpl

@@ -17,7 +17,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.errors import cannot_import
 from ndcg_spark.reports import sentences, wording
 from ndcg_spark.reports.contents import SMALL, Contents, Mean, run_name
-from ndcg_spark.reports.palette import DARK, LIGHT, css_variables
+from ndcg_spark.reports.figures import DARK, LIGHT, css_variables
 
 try:
     from jinja2 import Environment, StrictUndefined, Template
@@ -109,8 +109,7 @@ def _scale(means: Sequence[Mean]) -> Scale:
 
 def _drawn(contents: Contents) -> dict[str, Markup]:
     """Each figure twice: for wide and for narrow screens."""
-    from ndcg_spark.reports.figures import NARROW, WIDE, figures_of
-    from ndcg_spark.reports.svg import inline_svg
+    from ndcg_spark.reports.figures import NARROW, WIDE, figures_of, inline_svg
 
     its = contents.distributions
     texts = {

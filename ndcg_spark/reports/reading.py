@@ -11,11 +11,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
-from ndcg_spark.core.expressions import columns_of, has_column, named, require_column
-from ndcg_spark.core.timestamps import utc_text
+from ndcg_spark.core.columns import columns_of, has_column, named, require_column, utc_text
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
-from ndcg_spark.history.frames.night_flags import missing_series
-from ndcg_spark.history.tasks.night_flags import HIGH, LOW
+from ndcg_spark.history.frames import missing_series
+from ndcg_spark.history.tasks import HIGH, LOW
 from ndcg_spark.metrics import direction_of, parse_metric
 from ndcg_spark.reports.contents import is_within_1
 

@@ -9,13 +9,11 @@ import click
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.command import OUTPUT, PER_QUERY_OUTPUT
+from ndcg_spark.evaluation.command import OUTPUT, PER_QUERY_OUTPUT, asked_metrics, cutoff_option, metrics_option
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.options import asked_metrics, cutoff_option, metrics_option
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
-from ndcg_spark.jobs.fields import grouped, options_of, settings_of
-from ndcg_spark.jobs.flags import flag_of
+from ndcg_spark.jobs.options import flag_of, grouped, options_of, settings_of
 from ndcg_spark.retrieval.settings import QueryColumns, RetrievalJobSettings, RetrievalSettings
 
 

@@ -15,8 +15,8 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.scoring import score_queries
+from ndcg_spark.evaluation.frames.stored import HIDDEN, METRIC_SCHEMA, metric_rows, per_query_rows
 from ndcg_spark.evaluation.frames.summary import summarize
-from ndcg_spark.evaluation.metric_table import HIDDEN, METRIC_SCHEMA, metric_rows, per_query_rows
 from ndcg_spark.evaluation.printed import counted_rows, queries_text, show_summary, sort_key
 from ndcg_spark.evaluation.tasks.scoring import uncounted
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import MALFORMED
+from ndcg_spark.core.columns import MALFORMED
 from ndcg_spark.core.failures import (
     SPARK_ERRORS,
     condition_of,
@@ -21,13 +21,11 @@ from ndcg_spark.core.failures import (
     unreadable_file,
 )
 from ndcg_spark.core.redaction import redacted
-from ndcg_spark.core.session_settings import IN_MEMORY, has_own_catalog
+from ndcg_spark.core.session import IN_MEMORY, has_own_catalog
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.sources.folders import read_files, read_parquet
-from ndcg_spark.sources.listing import escaped
+from ndcg_spark.sources.folders import DATA_FORMATS, read_files, read_parquet, table_folder_of
 from ndcg_spark.sources.references import guess_format
-from ndcg_spark.sources.stores import refuse_secrets
-from ndcg_spark.sources.table_folders import DATA_FORMATS, table_folder_of
+from ndcg_spark.sources.stores import escaped, refuse_secrets
 
 TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
 _IN_A_DATABASE = re.compile(r"\w+\.\w+")

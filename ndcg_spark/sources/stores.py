@@ -1,17 +1,15 @@
-"""Object stores: which addresses lie in one, and Arrow's file systems for them.
-
-Settings come from where the process runs: environment, configuration files, the role of the machine. Nothing secret
-is part of a task, so nothing secret travels or is logged.
-"""
+"""Object stores and local folders: addresses, Arrow's file systems for them, and the files below a folder."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -153,3 +151,168 @@ def reason_of(error: Exception, path: str = "") -> str:
     line = next(iter(str(error).strip().splitlines()), type(error).__name__)
     why = re.sub(r"\s*\(Request ID: [^)]*\)", "", line).rstrip(". ")
     return why if path in why else f"{path}: {why}"
+
+
+MAX_FILES = 2_000
+"""Whose footers are read before anything else is done, about a millisecond each."""
+MARKS = {"delta": "_delta_log", "hudi": ".hoodie", "iceberg": "metadata/*.metadata.json"}
+"""What lies in the folder of a table of each format that keeps a log of its files, and in no other."""
+_MARKED = re.compile("|".join(rf"(?:^|/){re.escape(mark)}(?:/|$)".replace(r"\*", "[^/]*") for mark in MARKS.values()))
+_NOT_ALL = "not every file below the path belongs to the table"
+_SIGNS = re.compile(r"[*?\[\]{}\\]")
+_OF_A_COLUMN = re.compile(r"([^=]+)=.+", re.DOTALL)
+"""The name of a folder that stands for a value of a column."""
+
+
+def local_path(path: str) -> str:
+    """Turn `file:` addresses into paths of this machine. Like Spark, decode nothing: `%20` is part of a name."""
+    if not path.startswith("file:"):
+        return path
+    rest = path.removeprefix("file:")
+    return "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
+
+
+def has_signs(path: str) -> bool:
+    """Whether a path has signs of a pattern, which Spark acts on unless they are escaped."""
+    return bool(_SIGNS.search(path))
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path stands for those that match it: it has signs of a pattern, and nothing here has that name."""
+    return has_signs(path) and not os.path.exists(local_path(path))
+
+
+def escaped(path: str) -> str:
+    """Write a path for Spark's readers; where something on this machine has that name, it is that and no pattern."""
+    if not os.path.exists(local_path(path)):
+        return path
+    whole = os.path.abspath(path) if ":" in path and not path.startswith("file:") else path  # no scheme ends there
+    return _SIGNS.sub(r"\\\g<0>", whole)
+
+
+def list_files(path: str) -> list[str] | str:
+    """List the files below a path of this machine or of an object store; or say in a clause why workers cannot.
+
+    An object store is asked once for each thousand objects. Raises an OSError where it refuses to answer.
+    """
+    address = address_of(path)
+    return _below_folder(path) if address is None else _below_prefix(path, address)
+
+
+def fitting(found: list[str]) -> list[str] | str:
+    """Return files if workers can read all of them."""
+    others = [name for name in found if not name.endswith(".parquet")]
+    if len(found) > MAX_FILES:
+        return f"there are more than {MAX_FILES:,} files"
+    return f"{others[0]} has another ending" if others else found or "there are no files"
+
+
+def data_files(names: Sequence[str], has_ending: Callable[[str], bool]) -> list[str]:
+    """Leave out stray files, such as notes.
+
+    Data has an ending of the format, or no ending but a number, as Hive and Flink name files. Any file is data in a
+    folder of a column, as Spark takes all such folders for parts of the table; and where no file looks like data.
+    """
+
+    def is_data(name: str) -> bool:
+        file = name.rpartition("/")[2]
+        return has_ending(name) or ("." not in file and any(map(str.isdecimal, file)))
+
+    if not any(map(is_data, names)):
+        return list(names)
+    return [
+        name for name in names if is_data(name) or _OF_A_COLUMN.fullmatch(os.path.basename(os.path.dirname(name)))
+    ]
+
+
+def two_levels(names: Sequence[str]) -> tuple[str, str] | None:
+    """Find two files that lie on different levels, by their names below the folder that holds both."""
+    levels = sorted(names, key=lambda name: (name.count("/"), name))
+    if not levels or levels[0].count("/") == levels[-1].count("/"):
+        return None
+    return below_common_folder(levels[0], levels[-1])
+
+
+def below_common_folder(first: str, second: str) -> tuple[str, str]:
+    """Cut what two names of files have in common in front of them."""
+    folders = zip(first.split("/")[:-1], second.split("/")[:-1], strict=False)
+    n_common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], folders))
+    return "/".join(first.split("/")[n_common:]), "/".join(second.split("/")[n_common:])
+
+
+def column_of_folders(path: str, files: Sequence[str], columns: Iterable[str]) -> str | None:
+    """Find a column that Spark takes from the names of folders below a path, whatever is in the files."""
+    root = path.rstrip("/") + "/"
+    below = {one.removeprefix(root).rpartition("/")[0].lower() for one in files}
+    return next((one for one in columns if any(f"/{one.lower()}=" in f"/{folder}" for folder in below)), None)
+
+
+def walked(path: str | os.PathLike[str], *, follow_links: bool = False) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk a folder as `os.walk` does, but raise an OSError where a folder cannot be listed: it is not empty."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    return os.walk(path, onerror=fail, followlinks=follow_links)
+
+
+def _below_folder(path: str) -> list[str] | str:
+    if os.path.isfile(path):
+        return fitting([path])
+    if not os.path.isdir(path):
+        return "the path is not a file or folder of this machine"
+    found: list[str] = []
+    try:
+        for folder, folders, files in walked(path, follow_links=True):
+            if any(map(_MARKED.search, folders)):
+                return _NOT_ALL
+            folders[:] = sorted(name for name in folders if not is_hidden(name))
+            found += filter(_is_file, (os.path.join(folder, name) for name in sorted(files) if not is_hidden(name)))
+            if len(found) > MAX_FILES:
+                break
+    except OSError as error:
+        return f"the files cannot be listed ({error.strerror}: {error.filename})"
+    return _placed(found, path)
+
+
+def _is_file(path: str) -> bool:
+    """Whether a name leads to a file. Like Spark, this passes over links that lead nowhere."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _below_prefix(path: str, address: StoreAddress) -> list[str] | str:
+    store, inside = file_system(path)
+    if address.key.endswith(".parquet") and store.get_file_info(inside).type == fs.FileType.File:
+        return fitting([path.rstrip("/")])
+    entries = store.get_file_info(fs.FileSelector(inside, recursive=True))
+    keys = sorted(entry.path[len(inside) + 1 :] for entry in entries if entry.type == fs.FileType.File)
+    if any(map(_MARKED.search, keys)):
+        return _NOT_ALL
+    root = path.rstrip("/")
+    return _placed([f"{root}/{key}" for key in keys if not any(map(is_hidden, key.split("/")))], root)
+
+
+def _placed(found: list[str], root: str) -> list[str] | str:
+    """Return files that all lie at the top, or all in folders of the same columns; or say which do not."""
+    files = fitting(found)
+    if isinstance(files, str):
+        return files
+    keys = [name[len(root) :].lstrip("/") for name in files]
+    levels = two_levels(keys)
+    if levels is not None:
+        return f"data files lie on two levels, as {levels[0]!r} and {levels[1]!r} (move all to one level)"
+    columns = set()
+    for key in keys:
+        folders = [_OF_A_COLUMN.fullmatch(folder) for folder in key.split("/")[:-1]]
+        if None in folders:
+            return f"{key!r} is in a folder whose name is not name=value"
+        columns.add(tuple(folder[1].lower() for folder in folders if folder))
+    return files if len(columns) == 1 else "folders of one level stand for different columns"
+
+
+def is_hidden(name: str) -> bool:
+    """Whether Spark passes over a file or folder."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")

@@ -18,14 +18,11 @@ from pyspark.sql import types as T
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line, is_denied, is_unsupported
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, text_of
-from ndcg_spark.sources.folders import files_below
-from ndcg_spark.sources.listing import has_signs, is_hidden, is_pattern
+from ndcg_spark.sources.folders import files_below, is_there, table_folder_of
 from ndcg_spark.sources.references import guess_format
-from ndcg_spark.sources.stores import address_of
-from ndcg_spark.sources.table_folders import is_there, table_folder_of
-from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, check_table, location_of, place_of_table
+from ndcg_spark.sources.stores import address_of, has_signs, is_hidden, is_pattern
+from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, Grown, Growth, check_table, location_of, place_of_table
 from ndcg_spark.tables.claims import HIDDEN, Tell
-from ndcg_spark.tables.growth import Grown, Growth
 from ndcg_spark.tables.places import canonical, is_local, is_within, shared_folder, spark_path
 from ndcg_spark.tables.slices import refuse_stamps
 from ndcg_spark.tables.writing import refusing

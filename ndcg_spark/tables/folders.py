@@ -15,9 +15,9 @@ from pyarrow import orc, parquet
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from ndcg_spark.core.session_settings import runs_locally
+from ndcg_spark.core.session import runs_locally
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.sources.listing import is_hidden, walked
+from ndcg_spark.sources.stores import is_hidden, walked
 from ndcg_spark.tables.claims import Claim, Tell, claim_slices
 from ndcg_spark.tables.slices import PARTITIONS, check_staged
 

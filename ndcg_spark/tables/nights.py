@@ -18,9 +18,9 @@ from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import of_kind
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
+from ndcg_spark.tables.catalog import kind_of
 from ndcg_spark.tables.checks import Reading, check_output, reading_of
 from ndcg_spark.tables.claims import Tell
-from ndcg_spark.tables.growth import kind_of
 from ndcg_spark.tables.slices import ManyNights, RunPartition
 from ndcg_spark.tables.writing import Swappable, stage_partition, swap_in
 

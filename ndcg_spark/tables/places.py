@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line, no_file_system, parameter_of
 from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.sources.folders import is_there
 from ndcg_spark.sources.stores import SCHEMES, refuse_secrets
-from ndcg_spark.sources.table_folders import is_there
 from ndcg_spark.tables.claims import HIDDEN
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")

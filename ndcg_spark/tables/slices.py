@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import columns_of, named
+from ndcg_spark.core.columns import columns_of, named
 from ndcg_spark.errors import OutputRefusedError
 
 PARTITIONS = ("run_date", "slice")

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.sources.table_folders import is_there
+from ndcg_spark.sources.folders import is_there
 from ndcg_spark.tables.catalog import (
     TableFacts,
     add_columns,

@@ -9,8 +9,15 @@ import pytest
 from scipy import stats
 from support.closeness import approx
 
-from ndcg_spark.business.kernels.association import decimal_changes, midranks, paired_days, pearson, spearman
-from ndcg_spark.business.kernels.window_change import WindowChange, window_change
+from ndcg_spark.business.kernels import (
+    WindowChange,
+    decimal_changes,
+    midranks,
+    paired_days,
+    pearson,
+    spearman,
+    window_change,
+)
 
 NDCG = np.array([0.400, 0.402, 0.398, 0.401, 0.399, 0.400, 0.400, 0.410, 0.412, 0.409, 0.411, 0.413, 0.410, 0.412])
 CTR = np.array([500, 505, 498, 502, 497, 503, 495, 480, 478, 485, 481, 476, 479, 483]) / 10000

@@ -10,7 +10,7 @@ import pytest
 from support.clicks import simulation
 
 from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensitySettings
-from ndcg_spark.clicks.tasks.click_cells import known_positions, make_fitter
+from ndcg_spark.clicks.tasks import known_positions, make_fitter
 from ndcg_spark.errors import InputRefusedError
 
 CELL = pa.struct([("position", pa.int64()), ("shown", pa.int64()), ("clicked", pa.int64())])

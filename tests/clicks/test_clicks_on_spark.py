@@ -15,10 +15,14 @@ from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate, readable_errors
 from ndcg_spark.clicks import ImpressionColumns, PropensitySettings, WeightSettings, fit_propensities, merge_estimates
-from ndcg_spark.clicks.frames.estimates import propensity_estimates
-from ndcg_spark.clicks.frames.impressions import checked_impressions, weighted_impressions
-from ndcg_spark.clicks.frames.labels import judged_impressions
-from ndcg_spark.clicks.frames.propensities import fitted_propensities, propensity_table
+from ndcg_spark.clicks.frames import (
+    checked_impressions,
+    fitted_propensities,
+    judged_impressions,
+    propensity_estimates,
+    propensity_table,
+    weighted_impressions,
+)
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 
 NEAR = {"abs": 1e-12, "rel": 0}

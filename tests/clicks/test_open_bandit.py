@@ -15,9 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ndcg_spark.clicks import ImpressionColumns, PropensitySettings, WeightSettings
-from ndcg_spark.clicks.frames.estimates import propensity_estimates
-from ndcg_spark.clicks.frames.labels import judged_impressions
-from ndcg_spark.clicks.frames.propensities import fitted_propensities
+from ndcg_spark.clicks.frames import fitted_propensities, judged_impressions, propensity_estimates
 
 NEAR = {"abs": 0, "rel": 1e-12}
 N_ITEMS = 80

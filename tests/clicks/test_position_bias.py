@@ -10,18 +10,20 @@ import pytest
 from scipy import stats
 from support.clicks import N_ITEMS, N_QUERIES, simulation, u
 
-from ndcg_spark.clicks.kernels.click_model import (
+from ndcg_spark.clicks.kernels import (
+    STATE_SIZE,
     Cells,
     Expectation,
     StepSums,
     add_totals,
+    estimates,
     fit_click_model,
     pair_propensities,
     pair_sums,
+    query_states,
     randomized_propensities,
     totals_of,
 )
-from ndcg_spark.clicks.kernels.propensity import STATE_SIZE, estimates, query_states
 from ndcg_spark.errors import InvalidParameterError
 
 NEAR = {"abs": 1e-12, "rel": 0}

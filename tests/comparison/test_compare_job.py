@@ -14,11 +14,11 @@ from support.comparing import example_1, settings_of
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
 
 from ndcg_spark.comparison.api import one_of_runs
-from ndcg_spark.comparison.choice import PER_QUERY
-from ndcg_spark.comparison.gates import ComparisonGate
+from ndcg_spark.comparison.command import ComparisonGate
 from ndcg_spark.comparison.printed import largest_first, sentence
+from ndcg_spark.comparison.work import PER_QUERY
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.sources.nights import one_slice
+from ndcg_spark.sources.api import one_slice
 
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop")
 FAST = ("--flips", "200", "--replicates", "100")

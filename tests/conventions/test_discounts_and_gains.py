@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from support.arrow_rankings import task_of
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.conventions.discounts import discount_table
+from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.tasks.scoring import score_batch
-from ndcg_spark.functions.frames.arguments import discount_of
+from ndcg_spark.functions.arguments import discount_of
 
 # Few values, so that equal neighbours, falls and rises all occur.
 weight = st.sampled_from([-1.0, -0.0, 0.0, 5e-324, 0.5, 0.63, 1.0, 1.25, math.inf, math.nan])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ndcg_spark.conventions import CHOICES, PRESETS, Convention
-from ndcg_spark.conventions.words import in_words
+from ndcg_spark.conventions.convention import in_words
 
 
 @pytest.mark.parametrize("name", PRESETS)

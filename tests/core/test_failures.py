@@ -25,8 +25,8 @@ from ndcg_spark.errors import (
     OutputRefusedError,
     mark_refusal,
 )
-from ndcg_spark.jobs.accounts import refusal_of
-from ndcg_spark.jobs.job_run import ended
+from ndcg_spark.jobs.outputs import refusal_of
+from ndcg_spark.jobs.runner import ended
 from ndcg_spark.tables import refusing
 
 Py4JError = pytest.importorskip("py4j.protocol", reason="a client of Spark Connect has no Java").Py4JError

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ndcg_spark.core.hashing import TEXTS_AT_ONCE, key_hashes, partition_of
+from ndcg_spark.core.batches import TEXTS_AT_ONCE, key_hashes, partition_of
 
 KEYS = {
     "numbers": pa.array([3, 7, 3, -1, 2**62, 0]),

@@ -9,8 +9,8 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from support.spark_rankings import session_settings
 
-from ndcg_spark.core import session_settings as settings
-from ndcg_spark.core.session_settings import (
+from ndcg_spark.core import session as settings
+from ndcg_spark.core.session import (
     has_own_catalog,
     is_on,
     runs_locally,

@@ -16,10 +16,10 @@ from pyspark.sql import types as T
 from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate
-from ndcg_spark.core.timestamps import time_column, utc_text
-from ndcg_spark.history.frames.nights import HELD, NIGHT, nights_to_add
+from ndcg_spark.core.columns import time_column, utc_text
+from ndcg_spark.history.frames import HELD, NIGHT, nights_to_add
 from ndcg_spark.history.settings import RollUpSettings
-from ndcg_spark.judgments.frames.events import judged_events
+from ndcg_spark.judgments.frames import judged_events
 from ndcg_spark.judgments.settings import EventSettings
 
 BY_ITEM = "default;ties=item_asc"

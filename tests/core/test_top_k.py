@@ -10,8 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ndcg_spark.core.ragged import offsets_of
-from ndcg_spark.core.top_k import SORTED_WHOLE, falling_order, first_ranked, kth_largest, largest, repeats
+from ndcg_spark.core.ragged import (
+    SORTED_WHOLE,
+    falling_order,
+    first_ranked,
+    kth_largest,
+    largest,
+    offsets_of,
+    repeats,
+)
 
 VALUES = st.one_of(st.integers(-4, 4), st.integers(-(2**30), 2**30))
 RAGGED = st.lists(st.lists(VALUES, max_size=9), min_size=1, max_size=8)

@@ -6,7 +6,7 @@ import pytest
 from pyspark.ml.linalg import Matrices, Vectors
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import is_ml_vector, vector_column
+from ndcg_spark.core.columns import is_ml_vector, vector_column
 
 
 @pytest.mark.parametrize(

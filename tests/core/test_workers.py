@@ -13,7 +13,7 @@ import pytest
 from support.processes import ROOT, installed, run_process
 from support.spark_rankings import SHORT_LIVED, session_settings
 
-from ndcg_spark.core import session_settings as settings
+from ndcg_spark.core import session as settings
 from ndcg_spark.core.workers import arrow_schema
 
 PROGRAM = """

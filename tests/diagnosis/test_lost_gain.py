@@ -8,8 +8,8 @@ import pytest
 from support.closeness import near
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.conventions.discounts import discount_table
-from ndcg_spark.diagnosis.tasks.lost_gain import make_loss_scorer, rank_column
+from ndcg_spark.conventions.forms import discount_table
+from ndcg_spark.diagnosis.tasks import make_loss_scorer, rank_column
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask
 from ndcg_spark.metrics.normalized_gain import GAINS
 

@@ -13,16 +13,9 @@ from support.source_rules import PACKAGE, sources_in
 
 from ndcg_spark import Convention, compare, evaluate, readable_errors
 from ndcg_spark.diagnosis import score_losses
-from ndcg_spark.errors import (
-    InputRefusedError,
-    InvalidParameterError,
-    NdcgSparkError,
-    find_refusal,
-    spelled,
-    text_of,
-)
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, NdcgSparkError, find_refusal, spelled, text_of
 from ndcg_spark.evaluation import explain_ranks
-from ndcg_spark.jobs.flags import with_flags
+from ndcg_spark.jobs.options import with_flags
 
 RULES = [one.name for one in fields(Convention) if one.name != "name"]
 SCHEMA = "query_id string, item_id string, score double, relevance double, place int, day string"

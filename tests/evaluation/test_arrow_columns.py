@@ -13,7 +13,7 @@ from support.small_rankings import only, ranked
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.batches import batch_function, float_column, float_values, int_values, list_offsets
 from ndcg_spark.errors import InvalidParameterError, find_refusal
-from ndcg_spark.evaluation.tasks.row_view import make_row_viewer
+from ndcg_spark.evaluation.tasks.valid_rows import make_row_viewer
 
 # --- Arrow columns
 

@@ -13,7 +13,7 @@ from support.main_job import done
 from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate
-from ndcg_spark.core.task_limit import task_limit
+from ndcg_spark.core.session import task_limit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

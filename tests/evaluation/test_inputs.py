@@ -21,10 +21,9 @@ from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark import read_table, readable_errors
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import RowCount, count_rows, rejects_table
-from ndcg_spark.core.expressions import MALFORMED, number
+from ndcg_spark.core.columns import MALFORMED, number
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
-from ndcg_spark.evaluation.frames.canonical import judgment_rows, run_rows
-from ndcg_spark.evaluation.frames.checks import checked_rows
+from ndcg_spark.evaluation.frames.canonical import checked_rows, judgment_rows, run_rows
 from ndcg_spark.evaluation.frames.ranking import rank_queries
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings

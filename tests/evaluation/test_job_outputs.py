@@ -16,9 +16,9 @@ from support.small_rankings import ranked
 
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.evaluation.frames.ranking import Ranking
+from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.outputs import write_all
 from ndcg_spark.jobs.places import check_file
-from ndcg_spark.jobs.progress import Progress
 from ndcg_spark.tables import RunPartition
 
 ROWS = ranked([3, 2, 3, 0, 1, 2])

@@ -26,7 +26,7 @@ from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
 from support.spark_rankings import ranks_of
 
-from ndcg_spark.core.hashing import key_hashes
+from ndcg_spark.core.batches import key_hashes
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, make_row_sender

@@ -26,8 +26,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import count_rows, rejects_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, find_refusal, spelled
 from ndcg_spark.evaluation import rank_queries
-from ndcg_spark.evaluation.frames.canonical import run_rows
-from ndcg_spark.evaluation.frames.checks import checked_rows
+from ndcg_spark.evaluation.frames.canonical import checked_rows, run_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 

@@ -20,7 +20,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, find_refusal
 from ndcg_spark.evaluation import EvaluationSettings
-from ndcg_spark.evaluation.frames.inspection import ranked_rows
+from ndcg_spark.evaluation.explanation import ranked_rows
 
 THIRD = 1 / np.log2(3)
 """Discount of rank 2."""

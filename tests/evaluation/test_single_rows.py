@@ -10,7 +10,7 @@ from support.spark_rankings import array_table, close, convention_of, scored_tab
 
 from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.frames.inspection import ranked_rows
+from ndcg_spark.evaluation.explanation import ranked_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 
 # --- Single rows

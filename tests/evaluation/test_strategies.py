@@ -24,7 +24,7 @@ from support.spark_rankings import (
 )
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.evaluation.frames.inspection import ranked_rows
+from ndcg_spark.evaluation.explanation import ranked_rows
 from ndcg_spark.evaluation.frames.ranking import choose_ranking
 from ndcg_spark.evaluation.settings import EvaluationSettings
 

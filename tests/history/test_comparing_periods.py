@@ -16,7 +16,7 @@ from ndcg_spark.comparison.kernels.resampling import hash_words
 from ndcg_spark.errors import InputRefusedError, find_refusal, spelled
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.history.settings import RollUpSettings
-from ndcg_spark.history.tasks.periods import FAMILY, PERIOD_SCHEMA, make_decider, make_roller
+from ndcg_spark.history.tasks import FAMILY, PERIOD_SCHEMA, make_decider, make_roller
 
 DAYS = [
     {"s1": (0.50, 0.65), "s2": (0.30, 0.42), "s3": (0.80, 0.78), "s4": (0.40, 0.52)},

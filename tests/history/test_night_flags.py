@@ -13,7 +13,7 @@ from support.refusals import refusal
 
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 from ndcg_spark.history import FlagSettings, flag_changes
-from ndcg_spark.history.frames.night_flags import flagged_nights
+from ndcg_spark.history.frames import flagged_nights
 
 pytestmark = pytest.mark.usefixtures("spark")
 USUAL = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418]

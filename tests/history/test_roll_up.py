@@ -14,7 +14,7 @@ from ndcg_spark import compare, evaluate, merge_summaries
 from ndcg_spark.core.moments import STATE_SIZE, fill_unweighted, query_states
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.history import RollUpSettings, roll_up
-from ndcg_spark.history.frames.roll_up import rolled_up
+from ndcg_spark.history.frames import rolled_up
 
 pytestmark = pytest.mark.usefixtures("spark")
 RANKED = "night date, query_id string, item_id string, score double, relevance int, country string, w double"

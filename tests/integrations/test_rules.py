@@ -25,15 +25,14 @@ from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, summing, totals
 from ndcg_spark.conventions import PRESETS, Convention
 from ndcg_spark.core.moments import N_MOMENTS, STATE_SIZE
-from ndcg_spark.diagnosis.tasks.mean_shifts import make_shifter
+from ndcg_spark.diagnosis.tasks import make_shifter
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Columns, Evaluation, EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.rules import combine_rules, read_rules, rules_lines
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
 from ndcg_spark.history.settings import FlagSettings, RollUpSettings
-from ndcg_spark.history.tasks.night_flags import make_flagger
-from ndcg_spark.history.tasks.periods import make_roller
+from ndcg_spark.history.tasks import make_flagger, make_roller
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.metrics.base import MetricAt
 

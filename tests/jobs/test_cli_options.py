@@ -16,7 +16,7 @@ from ndcg_spark.errors import InvalidParameterError, text_of
 from ndcg_spark.evaluation.command import MEAN_NDCG
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.jobs.command import Request, request_of
-from ndcg_spark.jobs.flags import with_flags
+from ndcg_spark.jobs.options import with_flags
 from ndcg_spark.jobs.places import Operations, Source, Target
 from ndcg_spark.main import main
 

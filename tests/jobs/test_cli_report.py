@@ -23,7 +23,7 @@ from ndcg_spark.evaluation.printed import (
     unjudged_lines,
 )
 from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
-from ndcg_spark.jobs.printed import MOST_SEGMENTS, gate_line, to_json
+from ndcg_spark.jobs.printing import MOST_SEGMENTS, gate_line, to_json
 
 
 def row(run="", by="", segment="", metric="ndcg", k=10, value=0.5, n=1234, half=0.25):

@@ -13,7 +13,7 @@ import pytest
 
 from ndcg_spark.commands import cli
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.jobs.config_file import options_in_file
+from ndcg_spark.jobs.options import options_in_file
 from ndcg_spark.main import main
 
 FILE = """

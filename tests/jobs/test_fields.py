@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.command import GroupedCommand
-from ndcg_spark.jobs.fields import grouped, options_of, sentences_of, settings_of
+from ndcg_spark.jobs.options import grouped, options_of, sentences_of, settings_of
 
 Size = Literal["small", "large"]
 

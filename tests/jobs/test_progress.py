@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 from support.permissions import bound_by_permissions, closed
 from support.terminals import terminal, wait_for
 
-from ndcg_spark.jobs.input_identity import file_facts, input_identities
-from ndcg_spark.jobs.progress import Progress
+from ndcg_spark.jobs.logs import Progress
+from ndcg_spark.jobs.run_log import file_facts, input_identities
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,8 @@ from support.spark_rankings import since_spark
 from ndcg_spark import __version__
 from ndcg_spark.errors import PartlyWrittenError
 from ndcg_spark.evaluation.work import MeanNdcg
-from ndcg_spark.jobs import job_run, run_log
+from ndcg_spark.jobs import run_log
+from ndcg_spark.jobs import runner as job_run
 from ndcg_spark.jobs.places import Target
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA, RunLog
 from ndcg_spark.tables import RunPartition, canonical

@@ -18,7 +18,7 @@ from support.small_rankings import ranked
 from support.spark_rankings import SHORT_LIVED
 
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.jobs import surroundings as checks
+from ndcg_spark.jobs import session as checks
 
 pytestmark = [pytest.mark.classic("processes that start a local Spark, or fail to")]
 JOB = [sys.executable, ROOT / "jobs" / "mean_ndcg.py"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ndcg_spark.judgments.kernels.agreement import PairCounts, ordinal_alpha, pair_counts
+from ndcg_spark.judgments.kernels import PairCounts, ordinal_alpha, pair_counts
 
 NONE = float("nan")
 # Krippendorff's table of four observers and twelve units, in Hayes and Krippendorff 2007 and his textbook.

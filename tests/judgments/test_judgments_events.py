@@ -14,7 +14,7 @@ from ndcg_spark import evaluate
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import EvaluationSettings
 from ndcg_spark.judgments import from_events
-from ndcg_spark.judgments.frames.events import checked_events, judged_events
+from ndcg_spark.judgments.frames import checked_events, judged_events
 from ndcg_spark.judgments.settings import EventColumns, EventSettings
 
 pytestmark = pytest.mark.usefixtures("spark")

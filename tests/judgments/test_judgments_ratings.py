@@ -11,8 +11,7 @@ from support.refusals import refusal
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.judgments import from_ratings, rating_agreement
-from ndcg_spark.judgments.frames.agreement import agreement_of, item_pairs
-from ndcg_spark.judgments.frames.ratings import checked_ratings, judged_ratings, rated_items
+from ndcg_spark.judgments.frames import agreement_of, checked_ratings, item_pairs, judged_ratings, rated_items
 from ndcg_spark.judgments.settings import RatingColumns, RatingSettings
 
 SCHEMA = "query_id string, item_id string, annotator string, relevance double, weight double"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from packaging.version import Version
 
-from ndcg_spark.judgments.kernels.ratings import (
+from ndcg_spark.judgments.kernels import (
     majority,
     rating_range,
     weight_sums,

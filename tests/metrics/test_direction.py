@@ -20,7 +20,7 @@ from support.source_rules import PROJECT_ROOT
 from ndcg_spark import evaluate
 from ndcg_spark.business import LinkSettings
 from ndcg_spark.business.frames import linked_rates
-from ndcg_spark.comparison.gates import ComparisonGate
+from ndcg_spark.comparison.command import ComparisonGate
 from ndcg_spark.comparison.printed import lines_of_pair, sentence, show_comparison
 from ndcg_spark.comparison.tasks.finishing import verdict_of
 from ndcg_spark.diagnosis.frames import most_changed
@@ -28,7 +28,7 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.history import FlagSettings
-from ndcg_spark.history.frames.night_flags import flagged_nights
+from ndcg_spark.history.frames import flagged_nights
 from ndcg_spark.metrics import CatalogueMetric, Metric, all_metrics, direction_of, parse_metric
 from ndcg_spark.metrics.base import NamedMetric
 from ndcg_spark.metrics.intra_list_diversity import IntraListDiversity

@@ -62,9 +62,9 @@ def test_tests_that_a_file_names_are_there(path):
 
 REASONS = {
     "tables": (("evaluation/tasks/valid_rows.py",), r'yield "(\w+)"|_key_reasons\(batch, \w+, "(\w+)"\)'),
-    "judgments": (("core/bad_rows.py", "judgments/frames/*s.py"), r'\("(\w+_(?:\w+))", (?:~|named|given|F\.)'),
+    "judgments": (("core/bad_rows.py", "judgments/frames.py"), r'\("(\w+_(?:\w+))", (?:~|named|given|F\.)'),
     "position_bias": (
-        ("clicks/frames/impressions.py",),
+        ("clicks/frames.py",),
         r'\("(\w+_\w+)", (?:named|position|propensity|click|F\.|\()',
     ),
 }

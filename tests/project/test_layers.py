@@ -35,7 +35,7 @@ from support.source_rules import (
     upward_imports,
 )
 
-METRICS = "ndcg_spark.metrics.kernels"
+METRICS = "ndcg_spark.metrics"
 
 # ------------------------------------------------------------------------------------- the package obeys them
 
@@ -136,17 +136,17 @@ def stand_in(value: str, before: str = "") -> Source:
         ),
         pytest.param(
             imports_of_later_kinds,
-            Source("ndcg_spark.comparison.tasks.a", "from ndcg_spark.core.expressions import named"),
+            Source("ndcg_spark.comparison.tasks.a", "from ndcg_spark.core.columns import named"),
             id="tasks frames",
         ),
         pytest.param(
             imports_of_later_kinds,
-            Source("ndcg_spark.evaluation.frames.a", "from ndcg_spark.evaluation.inputs import inputs_of"),
+            Source("ndcg_spark.evaluation.frames.a", "from ndcg_spark.evaluation.work import inputs_of"),
             id="frames work",
         ),
         pytest.param(
             imports_of_later_kinds,
-            Source("ndcg_spark.evaluation.settings", "from ndcg_spark.core.exact import to_limbs"),
+            Source("ndcg_spark.evaluation.settings", "from ndcg_spark.comparison.kernels import paired"),
             id="settings kernel",
         ),
         pytest.param(
@@ -159,9 +159,9 @@ def stand_in(value: str, before: str = "") -> Source:
             Source("ndcg_spark.evaluation.tasks.a", "from pyspark.sql import Row"),
             id="tasks pyspark",
         ),
-        pytest.param(foreign_imports, Source("ndcg_spark.evaluation.settings", "import numpy"), id="settings numpy"),
+        pytest.param(foreign_imports, Source("ndcg_spark.evaluation.settings", "import scipy"), id="settings scipy"),
         pytest.param(foreign_imports, Source(f"{METRICS}.dcg", "import pyarrow"), id="kernel pyarrow"),
-        pytest.param(foreign_imports, Source("ndcg_spark.errors", "import numpy"), id="errors numpy"),
+        pytest.param(foreign_imports, Source("ndcg_spark.errors", "import pandas"), id="errors pandas"),
         pytest.param(foreign_imports, Source("ndcg_spark.core.given", "import click"), id="frames click"),
         pytest.param(heavy_root_imports, Source(PACKAGE, "import numpy as np", True), id="root numpy"),
         pytest.param(heavy_root_imports, Source(PACKAGE, "from .core import exact", True), id="root own module"),
@@ -207,8 +207,8 @@ def test_a_rule_objects_to(rule, source):
         pytest.param(upward_imports, Source("ndcg_spark.jobs", "from ndcg_spark.errors import E"), id="far below"),
         pytest.param(
             imports_of_later_kinds,
-            Source("ndcg_spark.metrics.a", "def values(k):\n    from ndcg_spark.metrics.kernels import lists"),
-            id="a kernel that is loaded with the first value",
+            Source("ndcg_spark.metrics.a", "from ndcg_spark.core import ragged"),
+            id="a metric computes",
         ),
         pytest.param(
             upward_imports,

@@ -19,7 +19,7 @@ from ndcg_spark import compare, evaluate, readable_errors, tables
 from ndcg_spark.commands import cli
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import OPTIONS
-from ndcg_spark.jobs.flags import flag_of
+from ndcg_spark.jobs.options import flag_of
 
 OF_OTHERS = {"--conf", "--master", "--packages", "--py-files", "--upgrade"}
 """Flags of Spark and of pip."""

@@ -194,5 +194,5 @@ def test_alpha_ndcg_is_that_of_ndeval(monkeypatch):
     pytest.importorskip("pyndeval")
     assert [(outcome.is_off, outcome.values > 50) for outcome in topic_outcomes(SEEDS)] == [(False, True)] * 3
     # stands in for: a wrong alpha-nDCG, because ours is right
-    monkeypatch.setattr("ndcg_spark.metrics.kernels.alpha_ndcg.repeated_gains", lambda *given: np.ones(len(given[1])))
+    monkeypatch.setattr("ndcg_spark.metrics.alpha_ndcg.repeated_gains", lambda *given: np.ones(len(given[1])))
     assert all(outcome.is_off for outcome in topic_outcomes(SEEDS))

@@ -265,7 +265,7 @@ def test_only_what_was_flagged_over_all_queries_is_marked(whole):
 
 def test_flag_changes_writes_what_a_report_reads(spark):
     from ndcg_spark.history import FlagSettings
-    from ndcg_spark.history.frames.night_flags import flagged_nights
+    from ndcg_spark.history.frames import flagged_nights
 
     nights = [NIGHTS[2] - timedelta(days=back) for back in range(40)]
     # 39 nights at .400 and .402 by turns, then .300, with an error of .001: far below

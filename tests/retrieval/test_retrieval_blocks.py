@@ -17,10 +17,10 @@ from support.retrieval import (
     shared_labels,
 )
 
-import ndcg_spark.core.bits
-import ndcg_spark.retrieval.kernels.screening
+import ndcg_spark.core.distances
+import ndcg_spark.retrieval.kernels
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.bits import HAS_BIT_COUNT
+from ndcg_spark.core.distances import HAS_BIT_COUNT
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.retrieval.tasks.merging import ideal_lists
 
@@ -91,8 +91,8 @@ def test_near_vectors_far_from_the_origin_differ():
 @pytest.mark.parametrize("has_bit_count", sorted({HAS_BIT_COUNT, False}))
 def test_equal_and_opposite_signs(n_bits, has_bit_count, monkeypatch):
     """The dot product of 128 equal signs is -128 in eight bits, and 256 equal bits are 0 in a byte."""
-    monkeypatch.setattr(ndcg_spark.retrieval.kernels.screening, "HAS_BIT_COUNT", has_bit_count)
-    monkeypatch.setattr(ndcg_spark.core.bits, "HAS_BIT_COUNT", has_bit_count)
+    monkeypatch.setattr(ndcg_spark.retrieval.kernels, "HAS_BIT_COUNT", has_bit_count)
+    monkeypatch.setattr(ndcg_spark.core.distances, "HAS_BIT_COUNT", has_bit_count)
     ones = np.ones(n_bits, dtype=np.int8)
     one_off = ones.copy()
     one_off[-1] = -1

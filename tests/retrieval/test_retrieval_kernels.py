@@ -8,11 +8,19 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import ndcg_spark.core.bits
-from ndcg_spark.core.bits import HAS_BIT_COUNT, bit_counts, signs_of_words, words_of_bits, words_of_bytes
-from ndcg_spark.core.distances import pair_scores, scaled_to_one, square_sums, vectors_of
-from ndcg_spark.retrieval.kernels.nearest import best_items, tied_counts
-from ndcg_spark.retrieval.kernels.screening import kth_values, near_pairs, screen_of
+import ndcg_spark.core.distances
+from ndcg_spark.core.distances import (
+    HAS_BIT_COUNT,
+    bit_counts,
+    pair_scores,
+    scaled_to_one,
+    signs_of_words,
+    square_sums,
+    vectors_of,
+    words_of_bits,
+    words_of_bytes,
+)
+from ndcg_spark.retrieval.kernels import best_items, kth_values, near_pairs, screen_of, tied_counts
 
 REAL = ("cosine", "inner", "euclidean")
 
@@ -92,7 +100,7 @@ def test_sums_of_squares_and_scaling():
 
 @pytest.mark.parametrize("has_bit_count", sorted({HAS_BIT_COUNT, False}))
 def test_bits_are_counted_and_unpacked(has_bit_count, monkeypatch):
-    monkeypatch.setattr(ndcg_spark.core.bits, "HAS_BIT_COUNT", has_bit_count)
+    monkeypatch.setattr(ndcg_spark.core.distances, "HAS_BIT_COUNT", has_bit_count)
     numbers = [0, 1, 255, 2**63, 2**64 - 1, 0x0123456789ABCDEF]
     words = np.array(numbers, dtype=np.uint64).reshape(2, 3)
     assert bit_counts(words).tolist() == [[one.bit_count() for one in row] for row in (numbers[:3], numbers[3:])]

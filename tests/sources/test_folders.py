@@ -25,7 +25,7 @@ from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.sources import folders
 from ndcg_spark.sources.formats import open_table
-from ndcg_spark.sources.listing import list_files
+from ndcg_spark.sources.stores import list_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,8 +27,8 @@ from support.spark_rankings import session_settings
 import ndcg_spark
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.frames.source import ParquetSource
-from ndcg_spark.jobs.progress import Progress
-from ndcg_spark.sources.listing import list_files
+from ndcg_spark.jobs.logs import Progress
+from ndcg_spark.sources.stores import list_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

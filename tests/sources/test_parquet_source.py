@@ -33,7 +33,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Evaluation
 from ndcg_spark.evaluation.frames.source import ParquetSource
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.sources.footers import make_footer_reader, parse_footers, read_footers
+from ndcg_spark.sources.parquet import make_footer_reader, parse_footers, read_footers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,17 @@ from support.permissions import bound_by_permissions, closed
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.sources import stores
-from ndcg_spark.sources.listing import data_files, list_files, two_levels
 from ndcg_spark.sources.parquet import FilePart, identify, plain_schema
-from ndcg_spark.sources.stores import StoreAddress, address_of, file_system, refuse_secrets, without_secrets
+from ndcg_spark.sources.stores import (
+    StoreAddress,
+    address_of,
+    data_files,
+    file_system,
+    list_files,
+    refuse_secrets,
+    two_levels,
+    without_secrets,
+)
 
 
 @pytest.mark.parametrize(

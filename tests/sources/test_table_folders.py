@@ -14,7 +14,7 @@ from support.random_rankings import random_rows
 
 import ndcg_spark
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.sources import table_folders
+from ndcg_spark.sources import folders as table_folders
 from ndcg_spark.sources.formats import open_table
 
 ROWS = pa.Table.from_batches([file_rows(random_rows(3))])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.conventions.discounts import discount_table
+from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 from ndcg_spark.metrics.normalized_gain import GAINS
 from support.oracle import Choices, Cutoff, Row, gain_function, rows_by_query, to_float32

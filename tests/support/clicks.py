@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from ndcg_spark.clicks.kernels.click_model import Cells
+from ndcg_spark.clicks.kernels import Cells
 
 N_QUERIES, N_ITEMS, N_SESSIONS = 60, 5, 200
 

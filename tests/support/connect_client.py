@@ -17,12 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark import add_package_to_workers, compare, dcg, evaluate, ndcg, readable_errors, report
 from ndcg_spark.clicks import PropensitySettings, WeightSettings
-from ndcg_spark.clicks.frames.estimates import propensity_estimates
-from ndcg_spark.clicks.frames.labels import judged_impressions
-from ndcg_spark.clicks.frames.propensities import fitted_propensities, propensity_table
+from ndcg_spark.clicks.frames import fitted_propensities, judged_impressions, propensity_estimates, propensity_table
 from ndcg_spark.diagnosis import changed_queries, score_losses
 from ndcg_spark.history import RollUpSettings
-from ndcg_spark.history.frames.roll_up import rolled_up
+from ndcg_spark.history.frames import rolled_up
 from ndcg_spark.ml import NdcgEvaluator
 from ndcg_spark.reports.sentences import headline
 from support.comparing import example_1

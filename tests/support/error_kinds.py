@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ndcg_spark import compare, errors, evaluate, merge_summaries, ndcg, readable_errors
-from ndcg_spark.evaluation.frames.inspection import ranked_rows
+from ndcg_spark.evaluation.explanation import ranked_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.tables import RunPartition, TableRows, write_together
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from ndcg_spark.core.batches import list_offsets
 from ndcg_spark.core.ragged import rank_of_rows
-from ndcg_spark.evaluation.items.item_features import known_items
+from ndcg_spark.evaluation.tasks.items import known_items
 from ndcg_spark.metrics import NamedMetric, parse_metric
-from ndcg_spark.metrics.kernels.lists import RelevanceLists
+from ndcg_spark.metrics.lists import RelevanceLists
 from support.metric_lists import lists_of
 
 Items = Mapping[Any, Mapping[str, Any]]

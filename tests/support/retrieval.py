@@ -10,15 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.conventions.discounts import discount_table
+from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.core.batches import EXCHANGE_SCHEMA
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
 from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.retrieval.settings import RetrievalSettings
 from ndcg_spark.retrieval.tasks.merging import make_merger
-from ndcg_spark.retrieval.tasks.searching import make_searcher
-from ndcg_spark.retrieval.tasks.sending import make_sender
-from ndcg_spark.retrieval.tasks.task import N_ITEMS, N_QUERIES, RetrievalTask
+from ndcg_spark.retrieval.tasks.searching import make_searcher, make_sender
+from ndcg_spark.retrieval.tasks.tables import N_ITEMS, N_QUERIES, RetrievalTask
 
 LETTERS = "ABCD"
 

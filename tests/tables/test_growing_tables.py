@@ -10,16 +10,16 @@ from pyspark.sql import types as T
 from support.main_job import assert_refused, files_below, mean_ndcg, write_table
 
 from ndcg_spark.business.tasks import LINK_COLUMNS
-from ndcg_spark.clicks.frames.estimates import _ESTIMATES
+from ndcg_spark.clicks.frames import _ESTIMATES
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.evaluation.metric_table import METRIC_SCHEMA
-from ndcg_spark.history.frames.roll_up import PERIODS_OF_PAIRS, ROLL_UP_COLUMNS
-from ndcg_spark.history.tasks.night_flags import FLAG_COLUMNS
-from ndcg_spark.jobs.accounts import REJECT_SCHEMA
+from ndcg_spark.evaluation.frames.stored import METRIC_SCHEMA
+from ndcg_spark.history.frames import PERIODS_OF_PAIRS, ROLL_UP_COLUMNS
+from ndcg_spark.history.tasks import FLAG_COLUMNS
+from ndcg_spark.jobs.outputs import REJECT_SCHEMA
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA
 from ndcg_spark.sources.formats import open_table
-from ndcg_spark.tables.growth import Grown, Growth, kind_of
+from ndcg_spark.tables.catalog import Grown, Growth, kind_of
 
 PER_QUERY = ("run", "query_id", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant")
 JUDGED = ("query_id", "item_id", "relevance")

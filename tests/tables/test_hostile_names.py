@@ -26,16 +26,15 @@ from support.terminals import terminal
 
 from ndcg_spark import compare, evaluate, explain_difference, readable_errors
 from ndcg_spark.clicks import ImpressionColumns, WeightSettings
-from ndcg_spark.clicks.frames.labels import judged_impressions
-from ndcg_spark.core.expressions import sql_text
+from ndcg_spark.clicks.frames import judged_impressions
 from ndcg_spark.diagnosis import changed_queries, score_losses
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, OutputRefusedError, one_line
 from ndcg_spark.evaluation import Columns, EvaluationSettings, evaluation_settings
-from ndcg_spark.evaluation.frames.inspection import ranked_rows
+from ndcg_spark.evaluation.explanation import ranked_rows
 from ndcg_spark.evaluation.printed import show_summary
 from ndcg_spark.judgments import EventColumns, EventSettings, RatingColumns, RatingSettings
-from ndcg_spark.judgments.frames.events import judged_events
-from ndcg_spark.judgments.frames.ratings import judged_ratings
+from ndcg_spark.judgments.frames import judged_events, judged_ratings
+from ndcg_spark.sources.references import sql_text
 from ndcg_spark.tables import RunPartition, check_output
 
 LONG = 10_000

@@ -26,7 +26,7 @@ from support.permissions import bound_by_permissions, closed
 from support.slices import replace_partition
 from support.spark_rankings import session_settings
 
-from ndcg_spark.core.expressions import refuse
+from ndcg_spark.core.columns import refuse
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, PartlyWrittenError, find_refusal
 from ndcg_spark.sources.formats import open_table

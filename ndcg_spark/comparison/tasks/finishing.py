@@ -31,7 +31,7 @@ from ndcg_spark.comparison.kernels.replicates import (
     studentised_interval,
 )
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tasks.replicating import add_replicates
+from ndcg_spark.comparison.tasks.summing import add_replicates
 from ndcg_spark.comparison.tasks.totals import (
     BASE,
     BLOCKS,

@@ -1,9 +1,4 @@
-"""Any table to canonical columns: the columns that settings need, under the names that workers know.
-
-Which rows are bad is decided by workers (`tasks/valid_rows.py`). Only what Spark alone can see is decided here:
-text that is no number, and malformed lines. It rides along as the column `bad_row`; where several score columns are
-runs, as one such column of each, since a text that is no number in one of them is bad for that run alone.
-"""
+"""Canonical rows of rankings and judgments: their columns under names that workers know, and which rows are bad."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import (
+from ndcg_spark.core.columns import (
     MALFORMED,
     MALFORMED_LINE,
     comparable,
@@ -29,6 +24,7 @@ from ndcg_spark.core.expressions import (
     row_of,
     same_names,
 )
+from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import (
@@ -46,6 +42,25 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     bad_row_of,
     canonical_names,
 )
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules, make_row_checker
+
+
+def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
+    """Find bad rows, and count valid ones. Lazy.
+
+    Takes canonical rows, or arrays. Gives `reason`, `key`, `n`, and `row` (the row as it came) where it was there: a
+    row for each bad one, and rows without a reason that stand for `n` valid ones each. A row with several scores
+    comes once for each. One pass through Python workers, which send back only counts of valid rows.
+    """
+    fields = [
+        T.StructField("reason", T.StringType()),
+        T.StructField("key", T.StringType()),
+        T.StructField("n", T.LongType()),
+    ]
+    if "row" in rows.columns:
+        fields.append(T.StructField("row", rows.schema["row"].dataType))
+    return rows.mapInArrow(as_shipped(make_row_checker(rules)), schema=T.StructType(fields))
+
 
 Reasons = list[tuple[str, Column]]
 TOPICS_COLUMN = "topics"

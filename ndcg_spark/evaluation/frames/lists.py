@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.expressions import (
+from ndcg_spark.core.columns import (
     columns_of,
     comparable_key,
     field_named,

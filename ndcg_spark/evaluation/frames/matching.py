@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from ndcg_spark.core.expressions import columns_of, named
+from ndcg_spark.core.columns import columns_of, named
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.frames.ranking import Ranking, long_rows, valid_only

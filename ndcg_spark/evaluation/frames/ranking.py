@@ -18,10 +18,9 @@ from pyspark.sql import types as T
 
 from ndcg_spark.conventions.convention import CHOICES
 from ndcg_spark.core.batches import BatchFunction
-from ndcg_spark.core.expressions import MALFORMED, columns_of, key_text, named, raise_if
+from ndcg_spark.core.columns import MALFORMED, columns_of, key_text, named, raise_if
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.session_settings import session_here
-from ndcg_spark.core.task_limit import in_tasks, task_limit
+from ndcg_spark.core.session import in_tasks, session_here, task_limit
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import (
@@ -30,6 +29,13 @@ from ndcg_spark.evaluation.frames.canonical import (
     require_carried,
     run_rows,
     with_common_keys,
+)
+from ndcg_spark.evaluation.frames.items import (
+    ItemTables,
+    check_item_tables,
+    item_costs,
+    topics_column,
+    with_item_features,
 )
 from ndcg_spark.evaluation.frames.lists import (
     long_tables,
@@ -48,15 +54,7 @@ from ndcg_spark.evaluation.frames.source import (
 )
 from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, summarize, summarize_rankings, summing_task
 from ndcg_spark.evaluation.frames.window import Windows
-from ndcg_spark.evaluation.items.items import (
-    ItemTables,
-    check_item_tables,
-    item_costs,
-    topics_column,
-    with_item_features,
-)
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.array_rankings import make_array_ranker
 from ndcg_spark.evaluation.tasks.complete_queries import make_complete_sender
 from ndcg_spark.evaluation.tasks.exchange import (
     make_judgment_sender,
@@ -65,7 +63,7 @@ from ndcg_spark.evaluation.tasks.exchange import (
     make_row_sender,
     make_run_sender,
 )
-from ndcg_spark.evaluation.tasks.list_rankings import make_list_ranker
+from ndcg_spark.evaluation.tasks.list_rankings import make_array_ranker, make_list_ranker
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
@@ -198,7 +196,7 @@ def rank_queries(
           number of items it stands for;
         - `ideal`: the K best judged relevances;
         - `items`, with metrics that read items: the items of `ranked`; and what is joined to them, see
-          `ndcg_spark.evaluation.items.items.with_item_features`.
+          `ndcg_spark.evaluation.frames.items.with_item_features`.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.conventions.discounts import discount_table
+from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.core.given import takes_rows
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import MissingColumnError

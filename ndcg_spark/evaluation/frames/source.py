@@ -16,26 +16,34 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.core.expressions import MALFORMED
-from ndcg_spark.core.session_settings import is_on, runs_locally, shuffle_partitions
-from ndcg_spark.core.task_limit import BYTES_OF_A_PARTITION
+from ndcg_spark.core.columns import MALFORMED
+from ndcg_spark.core.session import BYTES_OF_A_PARTITION, is_on, runs_locally, shuffle_partitions
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import item_needed
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
-from ndcg_spark.sources.footers import (
+from ndcg_spark.sources.parquet import (
     FOUND_SCHEMA,
+    PART_SIZES,
     Footer,
+    PartSizes,
     bounds_between,
     make_footer_reader,
     parse_footers,
+    parts_of,
     read_footers,
 )
-from ndcg_spark.sources.listing import column_of_folders, fitting, is_pattern, list_files, local_path
-from ndcg_spark.sources.parquet import PART_SIZES, PartSizes, parts_of
-from ndcg_spark.sources.stores import address_of, reason_of
+from ndcg_spark.sources.stores import (
+    address_of,
+    column_of_folders,
+    fitting,
+    is_pattern,
+    list_files,
+    local_path,
+    reason_of,
+)
 
 MIN_PARTITIONS, MAX_PARTITIONS = 8, 2**14
 IDS_OF_A_PARTITION = 4

@@ -10,16 +10,16 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.core.batches import BatchFunction
-from ndcg_spark.core.expressions import has_column, named, require_column
+from ndcg_spark.core.columns import has_column, named, require_column
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.task_limit import in_tasks, task_limit
+from ndcg_spark.core.session import in_tasks, task_limit
 from ndcg_spark.core.workers import arrow_schema, as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.evaluation.frames.items import catalogue_of, item_type
 from ndcg_spark.evaluation.frames.scoring import scoring_task
-from ndcg_spark.evaluation.items.catalogue_task import make_catalogue_finisher
-from ndcg_spark.evaluation.items.items import catalogue_of, item_type
 from ndcg_spark.evaluation.rules import OLD_CONVENTION, RULES
 from ndcg_spark.evaluation.settings import ASKED, EvaluationSettings, SummedMetric
+from ndcg_spark.evaluation.tasks.catalogue import make_catalogue_finisher
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import (
     COUNTS,
@@ -280,7 +280,7 @@ def _finished_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings:
     """Merge partial sums and counts of items, and turn them into a summary. Lazy.
 
     `partial` is of `_with_items`; `catalogue` has `item` and `copies`, see
-    `ndcg_spark.evaluation.items.items.catalogue_of`.
+    `ndcg_spark.evaluation.frames.items.catalogue_of`.
 
     Spark cost: no action. A shuffle of a row per group, item and input partition, a join with the items of the
     catalogue, and two small shuffles; one pass through Python workers over histograms.

@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.conventions.forms import parse_gain
-from ndcg_spark.core.expressions import columns_of, key_text, named, raise_if
-from ndcg_spark.core.task_limit import in_tasks
+from ndcg_spark.core.columns import columns_of, key_text, named, raise_if
+from ndcg_spark.core.session import in_tasks
 from ndcg_spark.evaluation.frames.scoring import rankings_schema
 from ndcg_spark.evaluation.frames.summary import summarize_rankings
 from ndcg_spark.evaluation.settings import EvaluationSettings

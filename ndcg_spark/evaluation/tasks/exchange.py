@@ -19,16 +19,18 @@ import pyarrow.compute as pc
 from ndcg_spark.core.batches import (
     BatchFunction,
     batch_function,
+    entries_in,
+    entry_columns,
     from_bytes,
     int_values,
     joined,
     message,
+    partition_of,
     plain_texts,
+    sorted_by_hash,
     taken,
     to_bytes,
 )
-from ndcg_spark.core.entries import entries_in, entry_columns
-from ndcg_spark.core.hashing import partition_of, sorted_by_hash
 from ndcg_spark.core.ragged import IntArray, lengths_of, offsets_of, rows_of
 from ndcg_spark.evaluation.tasks.judging import judged_partials, without_empty_lists
 from ndcg_spark.evaluation.tasks.partial_ranking import (

@@ -8,10 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import flags_of, int_values, number_values
-from ndcg_spark.core.entries import Entries, Values, take_values
-from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, chosen_offsets, lengths_of, query_of_rows
-from ndcg_spark.core.top_k import ODD_NUMBERS
+from ndcg_spark.core.batches import Entries, Values, flags_of, int_values, number_values, take_values
+from ndcg_spark.core.ragged import (
+    ODD_NUMBERS,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    chosen_offsets,
+    lengths_of,
+    query_of_rows,
+)
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,

@@ -12,21 +12,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.conventions.gains import gain_function
-from ndcg_spark.core.batches import int_values
-from ndcg_spark.core.entries import Entries, Values, joined_entries, take_values
+from ndcg_spark.conventions.forms import gain_function
+from ndcg_spark.core.batches import Entries, Values, int_values, joined_entries, take_values
 from ndcg_spark.core.ragged import (
     BoolArray,
     FloatArray,
     IntArray,
+    NumberArray,
     chosen_offsets,
     equals_previous,
+    falling_order,
+    first_ranked,
+    kth_largest,
+    largest,
     lengths_of,
     offsets_of,
     query_of_rows,
     rank_of_rows,
 )
-from ndcg_spark.core.top_k import NumberArray, falling_order, first_ranked, kth_largest, largest
 from ndcg_spark.evaluation.tasks.query_rows import (
     COPIES,
     ITEM,
@@ -46,7 +49,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     query_rows,
     stretch_offsets,
 )
-from ndcg_spark.metrics.kernels.ties import tie_groups
+from ndcg_spark.metrics.ties import tie_groups
 
 COUNT = "n"
 """Items that an entry stands for, where tied items are grouped."""

@@ -11,10 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import number_values, taken
-from ndcg_spark.core.hashing import HashArray, key_hashes, sorted_by_hash
-from ndcg_spark.core.ragged import BoolArray, IntArray, rows_of
-from ndcg_spark.core.top_k import NumberArray
+from ndcg_spark.core.batches import HashArray, key_hashes, number_values, sorted_by_hash, taken
+from ndcg_spark.core.ragged import BoolArray, IntArray, NumberArray, rows_of
 from ndcg_spark.evaluation.settings import EvaluationSettings
 
 RUN, ITEM, SCORE, RANK, RELEVANCE = "run", "item", "score", "rank", "relevance"

@@ -8,10 +8,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import flags_of, float_column, int_values, value_at
-from ndcg_spark.core.entries import Entries, Values, list_column, lists_of_counts
-from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, equals_previous, first_where, lengths_of
-from ndcg_spark.core.top_k import repeats
+from ndcg_spark.core.batches import (
+    Entries,
+    Values,
+    flags_of,
+    float_column,
+    int_values,
+    list_column,
+    lists_of_counts,
+    value_at,
+)
+from ndcg_spark.core.ragged import (
+    BoolArray,
+    FloatArray,
+    chosen_offsets,
+    equals_previous,
+    first_where,
+    lengths_of,
+    repeats,
+)
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import (

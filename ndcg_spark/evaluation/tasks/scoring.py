@@ -10,9 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.conventions.discounts import discount_table
-from ndcg_spark.conventions.forms import LARGEST_GAIN
-from ndcg_spark.conventions.gains import gain_function
+from ndcg_spark.conventions.forms import LARGEST_GAIN, discount_table, gain_function
 from ndcg_spark.core.batches import (
     BatchFunction,
     batch_function,
@@ -34,15 +32,15 @@ from ndcg_spark.core.ragged import (
     segment_sum,
 )
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.items.item_features import known_items, with_items
+from ndcg_spark.evaluation.tasks.items import known_items, with_items
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.valid_rows import NO_QUERY_COLUMN
 from ndcg_spark.metrics import Metric, MetricAt, Need, QueryError
-from ndcg_spark.metrics.kernels.dcg import sort_within_queries
-from ndcg_spark.metrics.kernels.judged import UnjudgedItems
-from ndcg_spark.metrics.kernels.lists import Entries, GainLists, GainRules, RelevanceLists
-from ndcg_spark.metrics.kernels.ties import TieGroups, canonical_order, tie_groups
+from ndcg_spark.metrics.dcg import sort_within_queries
+from ndcg_spark.metrics.judged import UnjudgedItems
+from ndcg_spark.metrics.lists import Entries, GainLists, GainRules, RelevanceLists
 from ndcg_spark.metrics.normalized_gain import value_columns
+from ndcg_spark.metrics.ties import TieGroups, canonical_order, tie_groups
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED, LOST, NO_QUERY = range(6)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged", "lost", "no_query")

@@ -1,22 +1,45 @@
-"""All that was found for a query, put together: its K best items as rows, or its ranking for scoring."""
+"""The best of all blocks of a query as rows or rankings, and the relevance of what was found."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.conventions.gains import gain_function
-from ndcg_spark.core.batches import BatchFunction, batch_function, int_values, joined, list_offsets, value_at
-from ndcg_spark.core.entries import Entries, entries_in, list_column, lists_of_counts
-from ndcg_spark.core.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows, rank_of_rows
-from ndcg_spark.core.top_k import repeats
+from ndcg_spark.conventions.forms import gain_function
+from ndcg_spark.core.batches import (
+    BatchFunction,
+    Entries,
+    batch_function,
+    entries_in,
+    int_values,
+    joined,
+    list_column,
+    list_offsets,
+    lists_of_counts,
+    value_at,
+)
+from ndcg_spark.core.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows, rank_of_rows, repeats
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.retrieval.tasks.best import COUNT, ITEM, RELEVANCE, SCORE, Best, item_order
-from ndcg_spark.retrieval.tasks.searching import BEST, LEVELS, arrivals
-from ndcg_spark.retrieval.tasks.task import ID, RetrievalTask
+from ndcg_spark.retrieval.tasks.searching import (
+    BEST,
+    COUNT,
+    ITEM,
+    LEVELS,
+    QUERIES,
+    RELEVANCE,
+    SCORE,
+    Best,
+    QueryBlock,
+    arrivals,
+    item_block,
+    item_order,
+    query_block,
+)
+from ndcg_spark.retrieval.tasks.tables import ID, RetrievalTask
 
 _ENTRIES = 2**18
 """Of the rankings in a batch."""
@@ -158,3 +181,47 @@ def ideal_lists(levels: IntArray, k: int | None, convention: Convention) -> tupl
         counts = np.clip(k - before, 0, counts)
     values = np.tile(relevance[order], len(levels))
     return np.repeat(values, counts.reshape(-1)), offsets_of(counts.sum(axis=1))
+
+
+_QUERIES, _ITEMS = 64, 2**14
+"""Of the pairs that are judged at once."""
+
+
+def make_judge(task: RetrievalTask) -> BatchFunction:
+    """Build the function that lists the relevant items of each query in a stripe.
+
+    From batches of `EXCHANGE_SCHEMA`, sorted by cell and kind, to rows (query, item, relevance). Pairs that are not
+    relevant, or that a filter rules out, are left out.
+    """
+    return batch_function(lambda batches: _judge(batches, task))
+
+
+def _judge(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
+    cell, sent, block = None, list[pa.RecordBatch](), None
+    for number, kind, rows in arrivals(batches):
+        if number != cell:
+            cell, sent, block = number, [], None
+        if kind == QUERIES:
+            sent.append(rows)
+        elif sent:
+            if block is None:
+                block = query_block(joined(sent), task)
+            yield from _relevant(block, rows, task)
+
+
+def _relevant(queries: QueryBlock, rows: pa.RecordBatch, task: RetrievalTask) -> Iterator[pa.RecordBatch]:
+    items = item_block(rows, queries, task)
+    for row, column in product(range(0, len(queries), _QUERIES), range(0, rows.num_rows, _ITEMS)):
+        across = slice(row, min(row + _QUERIES, len(queries)))
+        down = slice(column, min(column + _ITEMS, rows.num_rows))
+        pairs = np.indices((across.stop - row, down.stop - column)).reshape(2, -1)
+        query, item = pairs[0] + row, pairs[1] + column
+        relevance = np.where(items.blocked(across, down).reshape(-1), 0.0, items.relevance(query, item))
+        at = np.flatnonzero(relevance > 0)
+        if len(at):
+            columns = {
+                task.settings.query: queries.rows.column(ID).take(pa.array(query[at])),
+                task.settings.item: rows.column(ID).take(pa.array(item[at])),
+                "relevance": pa.array(relevance[at]),
+            }
+            yield pa.RecordBatch.from_pydict(columns)

@@ -1,24 +1,339 @@
-"""What arrives in a cell: a block of queries, then a stripe of the corpus. Out go the best of the stripe."""
+"""Blocks of queries against blocks of the corpus: the best items so far, or counts per score and relevance."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from ndcg_spark.core.batches import BatchFunction, batch_function, from_bytes, joined, message, taken, to_bytes
-from ndcg_spark.core.distances import pair_scores
-from ndcg_spark.core.entries import entry_columns, list_column
-from ndcg_spark.core.hashing import column_hashes, partition_of, sorted_by_hash
-from ndcg_spark.core.ragged import FloatArray, IntArray
-from ndcg_spark.retrieval.kernels.screening import Pairs, near_pairs, screen_of
-from ndcg_spark.retrieval.tasks.best import Best
-from ndcg_spark.retrieval.tasks.blocks import ItemBlock, QueryBlock, item_block, query_block
-from ndcg_spark.retrieval.tasks.sending import N_BLOCKS, QUERIES
-from ndcg_spark.retrieval.tasks.tables import refuse_widths, width_of
-from ndcg_spark.retrieval.tasks.task import ID, LABELS, SUB_BLOCKS, VECTOR, RetrievalTask
+from ndcg_spark.core.batches import (
+    BatchFunction,
+    Entries,
+    Values,
+    batch_function,
+    column_hashes,
+    entry_columns,
+    from_bytes,
+    int_values,
+    joined,
+    list_column,
+    message,
+    partition_of,
+    plain_texts,
+    sorted_by_hash,
+    take_values,
+    taken,
+    to_bytes,
+    value_at,
+)
+from ndcg_spark.core.distances import Vectors, WordArray, bit_counts, pair_scores, vectors_of
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, offsets_of
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.retrieval.kernels import Pairs, best_items, near_pairs, screen_of, tied_counts
+from ndcg_spark.retrieval.tasks.tables import (
+    ID,
+    LABELS,
+    N_ITEMS,
+    N_QUERIES,
+    SAME,
+    SUB_BLOCKS,
+    VECTOR,
+    RetrievalTask,
+    matrix_in,
+    packed_rows,
+    refuse_widths,
+    width_of,
+)
+
+QUERY, SCORE, ITEM, RELEVANCE, COUNT = "query", "score", "item", "relevance", "n"
+
+
+@dataclass(slots=True)
+class Best:
+    """The best of each query of a block.
+
+    `kept` has, in order, `query` (place in the block), `score`, `relevance`, and `item`, or `n` where tied items are
+    grouped. `kth` is the score of the K-th best of each query so far; -inf where there are fewer.
+    """
+
+    task: RetrievalTask
+    n_queries: int
+    kept: dict[str, Values] = field(default_factory=dict)
+    kth: FloatArray = field(default_factory=lambda: np.zeros(0))
+    _arrived: list[dict[str, Values]] = field(default_factory=list)
+    _n_arrived: int = 0
+
+    def __post_init__(self) -> None:
+        self.kth = np.full(self.n_queries, -np.inf)
+
+    def add(self, query: IntArray, score: FloatArray, relevance: FloatArray, other: Values) -> None:
+        """Take scored pairs: `other` is their items, or how many each stands for."""
+        name = COUNT if self.task.groups_ties else ITEM
+        self._arrived.append({QUERY: query, SCORE: score, RELEVANCE: relevance, name: other})
+        self._n_arrived += len(query)
+        if self._n_arrived > max(self.task.settings.held_pairs // 8, self._n_kept // 2):
+            self.merge()
+
+    @property
+    def _n_kept(self) -> int:
+        return len(self.kept[QUERY]) if self.kept else 0
+
+    def merge(self) -> None:
+        """Cut what has arrived and what is kept to the best."""
+        parts = [*([self.kept] if self.kept else []), *self._arrived]
+        self._arrived, self._n_arrived = [], 0
+        if not parts:
+            return
+        found = {name: _joined([part[name] for part in parts]) for name in parts[0]}
+        query, score, relevance = (np.asarray(found[name]) for name in (QUERY, SCORE, RELEVANCE))
+        k = self.task.k
+        if self.task.groups_ties:
+            counted = tied_counts(query, score, relevance, np.asarray(found[COUNT]), k, self.n_queries)
+            self.kept = dict(zip((QUERY, SCORE, RELEVANCE, COUNT), counted, strict=True))
+        else:
+            items = item_order(found[ITEM])
+            order = best_items(query, score, -items if self.task.items_fall else items, k, self.n_queries)
+            self.kept = {name: take_values(values, order) for name, values in found.items()}
+        self._find_kth()
+
+    def _find_kth(self) -> None:
+        """Read the score of the K-th best: the lowest that is kept, if that many are."""
+        if self.task.k is None:
+            return
+        query = np.asarray(self.kept[QUERY])
+        many = np.asarray(self.kept[COUNT]) if self.task.groups_ties else np.ones(len(query), dtype=np.int64)
+        totals = np.bincount(query, weights=many, minlength=self.n_queries)
+        ends = np.cumsum(np.bincount(query, minlength=self.n_queries))
+        full = totals >= self.task.k
+        self.kth[full] = np.asarray(self.kept[SCORE])[ends[full] - 1]
+
+    def entries(self) -> Entries:
+        """Give the best of all queries, end to end: `score`, `relevance`, and `item` or `n`."""
+        self.merge()
+        if not self.kept:
+            nothing = np.zeros(0)
+            name = COUNT if self.task.groups_ties else ITEM
+            counts = np.zeros(0, dtype=np.int64)
+            empty: dict[str, Values] = {SCORE: nothing, RELEVANCE: nothing, name: counts}
+            return Entries(empty, np.zeros(self.n_queries + 1, dtype=np.int64))
+        lengths = np.bincount(np.asarray(self.kept[QUERY]), minlength=self.n_queries)
+        columns = {name: values for name, values in self.kept.items() if name != QUERY}
+        return Entries(columns, offsets_of(lengths))
+
+
+def item_order(items: Values) -> IntArray:
+    """Whole numbers in the order of items: numbers by value, texts by bytes."""
+    if isinstance(items, np.ndarray):
+        return items.astype(np.int64, copy=False)
+    if pa.types.is_integer(items.type):
+        return np.asarray(items.to_numpy(zero_copy_only=False), dtype=np.int64)
+    return np.asarray(pc.rank(items, sort_keys="ascending", tiebreaker="dense").to_numpy(), dtype=np.int64)
+
+
+def _joined(parts: Sequence[Values]) -> Values:
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts)
+    arrays = [pa.array(part) for part in parts]
+    return pa.concat_arrays([one.cast(arrays[0].type) for one in arrays])
+
+
+_AT_ONCE = 2**21
+"""Pairs of label patterns that are compared at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryBlock:
+    """Queries that are searched for at once; relevances are from 0 to `n_levels` - 1."""
+
+    rows: pa.RecordBatch
+    vectors: Vectors
+    n_levels: int
+
+    def __len__(self) -> int:
+        """Count the queries."""
+        return int(self.rows.num_rows)
+
+
+def query_block(rows: pa.RecordBatch, task: RetrievalTask) -> QueryBlock:
+    """Read a block of packed queries; refuse a query that comes twice."""
+    counted = pc.value_counts(rows.column(ID))
+    twice = np.flatnonzero(int_values(counted.field("counts")) > 1)
+    if len(twice):
+        found = value_at(counted.field("values"), int(twice[0]))
+        raise InputRefusedError(f"a query comes twice: {task.settings.query}={found}. Each must have one row.")
+    n_levels = width_of(rows, LABELS) + 1 if task.label_kind == "array" else 2
+    return QueryBlock(rows, vectors_of(matrix_in(rows, VECTOR)), n_levels)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemBlock:
+    """Items beside a block of queries.
+
+    `own_query` is the query that an item must not be found for, -1: none; it is None where no item is left out.
+    `same` are codes, of queries and of items, that must agree. `labels`, of queries and of items, are bits in words,
+    or codes of a value; None where relevance is not wanted.
+    """
+
+    rows: pa.RecordBatch
+    vectors: Vectors
+    own_query: IntArray | None
+    same: tuple[IntArray, IntArray] | None
+    labels: tuple[NDArray[Any], NDArray[Any]] | None
+
+    def blocked(self, rows: slice, columns: slice) -> BoolArray:
+        """Pairs of a tile that a filter rules out."""
+        found = np.zeros((rows.stop - rows.start, columns.stop - columns.start), dtype=np.bool_)
+        if self.same is not None:
+            found |= self.same[0][rows, None] != self.same[1][None, columns]
+        if self.own_query is not None:
+            own = self.own_query[columns]
+            at = np.flatnonzero((own >= rows.start) & (own < rows.stop))
+            found[own[at] - rows.start, at] = True
+        return found
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether a filter may rule pairs out."""
+        return self.same is not None or (self.own_query is not None and bool((self.own_query >= 0).any()))
+
+    def relevance(self, queries: IntArray, items: IntArray) -> FloatArray:
+        """Relevance of pairs."""
+        if self.labels is None:
+            return np.zeros(len(queries))
+        return _shared(self.labels[0][queries], self.labels[1][items]).astype(np.float64)
+
+    def level_counts(self, n_queries: int, n_levels: int) -> IntArray:
+        """Count the items of each relevance that a query may find, by pattern of labels instead of by item."""
+        counts = np.zeros((n_queries, n_levels), dtype=np.int64)
+        if self.labels is None:
+            return counts
+        nothing = tuple(np.zeros(len(one), dtype=np.int64) for one in self.labels)
+        same = self.same or (nothing[0], nothing[1])
+        (of_query, place, _), (of_item, _, many) = (
+            _patterns(labels, codes) for labels, codes in zip(self.labels, same, strict=True)
+        )
+        by_pattern = np.zeros((len(of_query), n_levels), dtype=np.int64)
+        step = max(1, _AT_ONCE // max(1, len(of_query) * of_query.shape[1]))
+        for start in range(0, len(of_item), step):
+            part, weight = of_item[start : start + step], many[start : start + step]
+            level = _shared(of_query[:, None, 1:], part[None, :, 1:], values=self.labels[0].ndim == 1)
+            level = np.where(of_query[:, None, 0] == part[None, :, 0], level, -1)
+            for one in range(int(level.max(initial=-1)) + 1):
+                by_pattern[:, one] += (level == one) @ weight
+        counts += by_pattern[place]
+        if self.own_query is not None:
+            self._take_own(counts, self.own_query, same)
+        return counts
+
+    def _take_own(self, counts: IntArray, own_query: IntArray, same: tuple[IntArray, IntArray]) -> None:
+        item = np.flatnonzero(own_query >= 0)
+        query = own_query[item]
+        counted = same[0][query] == same[1][item]
+        item, query = item[counted], query[counted]
+        np.subtract.at(counts, (query, self.relevance(query, item).astype(np.int64)), 1)
+
+
+def item_block(rows: pa.RecordBatch, queries: QueryBlock, task: RetrievalTask) -> ItemBlock:
+    """Read a block of packed items; refuse vectors or labels that differ in length from those of the queries."""
+    refuse_widths(VECTOR, width_of(queries.rows, VECTOR), width_of(rows, VECTOR))
+    own_query = same = labels = None
+    if task.settings.exclude_self:
+        own_query = _places(rows.column(ID), queries.rows.column(ID))
+    if task.settings.same is not None:
+        same = _codes(queries.rows.column(SAME), rows.column(SAME))
+    if task.label_kind == "array":
+        refuse_widths(LABELS, width_of(queries.rows, LABELS), width_of(rows, LABELS))
+        labels = matrix_in(queries.rows, LABELS), matrix_in(rows, LABELS)
+    elif task.label_kind == "value":
+        labels = _codes(queries.rows.column(LABELS), rows.column(LABELS))
+    return ItemBlock(rows, vectors_of(matrix_in(rows, VECTOR)), own_query, same, labels)
+
+
+def _places(values: pa.Array, among: pa.Array) -> IntArray:
+    """Place of each value in an array without repeats; -1 where it is not there."""
+    if values.type != among.type:  # whole numbers of two sizes
+        values, among = values.cast(pa.int64()), among.cast(pa.int64())
+    return int_values(pc.fill_null(pc.index_in(values, value_set=among), -1))
+
+
+def _codes(queries: pa.Array, items: pa.Array) -> tuple[IntArray, IntArray]:
+    """Small whole numbers for values, the same for the same value; -1 for an item whose value no query has."""
+    known = queries.unique()
+    return _places(queries, known), _places(items, known)
+
+
+def _shared(left: NDArray[Any], right: NDArray[Any], *, values: bool | None = None) -> NDArray[Any]:
+    """Relevance: labels in common, or 1 for the same value."""
+    if left.ndim == 1:
+        return np.asarray(left == right)
+    if values:
+        return np.asarray((left == right)[..., 0]).astype(np.int64)
+    both: WordArray = np.bitwise_and(left.view(np.uint64), right.view(np.uint64))
+    return np.asarray(bit_counts(both).sum(axis=-1, dtype=np.int64))
+
+
+def _patterns(labels: NDArray[Any], same: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Different rows of (code, labels), the place of each row among them, and how many rows there are of each."""
+    columns = [same, labels] if labels.ndim == 1 else [same, *labels.view(np.int64).T]
+    matrix = np.column_stack(columns).astype(np.int64)
+    found, place, many = np.unique(matrix, axis=0, return_inverse=True, return_counts=True)
+    return found, place.reshape(-1), many
+
+
+QUERIES, ITEMS = range(2)
+N_BLOCKS = b"n_blocks"
+"""Metadata of a payload: number of blocks of queries."""
+
+
+def make_sender(task: RetrievalTask, *, of_corpus: bool) -> BatchFunction:
+    """Build the function that sends the rows of a table to the cells.
+
+    From canonical rows to batches of `EXCHANGE_SCHEMA`; the partition id is the cell.
+    """
+    return batch_function(lambda batches: _send(batches, task, of_corpus=of_corpus))
+
+
+def _send(batches: Iterator[pa.RecordBatch], task: RetrievalTask, *, of_corpus: bool) -> Iterator[pa.RecordBatch]:
+    held: list[pa.RecordBatch] = []
+    n_blocks = 1
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        counts = [batch.column(name)[0].as_py() for name in (N_QUERIES, N_ITEMS)]
+        n_blocks = task.n_blocks(*counts)
+        rows = plain_texts(batch.select([name for name in batch.schema.names if name not in (N_QUERIES, N_ITEMS)]))
+        held.append(packed_rows(rows, task, of_corpus=of_corpus))
+        refuse_widths(VECTOR, width_of(held[0], VECTOR), width_of(held[-1], VECTOR))
+        n_rows, n_bytes = sum(one.num_rows for one in held), sum(one.nbytes for one in held)
+        if n_rows >= task.sent_rows or n_bytes >= task.sent_bytes:
+            yield from _messages(joined(held), n_blocks, task, of_corpus=of_corpus)
+            held = []
+    if held:
+        yield from _messages(joined(held), n_blocks, task, of_corpus=of_corpus)
+
+
+def _messages(
+    rows: pa.RecordBatch, n_blocks: int, task: RetrievalTask, *, of_corpus: bool
+) -> Iterator[pa.RecordBatch]:
+    rows = rows.replace_schema_metadata({N_BLOCKS: str(n_blocks)})
+    hashes, order = sorted_by_hash(column_hashes(rows.column(ID)))
+    rows = rows.take(pa.array(order))
+    groups, first = np.unique(partition_of(hashes, task.settings.parts if of_corpus else n_blocks), return_index=True)
+    bounds = [*first.tolist(), rows.num_rows]
+    payloads = [to_bytes(rows.slice(start, stop - start)) for start, stop in pairwise(bounds)]
+    if of_corpus:
+        for block in range(n_blocks):
+            yield message(block * task.settings.parts + groups, ITEMS, payloads)
+    else:
+        for stripe in range(task.settings.parts):
+            yield message(groups * task.settings.parts + stripe, QUERIES, payloads)
+
 
 LEVELS, BEST = "levels", "best"
 

@@ -1,0 +1,607 @@
+"""Logs of impressions: bad rows and weights, judgments, propensities and estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ndcg_spark.clicks.settings import (
+    MAX_CLICK,
+    MAX_POSITION,
+    MAX_WEIGHT,
+    PROPENSITIES_OF,
+    ImpressionColumns,
+    Method,
+    PropensityOf,
+    PropensitySettings,
+    WeightSettings,
+)
+from ndcg_spark.clicks.tasks import (
+    ESTIMATES,
+    FIT_SCHEMA,
+    GROUP_KEYS,
+    HASH,
+    MIXED,
+    OF,
+    PAIRS,
+    PATTERN,
+    REASON,
+    make_estimator,
+    make_fitter,
+    make_partial_summer,
+)
+from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons, without_bad_rows
+from ndcg_spark.core.columns import columns_of, comparable_key, from_limbs, has_column, limbs, named, number
+from ndcg_spark.core.flag import OnInvalid, settings_from
+from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.student import require_scipy
+from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.errors import one_of, option
+from ndcg_spark.evaluation.settings import segment_sets_of
+
+TABLE = "impressions"
+"""What the table is called for a person."""
+_POSITION, _GIVEN, _TIMES = "given position", "given propensity", "times given"
+"""Columns on the way; they have spaces, so that no key is likely to share the name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impressions:
+    """A log with the reasons why rows are bad, and columns that hold for the others.
+
+    `click`, `position` and `weight` (the inverse propensity before clipping) are doubles, the last two null where
+    they are not asked for. `columns` are those that the log came with.
+    """
+
+    frame: DataFrame
+    reasons: Reasons
+    click: Column
+    position: Column = field(default_factory=lambda: F.lit(None))
+    weight: Column = field(default_factory=lambda: F.lit(None))
+    columns: list[str]
+
+
+def counted_impressions(impressions: DataFrame, settings: PropensitySettings, *, parse_text: bool) -> Impressions:
+    """Read impressions to fit propensities from: clicks are 0 or 1. Reads the schema, runs no action."""
+    columns = settings.columns
+    reasons = key_reasons(impressions, columns.query, columns.item, TABLE)
+    position, reasons_of_position = _position(impressions, columns, parse_text)
+    click, reasons_of_click = _click(impressions, columns, parse_text)
+    reasons += [*reasons_of_position, *reasons_of_click, ("click_not_0_or_1", (click != 0) & (click != 1))]
+    names = impressions.columns
+    return Impressions(frame=impressions, reasons=reasons, click=click, position=position, columns=names)
+
+
+def weighted_impressions(
+    impressions: DataFrame, settings: WeightSettings, propensities: DataFrame | None, *, parse_text: bool
+) -> Impressions:
+    """Read impressions and their inverse propensities. Reads schemas, runs no action.
+
+    `propensities` has `position` and `propensity`, and is broadcast. With `parse_text`, numbers of the impressions
+    may be text.
+    """
+    settings.check_source(table=propensities is not None)
+    columns = settings.columns
+    reasons = key_reasons(impressions, columns.query, columns.item, TABLE)
+    for name in (name for names in settings.segment_sets for name in names):
+        comparable_key(impressions, name, option("segments"), TABLE)
+    if settings.run is not None:
+        reasons.append(("null_run", comparable_key(impressions, settings.run, option("run"), TABLE).isNull()))
+    frame = impressions
+    of_propensity: Reasons = []
+    if columns.propensity is not None:
+        propensity = number(impressions, columns.propensity, option("propensity"), TABLE, parse_text=parse_text)
+        of_propensity = [
+            ("null_propensity", named(columns.propensity).isNull()),
+            ("propensity_not_a_number", propensity.isNull()),
+            *_range(propensity),
+        ]
+    else:
+        position, of_position = _position(impressions, columns, parse_text)
+        reasons += of_position
+        if propensities is None:
+            power, there = float(settings.power or 0), F.when(position >= 1, position)
+            propensity = F.lit(1.0) / (there if power == 1 else F.pow(there, F.lit(power)))
+        else:
+            frame, propensity = _with_given(impressions, position, propensities), named(_GIVEN)
+            of_propensity = [
+                ("position_without_propensity", propensity.isNull()),
+                ("position_with_two_propensities", named(_TIMES) > 1),
+                *_range(propensity),
+            ]
+    if settings.clip is None:
+        of_propensity.append(("propensity_too_small", propensity < F.lit(1 / MAX_WEIGHT)))
+    click, of_click = _click(impressions, columns, parse_text)
+    reasons += [*of_click, *of_propensity]
+    weight = F.lit(1.0) / F.when(propensity > 0, propensity)  # a division by 0 would raise even in a bad row
+    return Impressions(frame=frame, reasons=reasons, click=click, weight=weight, columns=impressions.columns)
+
+
+def _range(propensity: Column) -> Reasons:
+    return [
+        ("nan_propensity", F.isnan(propensity)),
+        ("propensity_not_above_0", propensity <= 0),
+        ("propensity_above_1", propensity > 1),
+    ]
+
+
+def checked_impressions(found: Impressions, columns: ImpressionColumns, *, originals: bool) -> DataFrame:
+    """Say of each impression whether it is bad, and why. Lazy; rows as `checked` gives them."""
+    keys = [*columns.query, columns.item]
+    return checked(found.frame, found.reasons, keys, originals=found.columns if originals else ())
+
+
+def _position(frame: DataFrame, columns: ImpressionColumns, parse_text: bool) -> tuple[Column, Reasons]:
+    position = number(frame, columns.position, option("position"), TABLE, parse_text=parse_text)
+    reasons: Reasons = [
+        ("null_position", named(columns.position).isNull() | F.isnan(position)),
+        ("position_not_a_number", position.isNull()),
+        ("position_below_1", position < 1),
+        ("position_too_large", position > MAX_POSITION),
+        ("position_not_whole", position % 1 != 0),
+    ]
+    return position, reasons
+
+
+def _click(frame: DataFrame, columns: ImpressionColumns, parse_text: bool) -> tuple[Column, Reasons]:
+    click = number(frame, columns.click, option("click"), TABLE, parse_text=parse_text)
+    reasons: Reasons = [
+        ("null_click", named(columns.click).isNull()),
+        ("click_not_a_number", click.isNull()),
+        ("nan_click", F.isnan(click)),
+        ("infinite_click", F.abs(click) == float("inf")),
+        ("click_too_large", F.abs(click) > MAX_CLICK),
+    ]
+    return click, reasons
+
+
+def _with_given(impressions: DataFrame, position: Column, propensities: DataFrame) -> DataFrame:
+    """Look up propensities by position. What is wrong with one of them makes the rows of its position bad."""
+    where, value = (
+        number(propensities, name, "propensities", "table of propensities", parse_text=True)
+        for name in ("position", "propensity")
+    )
+    listed = propensities.select(where.alias(_POSITION), value.alias(_GIVEN)).groupBy(named(_POSITION))
+    given = listed.agg(F.max(named(_GIVEN)).alias(_GIVEN), F.count(F.lit(1)).alias(_TIMES))
+    return impressions.join(F.broadcast(given), position == named(_POSITION), "left").drop(_POSITION)
+
+
+N_LIMBS, HIGHEST = 4, 1
+"""From 2^32 down to 2^-64: what `MAX_WEIGHT` and `MAX_CLICK` allow for, and all bits of a weight."""
+CLICK, WEIGHT, WEIGHTED, SQUARED = "click value", "weight value", "weighted click", "squared weight"
+"""Columns on the way; they have spaces, so that no key is likely to share the name."""
+_CLIPPED = "was clipped"
+
+
+def judged_impressions(
+    impressions: DataFrame,
+    settings: WeightSettings,
+    propensities: DataFrame | None = None,
+    *,
+    parse_text: bool = False,
+) -> DataFrame:
+    """Judge items by clicks, as `judgments_from_impressions` describes it; with `parse_text`, numbers may be text."""
+    found = weighted_impressions(impressions, settings, propensities, parse_text=parse_text)
+    keys = [*settings.columns.query, settings.columns.item]
+    sums = {WEIGHTED: "weighted", CLICK: "clicks", WEIGHT: "weights"}
+    rows = weighted_rows(found, settings, keys)
+    counted = [F.count(F.lit(1)).alias("n_impressions"), F.sum(_CLIPPED).alias("n_clipped")]
+    counted.append(F.max(named(WEIGHT)).alias("largest_weight"))
+    state = rows.groupBy(*columns_of(keys)).agg(*counted, *_summed(sums))
+    n = F.col("n_impressions")
+    return state.select(
+        *columns_of(keys),
+        (total("weighted") / n).alias("relevance"),
+        F.lit("ips").alias("rule"),
+        (total("clicks") / n).alias("uncorrected"),
+        n,
+        F.col("n_clipped"),
+        total("weights").alias("weight_sum"),
+        F.col("largest_weight"),
+    )
+
+
+def weighted_rows(found: Impressions, settings: WeightSettings, kept: list[str]) -> DataFrame:
+    """Valid impressions with their click, weight, and the product; and whether the weight was clipped. Lazy."""
+    keys = [*settings.columns.query, settings.columns.item]
+    valid = without_bad_rows(found.frame, found.reasons, keys, settings.on_invalid)
+    weight, clipped = found.weight, F.lit(0)
+    if settings.clip is not None:
+        limit = F.lit(float(settings.clip))
+        weight, clipped = F.least(found.weight, limit), (found.weight > limit).cast("int")
+    rows = valid.select(
+        *columns_of(kept), found.click.alias(CLICK), weight.alias(WEIGHT), clipped.cast("bigint").alias(_CLIPPED)
+    )
+    return rows.withColumn(WEIGHTED, named(WEIGHT) * named(CLICK))
+
+
+def _summed(sums: dict[str, str]) -> Iterable[Column]:
+    for column, name in sums.items():
+        yield from summed(named(column), name)
+
+
+def summed(value: Column, name: str) -> Iterable[Column]:
+    """Aggregate the limbs of a value, for `total`."""
+    for at, limb in enumerate(limbs(value, N_LIMBS, highest=HIGHEST)):
+        yield F.sum(limb).alias(limb_name(name, at))
+
+
+def limb_name(name: str, at: int) -> str:
+    """Name the column of the sum of a limb."""
+    return f"{name} limb {at}"
+
+
+def total(name: str) -> Column:
+    """Put together the sum whose limbs `summed` aggregated."""
+    return from_limbs([named(limb_name(name, at)) for at in range(N_LIMBS)], highest=HIGHEST)
+
+
+FIT: T.StructType = from_arrow_schema(FIT_SCHEMA)
+_SHOWN_AT, _CLICKED, _TIMES_SHOWN, _CLICKS = "shown at", "was clicked", "times shown", "times clicked"
+"""Columns on the way; they have spaces, so that no key is likely to share the name."""
+
+
+def fitted_propensities(
+    impressions: DataFrame, settings: PropensitySettings, *, parse_text: bool = False
+) -> DataFrame:
+    """Fit propensities, as `fit_propensities` describes it; with `parse_text`, numbers may be text. Lazy."""
+    patterns = click_patterns(impressions, settings, parse_text=parse_text)
+    return patterns.repartition(1).mapInArrow(as_shipped(make_fitter(settings)), schema=FIT)
+
+
+def propensity_table(fitted: DataFrame) -> DataFrame:
+    """List the propensities of a fit, one row a position, with its method. Lazy."""
+    return fitted.select(F.explode("positions").alias("one"), "method").select("one.*", "method")
+
+
+def click_patterns(impressions: DataFrame, settings: PropensitySettings, *, parse_text: bool) -> DataFrame:
+    """Count the (query, item) with the same impressions and clicks at the same positions. Lazy.
+
+    Gives `cells`, `pairs` and `hash`, see `clicks/tasks.py`. With `method=randomized` all pairs are one,
+    as it needs nothing but counts by position.
+    """
+    found = counted_impressions(impressions, settings, parse_text=parse_text)
+    keys = [*settings.columns.query, settings.columns.item]
+    valid = without_bad_rows(found.frame, found.reasons, keys, settings.on_invalid)
+    if settings.method == "randomized":
+        keys = []
+    rows = valid.select(
+        *columns_of(keys), found.position.cast("bigint").alias(_SHOWN_AT), found.click.cast("bigint").alias(_CLICKED)
+    )
+    counted = [F.count(F.lit(1)).alias(_TIMES_SHOWN), F.sum(named(_CLICKED)).alias(_CLICKS)]
+    counts = rows.groupBy(*columns_of([*keys, _SHOWN_AT])).agg(*counted)
+    one = F.struct(
+        named(_SHOWN_AT).alias("position"), named(_TIMES_SHOWN).alias("shown"), named(_CLICKS).alias("clicked")
+    )
+    pairs = counts.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(one)).alias(PATTERN))
+    return pairs.groupBy(PATTERN).agg(F.count(F.lit(1)).alias(PAIRS)).withColumn(HASH, F.xxhash64(PATTERN))
+
+
+_KEYS = [T.StructField(name, T.StringType()) for name in GROUP_KEYS]
+_COUNTS = [T.StructField(name, T.LongType()) for name in ("n_queries", "n_impressions")]
+_STATE = T.StructField("state", T.ArrayType(T.LongType()))
+_PARTIAL = T.StructType([*_KEYS, *_COUNTS, _STATE])
+_VALUES = [T.StructField(name, T.DoubleType()) for name in ESTIMATES]
+_KIND = [T.StructField(name, T.StringType()) for name in (OF, REASON)]
+_ESTIMATES = T.StructType([*_KEYS, *_COUNTS, *_VALUES, *_KIND, _STATE])
+_N, _QUERY = "number of impressions", "the query"
+"""Columns on the way; they have spaces, so that no key is likely to share the name."""
+_SUMS = {"a": WEIGHTED, "b": WEIGHT, "ww": SQUARED}
+
+
+def propensity_estimates(
+    impressions: DataFrame,
+    settings: WeightSettings,
+    propensities: DataFrame | None = None,
+    *,
+    parse_text: bool = False,
+) -> DataFrame:
+    """Estimate clicks, as `inverse_propensity_estimates` describes it; with `parse_text`, numbers may be text."""
+    require_scipy()
+    found = weighted_impressions(impressions, settings, propensities, parse_text=parse_text)
+    segments = list(dict.fromkeys(name for its in settings.segment_sets for name in its))
+    runs = [settings.run] if settings.run is not None else []
+    keys = list(dict.fromkeys([*runs, *segments, *settings.columns.query]))
+    rows = weighted_rows(found, settings, keys).withColumn(SQUARED, named(WEIGHT) * named(WEIGHT))
+    aggregates = [F.count(F.lit(1)).alias(_N)]
+    aggregates += [limb for name, column in _SUMS.items() for limb in summed(named(column), name)]
+    queries = rows.groupBy(*columns_of(keys)).agg(*aggregates)
+    sums = [total(name).alias(name) for name in _SUMS]
+    grouped = _by_segment(queries, settings) if segments else queries.select(*_overall(settings), *_limbs())
+    values = grouped.select(*GROUP_KEYS, named(_N).alias("n_impressions"), *sums)
+    partial = values.mapInArrow(as_shipped(make_partial_summer()), schema=_PARTIAL)
+    return _finished(partial.withColumn(OF, F.lit(settings.propensity_of)), settings.confidence)
+
+
+def merged_estimates(estimates: DataFrame, *, confidence: float, propensity_of: str) -> DataFrame:
+    """Merge estimates, as `merge_estimates` describes it. Lazy."""
+    one_of("propensity_of", propensity_of, PROPENSITIES_OF)
+    require_scipy()
+    unsaid = F.lit(propensity_of)
+    kind = F.coalesce(F.col(OF), unsaid) if has_column(estimates, OF) else unsaid
+    return _finished(estimates.select(*[one.name for one in _PARTIAL], kind.alias(OF)), confidence)
+
+
+def _finished(partial: DataFrame, confidence: float) -> DataFrame:
+    aggregates = [F.sum(one.name).alias(one.name) for one in _COUNTS]
+    aggregates.append(F.collect_list("state").alias("states"))
+    aggregates.append(F.when(F.min(OF) == F.max(OF), F.min(OF)).otherwise(MIXED).alias(OF))
+    return (
+        partial.groupBy(*GROUP_KEYS)
+        .agg(*aggregates)
+        .mapInArrow(as_shipped(make_estimator(confidence)), schema=_ESTIMATES)
+    )
+
+
+def _overall(settings: WeightSettings) -> list[Column]:
+    run = named(settings.run).cast("string") if settings.run is not None else F.lit("")
+    return [run.alias("run"), F.lit("").alias("segment_by"), F.lit("").alias("segment")]
+
+
+def _limbs() -> list[Column]:
+    names = [limb_name(name, at) for name in _SUMS for at in range(N_LIMBS)]
+    return columns_of([_N, *names])
+
+
+def _by_segment(queries: DataFrame, settings: WeightSettings) -> DataFrame:
+    """Add up the parts of each query for all impressions, and for each segment set."""
+    groups = F.array(*[_segment(names) for names in ((), *settings.segment_sets)])
+    # Queries as a struct under a name of our own: one of their columns may be called `segment`.
+    query = F.struct(*columns_of(settings.columns.query)).alias(_QUERY)
+    run = _overall(settings)[0]
+    parts = queries.select(run, query, F.explode(groups).alias("group"), *_limbs())
+    keys = [F.col("run"), F.col("group.segment_by"), F.col("group.segment"), named(_QUERY)]
+    added = [F.sum(named(name)).alias(name) for name in parts.columns[3:]]
+    return parts.groupBy(*keys).agg(*added)
+
+
+def _segment(names: tuple[str, ...]) -> Column:
+    texts = [named(name).cast("string") for name in names] or [F.lit("")]
+    text = texts[0] if len(texts) == 1 else F.to_json(F.array(*texts))
+    return F.struct(F.lit("+".join(names)).alias("segment_by"), text.alias("segment"))
+
+
+@takes_tables
+def fit_propensities(
+    impressions: DataFrame,
+    *,
+    query: str | Sequence[str] = "query_id",
+    item: str = "item_id",
+    position: str = "position",
+    click: str = "click",
+    method: Method = "pbm",
+    tolerance: float = 1e-6,
+    max_iter: int = 1000,
+    on_invalid: OnInvalid = "fail",
+) -> DataFrame:
+    """Estimate the probability that each position is examined, relative to the first.
+
+    Parameters
+    ----------
+    impressions : DataFrame
+        One row per item shown: query, item, position from 1, and whether it was clicked (0 or 1).
+    query, item, position, click : str
+        Column names, as in `ImpressionColumns`; `query` may be a sequence of names.
+    method, tolerance, max_iter, on_invalid
+        As in `PropensitySettings`; default: EM for a position-based click model.
+
+    Returns
+    -------
+    DataFrame
+        One row: `method`; `positions`, see below; `n_patterns` (bigint), the different vectors of
+        counts of a (query, item); `n_fitted` (bigint), those of them that were fitted; and of `pbm` also
+        `n_iterations`, `converged`, and `log_likelihood` (array<double>) at the start and after each iteration. The
+        bits do not depend on partitions.
+
+        `pbm` is fitted to all patterns, or to a sample by hash where these have more than 8,000,000 counts of
+        impressions and clicks. It keeps patterns that are frequent, and some of the rare ones, each of which then
+        stands for several. `n_impressions` and `n_clicks` are of the whole log.
+
+        `positions` is an array of structs, which `fitted.select(F.inline("positions"))` lists: `position` (bigint);
+        `propensity` (double, above 0, up to 1, or null); `ratio` (double), what was estimated; `reason` (string), why
+        the propensity is null or not the ratio: `above_1` (1 is taken), `no_clicks`, `no_chain` (no chain of items
+        shown at two positions links it to the first), `no_pairs` (no item was shown there and at the first),
+        `first_not_shown`, `first_not_clicked`; `n_impressions` and `n_clicks` (bigint).
+
+    Raises
+    ------
+    MissingColumnError, InputRefusedError
+        The action raises for a bad row under `on_invalid=fail`.
+
+    Notes
+    -----
+    Spark cost: lazy; a shuffle of counts by (query, item, position), of those by (query, item), and of different
+    vectors of counts, all of them combined before the shuffle; then one task with one pass through a Python worker,
+    which takes up to half a gigabyte.
+
+    References
+    ----------
+    Wang, Golbandi, Bendersky, Metzler and Najork, WSDM 2018, doi:10.1145/3159652.3159732 (`pbm`). Agarwal, Zaitsev,
+    Wang, Li, Najork and Joachims, WSDM 2019, doi:10.1145/3289600.3291017 (`pairs`).
+
+    Examples
+    --------
+    >>> fitted = fit_propensities(log, method="pbm")  # doctest: +SKIP
+    >>> fitted.select(F.inline("positions")).show()  # doctest: +SKIP
+    """
+    return fitted_propensities(impressions, settings_from(PropensitySettings, dict(locals())))
+
+
+@takes_tables
+def judgments_from_impressions(
+    impressions: DataFrame,
+    propensities: DataFrame | None = None,
+    *,
+    query: str | Sequence[str] = "query_id",
+    item: str = "item_id",
+    position: str = "position",
+    click: str = "click",
+    propensity: str | None = None,
+    power: float | None = None,
+    clip: float | None = None,
+    on_invalid: OnInvalid = "fail",
+) -> DataFrame:
+    """Make judgments from clicks, corrected for the position at which items were shown.
+
+    The relevance of an item is the sum of weight times click over its impressions for the query, divided by their
+    number, where the weight of an impression is 1 / propensity, at most `clip`. With propensities of examination it
+    estimates without bias the rate at which the item would be clicked if it were always examined.
+
+    Parameters
+    ----------
+    impressions : DataFrame
+        One row per item shown: query, item, click, and the position or the propensity.
+    propensities : DataFrame or None
+        What `fit_propensities` returns, or `position` and `propensity`, one row for each position.
+    query, item, position, click, propensity : str
+        Column names, as in `ImpressionColumns`; `query` may be a sequence of names.
+    power, clip, on_invalid
+        As in `WeightSettings`. Propensities come from one of a table, a column and `power`.
+
+    Returns
+    -------
+    DataFrame
+        One row per (query, item) that was shown, lazy and unsorted: the query columns, the item column, and
+
+        - `relevance` (double): the corrected label,
+        - `rule` (string): `ips`,
+        - `uncorrected` (double): the mean click,
+        - `n_impressions`, `n_clipped` (bigint): impressions, and those of them whose weight was cut to `clip`,
+        - `weight_sum`, `largest_weight` (double).
+
+    Raises
+    ------
+    InvalidParameterError, MissingColumnError, InputRefusedError
+        The action raises for a bad row under `on_invalid=fail`.
+
+    Notes
+    -----
+    Spark cost: one shuffle, of sums by (query, item) and partition; a table of propensities is broadcast. No action,
+    no Python. Sums are exact down to 2^-64, so bits do not depend on the order of rows or their partitions.
+
+    References
+    ----------
+    Joachims, Swaminathan and Schnabel, WSDM 2017, doi:10.1145/3018661.3018699.
+
+    Examples
+    --------
+    >>> judgments_from_impressions(log, fit_propensities(log), clip=100)  # doctest: +SKIP
+    """
+    settings = settings_from(WeightSettings, dict(locals()))
+    return judged_impressions(impressions, settings, _by_position(propensities))
+
+
+@takes_tables
+def inverse_propensity_estimates(
+    impressions: DataFrame,
+    propensities: DataFrame | None = None,
+    *,
+    query: str | Sequence[str] = "query_id",
+    item: str = "item_id",
+    position: str = "position",
+    click: str = "click",
+    propensity: str | None = None,
+    power: float | None = None,
+    clip: float | None = None,
+    propensity_of: PropensityOf = "position",
+    run: str | None = None,
+    segments: str | Sequence[str] = (),
+    confidence: float = 0.95,
+    on_invalid: OnInvalid = "fail",
+) -> DataFrame:
+    """Estimate clicks per query, or a gain, as if every impression had been examined.
+
+    Parameters
+    ----------
+    impressions, propensities, query, item, position, click, propensity, power, clip
+        As for `judgments_from_impressions`.
+    propensity_of : str
+        With propensities of *showing* an item (`action`), as a randomised policy logs them, the estimate is that of a
+        policy that shows each item with the same probability. Default: of examining a `position`.
+    run : str or None
+        Column that tells several rankers apart.
+    segments : str or sequence of str
+        Columns to estimate by; `"a+b"` groups by both together.
+    confidence : float
+        Level of the intervals.
+    on_invalid : str
+        As in `WeightSettings`.
+
+    Returns
+    -------
+    DataFrame
+        One row per (run, segment), lazy, with the columns
+
+        - `run` (empty without a run column); `segment_by`, the columns of the segment set joined by `+` (empty: all
+          impressions); `segment`, the value as text, a JSON list for several columns, null for null. A segment holds
+          the impressions that have its value,
+        - `n_queries`, `n_impressions` (bigint),
+        - `ips`, the mean over queries of A, and `snips`, sum A / sum B, where A is the sum of weight times click and
+          B the sum of weights of a query; `ips_std_error`, `ips_ci_low`, `ips_ci_high` and the same of `snips`
+          (double; null where there is no such number, as the errors of a single query). Intervals are Student's,
+        - `n_eff`: effective sample size, (sum w)^2 / sum w^2,
+        - `propensity_of` (string): `position` or `action`, as in the settings,
+        - `snips_reason` (string): why `snips` is null: `propensities_of_positions`, as the sum of their inverses does
+          not estimate the number of impressions,
+        - `state`: the exact sums, for `merge_estimates`.
+
+    Raises
+    ------
+    InvalidParameterError, MissingColumnError, InputRefusedError, MissingPackageError
+        The action raises for a bad row under `on_invalid=fail`. SciPy is needed, here and on workers.
+
+    Notes
+    -----
+    Spark cost: one shuffle of sums by query and partition, with segments one more; a small one of groups; no action;
+    two passes of queries and groups through Python workers. Sums are exact, so bits do not depend on partitions.
+
+    References
+    ----------
+    Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
+    """
+    settings = settings_from(WeightSettings, {**locals(), "segment_sets": segment_sets_of(segments)})
+    return propensity_estimates(impressions, settings, _by_position(propensities))
+
+
+@takes_tables
+def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95, propensity_of: str = "position") -> DataFrame:
+    """Merge estimates of disjoint sets of queries, such as nights, exactly and without reading impressions again.
+
+    Parameters
+    ----------
+    estimates : DataFrame
+        Rows of one or more tables from `inverse_propensity_estimates`, with the same clip.
+    confidence : float
+        Level of the new intervals.
+    propensity_of : str
+        What the propensities of rows that do not say were of: tables of earlier versions lack the column, or have
+        null there.
+
+    Returns
+    -------
+    DataFrame
+        As for `inverse_propensity_estimates`: the same bits as if all queries had been estimated together. Lazy.
+        Where estimates with propensities of positions meet others with those of actions, `propensity_of` is `mixed`,
+        and `snips` is null (`propensities_of_both_kinds`).
+
+    Raises
+    ------
+    InvalidParameterError, MissingPackageError
+
+    Notes
+    -----
+    Spark cost: one small shuffle, no action, one pass through Python workers.
+    """
+    return merged_estimates(estimates, confidence=confidence, propensity_of=propensity_of)
+
+
+def _by_position(propensities: DataFrame | None) -> DataFrame | None:
+    """One row for each position, also of what `fit_propensities` returns."""
+    if propensities is None or not has_column(propensities, "positions"):
+        return propensities
+    return propensity_table(propensities)

@@ -1,0 +1,546 @@
+"""The position-based click model: P(click) = t(position) * g(query, item), fitted by EM to counts.
+
+Only the product t * g can be told from clicks, so propensities are t relative to that of the first position, and only
+for positions that a chain of shared items links to it.
+
+Pairs of query and item with the same counts at the same positions have the same g at every step, so they are one
+*pattern* with a number of pairs. Sums over patterns are whole numbers of a fixed unit: they add up to the same bits
+whatever the order of patterns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from ndcg_spark.core.exact import N_LIMBS, Limbs, add_limbs, from_limbs, to_limbs, two_product
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
+from ndcg_spark.core.student import t_quantile
+from ndcg_spark.errors import InvalidParameterError
+
+BLOCK_CELLS = 1 << 16
+"""Cells that a step computes at once; their temporary arrays then stay in the caches of a core."""
+_SUM_BITS = 61
+"""Sums over all cells stay below 2^61 units, so they fit into 64 bits."""
+_LOG_BITS = 10
+"""A logarithm of a double is below 2^10 in size."""
+_HALF = 2.0**31
+
+
+class Cells(NamedTuple):
+    """Impressions and clicks by pattern and position.
+
+    Parameters
+    ----------
+    pattern : int64, shape (n_cells,)
+        Number of the pattern, from 0, in rising order.
+    position : int64, shape (n_cells,)
+        Number of the position, from 0; 0 is the first.
+    shown, clicked : float64, shape (n_cells,)
+        Whole numbers of one (query, item); 0 <= clicked <= shown, shown > 0.
+    pairs : float64, shape (n_patterns,)
+        How many (query, item) have these counts; whole numbers.
+    """
+
+    pattern: IntArray
+    position: IntArray
+    shown: FloatArray
+    clicked: FloatArray
+    pairs: FloatArray
+
+
+class Totals(NamedTuple):
+    """What a fit must know of all cells beforehand.
+
+    Parameters
+    ----------
+    shown, clicked : int64, shape (n_positions,)
+    chain : int64, shape (n_positions,)
+        For each position the lowest that a chain of shared (query, item) links it to.
+    """
+
+    shown: IntArray
+    clicked: IntArray
+    chain: IntArray
+
+    @property
+    def linked(self) -> BoolArray:
+        """Positions that a chain links to the first, shape (n_positions,)."""
+        return np.asarray((self.chain == 0) & (self.shown > 0))
+
+
+class StepSums(NamedTuple):
+    """What a step of EM finds, in whole numbers; sums of parts of the cells add up.
+
+    Parameters
+    ----------
+    seen : int64, shape (n_positions,)
+        Expected number of impressions that were examined, in units of `sum_unit`.
+    log_likelihood : int
+        Of the parameters that the step started from, in units of `log_unit`.
+    """
+
+    seen: IntArray
+    log_likelihood: int
+
+
+class ClickModel(NamedTuple):
+    """A fitted model.
+
+    Parameters
+    ----------
+    ratio : float64, shape (n_positions,)
+        t_k / t_1; NaN where it cannot be told from clicks.
+    log_likelihood : float64, shape (n_iterations + 1,)
+        At the start and after each iteration, up to binomial coefficients; it never falls. Empty if the first
+        position has no clicks, so that nothing can be told.
+    converged : bool
+        Whether no t_k / t_1 moved by the tolerance in the last iteration.
+    """
+
+    ratio: FloatArray
+    log_likelihood: FloatArray
+    converged: bool
+
+    @property
+    def propensity(self) -> FloatArray:
+        """t_k / t_1, at most 1; NaN where it cannot be told."""
+        return np.minimum(self.ratio, 1.0)
+
+
+def sum_unit(n_shown: int) -> float:
+    """Unit in which sums over all cells are counted: with it they fit into 64 bits.
+
+    Parameters
+    ----------
+    n_shown : int
+        Impressions of all cells.
+
+    Returns
+    -------
+    float
+        A power of two.
+
+    Examples
+    --------
+    >>> sum_unit(1000) == 2.0**-51
+    True
+    """
+    return 2.0 ** (n_shown.bit_length() - _SUM_BITS)
+
+
+def log_unit(n_shown: int) -> float:
+    """Unit in which log-likelihoods are counted, which are up to 2^10 times as large as impressions.
+
+    Parameters
+    ----------
+    n_shown : int
+        Impressions of all cells.
+
+    Returns
+    -------
+    float
+        A power of two.
+
+    Examples
+    --------
+    >>> log_unit(1000) == 2.0**-41
+    True
+    """
+    return sum_unit(n_shown) * 2.0**_LOG_BITS
+
+
+def totals_of(cells: Cells, n_positions: int, *, block_cells: int = BLOCK_CELLS) -> Totals:
+    """Count impressions and clicks by position, and find which positions share items.
+
+    Parameters
+    ----------
+    cells : Cells
+    n_positions : int
+    block_cells : int
+        Cells that are counted at once; any number gives the same totals.
+
+    Returns
+    -------
+    Totals
+
+    Examples
+    --------
+    >>> one = np.ones(4)
+    >>> cells = Cells(np.array([0, 0, 1, 2]), np.array([0, 2, 2, 1]), one, one, np.ones(3))
+    >>> totals_of(cells, 3).linked.tolist()
+    [True, False, True]
+    """
+    nothing = np.zeros(n_positions, dtype=np.int64)
+    totals = Totals(nothing, nothing, np.arange(n_positions))
+    for its in _blocks(cells, block_cells):
+        pairs = its.pairs[its.pattern]
+        shown, clicked = (_counts_by(its.position, count * pairs, n_positions) for count in (its.shown, its.clicked))
+        same = its.pattern[1:] == its.pattern[:-1]
+        edges = np.unique(its.position[:-1][same] * n_positions + its.position[1:][same])
+        chain = _chains(edges // n_positions, edges % n_positions, n_positions)
+        totals = add_totals(totals, Totals(shown, clicked, chain))
+    return totals
+
+
+def add_totals(first: Totals, second: Totals) -> Totals:
+    """Add up the totals of two parts of the cells.
+
+    Parameters
+    ----------
+    first, second : Totals
+        Of the same positions.
+
+    Returns
+    -------
+    Totals
+        Positions are linked if a chain through items of both parts links them.
+
+    Examples
+    --------
+    >>> one = np.ones(3, dtype=np.int64)
+    >>> add_totals(Totals(one, one, np.array([0, 0, 2])), Totals(one, one, np.array([0, 1, 1]))).chain.tolist()
+    [0, 0, 0]
+    """
+    position = np.arange(len(first.chain))
+    begin, end = np.r_[position, position], np.r_[first.chain, second.chain]
+    chain = _chains(begin, end, len(position))
+    return Totals(first.shown + second.shown, first.clicked + second.clicked, chain)
+
+
+def _chains(begin: IntArray, end: IntArray, n_positions: int) -> IntArray:
+    chain = np.arange(n_positions)
+    while True:
+        lowest = np.minimum(chain[begin], chain[end])
+        reached = chain.copy()
+        np.minimum.at(reached, begin, lowest)
+        np.minimum.at(reached, end, lowest)
+        if (reached == chain).all():
+            return chain
+        chain = reached
+
+
+def _counts_by(position: IntArray, counts: FloatArray, n_positions: int) -> IntArray:
+    """Sums of up to 2^22 whole numbers by position, exactly: `bincount` adds doubles, so halves are added alone."""
+    high = np.floor(counts / _HALF)
+    parts = [np.bincount(position, its, n_positions).astype(np.int64) for its in (high, counts - high * _HALF)]
+    return np.asarray(parts[0] * int(_HALF) + parts[1])
+
+
+class Expectation:
+    """Steps of EM over cells; it keeps the attractiveness g of their patterns, which begins at 0.5.
+
+    Parameters
+    ----------
+    cells : Cells
+    n_positions : int
+    n_shown : int
+        Impressions of all cells: it decides the unit of sums.
+    block_cells : int
+        Cells that are computed at once; any number gives the same sums.
+    """
+
+    def __init__(
+        self,
+        cells: Cells,
+        n_positions: int,
+        n_shown: int,
+        *,
+        block_cells: int = BLOCK_CELLS,
+    ) -> None:
+        self._blocks = list(_blocks(cells, block_cells))
+        self._n_positions = n_positions
+        self._per_unit, self._per_log_unit = 1 / sum_unit(n_shown), 1 / log_unit(n_shown)
+        self.attractive = np.full(len(cells.pairs), 0.5)
+
+    def step(self, examined: FloatArray) -> StepSums:
+        """Take one step of EM: changes g, and returns the sums that the new t follows from.
+
+        Parameters
+        ----------
+        examined : float64, shape (n_positions,)
+            t.
+
+        Returns
+        -------
+        StepSums
+
+        References
+        ----------
+        Wang, Golbandi, Bendersky, Metzler and Najork, WSDM 2018, doi:10.1145/3159652.3159732.
+        """
+        seen, likelihood = np.zeros(self._n_positions, dtype=np.int64), 0
+        for its in self._blocks:
+            shown, clicked, pairs = its.shown, its.clicked, its.pairs[its.pattern]
+            missed = shown - clicked
+            t, g = examined[its.position], self.attractive[its.patterns][its.pattern]
+            both = t * g
+            likelihood += self._log_likelihood(both, clicked, missed, pairs)
+            # Where every impression was clicked there is nothing to divide, even if t g = 1.
+            unseen = missed / ((1 - both) + (missed == 0))
+            units = np.rint(pairs * (clicked + unseen * (t * (1 - g))) * self._per_unit)
+            seen += _counts_by(its.position, units, self._n_positions)
+            attracted = np.bincount(its.pattern, clicked + unseen * ((1 - t) * g))
+            self.attractive[its.patterns] = attracted / np.bincount(its.pattern, shown)
+        return StepSums(seen, likelihood)
+
+    def _log_likelihood(self, both: FloatArray, clicked: FloatArray, missed: FloatArray, pairs: FloatArray) -> int:
+        # The comparisons keep logarithms of 0 out, whose factor is 0.
+        found = clicked * np.log(both + (clicked == 0)) + missed * np.log1p(-both * (missed > 0))
+        units = np.rint(pairs * found * self._per_log_unit)
+        return int(units.astype(np.int64).sum())
+
+
+class _Block(NamedTuple):
+    """Cells of some patterns, numbered from 0; `patterns` are their numbers among all."""
+
+    patterns: slice
+    pattern: IntArray
+    position: IntArray
+    shown: FloatArray
+    clicked: FloatArray
+    pairs: FloatArray
+
+
+def _blocks(cells: Cells, block_cells: int) -> Iterator[_Block]:
+    n_cells, begin = len(cells.pattern), 0
+    while begin < n_cells:
+        # A block ends where a pattern ends.
+        first, last = int(cells.pattern[begin]), int(cells.pattern[min(begin + block_cells, n_cells) - 1])
+        end = int(np.searchsorted(cells.pattern, last, side="right"))
+        patterns, rows = slice(first, last + 1), slice(begin, end)
+        columns = (cells.position[rows], cells.shown[rows], cells.clicked[rows])
+        yield _Block(patterns, cells.pattern[rows] - first, *columns, cells.pairs[patterns])
+        begin = end
+
+
+def fit_click_model(
+    totals: Totals, step: Callable[[FloatArray], StepSums], *, tolerance: float = 1e-6, max_iter: int = 1000
+) -> ClickModel:
+    """Fit examination and attractiveness by expectation maximisation, both from 0.5.
+
+    Parameters
+    ----------
+    totals : Totals
+        Of all cells.
+    step : function from t to StepSums
+        `Expectation.step`.
+    tolerance : float
+        Above 0. EM takes small steps: a step of this size does not mean that the limit is as near.
+    max_iter : int
+        At least 1.
+
+    Returns
+    -------
+    ClickModel
+
+    Raises
+    ------
+    InvalidParameterError
+
+    References
+    ----------
+    Wang, Golbandi, Bendersky, Metzler and Najork, WSDM 2018, doi:10.1145/3159652.3159732.
+    """
+    if not tolerance > 0:
+        raise InvalidParameterError(f"tolerance must be above 0; got {tolerance:g}.")
+    if max_iter < 1:
+        raise InvalidParameterError(f"max_iter must be at least 1; got {max_iter}.")
+    known, shown = totals.linked, totals.shown > 0
+    n_shown = int(totals.shown.sum())
+    if not totals.clicked[0]:
+        return ClickModel(np.full(len(shown), np.nan), np.zeros(0), False)
+    examined = np.full(len(shown), 0.5)
+    likelihood: list[float] = []
+    converged = False
+    while not converged and len(likelihood) < max_iter:
+        found, before = step(examined), examined
+        likelihood.append(found.log_likelihood * log_unit(n_shown))
+        examined = before.copy()
+        examined[shown] = found.seen[shown] * sum_unit(n_shown) / totals.shown[shown]
+        moved = np.abs(examined / examined[0] - before / before[0])
+        converged = bool((moved[known] < tolerance).all())
+    likelihood.append(step(examined).log_likelihood * log_unit(n_shown))
+    return ClickModel(np.where(known, examined / examined[0], np.nan), np.array(likelihood), converged)
+
+
+def randomized_propensities(totals: Totals) -> FloatArray:
+    """Propensities from traffic whose order was shuffled: the click-through at a position over that at the first.
+
+    Parameters
+    ----------
+    totals : Totals
+
+    Returns
+    -------
+    float64, shape (n_positions,)
+        NaN for a position that was not shown, and where the first has no clicks.
+    """
+    found = np.full(len(totals.shown), np.nan)
+    if totals.clicked[0] > 0:
+        shown = totals.shown > 0
+        found[shown] = (totals.clicked[shown] / totals.shown[shown]) / (totals.clicked[0] / totals.shown[0])
+    return found
+
+
+def pair_sums(cells: Cells, n_positions: int) -> IntArray:
+    """Add up click-through of items that were shown at the first position and at others.
+
+    Parameters
+    ----------
+    cells : Cells
+        Less than 2^31 pairs.
+    n_positions : int
+
+    Returns
+    -------
+    int64, shape (n_positions, 2, N_LIMBS)
+        By position, limbs of the sums of click-through there and, of the same items, at the first position. Sums of
+        parts of the cells add up.
+    """
+    found = np.zeros((n_positions, 2, N_LIMBS), dtype=np.int64)
+    for its in _blocks(cells, BLOCK_CELLS):
+        rate, at_first = its.clicked / its.shown, its.position == 0
+        of_first = np.full(len(its.pairs), np.nan)
+        of_first[its.pattern[at_first]] = rate[at_first]
+        both = ~np.isnan(of_first[its.pattern])
+        position, pairs = its.position[both], its.pairs[its.pattern[both]].astype(np.int64)
+        for at, values in enumerate((rate[both], of_first[its.pattern[both]])):
+            for limb, whole in to_limbs(values).items():
+                np.add.at(found[:, at, limb], position, whole * pairs)
+    return found
+
+
+def pair_propensities(sums: IntArray) -> FloatArray:
+    """Propensities from items shown at position k and at the first: sums of their click-through, divided.
+
+    Parameters
+    ----------
+    sums : int64, shape (n_positions, 2, N_LIMBS)
+        From `pair_sums`.
+
+    Returns
+    -------
+    float64, shape (n_positions,)
+        NaN where no (query, item) was shown at both, and where those at the first have no clicks.
+
+    References
+    ----------
+    Agarwal, Zaitsev, Wang, Li, Najork and Joachims, WSDM 2019, doi:10.1145/3289600.3291017.
+    """
+    pairs = [[from_limbs(part) for part in both] for both in sums.tolist()]
+    return np.array([float(here / first) if first else math.nan for here, first in pairs])
+
+
+N_SUMS = 6
+STATE_SIZE = N_SUMS * N_LIMBS
+
+
+class WeightedEstimate(NamedTuple):
+    """A mean of weighted clicks with its uncertainty; None where it is not defined."""
+
+    value: float | None
+    std_error: float | None
+    ci_low: float | None
+    ci_high: float | None
+
+
+NO_ESTIMATE = WeightedEstimate(None, None, None, None)
+
+
+class PropensityEstimates(NamedTuple):
+    """Inverse propensity scoring, its self-normalised form, and the effective sample size."""
+
+    ips: WeightedEstimate
+    snips: WeightedEstimate
+    n_eff: float | None
+
+
+def query_states(reward: FloatArray, weight: FloatArray, squared: FloatArray) -> Limbs:
+    """State of each query by itself, to be added up.
+
+    Parameters
+    ----------
+    reward : float64, shape (n_queries,)
+        A: sum of weight times click (or gain) over the impressions of the query.
+    weight : float64, shape (n_queries,)
+        B: sum of the weights.
+    squared : float64, shape (n_queries,)
+        Sum of the squares of the weights.
+
+    Returns
+    -------
+    dict from int to int64, shape (n_queries,)
+        Limbs of A, B, A^2, AB, B^2 and the squares, by their place in a state.
+    """
+    sums = (
+        to_limbs(reward),
+        to_limbs(weight),
+        _product(reward, reward),
+        _product(reward, weight),
+        _product(weight, weight),
+        to_limbs(squared),
+    )
+    return {at * N_LIMBS + j: limb for at, limbs in enumerate(sums) for j, limb in limbs.items()}
+
+
+def _product(a: FloatArray, b: FloatArray) -> Limbs:
+    product, error = two_product(a, b)
+    return add_limbs(to_limbs(product), to_limbs(error))
+
+
+def estimates(state: IntArray, n_queries: int, *, confidence: float = 0.95) -> PropensityEstimates:
+    """Estimates from a state, each rounded once from exact fractions.
+
+    Parameters
+    ----------
+    state : int64, shape (STATE_SIZE,)
+        Sum of the states of the queries.
+    n_queries : int
+    confidence : float
+        Level of the intervals, which are Student's with n - 1 degrees of freedom.
+
+    Returns
+    -------
+    PropensityEstimates
+        IPS is the mean of A; its standard error the sample standard deviation over sqrt(n). SNIPS is
+        sum A / sum B; its standard error sqrt(sum (A - SNIPS B)^2) / sum B. n_eff is (sum w)^2 / sum w^2. None for
+        0 / 0, and for errors with fewer than two queries. SNIPS means something only if the expected weight is 1, as
+        with the logged probabilities of actions: otherwise sum B does not estimate the number of impressions.
+
+    References
+    ----------
+    Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> w, r = np.array([1.0, 2.0, 5.0, 10.0]), np.array([1.0, 0.0, 1.0, 1.0])
+    >>> states = query_states(w * r, w, w * w)
+    >>> state = np.array([states[at].sum() if at in states else 0 for at in range(STATE_SIZE)])
+    >>> found = estimates(state, 4)
+    >>> found.ips.value, round(found.snips.value, 12), round(found.n_eff, 12)
+    (4.0, 0.888888888889, 2.492307692308)
+    """
+    a, b, aa, ab, bb, ww = (from_limbs(part) for part in state.reshape(N_SUMS, N_LIMBS).tolist())
+    ips, snips, n_eff = NO_ESTIMATE, NO_ESTIMATE, None
+    several, ratio = n_queries > 1, a / b if b else None
+    half = t_quantile((1 + confidence) / 2, n_queries - 1) if several else math.nan
+    if n_queries:
+        spread = (aa - a * a / n_queries) / ((n_queries - 1) * n_queries) if several else None
+        ips = _estimate(a / n_queries, spread, half)
+    if ratio is not None:
+        spread = (aa - 2 * ratio * ab + ratio * ratio * bb) / (b * b) if several else None
+        snips, n_eff = _estimate(ratio, spread, half), float(b * b / ww)
+    return PropensityEstimates(ips, snips, n_eff)
+
+
+def _estimate(value: Fraction, variance: Fraction | None, half: float) -> WeightedEstimate:
+    if variance is None:
+        return WeightedEstimate(float(value), None, None, None)
+    error = math.sqrt(float(variance))
+    return WeightedEstimate(float(value), error, float(value) - half * error, float(value) + half * error)

@@ -1,0 +1,337 @@
+"""Cells of impressions and clicks to propensities, and estimates by inverse propensities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.clicks.kernels import (
+    NO_ESTIMATE,
+    STATE_SIZE,
+    Cells,
+    ClickModel,
+    Expectation,
+    Totals,
+    WeightedEstimate,
+    estimates,
+    fit_click_model,
+    pair_propensities,
+    pair_sums,
+    query_states,
+    randomized_propensities,
+    totals_of,
+)
+from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensitySettings
+from ndcg_spark.core.batches import BatchFunction, batch_function, float_values, int_values, list_offsets
+from ndcg_spark.core.exact import N_LIMBS
+from ndcg_spark.core.ragged import BoolArray, IntArray, offsets_of, query_of_rows
+from ndcg_spark.errors import InputRefusedError
+
+PATTERN, PAIRS, HASH = "cells", "pairs", "hash"
+"""List of struct<position, shown, clicked>, sorted; how many (query, item) have it; and 64 bits made of it."""
+POSITION_TYPE = pa.struct(
+    [
+        ("position", pa.int64()),
+        ("propensity", pa.float64()),
+        ("ratio", pa.float64()),
+        ("reason", pa.string()),
+        ("n_impressions", pa.int64()),
+        ("n_clicks", pa.int64()),
+    ]
+)
+FIT_SCHEMA = pa.schema(
+    [
+        ("method", pa.string()),
+        ("positions", pa.list_(POSITION_TYPE)),
+        ("n_patterns", pa.int64()),
+        ("n_fitted", pa.int64()),
+        ("n_iterations", pa.int64()),
+        ("converged", pa.bool_()),
+        ("log_likelihood", pa.list_(pa.float64())),
+    ]
+)
+
+
+class Counts(NamedTuple):
+    """Cells whose positions are numbered, and the position of each number; the first is 1."""
+
+    cells: Cells
+    positions: list[int]
+
+
+def make_fitter(settings: PropensitySettings, *, limit: int = MAX_CELLS) -> BatchFunction:
+    """Build the function from all patterns to one row of `FIT_SCHEMA`.
+
+    EM takes many steps and holds its patterns: all, or a sample of them with `limit` counts at most. What the other
+    methods need is added up batch by batch.
+    """
+
+    def fit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        patterns = _Patterns(settings.method, limit)
+        for batch in batches:
+            patterns.add(batch)
+        yield pa.RecordBatch.from_pylist([patterns.fitted(settings)], schema=FIT_SCHEMA)
+
+    return batch_function(fit)
+
+
+class _Patterns:
+    """What is known of the patterns of a log: counts of all of them, and for EM the patterns themselves.
+
+    Where these have too many counts, a pattern of n (query, item) stays if its hash, as a number below 1, is below
+    n / 2^level, and stands for 2^level of them if n is less. So frequent patterns always stay, sums over the sample
+    are those of all patterns on average, and the sample does not depend on the order of patterns.
+    """
+
+    def __init__(self, method: str, limit: int) -> None:
+        self._method, self._limit, self._level = method, limit, 0
+        self._held: list[pa.RecordBatch] = []
+        self._n_cells = self.n_patterns = 0
+        self._counts: dict[int, IntArray] = {}
+        self._sums: dict[int, IntArray] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count patterns, and hold what EM needs of them."""
+        counts = counts_in([batch])
+        self.n_patterns += batch.num_rows
+        totals = totals_of(counts.cells, len(counts.positions))
+        _add(self._counts, counts.positions, np.stack([totals.shown, totals.clicked], axis=1))
+        if self._method == "pairs":
+            _add(self._sums, counts.positions, pair_sums(counts.cells, len(counts.positions)))
+        if self._method == "pbm":
+            self._hold([batch.select([PATTERN, PAIRS, HASH])])
+
+    def _hold(self, batches: list[pa.RecordBatch]) -> None:
+        kept = [one.filter(pa.array(_is_sampled(one, self._level))) for one in batches] if self._level else batches
+        self._n_cells += sum(len(batch.column(PATTERN).flatten()) for batch in kept)
+        self._held += kept
+        if self._n_cells > self._limit:
+            held, self._held, self._n_cells = self._held, [], 0
+            self._level += 1
+            self._hold(held)
+
+    def fitted(self, settings: PropensitySettings) -> dict[str, Any]:
+        """Fit, and describe the result as a row of `FIT_SCHEMA`."""
+        positions = known_positions(self._counts)
+        shown, clicked = _at(self._counts, positions, (2,)).T
+        totals, n_fitted = Totals(shown, clicked, np.arange(len(positions))), self.n_patterns
+        model, sums = None, _at(self._sums, positions, (2, N_LIMBS))
+        if settings.method == "pbm":
+            cells = counts_in(self._held, positions).cells
+            n_fitted = len(cells.pairs)
+            cells = cells._replace(pairs=np.maximum(cells.pairs, 2.0**self._level))
+            its = totals_of(cells, len(positions))
+            expectation = Expectation(cells, len(positions), int(its.shown.sum()))
+            model = fit_click_model(its, expectation.step, tolerance=settings.tolerance, max_iter=settings.max_iter)
+        return fit_row(settings.method, positions, totals, (self.n_patterns, n_fitted), model, sums)
+
+
+def _is_sampled(batch: pa.RecordBatch, level: int) -> BoolArray:
+    number = (int_values(batch.column(HASH)).view(np.uint64) >> np.uint64(11)) * 2.0**-53
+    return np.asarray(number * 2.0**level < int_values(batch.column(PAIRS)))
+
+
+def _add(sums: dict[int, IntArray], positions: Sequence[int], values: IntArray) -> None:
+    for position, its in zip(positions, values, strict=True):
+        sums[position] = sums[position] + its if position in sums else its
+
+
+def _at(sums: dict[int, IntArray], positions: Sequence[int], shape: tuple[int, ...]) -> IntArray:
+    """Sums by position, zeros where there are none."""
+    found = np.zeros((len(positions), *shape), dtype=np.int64)
+    for at, position in enumerate(positions):
+        found[at] = sums.get(position, 0)
+    return found
+
+
+def counts_in(batches: Sequence[pa.RecordBatch], positions: Sequence[int] | None = None) -> Counts:
+    """Put patterns of batches with `cells` and `pairs` behind each other; their positions are found if not given."""
+    # Columns are put together one after the other, so that only one of them is there twice.
+    lengths: list[Any] = []
+    pairs: list[Any] = []
+    columns: dict[str, list[Any]] = {"position": [], "shown": [], "clicked": []}
+    for batch in batches:
+        patterns = batch.column(PATTERN)
+        flat = patterns.flatten()
+        lengths.append(np.diff(list_offsets(patterns)))
+        pairs.append(int_values(batch.column(PAIRS)))
+        for at, parts in enumerate(columns.values()):
+            parts.append(int_values(flat.field(at)).astype(np.int32 if at == 0 else np.float64))
+    position = _joined(columns.pop("position"))
+    known = known_positions(np.unique(position).tolist()) if positions is None else list(positions)
+    number = np.searchsorted(np.array(known, dtype=np.int32), position)
+    shown, clicked = (_joined(columns.pop(name)).astype(np.float64, copy=False) for name in ("shown", "clicked"))
+    pattern = query_of_rows(offsets_of(_joined(lengths)))
+    return Counts(Cells(pattern, number, shown, clicked, _joined(pairs).astype(np.float64)), known)
+
+
+def known_positions(position: Iterable[int]) -> list[int]:
+    """Different positions, sorted, and the first in any case."""
+    found = {1, *position}
+    if len(found) > MAX_POSITIONS:
+        raise InputRefusedError(f"the log has more than {MAX_POSITIONS:,} different positions; leave deep ones out.")
+    return sorted(found)
+
+
+def _joined(parts: list[Any]) -> Any:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def fit_row(
+    method: str,
+    positions: list[int],
+    totals: Totals,
+    n_patterns: tuple[int, int],
+    model: ClickModel | None,
+    sums: IntArray,
+) -> dict[str, Any]:
+    """Describe a fit as a row of `FIT_SCHEMA`.
+
+    `n_patterns` are all, and those that were fitted. `model` is that of `pbm`; `sums`, of shape (n_positions, 2,
+    N_LIMBS), are those of `pairs`, and ignored otherwise.
+    """
+    if model is not None:
+        ratio = model.ratio
+    else:
+        ratio = pair_propensities(sums) if method == "pairs" else randomized_propensities(totals)
+    listed = []
+    for at in np.flatnonzero(totals.shown).tolist():
+        value = None if np.isnan(ratio[at]) else float(ratio[at])
+        reason = _reason(value, totals, at, method)
+        listed.append(
+            {
+                "position": int(positions[at]),
+                "propensity": None if value is None or reason == "no_clicks" else min(value, 1.0),
+                "ratio": value,
+                "reason": reason,
+                "n_impressions": int(totals.shown[at]),
+                "n_clicks": int(totals.clicked[at]),
+            }
+        )
+    return {
+        "method": method,
+        "positions": listed,
+        "n_patterns": n_patterns[0],
+        "n_fitted": n_patterns[1],
+        "n_iterations": None if model is None else max(len(model.log_likelihood) - 1, 0),
+        "converged": None if model is None else model.converged,
+        "log_likelihood": None if model is None else model.log_likelihood.tolist(),
+    }
+
+
+def _reason(ratio: float | None, totals: Totals, at: int, method: str) -> str | None:
+    """Why a position has no propensity, or not the ratio that was found; None otherwise."""
+    if ratio is not None:
+        if not totals.clicked[at] or not ratio:
+            return "no_clicks"
+        return "above_1" if ratio > 1 else None
+    if not totals.shown[0]:
+        return "first_not_shown"
+    if not totals.clicked[0]:
+        return "first_not_clicked"
+    return {"pbm": "no_chain", "pairs": "no_pairs"}[method]
+
+
+GROUP_KEYS = ("run", "segment_by", "segment")
+_PARTS = ("", "_std_error", "_ci_low", "_ci_high")
+ESTIMATES = (*[f"ips{part}" for part in _PARTS], *[f"snips{part}" for part in _PARTS], "n_eff")
+OF, REASON = "propensity_of", "snips_reason"
+MIXED = "mixed"
+"""Value of `propensity_of` of estimates of both kinds that were merged."""
+REASONS = {"position": "propensities_of_positions", MIXED: "propensities_of_both_kinds"}
+"""Why there is no SNIPS, by `propensity_of`."""
+MOST_GROUPS_HELD = 50_000
+_Group = tuple[str | None, ...]
+
+
+class _Sums:
+    """State and counts of one group."""
+
+    def __init__(self) -> None:
+        self.state = np.zeros(STATE_SIZE, dtype=np.int64)
+        self.n_queries = self.n_impressions = 0
+
+
+def make_partial_summer() -> BatchFunction:
+    """Build the function from queries (`a`, `b`, `ww`, see `kernels.propensity`) to a state per group, rarely two."""
+
+    def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: dict[_Group, _Sums] = {}
+        for batch in batches:
+            _add_batch(batch, held)
+            if len(held) > MOST_GROUPS_HELD:
+                yield _partial(held)
+                held = {}
+        if held:
+            yield _partial(held)
+
+    return batch_function(add_up)
+
+
+def _add_batch(batch: pa.RecordBatch, held: dict[_Group, _Sums]) -> None:
+    columns = [batch.column(name).cast(pa.string()).dictionary_encode() for name in GROUP_KEYS]
+    codes = [its.indices.fill_null(-1).to_numpy(zero_copy_only=False) for its in columns]
+    groups, group = np.unique(np.stack(codes), axis=1, return_inverse=True)
+    group = group.reshape(-1)  # its shape changed from version to version of NumPy
+    a, b, ww = (float_values(batch.column(name))[0] for name in ("a", "b", "ww"))
+    states = np.zeros((groups.shape[1], STATE_SIZE), dtype=np.int64)
+    for at, limb in query_states(a, b, ww).items():
+        np.add.at(states[:, at], group, limb)
+    counts = np.zeros((groups.shape[1], 2), dtype=np.int64)
+    np.add.at(counts[:, 0], group, 1)
+    np.add.at(counts[:, 1], group, int_values(batch.column("n_impressions")))
+    for number, codes_of in enumerate(groups.T.tolist()):
+        key = tuple(
+            None if code < 0 else its.dictionary[code].as_py() for its, code in zip(columns, codes_of, strict=True)
+        )
+        sums = held.setdefault(key, _Sums())
+        sums.state += states[number]
+        sums.n_queries += int(counts[number, 0])
+        sums.n_impressions += int(counts[number, 1])
+
+
+def _partial(held: dict[_Group, _Sums]) -> pa.RecordBatch:
+    columns = {name: pa.array([key[at] for key in held], pa.string()) for at, name in enumerate(GROUP_KEYS)}
+    columns["n_queries"] = pa.array([its.n_queries for its in held.values()], pa.int64())
+    columns["n_impressions"] = pa.array([its.n_impressions for its in held.values()], pa.int64())
+    columns["state"] = _states(np.array([its.state for its in held.values()]))
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _states(states: IntArray) -> pa.Array:
+    return pa.array(states.tolist(), pa.list_(pa.int64()))
+
+
+def make_estimator(confidence: float) -> BatchFunction:
+    """Build the function from keys, counts, `propensity_of` and `states` to estimates; rounds each number once."""
+
+    def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield _estimated(batch, confidence)
+
+    return batch_function(finish)
+
+
+def _estimated(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
+    states = np.zeros((batch.num_rows, STATE_SIZE), dtype=np.int64)
+    for row, parts in enumerate(batch.column("states")):
+        states[row] = int_values(parts.values.flatten()).reshape(-1, STATE_SIZE).sum(axis=0)
+    n_queries = int_values(batch.column("n_queries")).tolist()
+    found = [estimates(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)]
+    reasons = [REASONS.get(kind) for kind in batch.column(OF).to_pylist()]
+    values = [
+        (*_numbers(one.ips), *_numbers(NO_ESTIMATE if reason else one.snips), one.n_eff)
+        for one, reason in zip(found, reasons, strict=True)
+    ]
+    columns = {name: batch.column(name) for name in (*GROUP_KEYS, "n_queries", "n_impressions")}
+    for at, name in enumerate(ESTIMATES):
+        columns[name] = pa.array([its[at] for its in values], pa.float64())
+    columns |= {OF: batch.column(OF), REASON: pa.array(reasons, pa.string()), "state": _states(states)}
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _numbers(one: WeightedEstimate) -> tuple[float | None, ...]:
+    return one.value, one.std_error, one.ci_low, one.ci_high

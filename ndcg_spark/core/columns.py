@@ -1,0 +1,375 @@
+"""Column expressions that several rooms share: columns and keys of tables, numbers, times as UTC, exact sums."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import reduce
+from operator import add
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.session import is_on
+from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusal, not_in_file
+
+MALFORMED = "__malformed_line"
+"""Column beside those of a text format: the line, where it is no row. No user's column has such a name."""
+BELOW_MICROSECONDS = "ndcg_spark.below_microseconds"
+"""Metadata of a column of timestamps of which Spark has cut nanoseconds off; see `core/given.py`."""
+WITHOUT_IT = "ndcg_spark.file_without_it"
+"""Metadata of a column that one of the files of a table lacks, whose name it is; see `sources/folders.py`."""
+_KEY_TYPES = (
+    T.NumericType,
+    T.StringType,
+    T.BooleanType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+    T.BinaryType,
+)
+"""Types of queries, items, runs, segments, clusters and users: equal for Spark where their bytes are, but for the two
+zeros, which `comparable` makes one, and for collations, which `require_column` refuses."""
+_COLLATED = re.compile(r" collate \w+")
+MALFORMED_LINE = "malformed_line"
+"""The reason why such a row is bad; workers are handed the line behind it, as `malformed_line: 1 Q0 a`."""
+_ONE_EACH = "name each column once, as in SELECT r.*, q.relevance FROM runs r JOIN judgments q ..."
+_NUMBER = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
+
+
+def named(column: str) -> Column:
+    """Refer to a top-level column by its exact name, dots and all."""
+    return F.col(quoted(column))
+
+
+def comparable(frame: DataFrame, column: str) -> Column:
+    """Give a column whose values are compared: -0.0 is 0.0, which workers and texts tell apart."""
+    kind = frame.schema[column].dataType
+    if not isinstance(kind, T.FloatType | T.DoubleType):
+        return named(column)
+    return F.when(named(column) == 0, F.lit(0.0).cast(kind)).otherwise(named(column))
+
+
+def is_key(kind: T.DataType) -> bool:
+    """Whether workers compare values of a type as Spark does."""
+    return isinstance(kind, _KEY_TYPES)
+
+
+def comparable_key(frame: DataFrame, column: str, part: str, table: str) -> Column:
+    """Give a column whose values are compared; refuse arrays, structs, maps and the like. Reads the schema."""
+    kind = require_column(frame, column, part, table)
+    if not is_key(kind):
+        raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
+    return comparable(frame, column)
+
+
+def refuse_collation(kind: T.DataType, what: str, column: str) -> None:
+    """Raise for text, or an array or map of it, with a collation: workers compare its bytes, and Spark does not."""
+    text = getattr(kind, "elementType", getattr(kind, "keyType", kind))
+    name = str(getattr(text, "collation", None) or "UTF8_BINARY")  # text of Spark 3.5 has none
+    if not isinstance(text, T.StringType) or name == "UTF8_BINARY":
+        return
+    plain, value = _COLLATED.sub("", kind.simpleString()), column if column.isidentifier() else quoted(column)
+    alike = f" (of one spelling: CAST({'rtrim' if 'RTRIM' in name else 'lower'}({value}) AS {plain}))"
+    raise InputRefusedError(
+        f"{what} is {kind.simpleString()}, in which Spark takes different texts for equal, and workers do not; make "
+        f"it plain text: CAST({value} AS {plain}){alike if text is kind else ''}."
+    )
+
+
+def quoted(name: str) -> str:
+    """Write a name as one part of an identifier of SQL, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.DataType:
+    """Raise unless a table has a column, once, whose values workers see as Spark does; return its type.
+
+    Reads the schema, runs no action. For the message: `part` is the option that named the column, and `table` what a
+    person calls the table (`input`, `judgments`). A missing column raises MissingColumnError, one that is there
+    twice, as after a join, or that has a collation InputRefusedError.
+    """
+    if column in frame.columns:
+        same = same_names(frame, column)
+        if len(same) > 1:
+            raise InputRefusedError(f"column {column!r} ({part}) is {_doubled(same)} in the {table}; {_ONE_EACH}")
+        field = frame.schema[column]
+        refuse_collation(field.dataType, f"column {column!r} ({part}) of the {table}", column)
+        metadata = field.metadata or {}
+        if WITHOUT_IT in metadata:
+            raise not_in_file(f"column {column!r} ({part}) of the {table}", metadata[WITHOUT_IT])
+        if BELOW_MICROSECONDS in metadata:
+            raise InputRefusedError(
+                f"column {column!r} ({part}) of the {table} has timestamps in nanoseconds, which Spark cuts to "
+                "microseconds, and makes some equal; round them (pandas: .dt.floor('us')), or make them text."
+            )
+        return field.dataType
+    names = [name for name in frame.columns if name != MALFORMED]
+    near = [name for name in names if name.lower() == column.lower()]
+    near = near or difflib.get_close_matches(column, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    have = ", ".join(names) or "no columns at all"
+    raise MissingColumnError(f"column {column!r} ({part}) is not in the {table}, which has: {have}.{hint}")
+
+
+def has_column(frame: DataFrame, column: str) -> bool:
+    """Check whether a table has a column; refuse one whose name differs in case alone, which Spark takes for it."""
+    if column in frame.columns:
+        return True
+    other = next((name for name in frame.columns if name.lower() == column.lower()), None)
+    if other is None or is_on(frame.sparkSession, "spark.sql.caseSensitive", "false"):
+        return False
+    raise InputRefusedError(
+        f"column {column!r} is called {other!r} in a table that was given: rename it, as in "
+        f".withColumnRenamed({other!r}, {column!r}), or name it as it is written there."
+    )
+
+
+def field_named(frame: DataFrame, column: str, fields: Sequence[str], name: str) -> str | None:
+    """Find a field of structs in a column, whatever the case of its name; refuse two that differ in case alone."""
+    same = [field for field in fields if field.lower() == name.lower()]
+    if len(same) > 1 and is_on(frame.sparkSession, "spark.sql.caseSensitive", "false"):
+        same = [field for field in same if field == name] or same
+    if len(same) > 1:
+        names = " and ".join(same)
+        raise InputRefusedError(f"column {column!r} has structs with fields {names}, one name to Spark; rename one.")
+    return same[0] if same else None
+
+
+def same_names(frame: DataFrame, column: str) -> list[str]:
+    """Find the columns that Spark takes a name for: more than one is an error wherever the name is used."""
+    same = [name for name in frame.columns if name.lower() == column.lower()]
+    if len(same) < 2 or not is_on(frame.sparkSession, "spark.sql.caseSensitive", "false"):
+        return same
+    return [name for name in same if name == column]
+
+
+def row_of(frame: DataFrame, names: Sequence[str]) -> Column:
+    """Put columns of a row into a struct, as the row came; refuse two of one name, which a struct cannot hold."""
+    spellings = Counter(name.lower() for name in names)
+    for name in names:
+        same = same_names(frame, name) if spellings[name.lower()] > 1 else [name]
+        if len(same) > 1:
+            where = "in a table whose bad rows are to be kept as they came"
+            raise InputRefusedError(f"column {name!r} is {_doubled(same)} {where}; {_ONE_EACH}")
+    return F.struct(*columns_of(names))
+
+
+def _doubled(same: Sequence[str]) -> str:
+    spellings = sorted(set(same))
+    return f"there {len(same)} times" + (f" ({', '.join(spellings)})" if len(spellings) > 1 else "")
+
+
+def number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: bool) -> Column:
+    """Give a numeric column as double; booleans count as 1 and 0. `part` and `table` are as for `require_column`.
+
+    With `parse_text`, for formats that have nothing else, text is read as numbers; what is no number becomes null.
+    """
+    kind = require_column(frame, column, part, table)
+    if isinstance(kind, T.StringType) and parse_text:
+        parsed = F.expr(f"try_cast(trim({quoted(column)}) as double)")
+        return F.when(F.trim(named(column)).rlike(_NUMBER), parsed)  # Java also takes 1d and 0x1p3 for numbers
+    if not isinstance(kind, T.NumericType | T.BooleanType):
+        raise InputRefusedError(
+            f"column {column!r} ({part}) of the {table} is {kind.simpleString()}, not a number; cast it first."
+        )
+    return named(column).cast("double")
+
+
+def refuse(*parts: Column | str) -> Column:
+    """Raise on the worker with a message that the driver recognises, where this column is evaluated."""
+    opening, closing = mark_refusal("\0").split("\0")
+    pieces = [F.lit(part) if isinstance(part, str) else part for part in (opening, *parts, closing)]
+    return F.raise_error(F.concat(*pieces))
+
+
+def key_text(keys: Iterable[str], labels: Mapping[str, str]) -> Column:
+    """Name a query for a person, as a column: `query_id=7`. Keys without a label are named as they are."""
+    parts = [
+        F.concat(F.lit(f"{labels.get(key, key)}="), F.coalesce(named(key).cast("string"), F.lit("null")))
+        for key in keys
+    ]
+    return F.concat_ws(", ", *parts)
+
+
+def malformed_key(frame: DataFrame, key: Column) -> Column:
+    """Name a row for a person by a key or, where it is a malformed line, by the start of that line."""
+    if MALFORMED not in frame.columns:
+        return key
+    line = F.concat(F.lit("line '"), F.substring(named(MALFORMED), 1, 200), F.lit("'"))
+    return F.when(named(MALFORMED).isNull(), key).otherwise(line)
+
+
+def raise_if(value: Column, bad: Column, *message: Column | str, kind: str) -> Column:
+    """Give `value`, which is of type `kind` in Spark's words, or raise with a message where `bad` is true."""
+    if not hasattr(DataFrame, "zipWithIndex"):
+        # Before 4.2 Spark may move later filters below what raises, and so meet rows that an earlier filter takes
+        # out. Filters stay above what may differ from run to run, as this number may.
+        bad = bad & (F.spark_partition_id() >= 0)
+    return F.when(bad, refuse(*message).cast(kind)).otherwise(value)
+
+
+def columns_of(names: Sequence[str]) -> list[Column]:
+    """Refer to several top-level columns by their exact names."""
+    return [named(name) for name in names]
+
+
+def is_ml_vector(kind: T.DataType) -> bool:
+    """Whether a type is that of vectors of `pyspark.ml`."""
+    return type(kind).__name__ == "VectorUDT"
+
+
+def vector_column(frame: DataFrame, column: str) -> Column | None:
+    """Give vectors as array<float>, where they are that, or array<double>; None for a column of something else."""
+    kind = frame.schema[column].dataType
+    if is_ml_vector(kind):
+        from pyspark.ml.functions import vector_to_array
+
+        return vector_to_array(named(column))
+    element = kind.elementType if isinstance(kind, T.ArrayType) else None
+    if isinstance(element, T.FloatType):
+        return named(column)
+    return named(column).cast("array<double>") if isinstance(element, T.NumericType) else None
+
+
+def row_as_json(row: Column, names: Sequence[str]) -> Column:
+    """Write a row with these columns as JSON, with its nulls, and with the malformed line if it is one."""
+    with_nulls = {"ignoreNullFields": "false"}
+    text = F.to_json(row, with_nulls)
+    if MALFORMED not in names:
+        return text
+    return F.when(row[MALFORMED].isNull(), F.to_json(row.dropFields(MALFORMED), with_nulls)).otherwise(text)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_WITHOUT_ZONE = r"^[-+]?\d+(-\d+){0,2}([ T]\d*(:\d*){0,2}(\.\d*)?)?$"
+"""A date, and maybe a time of day; whatever follows is a zone, as an offset or by name."""
+_DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeColumn:
+    """A column of timestamps with or without time zone, or of text, under its exact name."""
+
+    name: str
+    kind: T.DataType
+
+    @property
+    def column(self) -> Column:
+        """The column as it is."""
+        return named(self.name)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether some values may be no timestamps."""
+        return isinstance(self.kind, T.StringType)
+
+    @property
+    def micros(self) -> Column:
+        """Microseconds since 1970, bigint; null for a null, and for text that is no timestamp."""
+        if isinstance(self.kind, T.TimestampType):
+            return F.unix_micros(self.column)
+        if isinstance(self.kind, T.TimestampNTZType):
+            return _plain_micros(self.column)
+        text = f"trim({quoted(self.name)})"
+        zoned = F.unix_micros(F.expr(f"try_cast({text} as timestamp)"))
+        plain = F.expr(f"try_cast({text} as timestamp_ntz)")  # leaves a zone out; null for a time without date
+        return F.when(F.expr(text).rlike(_WITHOUT_ZONE), _plain_micros(plain)).when(plain.isNotNull(), zoned)
+
+    def bound(self, micros: int) -> Column:
+        """A point in time to compare `comparable` with."""
+        if isinstance(self.kind, T.TimestampNTZType):
+            instant = (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None)
+            return F.lit(instant.isoformat(sep=" ")).cast("timestamp_ntz")
+        return F.timestamp_micros(F.lit(micros)) if isinstance(self.kind, T.TimestampType) else F.lit(micros)
+
+    @property
+    def comparable(self) -> Column:
+        """What to compare with a `bound`: the column itself where Spark can then skip files and row groups."""
+        return self.micros if self.is_text else self.column
+
+
+def time_column(frame: DataFrame, column: str, part: str, table: str, *, parse_text: bool) -> TimeColumn:
+    """Find a column of timestamps; with `parse_text`, of text, too. Reads the schema, runs no action.
+
+    Text without time zone is UTC. `part` and `table` are as for `require_column`.
+    """
+    kind = require_column(frame, column, part, table)
+    wanted = (T.TimestampType, T.TimestampNTZType, *((T.StringType,) if parse_text else ()))
+    if not isinstance(kind, wanted):
+        raise InputRefusedError(
+            f"column {column!r} ({part}) of the {table} is {kind.simpleString()}, not a timestamp; cast it first."
+        )
+    return TimeColumn(name=column, kind=kind)
+
+
+def utc_date(column: Column, kind: T.DataType) -> Column:
+    """Date of a date or a timestamp, in UTC: a cast would take the time zone of the session."""
+    if not isinstance(kind, T.TimestampType):
+        return F.to_date(column)
+    micros = F.unix_micros(column)
+    # A quotient of doubles: far from 1970 its last bit may be off.
+    return F.date_from_unix_date(F.rint((micros - _of_day(micros)) / F.lit(_DAY)).cast("int"))
+
+
+def utc_text(column: Column) -> Column:
+    """Write a timestamp in UTC, up to its minute: `2026-03-08 02:30 UTC`.
+
+    Spark writes times of the session's zone, and that has no 02:30 on the night when clocks go forward.
+    """
+    of_day = _of_day(F.unix_micros(column))
+    hour, minute = (F.lpad(F.floor(its).cast("string"), 2, "0") for its in (of_day / _HOUR, of_day % _HOUR / _MINUTE))
+    day = utc_date(column, T.TimestampType()).cast("string")
+    return F.concat(day, F.lit(" "), hour, F.lit(":"), minute, F.lit(" UTC"))
+
+
+def _of_day(micros: Column) -> Column:
+    """Microseconds since midnight in UTC, before 1970, too."""
+    return F.pmod(micros, F.lit(_DAY))
+
+
+def _plain_micros(column: Column) -> Column:
+    """Of a timestamp without time zone: a cast would take that of the session."""
+    parts = {
+        _DAY: F.unix_date(F.to_date(column)),
+        _HOUR: F.hour(column),
+        _MINUTE: F.minute(column),
+    }
+    seconds = (F.date_part(F.lit("SECOND"), column) * _SECOND).cast("bigint")
+    # These parts are ints, and a product of ints is an int: 36 minutes are more microseconds than it holds.
+    return reduce(add, (part.cast("bigint") * unit for unit, part in parts.items()), seconds)
+
+
+_BITS = 32
+_LIMB = 2.0**_BITS
+
+
+def limbs(value: Column, n: int, *, highest: int = 0) -> Iterator[Column]:
+    """Cut values into whole numbers of units 2^(32 highest), 2^(32 (highest - 1)), ..., the highest unit first.
+
+    The value is a double below 2^(63 + 32 highest) in size. Make it a column of its own first, or Spark computes it
+    for each limb anew. All limbs but the first are below 2^32 in size: 2^31 rows add without overflow.
+    """
+    rest = value * F.lit(_LIMB**-highest) if highest else value
+    for _ in range(n):
+        yield rest.cast("bigint")
+        rest = (rest % F.lit(1.0)) * F.lit(_LIMB)
+
+
+def from_limbs(sums: Sequence[Column], *, highest: int = 0) -> Column:
+    """Put sums of limbs, in the order of `limbs`, together to a double.
+
+    Carries are passed up as whole numbers, then parts are added from the smallest.
+    """
+    carried, total = F.lit(0).cast("bigint"), F.lit(0.0)
+    for at in range(len(sums) - 1, -1, -1):
+        whole = sums[at] + carried
+        if at:
+            carried, whole = F.shiftright(whole, _BITS), whole.bitwiseAND(F.lit(int(_LIMB) - 1))
+        total = total + whole.cast("double") * F.lit(_LIMB ** (highest - at))
+    return total

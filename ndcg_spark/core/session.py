@@ -1,0 +1,211 @@
+"""Settings of a Spark session, also where the platform hides them, and how many tasks read a table."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ndcg_spark.core.failures import SPARK_ERRORS, condition_of
+from ndcg_spark.errors import NdcgSparkError
+
+PROVIDED = (
+    "PYSPARK_GATEWAY_PORT",
+    "SPARK_REMOTE",
+    "DATABRICKS_RUNTIME_VERSION",
+    "SPARK_CONNECT_MODE_ENABLED",
+)
+"""Any of these says that somebody else (spark-submit, a Connect server, Databricks) decides on the session."""
+_MASTER = re.compile(r"(?:^[ \t]*spark\.master[ \t=:]+|--master[ =]|spark\.master=)([^\s\"']+)", re.MULTILINE)
+"""In the arguments of spark-submit, and in the file of defaults."""
+SHUFFLE_PARTITIONS = 200
+"""Spark's own default."""
+LASTING_CATALOG = "--conf spark.sql.catalogImplementation=hive"
+IN_MEMORY = (
+    f"The catalog of this session is kept in memory; start Spark with {LASTING_CATALOG} to use that of a metastore."
+)
+"""What to say where `has_own_catalog`."""
+_NO_VALUE = ("[SQL_CONF_NOT_FOUND]", "[CONFIG_NOT_AVAILABLE]", "configuration not found: ")
+"""What is said of a setting that is not set (the last by Sail), and of one that the platform hides. Spark 3.5 has the
+condition in the text only."""
+
+
+def setting(spark: SparkSession, name: str, default: str) -> str:
+    """Return a setting as it is in force, or a default where it has no value or the platform hides it.
+
+    Serverless compute on Databricks answers `CONFIG_NOT_AVAILABLE` for most names, whatever default is asked for.
+    Whatever else Spark answers is raised: it is about the question, not about the setting.
+    """
+    try:
+        # Without a default, which Spark would take for a value: it refuses what the setting cannot be.
+        found = spark.conf.get(name)
+    except SPARK_ERRORS as error:
+        if not any(condition in str(error) for condition in _NO_VALUE):
+            raise
+        return default
+    return default if found is None else str(found)
+
+
+def is_on(spark: SparkSession, name: str, default: str) -> bool:
+    """Whether a setting is true; Spark takes `TRUE` and `True`, too, and hands them out as they were written."""
+    return setting(spark, name, default).strip().lower() == "true"
+
+
+def session_time_zone(spark: SparkSession) -> str:
+    """Return the time zone of a session; if none is set it is that of Java."""
+    return setting(spark, "spark.sql.session.timeZone", "UTC")
+
+
+def shuffle_partitions(spark: SparkSession) -> int:
+    """Return the number of shuffle partitions; Spark's default for `auto`, which Databricks allows."""
+    found = setting(spark, "spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
+    return int(found) if found.isdecimal() else SHUFFLE_PARTITIONS
+
+
+def has_own_catalog(spark: SparkSession) -> bool:
+    """Whether the catalog of a session is kept in its memory, and forgotten with it."""
+    return setting(spark, "spark.sql.catalogImplementation", "hidden") == "in-memory"
+
+
+def runs_locally(spark: SparkSession, unknown: str = "") -> bool:
+    """Whether executors run on this machine. `unknown` stands for a master that the platform hides."""
+    return setting(spark, "spark.master", unknown).startswith("local")
+
+
+def session_here() -> SparkSession:
+    """Return the session that is active, or start one; workers of a new one on this machine run this Python."""
+    try:
+        return SparkSession.active()  # knows sessions of Spark Connect, too
+    except PySparkException as error:
+        if condition_of(error) != "NO_ACTIVE_OR_DEFAULT_SESSION":
+            raise
+    if _would_be_local():
+        use_this_python()
+    return SparkSession.builder.getOrCreate()
+
+
+def _would_be_local() -> bool:
+    """Whether nobody else has said where a session runs that is yet to start: then it runs on this machine."""
+    if any(name in os.environ for name in PROVIDED) or not os.environ.get("MASTER", "local").startswith("local"):
+        return False
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf")) / "spark-defaults.conf"
+    said = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    try:
+        said += "\n" + defaults.read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, NotADirectoryError):  # there are none
+        pass
+    except OSError as error:
+        raise NdcgSparkError(
+            f"Spark's defaults {str(defaults)!r} cannot be read ({error.strerror}): let this user read the file, or "
+            "name another folder by SPARK_CONF_DIR."
+        ) from error
+    masters = _MASTER.findall(said)
+    return all(master.startswith("local") for master in masters)
+
+
+def use_this_python() -> None:
+    """Let the workers of a local session that is about to start run this Python, unless PYSPARK_PYTHON names one.
+
+    Otherwise Spark starts the `python3` of PATH, which may be another one, without this package.
+    """
+    if not os.environ.get("PYSPARK_PYTHON"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+BYTES_OF_A_PARTITION = 2**25
+_STATISTICS = re.compile(r"([ :+-]*)(.+), Statistics\(sizeInBytes=([\d.]+(?:E\+\d+)?) ([KMGTPE]i)?B(, rowCount=)?")
+"""A line of `EXPLAIN COST`: how deep it is, the step, its size and, where it is known, the number of rows."""
+_UNITS = {unit: 2 ** (10 * at) for at, unit in enumerate(("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
+_KEEPS_ROWS = re.compile(
+    r"(?:Project|Filter|Aggregate|Window|Sort|Deduplicate|Distinct|Union|Sample|Repartition|RepartitionByExpression|"
+    r"RebalancePartitions|GlobalLimit|LocalLimit|Offset|SubqueryAlias|Join LeftSemi|Join LeftAnti)\b|Join .* = "
+)
+"""Steps that make about as many rows as they read, at most. Any other, such as a cross join, may make any number."""
+_CORES_OF_MASTER = re.compile(r"local(?:\[(\d+)(?:, *\d+)?\])?")
+_SPLITS = re.compile(r"\bRange \(0, 1, step=1, splits=(\d+)\)")
+
+
+def task_limit(frame: DataFrame, *others: DataFrame | None) -> int | None:
+    """Decide in how many tasks to read the shuffles of an evaluation of these tables; None leaves it to Spark.
+
+    The larger of the cores and the bytes read / 32 MiB, at most the shuffle partitions. None with adaptive execution,
+    or if Spark does not know how much is read.
+
+    Spark cost: no action, and nothing with adaptive execution, nor where a local master names as many cores as there
+    are shuffle partitions. Otherwise plans are explained: some 20 ms each.
+    """
+    spark = frame.sparkSession
+    if is_on(spark, "spark.sql.adaptive.enabled", "true"):
+        return None
+    most = shuffle_partitions(spark)
+    n_cores = _cores(spark) if most > 1 else None
+    if n_cores is None or n_cores >= most:
+        return None  # nothing to save
+    n_bytes = 0
+    for table in (frame, *others):
+        read = 0 if table is None else _bytes_read(table)
+        if read is None:
+            return None
+        n_bytes += read
+    return min(most, max(n_cores, n_bytes // BYTES_OF_A_PARTITION))
+
+
+def in_tasks(frame: DataFrame, n_tasks: int | None) -> DataFrame:
+    """Let at most so many tasks read the shuffle that a table ends in; None leaves it to Spark."""
+    return frame if n_tasks is None else frame.coalesce(n_tasks)
+
+
+def _cores(spark: SparkSession) -> int | None:
+    """Cores of the cluster: those that a local master names, or as many parts as Spark divides a range into."""
+    here = _CORES_OF_MASTER.fullmatch(setting(spark, "spark.master", ""))
+    if here:
+        return int(here[1] or 1)
+    found = _SPLITS.search(_explained(spark, "SELECT * FROM range(1)"))
+    return None if found is None else int(found[1])
+
+
+def _bytes_read(frame: DataFrame) -> int | None:
+    """Bytes that a table is read from, or None if that is unknown or says nothing about its size."""
+    view = f"ndcg_spark_{uuid4().hex}"
+    try:
+        # To drop a view takes a table of the same plan out of the cache. The condition makes the plan another one.
+        frame.where(F.lit(view).isNotNull()).createOrReplaceTempView(view)
+    except SPARK_ERRORS:
+        return None
+    try:
+        text = _explained(frame.sparkSession, f"SELECT * FROM {view}", "COST")
+    finally:
+        frame.sparkSession.catalog.dropTempView(view)
+    return _bytes_of_plan(text.partition("== Physical Plan ==")[0])
+
+
+def _explained(spark: SparkSession, query: str, mode: str = "") -> str:
+    """The plan of a query as text, empty if Spark has none."""
+    try:
+        return str(spark.sql(f"EXPLAIN {mode} {query}").collect()[0][0])
+    except SPARK_ERRORS:
+        return ""
+
+
+def _bytes_of_plan(text: str) -> int | None:
+    """Add up what the leaves of an optimized plan read."""
+    steps = [found for found in map(_STATISTICS.match, text.splitlines()) if found]
+    depths = [len(step[1]) for step in steps]
+    total = 0.0
+    for step, depth, next_depth in zip(steps, depths, [*depths[1:], 0], strict=True):
+        if next_depth > depth:
+            if not _KEEPS_ROWS.match(step[2]):
+                return None
+        elif step[2].startswith("InMemoryRelation") and not step[5]:
+            return None  # not in the cache yet, and its plan is not shown
+        else:
+            total += float(step[3]) * _UNITS[step[4] or ""]
+    return int(total) if steps and total < _UNITS["Ei"] else None  # Spark stands in exbibytes for what it cannot know

@@ -1,0 +1,62 @@
+"""Metrics of the catalogue from how often each item is listed, beside the means of other metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.core.batches import BatchFunction, batch_function, value_at
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.settings import ASKED
+from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, ESTIMATES, GROUP_KEYS, LISTS, STATE_TYPE, finish_batch
+from ndcg_spark.metrics import CatalogueMetric
+from ndcg_spark.metrics.catalogue import Exposure
+
+
+def make_catalogue_finisher(
+    confidence: float, metrics: tuple[tuple[CatalogueMetric, int | None, str | None], ...], item_column: str
+) -> BatchFunction:
+    """Build the function from merged sums and histograms to rows of a summary."""
+
+    def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            _refuse_repeats(batch, item_column)
+            of_lists = pc.equal(batch.column("metric"), LISTS)
+            means = batch.filter(pc.invert(of_lists)).select([*GROUP_KEYS, ASKED, *COUNTS, "states"])
+            yield finish_batch(means, confidence)
+            yield from _of_catalogue(batch.filter(of_lists), metrics)
+
+    return batch_function(finish)
+
+
+def _refuse_repeats(batch: pa.RecordBatch, item_column: str) -> None:
+    if batch.num_rows and (twice := value_at(batch.column("twice"), 0)) is not None:
+        raise InputRefusedError(f"item {item_column}={twice} comes twice in the item table; keep one row of it.")
+
+
+def _exposure(row: dict[str, Any]) -> Exposure:
+    levels = row["levels"]
+    inside = {one["listed"]: one["n"] for one in levels if one["known"]}
+    outside = sum(one["listed"] * one["n"] for one in levels if not one["known"])
+    return Exposure(inside, row["n_items"], outside)
+
+
+def _of_catalogue(
+    lists: pa.RecordBatch, metrics: tuple[tuple[CatalogueMetric, int | None, str | None], ...]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of each metric at its cutoff: a value with neither error nor state, as it is no mean."""
+    exposures = [_exposure(row) for row in lists.select(["levels", "n_items"]).to_pylist()]
+    at = lists.column("k").to_pylist()
+    for metric, k, asked in metrics:
+        rows = [row for row, its in enumerate(at) if its == k]
+        its = lists.take(pa.array(rows, pa.int64()))
+        columns = {name: its.column(name) for name in (*GROUP_KEYS, ASKED, *COUNTS)}
+        columns["metric"] = pa.array([str(metric)] * len(rows), pa.string())
+        columns[ASKED] = pa.array([asked] * len(rows), pa.string())
+        columns |= {name: pa.nulls(len(rows), pa.float64()) for name in ESTIMATES}
+        columns["value"] = pa.array([metric.value(exposures[row]) for row in rows], pa.float64())
+        columns["state"] = pa.nulls(len(rows), STATE_TYPE)
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -1,0 +1,511 @@
+"""Nights of metric tables: their series, flags, pairs with the night before, and periods. Lazy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ndcg_spark.comparison.frames import STORED_WEIGHT, estimated_groups
+from ndcg_spark.comparison.settings import ComparisonSettings
+from ndcg_spark.comparison.tasks.pairing import PAIR
+from ndcg_spark.comparison.tasks.totals import COUNTS as COUNTS_OF_PAIRS
+from ndcg_spark.core.columns import MALFORMED, columns_of, has_column, named, number, raise_if, require_column
+from ndcg_spark.core.student import require_scipy, t_quantile
+from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
+from ndcg_spark.evaluation.frames.summary import (
+    CONFIG_HASH,
+    CONVENTION,
+    SUMMARY_SCHEMA,
+    rules_column,
+    summed_counts,
+    with_counts,
+)
+from ndcg_spark.evaluation.rules import RULES
+from ndcg_spark.evaluation.settings import ASKED, SummedMetric
+from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
+from ndcg_spark.history.settings import LONGEST_PERIOD, FlagSettings, RollUpSettings
+from ndcg_spark.history.tasks import (
+    FAMILY,
+    FLAG_COLUMNS,
+    LATEST_DAYS,
+    MISSING,
+    MISSING_COLUMNS,
+    PAIRED_COLUMNS,
+    PERIOD_SCHEMA,
+    SERIES,
+    SERIES_OF_PAIRS,
+    TO_PAIR_COLUMNS,
+    make_decider,
+    make_flagger,
+    make_pairer,
+    make_roller,
+)
+from ndcg_spark.metrics import parse_metric
+
+METRIC_TABLE = "metric table"
+"""What the table is called for a person."""
+NIGHT = "night"
+MOST_NAMES = 10
+"""Names that exist, in an error about one that does not."""
+PERIOD = ("period", "period_start", "period_end")
+HELD = "held"
+"""Column with the periods that hold a night."""
+
+
+def series_rows(metrics: DataFrame, *, parse_text: bool = False) -> DataFrame:
+    """Metric table with a column `night` in place of `run_date`, and keys of the types they are stored with.
+
+    Lazy: all columns of the table, in which k may be text with `parse_text`. The action raises for a row without
+    date.
+    """
+    for name in ("run_date", *SERIES):
+        require_column(metrics, name, "column of a metric table", METRIC_TABLE)
+    k = number(metrics, "k", "column of a metric table", METRIC_TABLE, parse_text=parse_text).cast("int")
+    by = F.coalesce(F.col("segment_by").cast("string"), F.lit(""))  # csv and json write no empty text
+    keys = {
+        NIGHT: night_column(metrics, METRIC_TABLE),
+        "run": F.coalesce(F.col("run").cast("string"), F.lit("")),
+        "segment_by": by,
+        "segment": segment_column(by),
+        "metric": F.col("metric").cast("string"),
+        "k": k,
+    }
+    others = [named(name) for name in metrics.columns if name not in keys and name != "run_date"]
+    return metrics.select(*[column.alias(name) for name, column in keys.items()], *others)
+
+
+def segment_column(by: Column) -> Column:
+    """Segment as text: empty for all queries, whatever the format makes of an empty text."""
+    return F.when(by == "", F.lit("")).otherwise(F.col("segment").cast("string"))
+
+
+def require_present(table: DataFrame, what: str, column: Column, names: Sequence[str]) -> None:
+    """Run an action: raise for the first name that no row has, and list those that rows have.
+
+    For names that gave no rows of a metric table: a name may be misspelt, or its rows may not be there yet. `what` is
+    what is named: `run`, `night`.
+    """
+    if not names:
+        return
+    named_so = table.select(column.alias("name")).distinct()
+    there = {row["name"] for row in named_so.where(F.col("name").isin(*names)).collect()}
+    missing = [name for name in names if name not in there]
+    if not missing:
+        return
+    others = [row["name"] for row in named_so.where("name <> ''").orderBy(F.desc("name")).take(MOST_NAMES + 1)]
+    listed = ", ".join(others[:MOST_NAMES][::-1]) + (", and others" if len(others) > MOST_NAMES else "")
+    raise InputRefusedError(
+        f"there is no {what} {missing[0]!r} in the {METRIC_TABLE}; there {'is' if len(others) == 1 else 'are'} "
+        f"{listed or 'none'}."
+    )
+
+
+def metric_at() -> Column:
+    """Metric and cutoff of a row, as a user names both: `ndcg@10`."""
+    return F.concat_ws("@", F.col("metric").cast("string"), F.coalesce(F.col("k").cast("string"), F.lit("all")))
+
+
+def night_column(frame: DataFrame, table: str) -> Column:
+    """`run_date` as a date; the action raises where it is none, and for a malformed line."""
+    night = date_or_null(frame, table)
+    text = F.coalesce(F.col("run_date").cast("string"), F.lit("null"))
+    if MALFORMED in frame.columns:
+        night = F.when(F.col(MALFORMED).isNull(), night)
+        text = F.coalesce(F.col(MALFORMED), text)
+    message = (f"the {table} has a row whose run_date is no date: ", text, ".")
+    return raise_if(night, night.isNull(), *message, kind="date")
+
+
+def date_or_null(frame: DataFrame, table: str) -> Column:
+    """`run_date` as a date, null where it is none.
+
+    A column of dates stays as it is: partitions can be chosen by it.
+    """
+    kind = require_column(frame, "run_date", "the night", table)
+    if isinstance(kind, T.StringType):
+        return F.expr("try_cast(trim(run_date) as date)")
+    if isinstance(kind, T.DateType):
+        return F.col("run_date")
+    raise InputRefusedError(f"column 'run_date' of the {table} is {kind.simpleString()}; cast it to date.")
+
+
+def between(night: Column, start: date | None, end: date | None) -> Column:
+    """Whether a night lies between two, both included; None is no bound."""
+    inside = F.lit(True)
+    if start is not None:
+        inside = inside & (night >= F.lit(start))
+    if end is not None:
+        inside = inside & (night <= F.lit(end))
+    return inside
+
+
+def day_of(night: Column) -> Column:
+    """Number of a date, counted from 1970."""
+    return F.datediff(night, F.lit(date(1970, 1, 1)))
+
+
+def config_hash(rows: DataFrame) -> Column:
+    """Configuration that a row was computed by, as text; null where the table does not say."""
+    if "config_hash" in rows.columns:
+        return F.col("config_hash").cast("string")
+    return F.lit(None).cast("string")
+
+
+def nights_to_add(rows: DataFrame, columns: Sequence[str], settings: RollUpSettings) -> DataFrame:
+    """Select the nights, of rows from `series_rows`, that the periods of settings need. Lazy.
+
+    Gives the night and the columns that are asked for; `convention` and `config_hash`, null where the table lacks
+    them; `rules` by `rules_column`; `as_of`, the last night that is known; and `held`, an array of (`period`,
+    `period_start`, `period_end`), which is never empty.
+
+    Spark cost: without `as_of` the dates are read once more.
+    """
+    provenance = [
+        (F.col(name) if name in rows.columns else F.lit(None)).cast("string").alias(name)
+        for name in (CONVENTION, CONFIG_HASH)
+    ]
+    kept = rows.select(*columns_of([NIGHT, *columns]), *provenance, rules_column(rows).alias(RULES))
+    if settings.as_of is None:
+        kept = kept.crossJoin(F.broadcast(rows.agg(F.max(NIGHT).alias("as_of"))))
+    else:
+        kept = kept.withColumn("as_of", F.lit(settings.as_of)).where(F.col(NIGHT) <= F.col("as_of"))
+    held = kept.where(between(F.col(NIGHT), *settings.read)).withColumn(HELD, _periods(settings))
+    return held.where(F.size(HELD) > 0)
+
+
+def _periods(settings: RollUpSettings) -> Column:
+    night = F.col(NIGHT)
+    month = F.trunc(night, "month")
+    periods: dict[str, list[tuple[Column, Column]]] = {
+        "week": [(F.trunc(night, "week"), F.date_add(F.trunc(night, "week"), 6))],
+        "month": [(month, F.last_day(month))],
+        "rolling_7": [(F.date_add(night, ahead - 6), F.date_add(night, ahead)) for ahead in range(7)],
+    }
+    every = [
+        F.struct(F.lit(name).alias("period"), start.alias("period_start"), end.alias("period_end"))
+        for name in dict.fromkeys(settings.periods)
+        for start, end in periods[name]
+    ]
+
+    def wanted(one: Column) -> Column:
+        found = (one["period"] != "rolling_7") | (one["period_end"] <= F.col("as_of"))
+        if settings.start is not None:
+            found = found & (one["period_end"] >= F.lit(settings.start))
+        return found if settings.end is None else found & (one["period_start"] <= F.lit(settings.end))
+
+    return F.filter(F.array(*every), wanted)
+
+
+_TABLE = "per-query table"
+_RUN, _HASH, _DAY, _SIDE, _OWN, _VOICE = "__run", "__hash", "__day", "__side", "__own", "__voice"
+"""Columns beside those of the table, which may be called anything."""
+_BASELINE, _JUDGED = "the night before", "the night"
+"""What nights are called as runs."""
+_PAIR_KEYS = ("run", "config_hash", RULES, NIGHT, "before")
+_KEYS = {name: f"__of_{name}" for name in (PAIR, "segment_by", "segment", "metric", "k")}
+"""Columns by which flags and the pairs of their nights belong together, and what these are called there."""
+
+
+def with_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: Sequence[str]) -> DataFrame:
+    """Run an action: add to nights of a short history how their queries differ from those of the night before.
+
+    `flags` has `TO_PAIR_COLUMNS`, `per_query` the metrics of every query of one data set with `run_date`, and `rows`
+    are those of the metric table from `series_rows`. Added is a struct `paired` of `PAIRED_COLUMNS`; null where a
+    night, metric or segment column lacks.
+
+    Spark cost: the action lists segment sets, metrics and cutoffs of the metric table. The result is lazy: one
+    shuffle of the queries of both nights, a second one where they have weights or segments, and small ones of sums.
+    """
+    settings = _settings(rows, per_query, query)
+    flags = flags.withColumn(PAIR, F.xxhash64(*_PAIR_KEYS).cast("string"))
+    pairs = flags.where(F.col("before").isNotNull()).select(PAIR, *_PAIR_KEYS).distinct()
+    found = _by_key(estimated_groups([(_as_runs(per_query, pairs, settings), None)], settings))
+    on = [F.col(name).eqNullSafe(F.col(key)) for name, key in _KEYS.items()]
+    return flags.join(found, reduce(and_, on), "left").drop(*_KEYS.values(), PAIR)
+
+
+def _by_key(found: DataFrame) -> DataFrame:
+    """Take the pair out of the segments of a comparison, in which it stands first."""
+    alone = F.col("segment_by") == PAIR
+    values = F.from_json("segment", "array<string>")
+    without = F.when(F.size(values) > 2, F.regexp_replace("segment", r'^\["-?\d+",', "[")).otherwise(
+        F.get(values, F.lit(1))
+    )
+    keys = {
+        PAIR: F.when(alone, F.col("segment")).otherwise(F.get(values, F.lit(0))),
+        "segment_by": F.when(alone, F.lit("")).otherwise(F.substring("segment_by", len(PAIR) + 2, 2**31 - 1)),
+        "segment": F.when(alone, F.lit("")).otherwise(without),
+        "metric": F.col("metric"),
+        "k": F.col("k"),
+    }
+    chosen = [column.alias(_KEYS[name]) for name, column in keys.items()]
+    return found.where(F.col("segment_by") != "").select(*chosen, F.struct(*PAIRED_COLUMNS).alias("paired"))
+
+
+def _settings(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> ComparisonSettings:
+    """Run an action: settings to compare what the metric table has and the per-query table has columns for."""
+    for name in (*query, "k"):
+        require_column(per_query, name, option("query") if name in query else "k", _TABLE)
+    listed = rows.select("segment_by", "metric", "k").distinct().collect()
+    at: dict[str, set[int | None]] = {}
+    for row in listed:
+        at.setdefault(row["metric"], set()).add(row["k"])
+    columns = {name: _column(name) for name in sorted(at)}
+    metrics = tuple(
+        SummedMetric(name, column, frozenset(at[name]))
+        for name, column in columns.items()
+        if column in per_query.columns and name != "idcg"
+    )
+    if not metrics:
+        raise InputRefusedError(
+            f"the {_TABLE} has none of the metrics to judge ({', '.join(columns)}); it has the columns "
+            f"{', '.join(per_query.columns)}."
+        )
+    sets = [tuple(by.split("+")) for by in sorted({row["segment_by"] for row in listed} - {""})]
+    return ComparisonSettings(
+        runs=(_BASELINE, _JUDGED),
+        baseline=_BASELINE,
+        metrics=metrics,
+        query=(PAIR, *query),
+        segment_sets=((PAIR,), *((PAIR, *names) for names in sets if set(names) <= set(per_query.columns))),
+        weight=STORED_WEIGHT if has_column(per_query, STORED_WEIGHT) else None,
+        unpaired="drop",
+        same_ideal=False,
+        replicates=0,
+        flips=0,
+    )
+
+
+def _column(metric: str) -> str | None:
+    """Column of a metric in per-query tables; None for a name that is no metric of this package."""
+    try:
+        return parse_metric(metric)[0].column
+    except InvalidParameterError:
+        return None
+
+
+def _as_runs(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSettings) -> DataFrame:
+    """Rows of both nights of each pair, the pair in a column, the night as the run."""
+    run = F.coalesce(named("run").cast("string"), F.lit("")) if has_column(per_query, "run") else F.lit("")
+    rows = per_query.withColumns({_RUN: run, _HASH: config_hash(per_query), _DAY: date_or_null(per_query, _TABLE)})
+    nights = [(NIGHT, _JUDGED), ("before", _BASELINE)]
+    sides = F.explode(F.array(*[F.struct(F.col(day).alias("day"), F.lit(name).alias("as")) for day, name in nights]))
+    by = [F.col("config_hash").alias("__by"), F.col(RULES).alias("__rules")]
+    of = pairs.select(PAIR, F.col("run").alias("__of"), *by, sides.alias(_SIDE))
+    on = (F.col(_RUN) == F.col("__of")) & (F.col(_DAY) == F.col(_SIDE)["day"])
+    if has_column(per_query, RULES):  # those of means go on with whether queries weigh
+        on = on & F.coalesce(F.startswith("__rules", named(RULES)), F.lit(True))
+    elif has_column(per_query, "config_hash"):
+        on = on & F.col(_HASH).eqNullSafe(F.col("__by"))
+    found = _one_weight(
+        rows.join(F.broadcast(of), on).drop("__rules").withColumn("run", F.col(_SIDE)["as"]), settings
+    )
+    if not has_column(found, "status"):
+        return found
+    # A query that was missing on one night is a pair, too: it fell to 0, or rose from it.
+    return found.withColumn("status", F.when(F.col("status") != "missing", F.col("status")))
+
+
+def _one_weight(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
+    """Give a query the weight and the segments of the later night that has it; they may differ by night."""
+    its = {name: named(name) for name in settings.segment_columns if name != PAIR}
+    if settings.weight is not None:
+        its[settings.weight] = F.coalesce(named(settings.weight), F.lit(1.0))  # null in runs without weights
+    if not its:
+        return rows
+    missing = F.coalesce(named("status") == "missing", F.lit(False)) if "status" in rows.columns else F.lit(False)
+    voice = F.when(missing, 0).otherwise(2) + F.when(F.col("run") == _JUDGED, 1).otherwise(0)
+    rows = rows.withColumns({_OWN: F.struct(*[one.alias(name) for name, one in its.items()]), _VOICE: voice})
+    query = Window.partitionBy(*columns_of(settings.query))
+    speaks = F.col(_VOICE) == F.max(_VOICE).over(query)  # such a row keeps its own: what differs by k is refused
+    chosen = F.when(speaks, F.col(_OWN)).otherwise(F.max_by(_OWN, _VOICE).over(query))
+    rows = rows.withColumn(_OWN, chosen)
+    return rows.withColumns({name: F.col(_OWN)[name] for name in its})
+
+
+_OF_RUN = ("run", "metric", "k")
+"""What the series of a run have in common with its series over all queries."""
+
+
+def flagged_nights(
+    metrics: DataFrame,
+    settings: FlagSettings,
+    *,
+    per_query: DataFrame | None = None,
+    query: str | Sequence[str] = "query_id",
+    parse_text: bool = False,
+) -> DataFrame:
+    """Judge nights by those before them, as `flag_changes` describes it; with `parse_text`, numbers may be text."""
+    rows = series_rows(metrics, parse_text=parse_text)
+    inside = rows.where(between(F.col(NIGHT), _first(settings), settings.end))
+    series = _series(rows, settings, parse_text=parse_text)
+    if per_query is None:
+        return series.mapInArrow(as_shipped(make_flagger(settings)), schema=_ddl(FLAG_COLUMNS))
+    require_scipy()
+    judged = series.mapInArrow(as_shipped(make_flagger(settings, TO_PAIR_COLUMNS)), schema=_ddl(TO_PAIR_COLUMNS))
+    paired = with_pairs(judged, per_query, inside, [query] if isinstance(query, str) else list(query))
+    return paired.mapInArrow(as_shipped(make_pairer(settings)), schema=_ddl(FLAG_COLUMNS))
+
+
+def missing_series(metrics: DataFrame, night: date) -> DataFrame:
+    """Series that `flagged_nights` finds missing on a night: columns of `MISSING_COLUMNS`; lazy."""
+    settings = FlagSettings(start=night, end=night, lookback=LATEST_DAYS)
+    series = _series(series_rows(metrics), settings, parse_text=False)
+    judged = series.mapInArrow(as_shipped(make_flagger(settings, MISSING_COLUMNS)), schema=_ddl(MISSING_COLUMNS))
+    return judged.where(F.col("status") == MISSING)
+
+
+def _first(settings: FlagSettings) -> date | None:
+    """First night that is needed; None: all are."""
+    if settings.start is None or settings.lookback is None:
+        return None
+    return settings.start - timedelta(days=max(settings.lookback, LATEST_DAYS))
+
+
+def _series(rows: DataFrame, settings: FlagSettings, *, parse_text: bool) -> DataFrame:
+    """Nights of each series, with those of its run and of the table, from which it may be missing; lazy."""
+    day, by_hash = day_of(F.col(NIGHT)).alias("day"), config_hash(rows).alias("config_hash")
+    numbers = [_number(rows, name, parse_text=parse_text) for name in ("value", "std_error", "n_queries")]
+    night = F.struct(day, by_hash, rules_column(rows).alias(RULES), *numbers)
+    series = rows.where(between(F.col(NIGHT), _first(settings), settings.end)).groupBy(*SERIES)
+    first = None if settings.start is None else settings.start - timedelta(days=LATEST_DAYS)
+    latest = rows.where(between(F.col(NIGHT), first, settings.end))
+    overall = latest.where(F.col("segment_by") == "").withColumnsRenamed({name: f"__{name}" for name in _OF_RUN})
+    runs = overall.groupBy(*[f"__{name}" for name in _OF_RUN]).agg(
+        F.collect_list(F.struct(day, by_hash)).alias("run_nights")
+    )
+    table = latest.agg(F.collect_set(day).alias("__table"))
+    on = reduce(and_, [F.col(name).eqNullSafe(F.col(f"__{name}")) for name in _OF_RUN])
+    joined = series.agg(F.collect_list(night).alias("nights")).join(F.broadcast(runs), on, "left")
+    of_table = F.when(F.col("segment_by") == "", F.col("__table")).alias("table_nights")
+    return joined.crossJoin(F.broadcast(table)).select(*SERIES, "nights", "run_nights", of_table)
+
+
+def _ddl(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+def _number(rows: DataFrame, name: str, *, parse_text: bool) -> Column:
+    if name != "value" and name not in rows.columns:
+        return F.lit(None).cast("double").alias(name)
+    return number(rows, name, "column of a metric table", METRIC_TABLE, parse_text=parse_text).alias(name)
+
+
+ROLL_UP_COLUMNS = {
+    "period": "string",
+    "period_start": "date",
+    "period_end": "date",
+    **{one.name: one.dataType.simpleString() for one in SUMMARY_SCHEMA if one.name in SERIES},
+    "n_days": "bigint",
+    "missing_days": "array<date>",
+    CONVENTION: "string",
+    CONFIG_HASH: "string",
+    "independence": "string",
+    **{one.name: one.dataType.simpleString() for one in SUMMARY_SCHEMA if one.name not in SERIES},
+}
+"""Columns of the result and their types."""
+PERIODS_OF_PAIRS: T.StructType = from_arrow_schema(PERIOD_SCHEMA)
+_STORED = (
+    *COUNTS_OF_PAIRS[:-1],
+    "seed",
+    "n_replicates",
+    "cluster_by",
+    "unpaired",
+    "note",
+    "difference",
+    "verdict",
+    "state",
+)
+
+
+def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
+    """Add nights up, as `roll_up` describes it. Lazy."""
+    if is_comparison(metrics):
+        return _roll_up_comparisons(metrics, settings)
+    independence = settings.independence or "query_day"
+    if independence == "query":
+        raise InvalidParameterError(
+            f"{option('independence', 'query')} needs replicates, which a metric table does not have; choose "
+            "query_day or day."
+        )
+    quantiles = None
+    if independence == "day":
+        quantiles = [t_quantile((1 + settings.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
+    held = nights_to_add(series_rows(with_counts(metrics)), [*SERIES, ASKED, *COUNTS, "state"], settings)
+    rows = held.withColumn(HELD, F.explode(HELD)).select(*columns_of(held.columns), f"{HELD}.*")
+    keys = [*PERIOD, *SERIES]
+    until = F.least("period_end", F.max("as_of"))
+    days = F.sort_array(F.collect_set(NIGHT))
+    aggregates = summed_counts()
+    aggregates += [F.collect_list("state").alias("states"), F.count(F.lit(1)).alias("n_days")]
+    aggregates += [days.alias("days"), F.sequence("period_start", until).alias("all_days")]
+    for name in (CONVENTION, CONFIG_HASH):
+        aggregates.append(F.when(F.min(name) == F.max(name), F.min(name)).alias(name))
+    merged = rows.groupBy(*keys).agg(*aggregates, F.collect_set(RULES).alias(RULES))
+    twice = (
+        "a night comes twice in the ",
+        _period_text(),
+        " of ",
+        F.col("metric"),
+        "; keep the rows of one data set.",
+    )
+    n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *twice, kind="bigint")
+    passed = [*columns_of(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
+    passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
+    finisher = make_finisher(settings.confidence, day_quantiles=quantiles, across_rules=settings.across_rules)
+    schema = ", ".join(f"{name} {kind}" for name, kind in ROLL_UP_COLUMNS.items())
+    return merged.select(*passed, *columns_of([ASKED, *COUNTS, "states", RULES])).mapInArrow(
+        as_shipped(finisher), schema=schema
+    )
+
+
+def roll_up_columns(table: DataFrame) -> dict[str, str]:
+    """Columns of `rolled_up` of a table, and their types in Spark's words."""
+    if is_comparison(table):
+        return {one.name: one.dataType.simpleString() for one in PERIODS_OF_PAIRS}
+    return ROLL_UP_COLUMNS
+
+
+def _text(name: str) -> Column:
+    return F.col(name).cast(T.StringType())
+
+
+def _period_text() -> Column:
+    return F.concat("period", F.lit(" from "), _text("period_start"), F.lit(" to "), _text("period_end"))
+
+
+def is_comparison(table: DataFrame) -> bool:
+    """Whether a table has differences between runs, and not means."""
+    return has_column(table, "baseline")
+
+
+def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> DataFrame:
+    """Add the nights of a comparison table up to ISO weeks, months and rolling seven days. Lazy; see `roll_up`.
+
+    Rows must be of one data set.
+
+    Spark cost: a shuffle of the rows by series and a small one of results, two passes through Python workers, no
+    action; without `as_of` the dates are read once more. Replicates are read only if they may be needed.
+    """
+    require_scipy()
+    for name in ("baseline", *_STORED):
+        require_column(comparisons, name, "column of a comparison table", "comparison table")
+    kept = [*SERIES_OF_PAIRS, *_STORED, *(name for name in (ASKED,) if name in comparisons.columns)]
+    if settings.independence in (None, "query") and "replicates" in comparisons.columns:
+        kept.append("replicates")
+    rows = nights_to_add(series_rows(comparisons), kept, settings)
+    by_series = rows.repartition(*columns_of(SERIES_OF_PAIRS)).sortWithinPartitions(
+        *columns_of([*SERIES_OF_PAIRS, NIGHT])
+    )
+    family = F.xxhash64(*columns_of([*PERIOD, "baseline"])).alias(FAMILY)
+    rolled = by_series.mapInArrow(as_shipped(make_roller(settings)), schema=PERIODS_OF_PAIRS).select("*", family)
+    ordered = rolled.repartition(FAMILY).sortWithinPartitions(FAMILY)
+    return ordered.mapInArrow(as_shipped(make_decider(settings)), schema=PERIODS_OF_PAIRS)

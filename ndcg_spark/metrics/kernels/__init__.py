@@ -1,1 +1,0 @@
-"""What computes metrics: ranked lists in, a value of each query out."""

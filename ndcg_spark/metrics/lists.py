@@ -1,0 +1,453 @@
+"""Ranked lists of a batch as metrics read them: as gains, and as relevances, groups of tied items, and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ndcg_spark.core.ragged import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    chosen_offsets,
+    lengths_of,
+    query_of_rows,
+    segment_sum,
+)
+from ndcg_spark.metrics.base import QueryError
+from ndcg_spark.metrics.dcg import dcg, ndcg, padding, rank_weights
+from ndcg_spark.metrics.items import ItemLists
+from ndcg_spark.metrics.ties import TieGroups, expected_weights, extreme_weights, straddling_share
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Groups of tied items, or the ranks that they fill.
+
+    Parameters
+    ----------
+    start : int64, shape (n,)
+        0-based first rank of the group.
+    size : int64, shape (n,)
+        Items in the group.
+    offsets : int64, shape (n_queries + 1,)
+    """
+
+    start: IntArray
+    size: IntArray
+    offsets: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Ranks that lists fill, one after the other.
+
+    Parameters
+    ----------
+    group : int64, shape (n_ranks,)
+        Group of the batch that fills the rank.
+    place : int64, shape (n_ranks,)
+        From 1 on within the group.
+    rank : int64, shape (n_ranks,)
+        From 0 on within the query.
+    offsets : int64, shape (n_queries + 1,)
+    """
+
+    group: IntArray
+    place: IntArray
+    rank: IntArray
+    offsets: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries of ranked lists in rank order.
+
+    Parameters
+    ----------
+    relevance : float64, shape (n_entries,)
+        0 where an item is not judged.
+    judged : bool, shape (n_entries,)
+    groups : TieGroups
+        Where entries lie. An entry that ties with no other is a group by itself.
+    """
+
+    relevance: FloatArray
+    judged: BoolArray
+    groups: TieGroups
+
+
+class _ComputedOnce:
+    """Keeps sums that several metrics need, by the name under which they ask."""
+
+    _sums: dict[object, FloatArray]
+
+    def kept(self, name: object, compute: Callable[[], FloatArray]) -> FloatArray:
+        """What was computed before under this name, or is computed now."""
+        if name not in self._sums:
+            self._sums[name] = compute()
+        return self._sums[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GainRules:
+    """What the convention says of sums of gains.
+
+    Parameters
+    ----------
+    ties : str
+        Where items are tied: `expected`, `best` or `worst`.
+    pad : float or None
+        Gain of every rank before a cutoff that no item fills. None: 0.
+    ideal_of_ones : float or None
+        The ideal list has this gain on each of the first k ranks. None: it is made of judged items.
+    no_relevant : float
+        NDCG where IDCG is 0; NaN where there is none.
+    """
+
+    ties: str
+    pad: float | None = None
+    ideal_of_ones: float | None = None
+    no_relevant: float = 0.0
+
+
+@dataclass(frozen=True)
+class GainLists(_ComputedOnce):
+    """Ranked lists of a batch as gains; unjudged entries gain 0. What several metrics need is computed once.
+
+    Parameters
+    ----------
+    ranked : float64, shape (n_entries,)
+        Gains of entries in rank order.
+    offsets : int64, shape (n_queries + 1,)
+    rank : int64, shape (n_entries,)
+        From 0 on.
+    has_gaps : bool
+        Whether ranks were given, and so may leave some out.
+    groups : TieGroups or None
+        Where the tie rule takes tied items together.
+    lengths : int64, shape (n_queries,)
+        Ranks that each list fills.
+    ideal : float64, shape (n_ideal_entries,)
+        Gains of the ideal list.
+    ideal_offsets : int64, shape (n_queries + 1,)
+    judged : bool, shape (n_queries,)
+        Whether any item is.
+    discount : float64, shape (n_ranks,)
+        As far as the largest cutoff, or the longest list.
+    rules : GainRules
+    """
+
+    ranked: FloatArray
+    offsets: IntArray
+    rank: IntArray
+    has_gaps: bool
+    groups: TieGroups | None
+    lengths: IntArray
+    ideal: FloatArray
+    ideal_offsets: IntArray
+    judged: BoolArray
+    discount: FloatArray
+    rules: GainRules
+    _sums: dict[object, FloatArray] = field(default_factory=dict, repr=False)
+
+    def dcg(self, k: int | None, ties: str | None = None) -> FloatArray:
+        """DCG of each query, tied items as the rules say, or in the `best` or `worst` order."""
+        order = ties or self.rules.ties
+        return self.kept(("dcg", k, order), lambda: self._dcg(k, order))
+
+    def idcg(self, k: int | None) -> FloatArray:
+        """DCG of the ideal list of each query."""
+        return self.kept(("idcg", k), lambda: self._idcg(k))
+
+    def ndcg(self, k: int | None, ties: str | None = None) -> FloatArray:
+        """DCG over IDCG of each query."""
+        return ndcg(self.dcg(k, ties), self.idcg(k), no_relevant=self.rules.no_relevant)
+
+    def n_among_first(self, k: int | None) -> IntArray:
+        """How many items there are on the first k ranks of each list; None: in all of it."""
+        if self.has_gaps:
+            return lengths_of(self.offsets if k is None else chosen_offsets(self.rank < k, self.offsets))
+        return self.lengths if k is None else np.minimum(self.lengths, k)
+
+    def tied_share(self, k: int | None) -> FloatArray:
+        """Share of the first k ranks that the group of tied items fills which reaches beyond them.
+
+        NaN for a judged query without NDCG.
+        """
+        share = np.zeros(len(self.lengths))
+        if k is not None and self.groups is not None:
+            share = straddling_share(self.groups, self.offsets, k=k)
+        return np.where(np.isnan(self.ndcg(k)) & self.judged, np.nan, share)
+
+    def _dcg(self, k: int | None, ties: str) -> FloatArray:
+        gained = segment_sum(self.ranked * self._weights(k, ties), self.offsets)
+        if self.rules.pad is None or k is None:
+            return gained
+        given = {"rank": self.rank, "offsets": self.offsets} if self.has_gaps else {}
+        return gained + padding(self.lengths, self.rules.pad, self.discount, k=k, **given)
+
+    def _weights(self, k: int | None, ties: str) -> FloatArray:
+        if self.groups is None:
+            return rank_weights(self.rank, self.discount, k=k)
+        if ties == "expected":
+            return expected_weights(self.groups, self.discount, k=k)
+        return extreme_weights(self.groups, self.ranked, self.discount, k=k, best=ties == "best")
+
+    def _idcg(self, k: int | None) -> FloatArray:
+        one = self.rules.ideal_of_ones
+        if one is None:
+            return dcg(self.ideal, self.ideal_offsets, self.discount, k=k)
+        n = self.lengths if k is None else np.full(len(self.lengths), k)
+        return np.asarray(one * np.concatenate([[0.0], np.cumsum(self.discount)])[n])
+
+
+@dataclass(frozen=True)
+class RelevanceLists(_ComputedOnce):
+    """Ranked lists of a batch. What several metrics need is computed once.
+
+    Parameters
+    ----------
+    read : callable
+        Gives the entries, of which NDCG alone needs none.
+    offsets : int64, shape (n_queries + 1,)
+    lengths : int64, shape (n_queries,)
+        Ranks that each list fills, as far as its entries are there.
+    at_least : dict from float to int64 array, shape (n_queries,)
+        For each relevance that metrics ask for: how many judged items reach it, in the list or not.
+    max_k : int or None
+        The largest cutoff; entries beyond it may be missing.
+    clips : bool
+        Whether the convention takes relevances below 0 as 0.
+    items : ItemLists or None
+        What is known of the items, an entry each, where metrics ask for it.
+    gains_by_convention : GainLists or None
+        The same lists as NDCG takes them.
+    """
+
+    read: Callable[[], Entries]
+    offsets: IntArray
+    lengths: IntArray
+    at_least: dict[float, IntArray]
+    max_k: int | None
+    clips: bool = False
+    items: ItemLists | None = None
+    gains_by_convention: GainLists | None = None
+    _sums: dict[object, FloatArray] = field(default_factory=dict, repr=False)
+
+    @property
+    def n_queries(self) -> int:
+        """Queries of the batch."""
+        return len(self.lengths)
+
+    @cached_property
+    def entries(self) -> Entries:
+        """Entries of all lists, read when a metric first asks."""
+        return self.read()
+
+    @property
+    def relevance(self) -> FloatArray:
+        """Of each entry; 0 where it is not judged."""
+        return self.entries.relevance
+
+    @property
+    def judged(self) -> BoolArray:
+        """Of each entry, whether it is judged."""
+        return self.entries.judged
+
+    @property
+    def groups(self) -> TieGroups:
+        """Where each entry lies."""
+        return self.entries.groups
+
+    @property
+    def as_gains(self) -> GainLists:
+        """The lists as NDCG takes them; whoever reads rankings sees to it that they are there."""
+        if self.gains_by_convention is None:
+            raise ValueError("these lists come without a convention")
+        return self.gains_by_convention
+
+    @property
+    def known_items(self) -> ItemLists:
+        """What is known of the items; the settings see to it that it is there."""
+        if self.items is None:
+            raise ValueError("these lists come without items")
+        return self.items
+
+    @cached_property
+    def clipped(self) -> FloatArray:
+        """Relevances, those below 0 as 0."""
+        return np.maximum(self.relevance, 0.0)
+
+    @property
+    def gains(self) -> FloatArray:
+        """Relevances as metrics add them up: those below 0 as the convention says."""
+        return self.clipped if self.clips else self.relevance
+
+    @cached_property
+    def tied(self) -> bool:
+        """Whether any items share their ranks."""
+        return bool((self.groups.size > 1).any())
+
+    @cached_property
+    def spans(self) -> Spans:
+        """One for each group of tied items."""
+        if not self.tied:
+            return Spans(self.groups.start, self.groups.size, self.offsets)
+        first = self.first
+        return Spans(self.groups.start[first], self.groups.size[first], np.searchsorted(first, self.offsets))
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """The ranks up to the largest cutoff that lists fill."""
+        spans = self.spans
+        if not self.tied:
+            return Ranks(np.arange(len(spans.start)), np.ones_like(spans.start), spans.start, spans.offsets)
+        inside = self.inside(self.max_k)
+        ends = np.concatenate([[0], np.cumsum(inside)])
+        group = np.repeat(np.arange(len(inside)), inside)
+        place = np.arange(ends[-1]) - ends[group] + 1
+        return Ranks(group, place, spans.start[group] + place - 1, ends[spans.offsets])
+
+    @cached_property
+    def first(self) -> IntArray:
+        """The first entry of each group."""
+        new = np.ones(len(self.groups.group), dtype=np.bool_)
+        new[1:] = self.groups.group[1:] != self.groups.group[:-1]
+        return np.flatnonzero(new)
+
+    def inside(self, k: int | None) -> IntArray:
+        """How many ranks before the cutoff each group fills."""
+        spans = self.spans
+        return spans.size if k is None else np.clip(k - spans.start, 0, spans.size)
+
+    def by_group(self, values: FloatArray) -> FloatArray:
+        """Sum of a value of each item over the items of each group.
+
+        Parameters
+        ----------
+        values : float64, shape (n_entries,)
+
+        Returns
+        -------
+        float64, shape (n_groups,)
+        """
+        if not self.tied:
+            return values
+        return np.add.reduceat(values * self.groups.count, self.first) if len(values) else values
+
+    def hits(self, level: float) -> FloatArray:
+        """How many items of each group are relevant: judged, and of at least this relevance."""
+        return self.kept(("hits", level), lambda: self.by_group(self.is_relevant(level).astype(np.float64)))
+
+    def is_relevant(self, level: float) -> BoolArray:
+        """Entries that are judged, and of at least this relevance."""
+        return np.asarray(self.judged & (self.relevance >= level))
+
+    def before(self, values: FloatArray) -> FloatArray:
+        """Sum of the values of all earlier groups of the same query.
+
+        Parameters
+        ----------
+        values : float64, shape (n_groups,)
+
+        Returns
+        -------
+        float64, shape (n_groups,)
+            Added in the order of the groups: other queries of the batch do not change a bit.
+        """
+        offsets = self.spans.offsets
+        if np.array_equal(values, np.rint(values)) and np.abs(values).sum() < 2**53:  # exact in any order
+            sums = np.concatenate([[0.0], np.cumsum(values)])
+            return np.asarray(sums[:-1] - np.repeat(sums[offsets[:-1]], np.diff(offsets)))
+        found, lengths = np.zeros(len(values)), np.diff(offsets)
+        for rank in range(1, int(lengths.max(initial=0))):
+            at = offsets[:-1][lengths > rank] + rank
+            found[at] = found[at - 1] + values[at - 1]
+        return found
+
+    def sum_of_shares(self, values: FloatArray, k: int | None) -> FloatArray:
+        """Expected sum of values over the items on the first k ranks.
+
+        Parameters
+        ----------
+        values : float64, shape (n_groups,)
+            Sum of each group.
+        k : int or None
+
+        Returns
+        -------
+        float64, shape (n_queries,)
+        """
+        inside, spans = self.inside(k), self.spans
+        return segment_sum(np.where(inside == spans.size, values, values / spans.size * inside), spans.offsets)
+
+    def sum_of_ranks(self, terms: FloatArray, k: int | None) -> FloatArray:
+        """Sum of terms over the first k ranks.
+
+        Parameters
+        ----------
+        terms : float64, shape (n_ranks,)
+        k : int or None
+
+        Returns
+        -------
+        float64, shape (n_queries,)
+        """
+        ranks = self.ranks
+        return segment_sum(terms if k is None else np.where(ranks.rank < k, terms, 0.0), ranks.offsets)
+
+    def sum_of_first(self, terms: FloatArray, n: IntArray) -> FloatArray:
+        """Sum of terms over as many ranks as each query says.
+
+        Parameters
+        ----------
+        terms : float64, shape (n_ranks,)
+        n : int64, shape (n_queries,)
+
+        Returns
+        -------
+        float64, shape (n_queries,)
+        """
+        ranks = self.ranks
+        inside = ranks.rank < np.repeat(n, np.diff(ranks.offsets))
+        return self.sum_of_ranks(np.where(inside, terms, 0.0), None)
+
+    def per_rank(self, total: FloatArray, k: int | None) -> FloatArray:
+        """Divide by k, also where the list is shorter; without a cutoff by the length of the list."""
+        return total / k if k is not None else total / np.maximum(self.lengths, 1)
+
+    def per_relevant(self, total: FloatArray, level: float) -> FloatArray:
+        """Divide by the number of judged items of at least this relevance; 0 where there is none."""
+        return ratio(total, self.at_least[level])
+
+    def n_hits(self, level: float, k: int | None) -> FloatArray:
+        """Expected number of relevant items on the first k ranks."""
+        return self.kept(("n_hits", level, k), lambda: self.sum_of_shares(self.hits(level), k))
+
+    def first_hit(self, level: float) -> tuple[IntArray, IntArray]:
+        """Queries whose list has a relevant item, and the first group with one."""
+        found = np.flatnonzero(self.hits(level) > 0)
+        query = query_of_rows(self.spans.offsets)[found]
+        new = np.ones(len(query), dtype=np.bool_)
+        new[1:] = query[1:] != query[:-1]
+        return query[new], found[new]
+
+    def refuse_above(self, max_grade: float, k: int | None) -> None:
+        """Raise QueryError for a relevance above the highest grade that may stand on the first k ranks."""
+        above = self.relevance > max_grade
+        if k is not None:
+            above &= self.groups.start < k
+        if above.any():
+            at = int(above.argmax())
+            query = int(np.searchsorted(self.offsets, at, side="right") - 1)
+            raise QueryError(query, f"has relevance {self.relevance[at]:g}, above max_grade {max_grade:g}")
+
+
+def ratio(value: FloatArray, of: FloatArray | IntArray) -> FloatArray:
+    """Divide; 0 where there is nothing to divide by."""
+    some = of > 0
+    return np.where(some, value / np.where(some, of, 1), 0.0)
