@@ -26,6 +26,7 @@ from support.source_rules import (
     foreign_imports,
     heavy_root_imports,
     imports_of_later_kinds,
+    internal_sections,
     kind_of,
     long_functions,
     misplaced_modules,
@@ -97,6 +98,9 @@ def test_every_public_name_is_there():
 
 def long_function(n_lines: int, docstring: str = "") -> str:
     return "\n".join(["def f():", *([f'    """{docstring}"""'] if docstring else []), *["    x = 1"] * (n_lines - 1)])
+
+
+SECTIONS = 'def roll_up():\n    """Add nights up.\n\n    Parameters\n    ----------\n    x\n    """'
 
 
 def stand_in(value: str, before: str = "") -> Source:
@@ -179,6 +183,7 @@ def stand_in(value: str, before: str = "") -> Source:
             id="unpacked",
         ),
         pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES + 1)), id="long function"),
+        pytest.param(internal_sections, Source("ndcg_spark.core.a", SECTIONS), id="sections"),
         pytest.param(unexplained_stand_ins, stand_in("lambda _: True"), id="answers"),
         pytest.param(unexplained_stand_ins, stand_in("answer", "def answer(_):\n    return 1\n"), id="a function"),
         pytest.param(
@@ -232,6 +237,8 @@ def test_a_rule_objects_to(rule, source):
             id="packed",
         ),
         pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES, "\n" * 9)), id="docstring"),
+        pytest.param(internal_sections, Source("ndcg_spark.history.api", SECTIONS), id="a public name"),
+        pytest.param(internal_sections, Source("ndcg_spark.history.settings", SECTIONS), id="settings"),
         pytest.param(unexplained_stand_ins, stand_in("fail", "def fail(_):\n    raise OSError\n"), id="fails"),
         pytest.param(unexplained_stand_ins, stand_in("lambda x: kept(x)", "kept, n = a.call, 1\n"), id="passes on"),
         pytest.param(unexplained_stand_ins, stand_in("None", "# stands in for: x, because y\n"), id="a reason"),

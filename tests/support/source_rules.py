@@ -24,6 +24,8 @@ MAX_FUNCTION_LINES = 80
 
 _STAND_IN = re.compile(r"#\s*stands in for: \S.*, because \S")
 
+_SECTION = re.compile(r"^(Parameters|Returns|Yields|Raises|Notes|Attributes|Examples|References)\n-+$", re.MULTILINE)
+
 ANYTHING = None
 HEAVY = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "scipy"})
 CLASSIC_ONLY = frozenset({"rdd", "sparkContext", "_jdf", "_jvm", "_jsc"})
@@ -78,6 +80,18 @@ KINDS = (
 """What a module is, by its name below the package: the first that fits. In rooms of features a file is named so."""
 # __init__ may import only these when it is itself imported; everything else is looked up when first used.
 LIGHT = frozenset({f"{PACKAGE}.core.lazy_names", f"{PACKAGE}.errors", f"{PACKAGE}._version"})
+
+
+def _public_names() -> frozenset[str]:
+    """Names that `__init__` of the package and its rooms hand on, as `ndcg_spark.history.frames.roll_up`."""
+    found = {f"{PACKAGE}.ml.NdcgEvaluator", f"{PACKAGE}.ml.with_query_folds", f"{PACKAGE}.mlflow.log_evaluation"}
+    for path in (PROJECT_ROOT / PACKAGE).rglob("__init__.py"):
+        imports = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ImportFrom))
+        found |= {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+    return frozenset(found)
+
+
+PUBLIC = _public_names()
 
 
 @dataclass(frozen=True)
@@ -256,6 +270,24 @@ def long_functions(source: Source) -> list[str]:
     ]
 
 
+def internal_sections(source: Source) -> list[str]:
+    """Docstrings with sections of numpydoc of what users do not import.
+
+    Settings keep theirs: the help of commands is made of them.
+    """
+    if source.module.rpartition(".")[2] in {"settings", "command"}:
+        return []
+    public = {name.rpartition(".")[2] for name in PUBLIC if name.startswith(f"{source.module}.")}
+    findings = []
+    for node in source.tree.body:
+        for one in (
+            ast.walk(node) if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name not in public else ()
+        ):
+            if isinstance(one, ast.FunctionDef | ast.ClassDef) and _SECTION.search(ast.get_docstring(one) or ""):
+                findings.append(f"{source.module}:{one.lineno} {one.name} has sections, and users do not import it")
+    return findings
+
+
 def unpacked_functions(source: Source) -> list[str]:
     """Functions for workers that are not packed by `as_shipped`: a worker without this package would say nothing."""
     return [
@@ -353,5 +385,5 @@ LAYER_RULES = (
     classic_only_names,
     unpacked_functions,
 )
-SIZE_RULES = (long_functions,)
+SIZE_RULES = (long_functions, internal_sections)
 TEST_RULES = (unexplained_stand_ins,)
