@@ -432,5 +432,5 @@ def test_small_numbers_are_not_shown_as_zero(spark, capsys):
     assert "1.0e-05" in capsys.readouterr().out
     result.to_pandas().drop(columns="run", inplace=True)
     result.show(-1)
-    assert capsys.readouterr().out == "... and 1 more\n"
+    assert capsys.readouterr().out == "... and 1 more; show(1) prints all rows\n"
     assert "<th>run</th>" in result._repr_html_()

@@ -210,7 +210,7 @@ def test_what_is_not_a_table_is_refused_in_one_line(data, what):
         assert str(refused.value) == said
     if data is not None:
         with pytest.raises(InvalidParameterError, match=r"^judgments must be a table"):
-            evaluate("runs/", data)
+            evaluate([{"query_id": "q", "item_id": "a", "score": 1.0}], data)
 
 
 def test_dicts_of_two_types_are_refused_by_column():

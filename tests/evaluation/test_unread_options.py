@@ -24,6 +24,7 @@ VALUES = {
     "categories": "other", "first_seen": "other", "topics": "other", "user": "other", "confidence": 0.5,
     "sample": 0.5, "tie_bounds": True, "as_of": date(2026, 1, 1), "strategy": "window", "source": "spark",
     "on_invalid": "reject", "null_score": "unretrieved", "check_duplicates": "all",
+    "allow_unmatched": True,
 }  # fmt: skip
 """A value of each option that is not its default; columns are there, of a type that fits where there is one."""
 SAME_VALUES = {
@@ -32,6 +33,7 @@ SAME_VALUES = {
     "on_invalid": "no row is bad",
     "null_score": "no score is null",
     "check_duplicates": "no item comes twice",
+    "allow_unmatched": "relevances are in the table",
 }
 """Options that are read, and change no value of good rows."""
 

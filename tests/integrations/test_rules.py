@@ -70,6 +70,7 @@ OTHERS_OF_EVALUATIONS: dict[str, Any] = {
     "tie_bounds": True,
     "item_columns": ItemColumns(vector="embedding"),
     "as_of": date(2026, 1, 2),
+    "allow_unmatched": True,
 }
 """By each setting that changes no value of a query, another value than that of `BASE`."""
 

@@ -285,7 +285,7 @@ def test_a_column_that_deduplication_alone_needs_is_asked_for_by_it(spark, optio
         ({"grades": {"view": 1e7}}, "'view'"),
         ({"grades": {"dislike": -1.0}}, "above 0"),
         ({"grades": {"impression": 1.0}}, "'impression'"),
-        ({"cap": 3.0}, "rule=sum"),
+        ({"cap": 3.0}, "rule='sum'"),
         ({"rule": "sum", "cap": 0.0}, "cap"),
         ({"rule": "sum", "cap": float("nan")}, "cap"),
         ({"half_life": 7.0}, "as_of"),

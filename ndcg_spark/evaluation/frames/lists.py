@@ -286,7 +286,7 @@ def _relevant(frame: DataFrame, settings: EvaluationSettings, table: str = "inpu
             "judgments."
         )
     kind = require_column(frame, name, part, table)
-    if isinstance(kind, T.MapType) and is_key(kind.keyType):
+    if isinstance(kind, T.MapType) and (is_key(kind.keyType) or isinstance(kind.keyType, T.NullType)):
         found = _Lists(name, F.map_keys(named(name)), kind.keyType, F.map_values(named(name)), kind.valueType)
         return _with_numbers(found, part)
     by = _Numbers(option("relevance"), columns.relevance, Columns().relevance, GRADES)
