@@ -17,16 +17,10 @@ SOURCE = "Shani and Gunawardana, Recommender Systems Handbook, 2011, doi:10.1007
 
 
 class Exposure(NamedTuple):
-    """Exposures of the items of a catalogue.
+    """Exposures of the items of a catalogue of `n_items`, listed or not.
 
-    Parameters
-    ----------
-    items_by_count : dict from int to int
-        How many items of the catalogue are in how many lists, for each number of lists above 0.
-    n_items : int
-        Items of the catalogue, listed or not.
-    outside : int
-        Places in lists that are filled by items outside the catalogue.
+    `items_by_count` maps each number of lists above 0 to the number of items in so many lists; `outside` counts
+    places in lists that are filled by items outside the catalogue.
     """
 
     items_by_count: dict[int, int]
@@ -41,7 +35,7 @@ class Exposure(NamedTuple):
 
 @dataclass(frozen=True)
 class OutsideCatalogue(CatalogueMetric):
-    """Places that the catalogue knows nothing of."""
+    """Share of places that are filled by items outside the catalogue."""
 
     name = "outside_catalogue"
     larger_is_better = False
@@ -51,8 +45,6 @@ class OutsideCatalogue(CatalogueMetric):
     def value(self, exposure: Exposure) -> float | None:
         """Places outside over all places; None if nothing is listed.
 
-        Examples
-        --------
         >>> OutsideCatalogue().value(Exposure({1: 2, 2: 1}, 5, outside=1))
         0.2
         """
@@ -66,7 +58,6 @@ class _OfItems(CatalogueMetric):
 
     @property
     def comes_with(self) -> tuple[NamedMetric, ...]:
-        """How many places do not count."""
         return (OutsideCatalogue(),)
 
 
@@ -81,8 +72,6 @@ class Coverage(_OfItems):
     def value(self, exposure: Exposure) -> float | None:
         """Listed items over all items; None for an empty catalogue.
 
-        Examples
-        --------
         >>> Coverage().value(Exposure({1: 2, 2: 1}, 5))
         0.6
         """
@@ -102,8 +91,6 @@ class Gini(_OfItems):
 
         None if no item of the catalogue is listed.
 
-        Examples
-        --------
         >>> Gini().value(Exposure({1: 2, 2: 1}, 5))
         0.5
         """
@@ -126,8 +113,6 @@ class Entropy(_OfItems):
     def value(self, exposure: Exposure) -> float | None:
         """Between 0 and log2 of the size of the catalogue; None if no item of it is listed.
 
-        Examples
-        --------
         >>> Entropy().value(Exposure({1: 2, 2: 1}, 5))
         1.5
         """
