@@ -111,7 +111,7 @@ def straddling_share(groups: TieGroups, offsets: IntArray, *, k: int) -> FloatAr
 
 
 def canonical_order(groups: TieGroups, gains: FloatArray) -> IntArray | None:
-    """Order entries by group, largest gain first, so that the order of the rows does not matter; None if they are so."""
+    """Order entries by group, largest gain first, so that the order of the rows does not matter; None if they are."""
     in_order = (np.diff(groups.group) > 0) | (np.diff(gains) <= 0)
     return None if in_order.all() else np.lexsort((-gains, groups.group))
 
