@@ -29,7 +29,7 @@ def key_reasons(frame: DataFrame, query: Sequence[str], item: str, table: str) -
     """List reasons for rows without a query or an item. Reads the schema, runs no action."""
     reasons = [(MALFORMED_LINE, F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
     for column, part, reason in [
-        *((one, option("query"), "null_query") for one in query),
+        *((name, option("query"), "null_query") for name in query),
         (item, option("item"), "null_item"),
     ]:
         missing = comparable_key(frame, column, part, table).isNull()
@@ -41,10 +41,10 @@ def key_reasons(frame: DataFrame, query: Sequence[str], item: str, table: str) -
 
 def first_reason(reasons: Reasons) -> Column:
     """First reason why a row is bad, as text; null for a valid row."""
-    found = F.lit(None).cast("string")
+    first = F.lit(None).cast("string")
     for reason, bad in reversed(reasons):
-        found = F.when(bad, F.lit(reason)).otherwise(found)
-    return found
+        first = F.when(bad, F.lit(reason)).otherwise(first)
+    return first
 
 
 def without_bad_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on_invalid: str) -> DataFrame:
@@ -60,7 +60,10 @@ def without_bad_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on
 
 
 def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, originals: Sequence[str]) -> DataFrame:
-    """Check each row: `reason` and `key` (null: valid), `n` (1), and `row` as it came if there are `originals`. Lazy."""
+    """Check each row: `reason` and `key` (null: valid), `n` (1), and `row` as it came if `originals` is not empty.
+
+    Lazy. `row` is a struct of the columns `originals`.
+    """
     reason = first_reason(reasons)
     key = malformed_key(frame, key_text(keys, {}))
     columns = [reason.alias("reason"), F.when(reason.isNotNull(), key).alias("key")]

@@ -35,7 +35,7 @@ _W, _WV, _WW, _WWV, _WWVV = range(N_MOMENTS)
 _ONE = -LOWEST_BIT // LIMB_BITS
 """The limb that counts ones."""
 _LIGHTEST_SUM = Fraction(1, 2**80)
-"""Weights and their squares are cut off below 2^-256: too few digits would be left of the error of lighter groups."""
+"""Weights and their squares are cut off below 2^-256: the error of lighter groups would have too few digits."""
 
 
 class Estimate(NamedTuple):

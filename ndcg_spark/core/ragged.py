@@ -109,11 +109,11 @@ def first_where(flags: BoolArray, offsets: IntArray) -> int | None:
 
 NumberArray = NDArray[Any]
 ODD_NUMBERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
-"""Large: to multiply by one, modulo 2^64, loses nothing, and spreads what was low to the high bits."""
+"""Multiplying by one of them, modulo 2^64, loses nothing and spreads low bits to the high ones."""
 SORTED_WHOLE = 256
-"""Lines up to this long NumPy sorts in less time than it takes to partition them, where processors have AVX-512."""
+"""NumPy sorts rows up to this length faster than it partitions them, on processors with AVX-512."""
 _ALL = slice(None)
-"""Queries of one size, which need no filling up."""
+"""All queries, where they have one size and need no filling up."""
 
 
 def kth_largest(values: NumberArray, offsets: IntArray, k: int) -> NumberArray:
@@ -193,10 +193,10 @@ def _end_to_end(found: list[tuple[Any, IntArray]], lengths: IntArray) -> IntArra
     if len(found) == 1:
         return found[0][1]
     rows = np.empty(lengths.sum(), dtype=np.int64)
-    for queries, its in found:
+    for queries, part in found:
         chosen = np.zeros(len(lengths), dtype=np.bool_)
         chosen[queries] = True
-        rows[np.repeat(chosen, lengths)] = its
+        rows[np.repeat(chosen, lengths)] = part
     return rows
 
 
