@@ -50,23 +50,11 @@ def mean_over_hits(lists: RelevanceLists, hits: FloatArray, gains: FloatArray, k
     found = ratio(total, n_whole)
     at = np.flatnonzero(cut)
     query = query_of_rows(spans.offsets)[at]
-    found[query] = _over_cut_group(lists, at, total[query], n_whole[query], hits, gains, inside)
-    return found
-
-
-def _over_cut_group(
-    lists: RelevanceLists,
-    at: IntArray,
-    total: FloatArray,
-    n_whole: FloatArray,
-    hits: FloatArray,
-    gains: FloatArray,
-    inside: IntArray,
-) -> FloatArray:
-    n, r, m = lists.spans.size[at], hits[at], inside[at]
-    before, start = lists.before(gains)[at], lists.spans.start[at]
+    total, n_whole = total[query], n_whole[query]
+    n, r, m = spans.size[at], hits[at], inside[at]
+    before, start = lists.before(gains)[at], spans.start[at]
     chances = draws_of_hits(n, r.astype(np.int64), m)
-    found = np.zeros(len(at))
+    mean = np.zeros(len(at))
     for h in range(chances.shape[1]):
         inner = np.zeros(len(at))
         drawn = np.full(len(at), float(h))
@@ -74,7 +62,8 @@ def _over_cut_group(
         for place in range(1, int(m.max()) + 1):
             term = _expected(drawn, part, before, m, place) / (start + place)
             inner += np.where(place <= m, term, 0.0)
-        found += chances[:, h] * ratio(total + inner, n_whole + h)
+        mean += chances[:, h] * ratio(total + inner, n_whole + h)
+    found[query] = mean
     return found
 
 

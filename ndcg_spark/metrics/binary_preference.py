@@ -13,7 +13,7 @@ from ndcg_spark.metrics.lists import RelevanceLists, ratio
 
 @dataclass(frozen=True)
 class BinaryPreference(Metric):
-    """How few judged nonrelevant items rank above relevant ones; unjudged items are ignored.
+    """Share of judged nonrelevant items that rank below relevant ones; unjudged items are ignored.
 
     A relevant item that was not retrieved adds 0, and a relevance below 0 is not a judgment.
     """

@@ -1,7 +1,6 @@
-"""How the lists of a run spread over the catalogue: from how many items were listed how often.
+"""Spread of the lists of a run over the catalogue, from a histogram: so many items were in so many lists.
 
-The state is a histogram: so many items were in so many lists. It stays small for any catalogue. Counts per item merge
-by adding them, histograms of disjoint sets of items by adding those.
+It stays small for any catalogue. Counts per item merge by adding them, histograms of disjoint sets of items as well.
 """
 
 from __future__ import annotations

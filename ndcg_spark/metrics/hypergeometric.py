@@ -8,7 +8,7 @@ from ndcg_spark.core.ragged import FloatArray, IntArray, offsets_of
 
 _NUMBERS_AT_ONCE = 2**20
 _FEW = 6
-"""Bits of the places up to which items are taken value by value, which takes the third power of the places."""
+"""Bits of the number of places up to which items are processed by value, which takes its third power."""
 
 
 def draws_of_hits(n: IntArray, r: IntArray, m: IntArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What is known of the items of ranked lists, as metrics read it."""
+"""Properties of the items of ranked lists, as metrics read them."""
 
 from __future__ import annotations
 

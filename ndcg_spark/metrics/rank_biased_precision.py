@@ -56,7 +56,7 @@ class RankBiasedPrecision(Metric):
 
 @dataclass(frozen=True)
 class RankBiasedPrecisionResidual(Metric):
-    """What rank-biased precision could still gain from unjudged items and from ranks that are not seen."""
+    """Gain that rank-biased precision could still get from unjudged items and from ranks beyond the list."""
 
     p: float = 0.8
     name = "rbp_residual"

@@ -1,7 +1,7 @@
 """Weights of tied items: averaged over all orders, or by the best or the worst of them.
 
-A ranked list is given as entries: some items of one query with one score and one relevance. Entries with equal
-scores are a tie group, which fills the ranks from its first one on, one an item.
+An entry of a ranked list stands for some items of one query with one score and one relevance. Entries with equal
+scores are a tie group, which fills consecutive ranks, one an item.
 """
 
 from __future__ import annotations
