@@ -73,11 +73,11 @@ def query_states(values: FloatArray, weights: FloatArray | None) -> Limbs:
 
 
 def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
-    """Mean over all days, with days as clusters: its error comes from how much days differ. None below two days.
+    """Mean over all days, with days as clusters: its error comes from how much days differ. No error below two days.
 
-    With A the weight and Y the sum of w v of a day, and C days, the error is sqrt(C / (C - 1) * sum((Y - mean A)^2))
-    / sum(w). `quantiles` are those of Student's t for 1, 2, ... degrees of freedom. Cochran, Sampling Techniques, 3rd
-    ed. 1977, section 9A.1.
+    Days of weight 0 are ignored. With A the weight and Y the sum of w v of a day, and C days, the error is sqrt(C /
+    (C - 1) * sum((Y - mean A)^2)) / sum(w). `quantiles` are those of Student's t for 1, 2, ... degrees of freedom.
+    Cochran, Sampling Techniques, 3rd ed. 1977, section 9A.1.
     """
     moments = [(from_limbs(day[:N_LIMBS].tolist()), from_limbs(day[N_LIMBS : 2 * N_LIMBS].tolist())) for day in days]
     clusters = [(w, wv) for w, wv in moments if w]
