@@ -12,7 +12,6 @@ from ndcg_spark.conventions.forms import (
     DiscountFunction,
     GainFunction,
     check_discount,
-    check_gain,
     function_text,
     parse_discount,
     parse_gain,
@@ -112,7 +111,8 @@ class Convention:
 
     def __post_init__(self) -> None:
         check_values(self)
-        check_gain(self.gain)
+        if not callable(self.gain):
+            parse_gain(self.gain)
         check_discount(self.discount, 0)
         if self.pad_to_k is not None:
             number: object = self.pad_to_k
@@ -334,10 +334,8 @@ _WORDS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def in_words(convention: Convention) -> list[tuple[str, str]]:
-    """Spell a convention out: what each choice is about, and what was chosen.
+    """Spell a convention out: the subject of each choice, and what was chosen.
 
-    Examples
-    --------
     >>> in_words(Convention())[0]
     ('Gain of an item', '2 to the power of the relevance, minus 1')
     """

@@ -9,25 +9,21 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ndcg_spark.core.ragged import FloatArray
 from ndcg_spark.errors import InvalidParameterError
 
-if TYPE_CHECKING:
-    GainFunction: TypeAlias = Callable[[FloatArray], FloatArray]
-    DiscountFunction: TypeAlias = Callable[[FloatArray], FloatArray]
-else:  # what settings are told at run time, where NumPy may not be there
-    GainFunction = DiscountFunction = Callable
+GainFunction: TypeAlias = Callable[[FloatArray], FloatArray]
+DiscountFunction: TypeAlias = Callable[[FloatArray], FloatArray]
 
 GAIN_FORMS = "exponential, linear, binary (each also NAME:LEVEL), power:P, table:LEVEL=GAIN,..."
 DISCOUNT_FORMS = "log2, ln, log:BASE, reciprocal, table:D1,D2,..."
 LARGEST_GAIN = 2.0**63
 """Gains up to here leave room for sums over a long list and exact sums over all queries."""
 
-_NAMED_GAINS = ("exponential", "linear", "binary")
 _NAMED_DISCOUNTS = ("log2", "ln", "reciprocal")
 
 
@@ -43,7 +39,7 @@ class GainForm:
 
     @property
     def text(self) -> str:
-        """The one spelling of this gain: `table:0=0,1=3`, whatever blanks, zeros and order it was written with."""
+        """The one spelling of this gain: `table:0=0,1=3`, whatever blanks, zeros and order the user wrote."""
         if self.table is not None:
             return "table:" + ",".join(
                 f"{_digits(level)}={_digits(self.table[level])}" for level in sorted(self.table)
@@ -62,7 +58,6 @@ class DiscountForm:
 
     @property
     def text(self) -> str:
-        """The one spelling of this discount."""
         if self.table is not None:
             return f"table:{','.join(map(_digits, self.table))}"
         return self.name if self.base is None else f"{self.name}:{_digits(self.base)}"
@@ -73,9 +68,9 @@ def _digits(number: float) -> str:
 
 
 def function_text(function: Callable[..., Any]) -> str:
-    """Name a function and what it does, as far as its code shows: all lambdas of a notebook have one name.
+    """Name a function and a digest of its code, since all lambdas of a notebook have one name.
 
-    The digest is that of the byte code with its constants, defaults and the values that it takes from outside; other
+    The digest covers the byte code with its constants, defaults and the values that it takes from outside; other
     versions of Python have other byte code.
     """
     name = getattr(function, "__qualname__", type(function).__name__)
@@ -114,33 +109,17 @@ def _code_parts(value: Any, depth: int = 4) -> Any:
 
 
 def parse_gain(text: object) -> GainForm:
-    """Read the name of a gain.
+    """Parse a gain; refuse an unknown name, a level below 0, a power not above 0, and a malformed or falling table.
 
-    Parameters
-    ----------
-    text : str
-        Anything else is refused.
-
-    Returns
-    -------
-    GainForm
-
-    Raises
-    ------
-    InvalidParameterError
-        For an unknown name, a level below 0, a power that is not above 0, or a table that is malformed or falls.
-
-    Examples
-    --------
     >>> parse_gain("table:0=0,1=1,2=4").table
     {0.0: 0.0, 1.0: 1.0, 2.0: 4.0}
     """
     if not isinstance(text, str):
         raise InvalidParameterError(f"gain must be a name or a function; got {text!r}.")
-    if text in _NAMED_GAINS:
+    if text in _NAMED:
         return GainForm(text)
     name, _, argument = text.partition(":")
-    if name in _NAMED_GAINS and argument:
+    if name in _NAMED and argument:
         level = _number(argument, "gain level")
         if level < 0:  # negative gains from there on, 0 below: the best would not come first in the ideal list
             raise InvalidParameterError(f"gain level must be 0 or more; got {argument!r}.")
@@ -185,35 +164,9 @@ def _number(text: str, what: str) -> float:
     return number
 
 
-def check_gain(spec: str | GainFunction) -> None:
-    """Raise unless `spec` is a gain: a name, or a function, whose answers are checked when there are any.
-
-    Parameters
-    ----------
-    spec : str or callable
-
-    Raises
-    ------
-    InvalidParameterError
-    """
-    if not callable(spec):
-        parse_gain(spec)
-
-
 def relevance_range(spec: str | GainFunction) -> tuple[float, float]:
-    """Return the lowest and the highest relevance whose gain stays within 2^63 in size.
+    """Return the lowest and the highest relevance with a gain of at most 2^63; infinite for functions and tables.
 
-    Parameters
-    ----------
-    spec : str or callable
-
-    Returns
-    -------
-    tuple of float
-        Infinite where any will do, where nothing can be said beforehand (a callable), and for tables.
-
-    Examples
-    --------
     >>> relevance_range("exponential")
     (-inf, 63.0)
     """
@@ -232,24 +185,8 @@ def relevance_range(spec: str | GainFunction) -> tuple[float, float]:
 
 
 def parse_discount(text: object) -> DiscountForm:
-    """Read the name of a discount.
+    """Parse a discount; refuse an unknown name, a base not above 1, and a table that `check_weights` refuses.
 
-    Parameters
-    ----------
-    text : str
-        Anything else is refused.
-
-    Returns
-    -------
-    DiscountForm
-
-    Raises
-    ------
-    InvalidParameterError
-        For an unknown name, a base that is not above 1, or a table that `check_weights` refuses.
-
-    Examples
-    --------
     >>> parse_discount("table:1,0.5").table
     [1.0, 0.5]
     """
@@ -305,18 +242,7 @@ def check_weights(weights: Sequence[float], what: str, *, may_end_in_zeros: bool
 
 
 def check_discount(spec: str | DiscountFunction, max_k: int | None) -> None:
-    """Raise unless `spec` is a discount that covers `max_k` ranks.
-
-    Parameters
-    ----------
-    spec : str or callable
-    max_k : int or None
-        The largest cutoff; None when whole lists are scored.
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Raise unless `spec` is a discount that covers `max_k` ranks; None: whole lists are scored."""
     if callable(spec):
         return
     table = parse_discount(spec).table
@@ -326,27 +252,12 @@ def check_discount(spec: str | DiscountFunction, max_k: int | None) -> None:
 
 
 _OF_GRADES: FloatArray = np.ldexp(1.0, np.arange(32)) - 1.0
-"""2^n - 1: nearly all relevances are small whole numbers, for which looking up is quicker."""
+"""2^n - 1: nearly all relevances are small whole numbers, for which a lookup is faster."""
 
 
 def exponential(relevance: FloatArray) -> FloatArray:
-    """2^rel - 1, exact for whole numbers.
+    """2^rel - 1, exact for whole numbers; negative relevances give negative gains. Burges et al., ICML 2005.
 
-    Parameters
-    ----------
-    relevance : float64, any shape
-        Negative relevances give negative gains: 2^-1 - 1 = -0.5.
-
-    Returns
-    -------
-    float64, the same shape
-
-    References
-    ----------
-    Burges et al., Learning to rank using gradient descent, ICML 2005.
-
-    Examples
-    --------
     >>> exponential(np.array([0.0, 1.0, 3.0, -1.0])).tolist()
     [0.0, 1.0, 7.0, -0.5]
     """
@@ -364,32 +275,13 @@ def exponential(relevance: FloatArray) -> FloatArray:
 
 
 def linear(relevance: FloatArray) -> FloatArray:
-    """Take the relevance itself as gain (Jarvelin and Kekalainen, TOIS 20(4), 2002).
-
-    Parameters
-    ----------
-    relevance : float64, any shape
-
-    Returns
-    -------
-    float64, the same shape
-    """
+    """The relevance itself. Jarvelin and Kekalainen, TOIS 20(4), 2002."""
     return relevance
 
 
 def binary(relevance: FloatArray) -> FloatArray:
-    """Give 1 for every relevance above 0, else 0.
+    """1 for every relevance above 0, else 0.
 
-    Parameters
-    ----------
-    relevance : float64, any shape
-
-    Returns
-    -------
-    float64, the same shape
-
-    Examples
-    --------
     >>> binary(np.array([0.0, 0.5, 3.0, -1.0])).tolist()
     [0.0, 1.0, 1.0, 0.0]
     """
@@ -429,26 +321,8 @@ def _table(table: dict[float, float]) -> GainFunction:
 
 
 def gain_function(spec: str | GainFunction) -> GainFunction:
-    """Turn the gain a user named, or wrote, into a function of relevances.
+    """Return the function of float64 relevances that a gain stands for; refuse what `parse_gain` refuses.
 
-    Parameters
-    ----------
-    spec : str or callable
-        `exponential`, `linear`, `binary`; each of these with a level, as `linear:2`, below which the gain is 0;
-        `power:P` (sign kept), `table:LEVEL=GAIN,...`, or a NumPy function from float64 relevances to float64
-        gains of the same shape.
-
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    InvalidParameterError
-        For an unknown name or a malformed table.
-
-    Examples
-    --------
     >>> gain_function("power:2")(np.array([0.0, 3.0, -1.0])).tolist()
     [0.0, 9.0, -1.0]
     >>> gain_function("table:0=0,1=1,2=4")(np.array([2.0, 0.0])).tolist()
@@ -465,31 +339,11 @@ def gain_function(spec: str | GainFunction) -> GainFunction:
 
 
 def discount_table(spec: str | DiscountFunction, n_ranks: int) -> FloatArray:
-    """Weights of ranks 1..n_ranks.
+    """Weights of ranks 1..n_ranks, by 1/log2(i+1), 1/ln(i+1), 1/log_B(i+1), 1/i, a table, or a function of the ranks.
 
-    Parameters
-    ----------
-    spec : str or callable
-        `log2` 1/log2(i+1), `ln` 1/ln(i+1), `log:B` 1/log_B(i+1), `reciprocal` 1/i,
-        `table:D1,D2,...`, or a NumPy function from the 1-based ranks (float64) to weights.
-    n_ranks : int
+    Refuses what `check_discount` and `check_weights` refuse, and a function whose result has another shape. Jarvelin
+    and Kekalainen, TOIS 20(4), 2002; 1/log2(i+1) as in Burges et al., ICML 2005.
 
-    Returns
-    -------
-    float64, shape (n_ranks,)
-
-    Raises
-    ------
-    InvalidParameterError
-        For an unknown name, a table that is too short, a function whose answer has another shape, or weights that
-        are not finite and above 0, or rise.
-
-    References
-    ----------
-    Jarvelin and Kekalainen, TOIS 20(4), 2002; with 1/log2(i+1) as in Burges et al., ICML 2005.
-
-    Examples
-    --------
     >>> discount_table("log2", 3).tolist()
     [1.0, 0.6309297535714575, 0.5]
     >>> discount_table("table:1.25,1", 2).tolist()

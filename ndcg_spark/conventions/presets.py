@@ -11,7 +11,7 @@ PRESETS: dict[str, Convention] = {}
 """Convention by name."""
 
 ABOUT: dict[str, str] = {}
-"""What each preset reproduces, and what to know about it."""
+"""The tool that each preset reproduces, and its caveats."""
 
 
 def _preset(name: str, about: str, **choices: str) -> None:

@@ -26,10 +26,10 @@ Reasons = list[tuple[str, Column]]
 
 
 def key_reasons(frame: DataFrame, query: Sequence[str], item: str, table: str) -> Reasons:
-    """Say which rows lack a query or an item. Reads the schema, runs no action."""
+    """List reasons for rows without a query or an item. Reads the schema, runs no action."""
     reasons = [(MALFORMED_LINE, F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
     for column, part, reason in [
-        *((one, option("query"), "null_query") for one in query),
+        *((name, option("query"), "null_query") for name in query),
         (item, option("item"), "null_item"),
     ]:
         missing = comparable_key(frame, column, part, table).isNull()
@@ -41,16 +41,16 @@ def key_reasons(frame: DataFrame, query: Sequence[str], item: str, table: str) -
 
 def first_reason(reasons: Reasons) -> Column:
     """First reason why a row is bad, as text; null for a valid row."""
-    found = F.lit(None).cast("string")
+    first = F.lit(None).cast("string")
     for reason, bad in reversed(reasons):
-        found = F.when(bad, F.lit(reason)).otherwise(found)
-    return found
+        first = F.when(bad, F.lit(reason)).otherwise(first)
+    return first
 
 
 def without_bad_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on_invalid: str) -> DataFrame:
-    """Keep valid rows; under `on_invalid=fail` the action raises for a bad one, with its first reason and key.
+    """Keep valid rows; with `on_invalid=fail` the action raises for a bad row, with its first reason and key. Lazy.
 
-    Lazy: a filter. `keys` are the columns that name a row for a person.
+    `keys` are the columns that name a row for a person.
     """
     reason = first_reason(reasons)
     if on_invalid == "reject":
@@ -60,9 +60,9 @@ def without_bad_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on
 
 
 def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, originals: Sequence[str]) -> DataFrame:
-    """Say of each row whether it is bad: `reason` and `key` (null: valid), `n` (1) and maybe `row`; lazy.
+    """Check each row: `reason` and `key` (null: valid), `n` (1), and `row` as it came if `originals` is not empty.
 
-    `row` is a struct of the columns `originals`, the row as it came; there is none if they are empty.
+    Lazy. `row` is a struct of the columns `originals`.
     """
     reason = first_reason(reasons)
     key = malformed_key(frame, key_text(keys, {}))
@@ -75,7 +75,7 @@ def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, original
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCount:
-    """Rows of a table by what became of them: for each reason a number of rows, and the key of one as an example."""
+    """Rows of a table: number read, number rejected by reason, and the key of one example of each reason."""
 
     read: int
     rejected: dict[str, int]
@@ -94,7 +94,7 @@ def count_rows(checked: DataFrame) -> RowCount:
 
 
 def describe_bad_rows(counted: RowCount, table: str) -> str:
-    """Say in a line how many rows of a table are bad, why, and where one is."""
+    """Describe in a line how many rows of a table are bad, why, and where one is."""
     total = sum(counted.rejected.values())
     parts = [f"{reason} {n} (e.g. {counted.examples[reason]})" for reason, n in counted.rejected.items()]
     return f"{total} bad row{'s' if total != 1 else ''} of {counted.read} in the {table}: {'; '.join(parts)}"
@@ -103,7 +103,7 @@ def describe_bad_rows(counted: RowCount, table: str) -> str:
 def rejects_table(checked: DataFrame, table: str) -> DataFrame:
     """Bad rows from `checked` as they came, with the reason; lazy.
 
-    Rows: `source` (the given `input` or `judgments`), `reason`, `row` (JSON, so that tables of any shape fit one
+    Columns: `source` (the given `input` or `judgments`), `reason`, `row` (JSON, so that tables of any shape fit one
     rejects table).
     """
     bad = checked.where(F.col("reason").isNotNull())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, TypeAlias
@@ -27,15 +26,12 @@ from ndcg_spark.core.ragged import (
 )
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, is_marked, mark_refusal, option, text_of
 
-# Bytes become 16 bits, which NumPy sorts faster.
 EXCHANGE_SCHEMA = pa.schema([("partition_id", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
-"""Rows of a shuffle that carry packed batches, Arrow as bytes; what the kinds are, each sender says.
-
-Spark moves some thousand binary rows, never a row a query.
-"""
+"""Rows of a shuffle that carry packed Arrow batches: some thousand, never a row a query. Senders define the kinds."""
+# Bytes become 16 bits, which NumPy sorts faster.
 _NARROW = {pa.int8(): np.int16, pa.int16(): np.int16, pa.int32(): np.int32}
 _DAYS_OF_AN_ERA = 146_097
-"""Of 400 years, after which the calendar repeats, with its days of the week and so the rules of time zones."""
+"""Days of 400 years, after which the calendar repeats, with its days of the week and so the rules of time zones."""
 _MICROS_OF_A_DAY = 86_400_000_000
 BatchFunction: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -47,7 +43,7 @@ def list_offsets(column: pa.Array) -> IntArray:
 
 
 def float_values(values: pa.Array) -> tuple[FloatArray, BoolArray]:
-    """Values of a column as doubles, 0.0 where it is null; and where it is not null."""
+    """Return the values of a column as doubles, 0.0 for null, and flags of those that are not null."""
     if not values.null_count:
         return values.cast(pa.float64(), safe=False).to_numpy(), np.ones(len(values), dtype=np.bool_)
     known = flags_of(values.is_valid())
@@ -56,7 +52,7 @@ def float_values(values: pa.Array) -> tuple[FloatArray, BoolArray]:
 
 
 def number_values(column: pa.Array) -> tuple[NumberArray, BoolArray | None]:
-    """Like `float_values`, but short whole numbers stay short; None where nothing is null."""
+    """Like `float_values`, but short whole numbers stay short; no flags if nothing is null."""
     narrow = _NARROW.get(column.type)
     if column.null_count or narrow is None:
         values, known = float_values(column)
@@ -65,7 +61,7 @@ def number_values(column: pa.Array) -> tuple[NumberArray, BoolArray | None]:
 
 
 def one_zero(column: pa.Array) -> pa.Array:
-    """A column whose values are compared: of floats, -0.0 is 0.0, which Arrow tells apart."""
+    """Make -0.0 of a column of floats 0.0: Arrow tells the two apart."""
     if not pa.types.is_floating(column.type):
         return column
     return pc.if_else(pc.equal(column, 0.0), pa.scalar(0.0, column.type), column)
@@ -87,11 +83,11 @@ def float_column(values: FloatArray, known: BoolArray) -> pa.Array:
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Python values; dates and times that Python has no value for as the text that Spark's cast gives them."""
+    """Python values; dates and times outside Python's range become the text of Spark's cast."""
     try:
         return list(column.to_pylist())
     except OverflowError:
-        return [_plain_value(one) for one in column]
+        return [_plain_value(value) for value in column]
 
 
 def value_at(column: pa.Array | pa.ChunkedArray, row: int) -> Any:
@@ -130,29 +126,22 @@ def _with_year(near: date, eras: int) -> str:
     return f"{sign}{abs(year):04}-{near:%m-%d}"
 
 
-@contextmanager
-def refusals_marked() -> Iterator[None]:
-    """Mark the text of our own errors, whose class is lost on the way to the driver."""
-    try:
-        yield
-    except NdcgSparkError as error:
-        if is_marked(text_of(error)):  # one function chained to another: marked already
-            raise
-        raise type(error)(mark_refusal(text_of(error))) from error
-
-
 def batch_function(work: BatchFunction) -> BatchFunction:
-    """Wrap what a worker does such that errors are marked, and with the annotations that Spark reads."""
+    """Mark the text of our own errors, whose class is lost on the way to the driver; annotate as Spark reads it."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with refusals_marked():
+        try:
             yield from work(batches)
+        except NdcgSparkError as error:
+            if is_marked(text_of(error)):  # one function chained to another: marked already
+                raise
+            raise type(error)(mark_refusal(text_of(error))) from error
 
     return run
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Put batches behind each other, at least one. Refuses a column with more than 2 GiB of text."""
+    """Concatenate at least one batch. Refuses a column with more than 2 GiB of text."""
     if len(batches) == 1:
         return batches[0]
     found = pa.Table.from_batches(batches).combine_chunks().to_batches()
@@ -164,7 +153,7 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def plain_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give texts and bytes 32-bit offsets, whatever types the session is set to send."""
+    """Cast texts and bytes to 32-bit offsets, whatever types the session is set to send."""
     plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
     if not any(kind in plain for kind in batch.schema.types):
         return batch
@@ -173,7 +162,6 @@ def plain_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def taken(batch: pa.RecordBatch, rows: IntArray) -> pa.RecordBatch:
-    """Take rows of a batch, in the order given."""
     places = pa.array(rows)
     columns = [
         pa.array(column.to_numpy()[rows]) if is_plain(column) else column.take(places) for column in batch.columns
@@ -182,12 +170,11 @@ def taken(batch: pa.RecordBatch, rows: IntArray) -> pa.RecordBatch:
 
 
 def is_plain(column: pa.Array) -> bool:
-    """Whether NumPy has the values as they lie there; it takes them several times as fast."""
+    """Check whether NumPy can read the values in place; it takes them several times as fast."""
     return not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
 
 
 def message(ids: Iterable[int], kind: int, payloads: list[bytes]) -> pa.RecordBatch:
-    """Build rows of the exchange."""
     columns = [pa.array(list(ids), pa.int32()), pa.repeat(pa.scalar(kind, pa.int32()), len(payloads))]
     return pa.RecordBatch.from_arrays([*columns, pa.array(payloads, pa.binary())], schema=EXCHANGE_SCHEMA)
 
@@ -207,12 +194,12 @@ def from_bytes(payload: pa.Buffer) -> list[pa.RecordBatch]:
 
 
 Values: TypeAlias = NumberArray | pa.Array
-"""Numbers are NumPy's; texts, and what may be null, are Arrow's."""
+"""NumPy arrays of numbers; Arrow arrays of texts and of values that may be null."""
 
 
 @dataclass(slots=True)
 class Entries:
-    """Entries of one list of each query, those of a query end to end.
+    """Entries of one list of each query, end to end.
 
     Columns are `rank` or `score`, `relevance` (NaN: unjudged), `item`, `order`, `n`, as far as rules need them.
     """
@@ -221,7 +208,6 @@ class Entries:
     offsets: IntArray
 
     def numbers(self, name: str) -> NumberArray:
-        """Return a column of numbers."""
         values = self.columns[name]
         return values if isinstance(values, np.ndarray) else values.to_numpy(zero_copy_only=False)
 
@@ -235,7 +221,6 @@ class Entries:
         return Entries(found.columns, offsets_of(lengths_of(self.offsets)[queries]))
 
     def where(self, flags: BoolArray) -> Entries:
-        """Keep some entries of each query."""
         if flags.all():
             return self
         return Entries(self.taken(np.flatnonzero(flags)).columns, chosen_offsets(flags, self.offsets))
@@ -250,29 +235,29 @@ class Entries:
         return self.where(rank < k)
 
     def only(self, *names: str) -> Entries:
-        """Keep some columns, those that are there."""
+        """Keep those of these columns that exist."""
         return Entries({name: values for name, values in self.columns.items() if name in names}, self.offsets)
 
 
 def take_values(values: Values, rows: IntArray) -> Values:
-    """Take values by their places; whole numbers become NumPy's."""
+    """Take values by index; whole numbers become a NumPy array."""
     if isinstance(values, pa.Array) and pa.types.is_integer(values.type) and not values.null_count:
         values = int_values(values)
     return values[rows] if isinstance(values, np.ndarray) else values.take(pa.array(rows))
 
 
 def joined_entries(found: Sequence[Entries]) -> Entries:
-    """Put the lists of some queries behind those of others, at least one; they have the same columns."""
+    """Concatenate the lists of at least one batch of queries; all have the same columns."""
     if len(found) == 1:
         return found[0]
     columns: dict[str, Values] = {}
     for name in found[0].columns:
-        parts = [one.columns[name] for one in found]
+        parts = [entries.columns[name] for entries in found]
         if all(isinstance(part, np.ndarray) for part in parts):
             columns[name] = np.concatenate(parts)
         else:
             columns[name] = pa.concat_arrays([pa.array(part) for part in parts])
-    return Entries(columns, offsets_of(np.concatenate([lengths_of(one.offsets) for one in found])))
+    return Entries(columns, offsets_of(np.concatenate([lengths_of(entries.offsets) for entries in found])))
 
 
 def list_column(values: pa.Array, offsets: IntArray) -> pa.ListArray:
@@ -371,9 +356,9 @@ def _text_hashes(column: pa.Array) -> HashArray:
 
 
 def _polynomials(column: pa.Array) -> HashArray:
-    """Of each text the polynomial whose coefficients are its bytes, from sums over all texts end to end.
+    """Polynomial hash of each string, from one cumulative sum over the concatenated bytes.
 
-    sum(byte[i] B^i) from start to end is B^start times the polynomial, and B, being odd, can be divided by.
+    sum(byte[i] B^i) from start to end is B^start times the polynomial; B is odd, so B^start has an inverse.
     """
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)

@@ -19,11 +19,11 @@ from ndcg_spark.core.session import is_on
 from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusal, not_in_file
 
 MALFORMED = "__malformed_line"
-"""Column beside those of a text format: the line, where it is no row. No user's column has such a name."""
+"""Column beside those of a text format: the line, if it is malformed. No user's column has such a name."""
 BELOW_MICROSECONDS = "ndcg_spark.below_microseconds"
 """Metadata of a column of timestamps of which Spark has cut nanoseconds off; see `core/given.py`."""
 WITHOUT_IT = "ndcg_spark.file_without_it"
-"""Metadata of a column that one of the files of a table lacks, whose name it is; see `sources/folders.py`."""
+"""Metadata of a column: the name of a file of the table that lacks it; see `sources/folders.py`."""
 _KEY_TYPES = (
     T.NumericType,
     T.StringType,
@@ -33,11 +33,12 @@ _KEY_TYPES = (
     T.TimestampNTZType,
     T.BinaryType,
 )
-"""Types of queries, items, runs, segments, clusters and users: equal for Spark where their bytes are, but for the two
-zeros, which `comparable` makes one, and for collations, which `require_column` refuses."""
+"""Types of queries, items, runs, segments, clusters and users, which Spark compares by their bytes.
+
+Exceptions: the two zeros, which `comparable` makes one, and collations, which `require_column` refuses."""
 _COLLATED = re.compile(r" collate \w+")
 MALFORMED_LINE = "malformed_line"
-"""The reason why such a row is bad; workers are handed the line behind it, as `malformed_line: 1 Q0 a`."""
+"""Reason of such a bad row; workers get it with the line, as `malformed_line: 1 Q0 a`."""
 _ONE_EACH = "name each column once, as in SELECT r.*, q.relevance FROM runs r JOIN judgments q ..."
 _NUMBER = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
 
@@ -48,7 +49,7 @@ def named(column: str) -> Column:
 
 
 def comparable(frame: DataFrame, column: str) -> Column:
-    """Give a column whose values are compared: -0.0 is 0.0, which workers and texts tell apart."""
+    """Make -0.0 of a column 0.0: workers and texts tell the two apart."""
     kind = frame.schema[column].dataType
     if not isinstance(kind, T.FloatType | T.DoubleType):
         return named(column)
@@ -56,12 +57,12 @@ def comparable(frame: DataFrame, column: str) -> Column:
 
 
 def is_key(kind: T.DataType) -> bool:
-    """Whether workers compare values of a type as Spark does."""
+    """Check whether workers compare values of a type as Spark does."""
     return isinstance(kind, _KEY_TYPES)
 
 
 def comparable_key(frame: DataFrame, column: str, part: str, table: str) -> Column:
-    """Give a column whose values are compared; refuse arrays, structs, maps and the like. Reads the schema."""
+    """Return a column for comparisons; refuse arrays, structs, maps and the like. Reads the schema."""
     kind = require_column(frame, column, part, table)
     if not is_key(kind):
         raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
@@ -88,11 +89,10 @@ def quoted(name: str) -> str:
 
 
 def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.DataType:
-    """Raise unless a table has a column, once, whose values workers see as Spark does; return its type.
+    """Return the type of a column; raise if it is missing, there twice, or if workers see other values than Spark.
 
     Reads the schema, runs no action. For the message: `part` is the option that named the column, and `table` what a
-    person calls the table (`input`, `judgments`). A missing column raises MissingColumnError, one that is there
-    twice, as after a join, or that has a collation InputRefusedError.
+    person calls the table (`input`, `judgments`). Raises MissingColumnError or InputRefusedError.
     """
     if column in frame.columns:
         same = same_names(frame, column)
@@ -166,9 +166,9 @@ def _doubled(same: Sequence[str]) -> str:
 
 
 def number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: bool) -> Column:
-    """Give a numeric column as double; booleans count as 1 and 0. `part` and `table` are as for `require_column`.
+    """Cast a numeric column to double; booleans are 1 and 0. `part` and `table` are as for `require_column`.
 
-    With `parse_text`, for formats that have nothing else, text is read as numbers; what is no number becomes null.
+    With `parse_text`, for formats that have only text, text is read as numbers; anything else becomes null.
     """
     kind = require_column(frame, column, part, table)
     if isinstance(kind, T.StringType) and parse_text:
@@ -206,7 +206,7 @@ def malformed_key(frame: DataFrame, key: Column) -> Column:
 
 
 def raise_if(value: Column, bad: Column, *message: Column | str, kind: str) -> Column:
-    """Give `value`, which is of type `kind` in Spark's words, or raise with a message where `bad` is true."""
+    """Return `value`, which is of Spark's type `kind`, or raise with a message where `bad` is true."""
     if not hasattr(DataFrame, "zipWithIndex"):
         # Before 4.2 Spark may move later filters below what raises, and so meet rows that an earlier filter takes
         # out. Filters stay above what may differ from run to run, as this number may.
@@ -215,17 +215,15 @@ def raise_if(value: Column, bad: Column, *message: Column | str, kind: str) -> C
 
 
 def columns_of(names: Sequence[str]) -> list[Column]:
-    """Refer to several top-level columns by their exact names."""
     return [named(name) for name in names]
 
 
 def is_ml_vector(kind: T.DataType) -> bool:
-    """Whether a type is that of vectors of `pyspark.ml`."""
     return type(kind).__name__ == "VectorUDT"
 
 
 def vector_column(frame: DataFrame, column: str) -> Column | None:
-    """Give vectors as array<float>, where they are that, or array<double>; None for a column of something else."""
+    """Return vectors as array<float> or array<double>; None for a column of something else."""
     kind = frame.schema[column].dataType
     if is_ml_vector(kind):
         from pyspark.ml.functions import vector_to_array
@@ -248,7 +246,7 @@ def row_as_json(row: Column, names: Sequence[str]) -> Column:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WITHOUT_ZONE = r"^[-+]?\d+(-\d+){0,2}([ T]\d*(:\d*){0,2}(\.\d*)?)?$"
-"""A date, and maybe a time of day; whatever follows is a zone, as an offset or by name."""
+"""A date, and maybe a time of day; any text after it is a zone."""
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
 
 
@@ -261,12 +259,10 @@ class TimeColumn:
 
     @property
     def column(self) -> Column:
-        """The column as it is."""
         return named(self.name)
 
     @property
     def is_text(self) -> bool:
-        """Whether some values may be no timestamps."""
         return isinstance(self.kind, T.StringType)
 
     @property
@@ -290,12 +286,12 @@ class TimeColumn:
 
     @property
     def comparable(self) -> Column:
-        """What to compare with a `bound`: the column itself where Spark can then skip files and row groups."""
+        """Column to compare with a `bound`: the column itself if Spark can then skip files and row groups."""
         return self.micros if self.is_text else self.column
 
 
 def time_column(frame: DataFrame, column: str, part: str, table: str, *, parse_text: bool) -> TimeColumn:
-    """Find a column of timestamps; with `parse_text`, of text, too. Reads the schema, runs no action.
+    """Find a column of timestamps, or with `parse_text` of text. Reads the schema, runs no action.
 
     Text without time zone is UTC. `part` and `table` are as for `require_column`.
     """
@@ -334,7 +330,7 @@ def _of_day(micros: Column) -> Column:
 
 
 def _plain_micros(column: Column) -> Column:
-    """Of a timestamp without time zone: a cast would take that of the session."""
+    """Microseconds of a timestamp without time zone: a cast would take that of the session."""
     parts = {
         _DAY: F.unix_date(F.to_date(column)),
         _HOUR: F.hour(column),
@@ -362,7 +358,7 @@ def limbs(value: Column, n: int, *, highest: int = 0) -> Iterator[Column]:
 
 
 def from_limbs(sums: Sequence[Column], *, highest: int = 0) -> Column:
-    """Put sums of limbs, in the order of `limbs`, together to a double.
+    """Combine sums of limbs, in the order of `limbs`, to a double.
 
     Carries are passed up as whole numbers, then parts are added from the smallest.
     """

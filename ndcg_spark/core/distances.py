@@ -18,18 +18,8 @@ _BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).s
 
 
 def words_of_bytes(raw: NDArray[np.uint8]) -> WordArray:
-    """Put the bytes of codes into words; what is missing to a whole word is 0.
+    """Pack the bytes of codes into words, shape (n, ceil(n_bytes / 8)); the last word is filled up with 0.
 
-    Parameters
-    ----------
-    raw : uint8, shape (n, n_bytes)
-
-    Returns
-    -------
-    uint64, shape (n, ceil(n_bytes / 8))
-
-    Examples
-    --------
     >>> words_of_bytes(np.array([[255, 1]], dtype=np.uint8)).shape
     (1, 1)
     """
@@ -40,32 +30,13 @@ def words_of_bytes(raw: NDArray[np.uint8]) -> WordArray:
 
 
 def words_of_bits(bits: NDArray[Any]) -> WordArray:
-    """Pack bits into words.
-
-    Parameters
-    ----------
-    bits : bool or 0/1, shape (n, n_bits)
-
-    Returns
-    -------
-    uint64, shape (n, ceil(n_bits / 64))
-    """
+    """Pack bits (bool or 0/1) into words, shape (n, ceil(n_bits / 64))."""
     return words_of_bytes(np.packbits(np.asarray(bits, dtype=np.bool_), axis=1))
 
 
 def bit_counts(words: WordArray) -> NDArray[np.uint8]:
     """Count the bits that are set in each word.
 
-    Parameters
-    ----------
-    words : uint64, shape (n, n_words)
-
-    Returns
-    -------
-    uint8, shape (n, n_words)
-
-    Examples
-    --------
     >>> bit_counts(np.array([[7, 2**63]], dtype=np.uint64)).tolist()
     [[3, 1]]
     """
@@ -76,16 +47,7 @@ def bit_counts(words: WordArray) -> NDArray[np.uint8]:
 
 
 def signs_of_words(words: WordArray) -> NDArray[np.float32]:
-    """Unpack words to +1 for a bit that is set and -1 for one that is not.
-
-    Parameters
-    ----------
-    words : uint64, shape (n, n_words)
-
-    Returns
-    -------
-    float32, shape (n, 64 n_words)
-    """
+    """Unpack words to +1 for a bit that is set and -1 for one that is not, float32, shape (n, 64 n_words)."""
     bits = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=1)
     return bits.astype(np.float32) * 2 - 1
 
@@ -98,65 +60,31 @@ LARGEST_SQUARE, SMALLEST_SQUARE = 1e300, 1e-280
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Vectors or codes of one block.
-
-    Parameters
-    ----------
-    values : float64, float32 or uint64, shape (n, width)
-        Vectors; or codes, packed into words.
-    norms : float64, shape (n,), or None
-        Euclidean norms; None for codes.
-    """
+    """Vectors (float) with their Euclidean norms, or codes packed into words (uint64), whose norms are None."""
 
     values: NDArray[Any]
     norms: FloatArray | None
 
     def __len__(self) -> int:
-        """Count the vectors."""
         return len(self.values)
 
 
 def vectors_of(values: NDArray[Any]) -> Vectors:
-    """Compute the norms that scores need.
-
-    Parameters
-    ----------
-    values : float64, float32 or uint64, shape (n, width)
-
-    Returns
-    -------
-    Vectors
-    """
+    """Compute the norms that scores need."""
     return Vectors(values, None if values.dtype.kind == "u" else np.sqrt(square_sums(values)))
 
 
 def scaled_to_one(values: FloatArray) -> FloatArray:
     """Divide each vector by a power of two, which changes no bit of a cosine and keeps squares in range.
 
-    Parameters
-    ----------
-    values : float64, shape (n, width)
-
-    Returns
-    -------
-    float64, shape (n, width)
-        The largest entry of each vector lies between 0.5 and 1; zeros stay.
+    The largest entry of each vector is then between 0.5 and 1; zeros stay.
     """
     largest = np.abs(values).max(axis=1, initial=0.0)
     return np.asarray(np.ldexp(values, -np.frexp(largest)[1][:, None]))
 
 
 def square_sums(values: NDArray[Any]) -> FloatArray:
-    """Sum of the squares of each vector, added by halves.
-
-    Parameters
-    ----------
-    values : float, shape (n, width)
-
-    Returns
-    -------
-    float64, shape (n,)
-    """
+    """Sum of the squares of each vector, added by halves."""
     found = np.empty(len(values))
     step = max(1, _AT_ONCE // max(1, values.shape[1]))
     for start in range(0, len(values), step):
@@ -167,24 +95,11 @@ def square_sums(values: NDArray[Any]) -> FloatArray:
 
 
 def pair_scores(metric: str, left: Vectors, right: Vectors, rows: IntArray, columns: IntArray) -> FloatArray:
-    """Score pairs of vectors; higher is better.
+    """Score pairs of vectors, left[rows[p]] with right[columns[p]]; higher is better.
 
-    Parameters
-    ----------
-    metric : str
-        `cosine`, `inner`, `euclidean` (minus the sum of squared differences), or `hamming` (minus the number of bits
-        that differ).
-    left, right : Vectors
-    rows, columns : int64, shape (n_pairs,)
-        Pair p is left[rows[p]] with right[columns[p]].
+    `metric` is `cosine` (0 with a vector of zeros), `inner`, `euclidean` (minus the sum of squared differences), or
+    `hamming` (minus the number of bits that differ).
 
-    Returns
-    -------
-    float64, shape (n_pairs,)
-        The cosine with a vector of zeros is 0.
-
-    Examples
-    --------
     >>> one, other = (vectors_of(np.array([values], dtype=float)) for values in ([1, 2, 2], [2, 1, 2]))
     >>> first = np.zeros(1, dtype=np.int64)
     >>> pair_scores("euclidean", one, other, first, first).tolist()

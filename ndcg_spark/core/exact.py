@@ -27,26 +27,10 @@ _LIMIT = 2.0 ** (LOWEST_BIT + LIMB_BITS * N_LIMBS - 1)
 
 
 def to_limbs(values: FloatArray) -> Limbs:
-    """Cut every value into limbs.
+    """Cut finite values below 2^159 in size into limbs: value = sum of limb[j] * 2^(32 j - 256).
 
-    Parameters
-    ----------
-    values : float64, shape (n,)
-        Finite, below 2^159 in size.
+    Limbs that are zero for every value may be left out. Up to 2^31 of them add without overflow.
 
-    Returns
-    -------
-    dict from int to int64, shape (n,)
-        value = sum of limb[j] * 2^(32 j - 256). Limbs that are zero for every value may be left out. Up to 2^31 of
-        them add without overflow.
-
-    Raises
-    ------
-    InputRefusedError
-        For a value that is not finite, or too large.
-
-    Examples
-    --------
     >>> limbs = to_limbs(np.array([0.1, 1e16, -0.1]))
     >>> float(from_limbs(limbs[j].sum() if j in limbs else 0 for j in range(N_LIMBS)))
     1e+16
@@ -69,16 +53,7 @@ def to_limbs(values: FloatArray) -> Limbs:
 
 
 def add_limbs(*parts: Limbs) -> Limbs:
-    """Add sums of the same values, limb by limb.
-
-    Parameters
-    ----------
-    parts : dict from int to int64, shape (n,)
-
-    Returns
-    -------
-    dict from int to int64, shape (n,)
-    """
+    """Add sums of the same values, limb by limb."""
     total: Limbs = {}
     for part in parts:
         for j, limb in part.items():
@@ -87,55 +62,22 @@ def add_limbs(*parts: Limbs) -> Limbs:
 
 
 def placed(moments: dict[int, Limbs]) -> Limbs:
-    """Number the limbs of several sums by their places in one state.
-
-    Parameters
-    ----------
-    moments : dict from number of the sum to its limbs
-
-    Returns
-    -------
-    dict from int to int64, shape (n,)
-    """
+    """Number the limbs of several sums by their places in one state."""
     return {moment * N_LIMBS + j: limb for moment, limbs in moments.items() for j, limb in limbs.items()}
 
 
 def from_limbs(limbs: Iterable[int]) -> Fraction:
-    """Put together what limbs, or sums of limbs, stand for.
-
-    Parameters
-    ----------
-    limbs : iterable of int
-        Lowest first.
-
-    Returns
-    -------
-    Fraction
-        Exact; `float()` of it rounds once, to nearest.
-    """
+    """Return the exact number that limbs, or sums of limbs, stand for, lowest first; `float()` of it rounds once."""
     whole = sum(int(limb) << (LIMB_BITS * j) for j, limb in enumerate(limbs))
     return Fraction(whole, 1 << -LOWEST_BIT)
 
 
 def two_product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Split the product a * b into its rounded value and the rounding error, exactly.
+    """Split the product a * b into its rounded value and the rounding error, exactly, barring underflow.
 
-    Parameters
-    ----------
-    a, b : float64, the same shape
-        Below 2^996 in size.
+    Factors must be below 2^996 in size. Dekker, A floating-point technique for extending the available precision,
+    1971.
 
-    Returns
-    -------
-    tuple of float64 arrays
-        `product, error` with product + error = a * b, barring underflow.
-
-    References
-    ----------
-    Dekker, A floating-point technique for extending the available precision, 1971.
-
-    Examples
-    --------
     >>> product, error = two_product(np.array([0.1]), np.array([0.1]))
     >>> Fraction(product[0]) + Fraction(error[0]) == Fraction(0.1) ** 2
     True
@@ -148,22 +90,10 @@ def two_product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def rounded_sums(parts: Sequence[FloatArray], offsets: IntArray) -> FloatArray:
-    """Sums of segments, each rounded once.
+    """Sums of segments, none of them empty, each rounded once: the same for any order of the rows.
 
-    Parameters
-    ----------
-    parts : sequence of float64 arrays, shape (n_rows,)
-        Each number is the sum of its parts, such as a product and its error.
-    offsets : int64, shape (n_segments + 1,)
-        Where segments, none of them empty, begin and end.
+    Each number is the sum of its parts, such as a product and its error.
 
-    Returns
-    -------
-    float64, shape (n_segments,)
-        The same for any order of the rows of a segment.
-
-    Examples
-    --------
     >>> rounded_sums([np.array([1e16, 1.0, -1e16, 0.5])], np.array([0, 3, 4])).tolist()
     [1.0, 0.5]
     """
@@ -176,16 +106,7 @@ def rounded_sums(parts: Sequence[FloatArray], offsets: IntArray) -> FloatArray:
 
 
 def product_limbs(a: FloatArray, b: FloatArray) -> Limbs:
-    """Cut every product a * b into limbs, without rounding it.
-
-    Parameters
-    ----------
-    a, b : float64, shape (n,)
-
-    Returns
-    -------
-    dict from int to int64, shape (n,)
-    """
+    """Cut every product a * b into limbs, without rounding it."""
     product, error = two_product(a, b)
     return add_limbs(to_limbs(product), to_limbs(error))
 

@@ -1,4 +1,4 @@
-"""What Spark raises, on classic sessions and on Connect, and the line of it that a person needs."""
+"""Errors of Spark, on classic sessions and on Connect, and the line of them that a person needs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 import pyspark
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
 
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InputRefusedError, MissingPackageError, NdcgSparkError, find_refusal, one_line
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 try:
     from py4j.protocol import Py4JError
@@ -28,47 +25,47 @@ else:
     SPARK_ERRORS = (PySparkException, Py4JError)
 
 _UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)\b[\w.]*\] ([^\n]*)")
-"""The conditions under which Spark cannot read a file (the latter until 3.5), and what they say."""
+"""Conditions under which Spark cannot read a file (the latter until 3.5), and their message."""
 _OTHER_HEADER = re.compile(
     r"(?:CSV header does not conform to the schema|Number of column in CSV header is not equal).*?^CSV file: (\S+)",
     re.DOTALL | re.MULTILINE,
 )
-"""What Spark says of a csv file whose header is not that of the file from which it took the columns."""
+"""A csv file whose header differs from that of the file from which Spark took the columns."""
 _OTHER_TYPE = re.compile(
     r"\bfile (\S+?)\.?\s.*?column: \[([^\]\n]*)\], physicalType: (\w+), logicalType: ([\w(), ]+?)[\s;]", re.DOTALL
 )
-"""What the reader of Parquet says of a column whose type is not that of the other files."""
+"""A Parquet file in which a column has another type than in the other files."""
 _NO_PARQUET = re.compile(r"^.*RuntimeException: (\S+ is not a Parquet file)\. ([^\n]*)$", re.MULTILINE)
-"""What Spark 3.5 says of such a file in a task, without a condition."""
+"""Message of Spark 3.5 in a task, without a condition."""
 _NOT_THERE = re.compile(r"\bModuleNotFoundError: No module named '(ndcg_spark|numpy|pandas|pyarrow|scipy)\b")
 _NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|ClassNotFoundException: Class \S*FileSystem\S* not found")
-"""What Hadoop says of a scheme that it does not know, or whose connector is not there."""
+"""Messages of Hadoop about a scheme that it does not know, or whose connector is missing."""
 _CLOUDS = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
 """Schemes whose connectors Spark publishes together."""
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
 _WITH_COLON = re.compile(r"Relative path in absolute URI: \S*:\S*")
-"""What Hadoop says of the name of a local file that it takes for a scheme."""
+"""Message of Hadoop about the name of a local file that it takes for a scheme."""
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)+[\w$]+: (.*)$", re.MULTILINE)
 _PYTHON_CAUSE = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
 _UNEXPLAINED = re.compile(
     r"\[TASK_WRITE_FAILED\]|^Boxed Exception$|thrown from the Python worker|^Traceback \(most recent"
 )
-"""Lines that say where something failed, or in what it was wrapped, not why; that is the last of the causes."""
+"""Lines that name the place or the wrapper of a failure, not its reason, which is the last of the causes."""
 _NO_ROOM = re.compile(r"No space left on device|[Qq]uota exceeded")
 _NO_ROOM_FOR_SPARK = re.compile(
     r"(No space left on device|[Qq]uota exceeded)[^\n]*\n(?:\s*at (?:java|sun)[^\n]*\n)*"
     r"\s*at org\.apache\.spark\.(?:storage|shuffle|io|util)\."
 )
-"""A disk is full that Spark writes to by its own classes, as it does its temporary files; outputs are of Hadoop's."""
+"""A full disk to which Spark's own classes write: temporary files. Outputs are written by Hadoop's."""
 _TOO_MANY_FILES = re.compile(r"Too many open files")
 _OTHER_PYTHON = re.compile(
     r"Python in worker has different version:? (\([^)]*\)|\S+) than that in driver:? ([\d.]+),"
 )
-"""What Spark 3.5 and 4 say."""
+"""Messages of Spark 3.5 and 4."""
 _NO_PROGRAM = re.compile(r'IOException: Cannot run program "([^"\n]*)"')
 _TMPDIR = "set TMPDIR to a folder on another disk"
 WORKERS_RUN = "Python workers run"
-"""Begins what workers say that lack a package."""
+"""Start of the message of workers that lack a package."""
 _WORKERS_RUN = re.compile(rf"ModuleNotFoundError: ({WORKERS_RUN} [^\n]*)")
 HOW_TO_INSTALL = "install it where they run."
 HOW_TO_SHIP = (
@@ -80,19 +77,19 @@ _CRASH = re.compile(
     r"|ExecutorLostFailure|OutOfMemoryError|SparkContext (?:was|has been) shut ?down|stopped SparkContext"
     r"|Answer from Java side is empty|StatusCode\.UNAVAILABLE|INVALID_HANDLE\.SESSION"
 )
-"""What is said of a worker, an executor or a session that is gone, or of code that failed."""
+"""Messages about a worker, an executor or a session that died, or about code that failed."""
 _UNSUPPORTED = re.compile(
     r"\bUNIMPLEMENTED\b|NOT_IMPLEMENTED|NOT_SUPPORTED|\[UNSUPPORTED_|UnsupportedOperationException"
     r"|\bnot (?:yet )?(?:implemented|supported)\b|Py4JSecurityException",
     re.IGNORECASE,
 )
-"""What Spark, servers of Connect, Sail and Databricks (the last) say of what they do not do."""
+"""Messages of Spark, Connect servers, Sail and Databricks (the last) about features that they lack."""
 _DENIED = re.compile(
     r"Access ?(?:is )?denied|AccessControlException|Permission ?denied|\b403\b|Forbidden|not authori[sz]ed"
     r"|PERMISSION_DENIED|INSUFFICIENT_PERMISSIONS",
     re.IGNORECASE,
 )
-"""What file systems, stores and catalogs say of a place that a user may not see."""
+"""Messages of file systems, stores and catalogs about a place that a user may not see."""
 _JAVA_LINE = re.compile(r"^(?:: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.*)$", re.MULTILINE)
 
 
@@ -103,7 +100,7 @@ def condition_of(error: PySparkException) -> str:
 
 
 def parameter_of(error: PySparkException, name: str) -> str | None:
-    """What an error of Spark says of a part of its condition, such as `relationName`; None where it says nothing."""
+    """Return a message parameter of an error of Spark, such as `relationName`; None if it has no such parameter."""
     return dict(error.getMessageParameters() or {}).get(name)  # of Spark 3.5 it is a map of Java
 
 
@@ -124,29 +121,26 @@ def first_line(error: Exception) -> str:
 
 
 def is_crash(error: Exception) -> bool:
-    """Whether an error says that a worker, an executor or the session is gone, or that code failed in a worker.
+    """Check whether a worker, an executor or the session died, or code failed in a worker.
 
-    False where the disk of a worker is full: somebody has to make room before the job can run again.
+    False for a full disk of a worker: somebody has to make room before the job can run again.
     """
     text = str(error)
     return _CRASH.search(text) is not None and not _NO_ROOM.search(text)
 
 
 def is_unsupported(error: Exception) -> bool:
-    """Whether an error says that a platform does not do what it was asked for, whatever it was asked about.
-
-    False for every other failure, as of the network or of permissions: it says nothing about the platform.
-    """
+    """Check whether an error says that the platform lacks a feature; False for the network, permissions, ..."""
     return _UNSUPPORTED.search(str(error)) is not None
 
 
 def is_denied(error: Exception) -> bool:
-    """Whether an error says that this user may not see a place."""
+    """Check whether an error says that this user may not see a place."""
     return _DENIED.search(str(error)) is not None
 
 
 def no_file_system(error: Exception, reference: str) -> str | None:
-    """Say in a clause that Spark has no file system for a path, and what to add; None for any other error."""
+    """Explain in a clause that Spark has no file system for a path, and how to add it; None for any other error."""
     if not _NO_FILE_SYSTEM.search(str(error)):
         return None
     scheme = reference.partition(":")[0]
@@ -200,7 +194,7 @@ def readable_errors() -> Iterator[None]:
 
 
 def refusal_text(error: Exception) -> str | None:
-    """Find the line for a person in an error of Spark about the data; None where it is about something else."""
+    """Find the line for a person in an error of Spark about the data; None for any other error."""
     if not isinstance(error, SPARK_ERRORS) or isinstance(error, AnalysisException):
         return None  # an analysis error may print the plan, in which messages stand that were never raised
     found = find_refusal(str(error)) or unreadable_file(error)
@@ -208,10 +202,7 @@ def refusal_text(error: Exception) -> str | None:
 
 
 def unfit_surroundings(error: Exception) -> NdcgSparkError | None:
-    """Say in a line that it is not the data: a full disk of Spark's own, open files, or the Python of workers.
-
-    None where the error is about something else.
-    """
+    """Explain a full disk of Spark's own, too many open files, or an unfit Python of workers; None otherwise."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NdcgSparkError(
             f"{error.strerror} for temporary files: make room in {tempfile.gettempdir()}, or {_TMPDIR}."
@@ -230,7 +221,7 @@ def unfit_surroundings(error: Exception) -> NdcgSparkError | None:
 
 
 def _more_room() -> str:
-    """Say where Spark has its temporary files, and how to have them elsewhere."""
+    """Advise where Spark has its temporary files, and how to move them."""
     local, spark = _is_local()
     if not local or spark is None:
         return "make room on the disks of its executors, or name others by spark.local.dir."
@@ -240,10 +231,8 @@ def _more_room() -> str:
 
 
 def _is_local() -> tuple[bool, SparkSession | None]:
-    """Whether the session there is runs on this machine."""
-    from pyspark.sql import SparkSession
-
-    from ndcg_spark.core.session import runs_locally
+    """Check whether the active session runs on this machine, and return it."""
+    from ndcg_spark.core.session import runs_locally  # session imports this module
 
     with suppress(Exception):  # Java may have ended
         spark = SparkSession.getActiveSession()
@@ -252,7 +241,7 @@ def _is_local() -> tuple[bool, SparkSession | None]:
 
 
 def _unfit_python(text: str) -> MissingPackageError | None:
-    """Say what Python workers lack, or that their Python does not run or is another one."""
+    """Explain a package that Python workers lack, or a Python that does not run or is another one."""
     told = _WORKERS_RUN.search(text)
     if told is not None:
         return MissingPackageError(told[1])
@@ -275,10 +264,7 @@ def _unfit_python(text: str) -> MissingPackageError | None:
 
 
 def unreadable_file(error: Exception) -> str | None:
-    """Say in a line which file Spark could not read, and why; None where the error is about something else.
-
-    The text of the error names the condition, also where it is an error of Java.
-    """
+    """Explain in a line which file Spark could not read, and why; None for any other error."""
     text = str(error)
     other = _OTHER_HEADER.search(text)
     if other:

@@ -1,12 +1,9 @@
-"""What a command line needs to know of a field of settings, beyond its type, its default and its sentence.
-
-Workers import settings, and help is shown before Spark loads: the standard library does for all of it.
-"""
+"""Fields of settings classes, as the command line and the checks of values read them."""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import date
 from numbers import Integral, Real
@@ -19,12 +16,11 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """How a field is asked for, where that does not follow from the field itself.
+    """Option of a field, as far as it does not follow from the field itself.
 
-    `name` is another name for the field, `segments`; or the flag, and behind it the parameter: `from start`. `group`
-    is the title in help under which it stands, as do the fields after it. `shown` is told as the default. `read`
-    makes a value of a text, and `text` a text of the default. What is `repeated` may be given several times; what is
-    `hidden` has no option.
+    `name` is another name for the field (`segments`), or the flag and the parameter (`from start`). `group` is the
+    title in help above this field and those after it. `shown` is printed as the default. `read` parses a text, and
+    `text` formats the default. A `repeated` option may be given several times; a `hidden` field has no option.
     """
 
     name: str = ""
@@ -39,7 +35,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A field of a settings class as it is asked for; `kind` is its type, without None if it is `optional`."""
+    """A field of a settings class; `kind` is its type, without None if it is `optional`."""
 
     field: str
     kind: Any
@@ -50,72 +46,64 @@ class Setting:
 
     @property
     def is_nested(self) -> bool:
-        """Whether it is a settings class itself, whose fields have flags of their own."""
+        """Whether the field is a settings class itself, whose fields have flags of their own."""
         return is_dataclass(self.kind) and self.flag.read is None
 
     @property
     def is_required(self) -> bool:
-        """Whether there is no default."""
         return self.default is MISSING
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Values that it takes, each or several of them; none where they are not listed."""
+        """Listed values, of which the field takes one or several; empty if they are not listed."""
         kind = get_args(self.kind)[0] if get_origin(self.kind) is tuple else self.kind
         return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-_READ: dict[type, tuple[Setting, ...]] = {}
-"""Settings classes whose fields were listed before: type hints take a millisecond to resolve."""
+_SETTINGS: dict[type, tuple[Setting, ...]] = {}
+"""Fields by settings class: type hints take a millisecond to resolve."""
 
 
 def settings_in(cls: type) -> tuple[Setting, ...]:
     """List the fields of a settings class, in their order."""
-    if cls not in _READ:
-        _READ[cls] = tuple(_settings_in(cls))
-    return _READ[cls]
-
-
-def _settings_in(cls: type) -> Iterator[Setting]:
-    hints, group = get_type_hints(cls, include_extras=True), ""
-    for one in fields(cls):
-        kind, flag = hints[one.name], Flag()
+    if cls in _SETTINGS:
+        return _SETTINGS[cls]
+    hints, group, settings = get_type_hints(cls, include_extras=True), "", []
+    for field in fields(cls):
+        kind, flag = hints[field.name], Flag()
         if get_origin(kind) is Annotated:
             kind, *extras = get_args(kind)
             flag = next((extra for extra in extras if isinstance(extra, Flag)), flag)
-        inner = [its for its in get_args(kind) if its is not types.NoneType]
+        inner = [arg for arg in get_args(kind) if arg is not types.NoneType]
         optional = get_origin(kind) in (Union, types.UnionType) and len(inner) == 1
-        default = one.default if one.default_factory is MISSING else one.default_factory()
+        default = field.default if field.default_factory is MISSING else field.default_factory()
         group = flag.group or group
-        yield Setting(
-            field=one.name,
-            kind=inner[0] if optional else kind,
-            optional=optional,
-            default=default,
-            group=group,
-            flag=flag,
+        kind = inner[0] if optional else kind
+        settings.append(
+            Setting(field=field.name, kind=kind, optional=optional, default=default, group=group, flag=flag)
         )
+    return _SETTINGS.setdefault(cls, tuple(settings))
 
 
 def settings_from(cls: type[S], given: Mapping[str, Any]) -> S:
-    """Make settings of arguments that are called as their fields are, those of nested classes, too.
+    """Create settings from arguments named as their fields and those of nested classes.
 
-    Where a field holds several names, a single one may be given as text.
+    A field of several names takes a single one as text.
     """
     values: dict[str, Any] = {}
-    for one in settings_in(cls):
-        if one.is_nested:
-            values[one.field] = settings_from(one.kind, given)
-        elif one.field in given:
-            value = given[one.field]
-            if get_origin(one.kind) is tuple and not (value is None and one.optional):
-                value = several(one.field, value)
-            values[one.field] = value
+    for setting in settings_in(cls):
+        if setting.is_nested:
+            values[setting.field] = settings_from(setting.kind, given)
+        elif setting.field in given:
+            value = given[setting.field]
+            if get_origin(setting.kind) is tuple and not (value is None and setting.optional):
+                value = several(setting.field, value)
+            values[setting.field] = value
     return cls(**values)
 
 
 def several(name: str, value: Any) -> tuple[Any, ...]:
-    """A tuple of what is one text, or several values."""
+    """Return one text, or several values, as a tuple."""
     if isinstance(value, str):
         return (value,)
     try:
@@ -150,7 +138,7 @@ _KINDS: Mapping[Any, str] = {
 
 
 def of_kind(name: str, kind: type, value: Any) -> Any:
-    """Give a value as one of the type `kind`, or raise; `name` is what it is called where the user wrote it."""
+    """Convert a value to the type `kind`, or raise; `name` is the user's name for it."""
     given = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
     if type(given) is kind or (kind is str and isinstance(given, str)):
         return given
@@ -163,4 +151,4 @@ def of_kind(name: str, kind: type, value: Any) -> Any:
 
 
 OnInvalid: TypeAlias = Literal["fail", "reject"]
-"""What a bad row does: stop the action, or be left out and counted."""
+"""A bad row stops the action, or is left out and counted."""

@@ -1,4 +1,4 @@
-"""Tables as functions are given them: of pandas, polars or Arrow they become those of Spark; streams are refused.
+"""Tables of pandas, polars and Arrow as arguments of functions: they become DataFrames of Spark; streams are refused.
 
 A metric needs all rows of a query, and a stream has no last one.
 """
@@ -47,7 +47,7 @@ _PLAIN = {
     pa.date64(): pa.date32(),
     pa.null(): pa.float64(),
 }
-"""Types of Arrow that Spark does not take, and those that hold their values. A column of nulls may be numbers."""
+"""Types of Arrow that Spark does not take, and types that hold their values. A column of nulls may be numbers."""
 
 _COUNTS = re.compile(r"k|n_[a-z_]+")
 """Columns of our tables with whole numbers, some of which may be missing."""
@@ -55,32 +55,27 @@ _COUNTS = re.compile(r"k|n_[a-z_]+")
 
 @runtime_checkable
 class ArrowTable(Protocol):
-    """A table that can be handed over as Arrow: of pandas (2.2 and later), polars, PyArrow, DuckDB.
+    """A table with the PyCapsule interface of Arrow: pandas (2.2 and later), polars, PyArrow, DuckDB."""
 
-    A series or an array, which has no columns, is none.
-    """
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Hand the rows over; see the PyCapsule interface of Arrow."""
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 def takes_tables(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Let a function take tables of pandas, polars and Arrow for DataFrames, and refuse streams. Runs no action."""
+    """Accept tables of pandas, polars and Arrow as DataFrames, and refuse streams. Runs no action."""
     return _taking(function, streams=False)
 
 
 def takes_rows(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """The same for a function that looks at one row at a time, so that a stream may pass through it."""
+    """Like `takes_tables`, for a function of single rows, which takes streams, too."""
     return _taking(function, streams=True)
 
 
 def _taking(function: Callable[_Given, _Result], *, streams: bool) -> Callable[_Given, _Result]:
-    """Hand tables over to Spark before a function is called.
+    """Convert tables among the arguments, and in mappings among them, before a function is called.
 
-    Arguments are looked at themselves, and the values of a mapping. A table goes to Spark through the session of a
-    DataFrame beside it, else the active one; where there is none, one is started, and a line of the log says so. NaN
-    in a column of numbers is null there. Of pandas, an index with a name is a column, and columns `k` and `n_...` of
-    whole numbers, which are floats there if one is missing, are whole numbers.
+    A table goes to the session of a DataFrame beside it, else to the active one; if there is none, one is started and
+    logged. NaN in a column of numbers becomes null. Of pandas, a named index becomes a column, and columns `k` and
+    `n_...` become whole numbers, which are floats there if one is missing.
     """
     parameters, refuses = inspect.signature(function).parameters, None if streams else function.__name__
     names = [name for name, one in parameters.items() if one.kind is not inspect.Parameter.KEYWORD_ONLY]
@@ -98,7 +93,7 @@ def _taking(function: Callable[_Given, _Result], *, streams: bool) -> Callable[_
         named: Any = {name: _taken(name, one, refuses, spark) for name, one in kwargs.items()}
         try:
             return function(*positional, **named)
-        except AttributeError:  # maybe of what is no DataFrame; other arguments were checked before
+        except AttributeError:  # maybe of a value that is not a DataFrame; other arguments were checked before
             for name, value in (*zip(names, positional, strict=False), *named.items()):
                 kinds = str(parameters[name].annotation).split(" | ") if name in parameters else ()
                 if "DataFrame" in kinds and not _is_taken(value, kinds):
@@ -124,7 +119,7 @@ def _not_a_table(name: str, value: Any, kinds: Sequence[str]) -> InvalidParamete
 
 
 def _no_option(function: Callable[..., Any], name: str, given: Mapping[str, Any]) -> InvalidParameterError:
-    """Say what is written in place of an option that a function does not have: a rule is part of its convention."""
+    """Advise on an option that a function does not have: it may be a rule of the convention."""
     conventions = [kind for kind in get_args(get_type_hints(function).get("convention")) if hasattr(kind, "parse")]
     rules = {one.name: kind.parse for kind in conventions for one in fields(kind) if one.name != "name"}
     told = f"{function.__name__} has no option {name!r}"
@@ -140,14 +135,14 @@ def _no_option(function: Callable[..., Any], name: str, given: Mapping[str, Any]
 
 
 def _session_of(given: Iterable[Any]) -> SparkSession | None:
-    """The session of a DataFrame that is given, if there is one."""
+    """Return the session of the first DataFrame among arguments, if any."""
     inner = (one for value in given for one in (value.values() if isinstance(value, Mapping) else (value,)))
     return next((one.sparkSession for one in inner if hasattr(one, "sparkSession")), None)
 
 
 def _taken(name: str, given: Any, refuses: str | None, spark: SparkSession | None) -> Any:
-    """A table of Spark for one of another library. `refuses` is the function that takes no stream, if it does not."""
-    if _is_list_of_dicts(given):
+    """Convert a table of another library; `refuses` is the name of a function that does not take streams, or None."""
+    if isinstance(given, list) and given and all(isinstance(row, dict) for row in given):
         given = _table_of_dicts(name, given)
     if callable(getattr(type(given), "collect", None)) and hasattr(type(given), "collect_schema"):
         given = given.collect()  # a LazyFrame of polars
@@ -168,17 +163,13 @@ def _taken(name: str, given: Any, refuses: str | None, spark: SparkSession | Non
 
 
 def _is_stream(given: object) -> bool:
-    with suppress(*SPARK_ERRORS):  # of a table that Spark does not find, say: whoever reads it says so
+    with suppress(*SPARK_ERRORS):  # such as a table that Spark does not find, which is reported where it is read
         return getattr(given, "isStreaming", False) is True
     return False
 
 
-def _is_list_of_dicts(given: object) -> bool:
-    return isinstance(given, list) and bool(given) and all(isinstance(row, dict) for row in given)
-
-
 def _table_of_dicts(name: str, rows: list[dict[str, Any]]) -> pa.Table:
-    """A table of rows, null where a row lacks a column."""
+    """Build a table of rows, null where a row lacks a column."""
     columns, column = {}, ""
     try:
         for column in dict.fromkeys(name for row in rows for name in row):
@@ -193,14 +184,15 @@ def _is_of_pandas(given: object) -> bool:
 
 
 def _to_spark(name: str, given: Any, spark: SparkSession | None) -> DataFrame:
-    """Hand a table over to Spark, in types that it has, and with null for NaN."""
+    """Create a DataFrame, in types that Spark has, and with null for NaN."""
     at = ""
     try:
         table = _as_arrow(given)
         columns, cut = {}, set()
         for number, at in enumerate(table.schema.names):
             counts = _COUNTS.fullmatch(at) if _is_of_pandas(given) else None
-            columns[at] = _plain(table.column(number), whole=None if counts is None else _count_type(at))
+            count_type = pa.int32() if at == "k" else pa.int64()
+            columns[at] = _plain(table.column(number), whole=None if counts is None else count_type)
             if _has_nanoseconds(table.column(number)):
                 cut.add(at)
         if len(columns) < table.num_columns:
@@ -224,7 +216,7 @@ def _not_handed_over(name: str, column: str, error: Exception) -> InvalidParamet
 
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
-    """Values of a column as Spark 3.5 takes them: maps are dicts there."""
+    """Values of a column for Spark 3.5, in which maps are dicts."""
     values = column.to_pylist()
     return [None if one is None else dict(one) for one in values] if pa.types.is_map(column.type) else values
 
@@ -238,7 +230,7 @@ def _as_arrow(given: Any) -> pa.Table:
 
 
 def session_or_started() -> SparkSession:
-    """The active session; where there is none, one is started, and a line of the log says so."""
+    """Return the active session; if there is none, start one and log it."""
     spark = SparkSession.getActiveSession()
     if spark is None:
         spark = SparkSession.builder.getOrCreate()
@@ -246,12 +238,8 @@ def session_or_started() -> SparkSession:
     return spark
 
 
-def _count_type(name: str) -> pa.DataType:
-    return pa.int32() if name == "k" else pa.int64()
-
-
 def _plain(column: pa.ChunkedArray, *, whole: pa.DataType | None) -> pa.ChunkedArray:
-    """Values in a type that Spark has; NaN is null. Whole numbers that are floats become `whole`, if it is given."""
+    """Cast values to a type that Spark has, NaN to null, and floats that are whole numbers to `whole`, if given."""
     chunks = [_without_categories(chunk) for chunk in column.chunks]
     column = pa.chunked_array(chunks, type=None if chunks else _plain_type(column.type))
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
@@ -265,7 +253,7 @@ def _plain(column: pa.ChunkedArray, *, whole: pa.DataType | None) -> pa.ChunkedA
 
 
 def _without_categories(values: pa.Array) -> pa.Array:
-    """Values of categories, also in lists and structs; nothing else is changed."""
+    """Replace categories by their values, also in lists and structs."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         plain = values.dictionary.cast(_plain_type(kind.value_type))
@@ -292,7 +280,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _has_nanoseconds(column: pa.ChunkedArray) -> bool:
-    """Whether a timestamp of a column is between two microseconds, which is all that Spark has."""
+    """Check whether any timestamp is between two microseconds, the precision of Spark."""
     if not pa.types.is_timestamp(column.type) or column.type.unit != "ns":
         return False
     return bool(pc.any(pc.not_equal(pc.floor_temporal(column, unit="microsecond"), column)).as_py())

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported when they are first used, as workers import the package, too."""
+"""Public names of a package that are imported when first used: workers import the package, too."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def names_of(package: str, rooms: str = "", **homes: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make `__getattr__` and `__dir__` of a package; each home is a module of it, and names its names in one text.
+    """Create `__getattr__` and `__dir__` of a package.
 
-    `rooms` are packages in it, which need not be imported before they are used.
+    Each keyword is a module (`__` for a dot) with its public names; `rooms` are packages, imported when first used.
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
 

@@ -35,7 +35,7 @@ _W, _WV, _WW, _WWV, _WWVV = range(N_MOMENTS)
 _ONE = -LOWEST_BIT // LIMB_BITS
 """The limb that counts ones."""
 _LIGHTEST_SUM = Fraction(1, 2**80)
-"""Weights and their squares are cut off below 2^-256: too few digits would be left of the error of lighter groups."""
+"""Weights and their squares are cut off below 2^-256: the error of lighter groups would have too few digits."""
 
 
 class Estimate(NamedTuple):
@@ -49,26 +49,11 @@ class Estimate(NamedTuple):
 
 
 def query_states(values: FloatArray, weights: FloatArray | None) -> Limbs:
-    """State of each query by itself, to be added up.
+    """State of each query by its place in a state, each of shape (n_queries,), to be added up.
 
-    Parameters
-    ----------
-    values : float64, shape (n_queries,)
-        Finite.
-    weights : float64, shape (n_queries,), or None
-        Finite and not negative; None counts every query once. What is below 2^-256, but not 0, counts as
-        2^-256: nothing beside other weights, and `estimate` refuses a group of nothing else.
-
-    Returns
-    -------
-    dict from int to int64, shape (n_queries,)
-        By the place in a state; what is zero for every query may be left out. Without weights the places of v and
-        v^2 alone: `fill_unweighted` gives a sum of them the others.
-
-    Raises
-    ------
-    InputRefusedError
-        For a weight or value that is not finite, or too large.
+    Places that are zero for every query may be left out. Without weights only those of v and v^2 are filled; see
+    `fill_unweighted`. Weights between 0 and 2^-256 count as 2^-256: nothing beside other weights, and `estimate`
+    refuses a group of nothing else.
     """
     if weights is None:
         return placed({_WV: to_limbs(values), _WWVV: product_limbs(values, values)})
@@ -88,30 +73,11 @@ def query_states(values: FloatArray, weights: FloatArray | None) -> Limbs:
 
 
 def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
-    """Mean over all days, with days as clusters: the error comes from how much days differ.
+    """Mean over all days, with days as clusters: its error comes from how much days differ. No error below two days.
 
-    Parameters
-    ----------
-    days : int64, shape (n_days, STATE_SIZE)
-        State of each day. A day of weight 0 counts as none.
-    quantiles : sequence of float
-        Quantile of Student's t that the interval is made with, for 1, 2, ... degrees of freedom, n_days - 1 at least.
-
-    Returns
-    -------
-    Estimate
-        The mean is sum(w v) / sum(w), as for `estimate`. With A the weight and Y the sum of w v of a day, and C days,
-        its error is sqrt(C / (C - 1) * sum((Y - mean A)^2)) / sum(w), with C - 1 degrees of freedom. None below two
-        days.
-
-    Raises
-    ------
-    InputRefusedError
-        When weights sum to less than 2^-80, but not to 0.
-
-    References
-    ----------
-    Cochran, Sampling Techniques, 3rd ed. 1977, section 9A.1 (clusters of unequal sizes).
+    Days of weight 0 are ignored. With A the weight and Y the sum of w v of a day, and C days, the error is sqrt(C /
+    (C - 1) * sum((Y - mean A)^2)) / sum(w). `quantiles` are those of Student's t for 1, 2, ... degrees of freedom.
+    Cochran, Sampling Techniques, 3rd ed. 1977, section 9A.1.
     """
     moments = [(from_limbs(day[:N_LIMBS].tolist()), from_limbs(day[N_LIMBS : 2 * N_LIMBS].tolist())) for day in days]
     clusters = [(w, wv) for w, wv in moments if w]
@@ -130,12 +96,7 @@ def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
 
 
 def refuse_light(weight_sum: Fraction) -> None:
-    """Raise `InputRefusedError` for weights whose squares exact sums would cut off; they sum to more than 0.
-
-    Parameters
-    ----------
-    weight_sum : Fraction
-    """
+    """Raise `InputRefusedError` for weights, with a sum above 0, whose squares exact sums would cut off."""
     if weight_sum < _LIGHTEST_SUM:
         # Exact sums end at 2^-256: what they hold of smaller weights is not their sum.
         total = f"{float(weight_sum):.3g}" if weight_sum > Fraction(1, 2**200) else "almost nothing"
@@ -146,14 +107,7 @@ def refuse_light(weight_sum: Fraction) -> None:
 
 
 def fill_unweighted(states: IntArray, n_queries: IntArray) -> None:
-    """Fill in, where every weight is 1, the moments that v and v^2 leave: w, w^2 and w^2 v.
-
-    Parameters
-    ----------
-    states : int64, shape (n_groups, STATE_SIZE)
-        Sums of `query_states`; changed in place.
-    n_queries : int64, shape (n_groups,)
-    """
+    """Fill in, where every weight is 1, the moments that v and v^2 leave: w, w^2 and w^2 v. Changes `states`."""
     moments = states.reshape(-1, N_MOMENTS, N_LIMBS)
     moments[:, _W, _ONE] = moments[:, _WW, _ONE] = n_queries
     moments[:, _WWV] = moments[:, _WV]
@@ -162,32 +116,10 @@ def fill_unweighted(states: IntArray, n_queries: IntArray) -> None:
 def estimate(state: IntArray, n_queries: int, *, confidence: float) -> Estimate:
     """Mean, standard error and normal interval from a state, rounded once each.
 
-    Parameters
-    ----------
-    state : int64, shape (STATE_SIZE,)
-        Sum of the states of the queries.
-    n_queries : int
-    confidence : float
-        Between 0 and 1, such as 0.95.
+    The mean is sum(w v) / sum(w). Its standard error is that of a ratio, sqrt(n / (n - 1) * sum(w^2 (v - mean)^2)) /
+    sum(w): with equal weights, the sample standard deviation over sqrt(n). None for the mean of nothing, and for the
+    error of fewer than two queries. Cochran, Sampling Techniques, 3rd ed. 1977, section 6.4.
 
-    Returns
-    -------
-    Estimate
-        The mean is sum(w v) / sum(w). Its standard error is that of a ratio,
-        sqrt(n / (n - 1) * sum(w^2 (v - mean)^2)) / sum(w): with equal weights, the sample standard
-        deviation over sqrt(n). None for the mean of nothing, and for the error of fewer than two queries.
-
-    Raises
-    ------
-    InputRefusedError
-        When weights sum to less than 2^-80, but not to 0.
-
-    References
-    ----------
-    Cochran, Sampling Techniques, 3rd ed. 1977, section 6.4 (ratio estimates).
-
-    Examples
-    --------
     >>> import numpy as np
     >>> states = query_states(np.array([0.5, 1.0]), np.array([1.0, 1.0]))
     >>> state = np.array([states[at].sum() if at in states else 0 for at in range(STATE_SIZE)])

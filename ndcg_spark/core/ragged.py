@@ -14,20 +14,8 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 def offsets_of(lengths: IntArray) -> IntArray:
-    """Offsets of a ragged batch from the length of each query.
+    """Offsets of a ragged batch from the length of each query: query q owns rows offsets[q]:offsets[q + 1].
 
-    Parameters
-    ----------
-    lengths : int64, shape (n_queries,)
-        Rows of every query; zero is allowed.
-
-    Returns
-    -------
-    int64, shape (n_queries + 1,)
-        Query q owns rows offsets[q]:offsets[q + 1].
-
-    Examples
-    --------
     >>> offsets_of(np.array([2, 0, 1])).tolist()
     [0, 2, 2, 3]
     """
@@ -37,18 +25,8 @@ def offsets_of(lengths: IntArray) -> IntArray:
 
 
 def lengths_of(offsets: IntArray) -> IntArray:
-    """Length of each query from the offsets of a ragged batch.
+    """Length of each query.
 
-    Parameters
-    ----------
-    offsets : int64, shape (n_queries + 1,)
-
-    Returns
-    -------
-    int64, shape (n_queries,)
-
-    Examples
-    --------
     >>> lengths_of(np.array([0, 2, 2, 3])).tolist()
     [2, 0, 1]
     """
@@ -58,16 +36,6 @@ def lengths_of(offsets: IntArray) -> IntArray:
 def query_of_rows(offsets: IntArray) -> IntArray:
     """Index of the query that owns each row.
 
-    Parameters
-    ----------
-    offsets : int64, shape (n_queries + 1,)
-
-    Returns
-    -------
-    int64, shape (n_rows,)
-
-    Examples
-    --------
     >>> query_of_rows(np.array([0, 2, 2, 3])).tolist()
     [0, 0, 2]
     """
@@ -77,16 +45,6 @@ def query_of_rows(offsets: IntArray) -> IntArray:
 def rank_of_rows(offsets: IntArray) -> IntArray:
     """0-based rank of each row within its query.
 
-    Parameters
-    ----------
-    offsets : int64, shape (n_queries + 1,)
-
-    Returns
-    -------
-    int64, shape (n_rows,)
-
-    Examples
-    --------
     >>> rank_of_rows(np.array([0, 2, 2, 3])).tolist()
     [0, 1, 0]
     """
@@ -94,21 +52,8 @@ def rank_of_rows(offsets: IntArray) -> IntArray:
 
 
 def chosen_offsets(chosen: BoolArray | IntArray, offsets: IntArray) -> IntArray:
-    """Offsets of a ragged batch of which only some rows are kept.
+    """Offsets of a ragged batch of which only some rows, as flags or numbers, are kept.
 
-    Parameters
-    ----------
-    chosen : bool, shape (n_rows,), or int64, shape (n_chosen,)
-        Flags, or numbers of rows.
-    offsets : int64, shape (n_queries + 1,)
-        Of all rows.
-
-    Returns
-    -------
-    int64, shape (n_queries + 1,)
-
-    Examples
-    --------
     >>> chosen_offsets(np.array([True, False, True]), np.array([0, 2, 2, 3])).tolist()
     [0, 1, 1, 2]
     """
@@ -116,20 +61,8 @@ def chosen_offsets(chosen: BoolArray | IntArray, offsets: IntArray) -> IntArray:
 
 
 def rows_of(queries: IntArray, offsets: IntArray) -> IntArray:
-    """Rows of some queries, end to end.
+    """Rows of some queries, in any order, end to end.
 
-    Parameters
-    ----------
-    queries : int64, shape (n_chosen,)
-        In any order.
-    offsets : int64, shape (n_queries + 1,)
-
-    Returns
-    -------
-    int64, shape (n_rows of these queries,)
-
-    Examples
-    --------
     >>> rows_of(np.array([2, 0]), np.array([0, 2, 2, 3])).tolist()
     [2, 0, 1]
     """
@@ -139,20 +72,8 @@ def rows_of(queries: IntArray, offsets: IntArray) -> IntArray:
 
 
 def equals_previous(values: NDArray[Any], offsets: IntArray) -> BoolArray:
-    """Whether each value equals the one before it in its query.
+    """Check whether each value equals the one before it in its query; False for the first.
 
-    Parameters
-    ----------
-    values : shape (n_rows,)
-    offsets : int64, shape (n_queries + 1,)
-
-    Returns
-    -------
-    bool, shape (n_rows,)
-        False for the first row of a query.
-
-    Examples
-    --------
     >>> equals_previous(np.array([5, 5, 5]), np.array([0, 2, 2, 3])).tolist()
     [False, True, False]
     """
@@ -163,24 +84,11 @@ def equals_previous(values: NDArray[Any], offsets: IntArray) -> BoolArray:
 
 
 def segment_sum(values: FloatArray, offsets: IntArray) -> FloatArray:
-    """Sum of each query's rows, added strictly in row order.
+    """Sum of each query's rows, added strictly in row order; 0 for a query without rows, and NaN propagates.
 
-    The order of addition is part of the contract: the sum of a query depends on nothing but
-    its own rows, whatever batch they arrive in (`np.add.reduceat` would also hand an empty
-    query its neighbour's value).
+    The sum of a query depends on nothing but its own rows, whatever batch they arrive in. (`np.add.reduceat` would
+    also hand an empty query its neighbour's value.)
 
-    Parameters
-    ----------
-    values : float64, shape (n_rows,)
-    offsets : int64, shape (n_queries + 1,)
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-        0.0 for a query without rows. NaN propagates.
-
-    Examples
-    --------
     >>> segment_sum(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 2, 3])).tolist()
     [3.0, 0.0, 4.0]
     """
@@ -192,17 +100,6 @@ def segment_sum(values: FloatArray, offsets: IntArray) -> FloatArray:
 def first_where(flags: BoolArray, offsets: IntArray) -> int | None:
     """Index of the first query that owns a flagged row, or None.
 
-    Parameters
-    ----------
-    flags : bool, shape (n_rows,)
-    offsets : int64, shape (n_queries + 1,)
-
-    Returns
-    -------
-    int or None
-
-    Examples
-    --------
     >>> first_where(np.array([False, False, True]), np.array([0, 2, 2, 3]))
     2
     """
@@ -212,30 +109,16 @@ def first_where(flags: BoolArray, offsets: IntArray) -> int | None:
 
 NumberArray = NDArray[Any]
 ODD_NUMBERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
-"""Large: to multiply by one, modulo 2^64, loses nothing, and spreads what was low to the high bits."""
+"""Multiplying by one of them, modulo 2^64, loses nothing and spreads low bits to the high ones."""
 SORTED_WHOLE = 256
-"""Lines up to this long NumPy sorts in less time than it takes to partition them, where processors have AVX-512."""
+"""NumPy sorts rows up to this length faster than it partitions them, on processors with AVX-512."""
 _ALL = slice(None)
-"""Queries of one size, which need no filling up."""
+"""All queries, where they have one size and need no filling up."""
 
 
 def kth_largest(values: NumberArray, offsets: IntArray, k: int) -> NumberArray:
-    """Give the k-th largest value of each query.
+    """The k-th largest value of each query, without NaN; the lowest value of its type for a query with fewer rows.
 
-    Parameters
-    ----------
-    values : float or int, shape (n_rows,)
-        Without NaN.
-    offsets : int64, shape (n_queries + 1,)
-    k : int
-
-    Returns
-    -------
-    like values, shape (n_queries,)
-        The lowest value of its type for a query with fewer rows.
-
-    Examples
-    --------
     >>> kth_largest(np.array([3.0, 1.0, 2.0, 7.0]), np.array([0, 3, 4]), 2).tolist()
     [2.0, -inf]
     """
@@ -250,24 +133,10 @@ def kth_largest(values: NumberArray, offsets: IntArray, k: int) -> NumberArray:
 
 
 def largest(values: NumberArray, offsets: IntArray, n_there: IntArray, k: int) -> tuple[NumberArray, IntArray]:
-    """Give the k largest values of each query, the largest first.
+    """The k largest values of each query, the largest first, queries end to end; and how many each query has.
 
-    Parameters
-    ----------
-    values : float or int, shape (n_rows,)
-        Without NaN; rows that do not count have the lowest value of the type.
-    offsets : int64, shape (n_queries + 1,)
-    n_there : int64, shape (n_queries,)
-        Rows that count.
-    k : int
+    The `n_there` rows of each query count; the others have the lowest value of the type. No value is NaN.
 
-    Returns
-    -------
-    tuple
-        The values, those of all queries end to end, and how many each query has.
-
-    Examples
-    --------
     >>> best, lengths = largest(np.array([3, 1, 2, 7]), np.array([0, 3, 4]), np.array([3, 1]), 2)
     >>> best.tolist(), lengths.tolist()
     ([3, 2, 7], [2, 1])
@@ -290,25 +159,10 @@ def largest(values: NumberArray, offsets: IntArray, n_there: IntArray, k: int) -
 
 
 def first_ranked(ranks: NumberArray, offsets: IntArray, k: int, n_kept: int) -> tuple[IntArray, IntArray]:
-    """Give the rows of each query that are on its first ranks, in their order.
+    """Rows of each query on its ranks 1 to k in their order, queries end to end; and how many each query has.
 
-    Parameters
-    ----------
-    ranks : float or int, shape (n_rows,)
-        Whole numbers from 1 on.
-    offsets : int64, shape (n_queries + 1,)
-    k : int
-        Rows on ranks beyond are left out.
-    n_kept : int
-        No more rows of a query than this; of two on one rank, the first comes first.
+    At most `n_kept` rows of a query; of two on one rank, the first comes first.
 
-    Returns
-    -------
-    tuple of int64 arrays
-        The rows, those of all queries end to end, and how many each query has.
-
-    Examples
-    --------
     >>> rows, lengths = first_ranked(np.array([3, 1, 2, 7]), np.array([0, 3, 4]), 2, 2)
     >>> rows.tolist(), lengths.tolist()
     ([1, 2], [2, 0])
@@ -339,29 +193,16 @@ def _end_to_end(found: list[tuple[Any, IntArray]], lengths: IntArray) -> IntArra
     if len(found) == 1:
         return found[0][1]
     rows = np.empty(lengths.sum(), dtype=np.int64)
-    for queries, its in found:
+    for queries, part in found:
         chosen = np.zeros(len(lengths), dtype=np.bool_)
         chosen[queries] = True
-        rows[np.repeat(chosen, lengths)] = its
+        rows[np.repeat(chosen, lengths)] = part
     return rows
 
 
 def falling_order(values: NumberArray, offsets: IntArray) -> IntArray:
-    """Order the rows of each query by value, the largest first.
+    """Order the rows of each query by value, without NaN, the largest first; queries and equal values stay in place.
 
-    Parameters
-    ----------
-    values : float, shape (n_rows,)
-        Without NaN.
-    offsets : int64, shape (n_queries + 1,)
-
-    Returns
-    -------
-    int64, shape (n_rows,)
-        Queries keep their places, and rows of equal values their order.
-
-    Examples
-    --------
     >>> falling_order(np.array([1.0, 3.0, 2.0, 7.0]), np.array([0, 3, 4])).tolist()
     [1, 2, 0, 3]
     """
@@ -377,19 +218,8 @@ def falling_order(values: NumberArray, offsets: IntArray) -> IntArray:
 
 
 def repeats(codes: IntArray, offsets: IntArray) -> BoolArray:
-    """Whether a query has the same code twice.
+    """Check whether each query has the same code twice.
 
-    Parameters
-    ----------
-    codes : int64, shape (n_rows,)
-    offsets : int64, shape (n_queries + 1,)
-
-    Returns
-    -------
-    bool, shape (n_queries,)
-
-    Examples
-    --------
     >>> repeats(np.array([3, 1, 3, 3]), np.array([0, 3, 4])).tolist()
     [True, False]
     """
@@ -406,7 +236,7 @@ def repeats(codes: IntArray, offsets: IntArray) -> BoolArray:
 
 
 def _may_repeat(codes: IntArray, offsets: IntArray) -> bool:
-    """Whether two rows have one hash of query and code: rarely so by chance, always where both are the same."""
+    """Check whether two rows have one hash of query and code: rarely by chance, always if both are equal."""
     query = query_of_rows(offsets).astype(np.uint64)
     hashes = codes.astype(np.uint64) * ODD_NUMBERS[0] + query * ODD_NUMBERS[1]
     hashes.sort()
@@ -414,7 +244,7 @@ def _may_repeat(codes: IntArray, offsets: IntArray) -> bool:
 
 
 def _side_by_side(values: NumberArray, offsets: IntArray, fill: float) -> Iterator[tuple[Any, NumberArray]]:
-    """Queries whose sizes lie within a factor of two, and their values, a line each, filled up."""
+    """Yield queries whose sizes are within a factor of two, and their values, a row each, filled up."""
     sizes = lengths_of(offsets)
     if len(sizes) and sizes[0] > 0 and (sizes == sizes[0]).all():
         yield _ALL, values.reshape(-1, sizes[0])

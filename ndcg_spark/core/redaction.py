@@ -51,16 +51,12 @@ _PEM = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)(?:(?!-----).)+", r
 def redacted(text: str) -> str:
     """Hide credentials in a path, a URL, an option or a message.
 
-    `***` takes the place of passwords in URLs (`user:***@host`), of values whose name says that they are secret
-    (`password=`, `?sig=`, `X-Amz-Signature=`, `access_key=`, `token=`), and of keys that are known by their form
-    (private keys, JSON Web Tokens, keys of AWS, Databricks, GitHub, GitLab, Google, Slack, Vault). Everything else is
-    as it was; a second call changes nothing.
+    `***` replaces passwords in URLs (`user:***@host`), values whose name says that they are secret (`password=`,
+    `?sig=`, `X-Amz-Signature=`, `access_key=`, `token=`), and keys that are known by their form (private keys, JSON
+    Web Tokens, keys of AWS, Databricks, GitHub, GitLab, Google, Slack, Vault). A second call changes nothing. Where
+    the end of a value is unclear, more is hidden rather than less; a secret that neither its name nor its form gives
+    away is not found.
 
-    A secret that neither its name nor its form gives away cannot be found. Where a value ends is unclear, more is
-    hidden rather than less.
-
-    Examples
-    --------
     >>> redacted("jdbc:postgresql://etl:pa55@db:5432/clicks")
     'jdbc:postgresql://etl:***@db:5432/clicks'
     >>> redacted("https://acct.blob.core.windows.net/c/f.parquet?sv=2024&sig=aBc%2F1")
@@ -86,8 +82,8 @@ def _hide_value(found: re.Match[str]) -> str:
 def redacted_values(value: Any) -> Any:
     """Copy a value with credentials hidden in every text within lists and mappings; in the keys of mappings, too.
 
-    Under a name such as `password` all of a value is hidden, whatever it is: in a mapping, and where a text of a list
-    is `NAME=VALUE`, as options of readers and Spark settings are. A mapping becomes a dict.
+    Under a name such as `password` all of a value is hidden, in a mapping and in a text `NAME=VALUE` of a list, as
+    options of readers and Spark settings are. A mapping becomes a dict.
     """
     if isinstance(value, str):
         return redacted(value)

@@ -1,4 +1,4 @@
-"""Settings of a Spark session, also where the platform hides them, and how many tasks read a table."""
+"""Settings of a Spark session, also if the platform hides them, and the number of tasks that read a table."""
 
 from __future__ import annotations
 
@@ -22,26 +22,24 @@ PROVIDED = (
     "DATABRICKS_RUNTIME_VERSION",
     "SPARK_CONNECT_MODE_ENABLED",
 )
-"""Any of these says that somebody else (spark-submit, a Connect server, Databricks) decides on the session."""
+"""Variables that are set if spark-submit, a Connect server or Databricks provides the session."""
 _MASTER = re.compile(r"(?:^[ \t]*spark\.master[ \t=:]+|--master[ =]|spark\.master=)([^\s\"']+)", re.MULTILINE)
-"""In the arguments of spark-submit, and in the file of defaults."""
+"""The master in the arguments of spark-submit, and in the file of defaults."""
 SHUFFLE_PARTITIONS = 200
 """Spark's own default."""
 LASTING_CATALOG = "--conf spark.sql.catalogImplementation=hive"
 IN_MEMORY = (
     f"The catalog of this session is kept in memory; start Spark with {LASTING_CATALOG} to use that of a metastore."
 )
-"""What to say where `has_own_catalog`."""
+"""Hint for messages if `has_own_catalog`."""
 _NO_VALUE = ("[SQL_CONF_NOT_FOUND]", "[CONFIG_NOT_AVAILABLE]", "configuration not found: ")
-"""What is said of a setting that is not set (the last by Sail), and of one that the platform hides. Spark 3.5 has the
-condition in the text only."""
+"""Messages about a setting that is not set (the last by Sail), or that the platform hides."""
 
 
 def setting(spark: SparkSession, name: str, default: str) -> str:
-    """Return a setting as it is in force, or a default where it has no value or the platform hides it.
+    """Return a setting in force, or a default if it has no value or the platform hides it. Other errors are raised.
 
-    Serverless compute on Databricks answers `CONFIG_NOT_AVAILABLE` for most names, whatever default is asked for.
-    Whatever else Spark answers is raised: it is about the question, not about the setting.
+    Serverless compute on Databricks hides most settings, whatever default is asked for.
     """
     try:
         # Without a default, which Spark would take for a value: it refuses what the setting cannot be.
@@ -54,7 +52,7 @@ def setting(spark: SparkSession, name: str, default: str) -> str:
 
 
 def is_on(spark: SparkSession, name: str, default: str) -> bool:
-    """Whether a setting is true; Spark takes `TRUE` and `True`, too, and hands them out as they were written."""
+    """Check whether a setting is true; Spark takes `TRUE` and `True`, too, and returns them as they were written."""
     return setting(spark, name, default).strip().lower() == "true"
 
 
@@ -70,17 +68,17 @@ def shuffle_partitions(spark: SparkSession) -> int:
 
 
 def has_own_catalog(spark: SparkSession) -> bool:
-    """Whether the catalog of a session is kept in its memory, and forgotten with it."""
+    """Check whether the catalog of a session is kept in its memory, and lost with it."""
     return setting(spark, "spark.sql.catalogImplementation", "hidden") == "in-memory"
 
 
 def runs_locally(spark: SparkSession, unknown: str = "") -> bool:
-    """Whether executors run on this machine. `unknown` stands for a master that the platform hides."""
+    """Check whether executors run on this machine. `unknown` replaces a master that the platform hides."""
     return setting(spark, "spark.master", unknown).startswith("local")
 
 
 def session_here() -> SparkSession:
-    """Return the session that is active, or start one; workers of a new one on this machine run this Python."""
+    """Return the active session, or start one; workers of a new local session run this Python."""
     try:
         return SparkSession.active()  # knows sessions of Spark Connect, too
     except PySparkException as error:
@@ -92,14 +90,14 @@ def session_here() -> SparkSession:
 
 
 def _would_be_local() -> bool:
-    """Whether nobody else has said where a session runs that is yet to start: then it runs on this machine."""
+    """Check that no variable, argument or file of defaults puts a new session on another machine."""
     if any(name in os.environ for name in PROVIDED) or not os.environ.get("MASTER", "local").startswith("local"):
         return False
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     defaults = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf")) / "spark-defaults.conf"
-    said = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    texts = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     try:
-        said += "\n" + defaults.read_text(encoding="utf-8", errors="replace")
+        texts += "\n" + defaults.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, NotADirectoryError):  # there are none
         pass
     except OSError as error:
@@ -107,14 +105,14 @@ def _would_be_local() -> bool:
             f"Spark's defaults {str(defaults)!r} cannot be read ({error.strerror}): let this user read the file, or "
             "name another folder by SPARK_CONF_DIR."
         ) from error
-    masters = _MASTER.findall(said)
+    masters = _MASTER.findall(texts)
     return all(master.startswith("local") for master in masters)
 
 
 def use_this_python() -> None:
-    """Let the workers of a local session that is about to start run this Python, unless PYSPARK_PYTHON names one.
+    """Let workers of a new local session run this Python, unless PYSPARK_PYTHON names one.
 
-    Otherwise Spark starts the `python3` of PATH, which may be another one, without this package.
+    Otherwise Spark starts the `python3` of PATH, which may lack this package.
     """
     if not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -122,25 +120,23 @@ def use_this_python() -> None:
 
 BYTES_OF_A_PARTITION = 2**25
 _STATISTICS = re.compile(r"([ :+-]*)(.+), Statistics\(sizeInBytes=([\d.]+(?:E\+\d+)?) ([KMGTPE]i)?B(, rowCount=)?")
-"""A line of `EXPLAIN COST`: how deep it is, the step, its size and, where it is known, the number of rows."""
+"""A line of `EXPLAIN COST`: its depth, the step, its size and, if known, the number of rows."""
 _UNITS = {unit: 2 ** (10 * at) for at, unit in enumerate(("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
 _KEEPS_ROWS = re.compile(
     r"(?:Project|Filter|Aggregate|Window|Sort|Deduplicate|Distinct|Union|Sample|Repartition|RepartitionByExpression|"
     r"RebalancePartitions|GlobalLimit|LocalLimit|Offset|SubqueryAlias|Join LeftSemi|Join LeftAnti)\b|Join .* = "
 )
-"""Steps that make about as many rows as they read, at most. Any other, such as a cross join, may make any number."""
+"""Steps that return at most about as many rows as they read. Others, such as a cross join, may return any number."""
 _CORES_OF_MASTER = re.compile(r"local(?:\[(\d+)(?:, *\d+)?\])?")
 _SPLITS = re.compile(r"\bRange \(0, 1, step=1, splits=(\d+)\)")
 
 
 def task_limit(frame: DataFrame, *others: DataFrame | None) -> int | None:
-    """Decide in how many tasks to read the shuffles of an evaluation of these tables; None leaves it to Spark.
+    """Number of tasks that read the shuffles of an evaluation of these tables; None leaves it to Spark.
 
     The larger of the cores and the bytes read / 32 MiB, at most the shuffle partitions. None with adaptive execution,
-    or if Spark does not know how much is read.
-
-    Spark cost: no action, and nothing with adaptive execution, nor where a local master names as many cores as there
-    are shuffle partitions. Otherwise plans are explained: some 20 ms each.
+    or if Spark does not know how much is read. Spark cost: no action; plans are explained, some 20 ms each, except
+    with adaptive execution or with as many local cores as shuffle partitions.
     """
     spark = frame.sparkSession
     if is_on(spark, "spark.sql.adaptive.enabled", "true"):
@@ -159,12 +155,12 @@ def task_limit(frame: DataFrame, *others: DataFrame | None) -> int | None:
 
 
 def in_tasks(frame: DataFrame, n_tasks: int | None) -> DataFrame:
-    """Let at most so many tasks read the shuffle that a table ends in; None leaves it to Spark."""
+    """Let at most `n_tasks` read the shuffle at the end of a plan; None leaves it to Spark."""
     return frame if n_tasks is None else frame.coalesce(n_tasks)
 
 
 def _cores(spark: SparkSession) -> int | None:
-    """Cores of the cluster: those that a local master names, or as many parts as Spark divides a range into."""
+    """Cores of the cluster: from a local master, or from the parts into which Spark divides a range."""
     here = _CORES_OF_MASTER.fullmatch(setting(spark, "spark.master", ""))
     if here:
         return int(here[1] or 1)
@@ -173,7 +169,7 @@ def _cores(spark: SparkSession) -> int | None:
 
 
 def _bytes_read(frame: DataFrame) -> int | None:
-    """Bytes that a table is read from, or None if that is unknown or says nothing about its size."""
+    """Bytes that a table is read from, or None if unknown or if they do not bound its size."""
     view = f"ndcg_spark_{uuid4().hex}"
     try:
         # To drop a view takes a table of the same plan out of the cache. The condition makes the plan another one.
@@ -188,7 +184,7 @@ def _bytes_read(frame: DataFrame) -> int | None:
 
 
 def _explained(spark: SparkSession, query: str, mode: str = "") -> str:
-    """The plan of a query as text, empty if Spark has none."""
+    """Return the plan of a query as text, empty if Spark has none."""
     try:
         return str(spark.sql(f"EXPLAIN {mode} {query}").collect()[0][0])
     except SPARK_ERRORS:

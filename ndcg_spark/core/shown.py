@@ -23,31 +23,24 @@ _FOUND = "_found"
 
 
 class Shown(ABC):
-    """A result with lazy DataFrames; `_for_people` is what it shows of them."""
+    """A result with lazy DataFrames, which shows the rows of `_for_people`."""
 
     @abstractmethod
     def _for_people(self) -> DataFrame:
-        """Rows in few columns, in order, and perhaps `BESIDE`. Lazy."""
+        """Return rows in few columns, in order, and perhaps `BESIDE`. Lazy."""
 
     def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
-        """What `show` prints below the rows; `beside` has what is not null in the column `BESIDE`."""
+        """Return lines that `show` prints below the rows; `beside` has what is not null in the column `BESIDE`."""
         return []
 
     def _explained(self, refused: InputRefusedError) -> InputRefusedError:
-        """What `to_pandas` raises for what the action refused; it may run another one."""
+        """Return the error that `to_pandas` raises instead of a refusal of the action; may run another action."""
         return refused
 
     def to_pandas(self) -> pd.DataFrame:
-        """Run an action: the rows that `show` prints, as a DataFrame of pandas, with the bounds of intervals.
+        """Run an action: return the rows that `show` prints, with the bounds of intervals, as a DataFrame of pandas.
 
-        Returns
-        -------
-        pandas.DataFrame
-
-        Raises
-        ------
-        InputRefusedError
-            For bad rows, in one line.
+        Raises InputRefusedError for bad rows, in one line.
         """
         import pandas as pd
 
@@ -69,17 +62,9 @@ class Shown(ABC):
         return found
 
     def show(self, n: int = 20) -> None:
-        """Run an action: print the first rows.
+        """Run an action: print the first `n` rows; if there are more, a line says how many and how to see them.
 
-        Parameters
-        ----------
-        n : int
-            How many rows. If there are more, a line says how many, and how to see them.
-
-        Raises
-        ------
-        InputRefusedError
-            For bad rows, in one line.
+        Raises InputRefusedError for bad rows, in one line.
         """
         found = self.to_pandas()
         shown = found.head(max(n, 0))
@@ -93,7 +78,7 @@ class Shown(ABC):
             print(printable(spelled(line)))
 
     def _repr_html_(self) -> str:
-        """The rows that `show` or `to_pandas` has found last, at most 1,000; before, what is computed."""
+        """Rows that `show` or `to_pandas` found last, at most 1,000; before, what is computed."""
         found: pd.DataFrame | None = self.__dict__.get(_FOUND)
         if found is None:
             return f"<pre>{html.escape(repr(self))}</pre>"
@@ -105,11 +90,11 @@ class Shown(ABC):
 
 
 def _number(value: float) -> str:
-    """Four digits, and of what these would make 0 the first two that are not."""
+    """Format with four digits, or two significant ones if these would make it 0."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.0001 else f"{value:.1e}"
 
 
 def _for_eyes(found: pd.DataFrame) -> pd.DataFrame:
-    """Without the bounds of intervals, which are text, too; and with empty text for null in columns of text."""
+    """Drop the bounds of intervals, which are text, too; null in a text column becomes empty text."""
     found = found.drop(columns=_BOUNDS, errors="ignore")
     return found.fillna({name: "" for name in found.columns if found[name].dtype == object})

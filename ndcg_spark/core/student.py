@@ -21,78 +21,26 @@ def _scipy_stats() -> Any:
 
 
 def require_scipy() -> None:
-    """Raise now if SciPy is missing, rather than in the middle of a job.
-
-    Raises
-    ------
-    MissingPackageError
-        Names the extra to install.
-    """
+    """Raise MissingPackageError now if SciPy is missing, rather than in the middle of a job."""
     _scipy_stats()
 
 
 def t_quantile(level: float, df: float) -> float:
-    """Quantile of Student's t distribution.
-
-    Parameters
-    ----------
-    level : float
-        Such as 0.975.
-    df : float
-        Degrees of freedom.
-
-    Returns
-    -------
-    float
-    """
     return float(_scipy_stats().t.ppf(level, df))
 
 
 def two_sided_p(t: float, df: float) -> float:
-    """Probability that |T| is at least |t|.
-
-    Parameters
-    ----------
-    t, df : float
-
-    Returns
-    -------
-    float
-    """
+    """Probability that |T| is at least |t|."""
     return float(2 * _scipy_stats().t.sf(abs(t), df))
 
 
 def upper_p(t: float, df: float) -> float:
-    """Probability that T is above t: the p-value of a one-sided test.
-
-    Parameters
-    ----------
-    t, df : float
-
-    Returns
-    -------
-    float
-    """
+    """Probability that T is above t: the p-value of a one-sided test."""
     return float(_scipy_stats().t.sf(t, df))
 
 
 def power(effect: float, std_error: float, df: float, *, alpha: float) -> float:
-    """Probability that a paired t-test at level alpha finds an effect.
-
-    Parameters
-    ----------
-    effect : float
-        True difference of the means.
-    std_error : float
-        Of the difference, above 0.
-    df : float
-    alpha : float
-        Level of the two-sided test.
-
-    Returns
-    -------
-    float
-    """
+    """Probability that a two-sided paired t-test at level alpha finds a true difference `effect` of the means."""
     noncentral, limit = _scipy_stats().nct, t_quantile(1 - alpha / 2, df)
     shift = abs(effect) / std_error
     lower = float(noncentral.cdf(-limit, df, shift)) if shift < 8 else 0.0
@@ -101,17 +49,7 @@ def power(effect: float, std_error: float, df: float, *, alpha: float) -> float:
 
 
 def detectable_effect(std_error: float, df: float, *, alpha: float) -> float:
-    """Smallest effect that a paired t-test at level alpha finds with probability 0.8.
-
-    Parameters
-    ----------
-    std_error, df, alpha : float
-        As for `power`.
-
-    Returns
-    -------
-    float
-    """
+    """Smallest effect that a paired t-test at level alpha finds with probability 0.8."""
     from scipy.optimize import brentq
 
     highest = 2.0
@@ -122,21 +60,9 @@ def detectable_effect(std_error: float, df: float, *, alpha: float) -> float:
 
 
 def required_units(effect: float, std_error: float, n_units: int, *, alpha: float) -> int:
-    """Smallest number of queries, or clusters, with which an effect is found with probability 0.8.
+    """Smallest number of queries, or clusters, that finds an effect other than 0 with probability 0.8; at least 2.
 
-    Parameters
-    ----------
-    effect : float
-        Not 0.
-    std_error : float
-        Of `n_units` queries.
-    n_units : int
-    alpha : float
-
-    Returns
-    -------
-    int
-        At least 2.
+    `std_error` is that of `n_units` queries.
     """
 
     def enough(n: int) -> bool:

@@ -1,4 +1,4 @@
-"""Python workers: the functions, schemas and packages that they are given."""
+"""Functions, schemas and packages for Python workers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ndcg_spark.core.batches import EXCHANGE_SCHEMA, BatchFunction
-from ndcg_spark.core.failures import HOW_TO_INSTALL, HOW_TO_SHIP, WORKERS_RUN
-from ndcg_spark.core.session import session_time_zone
+from ndcg_spark.core.failures import HOW_TO_INSTALL, HOW_TO_SHIP, SPARK_ERRORS, WORKERS_RUN, first_line
+from ndcg_spark.core.session import runs_locally, session_time_zone
 from ndcg_spark.errors import NdcgSparkError
 
 if TYPE_CHECKING:
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 
 
 def as_shipped(function: BatchFunction) -> BatchFunction:
-    """Pack a function for Python workers such that those that lack this package say which Python they run.
+    """Pack a function for Python workers; those that lack this package then raise with the Python they run.
 
-    Otherwise they fail before they have read anything of it, with no word of ours. What is packed has the annotations
-    that Spark reads, and uses nothing of this package, so that any worker can load it.
+    The packed function has the annotations that Spark reads, and uses nothing of this package, so that any worker can
+    load it.
     """
-    content, here, host = _pickled(function), sys.executable, socket.gethostname()
+    content: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]  # it has no types
+    here, host = sys.executable, socket.gethostname()
     on_connect = "SPARK_CONNECT_MODE_ENABLED" in os.environ or "SPARK_REMOTE" in os.environ
     workers_run, ship, install = WORKERS_RUN, HOW_TO_SHIP, HOW_TO_INSTALL
 
@@ -64,11 +65,6 @@ def as_shipped(function: BatchFunction) -> BatchFunction:
         return work(batches)
 
     return run
-
-
-def _pickled(function: BatchFunction) -> bytes:
-    content: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]  # it has no types
-    return content
 
 
 EXCHANGE = from_arrow_schema(EXCHANGE_SCHEMA)
@@ -132,9 +128,6 @@ def add_package_to_workers(spark: SparkSession) -> bool:
     >>> ndcg_spark.add_package_to_workers(spark)  # doctest: +SKIP
     True
     """
-    from ndcg_spark.core.failures import SPARK_ERRORS, first_line  # scripts/package needs no pyspark
-    from ndcg_spark.core.session import runs_locally
-
     # The first is that of a classic session until Spark 4.0.
     not_taken: tuple[type[Exception], ...] = (RuntimeError, *SPARK_ERRORS)
     on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
@@ -157,7 +150,7 @@ def add_package_to_workers(spark: SparkSession) -> bool:
 
 
 def package_zip() -> bytes:
-    """Put the files of this package, wherever it came from, into a zip; the same files give the same bytes."""
+    """Return the files of this package, wherever it came from, as a zip; the same files give the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in sorted(_files(files(PACKAGE), PACKAGE)):

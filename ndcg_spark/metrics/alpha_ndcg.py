@@ -16,14 +16,8 @@ from ndcg_spark.metrics.lists import RelevanceLists, ratio
 class TopicItems:
     """Relevant judged items of a batch, and the topics of each.
 
-    Parameters
-    ----------
-    offsets : int64, shape (n_queries + 1,)
-        Query q owns items offsets[q]:offsets[q + 1], in the order in which the ideal list takes equal ones.
-    topic_offsets : int64, shape (n_items + 1,)
-        Item i owns topics topic_offsets[i]:topic_offsets[i + 1], at least one.
-    topics : int64, shape (n_pairs,)
-        From 0 on. Two queries share no topic, and an item has none twice.
+    Query q owns items offsets[q]:offsets[q + 1], in the order in which the ideal list takes equal ones. Item i owns
+    topics topic_offsets[i]:topic_offsets[i + 1], at least one and none twice; two queries share no topic.
     """
 
     offsets: IntArray
@@ -32,32 +26,14 @@ class TopicItems:
 
     @property
     def n_topics(self) -> int:
-        """Topics of all queries."""
         return int(self.topics.max(initial=-1)) + 1
 
 
 def repeated_gains(truth: TopicItems, items: IntArray, offsets: IntArray, alpha: float) -> FloatArray:
     """Gain of each listed item: sum over its topics of (1 - alpha) ^ (items above that have the topic).
 
-    Parameters
-    ----------
-    truth : TopicItems
-    items : int64, shape (n_rows,)
-        Number of the listed item in `truth`, -1 for one without topics; best rank first. No item twice in a query.
-    offsets : int64, shape (n_queries + 1,)
-    alpha : float
-        Between 0 and 1: how sure one item makes a user of its topics.
+    `items` are numbers of the listed items in `truth`, best rank first, -1 for one without topics.
 
-    Returns
-    -------
-    float64, shape (n_rows,)
-
-    References
-    ----------
-    Clarke et al., SIGIR 2008, doi:10.1145/1390334.1390446.
-
-    Examples
-    --------
     >>> truth = TopicItems(np.array([0, 2]), np.array([0, 2, 3]), np.array([0, 1, 1]))
     >>> repeated_gains(truth, np.array([1, -1, 0]), np.array([0, 3]), 0.5).tolist()
     [1.0, 0.0, 1.5]
@@ -76,26 +52,9 @@ def repeated_gains(truth: TopicItems, items: IntArray, offsets: IntArray, alpha:
 def greedy_gains(truth: TopicItems, alpha: float, k: int | None) -> FloatArray:
     """Gains of the ideal list that takes the item of the largest gain next, of equal ones the first.
 
-    The best list is not always found this way, so alpha-NDCG can exceed 1; to find it is NP-hard.
+    Shape (n_queries, n_ranks), 0 where a query has no item left. The best list is not always found this way, so
+    alpha-NDCG can exceed 1; finding it is NP-hard.
 
-    Parameters
-    ----------
-    truth : TopicItems
-    alpha : float
-    k : int or None
-        Ranks to fill; None takes all items.
-
-    Returns
-    -------
-    float64, shape (n_queries, n_ranks)
-        0.0 where a query has no item left.
-
-    References
-    ----------
-    Clarke et al., SIGIR 2008, doi:10.1145/1390334.1390446.
-
-    Examples
-    --------
     >>> truth = TopicItems(np.array([0, 2]), np.array([0, 1, 3]), np.array([0, 0, 1]))
     >>> greedy_gains(truth, 0.5, None).tolist()
     [[2.0, 0.5]]
@@ -136,51 +95,15 @@ def _first_best(gains: FloatArray, offsets: IntArray, wanted: BoolArray) -> IntA
     return np.asarray(starts + place - local)
 
 
-def alpha_ndcg(lists: RelevanceLists, k: int | None, alpha: float, rel: float) -> FloatArray:
-    """Alpha-DCG over that of a greedy ideal list; 0 where no item has a topic.
-
-    Parameters
-    ----------
-    lists : RelevanceLists
-        With topics of their items.
-    k : int or None
-    alpha : float
-        What an item with a topic takes from the next one with it, between 0 and 1.
-    rel : float
-        Relevance from which on an item has a topic.
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-
-    References
-    ----------
-    Clarke et al., SIGIR 2008, doi:10.1145/1390334.1390446.
-    """
-    items = lists.known_items
-    if items.topics is None:
-        raise ValueError("these lists come without topics")
-    truth, listed = items.topics(rel)
-    gains = lists.kept(("topic gains", alpha, rel), lambda: repeated_gains(truth, listed, items.offsets, alpha))
-    ideal = lists.kept(("greedy gains", alpha, rel), lambda: greedy_gains(truth, alpha, lists.max_k))
-    inside, offsets = items.first(k)
-    found = segment_sum(gains[inside] * _discounts(items.rank[inside]), offsets)
-    best = np.zeros(len(found))
-    n_ranks = ideal.shape[1] if k is None else min(k, ideal.shape[1])
-    for rank, weight in enumerate(_discounts(np.arange(n_ranks)).tolist()):  # added in rank order, too
-        best += ideal[:, rank] * weight
-    return ratio(found, best)
-
-
 def _discounts(rank: np.ndarray) -> FloatArray:
     """1 / log2(rank + 1) of 0-based ranks, by the logarithm of the C library."""
     levels, place = np.unique(rank, return_inverse=True)
-    return np.array([1.0 / math.log2(one + 2) for one in levels.tolist()], dtype=np.float64)[place]
+    return np.array([1.0 / math.log2(level + 2) for level in levels.tolist()], dtype=np.float64)[place]
 
 
 @dataclass(frozen=True)
 class AlphaNdcg(Metric):
-    """Discounted gain of new topics, over that of a greedy ideal list."""
+    """Discounted gain of new topics, over that of a greedy ideal list; 0 where no item has a topic."""
 
     alpha: float = 0.5
     rel: float = 1.0
@@ -193,15 +116,24 @@ class AlphaNdcg(Metric):
     needs_order = True
 
     def __post_init__(self) -> None:
-        """Check alpha."""
         super().__post_init__()
         self.refuse(not 0 <= self.alpha <= 1, f"alpha must lie between 0 and 1; got {self.alpha:g}")
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """Topics of judged items."""
         return (TOPICS,)
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Alpha-DCG over that of the greedy list; 0 where no item has a topic."""
-        return alpha_ndcg(lists, k, self.alpha, self.rel)
+        items, alpha, rel = lists.known_items, self.alpha, self.rel
+        if items.topics is None:
+            raise ValueError("these lists come without topics")
+        truth, listed = items.topics(rel)
+        gains = lists.kept(("topic gains", alpha, rel), lambda: repeated_gains(truth, listed, items.offsets, alpha))
+        ideal = lists.kept(("greedy gains", alpha, rel), lambda: greedy_gains(truth, alpha, lists.max_k))
+        inside, offsets = items.first(k)
+        found = segment_sum(gains[inside] * _discounts(items.rank[inside]), offsets)
+        best = np.zeros(len(found))
+        n_ranks = ideal.shape[1] if k is None else min(k, ideal.shape[1])
+        for rank, weight in enumerate(_discounts(np.arange(n_ranks)).tolist()):  # added in rank order, too
+            best += ideal[:, rank] * weight
+        return ratio(found, best)

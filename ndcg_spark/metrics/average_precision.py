@@ -12,62 +12,10 @@ from ndcg_spark.metrics.hypergeometric import draws_of_hits
 from ndcg_spark.metrics.lists import RelevanceLists, ratio
 
 
-def average_precision(lists: RelevanceLists, k: int | None, rel: float, denominator: str) -> FloatArray:
-    """Sum of the precisions at the ranks of relevant items, over a denominator; 0 where that is 0.
-
-    Parameters
-    ----------
-    lists : RelevanceLists
-    k : int or None
-    rel : float
-        Relevance from which on an item is relevant.
-    denominator : {"judged", "achievable", "k", "hits"}
-        All relevant judged items R, min(k, R), k, or the relevant items found.
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-
-    References
-    ----------
-    Ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38.
-    """
-    hits = lists.hits(rel)
-    if denominator == "hits":
-        return mean_over_hits(lists, hits, hits, k)
-    total = lists.sum_of_ranks(precisions(lists, hits, hits), k)
-    if denominator == "k":
-        return lists.per_rank(total, k)
-    n_relevant = lists.at_least[rel]
-    return ratio(total, n_relevant if k is None or denominator == "judged" else np.minimum(n_relevant, k))
-
-
-def average_precision_at_r(lists: RelevanceLists, rel: float) -> FloatArray:
-    """Sum of precisions on the first R ranks over R, the number of relevant items; 0 where R is 0."""
-    hits = lists.hits(rel)
-    return lists.per_relevant(lists.sum_of_first(precisions(lists, hits, hits), lists.at_least[rel]), rel)
-
-
-def weighted_average_precision(lists: RelevanceLists, k: int | None) -> FloatArray:
-    """Sum of average cumulative gains at items with a relevance above 0, over their number."""
-    gains = lists.clipped
-    return mean_over_hits(lists, lists.by_group((gains > 0).astype(np.float64)), lists.by_group(gains), k)
-
-
 def precisions(lists: RelevanceLists, hits: FloatArray, gains: FloatArray) -> FloatArray:
-    """What each rank adds to average precision, expected over all orders of tied items.
+    """Term of each rank in average precision, shape (n_ranks,), expected over all orders of tied items.
 
-    Parameters
-    ----------
-    lists : RelevanceLists
-    hits : float64, shape (n_groups,)
-        Relevant items of each group.
-    gains : float64, shape (n_groups,)
-        Sum of their gains: for precision, their number.
-
-    Returns
-    -------
-    float64, shape (n_ranks,)
+    `hits` are the relevant items of each group, `gains` the sum of their gains (for precision, their number).
     """
     ranks, before = lists.ranks, lists.before(gains)
     if not lists.tied:
@@ -79,7 +27,7 @@ def precisions(lists: RelevanceLists, hits: FloatArray, gains: FloatArray) -> Fl
 
 
 def _expected(r: FloatArray, s: FloatArray, before: FloatArray, n: IntArray, place: IntArray | int) -> FloatArray:
-    """Chance of a hit at a place of a group times the gains up to there: of n items r are relevant, and gain s."""
+    """Chance of a hit at a place of a group times the gains up to it; r of n items are relevant, and gain s."""
     own = np.divide(s, r, out=np.zeros_like(s), where=r > 0)
     others = (place - 1) * s * (r - 1) / np.maximum(n * (n - 1), 1)
     return np.asarray(r / np.maximum(n, 1) * (before + own) + np.where(r > 1, others, 0.0))
@@ -88,7 +36,7 @@ def _expected(r: FloatArray, s: FloatArray, before: FloatArray, n: IntArray, pla
 def mean_over_hits(lists: RelevanceLists, hits: FloatArray, gains: FloatArray, k: int | None) -> FloatArray:
     """Sum of precisions over the number of hits on the first k ranks, expected over all orders of tied items.
 
-    How many hits of the group at the cutoff are inside is a hypergeometric number: the ratio is averaged over it.
+    The number of hits inside of the group at the cutoff is hypergeometric: the ratio is averaged over it.
     """
     terms = precisions(lists, hits, gains)
     spans, inside = lists.spans, lists.inside(k)
@@ -102,23 +50,11 @@ def mean_over_hits(lists: RelevanceLists, hits: FloatArray, gains: FloatArray, k
     found = ratio(total, n_whole)
     at = np.flatnonzero(cut)
     query = query_of_rows(spans.offsets)[at]
-    found[query] = _over_cut_group(lists, at, total[query], n_whole[query], hits, gains, inside)
-    return found
-
-
-def _over_cut_group(
-    lists: RelevanceLists,
-    at: IntArray,
-    total: FloatArray,
-    n_whole: FloatArray,
-    hits: FloatArray,
-    gains: FloatArray,
-    inside: IntArray,
-) -> FloatArray:
-    n, r, m = lists.spans.size[at], hits[at], inside[at]
-    before, start = lists.before(gains)[at], lists.spans.start[at]
+    total, n_whole = total[query], n_whole[query]
+    n, r, m = spans.size[at], hits[at], inside[at]
+    before, start = lists.before(gains)[at], spans.start[at]
     chances = draws_of_hits(n, r.astype(np.int64), m)
-    found = np.zeros(len(at))
+    mean = np.zeros(len(at))
     for h in range(chances.shape[1]):
         inner = np.zeros(len(at))
         drawn = np.full(len(at), float(h))
@@ -126,7 +62,8 @@ def _over_cut_group(
         for place in range(1, int(m.max()) + 1):
             term = _expected(drawn, part, before, m, place) / (start + place)
             inner += np.where(place <= m, term, 0.0)
-        found += chances[:, h] * ratio(total + inner, n_whole + h)
+        mean += chances[:, h] * ratio(total + inner, n_whole + h)
+    found[query] = mean
     return found
 
 
@@ -136,7 +73,7 @@ TIES = "ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
 
 @dataclass(frozen=True)
 class AveragePrecision(Metric):
-    """Sum of the precisions at the ranks of relevant items, over the number of relevant items."""
+    """Sum of the precisions at the ranks of relevant items, over a denominator; 0 where that is 0."""
 
     rel: float = 1.0
     denominator: str = "judged"
@@ -150,18 +87,22 @@ class AveragePrecision(Metric):
     source = f"trec_eval map, map_cut; {TIES}"
 
     def __post_init__(self) -> None:
-        """Check the denominator."""
         super().__post_init__()
         self.refuse(self.denominator not in DENOMINATORS, f"denominator must be one of {', '.join(DENOMINATORS)}")
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Relevant items are counted where the denominator needs them."""
         return (self.rel,) if self.denominator in ("judged", "achievable") else ()
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Average precision; 0 where the denominator is 0."""
-        return average_precision(lists, k, self.rel, self.denominator)
+        hits = lists.hits(self.rel)
+        if self.denominator == "hits":
+            return mean_over_hits(lists, hits, hits, k)
+        total = lists.sum_of_ranks(precisions(lists, hits, hits), k)
+        if self.denominator == "k":
+            return lists.per_rank(total, k)
+        n_relevant = lists.at_least[self.rel]
+        return ratio(total, n_relevant if k is None or self.denominator == "judged" else np.minimum(n_relevant, k))
 
 
 @dataclass(frozen=True)
@@ -178,12 +119,12 @@ class AveragePrecisionAtR(Metric):
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Relevant items are counted."""
         return (self.rel,)
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Sum of precisions on the first R ranks over R; 0 where R is 0."""
-        return average_precision_at_r(lists, self.rel)
+        hits = lists.hits(self.rel)
+        total = lists.sum_of_first(precisions(lists, hits, hits), lists.at_least[self.rel])
+        return lists.per_relevant(total, self.rel)
 
 
 @dataclass(frozen=True)
@@ -197,5 +138,5 @@ class WeightedAveragePrecision(Metric):
     source = "Zhao et al., CVPR 2015, arXiv:1501.06272"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Sum of average cumulative gains at relevant items, over their number."""
-        return weighted_average_precision(lists, k)
+        gains = lists.clipped
+        return mean_over_hits(lists, lists.by_group((gains > 0).astype(np.float64)), lists.by_group(gains), k)

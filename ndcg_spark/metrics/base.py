@@ -1,8 +1,4 @@
-"""What a metric is.
-
-Names and parameters of metrics are read without NumPy. So a module of a metric imports its kernel in the method that
-computes the values, not at the top.
-"""
+"""Base classes of metrics, and metrics at a cutoff."""
 
 from __future__ import annotations
 
@@ -12,16 +8,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from ndcg_spark.core.ragged import FloatArray
 from ndcg_spark.errors import InvalidParameterError
 
 if TYPE_CHECKING:
-    from ndcg_spark.core.ragged import FloatArray
     from ndcg_spark.metrics.catalogue import Exposure
     from ndcg_spark.metrics.lists import RelevanceLists
 
 
 class QueryError(Exception):
-    """A query whose lists a metric cannot be computed of: its number in the batch, and what is wrong with it."""
+    """A query that a metric cannot score: its number in the batch, and the reason."""
 
     def __init__(self, query: int, what: str) -> None:
         super().__init__(what)
@@ -35,7 +31,6 @@ class Need(NamedTuple):
     what: str = ""
 
     def __str__(self) -> str:
-        """For a person: `items: vector`."""
         return f"{self.table}: {self.what}" if self.what else self.table
 
 
@@ -94,7 +89,7 @@ class NamedMetric(ABC):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What must be known beside relevances."""
+        """Tables and columns that are read beside relevances."""
         return ()
 
     @property
@@ -180,7 +175,6 @@ class CatalogueMetric(NamedMetric):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """The items of the catalogue."""
         return (CATALOGUE,)
 
     @abstractmethod

@@ -11,36 +11,12 @@ from ndcg_spark.metrics.base import Metric
 from ndcg_spark.metrics.lists import RelevanceLists, ratio
 
 
-def binary_preference(lists: RelevanceLists, rel: float) -> FloatArray:
-    """Mean over relevant judged items of 1 - min(a, R) / min(N, R), those not retrieved as 0.
-
-    Parameters
-    ----------
-    lists : RelevanceLists
-    rel : float
-        Relevance from which on an item is relevant.
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-
-    References
-    ----------
-    Buckley and Voorhees, SIGIR 2004, doi:10.1145/1008992.1009000.
-    """
-    n_relevant = lists.at_least[rel]
-    bound = np.minimum(lists.at_least[0.0] - n_relevant, n_relevant)
-    nonrelevant = lists.judged & (lists.relevance >= 0) & (lists.relevance < rel)
-    above = lists.before(lists.by_group(nonrelevant.astype(np.float64)))
-    lengths = np.diff(lists.offsets)
-    capped = np.minimum(above, np.repeat(n_relevant, lengths))
-    worth = 1 - ratio(capped, np.repeat(bound, lengths))
-    return ratio(segment_sum(np.where(lists.is_relevant(rel), worth, 0.0), lists.offsets), n_relevant)
-
-
 @dataclass(frozen=True)
 class BinaryPreference(Metric):
-    """How few judged nonrelevant items stand above relevant ones; unjudged items play no part."""
+    """Share of judged nonrelevant items that rank below relevant ones; unjudged items are ignored.
+
+    A relevant item that was not retrieved adds 0, and a relevance below 0 is not a judgment.
+    """
 
     rel: float = 1.0
     name = "bpref"
@@ -52,9 +28,14 @@ class BinaryPreference(Metric):
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Relevant and nonrelevant judged items are counted."""
         return (self.rel, 0.0)
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Mean over relevant judged items, those not retrieved as 0. A relevance below 0 is no judgment."""
-        return binary_preference(lists, self.rel)
+        n_relevant = lists.at_least[self.rel]
+        bound = np.minimum(lists.at_least[0.0] - n_relevant, n_relevant)
+        nonrelevant = lists.judged & (lists.relevance >= 0) & (lists.relevance < self.rel)
+        above = lists.before(lists.by_group(nonrelevant.astype(np.float64)))
+        lengths = np.diff(lists.offsets)
+        capped = np.minimum(above, np.repeat(n_relevant, lengths))
+        worth = 1 - ratio(capped, np.repeat(bound, lengths))
+        return ratio(segment_sum(np.where(lists.is_relevant(self.rel), worth, 0.0), lists.offsets), n_relevant)

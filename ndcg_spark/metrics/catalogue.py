@@ -1,7 +1,6 @@
-"""How the lists of a run spread over the catalogue: from how many items were listed how often.
+"""Spread of the lists of a run over the catalogue, from a histogram: so many items were in so many lists.
 
-The state is a histogram: so many items were in so many lists. It stays small for any catalogue. Counts per item merge
-by adding them, histograms of disjoint sets of items by adding those.
+It stays small for any catalogue. Counts per item merge by adding them, histograms of disjoint sets of items as well.
 """
 
 from __future__ import annotations
@@ -17,16 +16,10 @@ SOURCE = "Shani and Gunawardana, Recommender Systems Handbook, 2011, doi:10.1007
 
 
 class Exposure(NamedTuple):
-    """Exposures of the items of a catalogue.
+    """Exposures of the items of a catalogue of `n_items`, listed or not.
 
-    Parameters
-    ----------
-    items_by_count : dict from int to int
-        How many items of the catalogue are in how many lists, for each number of lists above 0.
-    n_items : int
-        Items of the catalogue, listed or not.
-    outside : int
-        Places in lists that are filled by items outside the catalogue.
+    `items_by_count` maps each number of lists above 0 to the number of items in so many lists; `outside` counts
+    places in lists that are filled by items outside the catalogue.
     """
 
     items_by_count: dict[int, int]
@@ -41,7 +34,7 @@ class Exposure(NamedTuple):
 
 @dataclass(frozen=True)
 class OutsideCatalogue(CatalogueMetric):
-    """Places that the catalogue knows nothing of."""
+    """Share of places that are filled by items outside the catalogue."""
 
     name = "outside_catalogue"
     larger_is_better = False
@@ -51,8 +44,6 @@ class OutsideCatalogue(CatalogueMetric):
     def value(self, exposure: Exposure) -> float | None:
         """Places outside over all places; None if nothing is listed.
 
-        Examples
-        --------
         >>> OutsideCatalogue().value(Exposure({1: 2, 2: 1}, 5, outside=1))
         0.2
         """
@@ -66,7 +57,6 @@ class _OfItems(CatalogueMetric):
 
     @property
     def comes_with(self) -> tuple[NamedMetric, ...]:
-        """How many places do not count."""
         return (OutsideCatalogue(),)
 
 
@@ -81,8 +71,6 @@ class Coverage(_OfItems):
     def value(self, exposure: Exposure) -> float | None:
         """Listed items over all items; None for an empty catalogue.
 
-        Examples
-        --------
         >>> Coverage().value(Exposure({1: 2, 2: 1}, 5))
         0.6
         """
@@ -102,8 +90,6 @@ class Gini(_OfItems):
 
         None if no item of the catalogue is listed.
 
-        Examples
-        --------
         >>> Gini().value(Exposure({1: 2, 2: 1}, 5))
         0.5
         """
@@ -126,8 +112,6 @@ class Entropy(_OfItems):
     def value(self, exposure: Exposure) -> float | None:
         """Between 0 and log2 of the size of the catalogue; None if no item of it is listed.
 
-        Examples
-        --------
         >>> Entropy().value(Exposure({1: 2, 2: 1}, 5))
         1.5
         """

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ndcg_spark.core.ragged import FloatArray
 from ndcg_spark.metrics.base import Metric
-
-if TYPE_CHECKING:
-    from ndcg_spark.core.ragged import FloatArray
-    from ndcg_spark.metrics.lists import RelevanceLists
+from ndcg_spark.metrics.lists import RelevanceLists
 
 
 @dataclass(frozen=True)
 class CumulativeGain(Metric):
-    """Sum of the relevances of the first k items."""
+    """Sum of the relevances of the first k items; an unjudged item adds 0."""
 
     name = "cg"
     larger_is_better = True
@@ -23,13 +20,12 @@ class CumulativeGain(Metric):
     source = "Jarvelin and Kekalainen, SIGIR 2000, doi:10.1145/345508.345545"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Sum of relevances; an unjudged item adds 0."""
         return lists.sum_of_shares(lists.by_group(lists.gains), k)
 
 
 @dataclass(frozen=True)
 class AverageCumulativeGain(Metric):
-    """Cumulative gain divided by k."""
+    """Cumulative gain divided by k; by the length of the list where there is no cutoff."""
 
     name = "acg"
     larger_is_better = True
@@ -38,5 +34,4 @@ class AverageCumulativeGain(Metric):
     source = "Zhao et al., CVPR 2015, arXiv:1501.06272"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Sum of relevances over k; over the length of the list where there is no cutoff."""
         return lists.per_rank(lists.sum_of_shares(lists.by_group(lists.clipped), k), k)

@@ -16,23 +16,8 @@ from ndcg_spark.core.ragged import (
 
 
 def rank_weights(rank: IntArray, discount: FloatArray, *, k: int | None) -> FloatArray:
-    """Discount of each row by its rank; nothing at and beyond the cutoff.
+    """Discount of each row by its 0-based rank, shape (n_rows,); 0 at and beyond the cutoff.
 
-    Parameters
-    ----------
-    rank : int64, shape (n_rows,)
-        0-based.
-    discount : float64, shape (at least min(k, largest rank + 1),)
-        Weight of rank 0, 1, 2, ...
-    k : int or None
-        Ranks at and beyond `k` weigh nothing. None keeps all.
-
-    Returns
-    -------
-    float64, shape (n_rows,)
-
-    Examples
-    --------
     >>> rank_weights(np.array([0, 5]), np.array([1.0, 0.6]), k=2).tolist()
     [1.0, 0.0]
     """
@@ -50,32 +35,11 @@ def dcg(
     k: int | None = None,
     rank: IntArray | None = None,
 ) -> FloatArray:
-    """Discounted cumulative gain of every query in a ragged batch.
+    """DCG of every query, shape (n_queries,); 0 for a query without rows, and NaN gains propagate.
 
-    Parameters
-    ----------
-    ranked_gains : float64, shape (n_rows,)
-        Gains, best rank first, queries end to end.
-    offsets : int64, shape (n_queries + 1,)
-        Query q owns rows offsets[q]:offsets[q + 1].
-    discount : float64, shape (at least min(k, longest query),)
-        Weight of rank 0, 1, 2, ...
-    k : int or None
-        Ranks at and beyond `k` add nothing. None keeps all.
-    rank : int64, shape (n_rows,), or None
-        0-based ranks where they are given (they may have gaps); None: 0, 1, 2, ... in each query.
+    Gains are ranked best first, queries end to end. `rank` holds 0-based ranks, which may have gaps; None: 0, 1, 2,
+    ... in each query. Jarvelin and Kekalainen, TOIS 20(4), 2002, doi:10.1145/582415.582418.
 
-    Returns
-    -------
-    float64, shape (n_queries,)
-        0.0 for a query without rows. NaN gains propagate.
-
-    References
-    ----------
-    Jarvelin and Kekalainen, TOIS 20(4), 2002, doi:10.1145/582415.582418.
-
-    Examples
-    --------
     >>> from ndcg_spark.conventions.forms import discount_table
     >>> gains = np.array([3.0, 2.0, 3.0, 0.0, 1.0, 2.0])
     >>> dcg(gains, np.array([0, 6]), discount_table("log2", 6)).round(6).tolist()
@@ -86,19 +50,8 @@ def dcg(
 
 
 def sort_within_queries(values: FloatArray, offsets: IntArray) -> FloatArray:
-    """Each query's values, largest first.
+    """Sort the values of each query, largest first.
 
-    Parameters
-    ----------
-    values : float64, shape (n_rows,)
-    offsets : int64, shape (n_queries + 1,)
-
-    Returns
-    -------
-    float64, shape (n_rows,)
-
-    Examples
-    --------
     >>> sort_within_queries(np.array([1.0, 3.0, 0.0, 2.0]), np.array([0, 2, 4])).tolist()
     [3.0, 1.0, 2.0, 0.0]
     """
@@ -119,29 +72,11 @@ def padding(
     rank: IntArray | None = None,
     offsets: IntArray | None = None,
 ) -> FloatArray:
-    """DCG of the items that are missing from each list up to rank `k`.
+    """DCG of the items that are missing from each list up to rank `k`, each worth `gain`; 0 where k is None.
 
-    Parameters
-    ----------
-    lengths : int64, shape (n_queries,)
-        Ranks each list fills; where ranks are given, the last of them.
-    gain : float
-        What each missing item is worth.
-    discount : float64, shape (at least k,)
-    k : int or None
-        None: a whole list misses nothing.
-    rank : int64, shape (n_rows,), or None
-        0-based ranks where they are given, rising within a query; None: the lists have no gaps.
-    offsets : int64, shape (n_queries + 1,), or None
-        Query q owns rows offsets[q]:offsets[q + 1] of `rank`.
+    `lengths` are the ranks that each list fills, or the last rank where ranks are given. `rank` holds these, 0-based
+    and rising within a query; None: the lists have no gaps. A list without gaps has the same bits either way.
 
-    Returns
-    -------
-    float64, shape (n_queries,)
-        The same bits for a list without gaps, whether its ranks are given or not.
-
-    Examples
-    --------
     >>> padding(np.array([1, 3, 0]), -1.0, np.array([1.0, 0.5, 0.25]), k=2).tolist()
     [-0.5, 0.0, -1.5]
     >>> gap = {"rank": np.array([0, 2]), "offsets": np.array([0, 2])}
@@ -163,20 +98,8 @@ def padding(
 
 
 def ndcg(dcg_values: FloatArray, idcg_values: FloatArray, *, no_relevant: float) -> FloatArray:
-    """Normalise, with a stated value where there is nothing relevant.
+    """DCG over IDCG of each query, and `no_relevant` where IDCG is 0 or less (NaN: left out of the mean).
 
-    Parameters
-    ----------
-    dcg_values, idcg_values : float64, shape (n_queries,)
-    no_relevant : float
-        The value where IDCG <= 0: 0.0, 1.0, or NaN for "left out of the mean".
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-
-    Examples
-    --------
     >>> ndcg(np.array([1.0, 0.0]), np.array([2.0, 0.0]), no_relevant=1.0).tolist()
     [0.5, 1.0]
     """

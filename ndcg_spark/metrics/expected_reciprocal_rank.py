@@ -13,33 +13,6 @@ from ndcg_spark.metrics.hypergeometric import expected_products
 from ndcg_spark.metrics.lists import RelevanceLists
 
 
-def expected_reciprocal_rank(lists: RelevanceLists, k: int | None, max_grade: float) -> FloatArray:
-    """Sum of s / rank times the product of 1 - s of the items above, expected over all orders of tied items.
-
-    Parameters
-    ----------
-    lists : RelevanceLists
-    k : int or None
-    max_grade : float
-        The highest grade there is: an item stops a user with chance s = (2^rel - 1) / 2^max_grade.
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-
-    Raises
-    ------
-    QueryError
-        For a relevance above the highest grade on the first k ranks.
-
-    References
-    ----------
-    Chapelle et al., CIKM 2009, doi:10.1145/1645953.1646033.
-    """
-    lists.refuse_above(max_grade, k)
-    return lists.sum_of_ranks(lists.kept(("err", max_grade), lambda: _terms(lists, max_grade)), k)
-
-
 def _terms(lists: RelevanceLists, max_grade: float) -> FloatArray:
     """Chance to stop at each rank, over the rank."""
     stop = exponential(lists.clipped) / 2.0**max_grade
@@ -64,7 +37,7 @@ def _terms(lists: RelevanceLists, max_grade: float) -> FloatArray:
 
 
 def _products(lists: RelevanceLists, stop: FloatArray, tied: IntArray, inside: IntArray) -> FloatArray:
-    """Chances to go on after 0, 1, ... items of each group of tied items, those of all groups end to end."""
+    """Chances to go on after 0, 1, ... items of each group of tied items, groups end to end."""
     ends = np.append(lists.first, len(stop))
     lengths = ends[tied + 1] - ends[tied]
     offsets = offsets_of(lengths)
@@ -83,7 +56,7 @@ def _running_product(values: FloatArray, offsets: IntArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class ExpectedReciprocalRank(Metric):
-    """Expected 1 / rank at which a user stops."""
+    """Expected 1 / rank at which a user stops, over all orders of tied items."""
 
     max_grade: float = 4.0
     name = "err"
@@ -92,10 +65,10 @@ class ExpectedReciprocalRank(Metric):
     source = "Chapelle et al., CIKM 2009, doi:10.1145/1645953.1646033"
 
     def __post_init__(self) -> None:
-        """Check the highest grade."""
         super().__post_init__()
         self.refuse(not 0 < self.max_grade <= 63, "max_grade must be a relevance above 0, and at most 63")
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Expected over all orders of tied items."""
-        return expected_reciprocal_rank(lists, k, self.max_grade)
+        lists.refuse_above(self.max_grade, k)
+        terms = lists.kept(("err", self.max_grade), lambda: _terms(lists, self.max_grade))
+        return lists.sum_of_ranks(terms, k)

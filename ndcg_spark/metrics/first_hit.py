@@ -10,77 +10,15 @@ from ndcg_spark.core.ragged import FloatArray
 from ndcg_spark.metrics.base import Metric
 from ndcg_spark.metrics.lists import RelevanceLists
 
-
-def success(lists: RelevanceLists, k: int | None, rel: float) -> FloatArray:
-    """Chance of a relevant item among the first k.
-
-    1 - C(n-r, m) / C(n, m) for the first group with a hit, of which m of n items are inside.
-
-    Parameters
-    ----------
-    lists : RelevanceLists
-    k : int or None
-    rel : float
-        Relevance from which on an item is relevant.
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-
-    References
-    ----------
-    McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38.
-    """
-    query, group = lists.first_hit(rel)
-    n, r, m = lists.spans.size[group], lists.hits(rel)[group], lists.inside(k)[group]
-    missed = np.ones(len(query))
-    for place in range(int(m[r + m <= n].max(initial=0))):
-        missed *= np.where(place < m, (n - r - place) / np.maximum(n - place, 1), 1.0)
-    found = np.zeros(lists.n_queries)
-    found[query] = np.where(m == 0, 0.0, np.where(r + m > n, 1.0, 1.0 - missed))
-    return found
-
-
-def reciprocal_rank(lists: RelevanceLists, k: int | None, rel: float) -> FloatArray:
-    """One over the rank of the first relevant item; 0 if it is not among the first k.
-
-    Sum over the places of the first group with a hit: chance that it is there, over the rank.
-
-    Parameters
-    ----------
-    lists : RelevanceLists
-    k : int or None
-    rel : float
-        Relevance from which on an item is relevant.
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-
-    References
-    ----------
-    McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38.
-    """
-    query, group = lists.first_hit(rel)
-    n, r, m = lists.spans.size[group], lists.hits(rel)[group], lists.inside(k)[group]
-    start, total = lists.spans.start[group], np.zeros(len(query))
-    chance = r / n
-    for place in range(1, int(m.max(initial=0)) + 1):
-        if not chance.any():
-            break
-        total += np.where(place <= m, chance / (start + place), 0.0)
-        chance = chance * np.maximum(n - r - place + 1, 0) / np.maximum(n - place, 1)
-    found = np.zeros(lists.n_queries)
-    found[query] = total
-    return found
-
-
 TIES = "ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
 
 
 @dataclass(frozen=True)
 class Success(Metric):
-    """Whether a relevant item is among the first k."""
+    """Chance of a relevant item among the first k, over all orders of tied items.
+
+    1 - C(n-r, m) / C(n, m) for the first group with a hit, of which m of n items are inside.
+    """
 
     rel: float = 1.0
     name = "success"
@@ -90,13 +28,22 @@ class Success(Metric):
     source = f"trec_eval success; {TIES}"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Expected over all orders of tied items."""
-        return success(lists, k, self.rel)
+        query, group = lists.first_hit(self.rel)
+        n, r, m = lists.spans.size[group], lists.hits(self.rel)[group], lists.inside(k)[group]
+        missed = np.ones(len(query))
+        for place in range(int(m[r + m <= n].max(initial=0))):
+            missed *= np.where(place < m, (n - r - place) / np.maximum(n - place, 1), 1.0)
+        found = np.zeros(lists.n_queries)
+        found[query] = np.where(m == 0, 0.0, np.where(r + m > n, 1.0, 1.0 - missed))
+        return found
 
 
 @dataclass(frozen=True)
 class ReciprocalRank(Metric):
-    """One over the rank of the first relevant item."""
+    """One over the rank of the first relevant item, expected over all orders of tied items.
+
+    Sum over the places of the first group with a hit: chance that it is there, over the rank.
+    """
 
     rel: float = 1.0
     name = "rr"
@@ -106,5 +53,15 @@ class ReciprocalRank(Metric):
     source = f"trec_eval recip_rank; {TIES}"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Expected over all orders of tied items."""
-        return reciprocal_rank(lists, k, self.rel)
+        query, group = lists.first_hit(self.rel)
+        n, r, m = lists.spans.size[group], lists.hits(self.rel)[group], lists.inside(k)[group]
+        start, total = lists.spans.start[group], np.zeros(len(query))
+        chance = r / n
+        for place in range(1, int(m.max(initial=0)) + 1):
+            if not chance.any():
+                break
+            total += np.where(place <= m, chance / (start + place), 0.0)
+            chance = chance * np.maximum(n - r - place + 1, 0) / np.maximum(n - place, 1)
+        found = np.zeros(lists.n_queries)
+        found[query] = total
+        return found

@@ -8,24 +8,14 @@ from ndcg_spark.core.ragged import FloatArray, IntArray, offsets_of
 
 _NUMBERS_AT_ONCE = 2**20
 _FEW = 6
-"""Bits of the places up to which items are taken value by value, which takes the third power of the places."""
+"""Bits of the number of places up to which items are processed by value, which takes its third power."""
 
 
 def draws_of_hits(n: IntArray, r: IntArray, m: IntArray) -> FloatArray:
-    """Chances of the number of hits among m items drawn from n, of which r are hits.
+    """Chances of h hits among m items drawn from n, of which r are hits, shape (n_groups, largest m + 1).
 
-    Parameters
-    ----------
-    n, r, m : int64, shape (n_groups,)
-        With r and m at most n.
+    Each draw adds sums of products of positive numbers, so nothing cancels.
 
-    Returns
-    -------
-    float64, shape (n_groups, largest m + 1)
-        Column h is the chance of h hits. Each draw adds sums of products of positive numbers, so nothing cancels.
-
-    Examples
-    --------
     >>> draws_of_hits(np.array([4]), np.array([2]), np.array([2])).round(6).tolist()
     [[0.166667, 0.666667, 0.166667]]
     """
@@ -44,26 +34,11 @@ def draws_of_hits(n: IntArray, r: IntArray, m: IntArray) -> FloatArray:
 
 
 def expected_products(values: FloatArray, counts: IntArray, offsets: IntArray, m: IntArray) -> FloatArray:
-    """Expected product of the values of the first 0, 1, ..., m items of each group in random order.
+    """Expected product of the first 0, 1, ..., m values of each group in random order, groups end to end.
 
-    Parameters
-    ----------
-    values : float64, shape (n_entries,)
-    counts : int64, shape (n_entries,)
-        Items of each value.
-    offsets : int64, shape (n_groups + 1,)
-        Group g owns entries offsets[g]:offsets[g + 1].
-    m : int64, shape (n_groups,)
-        At most the number of items.
+    `counts` are the items of each value. The results are elementary symmetric functions of the values of all items,
+    over the number of choices.
 
-    Returns
-    -------
-    float64, shape (sum of m + 1,)
-        Elementary symmetric functions of the values of all items, over the number of choices; those of all groups end
-        to end.
-
-    Examples
-    --------
     >>> one_group = np.array([0, 2])
     >>> expected_products(np.array([0.5, 1.0]), np.array([1, 1]), one_group, np.array([2])).tolist()
     [1.0, 0.75, 0.5]
@@ -88,7 +63,7 @@ def expected_products(values: FloatArray, counts: IntArray, offsets: IntArray, m
 def _products_by_value(
     values: FloatArray, counts: IntArray, first: IntArray, end: IntArray, width: int
 ) -> FloatArray:
-    """All items of a value at once, however many they are."""
+    """Process all items of a value at once, however many they are."""
     products, n = np.zeros((len(first), width)), np.zeros(len(first), dtype=np.int64)
     products[:, 0] = 1.0
     places = np.arange(width)
@@ -109,7 +84,7 @@ def _products_by_value(
 
 
 def _products_by_item(values: FloatArray, counts: IntArray, first: IntArray, end: IntArray, width: int) -> FloatArray:
-    """One item after the other: many places, but hardly more items than these."""
+    """Process one item after the other: for many places, and hardly more items than these."""
     products = np.zeros((len(first), width))
     products[:, 0] = 1.0
     places = np.arange(width, dtype=np.float64)

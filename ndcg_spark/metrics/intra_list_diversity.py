@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,77 +10,16 @@ from ndcg_spark.core.distances import WORD, Vectors, WordArray, bit_counts, pair
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, chosen_offsets, lengths_of, query_of_rows
 from ndcg_spark.metrics.base import CATEGORIES, VECTOR, Metric, NamedMetric, Need
 from ndcg_spark.metrics.items import ItemLists
-
-if TYPE_CHECKING:
-    from ndcg_spark.metrics.lists import RelevanceLists
-
-
-def mean_similarity(items: ItemLists, k: int | None, by: str) -> FloatArray:
-    """Mean similarity of the pairs of the first k items that both have features; NaN without such a pair.
-
-    Parameters
-    ----------
-    items : ItemLists
-    k : int or None
-    by : {"vector", "categories"}
-        Cosine of vectors, or Jaccard similarity of sets of categories.
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-
-    References
-    ----------
-    Ziegler et al., WWW 2005, doi:10.1145/1060745.1060754.
-    """
-    chosen = (items.inside(k) & _with_features(items, by)).nonzero()[0]
-    offsets = chosen_offsets(chosen, items.offsets)
-    if by == "vector" and items.vectors is not None:
-        return mean_cosine(items.vectors, chosen, offsets)
-    if items.categories is None:
-        raise ValueError("these lists come without categories")
-    return mean_jaccard(items.categories[chosen], offsets)
-
-
-def share_left_out(items: ItemLists, k: int | None, by: str) -> FloatArray:
-    """Pairs of the first k items of which one has no features, over all pairs."""
-    inside, offsets = items.first(k)
-    return share_of_pairs_left_out(_with_features(items, by)[inside], offsets)
-
-
-def _with_features(items: ItemLists, by: str) -> BoolArray:
-    if by == "categories" and items.categories is not None:
-        return np.asarray(items.categories.any(axis=1))
-    if by == "vector" and items.has_vector is not None:
-        return items.has_vector
-    raise ValueError(f"these lists come without {by}")
+from ndcg_spark.metrics.lists import RelevanceLists
 
 
 def mean_cosine(vectors: Vectors, chosen: IntArray, offsets: IntArray) -> FloatArray:
-    """Mean cosine similarity of the pairs of each query's items.
+    """Mean cosine similarity of the pairs of each query's items, between -1 and 1; NaN for fewer than two items.
 
-    The sum over pairs is added rank by rank: of each item, the product with the sum of those above. That takes as
-    many steps as a list has items, not as it has pairs.
+    `chosen` holds the vector of each item, best rank first; no vector is zero. Rank by rank, each item is multiplied
+    by the sum of those above: as many steps as a list has items, not pairs. The bits of a query depend on its own
+    items alone.
 
-    Parameters
-    ----------
-    vectors : Vectors
-        Not zero. Several items may share one.
-    chosen : int64, shape (n_rows,)
-        Vector of each item, best rank first, queries end to end.
-    offsets : int64, shape (n_queries + 1,)
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-        Between -1 and 1; NaN for a query with fewer than two items. Its bits depend on its own items alone.
-
-    References
-    ----------
-    Intra-list similarity: Ziegler et al., WWW 2005, doi:10.1145/1060745.1060754.
-
-    Examples
-    --------
     >>> from ndcg_spark.core.distances import vectors_of
     >>> vectors = vectors_of(np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]))
     >>> mean_cosine(vectors, np.arange(3), np.array([0, 3])).round(6).tolist()
@@ -103,25 +41,10 @@ def mean_cosine(vectors: Vectors, chosen: IntArray, offsets: IntArray) -> FloatA
 
 
 def mean_jaccard(words: WordArray, offsets: IntArray) -> FloatArray:
-    """Mean Jaccard similarity of the pairs of each query's items: shared categories over all categories of a pair.
+    """Mean Jaccard similarity of the pairs of each query's items, between 0 and 1; NaN for fewer than two items.
 
-    Parameters
-    ----------
-    words : uint64, shape (n_rows, n_words)
-        Categories of each item, at least one, as bits; see `category_words`.
-    offsets : int64, shape (n_queries + 1,)
+    `words` holds the categories of each item, at least one, as bits; see `category_words`.
 
-    Returns
-    -------
-    float64, shape (n_queries,)
-        Between 0 and 1; NaN for a query with fewer than two items.
-
-    References
-    ----------
-    Ziegler et al., WWW 2005, doi:10.1145/1060745.1060754, with the Jaccard similarity.
-
-    Examples
-    --------
     >>> words = category_words(np.array([0, 0, 1, 1, 2]), np.array([5, 6, 6, 7, 8]), np.array([0, 3]))
     >>> mean_jaccard(words, np.array([0, 3])).round(6).tolist()
     [0.111111]
@@ -138,20 +61,9 @@ def mean_jaccard(words: WordArray, offsets: IntArray) -> FloatArray:
 
 
 def category_words(rows: IntArray, categories: IntArray, offsets: IntArray) -> WordArray:
-    """Number the categories of each query from 0 on, and give the set of each item as bits.
+    """Number the categories of each query from 0 on, and return those of each item as bits, shape (n_items, n_words).
 
-    Parameters
-    ----------
-    rows : int64, shape (n_pairs,)
-        Item of each pair of an item and a category.
-    categories : int64, shape (n_pairs,)
-        From 0 on; one that an item has twice counts once.
-    offsets : int64, shape (n_queries + 1,)
-        Of items.
-
-    Returns
-    -------
-    uint64, shape (n_items, n_words)
+    `rows` and `categories` are pairs of an item and a category; `offsets` are those of items.
     """
     query = query_of_rows(offsets)[rows]
     n_codes = int(categories.max(initial=0)) + 1
@@ -164,20 +76,8 @@ def category_words(rows: IntArray, categories: IntArray, offsets: IntArray) -> W
 
 
 def share_of_pairs_left_out(known: BoolArray, offsets: IntArray) -> FloatArray:
-    """Share of the pairs of each query's items of which an item has no features.
+    """Share of the pairs of each query's items in which one has no features; NaN for fewer than two items.
 
-    Parameters
-    ----------
-    known : bool, shape (n_rows,)
-    offsets : int64, shape (n_queries + 1,)
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-        NaN for a query with fewer than two items.
-
-    Examples
-    --------
     >>> share_of_pairs_left_out(np.array([True, False, True]), np.array([0, 3])).round(6).tolist()
     [0.666667]
     """
@@ -202,19 +102,25 @@ class _OfPairs(Metric):
     needs_order = undefined = True
 
     def __post_init__(self) -> None:
-        """Check the kind of features."""
         super().__post_init__()
         self.refuse(self.by not in KINDS, f"by must be one of {', '.join(KINDS)}; got {self.by!r}")
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """Vectors or categories of items."""
         return (KINDS[self.by],)
+
+    def _with_features(self, items: ItemLists) -> BoolArray:
+        """Rows of items that have the features of this metric."""
+        if self.by == "categories" and items.categories is not None:
+            return np.asarray(items.categories.any(axis=1))
+        if self.by == "vector" and items.has_vector is not None:
+            return items.has_vector
+        raise ValueError(f"these lists come without {self.by}")
 
 
 @dataclass(frozen=True)
 class IntraListSimilarity(_OfPairs):
-    """Mean similarity of the pairs of a list."""
+    """Mean similarity of the pairs of a list whose items both have features; NaN without such a pair."""
 
     name = "ils"
     larger_is_better = False
@@ -223,12 +129,19 @@ class IntraListSimilarity(_OfPairs):
 
     @property
     def comes_with(self) -> tuple[NamedMetric, ...]:
-        """How many pairs have no similarity."""
         return (PairsLeftOut(by=self.by),)
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Mean over the pairs whose items both have features; NaN without such a pair."""
-        return lists.kept(("ils", self.by, k), lambda: mean_similarity(lists.known_items, k, self.by))
+        return lists.kept(("ils", self.by, k), lambda: self._mean_similarity(lists.known_items, k))
+
+    def _mean_similarity(self, items: ItemLists, k: int | None) -> FloatArray:
+        chosen = (items.inside(k) & self._with_features(items)).nonzero()[0]
+        offsets = chosen_offsets(chosen, items.offsets)
+        if self.by == "vector" and items.vectors is not None:
+            return mean_cosine(items.vectors, chosen, offsets)
+        if items.categories is None:
+            raise ValueError("these lists come without categories")
+        return mean_jaccard(items.categories[chosen], offsets)
 
 
 @dataclass(frozen=True)
@@ -240,18 +153,18 @@ class IntraListDiversity(IntraListSimilarity):
     about = "1 - ils: how different the first k items are"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """1 - ILS."""
         return 1.0 - super().values(lists, k)
 
 
 @dataclass(frozen=True)
 class PairsLeftOut(_OfPairs):
-    """Pairs that have no similarity."""
+    """Share of the pairs of a list that have no similarity; NaN for fewer than two items."""
 
     name = "pairs_left_out"
     larger_is_better = None
     about = "share of the pairs of the first k items that ils and ild leave out: an item has no vector or category"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Pairs with an item without features, over all pairs."""
-        return share_left_out(lists.known_items, k, self.by)
+        items = lists.known_items
+        inside, offsets = items.first(k)
+        return share_of_pairs_left_out(self._with_features(items)[inside], offsets)

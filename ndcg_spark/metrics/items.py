@@ -1,4 +1,4 @@
-"""What is known of the items of ranked lists, as metrics read it."""
+"""Properties of the items of ranked lists, as metrics read them."""
 
 from __future__ import annotations
 
@@ -15,29 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ItemLists:
-    """Items of the ranked lists of a batch, best rank first, queries end to end. None: no metric asks for it.
+    """Properties of the items of ranked lists, best rank first, queries end to end; None if no metric asks for one.
 
-    Parameters
-    ----------
-    rank : int64, shape (n_rows,)
-        0-based.
-    offsets : int64, shape (n_queries + 1,)
-    vectors : Vectors or None
-        One of each row; what a row without a vector has is not defined.
-    has_vector : bool, shape (n_rows,), or None
-    categories : uint64, shape (n_rows, n_words), or None
-        As bits; see `category_words`. No bit: no categories.
-    days : float64, shape (n_rows,), or None
-        Days since the item was first seen.
-    interactions, users : int64, shape (n_rows,), or None
-        How often each item was met, and by how many users.
-    n_interactions, n_users : int
-        Of all items.
-    seen : bool, shape (n_rows,), or None
-        Whether the user of the query has met the item before.
-    topics : callable or None
-        From a relevance to the judged items that reach it (TopicItems), and the number of each row among them, -1 for
-        a row that is not (int64, shape (n_rows,)).
+    Ranks count from 0. A row without a vector has an arbitrary one; `categories` are bits (see `category_words`),
+    none set if an item has no categories. `days` count since the item was first seen; `interactions` and `users` say
+    how often each item was met, and by how many users, beside the totals `n_interactions` and `n_users`. `seen`: the
+    user of the query has met the item before. `topics` maps a relevance to the judged items that reach it, and the
+    number of each row among these, -1 for a row that is not.
     """
 
     rank: IntArray

@@ -12,37 +12,11 @@ from ndcg_spark.metrics.lists import RelevanceLists
 from ndcg_spark.metrics.ties import TieGroups
 
 
-def share_of_judged(lists: RelevanceLists, k: int | None) -> FloatArray:
-    """Judged items over the first k ranks, gaps among them, or over a shorter list; tied items on average.
-
-    Parameters
-    ----------
-    lists : RelevanceLists
-    k : int or None
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-        NaN for an empty list.
-    """
-    judged = lists.sum_of_shares(lists.by_group(lists.judged.astype(np.float64)), k)
-    listed = lists.lengths if k is None else np.minimum(lists.lengths, k)
-    return np.where(listed > 0, judged / np.maximum(listed, 1), np.nan)
-
-
 class UnjudgedItems:
     """Counts of unjudged items on the first ranks of a batch of lists.
 
-    Of a group of items in no order, as many are counted as any order of them puts before a cutoff.
-
-    Parameters
-    ----------
-    judged : bool, shape (n_entries,)
-    rank : int64, shape (n_entries,)
-        From 0 on.
-    groups : TieGroups or None
-        Where entries lie of which several share their ranks, those of a group next to each other.
-    offsets : int64, shape (n_queries + 1,)
+    Of a group of tied items, the count is the most that any order of them puts before a cutoff. `rank` counts from 0;
+    entries of one group are next to each other.
     """
 
     def __init__(self, judged: BoolArray, rank: IntArray, groups: TieGroups | None, offsets: IntArray) -> None:
@@ -58,7 +32,7 @@ class UnjudgedItems:
         self._places = start + self._longest * query_of_rows(offsets)  # rising through all lists
 
     def among_first(self, k: int | None) -> IntArray:
-        """How many there are on the first k ranks of each list; None: in all of it."""
+        """Count them on the first k ranks of each list; None: in all of it."""
         begins, ends = self._offsets[:-1], self._offsets[1:]
         if k is not None:  # groups that begin before rank k, of which the last may reach beyond it
             queries = self._longest * np.arange(len(begins))
@@ -73,7 +47,7 @@ class UnjudgedItems:
 
 @dataclass(frozen=True)
 class Judged(Metric):
-    """Share of the first k items that are judged, relevant or not."""
+    """Share of the first k items that are judged, relevant or not; tied items on average, NaN for an empty list."""
 
     name = "judged"
     larger_is_better = None
@@ -82,5 +56,6 @@ class Judged(Metric):
     undefined = True
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Judged items over those that are listed; NaN where nothing is."""
-        return share_of_judged(lists, k)
+        judged = lists.sum_of_shares(lists.by_group(lists.judged.astype(np.float64)), k)
+        listed = lists.lengths if k is None else np.minimum(lists.lengths, k)
+        return np.where(listed > 0, judged / np.maximum(listed, 1), np.nan)

@@ -25,16 +25,7 @@ from ndcg_spark.metrics.ties import TieGroups, expected_weights, extreme_weights
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Groups of tied items, or the ranks that they fill.
-
-    Parameters
-    ----------
-    start : int64, shape (n,)
-        0-based first rank of the group.
-    size : int64, shape (n,)
-        Items in the group.
-    offsets : int64, shape (n_queries + 1,)
-    """
+    """Groups of tied items: the first rank (from 0) and the items of each, shape (n_groups,)."""
 
     start: IntArray
     size: IntArray
@@ -43,18 +34,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Ranks that lists fill, one after the other.
-
-    Parameters
-    ----------
-    group : int64, shape (n_ranks,)
-        Group of the batch that fills the rank.
-    place : int64, shape (n_ranks,)
-        From 1 on within the group.
-    rank : int64, shape (n_ranks,)
-        From 0 on within the query.
-    offsets : int64, shape (n_queries + 1,)
-    """
+    """Ranks that lists fill: the group that fills each, the place in it (from 1), the rank (from 0)."""
 
     group: IntArray
     place: IntArray
@@ -64,16 +44,7 @@ class Ranks:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Entries of ranked lists in rank order.
-
-    Parameters
-    ----------
-    relevance : float64, shape (n_entries,)
-        0 where an item is not judged.
-    judged : bool, shape (n_entries,)
-    groups : TieGroups
-        Where entries lie. An entry that ties with no other is a group by itself.
-    """
+    """Entries of ranked lists in rank order; relevance is 0 where an item is not judged."""
 
     relevance: FloatArray
     judged: BoolArray
@@ -81,12 +52,12 @@ class Entries:
 
 
 class _ComputedOnce:
-    """Keeps sums that several metrics need, by the name under which they ask."""
+    """Keeps arrays that several metrics need, by name."""
 
     _sums: dict[object, FloatArray]
 
     def kept(self, name: object, compute: Callable[[], FloatArray]) -> FloatArray:
-        """What was computed before under this name, or is computed now."""
+        """Return what was computed under this name before, or compute it now."""
         if name not in self._sums:
             self._sums[name] = compute()
         return self._sums[name]
@@ -94,18 +65,11 @@ class _ComputedOnce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GainRules:
-    """What the convention says of sums of gains.
+    """Rules of a convention for sums of gains.
 
-    Parameters
-    ----------
-    ties : str
-        Where items are tied: `expected`, `best` or `worst`.
-    pad : float or None
-        Gain of every rank before a cutoff that no item fills. None: 0.
-    ideal_of_ones : float or None
-        The ideal list has this gain on each of the first k ranks. None: it is made of judged items.
-    no_relevant : float
-        NDCG where IDCG is 0; NaN where there is none.
+    `pad` is the gain of every rank before a cutoff that no item fills (None: 0). `ideal_of_ones` is the gain of each
+    of the first k ranks of the ideal list (None: it is made of judged items). `no_relevant` is NDCG where IDCG is 0;
+    NaN for none.
     """
 
     ties: str
@@ -116,29 +80,11 @@ class GainRules:
 
 @dataclass(frozen=True)
 class GainLists(_ComputedOnce):
-    """Ranked lists of a batch as gains; unjudged entries gain 0. What several metrics need is computed once.
+    """Ranked lists of a batch as gains in rank order; unjudged entries gain 0.
 
-    Parameters
-    ----------
-    ranked : float64, shape (n_entries,)
-        Gains of entries in rank order.
-    offsets : int64, shape (n_queries + 1,)
-    rank : int64, shape (n_entries,)
-        From 0 on.
-    has_gaps : bool
-        Whether ranks were given, and so may leave some out.
-    groups : TieGroups or None
-        Where the tie rule takes tied items together.
-    lengths : int64, shape (n_queries,)
-        Ranks that each list fills.
-    ideal : float64, shape (n_ideal_entries,)
-        Gains of the ideal list.
-    ideal_offsets : int64, shape (n_queries + 1,)
-    judged : bool, shape (n_queries,)
-        Whether any item is.
-    discount : float64, shape (n_ranks,)
-        As far as the largest cutoff, or the longest list.
-    rules : GainRules
+    Ranks count from 0 and may have gaps if `has_gaps`. `groups` is set if the tie rule treats tied items together.
+    `lengths` are the ranks that each list fills; `judged` says which queries have any judgment; `discount` reaches to
+    the largest cutoff or the longest list.
     """
 
     ranked: FloatArray
@@ -160,24 +106,19 @@ class GainLists(_ComputedOnce):
         return self.kept(("dcg", k, order), lambda: self._dcg(k, order))
 
     def idcg(self, k: int | None) -> FloatArray:
-        """DCG of the ideal list of each query."""
         return self.kept(("idcg", k), lambda: self._idcg(k))
 
     def ndcg(self, k: int | None, ties: str | None = None) -> FloatArray:
-        """DCG over IDCG of each query."""
         return ndcg(self.dcg(k, ties), self.idcg(k), no_relevant=self.rules.no_relevant)
 
     def n_among_first(self, k: int | None) -> IntArray:
-        """How many items there are on the first k ranks of each list; None: in all of it."""
+        """Count the items on the first k ranks of each list; None: in all of it."""
         if self.has_gaps:
             return lengths_of(self.offsets if k is None else chosen_offsets(self.rank < k, self.offsets))
         return self.lengths if k is None else np.minimum(self.lengths, k)
 
     def tied_share(self, k: int | None) -> FloatArray:
-        """Share of the first k ranks that the group of tied items fills which reaches beyond them.
-
-        NaN for a judged query without NDCG.
-        """
+        """Share of the first k ranks that the group tied across rank k fills; NaN for a judged query without NDCG."""
         share = np.zeros(len(self.lengths))
         if k is not None and self.groups is not None:
             share = straddling_share(self.groups, self.offsets, k=k)
@@ -207,25 +148,12 @@ class GainLists(_ComputedOnce):
 
 @dataclass(frozen=True)
 class RelevanceLists(_ComputedOnce):
-    """Ranked lists of a batch. What several metrics need is computed once.
+    """Ranked lists of a batch.
 
-    Parameters
-    ----------
-    read : callable
-        Gives the entries, of which NDCG alone needs none.
-    offsets : int64, shape (n_queries + 1,)
-    lengths : int64, shape (n_queries,)
-        Ranks that each list fills, as far as its entries are there.
-    at_least : dict from float to int64 array, shape (n_queries,)
-        For each relevance that metrics ask for: how many judged items reach it, in the list or not.
-    max_k : int or None
-        The largest cutoff; entries beyond it may be missing.
-    clips : bool
-        Whether the convention takes relevances below 0 as 0.
-    items : ItemLists or None
-        What is known of the items, an entry each, where metrics ask for it.
-    gains_by_convention : GainLists or None
-        The same lists as NDCG takes them.
+    `read` returns the entries, which NDCG alone does not need. `lengths` are the ranks that each list fills, as far
+    as its entries are there: those beyond the largest cutoff `max_k` may be missing. `at_least` maps each relevance
+    that metrics ask for to the number of judged items of each query that reach it, listed or not. `clips`: the
+    convention takes relevances below 0 as 0. `items` and `gains_by_convention` are set if a metric asks for them.
     """
 
     read: Callable[[], Entries]
@@ -240,7 +168,6 @@ class RelevanceLists(_ComputedOnce):
 
     @property
     def n_queries(self) -> int:
-        """Queries of the batch."""
         return len(self.lengths)
 
     @cached_property
@@ -250,29 +177,26 @@ class RelevanceLists(_ComputedOnce):
 
     @property
     def relevance(self) -> FloatArray:
-        """Of each entry; 0 where it is not judged."""
         return self.entries.relevance
 
     @property
     def judged(self) -> BoolArray:
-        """Of each entry, whether it is judged."""
         return self.entries.judged
 
     @property
     def groups(self) -> TieGroups:
-        """Where each entry lies."""
         return self.entries.groups
 
     @property
     def as_gains(self) -> GainLists:
-        """The lists as NDCG takes them; whoever reads rankings sees to it that they are there."""
+        """The lists as NDCG takes them."""
         if self.gains_by_convention is None:
             raise ValueError("these lists come without a convention")
         return self.gains_by_convention
 
     @property
     def known_items(self) -> ItemLists:
-        """What is known of the items; the settings see to it that it is there."""
+        """Properties of the items; the settings ensure that they are read."""
         if self.items is None:
             raise ValueError("these lists come without items")
         return self.items
@@ -289,12 +213,11 @@ class RelevanceLists(_ComputedOnce):
 
     @cached_property
     def tied(self) -> bool:
-        """Whether any items share their ranks."""
+        """Check whether any items share their ranks."""
         return bool((self.groups.size > 1).any())
 
     @cached_property
     def spans(self) -> Spans:
-        """One for each group of tied items."""
         if not self.tied:
             return Spans(self.groups.start, self.groups.size, self.offsets)
         first = self.first
@@ -302,7 +225,7 @@ class RelevanceLists(_ComputedOnce):
 
     @cached_property
     def ranks(self) -> Ranks:
-        """The ranks up to the largest cutoff that lists fill."""
+        """The ranks that lists fill, up to the largest cutoff."""
         spans = self.spans
         if not self.tied:
             return Ranks(np.arange(len(spans.start)), np.ones_like(spans.start), spans.start, spans.offsets)
@@ -320,27 +243,18 @@ class RelevanceLists(_ComputedOnce):
         return np.flatnonzero(new)
 
     def inside(self, k: int | None) -> IntArray:
-        """How many ranks before the cutoff each group fills."""
+        """Number of ranks before the cutoff that each group fills."""
         spans = self.spans
         return spans.size if k is None else np.clip(k - spans.start, 0, spans.size)
 
     def by_group(self, values: FloatArray) -> FloatArray:
-        """Sum of a value of each item over the items of each group.
-
-        Parameters
-        ----------
-        values : float64, shape (n_entries,)
-
-        Returns
-        -------
-        float64, shape (n_groups,)
-        """
+        """Sum of a value of each entry's items, shape (n_entries,), over the items of each group."""
         if not self.tied:
             return values
         return np.add.reduceat(values * self.groups.count, self.first) if len(values) else values
 
     def hits(self, level: float) -> FloatArray:
-        """How many items of each group are relevant: judged, and of at least this relevance."""
+        """Number of relevant items of each group: judged, and of at least this relevance."""
         return self.kept(("hits", level), lambda: self.by_group(self.is_relevant(level).astype(np.float64)))
 
     def is_relevant(self, level: float) -> BoolArray:
@@ -348,16 +262,9 @@ class RelevanceLists(_ComputedOnce):
         return np.asarray(self.judged & (self.relevance >= level))
 
     def before(self, values: FloatArray) -> FloatArray:
-        """Sum of the values of all earlier groups of the same query.
+        """Sum of the values of all earlier groups of the same query, shape (n_groups,).
 
-        Parameters
-        ----------
-        values : float64, shape (n_groups,)
-
-        Returns
-        -------
-        float64, shape (n_groups,)
-            Added in the order of the groups: other queries of the batch do not change a bit.
+        Added in the order of the groups: other queries of the batch do not change a bit.
         """
         offsets = self.spans.offsets
         if np.array_equal(values, np.rint(values)) and np.abs(values).sum() < 2**53:  # exact in any order
@@ -370,48 +277,17 @@ class RelevanceLists(_ComputedOnce):
         return found
 
     def sum_of_shares(self, values: FloatArray, k: int | None) -> FloatArray:
-        """Expected sum of values over the items on the first k ranks.
-
-        Parameters
-        ----------
-        values : float64, shape (n_groups,)
-            Sum of each group.
-        k : int or None
-
-        Returns
-        -------
-        float64, shape (n_queries,)
-        """
+        """Expected sum over the items on the first k ranks, from the sum of each group."""
         inside, spans = self.inside(k), self.spans
         return segment_sum(np.where(inside == spans.size, values, values / spans.size * inside), spans.offsets)
 
     def sum_of_ranks(self, terms: FloatArray, k: int | None) -> FloatArray:
-        """Sum of terms over the first k ranks.
-
-        Parameters
-        ----------
-        terms : float64, shape (n_ranks,)
-        k : int or None
-
-        Returns
-        -------
-        float64, shape (n_queries,)
-        """
+        """Sum of the terms of ranks, shape (n_ranks,), over the first k ranks of each query."""
         ranks = self.ranks
         return segment_sum(terms if k is None else np.where(ranks.rank < k, terms, 0.0), ranks.offsets)
 
     def sum_of_first(self, terms: FloatArray, n: IntArray) -> FloatArray:
-        """Sum of terms over as many ranks as each query says.
-
-        Parameters
-        ----------
-        terms : float64, shape (n_ranks,)
-        n : int64, shape (n_queries,)
-
-        Returns
-        -------
-        float64, shape (n_queries,)
-        """
+        """Sum of the terms of ranks over the first n ranks of each query, n of shape (n_queries,)."""
         ranks = self.ranks
         inside = ranks.rank < np.repeat(n, np.diff(ranks.offsets))
         return self.sum_of_ranks(np.where(inside, terms, 0.0), None)
@@ -437,7 +313,7 @@ class RelevanceLists(_ComputedOnce):
         return query[new], found[new]
 
     def refuse_above(self, max_grade: float, k: int | None) -> None:
-        """Raise QueryError for a relevance above the highest grade that may stand on the first k ranks."""
+        """Raise QueryError for a relevance above the highest grade that may be on the first k ranks."""
         above = self.relevance > max_grade
         if k is not None:
             above &= self.groups.start < k
@@ -448,6 +324,6 @@ class RelevanceLists(_ComputedOnce):
 
 
 def ratio(value: FloatArray, of: FloatArray | IntArray) -> FloatArray:
-    """Divide; 0 where there is nothing to divide by."""
+    """Divide; 0 where the divisor is not above 0."""
     some = of > 0
     return np.where(some, value / np.where(some, of, 1), 0.0)

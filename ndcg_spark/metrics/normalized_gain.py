@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ndcg_spark.core.ragged import FloatArray
 from ndcg_spark.metrics.base import Metric, NamedMetric
-
-if TYPE_CHECKING:
-    from ndcg_spark.core.ragged import FloatArray
-    from ndcg_spark.metrics.lists import RelevanceLists
+from ndcg_spark.metrics.lists import RelevanceLists
 
 SOURCE = "Jarvelin and Kekalainen, TOIS 20(4), 2002, doi:10.1145/582415.582418"
 OF_TIES = "McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
@@ -27,7 +24,6 @@ class DiscountedGain(Metric):
     source = SOURCE
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """As the convention scores it."""
         return lists.as_gains.dcg(k)
 
 
@@ -43,7 +39,6 @@ class IdealDiscountedGain(Metric):
     source = SOURCE
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """As the convention scores it."""
         return lists.as_gains.idcg(k)
 
 
@@ -59,11 +54,9 @@ class NormalizedDiscountedGain(Metric):
 
     @property
     def comes_with(self) -> tuple[NamedMetric, ...]:
-        """Its parts."""
         return DiscountedGain(), IdealDiscountedGain()
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """As the convention scores it."""
         return lists.as_gains.ndcg(k)
 
 
@@ -78,7 +71,6 @@ class BestOrderGain(Metric):
     source = OF_TIES
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """The largest NDCG that an order of tied items has."""
         return lists.as_gains.ndcg(k, "best")
 
 
@@ -93,13 +85,12 @@ class WorstOrderGain(Metric):
     source = OF_TIES
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """The smallest NDCG that an order of tied items has."""
         return lists.as_gains.ndcg(k, "worst")
 
 
 @dataclass(frozen=True)
 class TiedShare(Metric):
-    """How much of the first k ranks an order of tied items decides."""
+    """Share of the first k ranks that an order of tied items decides: 0 without a tie at the cutoff."""
 
     name = "tied_share"
     larger_is_better = None
@@ -109,7 +100,6 @@ class TiedShare(Metric):
     source = OF_TIES
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Between 0, no tie at the cut, and 1, all of the first k items tied with later ones."""
         return lists.as_gains.tied_share(k)
 
 
@@ -117,7 +107,7 @@ NDCG = NormalizedDiscountedGain()
 GAINS: tuple[Metric, ...] = (DiscountedGain(), IdealDiscountedGain(), NDCG)
 """Columns of every per-query table, in their order there; all have values at a cutoff, or none."""
 TIE_BOUNDS: tuple[Metric, ...] = (BestOrderGain(), WorstOrderGain(), TiedShare())
-"""What `tie_bounds` adds to NDCG."""
+"""Metrics that `tie_bounds` adds to NDCG."""
 
 
 def value_columns(metrics: Iterable[Metric]) -> tuple[str, ...]:

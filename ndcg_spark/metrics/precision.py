@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ndcg_spark.core.ragged import FloatArray
 from ndcg_spark.metrics.base import Metric
-
-if TYPE_CHECKING:
-    from ndcg_spark.core.ragged import FloatArray
-    from ndcg_spark.metrics.lists import RelevanceLists
+from ndcg_spark.metrics.lists import RelevanceLists
 
 
 @dataclass(frozen=True)
 class Precision(Metric):
-    """Share of the first k ranks with a relevant item."""
+    """Share of the first k ranks with a relevant item; of the whole list where there is no cutoff."""
 
     rel: float = 1.0
     name = "p"
@@ -24,13 +21,12 @@ class Precision(Metric):
     source = "trec_eval P"
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Hits over k; over the length of the list where there is no cutoff."""
         return lists.per_rank(lists.n_hits(self.rel, k), k)
 
 
 @dataclass(frozen=True)
 class Recall(Metric):
-    """Share of all relevant items that are among the first k."""
+    """Share of all relevant items that are among the first k; 0 where there is none."""
 
     rel: float = 1.0
     name = "r"
@@ -41,17 +37,15 @@ class Recall(Metric):
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Relevant items are counted."""
         return (self.rel,)
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Hits over the number of relevant items; 0 where there is none."""
         return lists.per_relevant(lists.n_hits(self.rel, k), self.rel)
 
 
 @dataclass(frozen=True)
 class RPrecision(Metric):
-    """Precision at the number of relevant items."""
+    """Precision at the number of relevant items; 0 where there is none."""
 
     rel: float = 1.0
     name = "rprec"
@@ -64,10 +58,8 @@ class RPrecision(Metric):
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Relevant items are counted."""
         return (self.rel,)
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Hits on the first R ranks over R; 0 where R is 0."""
         first_r = lists.sum_of_first(lists.hits(self.rel), lists.at_least[self.rel])
         return lists.per_relevant(first_r, self.rel)

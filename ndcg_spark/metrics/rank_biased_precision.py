@@ -15,56 +15,13 @@ from ndcg_spark.metrics.ties import expected_weights
 _SMALLEST = math.log(2.0**-1074)
 
 
-def rank_biased_precision(lists: RelevanceLists, k: int | None, p: float, rel: float, max_grade: float) -> FloatArray:
-    """(1 - p) times the sum of gains, each times p^(rank - 1); an unjudged item gains 0.
-
-    Parameters
-    ----------
-    lists : RelevanceLists
-    k : int or None
-    p : float
-        Between 0 and 1.
-    rel : float
-        Relevance from which on an item gains 1.
-    max_grade : float
-        Not 0: an item gains its relevance over this instead.
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-
-    Raises
-    ------
-    QueryError
-        For a relevance above the highest grade on the first k ranks.
-
-    References
-    ----------
-    Moffat and Zobel, TOIS 27(1), 2008, doi:10.1145/1416950.1416952.
-    """
-    gains = lists.is_relevant(rel).astype(np.float64)
-    if max_grade:
-        lists.refuse_above(max_grade, k)
-        gains = lists.gains / max_grade
-    return (1 - p) * segment_sum(gains * _weights(lists, p, k), lists.offsets)
-
-
-def residual(lists: RelevanceLists, k: int | None, p: float) -> FloatArray:
-    """The part of the whole weight that is on no judged item."""
-    judged = segment_sum(lists.judged * _weights(lists, p, k), lists.offsets)
-    return np.asarray(1 - (1 - p) * judged)
-
-
 def _weights(lists: RelevanceLists, p: float, k: int | None) -> FloatArray:
+    """Weight of each entry: p^(rank - 1), averaged over the ranks of tied items."""
     n_ranks = int((lists.groups.start + lists.groups.size).max(initial=0))
-    weights = _powers(p, n_ranks if k is None else min(k, n_ranks))
-    return expected_weights(lists.groups, weights, k=len(weights))
-
-
-def _powers(p: float, n: int) -> FloatArray:
-    """1, p, p^2, ... as long as they are not 0, by Python's power: NumPy's may depend on the processor."""
     n_above_zero = math.ceil(_SMALLEST / math.log(p)) + 1
-    return np.array([p**at for at in range(min(n, n_above_zero))], dtype=np.float64)
+    n = min(n_ranks if k is None else min(k, n_ranks), n_above_zero)
+    weights = np.array([p**at for at in range(n)], dtype=np.float64)  # NumPy's power may depend on the processor
+    return expected_weights(lists.groups, weights, k=len(weights))
 
 
 SOURCE = "Moffat and Zobel, TOIS 27(1), 2008, doi:10.1145/1416950.1416952"
@@ -72,7 +29,7 @@ SOURCE = "Moffat and Zobel, TOIS 27(1), 2008, doi:10.1145/1416950.1416952"
 
 @dataclass(frozen=True)
 class RankBiasedPrecision(Metric):
-    """Sum of gains, each rank weighing p times the one before."""
+    """Sum of gains, each rank weighing p times the one before; an unjudged item gains 0."""
 
     p: float = 0.8
     rel: float = 1.0
@@ -85,19 +42,21 @@ class RankBiasedPrecision(Metric):
     source = SOURCE
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         super().__post_init__()
         self.refuse(not 0 < self.p < 1, "p must lie between 0 and 1")
         self.refuse(not self.max_grade >= 0, "max_grade must be a relevance above 0")
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """Sum of weighted gains; an unjudged item gains 0."""
-        return rank_biased_precision(lists, k, self.p, self.rel, self.max_grade)
+        gains = lists.is_relevant(self.rel).astype(np.float64)
+        if self.max_grade:
+            lists.refuse_above(self.max_grade, k)
+            gains = lists.gains / self.max_grade
+        return (1 - self.p) * segment_sum(gains * _weights(lists, self.p, k), lists.offsets)
 
 
 @dataclass(frozen=True)
 class RankBiasedPrecisionResidual(Metric):
-    """What rank-biased precision could still gain from unjudged items and from ranks that are not seen."""
+    """Gain that rank-biased precision could still get from unjudged items and from ranks beyond the list."""
 
     p: float = 0.8
     name = "rbp_residual"
@@ -107,10 +66,9 @@ class RankBiasedPrecisionResidual(Metric):
     source = SOURCE
 
     def __post_init__(self) -> None:
-        """Check the parameter."""
         super().__post_init__()
         self.refuse(not 0 < self.p < 1, "p must lie between 0 and 1")
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        """The part of the whole weight that is on no judged item."""
-        return residual(lists, k, self.p)
+        judged = segment_sum(lists.judged * _weights(lists, self.p, k), lists.offsets)
+        return np.asarray(1 - (1 - self.p) * judged)

@@ -20,11 +20,9 @@ ADVICE = "`ndcg-spark metrics` lists them all"
 
 @cache
 def all_metrics() -> dict[str, type[NamedMetric]]:
-    """All metrics by name, in order of their names."""
+    """Find all metrics, by name and in order of their names."""
     found: dict[str, type[NamedMetric]] = {}
     for module in pkgutil.iter_modules(package.__path__):
-        if module.ispkg:  # the kernels, which load NumPy
-            continue
         for _, value in inspect.getmembers(import_module(f"{package.__name__}.{module.name}"), inspect.isclass):
             if issubclass(value, NamedMetric) and not inspect.isabstract(value) and hasattr(value, "name"):
                 found[value.name] = value
@@ -34,7 +32,7 @@ def all_metrics() -> dict[str, type[NamedMetric]]:
 @cache
 def _names() -> dict[str, type[NamedMetric]]:
     metrics = all_metrics()
-    return {alias: one for one in metrics.values() for alias in one.aliases} | metrics
+    return {alias: metric for metric in metrics.values() for alias in metric.aliases} | metrics
 
 
 def parse_metric(text: str) -> tuple[NamedMetric, str | None]:

@@ -1,7 +1,7 @@
 """Weights of tied items: averaged over all orders, or by the best or the worst of them.
 
-A ranked list is given as entries: some items of one query with one score and one relevance. Entries with equal
-scores are a tie group, which fills the ranks from its first one on, one an item.
+An entry of a ranked list stands for some items of one query with one score and one relevance. Entries with equal
+scores are a tie group, which fills consecutive ranks, one an item.
 """
 
 from __future__ import annotations
@@ -16,19 +16,7 @@ from ndcg_spark.metrics.dcg import rank_weights
 
 @dataclass(frozen=True, slots=True)
 class TieGroups:
-    """Where the tie group of each entry lies.
-
-    Parameters
-    ----------
-    start : int64, shape (n_entries,)
-        0-based first rank of the group.
-    size : int64, shape (n_entries,)
-        Items in the group.
-    count : int64, shape (n_entries,)
-        Items in the entry.
-    group : int64, shape (n_entries,)
-        Number of the group in the batch, rising.
-    """
+    """The tie group of each entry: first rank (from 0), items, items of the entry, and number (rising)."""
 
     start: IntArray
     size: IntArray
@@ -39,20 +27,8 @@ class TieGroups:
 def tie_groups(scores: FloatArray, counts: IntArray, offsets: IntArray) -> TieGroups:
     """Find the tie groups of a ragged batch.
 
-    Parameters
-    ----------
-    scores : float64, shape (n_entries,)
-        Falling within each query.
-    counts : int64, shape (n_entries,)
-        Items of each entry, at least 1.
-    offsets : int64, shape (n_queries + 1,)
+    `scores` fall within each query; `counts` are the items of each entry, at least 1.
 
-    Returns
-    -------
-    TieGroups
-
-    Examples
-    --------
     >>> found = tie_groups(np.array([3.0, 1.0, 1.0]), np.array([1, 2, 1]), np.array([0, 3]))
     >>> found.start.tolist(), found.size.tolist()
     ([0, 1, 1], [1, 3, 3])
@@ -74,27 +50,11 @@ def tie_groups(scores: FloatArray, counts: IntArray, offsets: IntArray) -> TieGr
 
 
 def expected_weights(groups: TieGroups, discount: FloatArray, *, k: int | None) -> FloatArray:
-    """Weight of each entry, averaged over all orders of the tied items.
+    """Weight of each entry, averaged over all orders of the tied items. McSherry and Najork, ECIR 2008.
 
-    Parameters
-    ----------
-    groups : TieGroups
-    discount : float64, shape (at least min(k, number of ranks),)
-    k : int or None
+    count / size * sum of the discounts of the group's ranks before k. An item that ties with no other has exactly the
+    discount of its rank.
 
-    Returns
-    -------
-    float64, shape (n_entries,)
-        count / size * sum of the discounts of the group's ranks before k. An item that ties with no other has
-        exactly the discount of its rank.
-
-    References
-    ----------
-    McSherry and Najork, Computing information retrieval performance measures efficiently in the presence of
-    tied scores, ECIR 2008.
-
-    Examples
-    --------
     >>> groups = tie_groups(np.array([1.0, 1.0]), np.array([1, 1]), np.array([0, 2]))
     >>> expected_weights(groups, np.array([1.0, 0.5]), k=None).tolist()
     [0.75, 0.75]
@@ -107,24 +67,10 @@ def expected_weights(groups: TieGroups, discount: FloatArray, *, k: int | None) 
 def extreme_weights(
     groups: TieGroups, gains: FloatArray, discount: FloatArray, *, k: int | None, best: bool
 ) -> FloatArray:
-    """Weight of each entry when tied items stand in the best order, or in the worst.
+    """Weight of each entry when tied items are in the best order, or in the worst.
 
-    Parameters
-    ----------
-    groups : TieGroups
-    gains : float64, shape (n_entries,)
-    discount : float64, shape (at least min(k, number of ranks),)
-        Falling, as the best order is then that of the gains.
-    k : int or None
-    best : bool
-        Largest gains first, or last.
+    Discounts must fall: the best order is then that of the gains.
 
-    Returns
-    -------
-    float64, shape (n_entries,)
-
-    Examples
-    --------
     >>> groups = tie_groups(np.array([1.0, 1.0]), np.array([1, 1]), np.array([0, 2]))
     >>> extreme_weights(groups, np.array([0.0, 3.0]), np.array([1.0, 0.5]), k=1, best=True).tolist()
     [0.0, 1.0]
@@ -133,21 +79,8 @@ def extreme_weights(
 
 
 def extreme_groups(groups: TieGroups, gains: FloatArray, *, best: bool) -> TieGroups:
-    """Where entries lie when tied items stand in the best order, or in the worst: each is a group by itself.
+    """Put tied items in the best order (largest gains first) or the worst: each entry is then a group by itself.
 
-    Parameters
-    ----------
-    groups : TieGroups
-    gains : float64, shape (n_entries,)
-    best : bool
-        Largest gains first, or last.
-
-    Returns
-    -------
-    TieGroups
-
-    Examples
-    --------
     >>> groups = tie_groups(np.array([1.0, 1.0]), np.array([1, 1]), np.array([0, 2]))
     >>> extreme_groups(groups, np.array([0.0, 3.0]), best=True).start.tolist()
     [1, 0]
@@ -164,20 +97,9 @@ def extreme_groups(groups: TieGroups, gains: FloatArray, *, best: bool) -> TieGr
 def straddling_share(groups: TieGroups, offsets: IntArray, *, k: int) -> FloatArray:
     """Share of the first k ranks that is filled by the tie group which reaches beyond rank k.
 
-    Parameters
-    ----------
-    groups : TieGroups
-    offsets : int64, shape (n_queries + 1,)
-    k : int
+    0 if the cutoff falls between groups, 1 if the first k are all one group with later items: so a constant scorer
+    shows as 1.
 
-    Returns
-    -------
-    float64, shape (n_queries,)
-        0.0 where the cut falls between groups, 1.0 where all of the first k are one group with what follows: a
-        constant scorer shows as 1.
-
-    Examples
-    --------
     >>> groups = tie_groups(np.array([3.0, 1.0, 1.0]), np.array([1, 1, 1]), np.array([0, 3]))
     >>> straddling_share(groups, np.array([0, 3]), k=2).tolist()
     [0.5]
@@ -189,18 +111,7 @@ def straddling_share(groups: TieGroups, offsets: IntArray, *, k: int) -> FloatAr
 
 
 def canonical_order(groups: TieGroups, gains: FloatArray) -> IntArray | None:
-    """Order of entries that does not depend on how tied rows arrived; None where it is the order there is.
-
-    Parameters
-    ----------
-    groups : TieGroups
-    gains : float64, shape (n_entries,)
-
-    Returns
-    -------
-    int64, shape (n_entries,), or None
-        By group, largest gain first: sums are then added in one order, whatever the order of the rows.
-    """
+    """Order entries by group, largest gain first, so that the order of the rows does not matter; None if they are."""
     in_order = (np.diff(groups.group) > 0) | (np.diff(gains) <= 0)
     return None if in_order.all() else np.lexsort((-gains, groups.group))
 
