@@ -50,8 +50,6 @@ def compared_metrics(
 
     A name without `@` is compared at each `k`, and where that is None at every cutoff of the tables.
 
-    Examples
-    --------
     >>> [(one.name, one.column) for one in compared_metrics("ndcg@10,p(rel=2)@5", None)]
     [('ndcg', 'ndcg'), ('p(rel=2)', 'p_rel_2')]
     """

@@ -6,24 +6,10 @@ from collections.abc import Sequence
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values such that the probability of one false finding among all is bounded.
+    """Adjust p-values to bound the probability of any false finding; None, a test not made, does not count.
 
-    Parameters
-    ----------
-    p_values : sequence of float or None
-        None stands for a test that could not be made; it does not count.
-
-    Returns
-    -------
-    list of float or None
-        In the same order.
-
-    References
-    ----------
     Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6, 1979.
 
-    Examples
-    --------
     >>> [round(p, 12) for p in holm([0.04, 0.001, 0.03])]
     [0.06, 0.003, 0.06]
     """
@@ -37,24 +23,10 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def benjamini_hochberg(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values such that the expected share of false findings among all findings is bounded.
+    """Adjust p-values to bound the expected share of false findings; None, a test not made, does not count.
 
-    Parameters
-    ----------
-    p_values : sequence of float or None
-        None stands for a test that could not be made; it does not count.
-
-    Returns
-    -------
-    list of float or None
-        In the same order.
-
-    References
-    ----------
     Benjamini and Hochberg, Controlling the false discovery rate, JRSS B 57(1), 1995.
 
-    Examples
-    --------
     >>> benjamini_hochberg([0.04, 0.001, None])
     [0.04, 0.002, None]
     """
