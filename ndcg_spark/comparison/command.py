@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ndcg_spark.comparison.settings import ChosenRuns, ComparisonJobSettings, Printing, Statistics, refuse_unread_seed
+from ndcg_spark.comparison.settings import ChosenRuns, ComparisonJobSettings, Statistics, refuse_unread_seed
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.command import (
     JUDGMENTS,
@@ -32,7 +32,6 @@ GATED = (
     "p_sign_flip", "boot_low", "boot_high", "boot_t_low", "boot_t_high", "lift", "lift_low", "lift_high",
     "design_effect", "n_effective", "n_clusters_effective", "p_holm", "p_bh", "mde", "n_required",
 )  # fmt: skip
-"""Columns that gates may be about."""
 OF_RUN = (
     "value", "difference", "ci_low", "ci_high", "t", "boot_low", "boot_high", "boot_t_low", "boot_t_high", "lift",
     "lift_low", "lift_high",
@@ -57,7 +56,6 @@ class ComparisonGate:
 
     @classmethod
     def parse(cls, text: str) -> ComparisonGate:
-        """Read a gate, such as `ndcg@10.ci_low>-0.002`."""
         found = _GATE.fullmatch(text)
         if found is None:
             raise InvalidParameterError(
@@ -107,6 +105,7 @@ class ComparisonGate:
         ]  # fmt: skip
 
 
+_BUILT = ("rankings", "of_queries", "run_column", "convention", "chosen", "statistics")
 _LEFT_OUT = ("tie_bounds", "confidence")
 """Of an evaluation: the level of intervals is `--alpha` here."""
 _OF_QUERIES = frozenset((
@@ -122,7 +121,7 @@ def _options() -> dict[str, list[click.Option]]:
     return grouped(
         {"Runs": chosen["Runs"], "Columns": evaluation["Columns"] + chosen["Columns"]},
         options_of(Statistics),
-        options_of(Printing),
+        options_of(ComparisonJobSettings, without=_BUILT),
         {title: its for title, its in evaluation.items() if title != "Columns"},
     )
 
@@ -134,14 +133,15 @@ def _settings(given: Mapping[str, Any]) -> ComparisonJobSettings:
         k = None if given["k"] is None else [one.strip() for one in given["k"].split(",")]
         of_queries |= {"query": names_of(given["query_col"]), "weight": given["weight_col"]}
         of_queries |= {"metrics": given["metrics"], "k": k}
-    return ComparisonJobSettings(
+    return settings_of(
+        ComparisonJobSettings,
+        given,
         rankings=None if given["input"] is None else _rankings(given, chosen.cluster, 1 - statistics.alpha),
         of_queries=of_queries,
         run_column=given["run_col"] or "run",
         convention=convention_of(given),
         chosen=chosen,
         statistics=statistics,
-        printing=settings_of(Printing, given),
     )
 
 

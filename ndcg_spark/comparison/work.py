@@ -295,7 +295,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
                 "--weight-col '' takes no weights."
             )
         yield from rules_lines(row[RULES] for row in rows)
-        yield lambda: show_comparison(rows, settings, verbose=self.settings.printing.verbose)
+        yield lambda: show_comparison(rows, settings, verbose=self.settings.verbose)
         yield from filter(None, (gate.contrary for gate in self.request.gates))
         yield from self.matched
 
