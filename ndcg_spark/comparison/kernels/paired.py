@@ -14,18 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ndcg_spark.core.exact import (
-    LIMB_BITS,
-    LOWEST_BIT,
-    N_LIMBS,
-    Limbs,
-    add_limbs,
-    from_limbs,
-    placed,
-    product_limbs,
-    to_limbs,
-    two_product,
-)
+from ndcg_spark.core import exact
+from ndcg_spark.core.exact import N_LIMBS, Limbs
 from ndcg_spark.core.moments import refuse_light
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile, two_sided_p
@@ -37,7 +27,7 @@ FLIPS = ("delta", "n_differ")
 SUMS = (*FIRST, *SQUARES, *FLIPS)
 STATE_SIZE = len(SUMS) * N_LIMBS
 _AT = {name: number for number, name in enumerate(SUMS)}
-_ONE = -LOWEST_BIT // LIMB_BITS
+_ONE = -exact.LOWEST_BIT // exact.LIMB_BITS
 DELTA_UNIT = 2.0**-32
 _MOST_DELTA = 2.0**63
 FEW_QUERIES, FEW_CLUSTERS = 10, 50
@@ -63,37 +53,37 @@ def pair_states(x: FloatArray, y: FloatArray, weights: FloatArray | None, delta:
     differ = delta != 0
     if weights is None:
         found = {
-            "wx": to_limbs(x),
-            "wy": to_limbs(y),
-            "wwxx": product_limbs(x, x),
-            "wwxy": product_limbs(x, y),
-            "wwyy": product_limbs(y, y),
-            "delta": to_limbs(delta),
+            "wx": exact.to_limbs(x),
+            "wy": exact.to_limbs(y),
+            "wwxx": exact.product_limbs(x, x),
+            "wwxy": exact.product_limbs(x, y),
+            "wwyy": exact.product_limbs(y, y),
+            "delta": exact.to_limbs(delta),
             "n_differ": {_ONE: differ.astype(np.int64)},
         }
-        return placed({_AT[name]: limbs for name, limbs in found.items()})
-    w = to_limbs(weights)  # refuses what is not finite, before arithmetic on it can warn
-    wx, wy = two_product(weights, x), two_product(weights, y)
+        return exact.placed({_AT[name]: limbs for name, limbs in found.items()})
+    w = exact.to_limbs(weights)  # refuses what is not finite, before arithmetic on it can warn
+    wx, wy = exact.two_product(weights, x), exact.two_product(weights, y)
     found = {
         "w": w,
-        "wx": add_limbs(*map(to_limbs, wx)),
-        "wy": add_limbs(*map(to_limbs, wy)),
-        "ww": product_limbs(weights, weights),
-        "wwx": add_limbs(*(product_limbs(weights, part) for part in wx)),
-        "wwy": add_limbs(*(product_limbs(weights, part) for part in wy)),
-        "wwxx": add_limbs(*(product_limbs(a, b) for a in wx for b in wx)),
-        "wwxy": add_limbs(*(product_limbs(a, b) for a in wx for b in wy)),
-        "wwyy": add_limbs(*(product_limbs(a, b) for a in wy for b in wy)),
-        "delta": to_limbs(weights * delta),
-        "n_differ": to_limbs(np.where(differ, weights, 0.0)),
+        "wx": exact.add_limbs(*map(exact.to_limbs, wx)),
+        "wy": exact.add_limbs(*map(exact.to_limbs, wy)),
+        "ww": exact.product_limbs(weights, weights),
+        "wwx": exact.add_limbs(*(exact.product_limbs(weights, part) for part in wx)),
+        "wwy": exact.add_limbs(*(exact.product_limbs(weights, part) for part in wy)),
+        "wwxx": exact.add_limbs(*(exact.product_limbs(a, b) for a in wx for b in wx)),
+        "wwxy": exact.add_limbs(*(exact.product_limbs(a, b) for a in wx for b in wy)),
+        "wwyy": exact.add_limbs(*(exact.product_limbs(a, b) for a in wy for b in wy)),
+        "delta": exact.to_limbs(weights * delta),
+        "n_differ": exact.to_limbs(np.where(differ, weights, 0.0)),
     }
-    return placed({_AT[name]: limbs for name, limbs in found.items()})
+    return exact.placed({_AT[name]: limbs for name, limbs in found.items()})
 
 
 def cluster_squares(a: FloatArray, x: FloatArray, y: FloatArray) -> Limbs:
     """Squares of the sums of w, wx and wy of each cluster, by their place among the six sums of `SQUARES`."""
     pairs = ((a, a), (a, x), (a, y), (x, x), (x, y), (y, y))
-    return placed({number: product_limbs(*pair) for number, pair in enumerate(pairs)})
+    return exact.placed({number: exact.product_limbs(*pair) for number, pair in enumerate(pairs)})
 
 
 def fill_unweighted(states: IntArray, n_queries: IntArray) -> None:
@@ -129,12 +119,12 @@ class Squares(NamedTuple):
 def sums_of(state: IntArray) -> dict[str, Fraction]:
     """Read a state, shape (STATE_SIZE,), by the names in `SUMS`."""
     parts = state.reshape(len(SUMS), N_LIMBS).tolist()
-    return {name: from_limbs(part) for name, part in zip(SUMS, parts, strict=True)}
+    return {name: exact.from_limbs(part) for name, part in zip(SUMS, parts, strict=True)}
 
 
 def squares_of(state: IntArray, n: int) -> Squares:
     """Read six sums of squares, shape (6 * N_LIMBS,), over n queries or clusters."""
-    return Squares(n, *(from_limbs(part) for part in state.reshape(len(SQUARES), N_LIMBS).tolist()))
+    return Squares(n, *(exact.from_limbs(part) for part in state.reshape(len(SQUARES), N_LIMBS).tolist()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,26 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ndcg_spark.comparison.kernels import paired, replicates
 from ndcg_spark.comparison.kernels.many_tests import benjamini_hochberg, holm
-from ndcg_spark.comparison.kernels.paired import (
-    DELTA_UNIT,
-    FEW_CLUSTERS,
-    FEW_QUERIES,
-    FIRST,
-    PairedEstimate,
-    Squares,
-    error_of_difference,
-    paired_estimate,
-    squares_of,
-    sums_of,
-)
-from ndcg_spark.comparison.kernels.replicates import (
-    exact_flip_p,
-    hashed_flip_p,
-    percentile_interval,
-    replicate_values,
-    studentised_interval,
-)
+from ndcg_spark.comparison.kernels.paired import FIRST, PairedEstimate, Squares
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.summing import add_replicates
 from ndcg_spark.comparison.tasks.totals import (
@@ -187,11 +170,11 @@ def estimates_of(totals: Totals, settings: ComparisonSettings) -> dict[str, Any]
     base = totals.base
     counts = dict(zip(COUNTS, base.counts.tolist(), strict=True))
     n = counts["n_queries"]
-    sums, queries = sums_of(base.state), query_squares(base)
+    sums, queries = paired.sums_of(base.state), query_squares(base)
     clustered = settings.cluster is not None
-    squares = squares_of(base.squares, counts["n_clusters"]) if clustered else queries
+    squares = paired.squares_of(base.squares, counts["n_clusters"]) if clustered else queries
     no_spread = has_no_spread(base)
-    found = paired_estimate(sums, squares, alpha=settings.alpha, lift=settings.lift, no_spread=no_spread)
+    found = paired.paired_estimate(sums, squares, alpha=settings.alpha, lift=settings.lift, no_spread=no_spread)
     row: dict[str, Any] = {**counts, "n_clusters": None}
     row |= {name: getattr(found, name) for name in PairedEstimate.__dataclass_fields__}
     row |= (
@@ -208,7 +191,7 @@ def estimates_of(totals: Totals, settings: ComparisonSettings) -> dict[str, Any]
 
 def query_squares(base: Base) -> Squares:
     """Sums of squares over the queries of a group."""
-    return squares_of(base.state[_SQUARES], int(base.counts[0]))
+    return paired.squares_of(base.state[_SQUARES], int(base.counts[0]))
 
 
 def has_no_spread(base: Base) -> bool:
@@ -217,26 +200,28 @@ def has_no_spread(base: Base) -> bool:
 
 
 def _flips(totals: Totals, sums: dict[str, Fraction], settings: ComparisonSettings) -> dict[str, Any]:
-    base, slack = totals.base, sums["n_differ"] * Fraction(DELTA_UNIT)
+    base, slack = totals.base, sums["n_differ"] * Fraction(paired.DELTA_UNIT)
     if not base.counts[0]:
         return {}
     if base.differences is not None:
-        return {"p_sign_flip": exact_flip_p(base.differences, slack), "n_flips": 0}
+        return {"p_sign_flip": replicates.exact_flip_p(base.differences, slack), "n_flips": 0}
     if not settings.flips:
         return {}
     return {
-        "p_sign_flip": hashed_flip_p(totals.flipped, sums["delta"], slack, settings.flips),
+        "p_sign_flip": replicates.hashed_flip_p(totals.flipped, sums["delta"], slack, settings.flips),
         "n_flips": settings.flips,
     }
 
 
 def _bootstrap(totals: Totals, found: PairedEstimate, n: int, settings: ComparisonSettings) -> dict[str, Any]:
-    if not settings.replicates or n < FEW_QUERIES or found.difference is None or not found.std_error:
+    if not settings.replicates or n < paired.FEW_QUERIES or found.difference is None or not found.std_error:
         return {}
     drawn = named_limbs(totals.drawn)
-    means, distances = replicate_values(drawn, found.difference, settings.replicates)
-    low, high = percentile_interval(means, alpha=settings.alpha)
-    t_low, t_high = studentised_interval(distances, found.difference, found.std_error, alpha=settings.alpha)
+    means, distances = replicates.replicate_values(drawn, found.difference, settings.replicates)
+    low, high = replicates.percentile_interval(means, alpha=settings.alpha)
+    t_low, t_high = replicates.studentised_interval(
+        distances, found.difference, found.std_error, alpha=settings.alpha
+    )
     return {"boot_low": low, "boot_high": high, "boot_t_low": t_low, "boot_t_high": t_high}
 
 
@@ -254,7 +239,7 @@ def design_of(std_error: float | None, sums: dict[str, Fraction], queries: Squar
     """What an error that takes some queries as dependent is against one that takes none."""
     if std_error is None or queries.n < 2:
         return {}
-    plain = error_of_difference(sums, queries)
+    plain = paired.error_of_difference(sums, queries)
     if plain <= 0:
         return {}
     effect = (std_error / plain) ** 2
@@ -265,9 +250,9 @@ def notes_of(row: dict[str, Any], *, no_spread: bool) -> Iterator[str]:
     """Words that a reader must know about a row."""
     if no_spread:
         yield "no_spread"
-    if row["n_queries"] < FEW_QUERIES:
+    if row["n_queries"] < paired.FEW_QUERIES:
         yield "few_queries"
-    if row.get("n_clusters_effective") is not None and row["n_clusters_effective"] < FEW_CLUSTERS:
+    if row.get("n_clusters_effective") is not None and row["n_clusters_effective"] < paired.FEW_CLUSTERS:
         yield "few_clusters"
 
 
