@@ -30,7 +30,6 @@ from ndcg_spark.history.frames import (
 from ndcg_spark.history.tasks import SERIES
 
 CLICKS = "clicks"
-"""What the table of clicks is called for a person."""
 COUNTS = ("impressions", "clicks", "conversions")
 _PLACE = ("segment_by", "segment")
 _LARGEST = 2.0**53

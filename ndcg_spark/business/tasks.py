@@ -48,7 +48,6 @@ LINK_COLUMNS = {
     "alarm": "string",
     "note": "string",
 }
-"""Columns of the result and their types, as Spark names them."""
 _SCHEMA = history.arrow_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
 
 
@@ -58,12 +57,13 @@ def make_linker(settings: LinkSettings) -> BatchFunction:
     `nights` is a list of struct<day, value, config_hash, rules>, `clicks` of struct<day, impressions, clicks,
     conversions>, each in any order; `day` counts from 1970.
     """
-    return batch_function(lambda batches: (_linked(batch, settings) for batch in batches))
 
+    def link(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = [row for series in batch.to_pylist() for row in _series_rows(series, settings)]
+            yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
 
-def _linked(batch: pa.RecordBatch, settings: LinkSettings) -> pa.RecordBatch:
-    rows = [row for series in batch.to_pylist() for row in _series_rows(series, settings)]
-    return pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+    return batch_function(link)
 
 
 def _series_rows(series: dict[str, Any], settings: LinkSettings) -> Iterator[dict[str, Any]]:

@@ -30,7 +30,6 @@ from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.stored import PROVENANCE
 from ndcg_spark.evaluation.printed import sort_key
 from ndcg_spark.evaluation.rules import RULES, rules_lines
-from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.jobs.outputs import Accounts
 from ndcg_spark.jobs.runner import Job, Line, Outcome
@@ -146,7 +145,6 @@ def _listing(names: Sequence[str] | Mapping[str, bool]) -> str:
 ALL_PAIRS = "(all pairs)"
 """Names the slice of a comparison without baseline."""
 _HIDDEN = ("state", "replicates", TOP_ITEMS)
-"""Columns that JSON leaves out."""
 _STAMPS = (*PROVENANCE, "baseline_input")
 
 
@@ -193,21 +191,17 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
 
     @staticmethod
     def require_packages() -> None:
-        """SciPy, for the tests."""
         require_scipy()
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of the comparison table."""
         texts = [T.StructField(name, T.StringType()) for name in _STAMPS]
         stamp = T.StructField("computed_at", T.TimestampType())
         return {"output": T.StructType([*COMPARISON_SCHEMA.fields, *texts, stamp])}
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why rows of rankings are bad; lazy."""
         return super().checked(originals=originals) if self.ranked else {}
 
     def advice(self, message: str) -> str:
-        """Spell the advice on an item that comes twice in options."""
         return super().advice(message) if self.ranked else message
 
     def run(self) -> Outcome:
@@ -308,11 +302,16 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         ranking = self.inputs.ranking if self.ranked else None
         by = [f"strategy     {ranking.strategy}, read by {ranking.source}: {ranking.reason}"] if ranking else []
         shuffles = "two shuffles" if settings.cluster else "one shuffle"
+        beside = {(metric.name, metric.cutoffs) for metric in settings.companions}
+        metrics = [
+            f"{metric.text} (not tested)" if (metric.name, metric.cutoffs) in beside else metric.text
+            for metric in settings.metrics
+        ]
         return (
             f"input        {self.name}",
             *by,
             f"pairs        {pairs}",
-            f"metrics      {', '.join(_described(one, settings) for one in settings.metrics)}",
+            f"metrics      {', '.join(metrics)}",
             f"weights      {settings.weight or 'none'}",
             f"tests        t, {settings.flips:,} sign flips, {settings.replicates:,} bootstrap replicates, "
             f"seed {settings.seed}",
@@ -320,8 +319,3 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
             f"would write  {self.request.written or 'nothing'}",
             "Nothing was run but what lists the runs.",
         )
-
-
-def _described(metric: SummedMetric, settings: ComparisonSettings) -> str:
-    beside = any(one.name == metric.name and one.cutoffs == metric.cutoffs for one in settings.companions)
-    return f"{metric.text} (not tested)" if beside else metric.text

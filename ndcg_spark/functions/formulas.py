@@ -318,16 +318,6 @@ def _sum_of_precisions(on: Language, ranked: Value, cut: Cut) -> Value:
     return sum_of_groups(on, ranked, cut, weights, closed)
 
 
-def _reciprocal_rank(on: Language, ranked: Value, cut: Cut) -> Value:
-    """Give 1 / rank of the first relevant entry (expected: McSherry and Najork, ECIR 2008)."""
-
-    def closed(at: Value) -> Value:
-        first = (at["before"] == on.lit(0.0)) & (at["gain"] > on.lit(0.0)) & (at["rank"] - at["n"] < cut.k)
-        return on.call("if", first, _first_hit(on, at, cut.k), on.lit(0.0))
-
-    return sum_of_groups(on, ranked, cut, [], closed)
-
-
 def _first_hit(on: Language, at: Value, k: Value) -> Value:
     """Mean of 1 / rank of the first relevant entry over all orders of a group, up to the cutoff."""
     before, n, relevant = at["rank"] - at["n"], at["n"], at["gain"]
@@ -343,12 +333,6 @@ def _first_hit(on: Language, at: Value, k: Value) -> Value:
 
     places = on.call("sequence", on.lit(0), on.call("least", n, k - before) - on.lit(1))
     return on.aggregate(places, state(on.lit(1.0), on.lit(0.0)), add, lambda so_far: so_far["total"])
-
-
-def _ideal_dcg(on: Language, gains: Value, k: Value, discount: DiscountForm) -> Value:
-    """DCG of the judged gains in ideal order."""
-    judged = on.filter(largest(on, gains, k), lambda gain: gain > on.lit(NONE))
-    return sum_of(on, on.transform(judged, lambda gain, place: gain * discount_at(on, discount, place + on.lit(1))))
 
 
 def sum_of(on: Language, numbers: Value) -> Value:
@@ -405,7 +389,8 @@ Metric: TypeAlias = Callable[[Language, Value, Value, Cut], Value]
 
 def ndcg(on: Language, judged: Value, ranked: Value, cut: Cut, discount: DiscountForm, nothing: Value) -> Value:
     """Compute NDCG; `nothing` where no judged entry is relevant, null where nothing is judged."""
-    best = _ideal_dcg(on, judged, cut.k, discount)
+    ideal = on.filter(largest(on, judged, cut.k), lambda gain: gain > on.lit(NONE))
+    best = sum_of(on, on.transform(ideal, lambda gain, place: gain * discount_at(on, discount, place + on.lit(1))))
     return ratio(on, _dcg(on, ranked, cut, discount), best, where_judged(on, judged, nothing))
 
 
@@ -433,7 +418,13 @@ def average_precision(on: Language, judged: Value, ranked: Value, cut: Cut, deno
 
 
 def reciprocal_rank(on: Language, judged: Value, ranked: Value, cut: Cut) -> Value:
-    return where_judged(on, judged, _reciprocal_rank(on, ranked, cut))
+    """Give 1 / rank of the first relevant entry (expected: McSherry and Najork, ECIR 2008)."""
+
+    def closed(at: Value) -> Value:
+        first = (at["before"] == on.lit(0.0)) & (at["gain"] > on.lit(0.0)) & (at["rank"] - at["n"] < cut.k)
+        return on.call("if", first, _first_hit(on, at, cut.k), on.lit(0.0))
+
+    return where_judged(on, judged, sum_of_groups(on, ranked, cut, [], closed))
 
 
 def _places(on: Language, ranked: Value, k: Value) -> Value:

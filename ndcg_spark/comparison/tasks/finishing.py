@@ -61,7 +61,6 @@ RESULT_SCHEMA = pa.schema(
         ("replicates", _WHOLES),
     ]
 )  # fmt: skip
-"""Columns of a comparison."""
 TOP_ITEMS = "__top_items"
 """A column beside those of a comparison that is neither shown nor stored: sums as in `Base`."""
 COUNTED_SCHEMA = RESULT_SCHEMA.append(pa.field(TOP_ITEMS, _WHOLES))
@@ -190,7 +189,6 @@ def estimates_of(totals: Totals, settings: ComparisonSettings) -> dict[str, Any]
 
 
 def query_squares(base: Base) -> Squares:
-    """Sums of squares over the queries of a group."""
     return paired.squares_of(base.state[_SQUARES], int(base.counts[0]))
 
 

@@ -61,7 +61,6 @@ def units_to_bytes(hashes: WordArray, units: Units) -> bytes:
 
 
 def units_from_bytes(payload: bytes) -> tuple[WordArray, Units]:
-    """Unpack `units_to_bytes`."""
     words = np.frombuffer(payload, dtype="<i8").astype(np.int64)
     hashes, d, *a = words[1:].reshape(3 if words[0] else 2, -1)
     weights = a[0].view(np.float64) if a else None
@@ -172,11 +171,9 @@ class Grouping:
 
     @property
     def least_units(self) -> int:
-        """Units of the smallest group."""
         return int(np.diff(np.append(self.unit_starts, len(self.hashes))).min())
 
     def group_sums(self, values: IntArray) -> IntArray:
-        """Sum numbers of queries by group."""
         return np.asarray(np.add.reduceat(values[self.order], self.starts))
 
     def unit_sums(self, *parts: FloatArray) -> FloatArray:
@@ -336,7 +333,11 @@ def _add_units(
     for group, (start, end) in enumerate(zip(grouping.unit_starts.tolist(), ends.tolist(), strict=True)):
         inside = slice(start, end)
         if grouping.number and end - start < limits.few_units:
-            _keep_units(held, grouping, group, shared, inside)
+            for one, units in shared:
+                its = Units(units.used[inside], None if units.a is None else units.a[inside], units.d[inside])
+                if its.used.any():
+                    (key,) = _keys(one, grouping, group, to_all=False)
+                    held[key].units.append(units_to_bytes(grouping.hashes[inside], its))
             continue
         _add_replicates(held, compared, grouping, group, (drawn, flipped), inside, settings, to_all=to_all)
 
@@ -374,17 +375,6 @@ def _note_differences(
             few = inside[inside != 0].tolist()
         for key in _keys(one, grouping, group, to_all=to_all):
             held[key].base.note_differences(few)
-
-
-def _keep_units(
-    held: dict[GroupKey, Totals], grouping: Grouping, group: int, shared: list[tuple[Pairs, Units]], inside: slice
-) -> None:
-    """Keep the units of a group as they are."""
-    for one, units in shared:
-        its = Units(units.used[inside], None if units.a is None else units.a[inside], units.d[inside])
-        if its.used.any():
-            (key,) = _keys(one, grouping, group, to_all=False)
-            held[key].units.append(units_to_bytes(grouping.hashes[inside], its))
 
 
 def _add_replicates(
