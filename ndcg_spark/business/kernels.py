@@ -115,15 +115,12 @@ class WindowChange(NamedTuple):
     error: float
 
     def is_up(self, least: float, errors: float) -> bool:
-        """Whether it rose by `least` or more, and by at least `errors` standard errors."""
         return self.change >= least and self.change >= errors * self.error
 
     def is_down(self, least: float, errors: float) -> bool:
-        """Whether it fell by `least` or more, and by at least `errors` standard errors."""
         return WindowChange(-self.change, self.error).is_up(least, errors)
 
     def is_flat(self, most: float, errors: float) -> bool:
-        """Whether |change| and `errors` standard errors add up to at most `most`."""
         return abs(self.change) + errors * self.error <= most
 
 

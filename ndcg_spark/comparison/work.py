@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
 from ndcg_spark.comparison.api import (
+    Tables,
     check_compared,
     compare_by,
     compared_evaluations,
@@ -35,10 +36,6 @@ from ndcg_spark.jobs.outputs import Accounts
 from ndcg_spark.jobs.runner import Job, Line, Outcome
 from ndcg_spark.sources.api import one_slice
 from ndcg_spark.tables import Rows
-
-if TYPE_CHECKING:
-    from ndcg_spark.comparison.api import Tables
-
 
 PER_QUERY, BASELINE = "--per-query", "--baseline-per-query"
 _BY_QUERY = "choose one by a query (run_date = ...), or of a folder by its part (run_date=...)"

@@ -118,16 +118,16 @@ Weight = Callable[[Value, Value], Value]
 
 @dataclass(frozen=True)
 class Cut:
-    """How entries are ranked and cut; each is an expression."""
+    """How entries are ranked and cut, in expressions: at `k`, which may be `WHOLE`.
+
+    If `grouped`, entries of one score count as the average of their orders; else `sign` is 1.0 if the larger gain of
+    two tied entries comes first, -1.0 if the smaller does. `shown` is the cutoff in the name of a result.
+    """
 
     k: Value
-    """The cutoff, or `WHOLE`."""
     grouped: Value
-    """Whether entries of one score count as the average of their orders."""
     sign: Value
-    """1.0 if the larger gain of two tied entries comes first, -1.0 if the smaller does."""
     shown: str = ""
-    """The cutoff, in the name of a result."""
 
 
 # ---------------------------------------------------------------------------------------------------- entries
@@ -380,8 +380,6 @@ def named_once(on: Language, value: Value, body: Callable[[Value], Value]) -> Va
     """Use a value several times, computed once."""
     return on.call("element_at", on.transform(on.call("array", value), lambda one: body(one)), on.lit(1))
 
-
-# ---------------------------------------------------------------------------------------------------- metrics
 
 Metric: TypeAlias = Callable[[Language, Value, Value, Cut], Value]
 """A metric of hits, from those that are judged and the ranked entries; null where nothing is judged."""

@@ -84,21 +84,14 @@ def drawn_sums(hashes: WordArray, columns: NDArray[np.float64], *, seed: int, n_
 
     `columns` of shape (n_columns, n_keys) hold whole numbers below 2^32 in size, such as limbs.
     """
-
-    def drawn(some: WordArray) -> ByteArray:
-        return poisson_weights(some, seed, n_replicates)
-
-    return _products(hashes, columns, n_replicates, drawn)
+    return _products(hashes, columns, n_replicates, lambda block: poisson_weights(block, seed, n_replicates))
 
 
 def flipped_sums(hashes: WordArray, columns: NDArray[np.float64], *, seed: int, n_flips: int) -> IntArray:
     """Exact sums over random sign flips: numbers of queries, as for `drawn_sums`, times their signs."""
-
-    def minus(some: WordArray) -> ByteArray:
-        return sign_bits(some, seed, n_flips)
-
+    minus = _products(hashes, columns, n_flips, lambda block: sign_bits(block, seed, n_flips))
     total = columns.sum(axis=1).astype(np.int64)  # exact for up to 2^21 queries
-    return np.asarray(total[:, None] - 2 * _products(hashes, columns, n_flips, minus))
+    return np.asarray(total[:, None] - 2 * minus)
 
 
 _EXACT_ROWS = 2**18
