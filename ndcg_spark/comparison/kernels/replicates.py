@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from ndcg_spark.core.exact import LIMB_BITS, LOWEST_BIT, Limbs
 from ndcg_spark.core.ragged import FloatArray
 
+Ends: TypeAlias = tuple[float | None, float | None]
+"""Ends of an interval; None where they are not defined."""
 DRAWN = ("m", "a", "d", "aa", "ad", "dd")
 """Sums of a replicate: how often units are drawn, their weights A and differences D, and the products of these."""
 MOST_EXACT = 16
@@ -24,13 +26,6 @@ MOST_EXACT = 16
 SCALE = 1 << -LOWEST_BIT
 _ROUNDING = 50
 """A spread below 2^-50 of the sum of squares is what rounding the squares has left."""
-
-
-class Interval(NamedTuple):
-    """Ends of an interval; None where they are not defined."""
-
-    low: float | None
-    high: float | None
 
 
 def whole_numbers(limbs: Limbs, size: int) -> NDArray[Any]:
@@ -97,17 +92,17 @@ def replicate_values(drawn: dict[str, Limbs], difference: float, n_replicates: i
     return np.array(means), np.array(distances)
 
 
-def percentile_interval(means: FloatArray, *, alpha: float) -> Interval:
+def percentile_interval(means: FloatArray, *, alpha: float) -> Ends:
     """Percentile interval of a bootstrap, of level 1 - alpha."""
     if not len(means):
-        return Interval(None, None)
+        return None, None
     low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
-    return Interval(float(low), float(high))
+    return float(low), float(high)
 
 
-def studentised_interval(distances: FloatArray, difference: float, std_error: float, *, alpha: float) -> Interval:
+def studentised_interval(distances: FloatArray, difference: float, std_error: float, *, alpha: float) -> Ends:
     """Studentised interval of a bootstrap (bootstrap-t), from the distances of `replicate_values`."""
     if not len(distances):
-        return Interval(None, None)
+        return None, None
     low, high = np.quantile(distances, [alpha / 2, 1 - alpha / 2])
-    return Interval(float(difference - high * std_error), float(difference - low * std_error))
+    return float(difference - high * std_error), float(difference - low * std_error)

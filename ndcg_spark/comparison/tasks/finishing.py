@@ -25,7 +25,6 @@ from ndcg_spark.comparison.tasks.totals import (
     UNITS,
     Base,
     GroupKey,
-    Sums,
     Totals,
     named_limbs,
     stored_numbers,
@@ -79,24 +78,25 @@ def make_finisher(settings: ComparisonSettings) -> BatchFunction:
     """Build the function from merged rows, all of a group in one worker, to results without their family."""
 
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        bases: dict[GroupKey, Base] = {}
-        blocks: dict[GroupKey, dict[tuple[int, int], Sums]] = {}
-        units: dict[GroupKey, list[bytes]] = {}
-        rules: dict[GroupKey, set[str]] = {}
+        held: dict[GroupKey, Totals] = {}
         for key, kind, block, payload in travelling(batches):
+            totals = held.setdefault(key, Totals())
             if kind == BASE:
-                bases[key] = Base.from_bytes(payload)
+                totals.base = Base.from_bytes(payload)
             elif kind == UNITS:
-                units.setdefault(key, []).append(payload)
+                totals.units.append(payload)
             elif kind == TEXTS:
-                rules.setdefault(key, set()).add(payload.decode())
+                totals.rules.add(payload.decode())
             else:
-                blocks.setdefault(key, {})[kind, block] = sums_from_bytes(payload)
+                length = settings.replicates if kind == DRAWS else settings.flips
+                start, whole = block * BLOCKS[kind], totals.replicates(kind)
+                for place, sums in sums_from_bytes(payload).items():
+                    numbers = whole.setdefault(place, np.zeros(length, dtype=np.int64))
+                    numbers[start : start + len(sums)] = sums
         rows: list[dict[str, Any]] = []
-        for key, base in bases.items():
-            totals = _gathered(base, blocks.pop(key, {}), settings)
-            add_replicates(totals, units.pop(key, []), settings)
-            totals.rules = rules.pop(key, set())
+        for key in list(held):
+            totals = held.pop(key)
+            add_replicates(totals, settings)
             rows.append(_result(key, totals, settings))
             if len(rows) >= HELD_RESULTS:
                 yield _row_batch(rows)
@@ -109,17 +109,6 @@ def make_finisher(settings: ComparisonSettings) -> BatchFunction:
 
 def _row_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=COUNTED_SCHEMA)
-
-
-def _gathered(base: Base, blocks: dict[tuple[int, int], Sums], settings: ComparisonSettings) -> Totals:
-    """Put blocks of replicates in their places."""
-    totals = Totals(base)
-    for (kind, block), sums in blocks.items():
-        whole, length = (totals.drawn, settings.replicates) if kind == DRAWS else (totals.flipped, settings.flips)
-        start = block * BLOCKS[kind]
-        for place, its in sums.items():
-            whole.setdefault(place, np.zeros(length, dtype=np.int64))[start : start + len(its)] = its
-    return totals
 
 
 def _result(key: GroupKey, totals: Totals, settings: ComparisonSettings) -> dict[str, Any]:

@@ -119,6 +119,9 @@ class Totals:
     units: list[bytes] = field(default_factory=list)
     rules: set[str] = field(default_factory=set)
 
+    def replicates(self, kind: int) -> Sums:
+        return self.drawn if kind == DRAWS else self.flipped
+
     def rows(self) -> Iterator[tuple[int, int, bytes]]:
         """Kind, block and payload of the rows that the group travels in."""
         yield BASE, 0, self.base.to_bytes()
@@ -126,7 +129,8 @@ class Totals:
             yield TEXTS, 0, text.encode()
         for payload in self.units:
             yield UNITS, 0, payload
-        for kind, sums in ((DRAWS, self.drawn), (FLIPS, self.flipped)):
+        for kind in (DRAWS, FLIPS):
+            sums = self.replicates(kind)
             length = len(next(iter(sums.values()))) if sums else 0
             for block, start in enumerate(range(0, length, BLOCKS[kind])):
                 yield kind, block, sums_to_bytes({at: its[start : start + BLOCKS[kind]] for at, its in sums.items()})
