@@ -48,10 +48,7 @@ def linked_rates(
 def unmatched_clicks(
     metrics: DataFrame, clicks: DataFrame, settings: LinkSettings, *, parse_text: bool = False
 ) -> DataFrame:
-    """Find the segments of the clicks that no series of the metric table has; lazy. Takes what `linked_rates` takes.
-
-    Rows: `segment_by`, `segment`, and `run` if the clicks have it.
-    """
+    """Find the segments of the clicks, and runs if they have any, that no series of the metric table has; lazy."""
     counts = _click_nights(clicks, settings, parse_text).drop("clicks")
     return _join(counts, _metric_nights(metrics, settings, parse_text).select(*counts.columns), "left_anti")
 

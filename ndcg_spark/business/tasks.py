@@ -106,7 +106,13 @@ def _link(
     row["n_changes"] = len(dx)
     row |= _named("change_pearson", kernels.pearson(dx, dy, confidence=settings.confidence))
     row |= _named("change_spearman", kernels.spearman(dx, dy, confidence=settings.confidence))
-    row["lags"] = [_lagged(metric, behind, lag, settings) for lag in range(-settings.max_lag, settings.max_lag + 1)]
+    row["lags"] = []
+    for lag in range(-settings.max_lag, settings.max_lag + 1):
+        places, others = kernels.paired_days(metric.days, behind.days, lag)
+        n, r, low, high = kernels.pearson(
+            metric.values[places], behind.values[others], confidence=settings.confidence
+        )
+        row["lags"].append({"lag": lag, "n": n, "pearson": r, "low": low, "high": high})
     last = max(values) if settings.as_of is None else (settings.as_of - history.date_of(0)).days
     row |= _windows(days, x, y, last, settings)
     return row if "note" in row else row | _alarm(name, row, rate, settings)
@@ -141,12 +147,6 @@ def _left_out(
 
 def _named(name: str, found: kernels.Correlation) -> dict[str, float | None]:
     return {name: found.r, f"{name}_low": found.low, f"{name}_high": found.high}
-
-
-def _lagged(metric: _Series, behind: _Series, lag: int, settings: LinkSettings) -> dict[str, Any]:
-    places, others = kernels.paired_days(metric.days, behind.days, lag)
-    found = kernels.pearson(metric.values[places], behind.values[others], confidence=settings.confidence)
-    return {"lag": lag, "n": found.n, "pearson": found.r, "low": found.low, "high": found.high}
 
 
 def _windows(days: IntArray, x: FloatArray, y: FloatArray, last: int, settings: LinkSettings) -> dict[str, Any]:

@@ -26,10 +26,10 @@ _NUMBERS = (T.NumericType, T.BooleanType)
 
 
 def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
-    """Compare runs by the metrics of their queries. Lazy; rows as `compare` gives them, with `COUNTED_SCHEMA`.
+    """Compare runs by the metrics of their queries; lazy, the columns of `COUNTED_SCHEMA`.
 
-    Each table comes with the run that it holds, None where a column `run` tells. Rows of other runs than those of the
-    settings are left out. Rows that cannot be paired are refused by the action.
+    Each table comes with the run that it holds, None where a column `run` tells; rows of other runs are left out. The
+    action refuses rows that cannot be paired.
 
     Spark cost: one shuffle of the rows, of the columns that are needed (two with a cluster column), and sorts within
     partitions; three small shuffles of sums; four passes through Python workers. No action.
@@ -39,10 +39,7 @@ def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], settings: Co
 
 
 def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
-    """Compare runs group by group: without the columns of all rows together, and without refusing empty runs.
-
-    Lazy; takes what `compare_queries` takes, and gives the columns of `COUNTED_SCHEMA`.
-    """
+    """Compare runs as `compare_queries`, without the columns `OF_FAMILY`, and without refusing empty runs; lazy."""
     rows = reduce(DataFrame.unionByName, canonical_rows(tables, settings))
     if settings.cluster is not None:
         schema = T.StructType(

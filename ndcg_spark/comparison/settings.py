@@ -66,7 +66,8 @@ class Statistics:
                 raise InvalidParameterError(f"{name} must lie between 0 and {MAX_REPLICATES:,}; got {value}.")
         if not 0 <= self.seed < 2**63:
             raise InvalidParameterError(f"seed must lie between 0 and 2^63 - 1; got {self.seed}.")
-        check_alpha(self.alpha)
+        if not 0 < self.alpha < 1:
+            raise InvalidParameterError(f"alpha must lie between 0 and 1; got {self.alpha}.")
         check_margin(self.margin)
         if self.effect is not None and not 0 < abs(self.effect) < float("inf"):
             raise InvalidParameterError(f"effect must be a number other than 0; got {self.effect}.")
@@ -241,12 +242,6 @@ class ComparisonSettings(Statistics):
             for one in self.metrics
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def check_alpha(alpha: float) -> None:
-    """Refuse a level of tests that is none."""
-    if not 0 < alpha < 1:
-        raise InvalidParameterError(f"alpha must lie between 0 and 1; got {alpha}.")
 
 
 def check_margin(margin: float) -> None:

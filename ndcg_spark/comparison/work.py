@@ -53,13 +53,12 @@ class Chosen:
 def choose_runs(
     frames: Sequence[DataFrame], settings: ComparisonJobSettings, *, night: date | None, dataset: str | None
 ) -> Chosen:
-    """Choose the runs to compare among those that per-query tables have.
+    """Choose the runs to compare among those that per-query tables have; the second table is that of the baseline.
 
-    The table of the baseline is the second of `frames`, if it has one. Refused are runs that the tables do not have,
-    and runs of which only some have stored weights.
+    Refuses runs that the tables do not have, and runs of which only some have stored weights.
 
-    Spark cost: a scan of the columns `run` and `weight` of each table, and one each of `run_date` and
-    `dataset`, if there.
+    Spark cost: a scan of the columns `run` and `weight` of each table, and one each of `run_date` and `dataset`, if
+    there.
     """
     frame, *others = frames
     frame = one_slice(frame, PER_QUERY, night=night, dataset=dataset)

@@ -152,6 +152,11 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
     if WEIGHT in rows.schema.names:
         has_value = np.logical_or.reduce([~np.isnan(its).all(axis=(1, 2)) for its in values])
         weights = _weights(rows, chosen[WEIGHT], has_value, settings)
+    top_items = None
+    if TOP_ITEMS[0] in rows.schema.names:
+        top_items = np.zeros((len(TOP_ITEMS), *shape), dtype=np.int64)
+        for counts, name in zip(top_items.reshape(len(TOP_ITEMS), -1), TOP_ITEMS, strict=True):
+            counts[cells] = int_values(pc.fill_null(rows.column(name), 0))
     texts = pc.unique(rows.column(RULES)).to_pylist() if settings.rules_in_rows else [SAME_RULES]
     return Queries(
         units=int_values(rows.column(UNIT).take(from_row)).view(np.uint64),
@@ -167,17 +172,8 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
         },
         rows=rows.select([key_column(number) for number in range(len(settings.query))]).take(from_row),
         rules=frozenset(settings.rules if text == SAME_RULES else text or "" for text in texts),
-        top_items=_top_items(rows, cells, shape),
+        top_items=top_items,
     )
-
-
-def _top_items(rows: pa.RecordBatch, cells: IntArray, shape: tuple[int, ...]) -> IntArray | None:
-    if TOP_ITEMS[0] not in rows.schema.names:
-        return None
-    found = np.zeros((len(TOP_ITEMS), int(np.prod(shape))), dtype=np.int64)
-    for number, name in enumerate(TOP_ITEMS):
-        found[number, cells] = int_values(pc.fill_null(rows.column(name), 0))
-    return found.reshape(len(TOP_ITEMS), *shape)
 
 
 def _checked(rows: pa.RecordBatch, settings: ComparisonSettings) -> tuple[IntArray, dict[str, IntArray]]:
