@@ -134,8 +134,9 @@ def business_link(
         `run_date`, `segment_by`, `segment` as in the metric table, and the counts `impressions`, `clicks` and
         `conversions`, in any number of rows per night and segment, which are added up. With a column `run` the rows
         count for that run only.
-    start, as_of, min_impressions, max_lag, confidence, window, window_days, min_change, noise_limit, max_flat, \
-    across_rules
+    start, as_of, min_impressions, max_lag, confidence, window, window_days
+        As in `LinkSettings`.
+    min_change, noise_limit, max_flat, across_rules
         As in `LinkSettings`.
 
     Returns

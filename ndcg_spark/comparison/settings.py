@@ -220,7 +220,17 @@ class ComparisonSettings(Statistics):
         return tuple((first, other) for other in range(len(self.runs)) if other != first)
 
     def is_companion(self, metric: SummedMetric, k: int | None) -> bool:
-        """Whether a metric at a cutoff stands beside another one and is not tested."""
+        """Whether a metric at a cutoff stands beside another one and is not tested.
+
+        Parameters
+        ----------
+        metric : SummedMetric
+        k : int or None
+
+        Returns
+        -------
+        bool
+        """
         return any(one.name == metric.name and one.is_at(k) for one in self.companions)
 
     @property
