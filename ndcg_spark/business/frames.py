@@ -30,7 +30,6 @@ from ndcg_spark.history.frames import (
 from ndcg_spark.history.tasks import SERIES
 
 CLICKS = "clicks"
-"""What the table of clicks is called for a person."""
 COUNTS = ("impressions", "clicks", "conversions")
 _PLACE = ("segment_by", "segment")
 _LARGEST = 2.0**53
@@ -41,11 +40,7 @@ def linked_rates(
 ) -> DataFrame:
     """Hold a metric against clicks, as `business_link` describes it; with `parse_text`, numbers may be text. Lazy."""
     nights, counts = _metric_nights(metrics, settings, parse_text), _click_nights(clicks, settings, parse_text)
-    keys = [name for name in counts.columns if name != "clicks"]
-    # Under other names, as both sides have the keys.
-    others = counts.select(*[F.col(name).alias(f"its_{name}") for name in keys], "clicks")
-    same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"its_{name}")) for name in keys))
-    rows = nights.join(others, same, "left").select(*SERIES, "nights", "clicks")
+    rows = _join(nights, counts, "left").select(*SERIES, "nights", "clicks")
     schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
     return rows.mapInArrow(as_shipped(make_linker(settings)), schema=schema)
 
@@ -53,16 +48,16 @@ def linked_rates(
 def unmatched_clicks(
     metrics: DataFrame, clicks: DataFrame, settings: LinkSettings, *, parse_text: bool = False
 ) -> DataFrame:
-    """Find the segments of the clicks that no series of the metric table has; lazy. Takes what `linked_rates` takes.
-
-    Rows: `segment_by`, `segment`, and `run` if the clicks have it.
-    """
+    """Find the segments of the clicks, and runs if they have any, that no series of the metric table has; lazy."""
     counts = _click_nights(clicks, settings, parse_text).drop("clicks")
-    keys = counts.columns
-    there = _metric_nights(metrics, settings, parse_text).select(*[F.col(name).alias(f"its_{name}") for name in keys])
-    return counts.join(
-        there, reduce(and_, (F.col(name).eqNullSafe(F.col(f"its_{name}")) for name in keys)), "left_anti"
-    )
+    return _join(counts, _metric_nights(metrics, settings, parse_text).select(*counts.columns), "left_anti")
+
+
+def _join(rows: DataFrame, others: DataFrame, how: str) -> DataFrame:
+    """Join by the keys that both have, where null equals null; those of the others get other names."""
+    keys = [name for name in others.columns if name != "clicks"]
+    renamed = others.withColumnsRenamed({name: f"its_{name}" for name in keys})
+    return rows.join(renamed, reduce(and_, (F.col(name).eqNullSafe(F.col(f"its_{name}")) for name in keys)), how)
 
 
 def _metric_nights(metrics: DataFrame, settings: LinkSettings, parse_text: bool) -> DataFrame:
@@ -139,8 +134,9 @@ def business_link(
         `run_date`, `segment_by`, `segment` as in the metric table, and the counts `impressions`, `clicks` and
         `conversions`, in any number of rows per night and segment, which are added up. With a column `run` the rows
         count for that run only.
-    start, as_of, min_impressions, max_lag, confidence, window, window_days, min_change, noise_limit, max_flat, \
-    across_rules
+    start, as_of, min_impressions, max_lag, confidence, window, window_days
+        As in `LinkSettings`.
+    min_change, noise_limit, max_flat, across_rules
         As in `LinkSettings`.
 
     Returns

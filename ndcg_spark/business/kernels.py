@@ -28,27 +28,11 @@ class Correlation(NamedTuple):
 
 
 def pearson(x: FloatArray, y: FloatArray, *, confidence: float) -> Correlation:
-    """Pearson's correlation, with Fisher's interval.
+    """Pearson's correlation, with Fisher's interval tanh(atanh r -+ z / sqrt(n - 3)); values are finite.
 
-    Parameters
-    ----------
-    x, y : float64, shape (n,)
-        Finite.
-    confidence : float
-        Level of the interval, between 0 and 1.
-
-    Returns
-    -------
-    Correlation
-        The interval is tanh(atanh r -+ z / sqrt(n - 3)). `r` is None where one series is constant; the interval is
-        also None for fewer than 4 pairs and where |r| is 1.
-
-    References
-    ----------
+    `r` is None where one series is constant; the interval is also None for fewer than 4 pairs and where |r| is 1.
     Fisher, On the "probable error" of a coefficient of correlation deduced from a small sample, Metron 1, 1921.
 
-    Examples
-    --------
     >>> found = pearson(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 2.0, 4.0]), confidence=0.95)
     >>> found.n, round(found.r, 12)
     (4, 0.8)
@@ -60,24 +44,9 @@ def pearson(x: FloatArray, y: FloatArray, *, confidence: float) -> Correlation:
 def spearman(x: FloatArray, y: FloatArray, *, confidence: float) -> Correlation:
     """Spearman's correlation: Pearson's of ranks, equal values sharing their mean rank; with an interval.
 
-    Parameters
-    ----------
-    x, y : float64, shape (n,)
-        Finite.
-    confidence : float
-        Level of the interval, between 0 and 1.
-
-    Returns
-    -------
-    Correlation
-        As for `pearson`, with the variance (1 + r^2 / 2) / (n - 3) on the scale of atanh.
-
-    References
-    ----------
+    The variance on the scale of atanh is (1 + r^2 / 2) / (n - 3).
     Bonett and Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
 
-    Examples
-    --------
     >>> found = spearman(np.array([1.0, 2.0, 30.0, 4.0]), np.array([1.0, 3.0, 9.0, 4.0]), confidence=0.95)
     >>> found.r, found.low
     (1.0, None)
@@ -89,16 +58,6 @@ def spearman(x: FloatArray, y: FloatArray, *, confidence: float) -> Correlation:
 def midranks(values: FloatArray) -> FloatArray:
     """Rank values from 1; equal values share the mean of their ranks.
 
-    Parameters
-    ----------
-    values : float64, shape (n,)
-
-    Returns
-    -------
-    float64, shape (n,)
-
-    Examples
-    --------
     >>> midranks(np.array([5.0, 1.0, 5.0])).tolist()
     [2.5, 1.0, 2.5]
     """
@@ -108,21 +67,11 @@ def midranks(values: FloatArray) -> FloatArray:
 
 
 def decimal_changes(values: FloatArray) -> FloatArray:
-    """Compute the change from each value to the next, as it is on paper.
+    """Change from each value to the next, as it is on paper; shape (n - 1,).
 
-    Parameters
-    ----------
-    values : float64, shape (n,)
-        Finite.
+    These are differences of the shortest decimals that print the values, each rounded once: changes that are equal on
+    paper are equal here, while in floats 0.3 - 0.2 and 0.2 - 0.1 are not.
 
-    Returns
-    -------
-    float64, shape (n - 1,)
-        Differences of the shortest decimals that print the values, each rounded once. Changes that are equal on paper
-        are equal here; in floats 0.3 - 0.2 and 0.2 - 0.1 are not.
-
-    Examples
-    --------
     >>> values = np.array([0.1, 0.2, 0.3])
     >>> decimal_changes(values).tolist(), np.diff(values).tolist()
     ([0.1, 0.1], [0.1, 0.09999999999999998])
@@ -132,21 +81,8 @@ def decimal_changes(values: FloatArray) -> FloatArray:
 
 
 def paired_days(days: IntArray, other: IntArray, lag: int) -> tuple[IntArray, IntArray]:
-    """Find the days t of one series for which another has the day t + lag.
+    """Places of the days t in one series and t + lag in another, pair by pair; days are ascending, each once.
 
-    Parameters
-    ----------
-    days, other : int64, shapes (n,) and (m,)
-        Numbers of days, ascending, each once.
-    lag : int
-
-    Returns
-    -------
-    tuple of int64 arrays
-        Places in `days` and in `other`, pair by pair.
-
-    Examples
-    --------
     >>> places, others = paired_days(np.array([1, 2, 4]), np.array([2, 3, 5]), 1)
     >>> places.tolist(), others.tolist()
     ([0, 1, 2], [0, 1, 2])
@@ -173,47 +109,25 @@ def _with_interval(r: float | None, n: int, factor: float, confidence: float) ->
 
 
 class WindowChange(NamedTuple):
-    """Relative change of a mean between two windows, and its standard error.
-
-    Parameters
-    ----------
-    change : float
-        (mean of the later window - mean of the earlier) / |mean of the earlier|.
-    error : float
-    """
+    """Change of a mean between two windows, relative to the earlier |mean|, and its standard error."""
 
     change: float
     error: float
 
     def is_up(self, least: float, errors: float) -> bool:
-        """Whether it rose by `least` or more, and by at least `errors` standard errors."""
         return self.change >= least and self.change >= errors * self.error
 
     def is_down(self, least: float, errors: float) -> bool:
-        """Whether it fell by `least` or more, and by at least `errors` standard errors."""
         return WindowChange(-self.change, self.error).is_up(least, errors)
 
     def is_flat(self, most: float, errors: float) -> bool:
-        """Whether |change| and `errors` standard errors add up to at most `most`."""
         return abs(self.change) + errors * self.error <= most
 
 
 def window_change(earlier: FloatArray, later: FloatArray) -> WindowChange | None:
-    """Compare two windows of nights.
+    """Compare two windows of at least two nights each; None where the earlier mean is 0.
 
-    Parameters
-    ----------
-    earlier, later : float64, shapes (n,) and (m,)
-        At least two nights each, finite.
-
-    Returns
-    -------
-    WindowChange or None
-        None where the earlier mean is 0.
-
-    References
-    ----------
-    The standard error of Welch, Biometrika 34, 1947: variances of both windows, each over its number of nights.
+    The standard error has the variances of both windows, each over its number of nights. Welch, Biometrika 34, 1947.
     """
     before, after = math.fsum(earlier) / len(earlier), math.fsum(later) / len(later)
     if before == 0:

@@ -9,28 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.business.kernels import (
-    Correlation,
-    WindowChange,
-    decimal_changes,
-    paired_days,
-    pearson,
-    spearman,
-    window_change,
-)
+from ndcg_spark.business import kernels
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.history.tasks import (
-    SERIES,
-    SERIES_COLUMNS,
-    arrow_schema,
-    common_value,
-    date_of,
-    in_order,
-    series_rules,
-)
+from ndcg_spark.history import tasks as history
 from ndcg_spark.metrics import direction_of
 
 RATES = {"ctr": ("clicks", "impressions"), "cvr": ("conversions", "clicks")}
@@ -48,7 +32,7 @@ _LAG = pa.struct(
     [("lag", pa.int32()), ("n", pa.int64()), ("pearson", pa.float64()), ("low", pa.float64()), ("high", pa.float64())]
 )
 LINK_COLUMNS = {
-    **SERIES_COLUMNS,
+    **history.SERIES_COLUMNS,
     "rate": "string",
     "config_hash": "string",
     RULES: "string",
@@ -64,8 +48,7 @@ LINK_COLUMNS = {
     "alarm": "string",
     "note": "string",
 }
-"""Columns of the result and their types, as Spark names them."""
-_SCHEMA = arrow_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
+_SCHEMA = history.arrow_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
 
 
 def make_linker(settings: LinkSettings) -> BatchFunction:
@@ -74,21 +57,22 @@ def make_linker(settings: LinkSettings) -> BatchFunction:
     `nights` is a list of struct<day, value, config_hash, rules>, `clicks` of struct<day, impressions, clicks,
     conversions>, each in any order; `day` counts from 1970.
     """
-    return batch_function(lambda batches: (_linked(batch, settings) for batch in batches))
 
+    def link(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = [row for series in batch.to_pylist() for row in _series_rows(series, settings)]
+            yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
 
-def _linked(batch: pa.RecordBatch, settings: LinkSettings) -> pa.RecordBatch:
-    rows = [row for series in batch.to_pylist() for row in _series_rows(series, settings)]
-    return pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+    return batch_function(link)
 
 
 def _series_rows(series: dict[str, Any], settings: LinkSettings) -> Iterator[dict[str, Any]]:
-    keys = {name: series[name] for name in SERIES}
-    nights = in_order(keys, series["nights"])
+    keys = {name: series[name] for name in history.SERIES}
+    nights = history.in_order(keys, series["nights"])
     about = {
         **keys,
-        "config_hash": common_value(nights, "config_hash"),
-        RULES: series_rules(keys, nights, across=settings.across_rules),
+        "config_hash": history.common_value(nights, "config_hash"),
+        RULES: history.series_rules(keys, nights, across=settings.across_rules),
     }
     values = {one["day"]: one["value"] for one in nights}
     values = {day: value if value is not None and math.isfinite(value) else None for day, value in values.items()}
@@ -110,20 +94,26 @@ def _link(
     }
     metric = _Series({day: value for day, value in values.items() if value is not None})
     behind = _Series({day: one[counted] / one[divided] for day, one in kept.items()})
-    places, others = paired_days(metric.days, behind.days, 0)
+    places, others = kernels.paired_days(metric.days, behind.days, 0)
     days, x, y = metric.days[places], metric.values[places], behind.values[others]
     row: dict[str, Any] = {"n_nights": len(days), **_left_out(values, clicks, divided, settings)}
     if len(days):
-        row |= {"first_night": date_of(days[0]), "last_night": date_of(days[-1])}
-    row |= _named("pearson", pearson(x, y, confidence=settings.confidence))
-    row |= _named("spearman", spearman(x, y, confidence=settings.confidence))
+        row |= {"first_night": history.date_of(days[0]), "last_night": history.date_of(days[-1])}
+    row |= _named("pearson", kernels.pearson(x, y, confidence=settings.confidence))
+    row |= _named("spearman", kernels.spearman(x, y, confidence=settings.confidence))
     nightly = np.diff(days) == 1
-    dx, dy = decimal_changes(x)[nightly], decimal_changes(y)[nightly]
+    dx, dy = kernels.decimal_changes(x)[nightly], kernels.decimal_changes(y)[nightly]
     row["n_changes"] = len(dx)
-    row |= _named("change_pearson", pearson(dx, dy, confidence=settings.confidence))
-    row |= _named("change_spearman", spearman(dx, dy, confidence=settings.confidence))
-    row["lags"] = [_lagged(metric, behind, lag, settings) for lag in range(-settings.max_lag, settings.max_lag + 1)]
-    last = max(values) if settings.as_of is None else (settings.as_of - date_of(0)).days
+    row |= _named("change_pearson", kernels.pearson(dx, dy, confidence=settings.confidence))
+    row |= _named("change_spearman", kernels.spearman(dx, dy, confidence=settings.confidence))
+    row["lags"] = []
+    for lag in range(-settings.max_lag, settings.max_lag + 1):
+        places, others = kernels.paired_days(metric.days, behind.days, lag)
+        n, r, low, high = kernels.pearson(
+            metric.values[places], behind.values[others], confidence=settings.confidence
+        )
+        row["lags"].append({"lag": lag, "n": n, "pearson": r, "low": low, "high": high})
+    last = max(values) if settings.as_of is None else (settings.as_of - history.date_of(0)).days
     row |= _windows(days, x, y, last, settings)
     return row if "note" in row else row | _alarm(name, row, rate, settings)
 
@@ -155,14 +145,8 @@ def _left_out(
     return counts
 
 
-def _named(name: str, found: Correlation) -> dict[str, float | None]:
+def _named(name: str, found: kernels.Correlation) -> dict[str, float | None]:
     return {name: found.r, f"{name}_low": found.low, f"{name}_high": found.high}
-
-
-def _lagged(metric: _Series, behind: _Series, lag: int, settings: LinkSettings) -> dict[str, Any]:
-    places, others = paired_days(metric.days, behind.days, lag)
-    found = pearson(metric.values[places], behind.values[others], confidence=settings.confidence)
-    return {"lag": lag, "n": found.n, "pearson": found.r, "low": found.low, "high": found.high}
 
 
 def _windows(days: IntArray, x: FloatArray, y: FloatArray, last: int, settings: LinkSettings) -> dict[str, Any]:
@@ -172,8 +156,8 @@ def _windows(days: IntArray, x: FloatArray, y: FloatArray, last: int, settings: 
     days, x, y = days[recent][-2 * size :], x[recent][-2 * size :], y[recent][-2 * size :]
     if len(days) < 2 * size:
         return {"note": NOT_ENOUGH}
-    ends = dict(zip(_DATES[2:], (date_of(days[at]) for at in (0, size - 1, size, -1)), strict=True))
-    metric, behind = window_change(x[:size], x[size:]), window_change(y[:size], y[size:])
+    ends = dict(zip(_DATES[2:], (history.date_of(days[at]) for at in (0, size - 1, size, -1)), strict=True))
+    metric, behind = kernels.window_change(x[:size], x[size:]), kernels.window_change(y[:size], y[size:])
     row: dict[str, Any] = dict(ends)
     for name, one in (("metric", metric), ("rate", behind)):
         if one is not None:
@@ -183,7 +167,9 @@ def _windows(days: IntArray, x: FloatArray, y: FloatArray, last: int, settings: 
 
 def _alarm(name: str, row: dict[str, Any], rate: str, settings: LinkSettings) -> dict[str, Any]:
     """Hold the changes of a metric and a rate against each other: the alarm, or why there can be none."""
-    metric, behind = (WindowChange(row[f"{one}_change"], row[f"{one}_change_error"]) for one in ("metric", "rate"))
+    metric, behind = (
+        kernels.WindowChange(row[f"{one}_change"], row[f"{one}_change_error"]) for one in ("metric", "rate")
+    )
     limits = settings.min_change, settings.noise_limit
     if rate == "cvr":
         raised = metric.is_flat(settings.max_flat, settings.noise_limit) and behind.is_up(*limits)

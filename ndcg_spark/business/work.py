@@ -62,7 +62,6 @@ class BusinessLink(Work[LinkJobSettings]):
         self._linked(self.settings.link)
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of links."""
         return {"output": result_schema(self.job.spark, LINK_COLUMNS)}
 
     def run(self) -> Outcome:
@@ -131,7 +130,11 @@ def _lines(facts: Links, settings: LinkSettings) -> Iterator[Line]:
     yield from (f"ALARM {_alarm(row, settings)}" for row in facts.alarms)
     if not facts.alarms:
         yield "no alarm"
-    yield _rule(settings)
+    yield (
+        f"rule: mean of the last {settings.window} nights against the {settings.window} before; up or down: by "
+        f"{settings.min_change:.3g} or more and {settings.noise_limit:g} standard errors; flat: change and "
+        f"{settings.noise_limit:g} standard errors together at most {settings.max_flat:g}"
+    )
 
 
 def _place(row: dict[str, Any]) -> str:
@@ -176,11 +179,3 @@ def _alarm(row: dict[str, Any], settings: LinkSettings) -> str:
     windows = f"{row['window_from']}..{row['window_to']} against {row['before_from']}..{row['before_to']}"
     moved = f"{row['metric']} {change('metric')}, {RATES[row['rate']]} {change('rate')}"
     return f"{row['metric']} {_ALARMS[row['alarm']]}: {series_name(row)}; {windows}: {moved}"
-
-
-def _rule(settings: LinkSettings) -> str:
-    return (
-        f"rule: mean of the last {settings.window} nights against the {settings.window} before; up or down: by "
-        f"{settings.min_change:.3g} or more and {settings.noise_limit:g} standard errors; flat: change and "
-        f"{settings.noise_limit:g} standard errors together at most {settings.max_flat:g}"
-    )

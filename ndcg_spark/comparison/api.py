@@ -50,8 +50,6 @@ def compared_metrics(
 
     A name without `@` is compared at each `k`, and where that is None at every cutoff of the tables.
 
-    Examples
-    --------
     >>> [(one.name, one.column) for one in compared_metrics("ndcg@10,p(rel=2)@5", None)]
     [('ndcg', 'ndcg'), ('p(rel=2)', 'p_rel_2')]
     """
@@ -351,7 +349,6 @@ def _queries_of(evaluation: Evaluation) -> DataFrame:
 
 
 def _chosen(runs: Tables, settings: ComparisonSettings) -> list[tuple[DataFrame | Evaluation, str | None]]:
-    """Tables that are compared."""
     return [(one, run) for one, run in _tables(runs) if run is None or run in settings.runs]
 
 
@@ -370,7 +367,9 @@ def comparison_settings(
     """Build the settings that the options of `compare` describe; an action may list the runs."""
     first = next((one for one, _ in _tables(results) if isinstance(one, Evaluation)), None)
     baseline = None if baseline is None else run_text(baseline)
-    used = _convention(convention, first)
+    if convention is None and first is not None:
+        convention = first.settings.convention
+    used = convention if isinstance(convention, Convention) else Convention.parse(convention or "default")
     if first is not None:
         query = first.settings.columns.query if query is None else query
         require_query(first.settings)
@@ -445,12 +444,6 @@ def _tables(runs: Tables) -> list[tuple[DataFrame | Evaluation, str | None]]:
     if isinstance(runs, Mapping):
         return [(table, run_text(run)) for run, table in runs.items()]
     return [(runs, None)]
-
-
-def _convention(given: str | Convention | None, evaluation: Evaluation | None) -> Convention:
-    if given is None and evaluation is not None:
-        return evaluation.settings.convention
-    return given if isinstance(given, Convention) else Convention.parse(given or "default")
 
 
 def run_text(run: Any) -> Any:

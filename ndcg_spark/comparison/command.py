@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ndcg_spark.comparison.settings import ChosenRuns, ComparisonJobSettings, Printing, Statistics, refuse_unread_seed
+from ndcg_spark.comparison.settings import ChosenRuns, ComparisonJobSettings, Statistics, refuse_unread_seed
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.command import (
     JUDGMENTS,
@@ -17,8 +17,10 @@ from ndcg_spark.evaluation.command import (
     evaluation_of,
     evaluation_options,
     given_here,
-    rankings,
     refuse_unread_here,
+)
+from ndcg_spark.evaluation.command import (
+    rankings as rankings_table,
 )
 from ndcg_spark.evaluation.gates import COMPARISONS, contrary_line, name_and_cutoff
 from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of, refuse_unread_k
@@ -32,7 +34,6 @@ GATED = (
     "p_sign_flip", "boot_low", "boot_high", "boot_t_low", "boot_t_high", "lift", "lift_low", "lift_high",
     "design_effect", "n_effective", "n_clusters_effective", "p_holm", "p_bh", "mde", "n_required",
 )  # fmt: skip
-"""Columns that gates may be about."""
 OF_RUN = (
     "value", "difference", "ci_low", "ci_high", "t", "boot_low", "boot_high", "boot_t_low", "boot_t_high", "lift",
     "lift_low", "lift_high",
@@ -57,7 +58,6 @@ class ComparisonGate:
 
     @classmethod
     def parse(cls, text: str) -> ComparisonGate:
-        """Read a gate, such as `ndcg@10.ci_low>-0.002`."""
         found = _GATE.fullmatch(text)
         if found is None:
             raise InvalidParameterError(
@@ -107,6 +107,7 @@ class ComparisonGate:
         ]  # fmt: skip
 
 
+_BUILT = ("rankings", "of_queries", "run_column", "convention", "chosen", "statistics")
 _LEFT_OUT = ("tie_bounds", "confidence")
 """Of an evaluation: the level of intervals is `--alpha` here."""
 _OF_QUERIES = frozenset((
@@ -122,7 +123,7 @@ def _options() -> dict[str, list[click.Option]]:
     return grouped(
         {"Runs": chosen["Runs"], "Columns": evaluation["Columns"] + chosen["Columns"]},
         options_of(Statistics),
-        options_of(Printing),
+        options_of(ComparisonJobSettings, without=_BUILT),
         {title: its for title, its in evaluation.items() if title != "Columns"},
     )
 
@@ -130,26 +131,26 @@ def _options() -> dict[str, list[click.Option]]:
 def _settings(given: Mapping[str, Any]) -> ComparisonJobSettings:
     chosen, statistics = settings_of(ChosenRuns, given), settings_of(Statistics, given)
     of_queries: dict[str, Any] = {"segments": names_of(given["segment_cols"])}
+    rankings: EvaluationSettings | None = None
     if given["input"] is None:
         k = None if given["k"] is None else [one.strip() for one in given["k"].split(",")]
         of_queries |= {"query": names_of(given["query_col"]), "weight": given["weight_col"]}
         of_queries |= {"metrics": given["metrics"], "k": k}
-    return ComparisonJobSettings(
-        rankings=None if given["input"] is None else _rankings(given, chosen.cluster, 1 - statistics.alpha),
+    else:
+        rankings = evaluation_of({**given, "confidence": 1 - statistics.alpha})
+        cluster, columns = chosen.cluster, (*rankings.segment_columns, *rankings.columns.query)
+        if cluster is not None and cluster not in columns:  # so that results carry it
+            rankings = replace(rankings, segment_sets=(*rankings.segment_sets, (cluster,)))
+    return settings_of(
+        ComparisonJobSettings,
+        given,
+        rankings=rankings,
         of_queries=of_queries,
         run_column=given["run_col"] or "run",
         convention=convention_of(given),
         chosen=chosen,
         statistics=statistics,
-        printing=settings_of(Printing, given),
     )
-
-
-def _rankings(given: Mapping[str, Any], cluster: str | None, confidence: float) -> EvaluationSettings:
-    settings = evaluation_of({**given, "confidence": confidence})
-    if cluster is not None and cluster not in (*settings.segment_columns, *settings.columns.query):
-        settings = replace(settings, segment_sets=(*settings.segment_sets, (cluster,)))  # so that results carry it
-    return settings
 
 
 def _check(request: Request[ComparisonJobSettings]) -> None:
@@ -163,12 +164,8 @@ def _check(request: Request[ComparisonJobSettings]) -> None:
     alone = "per_query" not in sources or request.settings.chosen.baseline is None
     if "baseline_per_query" in sources and alone:
         raise InvalidParameterError("--baseline-per-query goes with --per-query and --baseline NAME.")
-    _refuse_unread(request.settings)
-
-
-def _refuse_unread(settings: ComparisonJobSettings) -> None:
-    """Raise for an option on the command line that nothing reads beside the others."""
-    here, statistics = given_here(), settings.statistics
+    here, settings = given_here(), request.settings
+    statistics = settings.statistics
     refuse_unread_seed(statistics.replicates, statistics.flips, given="seed" in here)
     if settings.rankings is not None:
         refuse_unread_here(settings.rankings)
@@ -208,7 +205,7 @@ COMPARE_RUNS = Command(
     options=_options,
     read=_settings,
     reads=(
-        rankings("Rankings to evaluate and compare: a path, a catalog table, or a SQL query.", required=False),
+        rankings_table("Rankings to evaluate and compare: a path, a catalog table, or a SQL query.", required=False),
         JUDGMENTS,
         Reads(name="per_query", about="Metrics of every query, as --per-query-output of mean-ndcg writes them, "
               "instead of rankings. Their stored weights are used; --weight-col '' turns them off.", required=False),

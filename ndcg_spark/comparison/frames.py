@@ -11,76 +11,58 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tasks.finishing import COUNTED_SCHEMA, RESULT_SCHEMA, make_family, make_finisher
-from ndcg_spark.comparison.tasks.pairing import (
-    CLUSTER,
-    IDCG,
-    MISSING,
-    QUERY,
-    RUN,
-    SAME_RULES,
-    SOLO,
-    TOP_ITEMS,
-    UNIT,
-    WEIGHT,
-    K,
-    key_column,
-    make_unifier,
-    segment_column,
-    value_column,
-)
-from ndcg_spark.comparison.tasks.summing import make_summer
-from ndcg_spark.comparison.tasks.totals import GROUP_KEYS, PARTIAL_SCHEMA, make_merger
+from ndcg_spark.comparison.tasks import finishing, pairing, summing, totals
 from ndcg_spark.core.columns import columns_of, comparable_key, has_column, named, require_column
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES
 
-COMPARISON_SCHEMA: T.StructType = from_arrow_schema(RESULT_SCHEMA)
-_COUNTED = from_arrow_schema(COUNTED_SCHEMA)
-_PARTIAL = from_arrow_schema(PARTIAL_SCHEMA)
+COMPARISON_SCHEMA: T.StructType = from_arrow_schema(finishing.RESULT_SCHEMA)
+_COUNTED = from_arrow_schema(finishing.COUNTED_SCHEMA)
+_PARTIAL = from_arrow_schema(totals.PARTIAL_SCHEMA)
 STORED_WEIGHT = "weight"
 """Column of per-query tables with the weight of a query in the means."""
 _NUMBERS = (T.NumericType, T.BooleanType)
 
 
 def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
-    """Compare runs by the metrics of their queries. Lazy; rows as `compare` gives them, with `COUNTED_SCHEMA`.
+    """Compare runs by the metrics of their queries; lazy, the columns of `COUNTED_SCHEMA`.
 
-    Each table comes with the run that it holds, None where a column `run` tells. Rows of other runs than those of the
-    settings are left out. Rows that cannot be paired are refused by the action.
+    Each table comes with the run that it holds, None where a column `run` tells; rows of other runs are left out. The
+    action refuses rows that cannot be paired.
 
     Spark cost: one shuffle of the rows, of the columns that are needed (two with a cluster column), and sorts within
     partitions; three small shuffles of sums; four passes through Python workers. No action.
     """
     results = estimated_groups(tables, settings)
-    return results.repartition(1).mapInArrow(as_shipped(make_family(settings)), schema=_COUNTED)
+    return results.repartition(1).mapInArrow(as_shipped(finishing.make_family(settings)), schema=_COUNTED)
 
 
 def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
-    """Compare runs group by group: without the columns of all rows together, and without refusing empty runs.
-
-    Lazy; takes what `compare_queries` takes, and gives the columns of `COUNTED_SCHEMA`.
-    """
+    """Compare runs as `compare_queries`, without the columns `OF_FAMILY`, and without refusing empty runs; lazy."""
     rows = reduce(DataFrame.unionByName, canonical_rows(tables, settings))
     if settings.cluster is not None:
         schema = T.StructType(
             [
-                *(one for one in rows.schema if one.name != CLUSTER),
-                T.StructField(UNIT, T.LongType()),
-                T.StructField(SOLO, T.BooleanType()),
+                *(one for one in rows.schema if one.name != pairing.CLUSTER),
+                T.StructField(pairing.UNIT, T.LongType()),
+                T.StructField(pairing.SOLO, T.BooleanType()),
             ]
         )
-        checked = rows.repartition(QUERY).sortWithinPartitions(QUERY)
-        rows = checked.mapInArrow(as_shipped(make_unifier(settings)), schema=schema)
-    order = [UNIT] if settings.cluster is None else [UNIT, SOLO, QUERY]
+        checked = rows.repartition(pairing.QUERY).sortWithinPartitions(pairing.QUERY)
+        rows = checked.mapInArrow(as_shipped(pairing.make_unifier(settings)), schema=schema)
+    order = [pairing.UNIT] if settings.cluster is None else [pairing.UNIT, pairing.SOLO, pairing.QUERY]
     partial = (
-        rows.repartition(UNIT)
+        rows.repartition(pairing.UNIT)
         .sortWithinPartitions(*order)
-        .mapInArrow(as_shipped(make_summer(settings)), schema=_PARTIAL)
+        .mapInArrow(as_shipped(summing.make_summer(settings)), schema=_PARTIAL)
     )
-    merged = partial.repartition(*GROUP_KEYS, "kind", "block").mapInArrow(as_shipped(make_merger()), schema=_PARTIAL)
-    return merged.repartition(*GROUP_KEYS).mapInArrow(as_shipped(make_finisher(settings)), schema=_COUNTED)
+    merged = partial.repartition(*totals.GROUP_KEYS, "kind", "block").mapInArrow(
+        as_shipped(totals.make_merger()), schema=_PARTIAL
+    )
+    return merged.repartition(*totals.GROUP_KEYS).mapInArrow(
+        as_shipped(finishing.make_finisher(settings)), schema=_COUNTED
+    )
 
 
 def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> list[DataFrame]:
@@ -89,10 +71,10 @@ def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: Com
     has_ideal = settings.same_ideal and all(has_column(frame, "idcg") for frame, _ in tables)
     has_status = any(has_column(frame, "status") for frame, _ in tables)
     found = [_selected(frame, run, settings, has_ideal=has_ideal, has_status=has_status) for frame, run in tables]
-    if not any(TOP_ITEMS[0] in rows.columns for rows in found):
+    if not any(pairing.TOP_ITEMS[0] in rows.columns for rows in found):
         return found
-    unknown = {name: F.lit(None).cast("bigint") for name in TOP_ITEMS}
-    return [rows if TOP_ITEMS[0] in rows.columns else rows.withColumns(unknown) for rows in found]
+    unknown = {name: F.lit(None).cast("bigint") for name in pairing.TOP_ITEMS}
+    return [rows if pairing.TOP_ITEMS[0] in rows.columns else rows.withColumns(unknown) for rows in found]
 
 
 def _refuse_other_keys(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> None:
@@ -125,40 +107,40 @@ def _selected(
     keys = [comparable_key(frame, name, option("query"), table).cast("string") for name in settings.query]
     query, chosen = key_hash(keys), []
     if settings.cluster is None:
-        chosen.append(query.alias(UNIT))
+        chosen.append(query.alias(pairing.UNIT))
     else:
         unit = comparable_key(frame, settings.cluster, option("cluster"), table).cast("string")
         cluster = F.when(unit.isNotNull(), key_hash([unit]))
-        chosen += [query.alias(QUERY), cluster.alias(CLUSTER)]
-    chosen += [key.alias(key_column(at)) for at, key in enumerate(keys)]
+        chosen += [query.alias(pairing.QUERY), cluster.alias(pairing.CLUSTER)]
+    chosen += [key.alias(pairing.key_column(at)) for at, key in enumerate(keys)]
     if run is None:
-        require_column(frame, RUN, "it says whose row it is", table)
-        numbers = [F.when(named(RUN) == name, F.lit(number)) for number, name in enumerate(settings.runs)]
-        chosen.append(F.coalesce(*numbers).cast("int").alias(RUN))
+        require_column(frame, pairing.RUN, "it says whose row it is", table)
+        numbers = [F.when(named(pairing.RUN) == name, F.lit(number)) for number, name in enumerate(settings.runs)]
+        chosen.append(F.coalesce(*numbers).cast("int").alias(pairing.RUN))
     else:
-        chosen.append(F.lit(settings.runs.index(run)).cast("int").alias(RUN))
+        chosen.append(F.lit(settings.runs.index(run)).cast("int").alias(pairing.RUN))
     require_column(frame, "k", "k", table)
-    chosen.append(named("k").cast("int").alias(K))
+    chosen.append(named("k").cast("int").alias(pairing.K))
     counts = _counts_in_means(frame, settings)
     for at, one in enumerate(settings.metrics):
         value = _number(frame, one.column, "metrics", table)
-        chosen.append(F.when(counts, value).alias(value_column(at)))
+        chosen.append(F.when(counts, value).alias(pairing.value_column(at)))
     if has_ideal:
-        chosen.append(_number(frame, "idcg", "ideal", table).alias(IDCG))
+        chosen.append(_number(frame, "idcg", "ideal", table).alias(pairing.IDCG))
     if settings.weight is not None:
-        chosen.append(_number(frame, settings.weight, option("weight"), table).alias(WEIGHT))
+        chosen.append(_number(frame, settings.weight, option("weight"), table).alias(pairing.WEIGHT))
     for at, name in enumerate(settings.segment_columns):
-        chosen.append(comparable_key(frame, name, option("segments"), table).alias(segment_column(at)))
+        chosen.append(comparable_key(frame, name, option("segments"), table).alias(pairing.segment_column(at)))
     if has_status:
         is_missing = (
             F.coalesce(named("status") == "missing", F.lit(False)) if "status" in frame.columns else F.lit(False)
         )
-        chosen.append(is_missing.alias(MISSING))
+        chosen.append(is_missing.alias(pairing.MISSING))
     if settings.rules_in_rows:
         text = named(RULES).cast("string") if has_column(frame, RULES) else F.lit(None).cast("string")
-        chosen.append(F.when(text == settings.rules, SAME_RULES).otherwise(text).alias(RULES))
-    chosen += columns_of([name for name in TOP_ITEMS if name in frame.columns])
-    rows = frame.where(named(RUN).isin(*settings.runs)) if run is None else frame
+        chosen.append(F.when(text == settings.rules, pairing.SAME_RULES).otherwise(text).alias(RULES))
+    chosen += columns_of([name for name in pairing.TOP_ITEMS if name in frame.columns])
+    rows = frame.where(named(pairing.RUN).isin(*settings.runs)) if run is None else frame
     return _at_cutoffs(rows, settings).select(*chosen)
 
 
@@ -197,5 +179,10 @@ def _at_cutoffs(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
 def runs_in(frame: DataFrame) -> dict[str, bool]:
     """Run an action: list the runs of a table, sorted, and whether rows of each have a stored weight."""
     has_weight = named(STORED_WEIGHT).isNotNull() if has_column(frame, STORED_WEIGHT) else F.lit(False)
-    rows = frame.where(named(RUN).isNotNull()).groupBy(*columns_of([RUN])).agg(F.max(has_weight)).collect()
+    rows = (
+        frame.where(named(pairing.RUN).isNotNull())
+        .groupBy(*columns_of([pairing.RUN]))
+        .agg(F.max(has_weight))
+        .collect()
+    )
     return {str(run): bool(weighted) for run, weighted in sorted(map(tuple, rows), key=lambda row: str(row[0]))}

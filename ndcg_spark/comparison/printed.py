@@ -43,7 +43,11 @@ def _show_all(listed: list[dict[str, Any]], settings: ComparisonSettings) -> Non
         _show_table(shown, settings)
     else:
         for row in shown:
-            print(printable(_line(row, settings)))
+            baseline, run, difference, lift, _ = _numbers(row)
+            p = adjusted_p(row) if row["p_holm"] is not None else "no test"
+            about = f"run={row['run']} baseline={row['baseline']} {_segment(row, '=')} queries={row['n_queries']}"
+            values = f"{shown_metric(row)} {baseline} -> {run}  {difference}  lift {lift}  {p}"
+            print(printable(f"{about}  {values}  {verdict_text(row)}"))
     if len(listed) > len(shown):
         more = len(listed) - len(shown)
         print(f"... and {more:,} more row{'s' if more > 1 else ''}; --output and --json have all of them.")
@@ -71,7 +75,8 @@ def _others(rows: list[dict[str, Any]], main: dict[str, Any]) -> str:
     """Count the verdicts on other metrics, cutoffs and segments, and name the largest clear difference each way."""
     if not rows:
         return ""
-    what = _what_varies([*rows, main])
+    fields = {"metrics": "metric", "cutoffs": "k", "segments": "segment_by"}
+    what = [name for name, field in fields.items() if len({row[field] for row in [*rows, main]}) > 1]
     said = []
     for verdict in dict.fromkeys([*_CLEAR, *sorted({row["verdict"] for row in rows})]):
         its = [row for row in rows if row["verdict"] == verdict]
@@ -87,11 +92,6 @@ def _largest(rows: list[dict[str, Any]], what: list[str]) -> str:
     row = max(rows, key=lambda one: abs(one["difference"]))
     where = [_segment(row, "=")] * ("segments" in what) + [shown_metric(row)] * (what != ["segments"])
     return f"{'most ' if len(rows) > 1 else ''}{row['difference']:+.4f} ({', '.join(where)})"
-
-
-def _what_varies(rows: list[dict[str, Any]]) -> list[str]:
-    fields = {"metrics": "metric", "cutoffs": "k", "segments": "segment_by"}
-    return [name for name, field in fields.items() if len({row[field] for row in rows}) > 1]
 
 
 def sentences(row: dict[str, Any], settings: ComparisonSettings) -> list[str]:
@@ -119,7 +119,6 @@ def _needed(row: dict[str, Any], settings: ComparisonSettings) -> str:
 
 
 def sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
-    """Say in a sentence what a row shows."""
     if row["difference"] is None:
         return f"{shown_metric(row)}: no query of {_run(row)} can be compared with {row['baseline']}."
     if row["n_queries"] and not row["n_wins"] and not row["n_losses"]:
@@ -174,15 +173,7 @@ def _show_table(rows: list[dict[str, Any]], settings: ComparisonSettings) -> Non
     Console().print(table)
 
 
-def _line(row: dict[str, Any], settings: ComparisonSettings) -> str:
-    baseline, run, difference, lift, _ = _numbers(row)
-    p = adjusted_p(row) if row["p_holm"] is not None else "no test"
-    about = f"run={row['run']} baseline={row['baseline']} {_segment(row, '=')} queries={row['n_queries']}"
-    return f"{about}  {shown_metric(row)} {baseline} -> {run}  {difference}  lift {lift}  {p}  {verdict_text(row)}"
-
-
 def difference_text(row: dict[str, Any]) -> str:
-    """Difference with its interval, as text."""
     difference = _number(row["difference"], "+.4f")
     return difference if row["ci_low"] is None else f"{difference} ({row['ci_low']:+.4f} to {row['ci_high']:+.4f})"
 
@@ -194,7 +185,6 @@ def _numbers(row: dict[str, Any]) -> list[str]:
 
 
 def verdict_text(row: dict[str, Any]) -> str:
-    """Verdict with the notes on it, as text."""
     words = {"not_worse": "not worse", None: "not tested"}.get(row["verdict"], row["verdict"])
     notes = {
         "one_side_empty": "one run has no query here",

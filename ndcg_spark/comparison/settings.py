@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -17,8 +17,6 @@ from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric
 Unpaired: TypeAlias = Literal["zero", "drop", "error"]
 LiftInterval: TypeAlias = Literal["fieller", "delta"]
 MAX_REPLICATES = 100_000
-_CAME_LATER = ("skips_no_relevant",)
-"""Fields that the first stored hashes did not have: at their default, hashes of nights from before still fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,8 @@ class Statistics:
                 raise InvalidParameterError(f"{name} must lie between 0 and {MAX_REPLICATES:,}; got {value}.")
         if not 0 <= self.seed < 2**63:
             raise InvalidParameterError(f"seed must lie between 0 and 2^63 - 1; got {self.seed}.")
-        check_alpha(self.alpha)
+        if not 0 < self.alpha < 1:
+            raise InvalidParameterError(f"alpha must lie between 0 and 1; got {self.alpha}.")
         check_margin(self.margin)
         if self.effect is not None and not 0 < abs(self.effect) < float("inf"):
             raise InvalidParameterError(f"effect must be a number other than 0; got {self.effect}.")
@@ -107,27 +106,16 @@ class ChosenRuns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Printing:
-    """How much is printed.
-
-    Parameters
-    ----------
-    verbose
-        Print a line for each metric and segment, in place of three lines a pair of runs.
-    """
-
-    verbose: Annotated[bool, Flag(group="Output")] = False
-
-    def __post_init__(self) -> None:
-        check_values(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonJobSettings:
     """What `compare-runs` is asked to do.
 
     Either `rankings` are evaluated and compared in one go, or per-query tables are compared: then `of_queries` are
     the options of `compare` that say what they hold, and `run_column` names the column of the run.
+
+    Parameters
+    ----------
+    verbose
+        Print a line for each metric and segment, in place of three lines a pair of runs.
     """
 
     rankings: EvaluationSettings | None
@@ -136,7 +124,7 @@ class ComparisonJobSettings:
     convention: Convention
     chosen: ChosenRuns
     statistics: Statistics
-    printing: Printing = field(default_factory=Printing)
+    verbose: Annotated[bool, Flag(group="Output")] = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -254,23 +242,16 @@ class ComparisonSettings(Statistics):
     def digest(self) -> str:
         """Sixteen hex digits that change with any choice that can change a number."""
         parts = asdict(self) | {"keep_replicates": False}  # it changes no number
-        # Which rows are tested changes no row's own numbers, and stored hashes must last.
+        # Which rows are tested changes no row's own numbers.
         for name in ("companions", "across_rules", "rules", "rules_in_rows"):
             del parts[name]
-        for one in fields(self):
-            if one.name in _CAME_LATER and parts[one.name] == one.default:
-                del parts[one.name]
+        if not self.skips_no_relevant:
+            del parts["skips_no_relevant"]
         parts["metrics"] = [
             [one.name, one.column, None if one.cutoffs is None else sorted(map(str, one.cutoffs))]
             for one in self.metrics
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def check_alpha(alpha: float) -> None:
-    """Refuse a level of tests that is none."""
-    if not 0 < alpha < 1:
-        raise InvalidParameterError(f"alpha must lie between 0 and 1; got {alpha}.")
 
 
 def check_margin(margin: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
 from ndcg_spark.comparison.api import (
+    Tables,
     check_compared,
     compare_by,
     compared_evaluations,
@@ -30,16 +31,11 @@ from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.stored import PROVENANCE
 from ndcg_spark.evaluation.printed import sort_key
 from ndcg_spark.evaluation.rules import RULES, rules_lines
-from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.jobs.outputs import Accounts
 from ndcg_spark.jobs.runner import Job, Line, Outcome
 from ndcg_spark.sources.api import one_slice
 from ndcg_spark.tables import Rows
-
-if TYPE_CHECKING:
-    from ndcg_spark.comparison.api import Tables
-
 
 PER_QUERY, BASELINE = "--per-query", "--baseline-per-query"
 _BY_QUERY = "choose one by a query (run_date = ...), or of a folder by its part (run_date=...)"
@@ -57,13 +53,12 @@ class Chosen:
 def choose_runs(
     frames: Sequence[DataFrame], settings: ComparisonJobSettings, *, night: date | None, dataset: str | None
 ) -> Chosen:
-    """Choose the runs to compare among those that per-query tables have.
+    """Choose the runs to compare among those that per-query tables have; the second table is that of the baseline.
 
-    The table of the baseline is the second of `frames`, if it has one. Refused are runs that the tables do not have,
-    and runs of which only some have stored weights.
+    Refuses runs that the tables do not have, and runs of which only some have stored weights.
 
-    Spark cost: a scan of the columns `run` and `weight` of each table, and one each of `run_date` and
-    `dataset`, if there.
+    Spark cost: a scan of the columns `run` and `weight` of each table, and one each of `run_date` and `dataset`, if
+    there.
     """
     frame, *others = frames
     frame = one_slice(frame, PER_QUERY, night=night, dataset=dataset)
@@ -146,7 +141,6 @@ def _listing(names: Sequence[str] | Mapping[str, bool]) -> str:
 ALL_PAIRS = "(all pairs)"
 """Names the slice of a comparison without baseline."""
 _HIDDEN = ("state", "replicates", TOP_ITEMS)
-"""Columns that JSON leaves out."""
 _STAMPS = (*PROVENANCE, "baseline_input")
 
 
@@ -193,21 +187,17 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
 
     @staticmethod
     def require_packages() -> None:
-        """SciPy, for the tests."""
         require_scipy()
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of the comparison table."""
         texts = [T.StructField(name, T.StringType()) for name in _STAMPS]
         stamp = T.StructField("computed_at", T.TimestampType())
         return {"output": T.StructType([*COMPARISON_SCHEMA.fields, *texts, stamp])}
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why rows of rankings are bad; lazy."""
         return super().checked(originals=originals) if self.ranked else {}
 
     def advice(self, message: str) -> str:
-        """Spell the advice on an item that comes twice in options."""
         return super().advice(message) if self.ranked else message
 
     def run(self) -> Outcome:
@@ -295,7 +285,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
                 "--weight-col '' takes no weights."
             )
         yield from rules_lines(row[RULES] for row in rows)
-        yield lambda: show_comparison(rows, settings, verbose=self.settings.printing.verbose)
+        yield lambda: show_comparison(rows, settings, verbose=self.settings.verbose)
         yield from filter(None, (gate.contrary for gate in self.request.gates))
         yield from self.matched
 
@@ -308,11 +298,16 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         ranking = self.inputs.ranking if self.ranked else None
         by = [f"strategy     {ranking.strategy}, read by {ranking.source}: {ranking.reason}"] if ranking else []
         shuffles = "two shuffles" if settings.cluster else "one shuffle"
+        beside = {(metric.name, metric.cutoffs) for metric in settings.companions}
+        metrics = [
+            f"{metric.text} (not tested)" if (metric.name, metric.cutoffs) in beside else metric.text
+            for metric in settings.metrics
+        ]
         return (
             f"input        {self.name}",
             *by,
             f"pairs        {pairs}",
-            f"metrics      {', '.join(_described(one, settings) for one in settings.metrics)}",
+            f"metrics      {', '.join(metrics)}",
             f"weights      {settings.weight or 'none'}",
             f"tests        t, {settings.flips:,} sign flips, {settings.replicates:,} bootstrap replicates, "
             f"seed {settings.seed}",
@@ -320,8 +315,3 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
             f"would write  {self.request.written or 'nothing'}",
             "Nothing was run but what lists the runs.",
         )
-
-
-def _described(metric: SummedMetric, settings: ComparisonSettings) -> str:
-    beside = any(one.name == metric.name and one.cutoffs == metric.cutoffs for one in settings.companions)
-    return f"{metric.text} (not tested)" if beside else metric.text

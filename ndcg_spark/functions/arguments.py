@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -19,35 +22,83 @@ from ndcg_spark.functions.formulas import Value
 class AsColumns:
     """Expressions as columns of PySpark."""
 
+    call = staticmethod(F.call_function)
+    refuse = staticmethod(refuse)
+    aggregate = staticmethod(F.aggregate)
+    transform = staticmethod(F.transform)
+    filter = staticmethod(F.filter)
+
     def lit(self, value: float | str | bool | None) -> Value:
-        """Write a constant."""
         return F.lit(value).cast("double") if value is None else F.lit(value)
-
-    def call(self, name: str, *arguments: Value) -> Value:
-        """Call a function by its name."""
-        return F.call_function(name, *arguments)
-
-    def refuse(self, *parts: Value | str) -> Value:
-        """Raise, with a message."""
-        return refuse(*parts)
-
-    def aggregate(self, array: Value, start: Value, add: Callable[..., Value], end: Callable[..., Value]) -> Value:
-        """Fold an array."""
-        return F.aggregate(array, start, add, end)
-
-    def transform(self, array: Value, change: Callable[..., Value]) -> Value:
-        """Change each element."""
-        return F.transform(array, change)
-
-    def filter(self, array: Value, keep: Callable[..., Value]) -> Value:
-        """Keep some elements."""
-        return F.filter(array, keep)
 
 
 ON = AsColumns()
+Function = TypeVar("Function", bound=Callable[..., Column])
 NO_RELEVANT = {"zero": 0.0, "one": 1.0, "skip": None}
-DENOMINATORS = ("judged", "achievable", "k")
+_PARAMETERS = {
+    "ranked": """\
+ranked : Column or str
+    Array of numbers: relevances in rank order. A null array is an empty list, and a null relevance gains 0. Of an
+    array of structs name the field: `"ranked.relevance"`.""",
+    "judged": """\
+judged : Column, str or None
+    Array of all judged relevances of the query, in any order. None takes `ranked` for all that is judged: relevant
+    items that were not retrieved then cost nothing.""",
+    "score": """\
+score : Column or str
+    Number by which items are ranked, the highest first. A null score is a judged item that was not retrieved: it has
+    no rank, and counts in the ideal list and among the relevant items. Without such rows NDCG, recall and average
+    precision are too high; for judgments in a table of their own see `evaluate(judgments=)`.""",
+    "relevance": """\
+relevance : Column or str
+    Number or boolean. Null is an unjudged item, which gains 0.""",
+    "k": """\
+k : int, `"all"` or None
+    Cutoff; None is the whole list, as `"all"` is.""",
+    "ties": """\
+ties : str
+    What items of one score count: `expected`, the average of all their orders, or the `best` or the `worst`
+    order.""",
+    "gain": """\
+gain : str
+    Gain of a relevance, as in `Convention`.""",
+    "discount": """\
+discount : str
+    Weight of a rank, as in `Convention`.""",
+    "no_relevant": """\
+no_relevant : str
+    Value if nothing is relevant: `zero`, `one`, or `skip` for null. A query of which nothing was retrieved is 0
+    in any case.""",
+    "rel": """\
+rel : float
+    Relevance from which on an item is relevant.""",
+    "denominator": """\
+denominator : str
+    By what the sum of precisions is divided: `judged`, the number R of relevant judged items, `achievable`,
+    min(k, R), or `k`.""",
+}
 _NUMBERS = "(tinyint|smallint|int|bigint|float|double|decimal[(].*[)]|boolean|void)"
+
+
+def documented(cost: str) -> Callable[[Function], Function]:
+    """Complete docstrings, which have a summary and `Returns`: parameters by the signature, `Raises`, and cost."""
+
+    def complete(function: Function) -> Function:
+        summary, _, returns = inspect.cleandoc(function.__doc__ or "").partition("Returns\n")
+        parameters = "\n".join(_PARAMETERS[name] for name in inspect.signature(function).parameters)
+        function.__doc__ = (
+            f"{summary}Parameters\n----------\n{parameters}\n\nReturns\n{returns}\n\n"
+            f"Raises\n------\nInvalidParameterError\n\nNotes\n-----\n{cost}\n"
+        )
+        return function
+
+    return complete
+
+
+def average_precision_by(denominator: str) -> formulas.Metric:
+    """Check what the sum of precisions is divided by."""
+    one_of("denominator", denominator, ("judged", "achievable", "k"))
+    return partial(formulas.average_precision, denominator=denominator)
 
 
 def cutoff(k: int | str | None) -> Column:

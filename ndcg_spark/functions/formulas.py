@@ -16,23 +16,30 @@ Value: TypeAlias = Any
 class Language(Protocol):
     """What formulas are written with."""
 
-    def lit(self, value: float | str | bool | None) -> Value:
+    def lit(self, value: float | str | bool | None, /) -> Value:
         """Write a constant; None is a null number."""
 
-    def call(self, name: str, *arguments: Value) -> Value:
+    def call(self, name: str, /, *arguments: Value) -> Value:
         """Call a function of Spark by its name in SQL."""
 
     def refuse(self, *parts: Value | str) -> Value:
         """Raise, with a message."""
 
-    def aggregate(self, array: Value, start: Value, add: Callable[..., Value], end: Callable[..., Value]) -> Value:
+    def aggregate(self, array: Value, start: Value, add: Callable[..., Value], end: Callable[..., Value], /) -> Value:
         """Fold an array."""
 
-    def transform(self, array: Value, change: Callable[..., Value]) -> Value:
+    def transform(self, array: Value, change: Callable[..., Value], /) -> Value:
         """Change each element of an array; a function of two arguments gets its place, too, from 0 on."""
 
-    def filter(self, array: Value, keep: Callable[..., Value]) -> Value:
+    def filter(self, array: Value, keep: Callable[..., Value], /) -> Value:
         """Keep some elements of an array."""
+
+
+def _operator(sign: str) -> Callable[[Text, Text | float], Text]:
+    def write(self: Text, other: Text | float) -> Text:
+        return Text(f"({self.sql} {sign} {_text(other)})")
+
+    return write
 
 
 class Text:
@@ -44,42 +51,10 @@ class Text:
     def __getitem__(self, field: str) -> Text:
         return Text(f"{self.sql}.{field}")
 
-    def _with(self, sign: str, other: Text | float) -> Text:
-        return Text(f"({self.sql} {sign} {_text(other)})")
-
-    def __add__(self, other: Text | float) -> Text:
-        return self._with("+", other)
-
-    def __sub__(self, other: Text | float) -> Text:
-        return self._with("-", other)
-
-    def __mul__(self, other: Text | float) -> Text:
-        return self._with("*", other)
-
-    def __truediv__(self, other: Text | float) -> Text:
-        return self._with("/", other)
-
-    def __lt__(self, other: Text | float) -> Text:
-        return self._with("<", other)
-
-    def __le__(self, other: Text | float) -> Text:
-        return self._with("<=", other)
-
-    def __gt__(self, other: Text | float) -> Text:
-        return self._with(">", other)
-
-    def __ge__(self, other: Text | float) -> Text:
-        return self._with(">=", other)
-
-    def __eq__(self, other: object) -> Text:  # type: ignore[override]  # as columns do
-        return self._with("=", other)  # type: ignore[arg-type]
-
-    def __and__(self, other: Text) -> Text:
-        return self._with("AND", other)
-
-    def __or__(self, other: Text) -> Text:
-        return self._with("OR", other)
-
+    __add__, __sub__, __mul__, __truediv__ = map(_operator, "+-*/")
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
+    __and__, __or__ = _operator("AND"), _operator("OR")
+    __eq__ = _operator("=")  # type: ignore[assignment]  # as columns do
     __hash__ = None  # type: ignore[assignment]  # what is never equal, but compared in SQL, is no key
 
 
@@ -103,27 +78,21 @@ class AsText:
         self._around: list[str] = []
 
     def lit(self, value: float | str | bool | None) -> Text:
-        """Write a constant."""
         return Text(_text(value))
 
     def call(self, name: str, *arguments: Text) -> Text:
-        """Call a function by its name."""
         return Text(f"{name}({', '.join(_text(one) for one in arguments)})")
 
     def refuse(self, *parts: Text | str) -> Text:
-        """Raise, with a message."""
         return self.call("raise_error", self.call("concat", *[Text(_text(part)) for part in parts]))
 
     def aggregate(self, array: Text, start: Text, add: Callable[..., Text], end: Callable[..., Text]) -> Text:
-        """Fold an array."""
         return self.call("aggregate", array, start, self._lambda(add), self._lambda(end))
 
     def transform(self, array: Text, change: Callable[..., Text]) -> Text:
-        """Change each element."""
         return self.call("transform", array, self._lambda(change))
 
     def filter(self, array: Text, keep: Callable[..., Text]) -> Text:
-        """Keep some elements."""
         return self.call("filter", array, self._lambda(keep))
 
     def _lambda(self, function: Callable[..., Text]) -> Text:
@@ -149,16 +118,16 @@ Weight = Callable[[Value, Value], Value]
 
 @dataclass(frozen=True)
 class Cut:
-    """How entries are ranked and cut; each is an expression."""
+    """How entries are ranked and cut, in expressions: at `k`, which may be `WHOLE`.
+
+    If `grouped`, entries of one score count as the average of their orders; else `sign` is 1.0 if the larger gain of
+    two tied entries comes first, -1.0 if the smaller does. `shown` is the cutoff in the name of a result.
+    """
 
     k: Value
-    """The cutoff, or `WHOLE`."""
     grouped: Value
-    """Whether entries of one score count as the average of their orders."""
     sign: Value
-    """1.0 if the larger gain of two tied entries comes first, -1.0 if the smaller does."""
     shown: str = ""
-    """The cutoff, in the name of a result."""
 
 
 # ---------------------------------------------------------------------------------------------------- entries
@@ -324,19 +293,19 @@ def sum_of_groups(
     return on.aggregate(ranked, start, add, lambda at: at["total"] + closed(at))
 
 
-def dcg(on: Language, ranked: Value, cut: Cut, discount: DiscountForm) -> Value:
-    """DCG: a group counts its mean gain times the weights of its places (McSherry and Najork, ECIR 2008)."""
+def _dcg(on: Language, ranked: Value, cut: Cut, discount: DiscountForm) -> Value:
+    """A group counts its mean gain times the weights of its places (McSherry and Najork, ECIR 2008)."""
     weight = [lambda rank, place: discount_at(on, discount, rank)]
     return sum_of_groups(on, ranked, cut, weight, lambda at: at["gain"] * at["weight_0"] / at["n"])
 
 
-def hits(on: Language, ranked: Value, cut: Cut) -> Value:
+def _hits(on: Language, ranked: Value, cut: Cut) -> Value:
     """Relevant entries among the first k, which is the DCG whose ranks all weigh the same."""
     weight = [lambda rank, place: on.lit(1.0)]
     return sum_of_groups(on, ranked, cut, weight, lambda at: at["gain"] * at["weight_0"] / at["n"])
 
 
-def sum_of_precisions(on: Language, ranked: Value, cut: Cut) -> Value:
+def _sum_of_precisions(on: Language, ranked: Value, cut: Cut) -> Value:
     """Sum of the precisions at the ranks of relevant entries (expected: McSherry and Najork, ECIR 2008)."""
 
     def closed(at: Value) -> Value:
@@ -347,16 +316,6 @@ def sum_of_precisions(on: Language, ranked: Value, cut: Cut) -> Value:
 
     weights = [lambda rank, place: on.lit(1.0) / rank, lambda rank, place: place / rank]
     return sum_of_groups(on, ranked, cut, weights, closed)
-
-
-def reciprocal_rank(on: Language, ranked: Value, cut: Cut) -> Value:
-    """Give 1 / rank of the first relevant entry (expected: McSherry and Najork, ECIR 2008)."""
-
-    def closed(at: Value) -> Value:
-        first = (at["before"] == on.lit(0.0)) & (at["gain"] > on.lit(0.0)) & (at["rank"] - at["n"] < cut.k)
-        return on.call("if", first, _first_hit(on, at, cut.k), on.lit(0.0))
-
-    return sum_of_groups(on, ranked, cut, [], closed)
 
 
 def _first_hit(on: Language, at: Value, k: Value) -> Value:
@@ -374,12 +333,6 @@ def _first_hit(on: Language, at: Value, k: Value) -> Value:
 
     places = on.call("sequence", on.lit(0), on.call("least", n, k - before) - on.lit(1))
     return on.aggregate(places, state(on.lit(1.0), on.lit(0.0)), add, lambda so_far: so_far["total"])
-
-
-def ideal_dcg(on: Language, gains: Value, k: Value, discount: DiscountForm) -> Value:
-    """DCG of the judged gains in ideal order."""
-    judged = on.filter(largest(on, gains, k), lambda gain: gain > on.lit(NONE))
-    return sum_of(on, on.transform(judged, lambda gain, place: gain * discount_at(on, discount, place + on.lit(1))))
 
 
 def sum_of(on: Language, numbers: Value) -> Value:
@@ -428,19 +381,50 @@ def named_once(on: Language, value: Value, body: Callable[[Value], Value]) -> Va
     return on.call("element_at", on.transform(on.call("array", value), lambda one: body(one)), on.lit(1))
 
 
-def precision(on: Language, ranked: Value, cut: Cut) -> Value:
-    """Relevant entries among the first k, over k."""
-    return ratio(on, hits(on, ranked, cut), places(on, ranked, cut.k), on.lit(0.0))
+Metric: TypeAlias = Callable[[Language, Value, Value, Cut], Value]
+"""A metric of hits, from those that are judged and the ranked entries; null where nothing is judged."""
 
 
-def places(on: Language, ranked: Value, k: Value) -> Value:
+def ndcg(on: Language, judged: Value, ranked: Value, cut: Cut, discount: DiscountForm, nothing: Value) -> Value:
+    """Compute NDCG; `nothing` where no judged entry is relevant, null where nothing is judged."""
+    ideal = on.filter(largest(on, judged, cut.k), lambda gain: gain > on.lit(NONE))
+    best = sum_of(on, on.transform(ideal, lambda gain, place: gain * discount_at(on, discount, place + on.lit(1))))
+    return ratio(on, _dcg(on, ranked, cut, discount), best, where_judged(on, judged, nothing))
+
+
+def dcg(on: Language, judged: Value, ranked: Value, cut: Cut, discount: DiscountForm) -> Value:
+    return where_judged(on, judged, _dcg(on, ranked, cut, discount))
+
+
+def precision(on: Language, judged: Value, ranked: Value, cut: Cut) -> Value:
+    value = ratio(on, _hits(on, ranked, cut), _places(on, ranked, cut.k), on.lit(0.0))
+    return where_judged(on, judged, value)
+
+
+def recall(on: Language, judged: Value, ranked: Value, cut: Cut) -> Value:
+    return ratio(on, _hits(on, ranked, cut), sum_of(on, judged), where_judged(on, judged, on.lit(0.0)))
+
+
+def average_precision(on: Language, judged: Value, ranked: Value, cut: Cut, denominator: str = "judged") -> Value:
+    """Divide by R, the number of relevant judged entries, by min(k, R) (`achievable`), or by `k`."""
+    if denominator == "k":
+        best = where_judged(on, judged, _places(on, ranked, cut.k))
+    else:
+        relevant = sum_of(on, judged)
+        best = relevant if denominator == "judged" else on.call("least", relevant, cut.k)
+    return ratio(on, _sum_of_precisions(on, ranked, cut), best, where_judged(on, judged, on.lit(0.0)))
+
+
+def reciprocal_rank(on: Language, judged: Value, ranked: Value, cut: Cut) -> Value:
+    """Give 1 / rank of the first relevant entry (expected: McSherry and Najork, ECIR 2008)."""
+
+    def closed(at: Value) -> Value:
+        first = (at["before"] == on.lit(0.0)) & (at["gain"] > on.lit(0.0)) & (at["rank"] - at["n"] < cut.k)
+        return on.call("if", first, _first_hit(on, at, cut.k), on.lit(0.0))
+
+    return where_judged(on, judged, sum_of_groups(on, ranked, cut, [], closed))
+
+
+def _places(on: Language, ranked: Value, k: Value) -> Value:
     """Give k, also where the list is shorter; without a cutoff the length of the list."""
     return on.call("if", k == on.lit(WHOLE), on.call("size", ranked), k)
-
-
-def precision_denominator(on: Language, judged: Value, ranked: Value, k: Value, denominator: str) -> Value:
-    """Give R, the number of relevant judged entries, min(k, R), or k, which is null where nothing is judged."""
-    if denominator == "k":
-        return where_judged(on, judged, places(on, ranked, k))
-    relevant = sum_of(on, judged)
-    return relevant if denominator == "judged" else on.call("least", relevant, k)

@@ -113,49 +113,25 @@ def sql() -> str:
     >>> sql().count("CREATE OR REPLACE FUNCTION")
     6
     """
-    return "\n".join([_HEAD, *_of_lists()])
+    return "\n".join([_HEAD, *_statements()])
 
 
-def _of_lists() -> list[str]:
+def _statements() -> list[str]:
     on = AsText()
     k, ties = on.call("coalesce", Text("k"), on.lit(formulas.WHOLE)), Text("ties")
     sign = on.call("if", ties == on.lit("worst"), on.lit(-1.0), on.lit(1.0))
     cut = formulas.Cut(k, ties == on.lit("expected"), sign)
 
-    def ranked(entries: Text) -> Value:
-        return formulas.rank_entries(on, entries, cut)
+    def ndcg(on: AsText, judged: Text, ranked: Value, cut: formulas.Cut) -> Value:
+        return formulas.ndcg(on, judged, ranked, cut, _LOG2, on.lit(0.0))
 
-    def where_judged(entries: Text, value: Text) -> Value:
-        return formulas.where_judged(on, entries["gain"], value)
+    def dcg(on: AsText, judged: Text, ranked: Value, cut: formulas.Cut) -> Value:
+        return formulas.dcg(on, judged, ranked, cut, _LOG2)
 
-    def per_relevant(found: Text, entries: Text) -> Value:
-        relevant = formulas.sum_of(on, entries["gain"])
-        return formulas.ratio(on, found, relevant, where_judged(entries, on.lit(0.0)))
-
-    def ndcg(entries: Text) -> Value:
-        found = formulas.dcg(on, ranked(entries), cut, _LOG2)
-        best = formulas.ideal_dcg(on, entries["gain"], k, _LOG2)
-        return formulas.ratio(on, found, best, where_judged(entries, on.lit(0.0)))
-
-    def dcg(entries: Text) -> Value:
-        return where_judged(entries, formulas.dcg(on, ranked(entries), cut, _LOG2))
-
-    def precision(entries: Text) -> Value:
-        return where_judged(entries, formulas.precision(on, ranked(entries), cut))
-
-    def recall(entries: Text) -> Value:
-        return per_relevant(formulas.hits(on, ranked(entries), cut), entries)
-
-    def average_precision(entries: Text) -> Value:
-        return per_relevant(formulas.sum_of_precisions(on, ranked(entries), cut), entries)
-
-    def reciprocal_rank(entries: Text) -> Value:
-        return where_judged(entries, formulas.reciprocal_rank(on, ranked(entries), cut))
-
-    of_gains, of_hits = (ndcg, dcg), (precision, recall, average_precision, reciprocal_rank)
+    of_hits = (formulas.precision, formulas.recall, formulas.average_precision, formulas.reciprocal_rank)
     return [
-        *[_created(on, value, _GAIN, _gain(on)) for value in of_gains],
-        *[_created(on, value, _REL, lambda one: formulas.hit_of(on, Text("rel"), one)) for value in of_hits],
+        *[_created(on, metric, cut, _GAIN, _gain(on)) for metric in (ndcg, dcg)],
+        *[_created(on, metric, cut, _REL, lambda one: formulas.hit_of(on, Text("rel"), one)) for metric in of_hits],
     ]
 
 
@@ -172,47 +148,44 @@ def _gain(on: AsText) -> Callable[[Text], Value]:
     return gain_of
 
 
-def _created(on: AsText, value: Callable[[Text], Value], option: str, gain_of: Callable[[Text], Value]) -> str:
-    """Write a statement: a value of the entries, unless an argument is none."""
+def _created(
+    on: AsText, metric: Callable[..., Value], cut: formulas.Cut, option: str, gain_of: Callable[[Text], Value]
+) -> str:
+    """Write a statement: a metric of the entries, unless an argument is not valid."""
 
     def entry(one: Text) -> Value:
         return formulas.entry(on, one["score"], gain_of(one["relevance"]))
 
+    def value(entries: Text) -> Value:
+        return metric(on, entries["gain"], formulas.rank_entries(on, entries, cut), cut)
+
     checked = formulas.named_once(on, on.transform(_checked_list(on, option), entry), value)
-    refused = [
-        (
-            "ties IS NULL OR ties NOT IN ('expected', 'best', 'worst')",
-            "ties must be one of expected, best, worst",
-            "ties",
-        ),
-        ("k < 1", "k must be a whole number from 1 on, or null for the whole list", "string(k)"),
-        (
-            ("gain IS NULL", "gain must be one of exponential, linear, binary", "gain")
-            if option == _GAIN
-            else (
-                f"rel IS NULL OR NOT abs(rel) <= {formulas.LARGEST_DOUBLE!r}D",
-                "rel must be a finite number",
-                "string(rel)",
-            )
-        ),
-    ]
-    for wrong, told, name in refused:
-        shown = on.call("coalesce", Text(name), on.lit("null"))
-        checked = on.call("if", Text(wrong), on.refuse(f"{told}; got ", shown, "."), checked)
+    refused = {
+        "ties": ("ties IS NULL OR ties NOT IN ('expected', 'best', 'worst')", "one of expected, best, worst"),
+        "k": ("k < 1", "a whole number from 1 on, or null for the whole list"),
+    }
+    if option == _GAIN:
+        refused["gain"] = ("gain IS NULL", "one of exponential, linear, binary")
+    else:
+        refused["rel"] = (f"rel IS NULL OR NOT abs(rel) <= {formulas.LARGEST_DOUBLE!r}D", "a finite number")
+    for name, (wrong, rule) in refused.items():
+        text = name if name in ("ties", "gain") else f"string({name})"
+        shown = on.call("coalesce", Text(text), on.lit("null"))
+        checked = on.call("if", Text(wrong), on.refuse(f"{name} must be {rule}; got ", shown, "."), checked)
     arguments = ",\n  ".join((_LIST, _K, option, _TIES))
     body = laid_out(checked.sql, 2)
-    return f"{_CREATE}{value.__name__}_list(\n  {arguments}\n)\nRETURNS DOUBLE\nRETURN\n  {body};\n"
+    return f"{_CREATE}{metric.__name__}_list(\n  {arguments}\n)\nRETURNS DOUBLE\nRETURN\n  {body};\n"
 
 
 def _checked_list(on: AsText, option: str) -> Text:
     """Give the list, or raise for a value that is NaN or infinite, or whose gain exceeds 2^63 (NaN is above all)."""
 
     def check(one: Text) -> Value:
-        bad = (on.call("abs", one["score"]) > formulas.LARGEST_DOUBLE) | (
-            on.call("abs", one["relevance"]) > LARGEST_GAIN
-        )
+        score, relevance = on.call("abs", one["score"]), on.call("abs", one["relevance"])
+        bad = (score > formulas.LARGEST_DOUBLE) | (relevance > LARGEST_GAIN)
         if option == _GAIN:
-            bad = bad | ((Text("gain") == "exponential") & (one["relevance"] > relevance_range("exponential")[1]))
+            is_exponential: Value = Text("gain") == "exponential"
+            bad = bad | (is_exponential & (one["relevance"] > relevance_range("exponential")[1]))
         told = on.refuse(
             "bad value in the list: score ", formulas.shown(on, one["score"]), ", relevance ",
             formulas.shown(on, one["relevance"]), "; it must be finite, and a gain at most 2^63.",

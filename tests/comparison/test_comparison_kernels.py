@@ -324,8 +324,8 @@ def test_example_2():
     assert studentised == (near(0.000642763461), near(0.012807337028))
     other = stats.bootstrap((y - x,), np.mean, n_resamples=9999, method="percentile", rng=1).confidence_interval
     allowed = 4 * np.sqrt(0.0244 * (1 / 1000 + 1 / 9999)) / 0.0584 * found.std_error
-    assert abs(percentile.low - other.low) < allowed
-    assert abs(percentile.high - other.high) < allowed
+    assert abs(percentile[0] - other.low) < allowed
+    assert abs(percentile[1] - other.high) < allowed
 
 
 # --------------------------------------------------------------------------------- many comparisons, power, runs

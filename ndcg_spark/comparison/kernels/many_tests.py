@@ -6,71 +6,39 @@ from collections.abc import Sequence
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values such that the probability of one false finding among all is bounded.
+    """Adjust p-values to bound the probability of any false finding; None, a test not made, does not count.
 
-    Parameters
-    ----------
-    p_values : sequence of float or None
-        None stands for a test that could not be made; it does not count.
-
-    Returns
-    -------
-    list of float or None
-        In the same order.
-
-    References
-    ----------
     Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6, 1979.
 
-    Examples
-    --------
     >>> [round(p, 12) for p in holm([0.04, 0.001, 0.03])]
     [0.06, 0.003, 0.06]
     """
-    order = _order(p_values)
+    known = _sorted(p_values)
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
-    for rank, at in enumerate(order):
-        highest = max(highest, min(1.0, (len(order) - rank) * _known(p_values[at])))
+    for rank, (p, at) in enumerate(known):
+        highest = max(highest, min(1.0, (len(known) - rank) * p))
         adjusted[at] = highest
     return adjusted
 
 
 def benjamini_hochberg(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values such that the expected share of false findings among all findings is bounded.
+    """Adjust p-values to bound the expected share of false findings; None, a test not made, does not count.
 
-    Parameters
-    ----------
-    p_values : sequence of float or None
-        None stands for a test that could not be made; it does not count.
-
-    Returns
-    -------
-    list of float or None
-        In the same order.
-
-    References
-    ----------
     Benjamini and Hochberg, Controlling the false discovery rate, JRSS B 57(1), 1995.
 
-    Examples
-    --------
     >>> benjamini_hochberg([0.04, 0.001, None])
     [0.04, 0.002, None]
     """
-    order = _order(p_values)
+    known = _sorted(p_values)
     adjusted: list[float | None] = [None] * len(p_values)
     lowest = 1.0
-    for rank in range(len(order) - 1, -1, -1):
-        lowest = min(lowest, len(order) * _known(p_values[order[rank]]) / (rank + 1))
-        adjusted[order[rank]] = lowest
+    for rank, (p, at) in reversed(list(enumerate(known, start=1))):
+        lowest = min(lowest, len(known) * p / rank)
+        adjusted[at] = lowest
     return adjusted
 
 
-def _order(p_values: Sequence[float | None]) -> list[int]:
-    known = [at for at, p in enumerate(p_values) if p is not None]
-    return sorted(known, key=lambda at: _known(p_values[at]))
-
-
-def _known(p: float | None) -> float:
-    return 1.0 if p is None else p
+def _sorted(p_values: Sequence[float | None]) -> list[tuple[float, int]]:
+    """P-values of the tests that were made, the smallest first, with their places."""
+    return sorted((p, at) for at, p in enumerate(p_values) if p is not None)

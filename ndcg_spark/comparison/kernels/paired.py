@@ -14,18 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ndcg_spark.core.exact import (
-    LIMB_BITS,
-    LOWEST_BIT,
-    N_LIMBS,
-    Limbs,
-    add_limbs,
-    from_limbs,
-    placed,
-    product_limbs,
-    to_limbs,
-    two_product,
-)
+from ndcg_spark.core import exact
+from ndcg_spark.core.exact import N_LIMBS, Limbs
 from ndcg_spark.core.moments import refuse_light
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile, two_sided_p
@@ -37,28 +27,16 @@ FLIPS = ("delta", "n_differ")
 SUMS = (*FIRST, *SQUARES, *FLIPS)
 STATE_SIZE = len(SUMS) * N_LIMBS
 _AT = {name: number for number, name in enumerate(SUMS)}
-_ONE = -LOWEST_BIT // LIMB_BITS
+_ONE = -exact.LOWEST_BIT // exact.LIMB_BITS
 DELTA_UNIT = 2.0**-32
 _MOST_DELTA = 2.0**63
 FEW_QUERIES, FEW_CLUSTERS = 10, 50
 
 
 def deltas(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Differences y - x, rounded to whole multiples of 2^-32, half to even.
+    """Differences y - x of each query, rounded to whole multiples of 2^-32, half to even.
 
-    Parameters
-    ----------
-    x, y : float64, shape (n_queries,)
-
-    Returns
-    -------
-    float64, shape (n_queries,)
-        0.0 for a tie, so a tie may differ by up to 2^-33.
-
-    Raises
-    ------
-    InputRefusedError
-        For values whose difference is 2^31 or more.
+    A tie is 0.0, so values that differ by up to 2^-33 are one. Refuses differences of 2^31 or more.
     """
     units = np.rint((y - x) / DELTA_UNIT)
     if not np.abs(units).max(initial=0.0) < _MOST_DELTA:
@@ -67,79 +45,49 @@ def deltas(x: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def pair_states(x: FloatArray, y: FloatArray, weights: FloatArray | None, delta: FloatArray) -> Limbs:
-    """State of each query by itself, to be added up.
+    """State of each query, from its values in the baseline and the run, its weight, and its `deltas`; to be added up.
 
-    Parameters
-    ----------
-    x, y : float64, shape (n_queries,)
-        Values of the baseline and of the run, finite.
-    weights : float64, shape (n_queries,), or None
-        Finite and not negative; None counts every query once.
-    delta : float64, shape (n_queries,)
-        Of `deltas`.
-
-    Returns
-    -------
-    dict from int to int64, shape (n_queries,)
-        By the place in a state; what is zero for every query may be left out. Without weights the places of w, w^2,
-        w^2 x and w^2 y are left out: `fill_unweighted` gives a sum of states them.
+    Limbs of shape (n_queries,), by their place in a state. Without weights the places of w, w^2, w^2 x and w^2 y are
+    left to `fill_unweighted`.
     """
     differ = delta != 0
     if weights is None:
         found = {
-            "wx": to_limbs(x),
-            "wy": to_limbs(y),
-            "wwxx": product_limbs(x, x),
-            "wwxy": product_limbs(x, y),
-            "wwyy": product_limbs(y, y),
-            "delta": to_limbs(delta),
+            "wx": exact.to_limbs(x),
+            "wy": exact.to_limbs(y),
+            "wwxx": exact.product_limbs(x, x),
+            "wwxy": exact.product_limbs(x, y),
+            "wwyy": exact.product_limbs(y, y),
+            "delta": exact.to_limbs(delta),
             "n_differ": {_ONE: differ.astype(np.int64)},
         }
-        return placed({_AT[name]: limbs for name, limbs in found.items()})
-    w = to_limbs(weights)  # refuses what is not finite, before arithmetic on it can warn
-    wx, wy = two_product(weights, x), two_product(weights, y)
+        return exact.placed({_AT[name]: limbs for name, limbs in found.items()})
+    w = exact.to_limbs(weights)  # refuses what is not finite, before arithmetic on it can warn
+    wx, wy = exact.two_product(weights, x), exact.two_product(weights, y)
     found = {
         "w": w,
-        "wx": add_limbs(*map(to_limbs, wx)),
-        "wy": add_limbs(*map(to_limbs, wy)),
-        "ww": product_limbs(weights, weights),
-        "wwx": add_limbs(*(product_limbs(weights, part) for part in wx)),
-        "wwy": add_limbs(*(product_limbs(weights, part) for part in wy)),
-        "wwxx": add_limbs(*(product_limbs(a, b) for a in wx for b in wx)),
-        "wwxy": add_limbs(*(product_limbs(a, b) for a in wx for b in wy)),
-        "wwyy": add_limbs(*(product_limbs(a, b) for a in wy for b in wy)),
-        "delta": to_limbs(weights * delta),
-        "n_differ": to_limbs(np.where(differ, weights, 0.0)),
+        "wx": exact.add_limbs(*map(exact.to_limbs, wx)),
+        "wy": exact.add_limbs(*map(exact.to_limbs, wy)),
+        "ww": exact.product_limbs(weights, weights),
+        "wwx": exact.add_limbs(*(exact.product_limbs(weights, part) for part in wx)),
+        "wwy": exact.add_limbs(*(exact.product_limbs(weights, part) for part in wy)),
+        "wwxx": exact.add_limbs(*(exact.product_limbs(a, b) for a in wx for b in wx)),
+        "wwxy": exact.add_limbs(*(exact.product_limbs(a, b) for a in wx for b in wy)),
+        "wwyy": exact.add_limbs(*(exact.product_limbs(a, b) for a in wy for b in wy)),
+        "delta": exact.to_limbs(weights * delta),
+        "n_differ": exact.to_limbs(np.where(differ, weights, 0.0)),
     }
-    return placed({_AT[name]: limbs for name, limbs in found.items()})
+    return exact.placed({_AT[name]: limbs for name, limbs in found.items()})
 
 
 def cluster_squares(a: FloatArray, x: FloatArray, y: FloatArray) -> Limbs:
-    """Squares of the sums of each cluster by itself, to be added up.
-
-    Parameters
-    ----------
-    a, x, y : float64, shape (n_clusters,)
-        Sums of w, wx and wy over the queries of a cluster, rounded once each.
-
-    Returns
-    -------
-    dict from int to int64, shape (n_clusters,)
-        By the place in a state of six sums, in the order of `SQUARES`.
-    """
+    """Squares of the sums of w, wx and wy of each cluster, by their place among the six sums of `SQUARES`."""
     pairs = ((a, a), (a, x), (a, y), (x, x), (x, y), (y, y))
-    return placed({number: product_limbs(*pair) for number, pair in enumerate(pairs)})
+    return exact.placed({number: exact.product_limbs(*pair) for number, pair in enumerate(pairs)})
 
 
 def fill_unweighted(states: IntArray, n_queries: IntArray) -> None:
-    """Fill in, where every weight is 1, the sums that the others leave: w, w^2, w^2 x and w^2 y.
-
-    Parameters
-    ----------
-    states : int64, shape (n_groups, STATE_SIZE)
-        Sums of `pair_states`; changed in place.
-    n_queries : int64, shape (n_groups,)
-    """
+    """Fill in sums of w, w^2, w^2 x, w^2 y where every weight is 1, into states of (n_groups, STATE_SIZE)."""
     sums = states.reshape(-1, len(SUMS), N_LIMBS)
     sums[:, _AT["w"], _ONE] = sums[:, _AT["ww"], _ONE] = n_queries
     sums[:, _AT["wwx"]] = sums[:, _AT["wx"]]
@@ -169,34 +117,14 @@ class Squares(NamedTuple):
 
 
 def sums_of(state: IntArray) -> dict[str, Fraction]:
-    """Read a state.
-
-    Parameters
-    ----------
-    state : int64, shape (STATE_SIZE,)
-
-    Returns
-    -------
-    dict from name in `SUMS` to Fraction
-    """
+    """Read a state, shape (STATE_SIZE,), by the names in `SUMS`."""
     parts = state.reshape(len(SUMS), N_LIMBS).tolist()
-    return {name: from_limbs(part) for name, part in zip(SUMS, parts, strict=True)}
+    return {name: exact.from_limbs(part) for name, part in zip(SUMS, parts, strict=True)}
 
 
 def squares_of(state: IntArray, n: int) -> Squares:
-    """Read six sums of squares.
-
-    Parameters
-    ----------
-    state : int64, shape (6 * N_LIMBS,)
-    n : int
-        Queries, or clusters.
-
-    Returns
-    -------
-    Squares
-    """
-    return Squares(n, *(from_limbs(part) for part in state.reshape(len(SQUARES), N_LIMBS).tolist()))
+    """Read six sums of squares, shape (6 * N_LIMBS,), over n queries or clusters."""
+    return Squares(n, *(exact.from_limbs(part) for part in state.reshape(len(SQUARES), N_LIMBS).tolist()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,30 +151,10 @@ def paired_estimate(
 ) -> PairedEstimate:
     """Difference of two means over the same queries, its error, interval and t-test, and the relative lift.
 
-    Parameters
-    ----------
-    sums : dict from str to Fraction
-        Of `sums_of`.
-    squares : Squares
-        Of queries, or of clusters.
-    alpha : float
-        Intervals have the level 1 - alpha.
-    lift : str
-        `fieller` or `delta`: the interval of the lift.
-    no_spread : bool
-        Whether all differences are the same, so that no test can be made.
-
-    Returns
-    -------
-    PairedEstimate
-        `difference` is (sum(wy) - sum(wx)) / sum(w), its error that of a regression on a constant, weighted by w,
-        with HC1 errors (or clustered ones).
-
-    References
-    ----------
-    MacKinnon and White, Some heteroskedasticity-consistent covariance matrix estimators, J. Econometrics 29, 1985.
-    Liang and Zeger, Longitudinal data analysis using generalized linear models, Biometrika 73(1), 1986.
-    Fieller, Some problems in interval estimation, JRSS B 16(2), 1954.
+    The difference is (sum(wy) - sum(wx)) / sum(w), its error that of a regression on a constant, weighted by w, with
+    HC1 errors, or clustered ones where `squares` are of clusters. With `no_spread` all differences are the same, and
+    there is no test. MacKinnon and White, J. Econometrics 29, 1985 (HC1); Liang and Zeger, Biometrika 73(1), 1986
+    (clusters); Fieller, Some problems in interval estimation, JRSS B 16(2), 1954 (lift).
     """
     w = sums["w"]
     if w == 0:
@@ -278,44 +186,20 @@ def paired_estimate(
 
 
 def error_of_difference(sums: dict[str, Fraction], squares: Squares) -> float:
-    """Standard error of the difference: sqrt(n/(n-1) sum((Y - X - difference A)^2)) / sum(w).
-
-    Parameters
-    ----------
-    sums : dict from str to Fraction
-        `w`, the sum of the weights, above 0; `wx` and `wy`, the weighted sums of both runs.
-    squares : Squares
-        Of the units, at least two.
-
-    Returns
-    -------
-    float
-    """
+    """Standard error of the difference: sqrt(n/(n-1) sum((Y - X - difference A)^2)) / sum(w), for n >= 2."""
     w = sums["w"]
     difference = (sums["wy"] - sums["wx"]) / w
     return math.sqrt(float(squares.spread(Fraction(-1), Fraction(1), -difference) / (w * w)))
 
 
 def lift_error(sums: dict[str, Fraction], squares: Squares) -> float:
-    """Standard error of the lift by the delta method: sqrt(n/(n-1) sum((Y - R X)^2)) / sum(wx).
-
-    Parameters
-    ----------
-    sums : dict from str to Fraction
-        `wx` and `wy`, the weighted sums of both runs; R = wy / wx, and `wx` is not 0.
-    squares : Squares
-        Of the units, at least two.
-
-    Returns
-    -------
-    float
-    """
+    """Standard error of the lift R - 1 by the delta method: sqrt(n/(n-1) sum((Y - R X)^2)) / sum(wx)."""
     wx = sums["wx"]
     return math.sqrt(float(squares.spread(-sums["wy"] / wx, Fraction(1), Fraction(0)) / (wx * wx)))
 
 
 def _fieller(x: Fraction, y: Fraction, w: Fraction, squares: Squares, quantile: float) -> tuple[float, float] | None:
-    """Ends of the lift: the roots R of (y - R x)^2 = t^2 var(y - R x), less 1; None if these are no interval."""
+    """Ends of the lift: the roots R of (y - R x)^2 = t^2 var(y - R x), less 1; None if they are not an interval."""
     variance_x = squares.spread(Fraction(1), Fraction(0), -x) / (w * w)
     variance_y = squares.spread(Fraction(0), Fraction(1), -y) / (w * w)
     variance_d = squares.spread(Fraction(-1), Fraction(1), x - y) / (w * w)

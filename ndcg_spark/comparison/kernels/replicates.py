@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from ndcg_spark.core.exact import LIMB_BITS, LOWEST_BIT, Limbs
 from ndcg_spark.core.ragged import FloatArray
 
+Ends: TypeAlias = tuple[float | None, float | None]
+"""Ends of an interval; None where they are not defined."""
 DRAWN = ("m", "a", "d", "aa", "ad", "dd")
 """Sums of a replicate: how often units are drawn, their weights A and differences D, and the products of these."""
 MOST_EXACT = 16
@@ -26,26 +28,8 @@ _ROUNDING = 50
 """A spread below 2^-50 of the sum of squares is what rounding the squares has left."""
 
 
-class Interval(NamedTuple):
-    """Ends of an interval; None where they are not defined."""
-
-    low: float | None
-    high: float | None
-
-
 def whole_numbers(limbs: Limbs, size: int) -> NDArray[Any]:
-    """Put limbs together.
-
-    Parameters
-    ----------
-    limbs : dict from int to int64, shape (size,)
-    size : int
-
-    Returns
-    -------
-    object array of int, shape (size,)
-        In units of 2^-256.
-    """
+    """Put limbs of shape (size,) together: Python integers in units of 2^-256."""
     total = np.zeros(size, dtype=object)
     for place, limb in limbs.items():
         total = total + (limb.astype(object) << (LIMB_BITS * place))
@@ -53,26 +37,11 @@ def whole_numbers(limbs: Limbs, size: int) -> NDArray[Any]:
 
 
 def exact_flip_p(differences: Sequence[float], slack: Fraction) -> float:
-    """P-value of the sign-flip test, all signs being tried.
+    """P-value of the sign-flip test, all signs of at most `MOST_EXACT` differences other than 0 being tried.
 
-    Parameters
-    ----------
-    differences : sequence of float
-        Those of the units that are not 0, at most `MOST_EXACT`.
-    slack : Fraction
-        How much the rounded differences may be off in sum: sums so near to the observed one count as equal.
+    The share of signs whose sum is as large in size as the observed one; sums closer than `slack`, by which rounded
+    differences may be off, count as equal. Fisher, The Design of Experiments, 1935, chapter 3.
 
-    Returns
-    -------
-    float
-        Share of the signs that make the sum as large in size as it is.
-
-    References
-    ----------
-    Fisher, The Design of Experiments, 1935, chapter 3.
-
-    Examples
-    --------
     >>> exact_flip_p([0.25, 0.125, 0.125], Fraction(0))
     0.25
     """
@@ -87,26 +56,10 @@ def exact_flip_p(differences: Sequence[float], slack: Fraction) -> float:
 
 
 def hashed_flip_p(sums: Limbs, observed: Fraction, slack: Fraction, n_flips: int) -> float:
-    """P-value of the sign-flip test from random signs.
+    """P-value of the sign-flip test from the sums under random signs; `slack` as for `exact_flip_p`.
 
-    Parameters
-    ----------
-    sums : dict from int to int64, shape (n_flips,)
-        Limbs of the sum of differences under each flip.
-    observed : Fraction
-        Their sum as it is.
-    slack : Fraction
-        As for `exact_flip_p`.
-    n_flips : int
-
-    Returns
-    -------
-    float
-        (1 + count) / (1 + n_flips): the observed sum is one of those that are possible.
-
-    References
-    ----------
-    Phipson and Smyth, Permutation p-values should never be zero, Stat. Appl. Genet. Mol. Biol. 9(1), 2010.
+    It is (1 + count) / (1 + n_flips), as the observed sum is possible. Phipson and Smyth, Permutation p-values should
+    never be zero, Stat. Appl. Genet. Mol. Biol. 9(1), 2010.
     """
     least = abs(observed * SCALE) - slack * SCALE
     count = np.count_nonzero(np.abs(whole_numbers(sums, n_flips)) >= math.ceil(least))
@@ -114,24 +67,11 @@ def hashed_flip_p(sums: Limbs, observed: Fraction, slack: Fraction, n_flips: int
 
 
 def replicate_values(drawn: dict[str, Limbs], difference: float, n_replicates: int) -> tuple[FloatArray, FloatArray]:
-    """Mean of every bootstrap replicate, and its distance from the estimate in standard errors.
+    """Means of the replicates that drew anything, and distances from the estimate in standard errors.
 
-    Parameters
-    ----------
-    drawn : dict from name in `DRAWN` to limbs, shape (n_replicates,)
-        Only `m`, `d` and `dd` where every unit has the weight 1.
-    difference : float
-        The estimate.
-    n_replicates : int
-
-    Returns
-    -------
-    tuple of float64 arrays
-        `means` of the replicates that drew anything; `distances` of those that have two draws and a spread.
-
-    References
-    ----------
-    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 12.5 (bootstrap-t).
+    `drawn` has sums by the names in `DRAWN`, shape (n_replicates,); only `m`, `d` and `dd` where all weights are 1.
+    Replicates with one draw, or without a spread, have no distance. Efron and Tibshirani, An Introduction to the
+    Bootstrap, 1993, section 12.5 (bootstrap-t).
     """
     sums = {name: whole_numbers(limbs, n_replicates).tolist() for name, limbs in drawn.items()}
     ones = sums["m"]
@@ -152,42 +92,17 @@ def replicate_values(drawn: dict[str, Limbs], difference: float, n_replicates: i
     return np.array(means), np.array(distances)
 
 
-def percentile_interval(means: FloatArray, *, alpha: float) -> Interval:
-    """Percentile interval of a bootstrap.
-
-    Parameters
-    ----------
-    means : float64, shape (n_replicates,)
-    alpha : float
-        The interval has the level 1 - alpha.
-
-    Returns
-    -------
-    Interval
-    """
+def percentile_interval(means: FloatArray, *, alpha: float) -> Ends:
+    """Percentile interval of a bootstrap, of level 1 - alpha."""
     if not len(means):
-        return Interval(None, None)
+        return None, None
     low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
-    return Interval(float(low), float(high))
+    return float(low), float(high)
 
 
-def studentised_interval(distances: FloatArray, difference: float, std_error: float, *, alpha: float) -> Interval:
-    """Studentised interval of a bootstrap (bootstrap-t).
-
-    Parameters
-    ----------
-    distances : float64, shape (n_replicates,)
-        Of `replicate_values`.
-    difference, std_error : float
-        The estimate and its error.
-    alpha : float
-        The interval has the level 1 - alpha.
-
-    Returns
-    -------
-    Interval
-    """
+def studentised_interval(distances: FloatArray, difference: float, std_error: float, *, alpha: float) -> Ends:
+    """Studentised interval of a bootstrap (bootstrap-t), from the distances of `replicate_values`."""
     if not len(distances):
-        return Interval(None, None)
+        return None, None
     low, high = np.quantile(distances, [alpha / 2, 1 - alpha / 2])
-    return Interval(float(difference - high * std_error), float(difference - low * std_error))
+    return float(difference - high * std_error), float(difference - low * std_error)

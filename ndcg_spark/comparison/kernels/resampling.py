@@ -29,21 +29,8 @@ _LAST = np.uint64(31)
 
 
 def hash_words(hashes: WordArray, seed: int, purpose: int, n_words: int) -> WordArray:
-    """Words of 64 random bits for each hash.
+    """Words of 64 random bits for each hash, shape (n_keys, n_words).
 
-    Parameters
-    ----------
-    hashes : uint64, shape (n_keys,)
-        Of the keys of queries or clusters.
-    seed, purpose : int
-    n_words : int
-
-    Returns
-    -------
-    uint64, shape (n_keys, n_words)
-
-    References
-    ----------
     Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014, doi:10.1145/2660193.2660195.
     """
     salt = _mixed(np.array([(seed + purpose * _GOLDEN) % 2**64], dtype=np.uint64))
@@ -63,25 +50,11 @@ def _mixed(words: WordArray) -> WordArray:
 
 
 def poisson_weights(hashes: WordArray, seed: int, n_replicates: int) -> ByteArray:
-    """How often each query is drawn in each replicate of a Poisson bootstrap.
+    """How often each query is drawn in each replicate: 0 to 8, shape (n_keys, n_replicates).
 
-    Parameters
-    ----------
-    hashes : uint64, shape (n_keys,)
-    seed : int
-    n_replicates : int
+    Over all words it is Poisson(1), with mean and variance exactly 1. Chamandy, Muralidharan, Najmi and Naidu,
+    Estimating uncertainty for massive data streams, Google, 2012.
 
-    Returns
-    -------
-    uint8, shape (n_keys, n_replicates)
-        0 to 8, Poisson(1) with mean and variance exactly 1 over all words.
-
-    References
-    ----------
-    Chamandy, Muralidharan, Najmi and Naidu, Estimating uncertainty for massive data streams, Google, 2012.
-
-    Examples
-    --------
     >>> poisson_weights(np.array([0x9F1351CFBEA4F3F7], dtype=np.uint64), 42, 12).tolist()
     [[2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 0, 1]]
     """
@@ -97,21 +70,8 @@ def poisson_weights(hashes: WordArray, seed: int, n_replicates: int) -> ByteArra
 
 
 def sign_bits(hashes: WordArray, seed: int, n_flips: int) -> ByteArray:
-    """Which sign each query gets in each random sign flip.
+    """Signs of each query in each random flip, 1 for a minus and 0 for a plus; shape (n_keys, n_flips).
 
-    Parameters
-    ----------
-    hashes : uint64, shape (n_keys,)
-    seed : int
-    n_flips : int
-
-    Returns
-    -------
-    uint8, shape (n_keys, n_flips)
-        1 for a minus, 0 for a plus.
-
-    Examples
-    --------
     >>> sign_bits(np.array([0x9F1351CFBEA4F3F7], dtype=np.uint64), 42, 12).tolist()
     [[1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 1]]
     """
@@ -120,46 +80,18 @@ def sign_bits(hashes: WordArray, seed: int, n_flips: int) -> ByteArray:
 
 
 def drawn_sums(hashes: WordArray, columns: NDArray[np.float64], *, seed: int, n_replicates: int) -> IntArray:
-    """Sums of bootstrap replicates: each query's numbers times how often it is drawn.
+    """Exact sums of bootstrap replicates, shape (n_columns, n_replicates): numbers times how often they are drawn.
 
-    Parameters
-    ----------
-    hashes : uint64, shape (n_keys,)
-    columns : float64, shape (n_columns, n_keys)
-        Whole numbers below 2^32 in size, such as limbs.
-    seed, n_replicates : int
-
-    Returns
-    -------
-    int64, shape (n_columns, n_replicates)
-        Exact.
+    `columns` of shape (n_columns, n_keys) hold whole numbers below 2^32 in size, such as limbs.
     """
-
-    def drawn(some: WordArray) -> ByteArray:
-        return poisson_weights(some, seed, n_replicates)
-
-    return _products(hashes, columns, n_replicates, drawn)
+    return _products(hashes, columns, n_replicates, lambda block: poisson_weights(block, seed, n_replicates))
 
 
 def flipped_sums(hashes: WordArray, columns: NDArray[np.float64], *, seed: int, n_flips: int) -> IntArray:
-    """Sums over random sign flips: each query's numbers times its sign.
-
-    Parameters
-    ----------
-    hashes, columns, seed, n_flips
-        As for `drawn_sums`.
-
-    Returns
-    -------
-    int64, shape (n_columns, n_flips)
-        Exact.
-    """
-
-    def minus(some: WordArray) -> ByteArray:
-        return sign_bits(some, seed, n_flips)
-
+    """Exact sums over random sign flips: numbers of queries, as for `drawn_sums`, times their signs."""
+    minus = _products(hashes, columns, n_flips, lambda block: sign_bits(block, seed, n_flips))
     total = columns.sum(axis=1).astype(np.int64)  # exact for up to 2^21 queries
-    return np.asarray(total[:, None] - 2 * _products(hashes, columns, n_flips, minus))
+    return np.asarray(total[:, None] - 2 * minus)
 
 
 _EXACT_ROWS = 2**18

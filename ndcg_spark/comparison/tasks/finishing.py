@@ -10,26 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ndcg_spark.comparison.kernels import paired, replicates
 from ndcg_spark.comparison.kernels.many_tests import benjamini_hochberg, holm
-from ndcg_spark.comparison.kernels.paired import (
-    DELTA_UNIT,
-    FEW_CLUSTERS,
-    FEW_QUERIES,
-    FIRST,
-    PairedEstimate,
-    Squares,
-    error_of_difference,
-    paired_estimate,
-    squares_of,
-    sums_of,
-)
-from ndcg_spark.comparison.kernels.replicates import (
-    exact_flip_p,
-    hashed_flip_p,
-    percentile_interval,
-    replicate_values,
-    studentised_interval,
-)
+from ndcg_spark.comparison.kernels.paired import FIRST, PairedEstimate, Squares
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.summing import add_replicates
 from ndcg_spark.comparison.tasks.totals import (
@@ -42,7 +25,6 @@ from ndcg_spark.comparison.tasks.totals import (
     UNITS,
     Base,
     GroupKey,
-    Sums,
     Totals,
     named_limbs,
     stored_numbers,
@@ -78,7 +60,6 @@ RESULT_SCHEMA = pa.schema(
         ("replicates", _WHOLES),
     ]
 )  # fmt: skip
-"""Columns of a comparison."""
 TOP_ITEMS = "__top_items"
 """A column beside those of a comparison that is neither shown nor stored: sums as in `Base`."""
 COUNTED_SCHEMA = RESULT_SCHEMA.append(pa.field(TOP_ITEMS, _WHOLES))
@@ -97,24 +78,25 @@ def make_finisher(settings: ComparisonSettings) -> BatchFunction:
     """Build the function from merged rows, all of a group in one worker, to results without their family."""
 
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        bases: dict[GroupKey, Base] = {}
-        blocks: dict[GroupKey, dict[tuple[int, int], Sums]] = {}
-        units: dict[GroupKey, list[bytes]] = {}
-        rules: dict[GroupKey, set[str]] = {}
+        held: dict[GroupKey, Totals] = {}
         for key, kind, block, payload in travelling(batches):
+            totals = held.setdefault(key, Totals())
             if kind == BASE:
-                bases[key] = Base.from_bytes(payload)
+                totals.base = Base.from_bytes(payload)
             elif kind == UNITS:
-                units.setdefault(key, []).append(payload)
+                totals.units.append(payload)
             elif kind == TEXTS:
-                rules.setdefault(key, set()).add(payload.decode())
+                totals.rules.add(payload.decode())
             else:
-                blocks.setdefault(key, {})[kind, block] = sums_from_bytes(payload)
+                length = settings.replicates if kind == DRAWS else settings.flips
+                start, whole = block * BLOCKS[kind], totals.replicates(kind)
+                for place, sums in sums_from_bytes(payload).items():
+                    numbers = whole.setdefault(place, np.zeros(length, dtype=np.int64))
+                    numbers[start : start + len(sums)] = sums
         rows: list[dict[str, Any]] = []
-        for key, base in bases.items():
-            totals = _gathered(base, blocks.pop(key, {}), settings)
-            add_replicates(totals, units.pop(key, []), settings)
-            totals.rules = rules.pop(key, set())
+        for key in list(held):
+            totals = held.pop(key)
+            add_replicates(totals, settings)
             rows.append(_result(key, totals, settings))
             if len(rows) >= HELD_RESULTS:
                 yield _row_batch(rows)
@@ -127,17 +109,6 @@ def make_finisher(settings: ComparisonSettings) -> BatchFunction:
 
 def _row_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=COUNTED_SCHEMA)
-
-
-def _gathered(base: Base, blocks: dict[tuple[int, int], Sums], settings: ComparisonSettings) -> Totals:
-    """Put blocks of replicates in their places."""
-    totals = Totals(base)
-    for (kind, block), sums in blocks.items():
-        whole, length = (totals.drawn, settings.replicates) if kind == DRAWS else (totals.flipped, settings.flips)
-        start = block * BLOCKS[kind]
-        for place, its in sums.items():
-            whole.setdefault(place, np.zeros(length, dtype=np.int64))[start : start + len(its)] = its
-    return totals
 
 
 def _result(key: GroupKey, totals: Totals, settings: ComparisonSettings) -> dict[str, Any]:
@@ -187,11 +158,11 @@ def estimates_of(totals: Totals, settings: ComparisonSettings) -> dict[str, Any]
     base = totals.base
     counts = dict(zip(COUNTS, base.counts.tolist(), strict=True))
     n = counts["n_queries"]
-    sums, queries = sums_of(base.state), query_squares(base)
+    sums, queries = paired.sums_of(base.state), query_squares(base)
     clustered = settings.cluster is not None
-    squares = squares_of(base.squares, counts["n_clusters"]) if clustered else queries
+    squares = paired.squares_of(base.squares, counts["n_clusters"]) if clustered else queries
     no_spread = has_no_spread(base)
-    found = paired_estimate(sums, squares, alpha=settings.alpha, lift=settings.lift, no_spread=no_spread)
+    found = paired.paired_estimate(sums, squares, alpha=settings.alpha, lift=settings.lift, no_spread=no_spread)
     row: dict[str, Any] = {**counts, "n_clusters": None}
     row |= {name: getattr(found, name) for name in PairedEstimate.__dataclass_fields__}
     row |= (
@@ -207,8 +178,7 @@ def estimates_of(totals: Totals, settings: ComparisonSettings) -> dict[str, Any]
 
 
 def query_squares(base: Base) -> Squares:
-    """Sums of squares over the queries of a group."""
-    return squares_of(base.state[_SQUARES], int(base.counts[0]))
+    return paired.squares_of(base.state[_SQUARES], int(base.counts[0]))
 
 
 def has_no_spread(base: Base) -> bool:
@@ -217,26 +187,28 @@ def has_no_spread(base: Base) -> bool:
 
 
 def _flips(totals: Totals, sums: dict[str, Fraction], settings: ComparisonSettings) -> dict[str, Any]:
-    base, slack = totals.base, sums["n_differ"] * Fraction(DELTA_UNIT)
+    base, slack = totals.base, sums["n_differ"] * Fraction(paired.DELTA_UNIT)
     if not base.counts[0]:
         return {}
     if base.differences is not None:
-        return {"p_sign_flip": exact_flip_p(base.differences, slack), "n_flips": 0}
+        return {"p_sign_flip": replicates.exact_flip_p(base.differences, slack), "n_flips": 0}
     if not settings.flips:
         return {}
     return {
-        "p_sign_flip": hashed_flip_p(totals.flipped, sums["delta"], slack, settings.flips),
+        "p_sign_flip": replicates.hashed_flip_p(totals.flipped, sums["delta"], slack, settings.flips),
         "n_flips": settings.flips,
     }
 
 
 def _bootstrap(totals: Totals, found: PairedEstimate, n: int, settings: ComparisonSettings) -> dict[str, Any]:
-    if not settings.replicates or n < FEW_QUERIES or found.difference is None or not found.std_error:
+    if not settings.replicates or n < paired.FEW_QUERIES or found.difference is None or not found.std_error:
         return {}
     drawn = named_limbs(totals.drawn)
-    means, distances = replicate_values(drawn, found.difference, settings.replicates)
-    low, high = percentile_interval(means, alpha=settings.alpha)
-    t_low, t_high = studentised_interval(distances, found.difference, found.std_error, alpha=settings.alpha)
+    means, distances = replicates.replicate_values(drawn, found.difference, settings.replicates)
+    low, high = replicates.percentile_interval(means, alpha=settings.alpha)
+    t_low, t_high = replicates.studentised_interval(
+        distances, found.difference, found.std_error, alpha=settings.alpha
+    )
     return {"boot_low": low, "boot_high": high, "boot_t_low": t_low, "boot_t_high": t_high}
 
 
@@ -254,7 +226,7 @@ def design_of(std_error: float | None, sums: dict[str, Fraction], queries: Squar
     """What an error that takes some queries as dependent is against one that takes none."""
     if std_error is None or queries.n < 2:
         return {}
-    plain = error_of_difference(sums, queries)
+    plain = paired.error_of_difference(sums, queries)
     if plain <= 0:
         return {}
     effect = (std_error / plain) ** 2
@@ -265,9 +237,9 @@ def notes_of(row: dict[str, Any], *, no_spread: bool) -> Iterator[str]:
     """Words that a reader must know about a row."""
     if no_spread:
         yield "no_spread"
-    if row["n_queries"] < FEW_QUERIES:
+    if row["n_queries"] < paired.FEW_QUERIES:
         yield "few_queries"
-    if row.get("n_clusters_effective") is not None and row["n_clusters_effective"] < FEW_CLUSTERS:
+    if row.get("n_clusters_effective") is not None and row["n_clusters_effective"] < paired.FEW_CLUSTERS:
         yield "few_clusters"
 
 

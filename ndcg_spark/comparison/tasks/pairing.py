@@ -37,23 +37,19 @@ TOP_ITEMS = ("__top_items", "__judged_items")
 PAIR = "__pair"
 """Part of the query key by which pairs of nights are told apart; it tells a person nothing."""
 CHUNK_ROWS = 2**17
-"""Rows that are put side by side at once."""
 _WHOLE_LIST = -1
 """Stands for a null k."""
 
 
 def key_column(number: int) -> str:
-    """Name of a column of the query key."""
     return f"key_{number}"
 
 
 def value_column(number: int) -> str:
-    """Name of the column of a metric."""
     return f"value_{number}"
 
 
 def segment_column(number: int) -> str:
-    """Name of a segment column."""
     return f"segment_{number}"
 
 
@@ -156,6 +152,12 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
     if WEIGHT in rows.schema.names:
         has_value = np.logical_or.reduce([~np.isnan(its).all(axis=(1, 2)) for its in values])
         weights = _weights(rows, chosen[WEIGHT], has_value, settings)
+    top_items = None
+    if TOP_ITEMS[0] in rows.schema.names:
+        top_items = np.zeros((len(TOP_ITEMS), *shape), dtype=np.int64)
+        for counts, name in zip(top_items.reshape(len(TOP_ITEMS), -1), TOP_ITEMS, strict=True):
+            counts[cells] = int_values(pc.fill_null(rows.column(name), 0))
+    texts = pc.unique(rows.column(RULES)).to_pylist() if settings.rules_in_rows else [SAME_RULES]
     return Queries(
         units=int_values(rows.column(UNIT).take(from_row)).view(np.uint64),
         solo=flags_of(rows.column(SOLO).take(from_row)) if SOLO in rows.schema.names else None,
@@ -169,25 +171,9 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
             for number, name in enumerate(settings.segment_columns)
         },
         rows=rows.select([key_column(number) for number in range(len(settings.query))]).take(from_row),
-        rules=_rules(rows, settings),
-        top_items=_top_items(rows, cells, shape),
+        rules=frozenset(settings.rules if text == SAME_RULES else text or "" for text in texts),
+        top_items=top_items,
     )
-
-
-def _rules(rows: pa.RecordBatch, settings: ComparisonSettings) -> frozenset[str]:
-    if not settings.rules_in_rows:
-        return frozenset([settings.rules])
-    texts = pc.unique(rows.column(RULES)).to_pylist()
-    return frozenset(settings.rules if text == SAME_RULES else text or "" for text in texts)
-
-
-def _top_items(rows: pa.RecordBatch, cells: IntArray, shape: tuple[int, ...]) -> IntArray | None:
-    if TOP_ITEMS[0] not in rows.schema.names:
-        return None
-    found = np.zeros((len(TOP_ITEMS), int(np.prod(shape))), dtype=np.int64)
-    for number, name in enumerate(TOP_ITEMS):
-        found[number, cells] = int_values(pc.fill_null(rows.column(name), 0))
-    return found.reshape(len(TOP_ITEMS), *shape)
 
 
 def _checked(rows: pa.RecordBatch, settings: ComparisonSettings) -> tuple[IntArray, dict[str, IntArray]]:

@@ -14,7 +14,7 @@ from ndcg_spark.comparison.kernels.replicates import DRAWN, MOST_EXACT
 from ndcg_spark.comparison.kernels.resampling import WordArray, drawn_sums, flipped_sums
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import CHUNK_ROWS, UNIT, Queries, query_text, read_queries, whole_units
-from ndcg_spark.comparison.tasks.totals import SQUARES_SIZE, GroupKey, Totals, add_sums, partial_batches
+from ndcg_spark.comparison.tasks.totals import DRAWS, FLIPS, SQUARES_SIZE, GroupKey, Totals, add_sums, partial_batches
 from ndcg_spark.core.batches import BatchFunction, batch_function, plain_values
 from ndcg_spark.core.exact import N_LIMBS, rounded_sums, to_limbs, two_product
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
@@ -61,34 +61,41 @@ def units_to_bytes(hashes: WordArray, units: Units) -> bytes:
 
 
 def units_from_bytes(payload: bytes) -> tuple[WordArray, Units]:
-    """Unpack `units_to_bytes`."""
     words = np.frombuffer(payload, dtype="<i8").astype(np.int64)
     hashes, d, *a = words[1:].reshape(3 if words[0] else 2, -1)
     weights = a[0].view(np.float64) if a else None
     return hashes.view(np.uint64), Units(np.ones(len(d), dtype=np.bool_), weights, d.view(np.float64))
 
 
-def add_replicates(totals: Totals, payloads: list[bytes], settings: ComparisonSettings) -> None:
+def add_replicates(totals: Totals, settings: ComparisonSettings) -> None:
     """Add the replicates of units that travelled as they are."""
-    found = [units_from_bytes(payload) for payload in payloads]
+    found = [units_from_bytes(payload) for payload in totals.units]
     if not found:
         return
     hashes = np.concatenate([its for its, _ in found])
     weights = [units.a for _, units in found if units.a is not None]
     d = np.concatenate([units.d for _, units in found])
     units = Units(np.ones(len(d), dtype=np.bool_), np.concatenate(weights) if weights else None, d)
-    if settings.replicates:
-        columns = drawn_columns(units)
-        sums = drawn_sums(hashes, _stacked(columns, len(d)), seed=settings.seed, n_replicates=settings.replicates)
-        add_sums(totals.drawn, {place: its for (place, _), its in zip(columns, sums, strict=True)})
-    if settings.flips:
-        columns = limb_columns(d)
-        sums = flipped_sums(hashes, _stacked(columns, len(d)), seed=settings.seed, n_flips=settings.flips)
-        add_sums(totals.flipped, {place: its for (place, _), its in zip(columns, sums, strict=True)})
+    for kind in (DRAWS, FLIPS):
+        columns = replicate_columns(kind, units, settings)
+        numbers = np.array([column for _, column in columns]).reshape(len(columns), len(d))
+        sums = replicate_sums(kind, hashes, numbers, settings)
+        add_sums(totals.replicates(kind), {place: its for (place, _), its in zip(columns, sums, strict=True)})
 
 
-def _stacked(columns: Columns, n: int) -> FloatArray:
-    return np.array([column for _, column in columns]).reshape(len(columns), n)
+def replicate_columns(kind: int, units: Units, settings: ComparisonSettings) -> Columns:
+    """Choose the columns that replicates of a kind add up; none where there are no replicates."""
+    if kind == DRAWS:
+        return drawn_columns(units) if settings.replicates else []
+    return limb_columns(units.d) if settings.flips else []
+
+
+def replicate_sums(kind: int, hashes: WordArray, columns: FloatArray, settings: ComparisonSettings) -> IntArray:
+    """Add up columns of units in each replicate of a kind; all columns share the random numbers of the units."""
+    if kind == DRAWS:
+        return drawn_sums(hashes, columns, seed=settings.seed, n_replicates=settings.replicates)
+    differ = columns.any(axis=0)
+    return flipped_sums(hashes[differ], columns[:, differ], seed=settings.seed, n_flips=settings.flips)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +179,9 @@ class Grouping:
 
     @property
     def least_units(self) -> int:
-        """Units of the smallest group."""
         return int(np.diff(np.append(self.unit_starts, len(self.hashes))).min())
 
     def group_sums(self, values: IntArray) -> IntArray:
-        """Sum numbers of queries by group."""
         return np.asarray(np.add.reduceat(values[self.order], self.starts))
 
     def unit_sums(self, *parts: FloatArray) -> FloatArray:
@@ -315,10 +320,9 @@ def _add_units(
 ) -> None:
     """Add what is summed over units: squares of clusters, differing units, replicates."""
     ends = np.append(grouping.unit_starts[1:], len(grouping.hashes))
-    drawn: list[tuple[int, int, FloatArray]] = []
-    flipped: list[tuple[int, int, FloatArray]] = []
+    columns: dict[int, list[tuple[Pairs, int, FloatArray]]] = {DRAWS: [], FLIPS: []}
     shared: list[tuple[Pairs, Units]] = []
-    for number, one in enumerate(compared):
+    for one in compared:
         d = one.delta if one.w is None else one.w * one.delta
         if clustered:
             ones = one.used.astype(np.float64)
@@ -331,14 +335,20 @@ def _add_units(
             )
         shared.append((one, units))
         _note_differences(held, one, units.d, grouping, ends, to_all=to_all)
-        drawn += [(number, place, limb) for place, limb in drawn_columns(units)] if settings.replicates else []
-        flipped += [(number, place, limb) for place, limb in limb_columns(units.d)] if settings.flips else []
+        for kind, its in columns.items():
+            its += [(one, place, limb) for place, limb in replicate_columns(kind, units, settings)]
     for group, (start, end) in enumerate(zip(grouping.unit_starts.tolist(), ends.tolist(), strict=True)):
         inside = slice(start, end)
         if grouping.number and end - start < limits.few_units:
-            _keep_units(held, grouping, group, shared, inside)
+            for one, units in shared:
+                few = Units(units.used[inside], None if units.a is None else units.a[inside], units.d[inside])
+                if few.used.any():
+                    (key,) = _keys(one, grouping, group, to_all=False)
+                    held[key].units.append(units_to_bytes(grouping.hashes[inside], few))
             continue
-        _add_replicates(held, compared, grouping, group, (drawn, flipped), inside, settings, to_all=to_all)
+        for kind, its in columns.items():
+            if its:
+                _add_replicates(held, kind, its, grouping, group, inside, settings, to_all=to_all)
 
 
 def _keys(one: Pairs, grouping: Grouping, group: int, *, to_all: bool) -> list[GroupKey]:
@@ -376,43 +386,21 @@ def _note_differences(
             held[key].base.note_differences(few)
 
 
-def _keep_units(
-    held: dict[GroupKey, Totals], grouping: Grouping, group: int, shared: list[tuple[Pairs, Units]], inside: slice
-) -> None:
-    """Keep the units of a group as they are."""
-    for one, units in shared:
-        its = Units(units.used[inside], None if units.a is None else units.a[inside], units.d[inside])
-        if its.used.any():
-            (key,) = _keys(one, grouping, group, to_all=False)
-            held[key].units.append(units_to_bytes(grouping.hashes[inside], its))
-
-
 def _add_replicates(
     held: dict[GroupKey, Totals],
-    compared: list[Pairs],
+    kind: int,
+    columns: list[tuple[Pairs, int, FloatArray]],
     grouping: Grouping,
     group: int,
-    columns: tuple[list[tuple[int, int, FloatArray]], list[tuple[int, int, FloatArray]]],
     inside: slice,
     settings: ComparisonSettings,
     *,
     to_all: bool,
 ) -> None:
-    """Add the replicates of one group, all of whose columns share the random numbers of its units."""
-    hashes = grouping.hashes[inside]
-    drawn, flipped = columns
-    if drawn:
-        taken = np.array([column[inside] for _, _, column in drawn])
-        sums = drawn_sums(hashes, taken, seed=settings.seed, n_replicates=settings.replicates)
-        for (number, place, _), its in zip(drawn, sums, strict=True):
-            for key in _keys(compared[number], grouping, group, to_all=to_all):
-                if key in held:
-                    add_sums(held[key].drawn, {place: its})
-    if flipped:
-        taken = np.array([column[inside] for _, _, column in flipped])
-        differ = taken.any(axis=0)
-        sums = flipped_sums(hashes[differ], taken[:, differ], seed=settings.seed, n_flips=settings.flips)
-        for (number, place, _), its in zip(flipped, sums, strict=True):
-            for key in _keys(compared[number], grouping, group, to_all=to_all):
-                if key in held:
-                    add_sums(held[key].flipped, {place: its})
+    """Add the replicates of one group."""
+    numbers = np.array([column[inside] for _, _, column in columns])
+    sums = replicate_sums(kind, grouping.hashes[inside], numbers, settings)
+    for (one, place, _), its in zip(columns, sums, strict=True):
+        for key in _keys(one, grouping, group, to_all=to_all):
+            if key in held:
+                add_sums(held[key].replicates(kind), {place: its})

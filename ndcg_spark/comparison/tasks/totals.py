@@ -25,7 +25,6 @@ SQUARES_SIZE = len(SQUARES) * N_LIMBS
 BASE, DRAWS, FLIPS, UNITS, TEXTS = range(5)
 """Kinds of rows: counts and sums of a group; blocks of bootstrap replicates; of sign flips; units; rules, as text."""
 BLOCKS = {DRAWS: 64, FLIPS: 1024}
-"""Replicates of a block."""
 PARTIAL_SCHEMA = pa.schema(
     [
         ("pair", pa.int32()),
@@ -40,7 +39,6 @@ PARTIAL_SCHEMA = pa.schema(
 )
 GROUP_KEYS = ("pair", "segment_set", "segment", "metric", "k")
 HELD_ROWS = 4096
-"""Rows of a batch that is sent on."""
 
 
 class GroupKey(NamedTuple):
@@ -78,12 +76,10 @@ class Base:
 
     @property
     def one_side_empty(self) -> bool:
-        """Whether one of the two runs has no query."""
         only = self.counts[4:6]
         return self.n_both == 0 and bool(only.any()) and not only.all()
 
     def add(self, other: Base) -> None:
-        """Add the sums of other queries of the group."""
         self.counts += other.counts
         self.state += other.state
         self.squares += other.squares
@@ -98,7 +94,6 @@ class Base:
         self.differences = None if both is None or len(both) > MOST_EXACT else both
 
     def to_bytes(self) -> bytes:
-        """Pack for the way to another worker."""
         few = self.differences
         numbers = np.array([self.low, self.high, *(few or [])], dtype=np.float64).view(np.int64)
         n_few = np.array([self.n_both, -1 if few is None else len(few)], dtype=np.int64)
@@ -107,7 +102,6 @@ class Base:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Base:
-        """Unpack `to_bytes`."""
         words = np.frombuffer(payload, dtype="<i8").astype(np.int64)
         ends = np.cumsum([len(COUNTS), STATE_SIZE, SQUARES_SIZE, 4, 2])
         counts, state, squares, top_items, (n_both, n_few), numbers = np.split(words, ends)
@@ -125,6 +119,9 @@ class Totals:
     units: list[bytes] = field(default_factory=list)
     rules: set[str] = field(default_factory=set)
 
+    def replicates(self, kind: int) -> Sums:
+        return self.drawn if kind == DRAWS else self.flipped
+
     def rows(self) -> Iterator[tuple[int, int, bytes]]:
         """Kind, block and payload of the rows that the group travels in."""
         yield BASE, 0, self.base.to_bytes()
@@ -132,14 +129,14 @@ class Totals:
             yield TEXTS, 0, text.encode()
         for payload in self.units:
             yield UNITS, 0, payload
-        for kind, sums in ((DRAWS, self.drawn), (FLIPS, self.flipped)):
+        for kind in (DRAWS, FLIPS):
+            sums = self.replicates(kind)
             length = len(next(iter(sums.values()))) if sums else 0
             for block, start in enumerate(range(0, length, BLOCKS[kind])):
                 yield kind, block, sums_to_bytes({at: its[start : start + BLOCKS[kind]] for at, its in sums.items()})
 
 
 def add_sums(total: Sums, others: Sums) -> None:
-    """Add sums of replicates to others, in place."""
     for place, sums in others.items():
         if place in total:
             total[place] = total[place] + sums
@@ -148,13 +145,12 @@ def add_sums(total: Sums, others: Sums) -> None:
 
 
 def sums_to_bytes(sums: Sums) -> bytes:
-    """Pack sums: how many places there are, which, and the numbers of each."""
+    """How many places there are, which, and the numbers of each."""
     head = np.array([len(sums), *sums], dtype=np.int64)
     return np.concatenate([head, *sums.values()]).astype("<i8").tobytes()
 
 
 def sums_from_bytes(payload: bytes) -> Sums:
-    """Unpack `sums_to_bytes`."""
     words = np.frombuffer(payload, dtype="<i8").astype(np.int64)
     n = int(words[0])
     numbers = words[1 + n :].reshape(n, -1)
@@ -172,7 +168,6 @@ def stored_numbers(parts: Sequence[tuple[int, Sums]]) -> list[int]:
 
 
 def from_stored_numbers(numbers: IntArray) -> list[tuple[int, Sums]]:
-    """Read `stored_numbers`."""
     parts: list[tuple[int, Sums]] = []
     at = 0
     while at < len(numbers):
