@@ -45,7 +45,7 @@ class Found:
 
 
 class _OfClicks(Work[S]):
-    """Making something of impressions, which `MAKES` names."""
+    """Making `MAKES` of impressions."""
 
     MAKES: str
 
@@ -58,38 +58,36 @@ class _OfClicks(Work[S]):
 
     @abstractmethod
     def _made(self) -> DataFrame:
-        """What the job makes; lazy."""
+        """Make it; lazy."""
 
     @abstractmethod
     def _impressions(self) -> Impressions:
-        """Impressions as they are read; lazy."""
-
-    @abstractmethod
-    def _stored(self, made: DataFrame) -> DataFrame:
-        """Rows to write of what was made; lazy."""
+        """Read the impressions; lazy."""
 
     @abstractmethod
     def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
-        """Run the action: what was made, its impressions, and what is said of it, with fields of its class."""
+        """Run the action: return rows to write, the number of impressions, and the class and fields of the facts."""
 
     @abstractmethod
     def _lines(self, facts: Any) -> Iterator[Line]:
-        """What a person is told."""
+        """Lines that are printed."""
 
     @abstractmethod
     def _about(self) -> tuple[Sequence[str], str]:
-        """Say how it is made, and what it costs."""
+        """How it is made, and what it costs."""
+
+    def _stored(self, made: DataFrame) -> DataFrame:
+        """Rows to write; lazy. Slices are named by data set and run."""
+        return made.withColumn("run", F.lit(""))
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why impressions are bad; lazy."""
         return {"impressions": checked_impressions(self._impressions(), self.settings.columns, originals=originals)}
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of what is made."""
         return {"output": self._stored(self.made).schema}
 
     def run(self) -> Outcome:
-        """Make it: an action."""
+        """Make it. Run an action."""
         accounts, allows = self.job.count_bad_rows(), self.request.shared.allow_empty
         with self.job.step("judging" if self.MAKES == "judgments" else f"computing {self.MAKES}"):
             made, n_impressions, kind, described = self._counted()
@@ -101,11 +99,7 @@ class _OfClicks(Work[S]):
         rejected = accounts.rejected if accounts else {}
         facts = kind(
             makes=self.MAKES,
-            rows={
-                "impressions": n_impressions,
-                "rejected": sum(rejected.values()),
-                "rejected_by_reason": rejected,
-            },
+            rows={"impressions": n_impressions, "rejected": sum(rejected.values()), "rejected_by_reason": rejected},
             run_date=self.request.run_date.isoformat(),
             dataset=self.request.dataset,
             input=self.name,
@@ -122,11 +116,9 @@ class _OfClicks(Work[S]):
         yield from self._warned(facts)
 
     def _warned(self, facts: Any) -> Iterator[str]:
-        """What a person is warned of."""
         yield from ()
 
     def explanation(self) -> Sequence[str]:
-        """Say what would be made, and what it costs."""
         about, cost = self._about()
         return (
             f"input        {self.name}",
@@ -141,7 +133,7 @@ class _OfClicks(Work[S]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted(Found):
-    """A fit, as `fit_propensities` describes it."""
+    """A fit, with the fields of a row of `fit_propensities`."""
 
     method: str | None = None
     positions: list[dict[str, Any]] = field(default_factory=list)
@@ -153,7 +145,7 @@ class Fitted(Found):
 
 
 class Propensities(_OfClicks[PropensitySettings]):
-    """Fitting propensities of positions."""
+    """Fit propensities of positions."""
 
     MAKES = "propensities"
 
@@ -164,7 +156,7 @@ class Propensities(_OfClicks[PropensitySettings]):
         return counted_impressions(self.table.frame, self.settings, parse_text=self.table.parse_text)
 
     def _stored(self, made: DataFrame) -> DataFrame:
-        return propensity_table(made).withColumn("run", F.lit(""))  # slices are named by data set and run
+        return super()._stored(propensity_table(made))
 
     def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
         rows = self.made.collect()
@@ -192,7 +184,19 @@ class Propensities(_OfClicks[PropensitySettings]):
             )
 
     def _warned(self, facts: Fitted) -> Iterator[str]:
-        yield from _warnings(facts)
+        above = [one for one in facts.positions if one["reason"] == "above_1"]
+        if above:
+            listed = _listed([f"{one['position']} ({one['ratio']:.4f})" for one in above])
+            yield f"warning: estimated above 1, so 1 is taken, at position {listed}"
+        missing = [one for one in facts.positions if one["propensity"] is None]
+        if missing:
+            listed = _listed([f"{one['position']} ({one['reason']})" for one in missing])
+            yield f"warning: no propensity for position {listed}; impressions there will be bad rows"
+        if facts.converged is False and facts.log_likelihood:
+            yield (
+                f"warning: EM has not converged in {facts.n_iterations:,} steps; --max-iter allows more, --tolerance "
+                "asks for less."
+            )
 
     def _about(self) -> tuple[Sequence[str], str]:
         settings = self.settings
@@ -203,23 +207,6 @@ class Propensities(_OfClicks[PropensitySettings]):
                 f"at most {settings.max_iter:,} steps"
             )
         return about, "three shuffles of counts, one task in a Python worker"
-
-
-def _warnings(facts: Fitted) -> Iterator[str]:
-    """Say which propensities are missing or were cut, and whether EM did not converge."""
-    above = [one for one in facts.positions if one["reason"] == "above_1"]
-    if above:
-        listed = _listed([f"{one['position']} ({one['ratio']:.4f})" for one in above])
-        yield f"warning: estimated above 1, so 1 is taken, at position {listed}"
-    missing = [one for one in facts.positions if one["propensity"] is None]
-    if missing:
-        listed = _listed([f"{one['position']} ({one['reason']})" for one in missing])
-        yield f"warning: no propensity for position {listed}; impressions there will be bad rows"
-    if facts.converged is False and facts.log_likelihood:
-        yield (
-            f"warning: EM has not converged in {facts.n_iterations:,} steps; --max-iter allows more, --tolerance "
-            "asks for less."
-        )
 
 
 def _listed(texts: list[str]) -> str:
@@ -263,15 +250,12 @@ class Labelled(Found):
 
 
 class Judgments(_Weighing):
-    """Labels of items, from clicks."""
+    """Label items by clicks."""
 
     MAKES, COST = "judgments", "one shuffle of sums, in Spark SQL"
 
     def _made(self) -> DataFrame:
         return judged_impressions(self.table.frame, self.settings, self._given, parse_text=self.table.parse_text)
-
-    def _stored(self, made: DataFrame) -> DataFrame:
-        return made.withColumn("run", F.lit(""))  # slices are named by data set and run
 
     def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
         self.job.keep(self.made)
@@ -294,7 +278,7 @@ class Estimated(Found):
 
 
 class Estimates(_Weighing):
-    """Estimates of clicks per query."""
+    """Estimate clicks per query."""
 
     MAKES = "estimates"
     COST = "one shuffle of sums (two with segments), one pass of queries through Python workers"
