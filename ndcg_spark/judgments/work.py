@@ -44,7 +44,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeOfRatings(Made):
-    """The same, and how far annotators agree."""
+    """Judgments from ratings, and the agreement of annotators."""
 
     disputed: int
     agreement: dict[str, Any]
@@ -63,22 +63,21 @@ class _Judging(Work[S]):
 
     @abstractmethod
     def _made(self) -> DataFrame:
-        """Judgments; lazy."""
+        """Make judgments; lazy."""
 
     @abstractmethod
     def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
-        """What JSON says; `found` are counts by rule."""
+        """Facts for JSON; `found` are counts by rule."""
 
     @abstractmethod
     def _lines(self, facts: Any) -> Iterator[str]:
-        """What is said of the rows that were read."""
+        """Lines about the rows that were read."""
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of judgments; disputes are some of them."""
         return {"output": self.judgments.schema, "disputes": self.judgments.schema}
 
     def run(self) -> Outcome:
-        """Judge, and count: an action, and one more for agreement."""
+        """Judge and count. Run an action, and one more for agreement."""
         accounts = self.job.count_bad_rows()
         self.job.keep(self.judgments)
         with self.job.step("judging"):
@@ -117,7 +116,6 @@ class _Judging(Work[S]):
         yield from self._lines(facts)
 
     def explanation(self) -> Sequence[str]:
-        """Say how rows are judged, and what it costs."""
         return (
             f"input        {self.table.name}",
             *self._about(),
@@ -128,7 +126,7 @@ class _Judging(Work[S]):
 
     @abstractmethod
     def _about(self) -> Sequence[str]:
-        """Say how rows are judged, and what it costs."""
+        """How rows are judged, and what it costs."""
 
 
 def _total(found: list[Row], name: str) -> int:
@@ -136,7 +134,7 @@ def _total(found: list[Row], name: str) -> int:
 
 
 class FromEvents(_Judging[EventSettings]):
-    """Judgments of an event log."""
+    """Judge by an event log."""
 
     KIND = "events"
     COUNTED = ("n_events", "n_impressions", "n_duplicates")
@@ -145,7 +143,6 @@ class FromEvents(_Judging[EventSettings]):
         return judged_events(self.table.frame, self.settings, parse_text=self.table.parse_text)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why events are bad; lazy."""
         frame, parse_text = self.table.frame, self.table.parse_text
         return {"events": checked_events(frame, self.settings, parse_text=parse_text, originals=originals)}
 
@@ -175,7 +172,7 @@ class FromEvents(_Judging[EventSettings]):
 
 
 class FromRatings(_Judging[RatingSettings]):
-    """Judgments of ratings."""
+    """Judge by ratings."""
 
     KIND = "ratings"
     COUNTED = ("n_ratings", "n_zero_weight")
@@ -184,7 +181,6 @@ class FromRatings(_Judging[RatingSettings]):
         return judged_ratings(self.table.frame, self.settings, parse_text=self.table.parse_text)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why ratings are bad; lazy."""
         frame, parse_text = self.table.frame, self.table.parse_text
         return {"ratings": checked_ratings(frame, self.settings, parse_text=parse_text, originals=originals)}
 
