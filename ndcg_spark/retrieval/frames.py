@@ -25,8 +25,13 @@ _ANY_NUMBER = 2**62
 
 
 def retrieved_items(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings, *, k: int = 10) -> DataFrame:
-    """Find the k best items of each query, as `retrieve` describes it. Lazy."""
-    _require_k(k)
+    """Implement `retrieve`. Lazy."""
+    try:
+        fits = whole_k(k) <= MAX_K
+    except InvalidParameterError:  # a whole list has no meaning here
+        fits = False
+    if not fits:
+        raise InvalidParameterError(f"k must be a whole number from 1 to {MAX_K:,}; got {k!r}.")
     task = _task(queries, corpus, settings, k)
     fields = [
         T.StructField(settings.query, queries.schema[settings.query].dataType),
@@ -42,7 +47,7 @@ def retrieved_items(queries: DataFrame, corpus: DataFrame, settings: RetrievalSe
 def ranked_corpus(
     queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings, evaluation: EvaluationSettings
 ) -> DataFrame:
-    """Rank the corpus for each query, as `rank_by_retrieval` describes it. Lazy."""
+    """Implement `rank_by_retrieval`. Lazy."""
     _check_evaluation(settings, evaluation)
     weight = evaluation.columns.weight
     carried = {name: name for name in evaluation.carried_segments}
@@ -68,7 +73,7 @@ def ranked_corpus(
 
 
 def labelled_items(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings) -> DataFrame:
-    """List the relevant items of each query, as `judgments_from_labels` describes it. Lazy."""
+    """Implement `judgments_from_labels`. Lazy."""
     if settings.labels is None:
         raise InvalidParameterError("judgments need labels, the column that decides relevance.")
     task = _task(queries, corpus, settings, 1)
@@ -110,7 +115,7 @@ class _Cells:
         return spread.sortWithinPartitions("partition_id", "kind")
 
     def merged(self, schema: T.StructType) -> DataFrame:
-        """All that was found for each query."""
+        """Search the cells, and merge the results of each query."""
         found = self.cells().mapInArrow(as_shipped(make_searcher(self.task)), schema=EXCHANGE)
         together = found.repartition("partition_id").sortWithinPartitions("partition_id")
         return together.mapInArrow(as_shipped(make_merger(self.task)), schema=schema)
@@ -119,10 +124,10 @@ class _Cells:
         """Select the canonical columns of a table."""
         settings = self.task.settings
         other = self.queries if of_corpus else self.corpus
-        chosen = [
-            named(settings.item if of_corpus else settings.query).alias(ID),
-            _vector(frame, settings).alias(VECTOR),
-        ]
+        vector = None if settings.metric == "hamming" else vector_column(frame, settings.vector_column)
+        if vector is None:  # an array or a code: `_kind` refuses columns of other types
+            vector = named(settings.vector_column)
+        chosen = [named(settings.item if of_corpus else settings.query).alias(ID), vector.alias(VECTOR)]
         for name, label in ((LABELS, settings.labels), (SAME, settings.same)):
             if label is not None:
                 chosen.append(_in_both(frame, other, label).alias(name))
@@ -131,16 +136,6 @@ class _Cells:
                 value = named(label).cast("double") if name == WEIGHT else comparable(frame, label)
                 chosen.append(value.alias(name))
         return frame.select(*chosen)
-
-
-def _require_k(k: object) -> None:
-    """Raise unless k is a number of items: a whole list has no meaning here."""
-    try:
-        fits = whole_k(k) <= MAX_K
-    except InvalidParameterError:
-        fits = False
-    if not fits:
-        raise InvalidParameterError(f"k must be a whole number from 1 to {MAX_K:,}; got {k!r}.")
 
 
 def _check_evaluation(settings: RetrievalSettings, evaluation: EvaluationSettings) -> None:
@@ -233,7 +228,7 @@ def _tables(queries: DataFrame, corpus: DataFrame) -> tuple[tuple[DataFrame, str
 
 
 def _kind(frame: DataFrame, settings: RetrievalSettings, table: str) -> str:
-    """Say what a vector column holds, in the words of `RetrievalTask`."""
+    """Name what a vector column holds, in the words of `RetrievalTask`."""
     column = settings.vector_column
     kind = require_column(frame, column, option("vector"), table)
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
@@ -259,13 +254,8 @@ def _kind(frame: DataFrame, settings: RetrievalSettings, table: str) -> str:
     )
 
 
-def _vector(frame: DataFrame, settings: RetrievalSettings) -> Column:
-    found = None if settings.metric == "hamming" else vector_column(frame, settings.vector_column)
-    return named(settings.vector_column) if found is None else found  # `_kind` refuses columns of other types
-
-
 def _in_both(frame: DataFrame, other: DataFrame, column: str) -> Column:
-    """Give a column whose values are compared, in the type that it has in both tables."""
+    """Return a column whose values are compared, in the type that it has in both tables."""
     kind, beside = frame.schema[column].dataType, other.schema[column].dataType
     if isinstance(kind, T.ArrayType):
         if not isinstance(kind.elementType, T.IntegralType | T.BooleanType):
@@ -382,10 +372,6 @@ def rank_by_retrieval(
     DataFrame
         As for `rank_queries`, one row per query; `run` is as given. Lazy.
 
-    Raises
-    ------
-    MissingColumnError, InputRefusedError, InvalidParameterError
-
     Notes
     -----
     Spark cost: as for `retrieve`. Without a cutoff (k=all) the corpus is counted, too; codes need memory for a count
@@ -428,10 +414,6 @@ def judgments_from_labels(
         The query and item columns, and `relevance` (double, above 0). All other items, except those that a filter
         rules out, have relevance 0 and are left out. So a query that nothing is relevant to has no row: it is
         unjudged, and counts as 0 under the convention `"default;unjudged_query=zero"`. Lazy.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError, InvalidParameterError
 
     Notes
     -----
