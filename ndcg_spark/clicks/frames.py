@@ -355,14 +355,12 @@ def fit_propensities(
     Returns
     -------
     DataFrame
-        One row: `method`; `positions`, see below; `n_patterns` (bigint), the different vectors of
-        counts of a (query, item); `n_fitted` (bigint), those of them that were fitted; and of `pbm` also
-        `n_iterations`, `converged`, and `log_likelihood` (array<double>) at the start and after each iteration. The
-        bits do not depend on partitions.
+        One row: `method`; `positions`, see below; `n_patterns` (bigint), the different vectors of counts of a
+        (query, item); `n_fitted` (bigint), those that were fitted; and of `pbm` also `n_iterations`, `converged`, and
+        `log_likelihood` (array<double>) at the start and after each iteration. Bits do not depend on partitions.
 
-        `pbm` is fitted to all patterns, or to a sample by hash where these have more than 8,000,000 counts of
-        impressions and clicks. It keeps patterns that are frequent, and some of the rare ones, each of which then
-        stands for several. `n_impressions` and `n_clicks` are of the whole log.
+        `pbm` is fitted to all patterns, or, if these have more than 8,000,000 counts, to a sample by hash: all
+        frequent patterns, and some rare ones that stand for several. Counts of positions are of the whole log.
 
         `positions` is an array of structs, which `fitted.select(F.inline("positions"))` lists: `position` (bigint);
         `propensity` (double, above 0, up to 1, or null); `ratio` (double), what was estimated; `reason` (string), why
@@ -377,9 +375,8 @@ def fit_propensities(
 
     Notes
     -----
-    Spark cost: lazy; a shuffle of counts by (query, item, position), of those by (query, item), and of different
-    vectors of counts, all of them combined before the shuffle; then one task with one pass through a Python worker,
-    which takes up to half a gigabyte.
+    Spark cost: lazy; three shuffles of counts, combined before each: by (query, item, position), by (query, item),
+    and by pattern; then one task with one pass through a Python worker, which takes up to half a gigabyte.
 
     References
     ----------
@@ -410,9 +407,9 @@ def judgments_from_impressions(
 ) -> DataFrame:
     """Make judgments from clicks, corrected for the position at which items were shown.
 
-    The relevance of an item is the sum of weight times click over its impressions for the query, divided by their
-    number, where the weight of an impression is 1 / propensity, at most `clip`. With propensities of examination it
-    estimates without bias the rate at which the item would be clicked if it were always examined.
+    The relevance of an item is the mean of weight times click over its impressions for the query. The weight is
+    1 / propensity, at most `clip`. With propensities of examination, relevance is an unbiased estimate of the rate at
+    which the item would be clicked if it were always examined.
 
     Parameters
     ----------
@@ -504,8 +501,8 @@ def inverse_propensity_estimates(
           the impressions that have its value,
         - `n_queries`, `n_impressions` (bigint),
         - `ips`, the mean over queries of A, and `snips`, sum A / sum B, where A is the sum of weight times click and
-          B the sum of weights of a query; `ips_std_error`, `ips_ci_low`, `ips_ci_high` and the same of `snips`
-          (double; null where there is no such number, as the errors of a single query). Intervals are Student's,
+          B the sum of weights of a query; each with `_std_error`, `_ci_low` and `_ci_high` (double; null if not
+          defined, as the errors of a single query). Intervals are Student's,
         - `n_eff`: effective sample size, (sum w)^2 / sum w^2,
         - `propensity_of` (string): `position` or `action`, as in the settings,
         - `snips_reason` (string): why `snips` is null: `propensities_of_positions`, as the sum of their inverses does

@@ -114,7 +114,7 @@ def totals_of(cells: Cells, n_positions: int, *, block_cells: int = BLOCK_CELLS)
     """
     nothing = np.zeros(n_positions, dtype=np.int64)
     totals = Totals(nothing, nothing, np.arange(n_positions))
-    for its in _blocks(cells, block_cells):
+    for _, its in _blocks(cells, block_cells):
         pairs = its.pairs[its.pattern]
         shown, clicked = (_counts_by(its.position, count * pairs, n_positions) for count in (its.shown, its.clicked))
         same = its.pattern[1:] == its.pattern[:-1]
@@ -171,10 +171,10 @@ class Expectation:
         Wang, Golbandi, Bendersky, Metzler and Najork, WSDM 2018, doi:10.1145/3159652.3159732.
         """
         seen, likelihood = np.zeros(self._n_positions, dtype=np.int64), 0
-        for its in self._blocks:
+        for patterns, its in self._blocks:
             shown, clicked, pairs = its.shown, its.clicked, its.pairs[its.pattern]
             missed = shown - clicked
-            t, g = examined[its.position], self.attractive[its.patterns][its.pattern]
+            t, g = examined[its.position], self.attractive[patterns][its.pattern]
             both = t * g
             # The comparisons keep logarithms of 0 out, whose factor is 0.
             of_cell = clicked * np.log(both + (clicked == 0)) + missed * np.log1p(-both * (missed > 0))
@@ -184,30 +184,19 @@ class Expectation:
             units = np.rint(pairs * (clicked + unseen * (t * (1 - g))) * self._per_unit)
             seen += _counts_by(its.position, units, self._n_positions)
             attracted = np.bincount(its.pattern, clicked + unseen * ((1 - t) * g))
-            self.attractive[its.patterns] = attracted / np.bincount(its.pattern, shown)
+            self.attractive[patterns] = attracted / np.bincount(its.pattern, shown)
         return StepSums(seen, likelihood)
 
 
-class _Block(NamedTuple):
-    """Cells of some patterns, numbered from 0; `patterns` are their numbers among all."""
-
-    patterns: slice
-    pattern: IntArray
-    position: IntArray
-    shown: FloatArray
-    clicked: FloatArray
-    pairs: FloatArray
-
-
-def _blocks(cells: Cells, block_cells: int) -> Iterator[_Block]:
+def _blocks(cells: Cells, block_cells: int) -> Iterator[tuple[slice, Cells]]:
+    """Cut cells where a pattern ends: the patterns of a block, and its cells, whose patterns are numbered from 0."""
     n_cells, begin = len(cells.pattern), 0
     while begin < n_cells:
-        # A block ends where a pattern ends.
         first, last = int(cells.pattern[begin]), int(cells.pattern[min(begin + block_cells, n_cells) - 1])
         end = int(np.searchsorted(cells.pattern, last, side="right"))
         patterns, rows = slice(first, last + 1), slice(begin, end)
         columns = (cells.position[rows], cells.shown[rows], cells.clicked[rows])
-        yield _Block(patterns, cells.pattern[rows] - first, *columns, cells.pairs[patterns])
+        yield patterns, Cells(cells.pattern[rows] - first, *columns, cells.pairs[patterns])
         begin = end
 
 
@@ -260,7 +249,7 @@ def pair_sums(cells: Cells, n_positions: int) -> IntArray:
     has less than 2^31 pairs.
     """
     found = np.zeros((n_positions, 2, N_LIMBS), dtype=np.int64)
-    for its in _blocks(cells, BLOCK_CELLS):
+    for _, its in _blocks(cells, BLOCK_CELLS):
         rate, at_first = its.clicked / its.shown, its.position == 0
         of_first = np.full(len(its.pairs), np.nan)
         of_first[its.pattern[at_first]] = rate[at_first]

@@ -12,16 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
-from ndcg_spark.clicks.frames import (
-    Impressions,
-    checked_impressions,
-    counted_impressions,
-    fitted_propensities,
-    judged_impressions,
-    propensity_estimates,
-    propensity_table,
-    weighted_impressions,
-)
+from ndcg_spark.clicks import frames
 from ndcg_spark.clicks.settings import PropensitySettings, WeightSettings
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
@@ -61,7 +52,7 @@ class _OfClicks(Work[S]):
         """Make it; lazy."""
 
     @abstractmethod
-    def _impressions(self) -> Impressions:
+    def _impressions(self) -> frames.Impressions:
         """Read the impressions; lazy."""
 
     @abstractmethod
@@ -81,7 +72,9 @@ class _OfClicks(Work[S]):
         return made.withColumn("run", F.lit(""))
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        return {"impressions": checked_impressions(self._impressions(), self.settings.columns, originals=originals)}
+        return {
+            "impressions": frames.checked_impressions(self._impressions(), self.settings.columns, originals=originals)
+        }
 
     def schemas(self) -> Mapping[str, T.StructType]:
         return {"output": self._stored(self.made).schema}
@@ -150,13 +143,13 @@ class Propensities(_OfClicks[PropensitySettings]):
     MAKES = "propensities"
 
     def _made(self) -> DataFrame:
-        return fitted_propensities(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return frames.fitted_propensities(self.table.frame, self.settings, parse_text=self.table.parse_text)
 
-    def _impressions(self) -> Impressions:
-        return counted_impressions(self.table.frame, self.settings, parse_text=self.table.parse_text)
+    def _impressions(self) -> frames.Impressions:
+        return frames.counted_impressions(self.table.frame, self.settings, parse_text=self.table.parse_text)
 
     def _stored(self, made: DataFrame) -> DataFrame:
-        return super()._stored(propensity_table(made))
+        return super()._stored(frames.propensity_table(made))
 
     def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
         rows = self.made.collect()
@@ -225,8 +218,10 @@ class _Weighing(_OfClicks[WeightSettings]):
 
     COST: str
 
-    def _impressions(self) -> Impressions:
-        return weighted_impressions(self.table.frame, self.settings, self._given, parse_text=self.table.parse_text)
+    def _impressions(self) -> frames.Impressions:
+        return frames.weighted_impressions(
+            self.table.frame, self.settings, self._given, parse_text=self.table.parse_text
+        )
 
     @property
     def _given(self) -> DataFrame | None:
@@ -255,7 +250,9 @@ class Judgments(_Weighing):
     MAKES, COST = "judgments", "one shuffle of sums, in Spark SQL"
 
     def _made(self) -> DataFrame:
-        return judged_impressions(self.table.frame, self.settings, self._given, parse_text=self.table.parse_text)
+        return frames.judged_impressions(
+            self.table.frame, self.settings, self._given, parse_text=self.table.parse_text
+        )
 
     def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
         self.job.keep(self.made)
@@ -284,7 +281,9 @@ class Estimates(_Weighing):
     COST = "one shuffle of sums (two with segments), one pass of queries through Python workers"
 
     def _made(self) -> DataFrame:
-        return propensity_estimates(self.table.frame, self.settings, self._given, parse_text=self.table.parse_text)
+        return frames.propensity_estimates(
+            self.table.frame, self.settings, self._given, parse_text=self.table.parse_text
+        )
 
     def _stored(self, made: DataFrame) -> DataFrame:
         return made

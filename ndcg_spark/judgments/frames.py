@@ -392,9 +392,8 @@ def from_events(
         and
 
         - `relevance` (double): null if the item is unjudged,
-        - `rule` (string): what it follows from. `best`, `sum`, `last`: the graded events; `negative`: a negative
-          event; `impressions`: it was shown and nothing followed; `too_few_impressions`: it was not shown
-          `min_impressions` times, so it is unjudged,
+        - `rule` (string): `best`, `sum`, `last`: graded events decided; `negative`: a negative event did;
+          `impressions`: it was shown and nothing followed; `too_few_impressions`: it is unjudged,
         - `event` (string): the event that decided; null for a sum and for impressions,
         - `n_events`, `n_negative`, `n_impressions` (bigint): graded events, those of them with a grade below 0, and
           impressions, after deduplication,
@@ -404,16 +403,12 @@ def from_events(
     Raises
     ------
     MissingColumnError, InputRefusedError
-        The action raises for a bad row (a null, an unknown event) under `on_invalid=fail`. Rows outside the window
-        are not looked at.
+        The action raises for a bad row (a null, an unknown event) of the window under `on_invalid=fail`.
 
     Notes
     -----
-    Spark cost: one shuffle, no action, no Python. Without deduplication, rows are aggregated before the shuffle; with
-    it, all rows of the window are shuffled.
-
-    Values that decay are rounded down to multiples of 2^-64 before they are added, so a sum does not depend on the
-    order of rows or their partitions.
+    Spark cost: one shuffle, no action, no Python. Rows are aggregated before the shuffle, except with deduplication.
+    Values that decay are rounded down to multiples of 2^-64, so a sum does not depend on the order of rows.
 
     Examples
     --------
@@ -457,15 +452,13 @@ def from_ratings(
         - `relevance` (double): null where `rule` says why,
         - `rule` (string): `mean`, `median`, `majority`; or why there is no relevance: `no_ratings` (all are null),
           `no_weight` (all weigh 0), `tie`,
-        - `decided_by` (array of string): the annotators whose ratings the relevance follows from: all of them for
-          the mean, those at the median, those of the majority,
+        - `decided_by` (array of string): annotators whose ratings decided: all, at the median, or of the majority,
         - `n_ratings` (bigint): ratings that weigh something,
         - `n_zero_weight` (bigint): ratings of weight 0, which count nowhere else,
         - `weight_sum`, `lowest`, `highest` (double),
-        - `disputed` (boolean): whether the highest and lowest rating are `dispute_range` or more apart, or no grade
-          has more than half of the weight; ratings of weight 0 do not count,
-        - `ratings` (array of struct<relevance, annotator, weight>): all of them, the lowest first; those of weight 0,
-          too.
+        - `disputed` (boolean): the highest and lowest rating of a weight above 0 are `dispute_range` or more apart,
+          or no grade has more than half of the weight,
+        - `ratings` (array of struct<relevance, annotator, weight>): all ratings, the lowest first.
 
     Raises
     ------
@@ -513,8 +506,7 @@ def rating_agreement(
     Notes
     -----
     Spark cost: a shuffle of all rows, and two small ones of counts, the last into a single task; no action; two
-    passes through Python workers. There is a count for each pair of grades and
-    number of raters, so ratings should be grades, not a continuum.
+    passes through Python workers. Ratings should be grades: each pair of them has a count.
 
     References
     ----------

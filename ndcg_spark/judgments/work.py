@@ -14,14 +14,7 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.jobs.runner import Job, Outcome, Work
-from ndcg_spark.judgments.frames import (
-    agreement_of,
-    checked_events,
-    checked_ratings,
-    item_pairs,
-    judged_events,
-    judged_ratings,
-)
+from ndcg_spark.judgments import frames
 from ndcg_spark.judgments.settings import EventSettings, RatingSettings
 from ndcg_spark.tables import Rows
 
@@ -140,11 +133,11 @@ class FromEvents(_Judging[EventSettings]):
     COUNTED = ("n_events", "n_impressions", "n_duplicates")
 
     def _made(self) -> DataFrame:
-        return judged_events(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return frames.judged_events(self.table.frame, self.settings, parse_text=self.table.parse_text)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
         frame, parse_text = self.table.frame, self.table.parse_text
-        return {"events": checked_events(frame, self.settings, parse_text=parse_text, originals=originals)}
+        return {"events": frames.checked_events(frame, self.settings, parse_text=parse_text, originals=originals)}
 
     def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
         return Made(**shared)
@@ -178,14 +171,14 @@ class FromRatings(_Judging[RatingSettings]):
     COUNTED = ("n_ratings", "n_zero_weight")
 
     def _made(self) -> DataFrame:
-        return judged_ratings(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return frames.judged_ratings(self.table.frame, self.settings, parse_text=self.table.parse_text)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
         frame, parse_text = self.table.frame, self.table.parse_text
-        return {"ratings": checked_ratings(frame, self.settings, parse_text=parse_text, originals=originals)}
+        return {"ratings": frames.checked_ratings(frame, self.settings, parse_text=parse_text, originals=originals)}
 
     def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
-        (agreed,) = agreement_of(item_pairs(self.judgments, self.settings)).collect()
+        (agreed,) = frames.agreement_of(frames.item_pairs(self.judgments, self.settings)).collect()
         return MadeOfRatings(**shared, disputed=_total(found, "n_disputed"), agreement=agreed.asDict())
 
     def _lines(self, facts: MadeOfRatings) -> Iterator[str]:

@@ -33,15 +33,15 @@ def retrieved_items(queries: DataFrame, corpus: DataFrame, settings: RetrievalSe
     if not fits:
         raise InvalidParameterError(f"k must be a whole number from 1 to {MAX_K:,}; got {k!r}.")
     task = _task(queries, corpus, settings, k)
-    fields = [
-        T.StructField(settings.query, queries.schema[settings.query].dataType),
-        T.StructField(settings.item, corpus.schema[settings.item].dataType),
-        T.StructField("score", T.DoubleType()),
-        T.StructField("rank", T.IntegerType()),
-    ]
+    schema = _keys(queries, corpus, settings).add("score", T.DoubleType()).add("rank", T.IntegerType())
     if settings.labels is not None:
-        fields.append(T.StructField("relevance", T.DoubleType()))
-    return _Cells(queries, corpus, task).merged(T.StructType(fields))
+        schema.add("relevance", T.DoubleType())
+    return _Cells(queries, corpus, task).merged(schema)
+
+
+def _keys(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings) -> T.StructType:
+    schema = T.StructType().add(settings.query, queries.schema[settings.query].dataType)
+    return schema.add(settings.item, corpus.schema[settings.item].dataType)
 
 
 def ranked_corpus(
@@ -54,22 +54,19 @@ def ranked_corpus(
     if weight is not None:
         carried[WEIGHT] = weight
     task = _task(queries, corpus, settings, evaluation.max_k, evaluation=evaluation, carried=carried)
-    fields = [
-        T.StructField("run", T.StringType()),
-        T.StructField(settings.query, queries.schema[settings.query].dataType),
-    ]
-    fields += [T.StructField(name, T.LongType()) for name in COUNTS]
+    numbers, counts = T.ArrayType(T.DoubleType()), T.ArrayType(T.LongType())
+    schema = T.StructType().add("run", T.StringType())
+    schema.add(settings.query, queries.schema[settings.query].dataType)
+    for name in COUNTS:
+        schema.add(name, T.LongType())
     if evaluation.levels:
-        fields.append(T.StructField("n_at_least", T.ArrayType(T.LongType())))
+        schema.add("n_at_least", counts)
     for name, label in carried.items():
-        kind = T.DoubleType() if name == WEIGHT else queries.schema[label].dataType
-        fields.append(T.StructField(name, kind))
-    fields.append(T.StructField("ranked", T.ArrayType(T.DoubleType())))
+        schema.add(name, T.DoubleType() if name == WEIGHT else queries.schema[label].dataType)
+    schema.add("ranked", numbers)
     if task.groups_ties:
-        fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))
-        fields.append(T.StructField("tied", T.ArrayType(T.LongType())))
-    fields.append(T.StructField("ideal", T.ArrayType(T.DoubleType())))
-    return _Cells(queries, corpus, task, carried).merged(T.StructType(fields))
+        schema.add("scores", numbers).add("tied", counts)
+    return _Cells(queries, corpus, task, carried).merged(schema.add("ideal", numbers))
 
 
 def labelled_items(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings) -> DataFrame:
@@ -77,12 +74,8 @@ def labelled_items(queries: DataFrame, corpus: DataFrame, settings: RetrievalSet
     if settings.labels is None:
         raise InvalidParameterError("judgments need labels, the column that decides relevance.")
     task = _task(queries, corpus, settings, 1)
-    fields = [
-        T.StructField(settings.query, queries.schema[settings.query].dataType),
-        T.StructField(settings.item, corpus.schema[settings.item].dataType),
-        T.StructField("relevance", T.DoubleType()),
-    ]
-    return _Cells(queries, corpus, task).cells().mapInArrow(as_shipped(make_judge(task)), schema=T.StructType(fields))
+    schema = _keys(queries, corpus, settings).add("relevance", T.DoubleType())
+    return _Cells(queries, corpus, task).cells().mapInArrow(as_shipped(make_judge(task)), schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +303,7 @@ def retrieve(
     -------
     DataFrame
         One row per (query, item): the query and item columns, `score` (double, higher is better), `rank` (int, from
-        1), and `relevance` (double) with `labels`. Of items with equal scores the smaller identifier
-        comes first; text is compared by bytes. Lazy.
+        1), and `relevance` (double) with `labels`. Ties go to the smaller identifier; text compares by bytes. Lazy.
 
     Raises
     ------
@@ -324,9 +316,8 @@ def retrieve(
 
     Notes
     -----
-    Spark cost: no action. One scan more of the queries, to count them; two shuffles, of packed blocks (the corpus,
-    once for each block of queries, of up to 16,384) and of K entries per query and stripe; three passes through
-    Python workers. A worker holds one block of queries and one of the corpus.
+    Spark cost: no action. One more scan of the queries, to count them; two shuffles, of packed blocks (the corpus
+    once for each 16,384 queries) and of K entries per query and stripe; three passes through Python workers.
     """
     return retrieved_items(queries, corpus, settings_from(RetrievalSettings, dict(locals())), k=k)
 
@@ -374,8 +365,8 @@ def rank_by_retrieval(
 
     Notes
     -----
-    Spark cost: as for `retrieve`. Without a cutoff (k=all) the corpus is counted, too; codes need memory for a count
-    per query, distance and relevance, but vectors for the score of each item.
+    Spark cost: as for `retrieve`. Without a cutoff (k=all) the corpus is counted, too, and workers hold a count per
+    query, distance and relevance for codes, but the score of each item for vectors.
     """
     return ranked_corpus(queries, corpus, settings_from(RetrievalSettings, dict(locals())), evaluation)
 
@@ -411,9 +402,8 @@ def judgments_from_labels(
     Returns
     -------
     DataFrame
-        The query and item columns, and `relevance` (double, above 0). All other items, except those that a filter
-        rules out, have relevance 0 and are left out. So a query that nothing is relevant to has no row: it is
-        unjudged, and counts as 0 under the convention `"default;unjudged_query=zero"`. Lazy.
+        The query and item columns, and `relevance` (double, above 0). A query without relevant items has no row: it
+        is unjudged, and counts as 0 under the convention `"default;unjudged_query=zero"`. Lazy.
 
     Notes
     -----

@@ -223,18 +223,14 @@ class ItemBlock:
 
 def item_block(rows: pa.RecordBatch, queries: QueryBlock, task: RetrievalTask) -> ItemBlock:
     """Read a block of packed items. Raise if vectors or labels differ in length from those of the queries."""
-    tables.refuse_widths(
-        tables.VECTOR, tables.width_of(queries.rows, tables.VECTOR), tables.width_of(rows, tables.VECTOR)
-    )
+    tables.require_one_width(tables.VECTOR, queries.rows, rows)
     own_query = same = labels = None
     if task.settings.exclude_self:
         own_query = _places(rows.column(tables.ID), queries.rows.column(tables.ID))
     if task.settings.same is not None:
         same = _codes(queries.rows.column(tables.SAME), rows.column(tables.SAME))
     if task.label_kind == "array":
-        tables.refuse_widths(
-            tables.LABELS, tables.width_of(queries.rows, tables.LABELS), tables.width_of(rows, tables.LABELS)
-        )
+        tables.require_one_width(tables.LABELS, queries.rows, rows)
         labels = tables.matrix_in(queries.rows, tables.LABELS), tables.matrix_in(rows, tables.LABELS)
     elif task.label_kind == "value":
         labels = _codes(queries.rows.column(tables.LABELS), rows.column(tables.LABELS))
@@ -288,9 +284,7 @@ def make_sender(task: RetrievalTask, *, of_corpus: bool) -> BatchFunction:
             n_blocks = task.n_blocks(*[batch.column(name)[0].as_py() for name in sizes])
             rows = plain_texts(batch.select([name for name in batch.schema.names if name not in sizes]))
             held.append(tables.packed_rows(rows, task, of_corpus=of_corpus))
-            tables.refuse_widths(
-                tables.VECTOR, tables.width_of(held[0], tables.VECTOR), tables.width_of(held[-1], tables.VECTOR)
-            )
+            tables.require_one_width(tables.VECTOR, held[0], held[-1])
             n_rows, n_bytes = sum(one.num_rows for one in held), sum(one.nbytes for one in held)
             if n_rows >= task.sent_rows or n_bytes >= task.sent_bytes:
                 yield from _messages(joined(held), n_blocks, task, of_corpus=of_corpus)
@@ -383,8 +377,7 @@ class _Cell:
     def _refuse_widths(self, batches: list[pa.RecordBatch]) -> None:
         """Raise if batches of one table differ in the length of vectors or labels."""
         for name in (tables.VECTOR, tables.LABELS) if self.task.label_kind == "array" else (tables.VECTOR,):
-            widths = [tables.width_of(one, name) for one in batches]
-            tables.refuse_widths(name, min(widths), max(widths))
+            tables.require_one_width(name, *batches)
 
     def _search_block(self) -> None:
         self._refuse_widths(self.items)

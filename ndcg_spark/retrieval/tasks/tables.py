@@ -124,6 +124,12 @@ def refuse_widths(name: str, one: int, other: int) -> None:
         )
 
 
+def require_one_width(name: str, *batches: pa.RecordBatch) -> None:
+    """Raise if a packed column has several widths, see `width_of`."""
+    widths = [width_of(batch, name) for batch in batches]
+    refuse_widths(name, min(widths), max(widths))
+
+
 class _Rows:
     """Rows, and how to name one that is bad."""
 
