@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.ragged import BoolArray, IntArray, offsets_of, query_of_rows
 from ndcg_spark.errors import InputRefusedError
 
+K = TypeVar("K")
 PATTERN, PAIRS, HASH = "cells", "pairs", "hash"
 """List of struct<position, shown, clicked>, sorted; how many (query, item) have it; and 64 bits made of it."""
 POSITION_TYPE = pa.struct(
@@ -111,17 +112,15 @@ def _is_sampled(batch: pa.RecordBatch, level: int) -> BoolArray:
     return np.asarray(number * 2.0**level < int_values(batch.column(PAIRS)))
 
 
-def _add(sums: dict[int, IntArray], positions: Sequence[int], values: IntArray) -> None:
-    for position, its in zip(positions, values, strict=True):
-        sums[position] = sums[position] + its if position in sums else its
+def _add(sums: dict[K, IntArray], keys: Sequence[K], values: IntArray) -> None:
+    for key, value in zip(keys, values, strict=True):
+        sums[key] = sums[key] + value if key in sums else value
 
 
 def _at(sums: dict[int, IntArray], positions: Sequence[int], shape: tuple[int, ...]) -> IntArray:
     """Sums by position, zeros for positions without sums."""
-    found = np.zeros((len(positions), *shape), dtype=np.int64)
-    for at, position in enumerate(positions):
-        found[at] = sums.get(position, 0)
-    return found
+    zeros = np.zeros(shape, dtype=np.int64)
+    return np.array([sums.get(position, zeros) for position in positions])
 
 
 def counts_in(
@@ -225,19 +224,11 @@ MOST_GROUPS_HELD = 50_000
 _Group = tuple[str | None, ...]
 
 
-class _Sums:
-    """State and counts of one group."""
-
-    def __init__(self) -> None:
-        self.state = np.zeros(kernels.STATE_SIZE, dtype=np.int64)
-        self.n_queries = self.n_impressions = 0
-
-
 def make_partial_summer() -> BatchFunction:
     """Build the function from queries (`a`, `b`, `ww`: see `query_states`) to a state per group, rarely two."""
 
     def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: dict[_Group, _Sums] = {}
+        held: dict[_Group, IntArray] = {}
         for batch in batches:
             _add_batch(batch, held)
             if len(held) > MOST_GROUPS_HELD:
@@ -249,34 +240,30 @@ def make_partial_summer() -> BatchFunction:
     return batch_function(add_up)
 
 
-def _add_batch(batch: pa.RecordBatch, held: dict[_Group, _Sums]) -> None:
+def _add_batch(batch: pa.RecordBatch, held: dict[_Group, IntArray]) -> None:
+    """Add the numbers of queries and impressions and the states of a batch, by group."""
     columns = [batch.column(name).cast(pa.string()).dictionary_encode() for name in GROUP_KEYS]
     codes = [its.indices.fill_null(-1).to_numpy(zero_copy_only=False) for its in columns]
     groups, group = np.unique(np.stack(codes), axis=1, return_inverse=True)
     group = group.reshape(-1)  # its shape changed from version to version of NumPy
     a, b, ww = (float_values(batch.column(name))[0] for name in ("a", "b", "ww"))
-    states = np.zeros((groups.shape[1], kernels.STATE_SIZE), dtype=np.int64)
+    sums = np.zeros((groups.shape[1], 2 + kernels.STATE_SIZE), dtype=np.int64)
+    np.add.at(sums[:, 0], group, 1)
+    np.add.at(sums[:, 1], group, int_values(batch.column("n_impressions")))
     for at, limb in kernels.query_states(a, b, ww).items():
-        np.add.at(states[:, at], group, limb)
-    counts = np.zeros((groups.shape[1], 2), dtype=np.int64)
-    np.add.at(counts[:, 0], group, 1)
-    np.add.at(counts[:, 1], group, int_values(batch.column("n_impressions")))
-    for number, codes_of in enumerate(groups.T.tolist()):
-        key = tuple(
-            None if code < 0 else its.dictionary[code].as_py() for its, code in zip(columns, codes_of, strict=True)
-        )
-        sums = held.setdefault(key, _Sums())
-        sums.state += states[number]
-        sums.n_queries += int(counts[number, 0])
-        sums.n_impressions += int(counts[number, 1])
+        np.add.at(sums[:, 2 + at], group, limb)
+    keys = [
+        tuple(None if code < 0 else its.dictionary[code].as_py() for its, code in zip(columns, key, strict=True))
+        for key in groups.T.tolist()
+    ]
+    _add(held, keys, sums)
 
 
-def _partial(held: dict[_Group, _Sums]) -> pa.RecordBatch:
+def _partial(held: dict[_Group, IntArray]) -> pa.RecordBatch:
     columns = {name: pa.array([key[at] for key in held], pa.string()) for at, name in enumerate(GROUP_KEYS)}
-    columns["n_queries"] = pa.array([its.n_queries for its in held.values()], pa.int64())
-    columns["n_impressions"] = pa.array([its.n_impressions for its in held.values()], pa.int64())
-    columns["state"] = _states(np.array([its.state for its in held.values()]))
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    sums = np.array(list(held.values()))
+    columns |= {"n_queries": pa.array(sums[:, 0]), "n_impressions": pa.array(sums[:, 1])}
+    return pa.RecordBatch.from_pydict({**columns, "state": _states(sums[:, 2:])})
 
 
 def _states(states: IntArray) -> pa.Array:

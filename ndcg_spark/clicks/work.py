@@ -43,8 +43,9 @@ class _OfClicks(Work[S]):
     def __init__(self, job: Job[S]) -> None:
         super().__init__(job)
         self.table, self.propensities = self.tables["input"], self.tables.get("propensities")
-        weighted = f" weighted by {self.propensities.name}" if self.propensities else ""
-        self.name = f"{self.table.name}{weighted}"
+        self.frame, self.parse_text = self.table.frame, self.table.parse_text
+        self.given = self.propensities.frame if self.propensities else None
+        self.name = self.table.name + (f" weighted by {self.propensities.name}" if self.propensities else "")
         self.made = self._made()
 
     @abstractmethod
@@ -143,10 +144,10 @@ class Propensities(_OfClicks[PropensitySettings]):
     MAKES = "propensities"
 
     def _made(self) -> DataFrame:
-        return frames.fitted_propensities(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return frames.fitted_propensities(self.frame, self.settings, parse_text=self.parse_text)
 
     def _impressions(self) -> frames.Impressions:
-        return frames.counted_impressions(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return frames.counted_impressions(self.frame, self.settings, parse_text=self.parse_text)
 
     def _stored(self, made: DataFrame) -> DataFrame:
         return super()._stored(frames.propensity_table(made))
@@ -195,10 +196,8 @@ class Propensities(_OfClicks[PropensitySettings]):
         settings = self.settings
         about = [f"method       {settings.method}"]
         if settings.method == "pbm":
-            about.append(
-                f"EM           until no propensity moves by {settings.tolerance:g}, "
-                f"at most {settings.max_iter:,} steps"
-            )
+            until = f"until no propensity moves by {settings.tolerance:g}, at most {settings.max_iter:,} steps"
+            about.append(f"EM           {until}")
         return about, "three shuffles of counts, one task in a Python worker"
 
 
@@ -219,13 +218,7 @@ class _Weighing(_OfClicks[WeightSettings]):
     COST: str
 
     def _impressions(self) -> frames.Impressions:
-        return frames.weighted_impressions(
-            self.table.frame, self.settings, self._given, parse_text=self.table.parse_text
-        )
-
-    @property
-    def _given(self) -> DataFrame | None:
-        return None if self.propensities is None else self.propensities.frame
+        return frames.weighted_impressions(self.frame, self.settings, self.given, parse_text=self.parse_text)
 
     def _about(self) -> tuple[Sequence[str], str]:
         settings, table = self.settings, self.request.sources.get("propensities")
@@ -250,9 +243,7 @@ class Judgments(_Weighing):
     MAKES, COST = "judgments", "one shuffle of sums, in Spark SQL"
 
     def _made(self) -> DataFrame:
-        return frames.judged_impressions(
-            self.table.frame, self.settings, self._given, parse_text=self.table.parse_text
-        )
+        return frames.judged_impressions(self.frame, self.settings, self.given, parse_text=self.parse_text)
 
     def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
         self.job.keep(self.made)
@@ -281,9 +272,7 @@ class Estimates(_Weighing):
     COST = "one shuffle of sums (two with segments), one pass of queries through Python workers"
 
     def _made(self) -> DataFrame:
-        return frames.propensity_estimates(
-            self.table.frame, self.settings, self._given, parse_text=self.table.parse_text
-        )
+        return frames.propensity_estimates(self.frame, self.settings, self.given, parse_text=self.parse_text)
 
     def _stored(self, made: DataFrame) -> DataFrame:
         return made

@@ -52,6 +52,7 @@ class _Judging(Work[S]):
     def __init__(self, job: Job[S]) -> None:
         super().__init__(job)
         self.table = self.tables["input"]
+        self.frame, self.parse_text = self.table.frame, self.table.parse_text
         self.judgments = self._made().withColumn("run", F.lit(""))  # slices are named by data set and run
 
     @abstractmethod
@@ -133,11 +134,11 @@ class FromEvents(_Judging[EventSettings]):
     COUNTED = ("n_events", "n_impressions", "n_duplicates")
 
     def _made(self) -> DataFrame:
-        return frames.judged_events(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return frames.judged_events(self.frame, self.settings, parse_text=self.parse_text)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        frame, parse_text = self.table.frame, self.table.parse_text
-        return {"events": frames.checked_events(frame, self.settings, parse_text=parse_text, originals=originals)}
+        reasons = frames.checked_events(self.frame, self.settings, parse_text=self.parse_text, originals=originals)
+        return {"events": reasons}
 
     def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
         return Made(**shared)
@@ -171,11 +172,11 @@ class FromRatings(_Judging[RatingSettings]):
     COUNTED = ("n_ratings", "n_zero_weight")
 
     def _made(self) -> DataFrame:
-        return frames.judged_ratings(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return frames.judged_ratings(self.frame, self.settings, parse_text=self.parse_text)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        frame, parse_text = self.table.frame, self.table.parse_text
-        return {"ratings": frames.checked_ratings(frame, self.settings, parse_text=parse_text, originals=originals)}
+        reasons = frames.checked_ratings(self.frame, self.settings, parse_text=self.parse_text, originals=originals)
+        return {"ratings": reasons}
 
     def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
         (agreed,) = frames.agreement_of(frames.item_pairs(self.judgments, self.settings)).collect()

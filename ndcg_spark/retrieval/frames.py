@@ -94,12 +94,11 @@ class _Cells:
             sizes = sizes.crossJoin(self.corpus.agg(F.count(F.lit(1)).alias(N_ITEMS)))
         else:
             sizes = sizes.withColumn(N_ITEMS, F.lit(_ANY_NUMBER).cast("bigint"))
-        sent = [
-            rows.crossJoin(F.broadcast(sizes)).mapInArrow(
-                as_shipped(make_sender(self.task, of_corpus=of_corpus)), schema=EXCHANGE
-            )
-            for rows, of_corpus in ((self._rows(self.queries, False), False), (self._rows(self.corpus, True), True))
-        ]
+        sent = []
+        for of_corpus in (False, True):
+            send = as_shipped(make_sender(self.task, of_corpus=of_corpus))
+            rows = self._rows(of_corpus).crossJoin(F.broadcast(sizes))
+            sent.append(rows.mapInArrow(send, schema=EXCHANGE))
         both, parts = sent[0].unionAll(sent[1]), self.task.settings.parts
         if hasattr(both, "repartitionById"):
             spread = both.repartitionById(parts, F.col("partition_id") % F.lit(parts))
@@ -113,10 +112,10 @@ class _Cells:
         together = found.repartition("partition_id").sortWithinPartitions("partition_id")
         return together.mapInArrow(as_shipped(make_merger(self.task)), schema=schema)
 
-    def _rows(self, frame: DataFrame, of_corpus: bool) -> DataFrame:
+    def _rows(self, of_corpus: bool) -> DataFrame:
         """Select the canonical columns of a table."""
         settings = self.task.settings
-        other = self.queries if of_corpus else self.corpus
+        frame, other = (self.corpus, self.queries) if of_corpus else (self.queries, self.corpus)
         vector = None if settings.metric == "hamming" else vector_column(frame, settings.vector_column)
         if vector is None:  # an array or a code: `_kind` refuses columns of other types
             vector = named(settings.vector_column)
