@@ -96,9 +96,9 @@ class _Cells:
             sizes = sizes.withColumn(N_ITEMS, F.lit(_ANY_NUMBER).cast("bigint"))
         sent = []
         for of_corpus in (False, True):
-            send = as_shipped(make_sender(self.task, of_corpus=of_corpus))
+            send = make_sender(self.task, of_corpus=of_corpus)
             rows = self._rows(of_corpus).crossJoin(F.broadcast(sizes))
-            sent.append(rows.mapInArrow(send, schema=EXCHANGE))
+            sent.append(rows.mapInArrow(as_shipped(send), schema=EXCHANGE))
         both, parts = sent[0].unionAll(sent[1]), self.task.settings.parts
         if hasattr(both, "repartitionById"):
             spread = both.repartitionById(parts, F.col("partition_id") % F.lit(parts))

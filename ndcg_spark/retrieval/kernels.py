@@ -169,8 +169,7 @@ def _product_screen(metric: str, queries: Vectors, items: Vectors) -> Screen:
 def _euclidean_screen(queries: Vectors, items: Vectors) -> Screen:
     """Screen -|x - y|^2 by 2xy - |y|^2, which is one product, with |y|^2 as one more term.
 
-    Vectors are centered on the mean of the items, so that large vectors near each other do not cancel, and scaled to
-    1.
+    Vectors are centered on the mean of the items, so that large vectors near each other do not cancel.
     """
     center = items.values.mean(axis=0, dtype=np.float64)
     near, others = queries.values - center, items.values - center

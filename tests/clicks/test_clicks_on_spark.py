@@ -108,7 +108,7 @@ def test_propensities_of_positions_have_no_snips(spark):
         ]
         assert found["propensity_of"] == "position"
     for settings, given in ((WeightSettings(power=1, propensity_of="action"), None), (OF_ACTIONS_ALONE, table)):
-        with pytest.raises(InvalidParameterError, match=r"propensity_of=action needs a propensity column"):
+        with pytest.raises(InvalidParameterError, match="propensity_of='action' needs a propensity column"):
             propensity_estimates(frame, settings, given)
 
 
