@@ -8,8 +8,12 @@ from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Request, Write
 _LOG = Reads(
     name="input", about="Log of impressions, one row per item shown: a path, a catalog table, or a SQL query."
 )
-_TABLE = Reads(name="propensities", about="Table with columns position and propensity, such as `position-bias "
-               "propensities` writes.", required=False, group="Propensities")  # fmt: skip
+_TABLE = Reads(
+    name="propensities",
+    about="Table with columns position and propensity, such as `position-bias propensities` writes.",
+    required=False,
+    group="Propensities",
+)
 
 
 def _check_source(request: Request[WeightSettings]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
@@ -10,30 +10,16 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from ndcg_spark.clicks import tasks
 from ndcg_spark.clicks.settings import (
     MAX_CLICK,
     MAX_POSITION,
     MAX_WEIGHT,
-    PROPENSITIES_OF,
     ImpressionColumns,
     Method,
     PropensityOf,
     PropensitySettings,
     WeightSettings,
-)
-from ndcg_spark.clicks.tasks import (
-    ESTIMATES,
-    FIT_SCHEMA,
-    GROUP_KEYS,
-    HASH,
-    MIXED,
-    OF,
-    PAIRS,
-    PATTERN,
-    REASON,
-    make_estimator,
-    make_fitter,
-    make_partial_summer,
 )
 from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons, without_bad_rows
 from ndcg_spark.core.columns import columns_of, comparable_key, from_limbs, has_column, limbs, named, number
@@ -41,21 +27,26 @@ from ndcg_spark.core.flag import OnInvalid, settings_from
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import as_shipped
-from ndcg_spark.errors import one_of, option
+from ndcg_spark.errors import option
 from ndcg_spark.evaluation.settings import segment_sets_of
 
 TABLE = "impressions"
 """What the table is called for a person."""
+N_LIMBS, HIGHEST = 4, 1
+"""From 2^32 down to 2^-64: what `MAX_WEIGHT` and `MAX_CLICK` allow for, and all bits of a weight."""
 _POSITION, _GIVEN, _TIMES = "given position", "given propensity", "times given"
-"""Columns on the way; they have spaces, so that no key is likely to share the name."""
+CLICK, WEIGHT, WEIGHTED, SQUARED = "click value", "weight value", "weighted click", "squared weight"
+_CLIPPED = "was clipped"
+_SHOWN_AT, _CLICKED, _TIMES_SHOWN, _CLICKS = "shown at", "was clicked", "times shown", "times clicked"
+_N, _QUERY = "number of impressions", "the query"
+"""Intermediate columns; they have spaces, so that no key is likely to share the name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impressions:
-    """A log with the reasons why rows are bad, and columns that hold for the others.
+    """A log with the reasons why rows are bad, and columns for the others: doubles, null if not requested.
 
-    `click`, `position` and `weight` (the inverse propensity before clipping) are doubles, the last two null where
-    they are not asked for. `columns` are those that the log came with.
+    `weight` is the inverse propensity before clipping. `columns` are those of the log.
     """
 
     frame: DataFrame
@@ -82,8 +73,7 @@ def weighted_impressions(
 ) -> Impressions:
     """Read impressions and their inverse propensities. Reads schemas, runs no action.
 
-    `propensities` has `position` and `propensity`, and is broadcast. With `parse_text`, numbers of the impressions
-    may be text.
+    `propensities` has `position` and `propensity`, and is broadcast. With `parse_text`, numbers may be text.
     """
     settings.check_source(table=propensities is not None)
     columns = settings.columns
@@ -131,7 +121,7 @@ def _range(propensity: Column) -> Reasons:
 
 
 def checked_impressions(found: Impressions, columns: ImpressionColumns, *, originals: bool) -> DataFrame:
-    """Say of each impression whether it is bad, and why. Lazy; rows as `checked` gives them."""
+    """Name the reason why each impression is bad; null if it is not. Lazy; rows as from `checked`."""
     keys = [*columns.query, columns.item]
     return checked(found.frame, found.reasons, keys, originals=found.columns if originals else ())
 
@@ -161,7 +151,7 @@ def _click(frame: DataFrame, columns: ImpressionColumns, parse_text: bool) -> tu
 
 
 def _with_given(impressions: DataFrame, position: Column, propensities: DataFrame) -> DataFrame:
-    """Look up propensities by position. What is wrong with one of them makes the rows of its position bad."""
+    """Look up propensities by position. A bad propensity makes all rows of its position bad."""
     where, value = (
         number(propensities, name, "propensities", "table of propensities", parse_text=True)
         for name in ("position", "propensity")
@@ -171,13 +161,6 @@ def _with_given(impressions: DataFrame, position: Column, propensities: DataFram
     return impressions.join(F.broadcast(given), position == named(_POSITION), "left").drop(_POSITION)
 
 
-N_LIMBS, HIGHEST = 4, 1
-"""From 2^32 down to 2^-64: what `MAX_WEIGHT` and `MAX_CLICK` allow for, and all bits of a weight."""
-CLICK, WEIGHT, WEIGHTED, SQUARED = "click value", "weight value", "weighted click", "squared weight"
-"""Columns on the way; they have spaces, so that no key is likely to share the name."""
-_CLIPPED = "was clipped"
-
-
 def judged_impressions(
     impressions: DataFrame,
     settings: WeightSettings,
@@ -185,14 +168,14 @@ def judged_impressions(
     *,
     parse_text: bool = False,
 ) -> DataFrame:
-    """Judge items by clicks, as `judgments_from_impressions` describes it; with `parse_text`, numbers may be text."""
+    """Implement `judgments_from_impressions`; with `parse_text`, numbers may be text. Lazy."""
     found = weighted_impressions(impressions, settings, propensities, parse_text=parse_text)
     keys = [*settings.columns.query, settings.columns.item]
-    sums = {WEIGHTED: "weighted", CLICK: "clicks", WEIGHT: "weights"}
-    rows = weighted_rows(found, settings, keys)
-    counted = [F.count(F.lit(1)).alias("n_impressions"), F.sum(_CLIPPED).alias("n_clipped")]
-    counted.append(F.max(named(WEIGHT)).alias("largest_weight"))
-    state = rows.groupBy(*columns_of(keys)).agg(*counted, *_summed(sums))
+    aggregates = [F.count(F.lit(1)).alias("n_impressions"), F.sum(_CLIPPED).alias("n_clipped")]
+    aggregates.append(F.max(named(WEIGHT)).alias("largest_weight"))
+    for column, name in ((WEIGHTED, "weighted"), (CLICK, "clicks"), (WEIGHT, "weights")):
+        aggregates += summed(named(column), name)
+    state = weighted_rows(found, settings, keys).groupBy(*columns_of(keys)).agg(*aggregates)
     n = F.col("n_impressions")
     return state.select(
         *columns_of(keys),
@@ -207,7 +190,7 @@ def judged_impressions(
 
 
 def weighted_rows(found: Impressions, settings: WeightSettings, kept: list[str]) -> DataFrame:
-    """Valid impressions with their click, weight, and the product; and whether the weight was clipped. Lazy."""
+    """Valid impressions with click, weight, their product, and whether the weight was clipped. Lazy."""
     keys = [*settings.columns.query, settings.columns.item]
     valid = without_bad_rows(found.frame, found.reasons, keys, settings.on_invalid)
     weight, clipped = found.weight, F.lit(0)
@@ -220,19 +203,13 @@ def weighted_rows(found: Impressions, settings: WeightSettings, kept: list[str])
     return rows.withColumn(WEIGHTED, named(WEIGHT) * named(CLICK))
 
 
-def _summed(sums: dict[str, str]) -> Iterable[Column]:
-    for column, name in sums.items():
-        yield from summed(named(column), name)
-
-
-def summed(value: Column, name: str) -> Iterable[Column]:
+def summed(value: Column, name: str) -> list[Column]:
     """Aggregate the limbs of a value, for `total`."""
-    for at, limb in enumerate(limbs(value, N_LIMBS, highest=HIGHEST)):
-        yield F.sum(limb).alias(limb_name(name, at))
+    parts = limbs(value, N_LIMBS, highest=HIGHEST)
+    return [F.sum(limb).alias(limb_name(name, at)) for at, limb in enumerate(parts)]
 
 
 def limb_name(name: str, at: int) -> str:
-    """Name the column of the sum of a limb."""
     return f"{name} limb {at}"
 
 
@@ -241,17 +218,15 @@ def total(name: str) -> Column:
     return from_limbs([named(limb_name(name, at)) for at in range(N_LIMBS)], highest=HIGHEST)
 
 
-FIT: T.StructType = from_arrow_schema(FIT_SCHEMA)
-_SHOWN_AT, _CLICKED, _TIMES_SHOWN, _CLICKS = "shown at", "was clicked", "times shown", "times clicked"
-"""Columns on the way; they have spaces, so that no key is likely to share the name."""
+FIT: T.StructType = from_arrow_schema(tasks.FIT_SCHEMA)
 
 
 def fitted_propensities(
     impressions: DataFrame, settings: PropensitySettings, *, parse_text: bool = False
 ) -> DataFrame:
-    """Fit propensities, as `fit_propensities` describes it; with `parse_text`, numbers may be text. Lazy."""
+    """Implement `fit_propensities`; with `parse_text`, numbers may be text. Lazy."""
     patterns = click_patterns(impressions, settings, parse_text=parse_text)
-    return patterns.repartition(1).mapInArrow(as_shipped(make_fitter(settings)), schema=FIT)
+    return patterns.repartition(1).mapInArrow(as_shipped(tasks.make_fitter(settings)), schema=FIT)
 
 
 def propensity_table(fitted: DataFrame) -> DataFrame:
@@ -262,8 +237,8 @@ def propensity_table(fitted: DataFrame) -> DataFrame:
 def click_patterns(impressions: DataFrame, settings: PropensitySettings, *, parse_text: bool) -> DataFrame:
     """Count the (query, item) with the same impressions and clicks at the same positions. Lazy.
 
-    Gives `cells`, `pairs` and `hash`, see `clicks/tasks.py`. With `method=randomized` all pairs are one,
-    as it needs nothing but counts by position.
+    Columns are `cells`, `pairs` and `hash`, see `clicks/tasks.py`. `method=randomized` needs counts by position
+    alone, so all pairs are one.
     """
     found = counted_impressions(impressions, settings, parse_text=parse_text)
     keys = [*settings.columns.query, settings.columns.item]
@@ -273,24 +248,24 @@ def click_patterns(impressions: DataFrame, settings: PropensitySettings, *, pars
     rows = valid.select(
         *columns_of(keys), found.position.cast("bigint").alias(_SHOWN_AT), found.click.cast("bigint").alias(_CLICKED)
     )
-    counted = [F.count(F.lit(1)).alias(_TIMES_SHOWN), F.sum(named(_CLICKED)).alias(_CLICKS)]
-    counts = rows.groupBy(*columns_of([*keys, _SHOWN_AT])).agg(*counted)
+    counts = rows.groupBy(*columns_of([*keys, _SHOWN_AT])).agg(
+        F.count(F.lit(1)).alias(_TIMES_SHOWN), F.sum(named(_CLICKED)).alias(_CLICKS)
+    )
     one = F.struct(
         named(_SHOWN_AT).alias("position"), named(_TIMES_SHOWN).alias("shown"), named(_CLICKS).alias("clicked")
     )
-    pairs = counts.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(one)).alias(PATTERN))
-    return pairs.groupBy(PATTERN).agg(F.count(F.lit(1)).alias(PAIRS)).withColumn(HASH, F.xxhash64(PATTERN))
+    pairs = counts.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(one)).alias(tasks.PATTERN))
+    patterns = pairs.groupBy(tasks.PATTERN).agg(F.count(F.lit(1)).alias(tasks.PAIRS))
+    return patterns.withColumn(tasks.HASH, F.xxhash64(tasks.PATTERN))
 
 
-_KEYS = [T.StructField(name, T.StringType()) for name in GROUP_KEYS]
+_KEYS = [T.StructField(name, T.StringType()) for name in tasks.GROUP_KEYS]
 _COUNTS = [T.StructField(name, T.LongType()) for name in ("n_queries", "n_impressions")]
 _STATE = T.StructField("state", T.ArrayType(T.LongType()))
 _PARTIAL = T.StructType([*_KEYS, *_COUNTS, _STATE])
-_VALUES = [T.StructField(name, T.DoubleType()) for name in ESTIMATES]
-_KIND = [T.StructField(name, T.StringType()) for name in (OF, REASON)]
+_VALUES = [T.StructField(name, T.DoubleType()) for name in tasks.ESTIMATES]
+_KIND = [T.StructField(name, T.StringType()) for name in (tasks.OF, tasks.REASON)]
 _ESTIMATES = T.StructType([*_KEYS, *_COUNTS, *_VALUES, *_KIND, _STATE])
-_N, _QUERY = "number of impressions", "the query"
-"""Columns on the way; they have spaces, so that no key is likely to share the name."""
 _SUMS = {"a": WEIGHTED, "b": WEIGHT, "ww": SQUARED}
 
 
@@ -301,41 +276,28 @@ def propensity_estimates(
     *,
     parse_text: bool = False,
 ) -> DataFrame:
-    """Estimate clicks, as `inverse_propensity_estimates` describes it; with `parse_text`, numbers may be text."""
+    """Implement `inverse_propensity_estimates`; with `parse_text`, numbers may be text. Lazy."""
     require_scipy()
     found = weighted_impressions(impressions, settings, propensities, parse_text=parse_text)
     segments = list(dict.fromkeys(name for its in settings.segment_sets for name in its))
     runs = [settings.run] if settings.run is not None else []
     keys = list(dict.fromkeys([*runs, *segments, *settings.columns.query]))
     rows = weighted_rows(found, settings, keys).withColumn(SQUARED, named(WEIGHT) * named(WEIGHT))
-    aggregates = [F.count(F.lit(1)).alias(_N)]
-    aggregates += [limb for name, column in _SUMS.items() for limb in summed(named(column), name)]
-    queries = rows.groupBy(*columns_of(keys)).agg(*aggregates)
+    limbs_of_sums = [limb for name, column in _SUMS.items() for limb in summed(named(column), name)]
+    queries = rows.groupBy(*columns_of(keys)).agg(F.count(F.lit(1)).alias(_N), *limbs_of_sums)
     sums = [total(name).alias(name) for name in _SUMS]
     grouped = _by_segment(queries, settings) if segments else queries.select(*_overall(settings), *_limbs())
-    values = grouped.select(*GROUP_KEYS, named(_N).alias("n_impressions"), *sums)
-    partial = values.mapInArrow(as_shipped(make_partial_summer()), schema=_PARTIAL)
-    return _finished(partial.withColumn(OF, F.lit(settings.propensity_of)), settings.confidence)
-
-
-def merged_estimates(estimates: DataFrame, *, confidence: float, propensity_of: str) -> DataFrame:
-    """Merge estimates, as `merge_estimates` describes it. Lazy."""
-    one_of("propensity_of", propensity_of, PROPENSITIES_OF)
-    require_scipy()
-    unsaid = F.lit(propensity_of)
-    kind = F.coalesce(F.col(OF), unsaid) if has_column(estimates, OF) else unsaid
-    return _finished(estimates.select(*[one.name for one in _PARTIAL], kind.alias(OF)), confidence)
+    values = grouped.select(*tasks.GROUP_KEYS, named(_N).alias("n_impressions"), *sums)
+    partial = values.mapInArrow(as_shipped(tasks.make_partial_summer()), schema=_PARTIAL)
+    return _finished(partial.withColumn(tasks.OF, F.lit(settings.propensity_of)), settings.confidence)
 
 
 def _finished(partial: DataFrame, confidence: float) -> DataFrame:
     aggregates = [F.sum(one.name).alias(one.name) for one in _COUNTS]
     aggregates.append(F.collect_list("state").alias("states"))
-    aggregates.append(F.when(F.min(OF) == F.max(OF), F.min(OF)).otherwise(MIXED).alias(OF))
-    return (
-        partial.groupBy(*GROUP_KEYS)
-        .agg(*aggregates)
-        .mapInArrow(as_shipped(make_estimator(confidence)), schema=_ESTIMATES)
-    )
+    kind = F.when(F.min(tasks.OF) == F.max(tasks.OF), F.min(tasks.OF)).otherwise(tasks.MIXED)
+    groups = partial.groupBy(*tasks.GROUP_KEYS).agg(*aggregates, kind.alias(tasks.OF))
+    return groups.mapInArrow(as_shipped(tasks.make_estimator(confidence)), schema=_ESTIMATES)
 
 
 def _overall(settings: WeightSettings) -> list[Column]:
@@ -393,14 +355,12 @@ def fit_propensities(
     Returns
     -------
     DataFrame
-        One row: `method`; `positions`, see below; `n_patterns` (bigint), the different vectors of
-        counts of a (query, item); `n_fitted` (bigint), those of them that were fitted; and of `pbm` also
-        `n_iterations`, `converged`, and `log_likelihood` (array<double>) at the start and after each iteration. The
-        bits do not depend on partitions.
+        One row: `method`; `positions`, see below; `n_patterns` (bigint), the different vectors of counts of a
+        (query, item); `n_fitted` (bigint), those that were fitted; and of `pbm` also `n_iterations`, `converged`, and
+        `log_likelihood` (array<double>) at the start and after each iteration. Bits do not depend on partitions.
 
-        `pbm` is fitted to all patterns, or to a sample by hash where these have more than 8,000,000 counts of
-        impressions and clicks. It keeps patterns that are frequent, and some of the rare ones, each of which then
-        stands for several. `n_impressions` and `n_clicks` are of the whole log.
+        `pbm` is fitted to all patterns, or, if these have more than 8,000,000 counts, to a sample by hash: all
+        frequent patterns, and some rare ones that stand for several. Counts of positions are of the whole log.
 
         `positions` is an array of structs, which `fitted.select(F.inline("positions"))` lists: `position` (bigint);
         `propensity` (double, above 0, up to 1, or null); `ratio` (double), what was estimated; `reason` (string), why
@@ -415,9 +375,8 @@ def fit_propensities(
 
     Notes
     -----
-    Spark cost: lazy; a shuffle of counts by (query, item, position), of those by (query, item), and of different
-    vectors of counts, all of them combined before the shuffle; then one task with one pass through a Python worker,
-    which takes up to half a gigabyte.
+    Spark cost: lazy; three shuffles of counts, combined before each: by (query, item, position), by (query, item),
+    and by pattern; then one task with one pass through a Python worker, which takes up to half a gigabyte.
 
     References
     ----------
@@ -448,9 +407,9 @@ def judgments_from_impressions(
 ) -> DataFrame:
     """Make judgments from clicks, corrected for the position at which items were shown.
 
-    The relevance of an item is the sum of weight times click over its impressions for the query, divided by their
-    number, where the weight of an impression is 1 / propensity, at most `clip`. With propensities of examination it
-    estimates without bias the rate at which the item would be clicked if it were always examined.
+    The relevance of an item is the mean of weight times click over its impressions for the query. The weight is
+    1 / propensity, at most `clip`. With propensities of examination, relevance is an unbiased estimate of the rate at
+    which the item would be clicked if it were always examined.
 
     Parameters
     ----------
@@ -542,8 +501,8 @@ def inverse_propensity_estimates(
           the impressions that have its value,
         - `n_queries`, `n_impressions` (bigint),
         - `ips`, the mean over queries of A, and `snips`, sum A / sum B, where A is the sum of weight times click and
-          B the sum of weights of a query; `ips_std_error`, `ips_ci_low`, `ips_ci_high` and the same of `snips`
-          (double; null where there is no such number, as the errors of a single query). Intervals are Student's,
+          B the sum of weights of a query; each with `_std_error`, `_ci_low` and `_ci_high` (double; null if not
+          defined, as the errors of a single query). Intervals are Student's,
         - `n_eff`: effective sample size, (sum w)^2 / sum w^2,
         - `propensity_of` (string): `position` or `action`, as in the settings,
         - `snips_reason` (string): why `snips` is null: `propensities_of_positions`, as the sum of their inverses does
@@ -569,7 +528,7 @@ def inverse_propensity_estimates(
 
 
 @takes_tables
-def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95, propensity_of: str = "position") -> DataFrame:
+def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95) -> DataFrame:
     """Merge estimates of disjoint sets of queries, such as nights, exactly and without reading impressions again.
 
     Parameters
@@ -578,9 +537,6 @@ def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95, propensit
         Rows of one or more tables from `inverse_propensity_estimates`, with the same clip.
     confidence : float
         Level of the new intervals.
-    propensity_of : str
-        What the propensities of rows that do not say were of: tables of earlier versions lack the column, or have
-        null there.
 
     Returns
     -------
@@ -589,15 +545,12 @@ def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95, propensit
         Where estimates with propensities of positions meet others with those of actions, `propensity_of` is `mixed`,
         and `snips` is null (`propensities_of_both_kinds`).
 
-    Raises
-    ------
-    InvalidParameterError, MissingPackageError
-
     Notes
     -----
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
-    return merged_estimates(estimates, confidence=confidence, propensity_of=propensity_of)
+    require_scipy()
+    return _finished(estimates.select(*_PARTIAL.names, tasks.OF), confidence)
 
 
 def _by_position(propensities: DataFrame | None) -> DataFrame | None:

@@ -24,26 +24,14 @@ from ndcg_spark.errors import InvalidParameterError
 
 BLOCK_CELLS = 1 << 16
 """Cells that a step computes at once; their temporary arrays then stay in the caches of a core."""
-_SUM_BITS = 61
-"""Sums over all cells stay below 2^61 units, so they fit into 64 bits."""
-_LOG_BITS = 10
-"""A logarithm of a double is below 2^10 in size."""
 _HALF = 2.0**31
 
 
 class Cells(NamedTuple):
-    """Impressions and clicks by pattern and position.
+    """Impressions and clicks by pattern and position, numbered from 0; cells are sorted by pattern, shape (n_cells,).
 
-    Parameters
-    ----------
-    pattern : int64, shape (n_cells,)
-        Number of the pattern, from 0, in rising order.
-    position : int64, shape (n_cells,)
-        Number of the position, from 0; 0 is the first.
-    shown, clicked : float64, shape (n_cells,)
-        Whole numbers of one (query, item); 0 <= clicked <= shown, shown > 0.
-    pairs : float64, shape (n_patterns,)
-        How many (query, item) have these counts; whole numbers.
+    `shown` and `clicked` are whole numbers of one (query, item): 0 <= clicked <= shown, shown > 0. `pairs`, shape
+    (n_patterns,), counts the (query, item) with these numbers.
     """
 
     pattern: IntArray
@@ -54,13 +42,9 @@ class Cells(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What a fit must know of all cells beforehand.
+    """Impressions and clicks of all cells by position, shape (n_positions,).
 
-    Parameters
-    ----------
-    shown, clicked : int64, shape (n_positions,)
-    chain : int64, shape (n_positions,)
-        For each position the lowest that a chain of shared (query, item) links it to.
+    `chain` is the lowest position that a chain of shared (query, item) links each position to.
     """
 
     shown: IntArray
@@ -74,14 +58,10 @@ class Totals(NamedTuple):
 
 
 class StepSums(NamedTuple):
-    """What a step of EM finds, in whole numbers; sums of parts of the cells add up.
+    """Whole numbers from a step of EM; those of parts of the cells add up.
 
-    Parameters
-    ----------
-    seen : int64, shape (n_positions,)
-        Expected number of impressions that were examined, in units of `sum_unit`.
-    log_likelihood : int
-        Of the parameters that the step started from, in units of `log_unit`.
+    `seen` is the expected number of examined impressions by position, in units of `sum_unit`; `log_likelihood` that
+    of the parameters before the step, in units of `log_unit`.
     """
 
     seen: IntArray
@@ -91,15 +71,9 @@ class StepSums(NamedTuple):
 class ClickModel(NamedTuple):
     """A fitted model.
 
-    Parameters
-    ----------
-    ratio : float64, shape (n_positions,)
-        t_k / t_1; NaN where it cannot be told from clicks.
-    log_likelihood : float64, shape (n_iterations + 1,)
-        At the start and after each iteration, up to binomial coefficients; it never falls. Empty if the first
-        position has no clicks, so that nothing can be told.
-    converged : bool
-        Whether no t_k / t_1 moved by the tolerance in the last iteration.
+    `ratio` is t_k / t_1, shape (n_positions,); NaN where clicks do not determine it. `log_likelihood`, up to binomial
+    coefficients, is at the start and after each iteration: it never falls, and is empty if the first position has no
+    clicks.
     """
 
     ratio: FloatArray
@@ -108,68 +82,31 @@ class ClickModel(NamedTuple):
 
     @property
     def propensity(self) -> FloatArray:
-        """t_k / t_1, at most 1; NaN where it cannot be told."""
+        """t_k / t_1, at most 1; NaN where clicks do not determine it."""
         return np.minimum(self.ratio, 1.0)
 
 
 def sum_unit(n_shown: int) -> float:
-    """Unit in which sums over all cells are counted: with it they fit into 64 bits.
+    """Unit of sums over all cells, a power of two with which they fit into 64 bits.
 
-    Parameters
-    ----------
-    n_shown : int
-        Impressions of all cells.
-
-    Returns
-    -------
-    float
-        A power of two.
-
-    Examples
-    --------
     >>> sum_unit(1000) == 2.0**-51
     True
     """
-    return 2.0 ** (n_shown.bit_length() - _SUM_BITS)
+    return 2.0 ** (n_shown.bit_length() - 61)
 
 
 def log_unit(n_shown: int) -> float:
-    """Unit in which log-likelihoods are counted, which are up to 2^10 times as large as impressions.
+    """Unit of log-likelihoods, which are up to 2^10 times as large as impressions.
 
-    Parameters
-    ----------
-    n_shown : int
-        Impressions of all cells.
-
-    Returns
-    -------
-    float
-        A power of two.
-
-    Examples
-    --------
     >>> log_unit(1000) == 2.0**-41
     True
     """
-    return sum_unit(n_shown) * 2.0**_LOG_BITS
+    return sum_unit(n_shown) * 2.0**10
 
 
 def totals_of(cells: Cells, n_positions: int, *, block_cells: int = BLOCK_CELLS) -> Totals:
     """Count impressions and clicks by position, and find which positions share items.
 
-    Parameters
-    ----------
-    cells : Cells
-    n_positions : int
-    block_cells : int
-        Cells that are counted at once; any number gives the same totals.
-
-    Returns
-    -------
-    Totals
-
-    Examples
-    --------
     >>> one = np.ones(4)
     >>> cells = Cells(np.array([0, 0, 1, 2]), np.array([0, 2, 2, 1]), one, one, np.ones(3))
     >>> totals_of(cells, 3).linked.tolist()
@@ -177,7 +114,7 @@ def totals_of(cells: Cells, n_positions: int, *, block_cells: int = BLOCK_CELLS)
     """
     nothing = np.zeros(n_positions, dtype=np.int64)
     totals = Totals(nothing, nothing, np.arange(n_positions))
-    for its in _blocks(cells, block_cells):
+    for _, its in _blocks(cells, block_cells):
         pairs = its.pairs[its.pattern]
         shown, clicked = (_counts_by(its.position, count * pairs, n_positions) for count in (its.shown, its.clicked))
         same = its.pattern[1:] == its.pattern[:-1]
@@ -188,20 +125,8 @@ def totals_of(cells: Cells, n_positions: int, *, block_cells: int = BLOCK_CELLS)
 
 
 def add_totals(first: Totals, second: Totals) -> Totals:
-    """Add up the totals of two parts of the cells.
+    """Add up the totals of two parts of the cells; chains through items of both parts link positions.
 
-    Parameters
-    ----------
-    first, second : Totals
-        Of the same positions.
-
-    Returns
-    -------
-    Totals
-        Positions are linked if a chain through items of both parts links them.
-
-    Examples
-    --------
     >>> one = np.ones(3, dtype=np.int64)
     >>> add_totals(Totals(one, one, np.array([0, 0, 2])), Totals(one, one, np.array([0, 1, 1]))).chain.tolist()
     [0, 0, 0]
@@ -225,126 +150,63 @@ def _chains(begin: IntArray, end: IntArray, n_positions: int) -> IntArray:
 
 
 def _counts_by(position: IntArray, counts: FloatArray, n_positions: int) -> IntArray:
-    """Sums of up to 2^22 whole numbers by position, exactly: `bincount` adds doubles, so halves are added alone."""
+    """Sum up to 2^22 whole numbers by position, exactly: `bincount` adds doubles, so halves are added alone."""
     high = np.floor(counts / _HALF)
     parts = [np.bincount(position, its, n_positions).astype(np.int64) for its in (high, counts - high * _HALF)]
     return np.asarray(parts[0] * int(_HALF) + parts[1])
 
 
 class Expectation:
-    """Steps of EM over cells; it keeps the attractiveness g of their patterns, which begins at 0.5.
+    """Steps of EM over cells; holds the attractiveness g of each pattern, 0.5 at first. `n_shown` sets the unit."""
 
-    Parameters
-    ----------
-    cells : Cells
-    n_positions : int
-    n_shown : int
-        Impressions of all cells: it decides the unit of sums.
-    block_cells : int
-        Cells that are computed at once; any number gives the same sums.
-    """
-
-    def __init__(
-        self,
-        cells: Cells,
-        n_positions: int,
-        n_shown: int,
-        *,
-        block_cells: int = BLOCK_CELLS,
-    ) -> None:
+    def __init__(self, cells: Cells, n_positions: int, n_shown: int, *, block_cells: int = BLOCK_CELLS) -> None:
         self._blocks = list(_blocks(cells, block_cells))
         self._n_positions = n_positions
         self._per_unit, self._per_log_unit = 1 / sum_unit(n_shown), 1 / log_unit(n_shown)
         self.attractive = np.full(len(cells.pairs), 0.5)
 
     def step(self, examined: FloatArray) -> StepSums:
-        """Take one step of EM: changes g, and returns the sums that the new t follows from.
+        """Take one step of EM from t, shape (n_positions,): update g, and return the sums that give the new t.
 
-        Parameters
-        ----------
-        examined : float64, shape (n_positions,)
-            t.
-
-        Returns
-        -------
-        StepSums
-
-        References
-        ----------
         Wang, Golbandi, Bendersky, Metzler and Najork, WSDM 2018, doi:10.1145/3159652.3159732.
         """
         seen, likelihood = np.zeros(self._n_positions, dtype=np.int64), 0
-        for its in self._blocks:
+        for patterns, its in self._blocks:
             shown, clicked, pairs = its.shown, its.clicked, its.pairs[its.pattern]
             missed = shown - clicked
-            t, g = examined[its.position], self.attractive[its.patterns][its.pattern]
+            t, g = examined[its.position], self.attractive[patterns][its.pattern]
             both = t * g
-            likelihood += self._log_likelihood(both, clicked, missed, pairs)
+            # The comparisons keep logarithms of 0 out, whose factor is 0.
+            of_cell = clicked * np.log(both + (clicked == 0)) + missed * np.log1p(-both * (missed > 0))
+            likelihood += int(np.rint(pairs * of_cell * self._per_log_unit).astype(np.int64).sum())
             # Where every impression was clicked there is nothing to divide, even if t g = 1.
             unseen = missed / ((1 - both) + (missed == 0))
             units = np.rint(pairs * (clicked + unseen * (t * (1 - g))) * self._per_unit)
             seen += _counts_by(its.position, units, self._n_positions)
             attracted = np.bincount(its.pattern, clicked + unseen * ((1 - t) * g))
-            self.attractive[its.patterns] = attracted / np.bincount(its.pattern, shown)
+            self.attractive[patterns] = attracted / np.bincount(its.pattern, shown)
         return StepSums(seen, likelihood)
 
-    def _log_likelihood(self, both: FloatArray, clicked: FloatArray, missed: FloatArray, pairs: FloatArray) -> int:
-        # The comparisons keep logarithms of 0 out, whose factor is 0.
-        found = clicked * np.log(both + (clicked == 0)) + missed * np.log1p(-both * (missed > 0))
-        units = np.rint(pairs * found * self._per_log_unit)
-        return int(units.astype(np.int64).sum())
 
-
-class _Block(NamedTuple):
-    """Cells of some patterns, numbered from 0; `patterns` are their numbers among all."""
-
-    patterns: slice
-    pattern: IntArray
-    position: IntArray
-    shown: FloatArray
-    clicked: FloatArray
-    pairs: FloatArray
-
-
-def _blocks(cells: Cells, block_cells: int) -> Iterator[_Block]:
+def _blocks(cells: Cells, block_cells: int) -> Iterator[tuple[slice, Cells]]:
+    """Cut cells where a pattern ends: the patterns of a block, and its cells, whose patterns are numbered from 0."""
     n_cells, begin = len(cells.pattern), 0
     while begin < n_cells:
-        # A block ends where a pattern ends.
         first, last = int(cells.pattern[begin]), int(cells.pattern[min(begin + block_cells, n_cells) - 1])
         end = int(np.searchsorted(cells.pattern, last, side="right"))
         patterns, rows = slice(first, last + 1), slice(begin, end)
         columns = (cells.position[rows], cells.shown[rows], cells.clicked[rows])
-        yield _Block(patterns, cells.pattern[rows] - first, *columns, cells.pairs[patterns])
+        yield patterns, Cells(cells.pattern[rows] - first, *columns, cells.pairs[patterns])
         begin = end
 
 
 def fit_click_model(
     totals: Totals, step: Callable[[FloatArray], StepSums], *, tolerance: float = 1e-6, max_iter: int = 1000
 ) -> ClickModel:
-    """Fit examination and attractiveness by expectation maximisation, both from 0.5.
+    """Fit examination and attractiveness by expectation maximisation, both from 0.5; `step` is `Expectation.step`.
 
-    Parameters
-    ----------
-    totals : Totals
-        Of all cells.
-    step : function from t to StepSums
-        `Expectation.step`.
-    tolerance : float
-        Above 0. EM takes small steps: a step of this size does not mean that the limit is as near.
-    max_iter : int
-        At least 1.
-
-    Returns
-    -------
-    ClickModel
-
-    Raises
-    ------
-    InvalidParameterError
-
-    References
-    ----------
-    Wang, Golbandi, Bendersky, Metzler and Najork, WSDM 2018, doi:10.1145/3159652.3159732.
+    EM takes small steps: a last step below `tolerance` does not mean that the limit is as near. Wang, Golbandi,
+    Bendersky, Metzler and Najork, WSDM 2018, doi:10.1145/3159652.3159732.
     """
     if not tolerance > 0:
         raise InvalidParameterError(f"tolerance must be above 0; got {tolerance:g}.")
@@ -369,16 +231,9 @@ def fit_click_model(
 
 
 def randomized_propensities(totals: Totals) -> FloatArray:
-    """Propensities from traffic whose order was shuffled: the click-through at a position over that at the first.
+    """Click-through at each position over that at the first, of shuffled traffic; shape (n_positions,).
 
-    Parameters
-    ----------
-    totals : Totals
-
-    Returns
-    -------
-    float64, shape (n_positions,)
-        NaN for a position that was not shown, and where the first has no clicks.
+    NaN for a position that was not shown, and where the first has no clicks.
     """
     found = np.full(len(totals.shown), np.nan)
     if totals.clicked[0] > 0:
@@ -388,22 +243,13 @@ def randomized_propensities(totals: Totals) -> FloatArray:
 
 
 def pair_sums(cells: Cells, n_positions: int) -> IntArray:
-    """Add up click-through of items that were shown at the first position and at others.
+    """Add up click-through of items shown at the first position and at others, shape (n_positions, 2, N_LIMBS).
 
-    Parameters
-    ----------
-    cells : Cells
-        Less than 2^31 pairs.
-    n_positions : int
-
-    Returns
-    -------
-    int64, shape (n_positions, 2, N_LIMBS)
-        By position, limbs of the sums of click-through there and, of the same items, at the first position. Sums of
-        parts of the cells add up.
+    Limbs of the sums there and, of the same items, at the first position. Sums of parts of the cells add up; a part
+    has less than 2^31 pairs.
     """
     found = np.zeros((n_positions, 2, N_LIMBS), dtype=np.int64)
-    for its in _blocks(cells, BLOCK_CELLS):
+    for _, its in _blocks(cells, BLOCK_CELLS):
         rate, at_first = its.clicked / its.shown, its.position == 0
         of_first = np.full(len(its.pairs), np.nan)
         of_first[its.pattern[at_first]] = rate[at_first]
@@ -416,20 +262,8 @@ def pair_sums(cells: Cells, n_positions: int) -> IntArray:
 
 
 def pair_propensities(sums: IntArray) -> FloatArray:
-    """Propensities from items shown at position k and at the first: sums of their click-through, divided.
+    """Divide the sums of `pair_sums`, shape (n_positions,); NaN without shared items or clicks at the first position.
 
-    Parameters
-    ----------
-    sums : int64, shape (n_positions, 2, N_LIMBS)
-        From `pair_sums`.
-
-    Returns
-    -------
-    float64, shape (n_positions,)
-        NaN where no (query, item) was shown at both, and where those at the first have no clicks.
-
-    References
-    ----------
     Agarwal, Zaitsev, Wang, Li, Najork and Joachims, WSDM 2019, doi:10.1145/3289600.3291017.
     """
     pairs = [[from_limbs(part) for part in both] for both in sums.tolist()]
@@ -441,7 +275,7 @@ STATE_SIZE = N_SUMS * N_LIMBS
 
 
 class WeightedEstimate(NamedTuple):
-    """A mean of weighted clicks with its uncertainty; None where it is not defined."""
+    """Mean of weighted clicks with its uncertainty; None where it is not defined."""
 
     value: float | None
     std_error: float | None
@@ -461,21 +295,10 @@ class PropensityEstimates(NamedTuple):
 
 
 def query_states(reward: FloatArray, weight: FloatArray, squared: FloatArray) -> Limbs:
-    """State of each query by itself, to be added up.
+    """Limbs of A, B, A^2, AB, B^2 and `squared` of each query, by their place in a state; states add up.
 
-    Parameters
-    ----------
-    reward : float64, shape (n_queries,)
-        A: sum of weight times click (or gain) over the impressions of the query.
-    weight : float64, shape (n_queries,)
-        B: sum of the weights.
-    squared : float64, shape (n_queries,)
-        Sum of the squares of the weights.
-
-    Returns
-    -------
-    dict from int to int64, shape (n_queries,)
-        Limbs of A, B, A^2, AB, B^2 and the squares, by their place in a state.
+    `reward` is A, the sum of weight times click; `weight` is B, the sum of weights; `squared` the sum of their
+    squares.
     """
     sums = (
         to_limbs(reward),
@@ -494,31 +317,15 @@ def _product(a: FloatArray, b: FloatArray) -> Limbs:
 
 
 def estimates(state: IntArray, n_queries: int, *, confidence: float = 0.95) -> PropensityEstimates:
-    """Estimates from a state, each rounded once from exact fractions.
+    """Estimate from the sum of all states, shape (STATE_SIZE,); each number is rounded once from exact fractions.
 
-    Parameters
-    ----------
-    state : int64, shape (STATE_SIZE,)
-        Sum of the states of the queries.
-    n_queries : int
-    confidence : float
-        Level of the intervals, which are Student's with n - 1 degrees of freedom.
+    IPS is the mean of A; its standard error the sample standard deviation over sqrt(n). SNIPS is sum A / sum B; its
+    standard error sqrt(sum (A - SNIPS B)^2) / sum B. n_eff is (sum w)^2 / sum w^2. Intervals are Student's. None for
+    0 / 0, and for errors with fewer than two queries. SNIPS means something only if the expected weight is 1, as with
+    the logged probabilities of actions: otherwise sum B does not estimate the number of impressions.
 
-    Returns
-    -------
-    PropensityEstimates
-        IPS is the mean of A; its standard error the sample standard deviation over sqrt(n). SNIPS is
-        sum A / sum B; its standard error sqrt(sum (A - SNIPS B)^2) / sum B. n_eff is (sum w)^2 / sum w^2. None for
-        0 / 0, and for errors with fewer than two queries. SNIPS means something only if the expected weight is 1, as
-        with the logged probabilities of actions: otherwise sum B does not estimate the number of impressions.
-
-    References
-    ----------
     Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> w, r = np.array([1.0, 2.0, 5.0, 10.0]), np.array([1.0, 0.0, 1.0, 1.0])
     >>> states = query_states(w * r, w, w * w)
     >>> state = np.array([states[at].sum() if at in states else 0 for at in range(STATE_SIZE)])

@@ -18,7 +18,7 @@ MAX_POSITION = 1_000_000
 MAX_POSITIONS = 10_000
 """Different positions of a log; what a worker returns has a number for each."""
 MAX_CELLS = 8_000_000
-"""Counts of patterns that a click model is fitted to, of a sample if there are more; they take half a gigabyte."""
+"""Counts of patterns that a click model is fitted to, a sample if there are more; they take half a gigabyte."""
 MAX_CLICK = 1e6
 MAX_WEIGHT = 1e9
 """Sums of 2^31 products of such clicks and weights, and of their squares, fit into limbs from 2^32 on."""
@@ -83,10 +83,6 @@ class PropensitySettings:
         Steps after which EM ends in any case.
     on_invalid
         What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
-
-    Raises
-    ------
-    InvalidParameterError
     """
 
     columns: ImpressionColumns = field(default_factory=ImpressionColumns)
@@ -132,10 +128,6 @@ class WeightSettings:
         Level of the confidence intervals.
     on_invalid
         What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
-
-    Raises
-    ------
-    InvalidParameterError
     """
 
     columns: ImpressionColumns = field(default_factory=ImpressionColumns)
@@ -165,12 +157,7 @@ class WeightSettings:
     def check_source(self, *, table: bool) -> None:
         """Raise unless propensities come from exactly one place: a column, a table, or a power of the position.
 
-        Those of actions come from a column.
-
-        Parameters
-        ----------
-        table : bool
-            Whether there is a table of propensities.
+        Those of actions come from a column. `table` says whether there is a table of propensities.
         """
         given = {
             "a propensity column": self.columns.propensity is not None,

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.clicks.kernels import (
-    NO_ESTIMATE,
-    STATE_SIZE,
-    Cells,
-    ClickModel,
-    Expectation,
-    Totals,
-    WeightedEstimate,
-    estimates,
-    fit_click_model,
-    pair_propensities,
-    pair_sums,
-    query_states,
-    randomized_propensities,
-    totals_of,
-)
+from ndcg_spark.clicks import kernels
 from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensitySettings
 from ndcg_spark.core.batches import BatchFunction, batch_function, float_values, int_values, list_offsets
 from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.ragged import BoolArray, IntArray, offsets_of, query_of_rows
 from ndcg_spark.errors import InputRefusedError
 
+K = TypeVar("K")
 PATTERN, PAIRS, HASH = "cells", "pairs", "hash"
 """List of struct<position, shown, clicked>, sorted; how many (query, item) have it; and 64 bits made of it."""
 POSITION_TYPE = pa.struct(
@@ -55,18 +41,11 @@ FIT_SCHEMA = pa.schema(
 )
 
 
-class Counts(NamedTuple):
-    """Cells whose positions are numbered, and the position of each number; the first is 1."""
-
-    cells: Cells
-    positions: list[int]
-
-
 def make_fitter(settings: PropensitySettings, *, limit: int = MAX_CELLS) -> BatchFunction:
     """Build the function from all patterns to one row of `FIT_SCHEMA`.
 
-    EM takes many steps and holds its patterns: all, or a sample of them with `limit` counts at most. What the other
-    methods need is added up batch by batch.
+    EM takes many steps and holds its patterns: all, or a sample of them with at most `limit` counts. Sums of the
+    other methods are added up batch by batch.
     """
 
     def fit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,11 +58,11 @@ def make_fitter(settings: PropensitySettings, *, limit: int = MAX_CELLS) -> Batc
 
 
 class _Patterns:
-    """What is known of the patterns of a log: counts of all of them, and for EM the patterns themselves.
+    """Counts of all patterns of a log, and for EM the patterns themselves.
 
-    Where these have too many counts, a pattern of n (query, item) stays if its hash, as a number below 1, is below
-    n / 2^level, and stands for 2^level of them if n is less. So frequent patterns always stay, sums over the sample
-    are those of all patterns on average, and the sample does not depend on the order of patterns.
+    If these have too many counts, a pattern of n (query, item) stays if its hash, as a number below 1, is below n /
+    2^level, and stands for 2^level of them if n is less. So frequent patterns always stay, sums over the sample are
+    those of all patterns on average, and the sample does not depend on the order of patterns.
     """
 
     def __init__(self, method: str, limit: int) -> None:
@@ -94,13 +73,12 @@ class _Patterns:
         self._sums: dict[int, IntArray] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count patterns, and hold what EM needs of them."""
-        counts = counts_in([batch])
+        cells, positions = counts_in([batch])
         self.n_patterns += batch.num_rows
-        totals = totals_of(counts.cells, len(counts.positions))
-        _add(self._counts, counts.positions, np.stack([totals.shown, totals.clicked], axis=1))
+        totals = kernels.totals_of(cells, len(positions))
+        _add(self._counts, positions, np.stack([totals.shown, totals.clicked], axis=1))
         if self._method == "pairs":
-            _add(self._sums, counts.positions, pair_sums(counts.cells, len(counts.positions)))
+            _add(self._sums, positions, kernels.pair_sums(cells, len(positions)))
         if self._method == "pbm":
             self._hold([batch.select([PATTERN, PAIRS, HASH])])
 
@@ -117,15 +95,15 @@ class _Patterns:
         """Fit, and describe the result as a row of `FIT_SCHEMA`."""
         positions = known_positions(self._counts)
         shown, clicked = _at(self._counts, positions, (2,)).T
-        totals, n_fitted = Totals(shown, clicked, np.arange(len(positions))), self.n_patterns
+        totals, n_fitted = kernels.Totals(shown, clicked, np.arange(len(positions))), self.n_patterns
         model, sums = None, _at(self._sums, positions, (2, N_LIMBS))
         if settings.method == "pbm":
-            cells = counts_in(self._held, positions).cells
+            cells, _ = counts_in(self._held, positions)
             n_fitted = len(cells.pairs)
             cells = cells._replace(pairs=np.maximum(cells.pairs, 2.0**self._level))
-            its = totals_of(cells, len(positions))
-            expectation = Expectation(cells, len(positions), int(its.shown.sum()))
-            model = fit_click_model(its, expectation.step, tolerance=settings.tolerance, max_iter=settings.max_iter)
+            fitted = kernels.totals_of(cells, len(positions))
+            step = kernels.Expectation(cells, len(positions), int(fitted.shown.sum())).step
+            model = kernels.fit_click_model(fitted, step, tolerance=settings.tolerance, max_iter=settings.max_iter)
         return fit_row(settings.method, positions, totals, (self.n_patterns, n_fitted), model, sums)
 
 
@@ -134,21 +112,21 @@ def _is_sampled(batch: pa.RecordBatch, level: int) -> BoolArray:
     return np.asarray(number * 2.0**level < int_values(batch.column(PAIRS)))
 
 
-def _add(sums: dict[int, IntArray], positions: Sequence[int], values: IntArray) -> None:
-    for position, its in zip(positions, values, strict=True):
-        sums[position] = sums[position] + its if position in sums else its
+def _add(sums: dict[K, IntArray], keys: Sequence[K], values: IntArray) -> None:
+    for key, value in zip(keys, values, strict=True):
+        sums[key] = sums[key] + value if key in sums else value
 
 
 def _at(sums: dict[int, IntArray], positions: Sequence[int], shape: tuple[int, ...]) -> IntArray:
-    """Sums by position, zeros where there are none."""
-    found = np.zeros((len(positions), *shape), dtype=np.int64)
-    for at, position in enumerate(positions):
-        found[at] = sums.get(position, 0)
-    return found
+    """Sums by position, zeros for positions without sums."""
+    zeros = np.zeros(shape, dtype=np.int64)
+    return np.array([sums.get(position, zeros) for position in positions])
 
 
-def counts_in(batches: Sequence[pa.RecordBatch], positions: Sequence[int] | None = None) -> Counts:
-    """Put patterns of batches with `cells` and `pairs` behind each other; their positions are found if not given."""
+def counts_in(
+    batches: Sequence[pa.RecordBatch], positions: Sequence[int] | None = None
+) -> tuple[kernels.Cells, list[int]]:
+    """Concatenate the patterns of batches: cells whose positions are numbered, and the position of each number."""
     # Columns are put together one after the other, so that only one of them is there twice.
     lengths: list[Any] = []
     pairs: list[Any] = []
@@ -165,11 +143,11 @@ def counts_in(batches: Sequence[pa.RecordBatch], positions: Sequence[int] | None
     number = np.searchsorted(np.array(known, dtype=np.int32), position)
     shown, clicked = (_joined(columns.pop(name)).astype(np.float64, copy=False) for name in ("shown", "clicked"))
     pattern = query_of_rows(offsets_of(_joined(lengths)))
-    return Counts(Cells(pattern, number, shown, clicked, _joined(pairs).astype(np.float64)), known)
+    return kernels.Cells(pattern, number, shown, clicked, _joined(pairs).astype(np.float64)), known
 
 
 def known_positions(position: Iterable[int]) -> list[int]:
-    """Different positions, sorted, and the first in any case."""
+    """Different positions, sorted; the first position is always included."""
     found = {1, *position}
     if len(found) > MAX_POSITIONS:
         raise InputRefusedError(f"the log has more than {MAX_POSITIONS:,} different positions; leave deep ones out.")
@@ -183,20 +161,19 @@ def _joined(parts: list[Any]) -> Any:
 def fit_row(
     method: str,
     positions: list[int],
-    totals: Totals,
+    totals: kernels.Totals,
     n_patterns: tuple[int, int],
-    model: ClickModel | None,
+    model: kernels.ClickModel | None,
     sums: IntArray,
 ) -> dict[str, Any]:
-    """Describe a fit as a row of `FIT_SCHEMA`.
+    """Describe a fit as a row of `FIT_SCHEMA`; `n_patterns` are all, and the fitted ones.
 
-    `n_patterns` are all, and those that were fitted. `model` is that of `pbm`; `sums`, of shape (n_positions, 2,
-    N_LIMBS), are those of `pairs`, and ignored otherwise.
+    `model` is that of `pbm`; `sums`, shape (n_positions, 2, N_LIMBS), are those of `pairs`, and ignored otherwise.
     """
     if model is not None:
         ratio = model.ratio
     else:
-        ratio = pair_propensities(sums) if method == "pairs" else randomized_propensities(totals)
+        ratio = kernels.pair_propensities(sums) if method == "pairs" else kernels.randomized_propensities(totals)
     listed = []
     for at in np.flatnonzero(totals.shown).tolist():
         value = None if np.isnan(ratio[at]) else float(ratio[at])
@@ -222,8 +199,8 @@ def fit_row(
     }
 
 
-def _reason(ratio: float | None, totals: Totals, at: int, method: str) -> str | None:
-    """Why a position has no propensity, or not the ratio that was found; None otherwise."""
+def _reason(ratio: float | None, totals: kernels.Totals, at: int, method: str) -> str | None:
+    """Why a position has no propensity, or another than its ratio; None otherwise."""
     if ratio is not None:
         if not totals.clicked[at] or not ratio:
             return "no_clicks"
@@ -240,26 +217,18 @@ _PARTS = ("", "_std_error", "_ci_low", "_ci_high")
 ESTIMATES = (*[f"ips{part}" for part in _PARTS], *[f"snips{part}" for part in _PARTS], "n_eff")
 OF, REASON = "propensity_of", "snips_reason"
 MIXED = "mixed"
-"""Value of `propensity_of` of estimates of both kinds that were merged."""
+"""Value of `propensity_of` of kernels.estimates of both kinds that were merged."""
 REASONS = {"position": "propensities_of_positions", MIXED: "propensities_of_both_kinds"}
 """Why there is no SNIPS, by `propensity_of`."""
 MOST_GROUPS_HELD = 50_000
 _Group = tuple[str | None, ...]
 
 
-class _Sums:
-    """State and counts of one group."""
-
-    def __init__(self) -> None:
-        self.state = np.zeros(STATE_SIZE, dtype=np.int64)
-        self.n_queries = self.n_impressions = 0
-
-
 def make_partial_summer() -> BatchFunction:
-    """Build the function from queries (`a`, `b`, `ww`, see `kernels.propensity`) to a state per group, rarely two."""
+    """Build the function from queries (`a`, `b`, `ww`: see `query_states`) to a state per group, rarely two."""
 
     def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: dict[_Group, _Sums] = {}
+        held: dict[_Group, IntArray] = {}
         for batch in batches:
             _add_batch(batch, held)
             if len(held) > MOST_GROUPS_HELD:
@@ -271,34 +240,30 @@ def make_partial_summer() -> BatchFunction:
     return batch_function(add_up)
 
 
-def _add_batch(batch: pa.RecordBatch, held: dict[_Group, _Sums]) -> None:
+def _add_batch(batch: pa.RecordBatch, held: dict[_Group, IntArray]) -> None:
+    """Add the numbers of queries and impressions and the states of a batch, by group."""
     columns = [batch.column(name).cast(pa.string()).dictionary_encode() for name in GROUP_KEYS]
     codes = [its.indices.fill_null(-1).to_numpy(zero_copy_only=False) for its in columns]
     groups, group = np.unique(np.stack(codes), axis=1, return_inverse=True)
     group = group.reshape(-1)  # its shape changed from version to version of NumPy
     a, b, ww = (float_values(batch.column(name))[0] for name in ("a", "b", "ww"))
-    states = np.zeros((groups.shape[1], STATE_SIZE), dtype=np.int64)
-    for at, limb in query_states(a, b, ww).items():
-        np.add.at(states[:, at], group, limb)
-    counts = np.zeros((groups.shape[1], 2), dtype=np.int64)
-    np.add.at(counts[:, 0], group, 1)
-    np.add.at(counts[:, 1], group, int_values(batch.column("n_impressions")))
-    for number, codes_of in enumerate(groups.T.tolist()):
-        key = tuple(
-            None if code < 0 else its.dictionary[code].as_py() for its, code in zip(columns, codes_of, strict=True)
-        )
-        sums = held.setdefault(key, _Sums())
-        sums.state += states[number]
-        sums.n_queries += int(counts[number, 0])
-        sums.n_impressions += int(counts[number, 1])
+    sums = np.zeros((groups.shape[1], 2 + kernels.STATE_SIZE), dtype=np.int64)
+    np.add.at(sums[:, 0], group, 1)
+    np.add.at(sums[:, 1], group, int_values(batch.column("n_impressions")))
+    for at, limb in kernels.query_states(a, b, ww).items():
+        np.add.at(sums[:, 2 + at], group, limb)
+    keys = [
+        tuple(None if code < 0 else its.dictionary[code].as_py() for its, code in zip(columns, key, strict=True))
+        for key in groups.T.tolist()
+    ]
+    _add(held, keys, sums)
 
 
-def _partial(held: dict[_Group, _Sums]) -> pa.RecordBatch:
+def _partial(held: dict[_Group, IntArray]) -> pa.RecordBatch:
     columns = {name: pa.array([key[at] for key in held], pa.string()) for at, name in enumerate(GROUP_KEYS)}
-    columns["n_queries"] = pa.array([its.n_queries for its in held.values()], pa.int64())
-    columns["n_impressions"] = pa.array([its.n_impressions for its in held.values()], pa.int64())
-    columns["state"] = _states(np.array([its.state for its in held.values()]))
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    sums = np.array(list(held.values()))
+    columns |= {"n_queries": pa.array(sums[:, 0]), "n_impressions": pa.array(sums[:, 1])}
+    return pa.RecordBatch.from_pydict({**columns, "state": _states(sums[:, 2:])})
 
 
 def _states(states: IntArray) -> pa.Array:
@@ -316,14 +281,14 @@ def make_estimator(confidence: float) -> BatchFunction:
 
 
 def _estimated(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
-    states = np.zeros((batch.num_rows, STATE_SIZE), dtype=np.int64)
+    states = np.zeros((batch.num_rows, kernels.STATE_SIZE), dtype=np.int64)
     for row, parts in enumerate(batch.column("states")):
-        states[row] = int_values(parts.values.flatten()).reshape(-1, STATE_SIZE).sum(axis=0)
+        states[row] = int_values(parts.values.flatten()).reshape(-1, kernels.STATE_SIZE).sum(axis=0)
     n_queries = int_values(batch.column("n_queries")).tolist()
-    found = [estimates(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)]
+    found = [kernels.estimates(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)]
     reasons = [REASONS.get(kind) for kind in batch.column(OF).to_pylist()]
     values = [
-        (*_numbers(one.ips), *_numbers(NO_ESTIMATE if reason else one.snips), one.n_eff)
+        (*one.ips, *(kernels.NO_ESTIMATE if reason else one.snips), one.n_eff)
         for one, reason in zip(found, reasons, strict=True)
     ]
     columns = {name: batch.column(name) for name in (*GROUP_KEYS, "n_queries", "n_impressions")}
@@ -331,7 +296,3 @@ def _estimated(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
         columns[name] = pa.array([its[at] for its in values], pa.float64())
     columns |= {OF: batch.column(OF), REASON: pa.array(reasons, pa.string()), "state": _states(states)}
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-def _numbers(one: WeightedEstimate) -> tuple[float | None, ...]:
-    return one.value, one.std_error, one.ci_low, one.ci_high

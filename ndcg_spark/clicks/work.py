@@ -12,16 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
-from ndcg_spark.clicks.frames import (
-    Impressions,
-    checked_impressions,
-    counted_impressions,
-    fitted_propensities,
-    judged_impressions,
-    propensity_estimates,
-    propensity_table,
-    weighted_impressions,
-)
+from ndcg_spark.clicks import frames
 from ndcg_spark.clicks.settings import PropensitySettings, WeightSettings
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
@@ -45,51 +36,52 @@ class Found:
 
 
 class _OfClicks(Work[S]):
-    """Making something of impressions, which `MAKES` names."""
+    """Making `MAKES` of impressions."""
 
     MAKES: str
 
     def __init__(self, job: Job[S]) -> None:
         super().__init__(job)
         self.table, self.propensities = self.tables["input"], self.tables.get("propensities")
-        weighted = f" weighted by {self.propensities.name}" if self.propensities else ""
-        self.name = f"{self.table.name}{weighted}"
+        self.frame, self.parse_text = self.table.frame, self.table.parse_text
+        self.given = self.propensities.frame if self.propensities else None
+        self.name = self.table.name + (f" weighted by {self.propensities.name}" if self.propensities else "")
         self.made = self._made()
 
     @abstractmethod
     def _made(self) -> DataFrame:
-        """What the job makes; lazy."""
+        """Make it; lazy."""
 
     @abstractmethod
-    def _impressions(self) -> Impressions:
-        """Impressions as they are read; lazy."""
-
-    @abstractmethod
-    def _stored(self, made: DataFrame) -> DataFrame:
-        """Rows to write of what was made; lazy."""
+    def _impressions(self) -> frames.Impressions:
+        """Read the impressions; lazy."""
 
     @abstractmethod
     def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
-        """Run the action: what was made, its impressions, and what is said of it, with fields of its class."""
+        """Run the action: return rows to write, the number of impressions, and the class and fields of the facts."""
 
     @abstractmethod
     def _lines(self, facts: Any) -> Iterator[Line]:
-        """What a person is told."""
+        """Lines that are printed."""
 
     @abstractmethod
     def _about(self) -> tuple[Sequence[str], str]:
-        """Say how it is made, and what it costs."""
+        """How it is made, and what it costs."""
+
+    def _stored(self, made: DataFrame) -> DataFrame:
+        """Rows to write; lazy. Slices are named by data set and run."""
+        return made.withColumn("run", F.lit(""))
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why impressions are bad; lazy."""
-        return {"impressions": checked_impressions(self._impressions(), self.settings.columns, originals=originals)}
+        return {
+            "impressions": frames.checked_impressions(self._impressions(), self.settings.columns, originals=originals)
+        }
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of what is made."""
         return {"output": self._stored(self.made).schema}
 
     def run(self) -> Outcome:
-        """Make it: an action."""
+        """Make it. Run an action."""
         accounts, allows = self.job.count_bad_rows(), self.request.shared.allow_empty
         with self.job.step("judging" if self.MAKES == "judgments" else f"computing {self.MAKES}"):
             made, n_impressions, kind, described = self._counted()
@@ -101,11 +93,7 @@ class _OfClicks(Work[S]):
         rejected = accounts.rejected if accounts else {}
         facts = kind(
             makes=self.MAKES,
-            rows={
-                "impressions": n_impressions,
-                "rejected": sum(rejected.values()),
-                "rejected_by_reason": rejected,
-            },
+            rows={"impressions": n_impressions, "rejected": sum(rejected.values()), "rejected_by_reason": rejected},
             run_date=self.request.run_date.isoformat(),
             dataset=self.request.dataset,
             input=self.name,
@@ -122,11 +110,9 @@ class _OfClicks(Work[S]):
         yield from self._warned(facts)
 
     def _warned(self, facts: Any) -> Iterator[str]:
-        """What a person is warned of."""
         yield from ()
 
     def explanation(self) -> Sequence[str]:
-        """Say what would be made, and what it costs."""
         about, cost = self._about()
         return (
             f"input        {self.name}",
@@ -141,7 +127,7 @@ class _OfClicks(Work[S]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted(Found):
-    """A fit, as `fit_propensities` describes it."""
+    """A fit, with the fields of a row of `fit_propensities`."""
 
     method: str | None = None
     positions: list[dict[str, Any]] = field(default_factory=list)
@@ -153,18 +139,18 @@ class Fitted(Found):
 
 
 class Propensities(_OfClicks[PropensitySettings]):
-    """Fitting propensities of positions."""
+    """Fit propensities of positions."""
 
     MAKES = "propensities"
 
     def _made(self) -> DataFrame:
-        return fitted_propensities(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return frames.fitted_propensities(self.frame, self.settings, parse_text=self.parse_text)
 
-    def _impressions(self) -> Impressions:
-        return counted_impressions(self.table.frame, self.settings, parse_text=self.table.parse_text)
+    def _impressions(self) -> frames.Impressions:
+        return frames.counted_impressions(self.frame, self.settings, parse_text=self.parse_text)
 
     def _stored(self, made: DataFrame) -> DataFrame:
-        return propensity_table(made).withColumn("run", F.lit(""))  # slices are named by data set and run
+        return super()._stored(frames.propensity_table(made))
 
     def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
         rows = self.made.collect()
@@ -192,34 +178,27 @@ class Propensities(_OfClicks[PropensitySettings]):
             )
 
     def _warned(self, facts: Fitted) -> Iterator[str]:
-        yield from _warnings(facts)
+        above = [one for one in facts.positions if one["reason"] == "above_1"]
+        if above:
+            listed = _listed([f"{one['position']} ({one['ratio']:.4f})" for one in above])
+            yield f"warning: estimated above 1, so 1 is taken, at position {listed}"
+        missing = [one for one in facts.positions if one["propensity"] is None]
+        if missing:
+            listed = _listed([f"{one['position']} ({one['reason']})" for one in missing])
+            yield f"warning: no propensity for position {listed}; impressions there will be bad rows"
+        if facts.converged is False and facts.log_likelihood:
+            yield (
+                f"warning: EM has not converged in {facts.n_iterations:,} steps; --max-iter allows more, --tolerance "
+                "asks for less."
+            )
 
     def _about(self) -> tuple[Sequence[str], str]:
         settings = self.settings
         about = [f"method       {settings.method}"]
         if settings.method == "pbm":
-            about.append(
-                f"EM           until no propensity moves by {settings.tolerance:g}, "
-                f"at most {settings.max_iter:,} steps"
-            )
+            until = f"until no propensity moves by {settings.tolerance:g}, at most {settings.max_iter:,} steps"
+            about.append(f"EM           {until}")
         return about, "three shuffles of counts, one task in a Python worker"
-
-
-def _warnings(facts: Fitted) -> Iterator[str]:
-    """Say which propensities are missing or were cut, and whether EM did not converge."""
-    above = [one for one in facts.positions if one["reason"] == "above_1"]
-    if above:
-        listed = _listed([f"{one['position']} ({one['ratio']:.4f})" for one in above])
-        yield f"warning: estimated above 1, so 1 is taken, at position {listed}"
-    missing = [one for one in facts.positions if one["propensity"] is None]
-    if missing:
-        listed = _listed([f"{one['position']} ({one['reason']})" for one in missing])
-        yield f"warning: no propensity for position {listed}; impressions there will be bad rows"
-    if facts.converged is False and facts.log_likelihood:
-        yield (
-            f"warning: EM has not converged in {facts.n_iterations:,} steps; --max-iter allows more, --tolerance "
-            "asks for less."
-        )
 
 
 def _listed(texts: list[str]) -> str:
@@ -238,12 +217,8 @@ class _Weighing(_OfClicks[WeightSettings]):
 
     COST: str
 
-    def _impressions(self) -> Impressions:
-        return weighted_impressions(self.table.frame, self.settings, self._given, parse_text=self.table.parse_text)
-
-    @property
-    def _given(self) -> DataFrame | None:
-        return None if self.propensities is None else self.propensities.frame
+    def _impressions(self) -> frames.Impressions:
+        return frames.weighted_impressions(self.frame, self.settings, self.given, parse_text=self.parse_text)
 
     def _about(self) -> tuple[Sequence[str], str]:
         settings, table = self.settings, self.request.sources.get("propensities")
@@ -263,15 +238,12 @@ class Labelled(Found):
 
 
 class Judgments(_Weighing):
-    """Labels of items, from clicks."""
+    """Label items by clicks."""
 
     MAKES, COST = "judgments", "one shuffle of sums, in Spark SQL"
 
     def _made(self) -> DataFrame:
-        return judged_impressions(self.table.frame, self.settings, self._given, parse_text=self.table.parse_text)
-
-    def _stored(self, made: DataFrame) -> DataFrame:
-        return made.withColumn("run", F.lit(""))  # slices are named by data set and run
+        return frames.judged_impressions(self.frame, self.settings, self.given, parse_text=self.parse_text)
 
     def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
         self.job.keep(self.made)
@@ -294,13 +266,13 @@ class Estimated(Found):
 
 
 class Estimates(_Weighing):
-    """Estimates of clicks per query."""
+    """Estimate clicks per query."""
 
     MAKES = "estimates"
     COST = "one shuffle of sums (two with segments), one pass of queries through Python workers"
 
     def _made(self) -> DataFrame:
-        return propensity_estimates(self.table.frame, self.settings, self._given, parse_text=self.table.parse_text)
+        return frames.propensity_estimates(self.frame, self.settings, self.given, parse_text=self.parse_text)
 
     def _stored(self, made: DataFrame) -> DataFrame:
         return made

@@ -38,24 +38,17 @@ from ndcg_spark.judgments.settings import (
 )
 from ndcg_spark.judgments.tasks import RATINGS, make_agreement, make_judge, make_pair_counter
 
-EVENTS_TABLE = "events"
-"""What the table is called for a person."""
-_DAY = 86_400_000_000.0
+EVENTS_TABLE, RATINGS_TABLE = "events", "ratings"
+_MICROS_A_DAY = 86_400_000_000.0
 _N_LIMBS = 3
 _CODE, _MICROS, _COPIES, _BUCKET = "event code", "event micros", "event copies", "event bucket"
-_VALUE, _ROWS, _ALL_COPIES, _FIRST, _LAST, _BEST = (
-    "event value",
-    "event rows",
-    "event all copies",
-    "event first",
-    "event last",
-    "event best",
-)
-"""Columns on the way; they have spaces, so that no key is likely to share the name."""
+_VALUE, _ROWS, _ALL_COPIES = "event value", "event rows", "event all copies"
+_FIRST, _LAST, _BEST = "event first", "event last", "event best"
+"""Intermediate columns; they have spaces, so that no key is likely to share the name."""
 
 
 def judged_events(events: DataFrame, settings: EventSettings, *, parse_text: bool = False) -> DataFrame:
-    """Judge items by events, as `from_events` describes it; with `parse_text`, timestamps may be text. Lazy."""
+    """Implement `from_events`; with `parse_text`, timestamps may be text. Lazy."""
     time, reasons = _checks(events, settings, parse_text)
     keys = [*settings.columns.query, settings.columns.item]
     valid = without_bad_rows(_in_window(events, time, settings), reasons, keys, settings.on_invalid)
@@ -64,8 +57,9 @@ def judged_events(events: DataFrame, settings: EventSettings, *, parse_text: boo
     )
     rows = _without_repeats(rows, keys, settings)
     if settings.rule == "sum":  # a column of its own, or Spark computes it once for each limb
-        graded = named(_CODE) >= settings.n_negative
-        rows = rows.withColumn(_VALUE, F.when(graded, _value(named(_CODE), named(_MICROS), settings)))
+        grades = F.array(*[F.lit(grade) for _, grade in settings.ranked_grades])
+        value = _decayed(F.get(grades, named(_CODE)), named(_MICROS), settings)
+        rows = rows.withColumn(_VALUE, F.when(named(_CODE) >= settings.n_negative, value))
     state = rows.groupBy(*columns_of(keys)).agg(*_state(settings))
     return state.select(*columns_of(keys), *_judged(settings))
 
@@ -73,10 +67,10 @@ def judged_events(events: DataFrame, settings: EventSettings, *, parse_text: boo
 def checked_events(
     events: DataFrame, settings: EventSettings, *, parse_text: bool = False, originals: bool = False
 ) -> DataFrame:
-    """Say of each event of the window whether it is bad, and why. Lazy; rows as `checked` gives them.
+    """Name the reason why each event of the window is bad; null if it is not. Lazy; rows as from `checked`.
 
     The reasons: `malformed_line`, `null_query`, `null_item`, `null_event`, `unknown_event`, `null_ts`,
-    `ts_not_a_timestamp`, `null_event_id`, `null_user`. With `parse_text`, timestamps may be text.
+    `ts_not_a_timestamp`, `null_event_id`, `null_user`.
     """
     time, reasons = _checks(events, settings, parse_text)
     keys = [*settings.columns.query, settings.columns.item, settings.columns.event]
@@ -114,7 +108,7 @@ def _dedup_columns(settings: EventSettings) -> list[str]:
 
 
 def _in_window(events: DataFrame, time: TimeColumn, settings: EventSettings) -> DataFrame:
-    """Drop events outside the window. Those of which nobody knows when they were stay: they are bad rows."""
+    """Drop events outside the window; those without a time stay, as bad rows."""
     for micros, inside in ((settings.start_micros, Column.__ge__), (settings.as_of_micros, Column.__lt__)):
         if micros is not None:
             kept = inside(time.comparable, time.bound(micros))
@@ -132,7 +126,7 @@ def _code(settings: EventSettings) -> Column:
 
 
 def _without_repeats(rows: DataFrame, keys: Sequence[str], settings: EventSettings) -> DataFrame:
-    """Let repeated events count once. Shuffled by (query, item) first, so that what follows needs no shuffle."""
+    """Let repeated events count once. Shuffle by (query, item) first, so that later steps need no shuffle."""
     if settings.dedup == "none":
         return rows
     code, micros = named(_CODE), named(_MICROS)
@@ -153,9 +147,8 @@ def _state(settings: EventSettings) -> Iterable[Column]:
     negative = settings.n_negative
     yield F.count(F.lit(1)).alias(_ROWS)
     yield F.count(F.when(code >= 0, 1)).alias("n_events")
-    yield (F.count(F.when((code >= 0) & (code < negative), 1)) if negative else F.lit(0).cast("bigint")).alias(
-        "n_negative"
-    )
+    n_negative = F.count(F.when((code >= 0) & (code < negative), 1)) if negative else F.lit(0).cast("bigint")
+    yield n_negative.alias("n_negative")
     copies = F.sum(named(_COPIES)) if settings.dedup != "none" else F.count(F.lit(1))
     yield copies.alias(_ALL_COPIES)
     yield F.min(micros).alias(_FIRST)
@@ -179,24 +172,19 @@ def _sum(limb: int) -> str:
 
 
 def _needs_times(settings: EventSettings) -> bool:
-    """Whether the value follows from the latest time of each event."""
+    """Check whether the value follows from the latest time of each event."""
     return settings.rule == "last" or (settings.rule == "best" and settings.half_life is not None)
-
-
-def _value(code: Column, micros: Column, settings: EventSettings) -> Column:
-    grades = F.array(*[F.lit(grade) for _, grade in settings.ranked_grades])
-    return _decayed(F.get(grades, code), micros, settings)
 
 
 def _decayed(grade: Column, micros: Column, settings: EventSettings) -> Column:
     if settings.half_life is None:
         return grade
-    days = (F.lit(settings.as_of_micros) - micros) / F.lit(_DAY)
+    days = (F.lit(settings.as_of_micros) - micros) / F.lit(_MICROS_A_DAY)
     return grade * F.pow(F.lit(0.5), days / F.lit(float(settings.half_life)))
 
 
 def _n_limbs(settings: EventSettings) -> int:
-    """Number of limbs of a value of 0 and more, in units 1, 2^-32 and 2^-64; one does for whole grades."""
+    """Number of limbs of a value of at least 0, in units 1, 2^-32 and 2^-64; whole grades need one."""
     whole_grades = all(grade == int(grade) for _, grade in settings.ranked_grades)
     return 1 if settings.half_life is None and whole_grades else _N_LIMBS
 
@@ -229,7 +217,7 @@ def _judged(settings: EventSettings) -> Iterable[Column]:
 
 
 def _positive(settings: EventSettings) -> tuple[Column, Column]:
-    """Value and name of what the events that are not negative come to."""
+    """Value and name of the events that decide among those that are not negative."""
     events = settings.ranked_grades
     grades = F.array(*[F.lit(grade) for _, grade in events])
     names = F.array(*[F.lit(name) for name, _ in events])
@@ -249,7 +237,7 @@ def _positive(settings: EventSettings) -> tuple[Column, Column]:
 
 
 def _negative(settings: EventSettings) -> tuple[Column, Column, Column]:
-    """Whether a negative event sets the relevance, to what, and its name."""
+    """Whether a negative event sets the relevance, its grade and its name."""
     events = settings.ranked_grades
     found = []
     for code in range(settings.n_negative):
@@ -269,8 +257,6 @@ def _greatest(columns: list[Column]) -> Column:
     return columns[0] if len(columns) == 1 else F.greatest(*columns)
 
 
-RATINGS_TABLE = "ratings"
-"""What the table is called for a person."""
 _JUDGED = [
     T.StructField("relevance", T.DoubleType()),
     T.StructField("rule", T.StringType()),
@@ -285,20 +271,18 @@ _JUDGED = [
 
 
 def judged_ratings(ratings: DataFrame, settings: RatingSettings, *, parse_text: bool = False) -> DataFrame:
-    """Judge items by ratings, as `from_ratings` describes it; with `parse_text`, numbers may be text. Lazy."""
+    """Implement `from_ratings`; with `parse_text`, numbers may be text. Lazy."""
     rows = rated_items(ratings, settings, parse_text=parse_text)
     keys = [one for one in rows.schema if one.name != RATINGS]
-    return rows.mapInArrow(
-        as_shipped(make_judge(settings)), schema=T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]])
-    )
+    schema = T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]])
+    return rows.mapInArrow(as_shipped(make_judge(settings)), schema=schema)
 
 
 def rated_items(ratings: DataFrame, settings: RatingSettings, *, parse_text: bool) -> DataFrame:
-    """Collect the ratings of each item as `ratings`: sorted, without those that are null. Lazy; one shuffle."""
+    """Collect the ratings of each item as `ratings`: sorted, without nulls. Lazy; one shuffle."""
     columns, keys = settings.columns, [*settings.columns.query, settings.columns.item]
-    valid = without_bad_rows(
-        ratings, _reasons(ratings, settings, parse_text), [*keys, columns.annotator], settings.on_invalid
-    )
+    reasons = _reasons(ratings, settings, parse_text)
+    valid = without_bad_rows(ratings, reasons, [*keys, columns.annotator], settings.on_invalid)
     relevance = number(ratings, columns.relevance, option("relevance"), RATINGS_TABLE, parse_text=parse_text)
     weight = F.lit(1.0)
     if columns.weight is not None:
@@ -316,16 +300,14 @@ def rated_items(ratings: DataFrame, settings: RatingSettings, *, parse_text: boo
 def checked_ratings(
     ratings: DataFrame, settings: RatingSettings, *, parse_text: bool = False, originals: bool = False
 ) -> DataFrame:
-    """Say of each rating whether it is bad, and why. Lazy; rows as `checked` gives them.
+    """Name the reason why each rating is bad; null if it is not. Lazy; rows as from `checked`.
 
     The reasons: `malformed_line`, `null_query`, `null_item`, `null_annotator`, `relevance_not_a_number`,
-    `nan_relevance`, `infinite_relevance`, `bad_weight` (null, NaN, negative, or above 1e18). With `parse_text`,
-    relevances and weights may be text.
+    `nan_relevance`, `infinite_relevance`, `bad_weight` (null, NaN, negative, or above 1e18).
     """
     keys = [*settings.columns.query, settings.columns.item, settings.columns.annotator]
-    return checked(
-        ratings, _reasons(ratings, settings, parse_text), keys, originals=ratings.columns if originals else ()
-    )
+    reasons = _reasons(ratings, settings, parse_text)
+    return checked(ratings, reasons, keys, originals=ratings.columns if originals else ())
 
 
 def _reasons(ratings: DataFrame, settings: RatingSettings, parse_text: bool) -> Reasons:
@@ -354,8 +336,7 @@ _AGREEMENT = "alpha double, reason string, n_items bigint, n_ratings bigint"
 def item_pairs(items: DataFrame, settings: RatingSettings) -> DataFrame:
     """Count ordered pairs of ratings of one item: `raters`, `first`, `second`, `n`. Lazy; one small shuffle.
 
-    Rows have the keys and `ratings` of each item, as `rated_items` and `judged_ratings` have them. Pairs of tables of
-    different items may be put together with `union`.
+    `items` has the keys and `ratings` of each item. Pairs from tables of different items may be united with `union`.
     """
     kept = items.select(*columns_of([*settings.columns.query, settings.columns.item, RATINGS]))
     pairs = kept.mapInArrow(as_shipped(make_pair_counter(settings)), schema=_PAIRS)
@@ -363,7 +344,7 @@ def item_pairs(items: DataFrame, settings: RatingSettings) -> DataFrame:
 
 
 def agreement_of(pairs: DataFrame) -> DataFrame:
-    """Krippendorff's alpha of pairs from `item_pairs`, as `rating_agreement` describes it. Lazy."""
+    """Krippendorff's alpha of pairs from `item_pairs`, with the columns of `rating_agreement`. Lazy."""
     listed = F.collect_list(F.struct("raters", "first", "second", "n")).alias("pairs")
     return pairs.agg(listed).mapInArrow(as_shipped(make_agreement()), schema=_AGREEMENT)
 
@@ -411,9 +392,8 @@ def from_events(
         and
 
         - `relevance` (double): null if the item is unjudged,
-        - `rule` (string): what it follows from. `best`, `sum`, `last`: the graded events; `negative`: a negative
-          event; `impressions`: it was shown and nothing followed; `too_few_impressions`: it was not shown
-          `min_impressions` times, so it is unjudged,
+        - `rule` (string): `best`, `sum`, `last`: graded events decided; `negative`: a negative event did;
+          `impressions`: it was shown and nothing followed; `too_few_impressions`: it is unjudged,
         - `event` (string): the event that decided; null for a sum and for impressions,
         - `n_events`, `n_negative`, `n_impressions` (bigint): graded events, those of them with a grade below 0, and
           impressions, after deduplication,
@@ -423,16 +403,12 @@ def from_events(
     Raises
     ------
     MissingColumnError, InputRefusedError
-        The action raises for a bad row (a null, an unknown event) under `on_invalid=fail`. Rows outside the window
-        are not looked at.
+        The action raises for a bad row (a null, an unknown event) of the window under `on_invalid=fail`.
 
     Notes
     -----
-    Spark cost: one shuffle, no action, no Python. Without deduplication, rows are aggregated before the shuffle; with
-    it, all rows of the window are shuffled.
-
-    Values that decay are rounded down to multiples of 2^-64 before they are added, so a sum does not depend on the
-    order of rows or their partitions.
+    Spark cost: one shuffle, no action, no Python. Rows are aggregated before the shuffle, except with deduplication.
+    Values that decay are rounded down to multiples of 2^-64, so a sum does not depend on the order of rows.
 
     Examples
     --------
@@ -476,15 +452,13 @@ def from_ratings(
         - `relevance` (double): null where `rule` says why,
         - `rule` (string): `mean`, `median`, `majority`; or why there is no relevance: `no_ratings` (all are null),
           `no_weight` (all weigh 0), `tie`,
-        - `decided_by` (array of string): the annotators whose ratings the relevance follows from: all of them for
-          the mean, those at the median, those of the majority,
+        - `decided_by` (array of string): annotators whose ratings decided: all, at the median, or of the majority,
         - `n_ratings` (bigint): ratings that weigh something,
         - `n_zero_weight` (bigint): ratings of weight 0, which count nowhere else,
         - `weight_sum`, `lowest`, `highest` (double),
-        - `disputed` (boolean): whether the highest and lowest rating are `dispute_range` or more apart, or no grade
-          has more than half of the weight; ratings of weight 0 do not count,
-        - `ratings` (array of struct<relevance, annotator, weight>): all of them, the lowest first; those of weight 0,
-          too.
+        - `disputed` (boolean): the highest and lowest rating of a weight above 0 are `dispute_range` or more apart,
+          or no grade has more than half of the weight,
+        - `ratings` (array of struct<relevance, annotator, weight>): all ratings, the lowest first.
 
     Raises
     ------
@@ -532,8 +506,7 @@ def rating_agreement(
     Notes
     -----
     Spark cost: a shuffle of all rows, and two small ones of counts, the last into a single task; no action; two
-    passes through Python workers. There is a count for each pair of grades and
-    number of raters, so ratings should be grades, not a continuum.
+    passes through Python workers. Ratings should be grades: each pair of them has a count.
 
     References
     ----------

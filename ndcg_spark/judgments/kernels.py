@@ -25,17 +25,9 @@ WholeArray: TypeAlias = NDArray[Any]
 
 
 class Ratings(NamedTuple):
-    """Ratings of a weight above 0, sorted by item and relevance.
+    """Ratings of a weight above 0, sorted by item and relevance; `offsets` has shape (n_items + 1,).
 
-    Parameters
-    ----------
-    relevance : float64, shape (n_ratings,)
-    weight : whole numbers, shape (n_ratings,)
-        In units of 2^`unit`.
-    unit : int
-    offsets : int64, shape (n_items + 1,)
-    source : int64, shape (n_ratings,)
-        Where each rating was before.
+    `weight` holds whole numbers in units of 2^`unit`; `source` is the index of each rating before sorting.
     """
 
     relevance: FloatArray
@@ -56,14 +48,9 @@ class Ratings(NamedTuple):
 
 
 class Votes(NamedTuple):
-    """The grades with the largest sum of weights.
+    """The lowest and highest of the grades with the most weight, shape (n_items,); NaN for an item without ratings.
 
-    Parameters
-    ----------
-    lower, higher : float64, shape (n_items,)
-        The lowest and the highest of them; NaN for an item without ratings.
-    more_than_half : bool, shape (n_items,)
-        Whether a grade has more than half of the weight.
+    `more_than_half`: a grade has more than half of the weight.
     """
 
     lower: FloatArray
@@ -74,18 +61,7 @@ class Votes(NamedTuple):
 def weighty_ratings(relevance: FloatArray, weight: FloatArray, offsets: IntArray) -> Ratings:
     """Sort ratings and drop those of weight 0, which decide nothing.
 
-    Parameters
-    ----------
-    relevance : float64, shape (n_ratings,)
-        Finite.
-    weight : float64, shape (n_ratings,)
-        Finite, not negative.
-    offsets : int64, shape (n_items + 1,)
-        Item i owns ratings offsets[i]:offsets[i + 1].
-
-    Returns
-    -------
-    Ratings
+    Relevances are finite, weights finite and not negative; item i owns ratings offsets[i]:offsets[i + 1].
     """
     item = query_of_rows(offsets)
     order = np.lexsort((relevance, item))
@@ -96,20 +72,8 @@ def weighty_ratings(relevance: FloatArray, weight: FloatArray, offsets: IntArray
 
 
 def whole_numbers(values: FloatArray) -> tuple[WholeArray, int]:
-    """Write doubles as whole numbers times one power of two, exactly.
+    """Write finite doubles as `whole, unit` with values = whole * 2^unit, exactly.
 
-    Parameters
-    ----------
-    values : float64, shape (n,)
-        Finite.
-
-    Returns
-    -------
-    tuple of whole numbers, shape (n,), and int
-        `whole, unit` with values = whole * 2^unit.
-
-    Examples
-    --------
     >>> whole, unit = whole_numbers(np.array([0.5, 3.0]))
     >>> [int(one) * 2.0**unit for one in whole]
     [0.5, 3.0]
@@ -124,33 +88,13 @@ def whole_numbers(values: FloatArray) -> tuple[WholeArray, int]:
 
 
 def weight_sums(ratings: Ratings) -> FloatArray:
-    """Sum of the weights of each item, rounded once.
-
-    Parameters
-    ----------
-    ratings : Ratings
-
-    Returns
-    -------
-    float64, shape (n_items,)
-    """
+    """Sum of the weights of each item, shape (n_items,), rounded once."""
     return _scaled(_sums(ratings.weight, ratings.offsets), np.array([1], dtype=object), ratings.unit)
 
 
 def weighted_mean(ratings: Ratings) -> FloatArray:
-    """Weighted mean of each item: an exact fraction, rounded once.
+    """Weighted mean of each item, shape (n_items,): an exact fraction, rounded once; NaN without ratings.
 
-    Parameters
-    ----------
-    ratings : Ratings
-
-    Returns
-    -------
-    float64, shape (n_items,)
-        NaN for an item without ratings.
-
-    Examples
-    --------
     >>> relevance, weight = np.array([3.0, 1.0, 2.0, -1.0]), np.array([1.0, 0.5, 1.0, 0.25])
     >>> weighted_mean(weighty_ratings(relevance, weight, np.array([0, 4]))).round(12).tolist()
     [1.909090909091]
@@ -164,20 +108,11 @@ def weighted_mean(ratings: Ratings) -> FloatArray:
 
 
 def weighted_median(ratings: Ratings) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper weighted median of each item.
+    """Lower and upper weighted median of each item, shape (n_items,); NaN without ratings.
 
-    Parameters
-    ----------
-    ratings : Ratings
+    The lowest relevance up to which ratings have at least half of the weight, and up to which they have more than
+    half.
 
-    Returns
-    -------
-    tuple of float64 arrays, shape (n_items,)
-        The lowest relevance up to which the ratings have at least half of the weight, and the lowest up to which
-        they have more than half of it; NaN for an item without ratings.
-
-    Examples
-    --------
     >>> lower, upper = weighted_median(weighty_ratings(np.array([1.0, 2.0]), np.ones(2), np.array([0, 2])))
     >>> lower.tolist(), upper.tolist()
     ([1.0], [2.0])
@@ -191,18 +126,8 @@ def weighted_median(ratings: Ratings) -> tuple[FloatArray, FloatArray]:
 
 
 def majority(ratings: Ratings) -> Votes:
-    """Grades with the largest sum of weights.
+    """Find the grades with the most weight.
 
-    Parameters
-    ----------
-    ratings : Ratings
-
-    Returns
-    -------
-    Votes
-
-    Examples
-    --------
     >>> votes = majority(weighty_ratings(np.array([2.0, 3.0, 2.0, 3.0]), np.ones(4), np.array([0, 1, 4])))
     >>> votes.lower.tolist(), votes.higher.tolist(), votes.more_than_half.tolist()
     ([2.0, 3.0], [2.0, 3.0], [True, True])
@@ -227,17 +152,7 @@ def majority(ratings: Ratings) -> Votes:
 
 
 def rating_range(ratings: Ratings) -> tuple[FloatArray, FloatArray]:
-    """Lowest and highest rating of each item.
-
-    Parameters
-    ----------
-    ratings : Ratings
-
-    Returns
-    -------
-    tuple of float64 arrays, shape (n_items,)
-        NaN for an item without ratings.
-    """
+    """Lowest and highest rating of each item, shape (n_items,); NaN without ratings."""
     low, high = np.full(len(ratings.rated), np.nan), np.full(len(ratings.rated), np.nan)
     low[ratings.rated] = ratings.relevance[ratings.offsets[:-1][ratings.rated]]
     high[ratings.rated] = ratings.relevance[ratings.offsets[1:][ratings.rated] - 1]
@@ -256,7 +171,7 @@ def _sums(values: WholeArray, offsets: IntArray) -> WholeArray:
 
 
 def _first(ratings: Ratings, reached: WholeArray) -> FloatArray:
-    """Relevance of the first rating of each item that is flagged; the ratings behind it are, too."""
+    """Relevance of the first flagged rating of each item; all ratings behind it are flagged, too."""
     flags = np.asarray(reached, dtype=np.bool_)
     before = np.bincount(ratings.item[~flags], minlength=len(ratings.offsets) - 1).astype(np.int64)
     found = np.full(len(ratings.rated), np.nan)
@@ -265,7 +180,7 @@ def _first(ratings: Ratings, reached: WholeArray) -> FloatArray:
 
 
 def _scaled(over: WholeArray, under: WholeArray, unit: int) -> FloatArray:
-    """Over / under * 2^unit, rounded once: Python divides whole numbers of any size so."""
+    """Over / under * 2^unit, rounded once, as Python divides whole numbers of any size."""
     if not len(over):
         return np.zeros(0)
     scale = 1 << abs(unit)
@@ -274,16 +189,9 @@ def _scaled(over: WholeArray, under: WholeArray, unit: int) -> FloatArray:
 
 
 class PairCounts(NamedTuple):
-    """Ordered pairs of ratings of the same item, counted.
+    """Ordered pairs of ratings of one item by two annotators: `n` pairs with these two ratings, shape (n_rows,).
 
-    Parameters
-    ----------
-    raters : int64, shape (n_rows,)
-        Number of ratings of the items that the pairs are from, at least 2.
-    first, second : float64, shape (n_rows,)
-        The two ratings.
-    n : int64, shape (n_rows,)
-        How many ordered pairs of two different annotators.
+    `raters` is the number of ratings of the items that the pairs are from, at least 2.
     """
 
     raters: IntArray
@@ -293,18 +201,10 @@ class PairCounts(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """How far annotators agree.
+    """Agreement of annotators: an `alpha` of 1 is complete, 0 is that of chance.
 
-    Parameters
-    ----------
-    alpha : float or None
-        1: complete agreement; 0: as by chance. None where `reason` says why.
-    reason : str or None
-        `no_pairs`: no item has two ratings; `single_grade`: all ratings that can be compared are the same.
-    n_items : int
-        Items with two ratings or more.
-    n_ratings : int
-        Their ratings.
+    Without alpha, `reason` is `no_pairs` (no item has two ratings) or `single_grade` (all comparable ratings are
+    equal). `n_items` have two ratings or more, `n_ratings` are theirs.
     """
 
     alpha: float | None
@@ -314,22 +214,8 @@ class Agreement(NamedTuple):
 
 
 def pair_counts(relevance: FloatArray, offsets: IntArray) -> PairCounts:
-    """Count the ordered pairs of ratings within each item.
+    """Count the ordered pairs of ratings within each item: sorted, each (raters, first, second) once.
 
-    Parameters
-    ----------
-    relevance : float64, shape (n_ratings,)
-        Finite ratings, items end to end, in any order within an item.
-    offsets : int64, shape (n_items + 1,)
-        Item i owns ratings offsets[i]:offsets[i + 1].
-
-    Returns
-    -------
-    PairCounts
-        Sorted, each (raters, first, second) once. Items with fewer than two ratings add nothing.
-
-    Examples
-    --------
     >>> found = pair_counts(np.array([3.0, 3.0, 2.0]), np.array([0, 3]))
     >>> [list(map(float, row)) for row in zip(*found)]
     [[3.0, 2.0, 3.0, 2.0], [3.0, 3.0, 2.0, 2.0], [3.0, 3.0, 3.0, 2.0]]
@@ -354,24 +240,11 @@ def pair_counts(relevance: FloatArray, offsets: IntArray) -> PairCounts:
 
 
 def ordinal_alpha(pairs: PairCounts) -> Agreement:
-    """Krippendorff's alpha with the ordinal difference.
+    """Krippendorff's alpha with the ordinal difference, from fractions that are rounded once.
 
-    Parameters
-    ----------
-    pairs : PairCounts
-        Of any number of parts, end to end: a (raters, first, second) may come several times, in any order.
+    A (raters, first, second) may come several times, in any order. Hayes and Krippendorff, Communication Methods and
+    Measures 1(1), 2007, doi:10.1080/19312450709336664.
 
-    Returns
-    -------
-    Agreement
-        Computed with fractions and rounded once, so the order of the parts does not change a bit.
-
-    References
-    ----------
-    Hayes and Krippendorff, Communication Methods and Measures 1(1), 2007, doi:10.1080/19312450709336664.
-
-    Examples
-    --------
     >>> ratings, offsets = np.array([1.0, 1.0, 2.0, 2.0, 1.0, 2.0]), np.array([0, 2, 4, 6])
     >>> ordinal_alpha(pair_counts(ratings, offsets)).alpha
     0.4444444444444444

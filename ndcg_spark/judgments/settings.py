@@ -19,21 +19,20 @@ RatingRule: TypeAlias = Literal["mean", "median", "majority"]
 TieRule: TypeAlias = Literal["lower", "higher", "null"]
 GRADES = {"view": 1.0, "cart": 2.0, "purchase": 3.0}
 MAX_SECONDS = 10_000_000_000
-"""Three centuries; as microseconds they fit into 64 bits."""
+"""Three centuries; in microseconds they fit into 64 bits."""
 MAX_GRADE = 1e6
 """A sum of 2^43 such grades fits into 64 bits."""
 MAX_WEIGHT = 1e18
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 EVENT_RESERVED = (
     "relevance", "rule", "event", "n_events", "n_negative", "n_impressions", "n_duplicates", "first_ts", "last_ts",
     "run",
 )  # fmt: skip
-"""Columns of judgments made from events; query and item columns may not have these names."""
 RATING_RESERVED = (
     "relevance", "rule", "decided_by", "n_ratings", "n_zero_weight", "weight_sum", "lowest", "highest", "disputed",
     "ratings", "run",
 )  # fmt: skip
-"""Columns of judgments made from ratings."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+"""Columns of judgments; query and item columns may not have the names of these or of `EVENT_RESERVED`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +127,6 @@ class EventSettings:
         Length of the intervals of `dedup` by time.
     on_invalid
         What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
-
-    Raises
-    ------
-    InvalidParameterError
     """
 
     columns: EventColumns = field(default_factory=EventColumns)
@@ -215,12 +210,12 @@ class EventSettings:
 
     @property
     def ranked_grades(self) -> tuple[tuple[str, float], ...]:
-        """Events and grades, the lowest grade first; the place of an event here is its code."""
+        """Events and grades, the lowest grade first; the index of an event here is its code."""
         return tuple(sorted(((event, float(its)) for event, its in self.grades.items()), key=lambda one: one[::-1]))
 
     @property
     def n_negative(self) -> int:
-        """How many events have a grade below 0; their codes come first."""
+        """Number of events with a grade below 0; their codes come first."""
         return sum(grade < 0 for grade in self.grades.values())
 
     @property
@@ -277,10 +272,6 @@ class RatingSettings:
         An item is in dispute if its ratings lie so far apart, or if no grade has more than half of the weight.
     on_invalid
         What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
-
-    Raises
-    ------
-    InvalidParameterError
     """
 
     columns: RatingColumns = field(default_factory=RatingColumns)
@@ -298,19 +289,7 @@ class RatingSettings:
 
 
 def check_keys(query: tuple[str, ...], item: str, reserved: tuple[str, ...]) -> None:
-    """Refuse query and item columns that are the same, or have the name of a column that is made.
-
-    Parameters
-    ----------
-    query : tuple of str
-    item : str
-    reserved : tuple of str
-        Names of columns that are made, in lower case.
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Raise if query and item columns are equal or have a `reserved` name (in lower case) of an output column."""
     if not query:
         raise InvalidParameterError(f"{option('query')} must name at least one column.")
     keys = (*query, item)

@@ -11,18 +11,7 @@ import pyarrow as pa
 from ndcg_spark.core.batches import BatchFunction, batch_function, float_values, list_offsets, value_at
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, lengths_of, offsets_of, query_of_rows
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.judgments.kernels import (
-    PairCounts,
-    Ratings,
-    majority,
-    ordinal_alpha,
-    pair_counts,
-    rating_range,
-    weight_sums,
-    weighted_mean,
-    weighted_median,
-    weighty_ratings,
-)
+from ndcg_spark.judgments import kernels
 from ndcg_spark.judgments.settings import RatingSettings
 
 RATINGS = "ratings"
@@ -30,17 +19,17 @@ RATINGS = "ratings"
 
 
 def make_judge(settings: RatingSettings) -> BatchFunction:
-    """Build the function that turns rows of keys and `ratings` into judgments."""
+    """Build the function from rows of keys and `ratings` to judgments."""
     return batch_function(lambda batches: (_judged(batch, settings) for batch in batches))
 
 
 def make_pair_counter(settings: RatingSettings) -> BatchFunction:
-    """Build the function that turns rows of keys and `ratings` into `raters`, `first`, `second`, `n`."""
+    """Build the function from rows of keys and `ratings` to `raters`, `first`, `second`, `n`."""
     return batch_function(lambda batches: (_counted(batch, settings) for batch in batches))
 
 
 def make_agreement() -> BatchFunction:
-    """Build the function that turns rows of a list `pairs` into `alpha`, `reason`, `n_items`, `n_ratings`."""
+    """Build the function from rows of a list `pairs` to `alpha`, `reason`, `n_items`, `n_ratings`."""
 
     def agree(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -49,7 +38,10 @@ def make_agreement() -> BatchFunction:
             raters, first, second, count = (np.asarray(parts.field(at).to_numpy(False)) for at in range(4))
             offsets = list_offsets(pairs)
             ends = pairwise(offsets.tolist())
-            found = [ordinal_alpha(PairCounts(raters[a:b], first[a:b], second[a:b], count[a:b])) for a, b in ends]
+            found = [
+                kernels.ordinal_alpha(kernels.PairCounts(raters[a:b], first[a:b], second[a:b], count[a:b]))
+                for a, b in ends
+            ]
             types = (pa.float64(), pa.string(), pa.int64(), pa.int64())
             columns = [pa.array(list(its), kind) for its, kind in zip(zip(*found, strict=True), types, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, names=["alpha", "reason", "n_items", "n_ratings"])
@@ -60,18 +52,19 @@ def make_agreement() -> BatchFunction:
 def _counted(batch: pa.RecordBatch, settings: RatingSettings) -> pa.RecordBatch:
     relevance, weight, offsets = _ratings(batch, settings)
     counts = weight > 0
-    raters, first, second, count = pair_counts(relevance[counts], offsets_of(_number(counts, offsets)))
+    numbers = np.bincount(query_of_rows(offsets)[counts], minlength=len(offsets) - 1).astype(np.int64)
+    raters, first, second, count = kernels.pair_counts(relevance[counts], offsets_of(numbers))
     columns = [pa.array(raters), pa.array(first), pa.array(second), pa.array(count)]
     return pa.RecordBatch.from_arrays(columns, names=["raters", "first", "second", "n"])
 
 
 def _judged(batch: pa.RecordBatch, settings: RatingSettings) -> pa.RecordBatch:
     relevance, weight, offsets = _ratings(batch, settings)
-    ratings = weighty_ratings(relevance, weight, offsets)
+    ratings = kernels.weighty_ratings(relevance, weight, offsets)
     value, rule, deciding = _decided(ratings, settings, offsets)
     n_ratings = lengths_of(ratings.offsets)
-    low, high = rating_range(ratings)
-    votes = majority(ratings)
+    low, high = kernels.rating_range(ratings)
+    votes = kernels.majority(ratings)
     disputed = ratings.rated & ((high - low >= settings.dispute_range) | ~votes.more_than_half)
     columns = {
         "relevance": pa.array(value, mask=np.isnan(value)),
@@ -79,7 +72,7 @@ def _judged(batch: pa.RecordBatch, settings: RatingSettings) -> pa.RecordBatch:
         "decided_by": _names(batch.column(RATINGS), ratings, deciding),
         "n_ratings": pa.array(n_ratings),
         "n_zero_weight": pa.array(lengths_of(offsets) - n_ratings),
-        "weight_sum": pa.array(weight_sums(ratings)),
+        "weight_sum": pa.array(kernels.weight_sums(ratings)),
         "lowest": pa.array(low, mask=~ratings.rated),
         "highest": pa.array(high, mask=~ratings.rated),
         "disputed": pa.array(disputed),
@@ -89,7 +82,7 @@ def _judged(batch: pa.RecordBatch, settings: RatingSettings) -> pa.RecordBatch:
 
 
 def _ratings(batch: pa.RecordBatch, settings: RatingSettings) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Relevances, weights and offsets; refuses an annotator who rated an item twice."""
+    """Relevances, weights and offsets. Raise if an annotator rated an item twice."""
     column = batch.column(RATINGS)
     offsets, flat = list_offsets(column), column.flatten()
     code = flat.field("annotator").dictionary_encode().indices.to_numpy(zero_copy_only=False)
@@ -105,21 +98,16 @@ def _ratings(batch: pa.RecordBatch, settings: RatingSettings) -> tuple[FloatArra
     return float_values(flat.field("relevance"))[0], float_values(flat.field("weight"))[0], offsets
 
 
-def _number(flagged: BoolArray, offsets: IntArray) -> IntArray:
-    """How many ratings of each item are flagged."""
-    return np.bincount(query_of_rows(offsets)[flagged], minlength=len(offsets) - 1).astype(np.int64)
-
-
 def _decided(
-    ratings: Ratings, settings: RatingSettings, offsets: IntArray
+    ratings: kernels.Ratings, settings: RatingSettings, offsets: IntArray
 ) -> tuple[FloatArray, list[str], BoolArray]:
     """Relevance of each item (NaN: none), the rule it follows from, and which ratings decided it."""
-    item, votes = ratings.item, majority(ratings)
+    item, votes = ratings.item, kernels.majority(ratings)
     rule = np.full(len(ratings.rated), settings.rule, dtype=object)
     if settings.rule == "mean":
-        value, deciding = weighted_mean(ratings), np.ones(len(item), dtype=np.bool_)
+        value, deciding = kernels.weighted_mean(ratings), np.ones(len(item), dtype=np.bool_)
     elif settings.rule == "median":
-        lower, upper = weighted_median(ratings)
+        lower, upper = kernels.weighted_median(ratings)
         value = lower / 2 + upper / 2
         deciding = (ratings.relevance == lower[item]) | (ratings.relevance == upper[item])
     else:
@@ -134,8 +122,8 @@ def _decided(
     return value, rule.tolist(), deciding
 
 
-def _names(column: pa.Array, ratings: Ratings, deciding: BoolArray) -> pa.Array:
-    """Annotators of the ratings that decided, by item, in the order of text."""
+def _names(column: pa.Array, ratings: kernels.Ratings, deciding: BoolArray) -> pa.Array:
+    """Annotators of the ratings that decided, by item, sorted as text."""
     names = column.flatten().field("annotator").take(pa.array(ratings.source[deciding])).to_pylist()
     counted = np.bincount(ratings.item[deciding], minlength=len(ratings.rated)).astype(np.int64)
     offsets = offsets_of(counted).tolist()

@@ -14,14 +14,7 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.jobs.runner import Job, Outcome, Work
-from ndcg_spark.judgments.frames import (
-    agreement_of,
-    checked_events,
-    checked_ratings,
-    item_pairs,
-    judged_events,
-    judged_ratings,
-)
+from ndcg_spark.judgments import frames
 from ndcg_spark.judgments.settings import EventSettings, RatingSettings
 from ndcg_spark.tables import Rows
 
@@ -44,7 +37,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeOfRatings(Made):
-    """The same, and how far annotators agree."""
+    """Judgments from ratings, and the agreement of annotators."""
 
     disputed: int
     agreement: dict[str, Any]
@@ -59,26 +52,26 @@ class _Judging(Work[S]):
     def __init__(self, job: Job[S]) -> None:
         super().__init__(job)
         self.table = self.tables["input"]
+        self.frame, self.parse_text = self.table.frame, self.table.parse_text
         self.judgments = self._made().withColumn("run", F.lit(""))  # slices are named by data set and run
 
     @abstractmethod
     def _made(self) -> DataFrame:
-        """Judgments; lazy."""
+        """Make judgments; lazy."""
 
     @abstractmethod
     def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
-        """What JSON says; `found` are counts by rule."""
+        """Facts for JSON; `found` are counts by rule."""
 
     @abstractmethod
     def _lines(self, facts: Any) -> Iterator[str]:
-        """What is said of the rows that were read."""
+        """Lines about the rows that were read."""
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of judgments; disputes are some of them."""
         return {"output": self.judgments.schema, "disputes": self.judgments.schema}
 
     def run(self) -> Outcome:
-        """Judge, and count: an action, and one more for agreement."""
+        """Judge and count. Run an action, and one more for agreement."""
         accounts = self.job.count_bad_rows()
         self.job.keep(self.judgments)
         with self.job.step("judging"):
@@ -117,7 +110,6 @@ class _Judging(Work[S]):
         yield from self._lines(facts)
 
     def explanation(self) -> Sequence[str]:
-        """Say how rows are judged, and what it costs."""
         return (
             f"input        {self.table.name}",
             *self._about(),
@@ -128,7 +120,7 @@ class _Judging(Work[S]):
 
     @abstractmethod
     def _about(self) -> Sequence[str]:
-        """Say how rows are judged, and what it costs."""
+        """How rows are judged, and what it costs."""
 
 
 def _total(found: list[Row], name: str) -> int:
@@ -136,18 +128,17 @@ def _total(found: list[Row], name: str) -> int:
 
 
 class FromEvents(_Judging[EventSettings]):
-    """Judgments of an event log."""
+    """Judge by an event log."""
 
     KIND = "events"
     COUNTED = ("n_events", "n_impressions", "n_duplicates")
 
     def _made(self) -> DataFrame:
-        return judged_events(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return frames.judged_events(self.frame, self.settings, parse_text=self.parse_text)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why events are bad; lazy."""
-        frame, parse_text = self.table.frame, self.table.parse_text
-        return {"events": checked_events(frame, self.settings, parse_text=parse_text, originals=originals)}
+        reasons = frames.checked_events(self.frame, self.settings, parse_text=self.parse_text, originals=originals)
+        return {"events": reasons}
 
     def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
         return Made(**shared)
@@ -175,21 +166,20 @@ class FromEvents(_Judging[EventSettings]):
 
 
 class FromRatings(_Judging[RatingSettings]):
-    """Judgments of ratings."""
+    """Judge by ratings."""
 
     KIND = "ratings"
     COUNTED = ("n_ratings", "n_zero_weight")
 
     def _made(self) -> DataFrame:
-        return judged_ratings(self.table.frame, self.settings, parse_text=self.table.parse_text)
+        return frames.judged_ratings(self.frame, self.settings, parse_text=self.parse_text)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why ratings are bad; lazy."""
-        frame, parse_text = self.table.frame, self.table.parse_text
-        return {"ratings": checked_ratings(frame, self.settings, parse_text=parse_text, originals=originals)}
+        reasons = frames.checked_ratings(self.frame, self.settings, parse_text=self.parse_text, originals=originals)
+        return {"ratings": reasons}
 
     def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
-        (agreed,) = agreement_of(item_pairs(self.judgments, self.settings)).collect()
+        (agreed,) = frames.agreement_of(frames.item_pairs(self.judgments, self.settings)).collect()
         return MadeOfRatings(**shared, disputed=_total(found, "n_disputed"), agreement=agreed.asDict())
 
     def _lines(self, facts: MadeOfRatings) -> Iterator[str]:

@@ -25,59 +25,57 @@ _ANY_NUMBER = 2**62
 
 
 def retrieved_items(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings, *, k: int = 10) -> DataFrame:
-    """Find the k best items of each query, as `retrieve` describes it. Lazy."""
-    _require_k(k)
+    """Implement `retrieve`. Lazy."""
+    try:
+        fits = whole_k(k) <= MAX_K
+    except InvalidParameterError:  # a whole list has no meaning here
+        fits = False
+    if not fits:
+        raise InvalidParameterError(f"k must be a whole number from 1 to {MAX_K:,}; got {k!r}.")
     task = _task(queries, corpus, settings, k)
-    fields = [
-        T.StructField(settings.query, queries.schema[settings.query].dataType),
-        T.StructField(settings.item, corpus.schema[settings.item].dataType),
-        T.StructField("score", T.DoubleType()),
-        T.StructField("rank", T.IntegerType()),
-    ]
+    schema = _keys(queries, corpus, settings).add("score", T.DoubleType()).add("rank", T.IntegerType())
     if settings.labels is not None:
-        fields.append(T.StructField("relevance", T.DoubleType()))
-    return _Cells(queries, corpus, task).merged(T.StructType(fields))
+        schema.add("relevance", T.DoubleType())
+    return _Cells(queries, corpus, task).merged(schema)
+
+
+def _keys(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings) -> T.StructType:
+    schema = T.StructType().add(settings.query, queries.schema[settings.query].dataType)
+    return schema.add(settings.item, corpus.schema[settings.item].dataType)
 
 
 def ranked_corpus(
     queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings, evaluation: EvaluationSettings
 ) -> DataFrame:
-    """Rank the corpus for each query, as `rank_by_retrieval` describes it. Lazy."""
+    """Implement `rank_by_retrieval`. Lazy."""
     _check_evaluation(settings, evaluation)
     weight = evaluation.columns.weight
     carried = {name: name for name in evaluation.carried_segments}
     if weight is not None:
         carried[WEIGHT] = weight
     task = _task(queries, corpus, settings, evaluation.max_k, evaluation=evaluation, carried=carried)
-    fields = [
-        T.StructField("run", T.StringType()),
-        T.StructField(settings.query, queries.schema[settings.query].dataType),
-    ]
-    fields += [T.StructField(name, T.LongType()) for name in COUNTS]
+    numbers, counts = T.ArrayType(T.DoubleType()), T.ArrayType(T.LongType())
+    schema = T.StructType().add("run", T.StringType())
+    schema.add(settings.query, queries.schema[settings.query].dataType)
+    for name in COUNTS:
+        schema.add(name, T.LongType())
     if evaluation.levels:
-        fields.append(T.StructField("n_at_least", T.ArrayType(T.LongType())))
+        schema.add("n_at_least", counts)
     for name, label in carried.items():
-        kind = T.DoubleType() if name == WEIGHT else queries.schema[label].dataType
-        fields.append(T.StructField(name, kind))
-    fields.append(T.StructField("ranked", T.ArrayType(T.DoubleType())))
+        schema.add(name, T.DoubleType() if name == WEIGHT else queries.schema[label].dataType)
+    schema.add("ranked", numbers)
     if task.groups_ties:
-        fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))
-        fields.append(T.StructField("tied", T.ArrayType(T.LongType())))
-    fields.append(T.StructField("ideal", T.ArrayType(T.DoubleType())))
-    return _Cells(queries, corpus, task, carried).merged(T.StructType(fields))
+        schema.add("scores", numbers).add("tied", counts)
+    return _Cells(queries, corpus, task, carried).merged(schema.add("ideal", numbers))
 
 
 def labelled_items(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings) -> DataFrame:
-    """List the relevant items of each query, as `judgments_from_labels` describes it. Lazy."""
+    """Implement `judgments_from_labels`. Lazy."""
     if settings.labels is None:
         raise InvalidParameterError("judgments need labels, the column that decides relevance.")
     task = _task(queries, corpus, settings, 1)
-    fields = [
-        T.StructField(settings.query, queries.schema[settings.query].dataType),
-        T.StructField(settings.item, corpus.schema[settings.item].dataType),
-        T.StructField("relevance", T.DoubleType()),
-    ]
-    return _Cells(queries, corpus, task).cells().mapInArrow(as_shipped(make_judge(task)), schema=T.StructType(fields))
+    schema = _keys(queries, corpus, settings).add("relevance", T.DoubleType())
+    return _Cells(queries, corpus, task).cells().mapInArrow(as_shipped(make_judge(task)), schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +94,11 @@ class _Cells:
             sizes = sizes.crossJoin(self.corpus.agg(F.count(F.lit(1)).alias(N_ITEMS)))
         else:
             sizes = sizes.withColumn(N_ITEMS, F.lit(_ANY_NUMBER).cast("bigint"))
-        sent = [
-            rows.crossJoin(F.broadcast(sizes)).mapInArrow(
-                as_shipped(make_sender(self.task, of_corpus=of_corpus)), schema=EXCHANGE
-            )
-            for rows, of_corpus in ((self._rows(self.queries, False), False), (self._rows(self.corpus, True), True))
-        ]
+        sent = []
+        for of_corpus in (False, True):
+            send = make_sender(self.task, of_corpus=of_corpus)
+            rows = self._rows(of_corpus).crossJoin(F.broadcast(sizes))
+            sent.append(rows.mapInArrow(as_shipped(send), schema=EXCHANGE))
         both, parts = sent[0].unionAll(sent[1]), self.task.settings.parts
         if hasattr(both, "repartitionById"):
             spread = both.repartitionById(parts, F.col("partition_id") % F.lit(parts))
@@ -110,19 +107,19 @@ class _Cells:
         return spread.sortWithinPartitions("partition_id", "kind")
 
     def merged(self, schema: T.StructType) -> DataFrame:
-        """All that was found for each query."""
+        """Search the cells, and merge the results of each query."""
         found = self.cells().mapInArrow(as_shipped(make_searcher(self.task)), schema=EXCHANGE)
         together = found.repartition("partition_id").sortWithinPartitions("partition_id")
         return together.mapInArrow(as_shipped(make_merger(self.task)), schema=schema)
 
-    def _rows(self, frame: DataFrame, of_corpus: bool) -> DataFrame:
+    def _rows(self, of_corpus: bool) -> DataFrame:
         """Select the canonical columns of a table."""
         settings = self.task.settings
-        other = self.queries if of_corpus else self.corpus
-        chosen = [
-            named(settings.item if of_corpus else settings.query).alias(ID),
-            _vector(frame, settings).alias(VECTOR),
-        ]
+        frame, other = (self.corpus, self.queries) if of_corpus else (self.queries, self.corpus)
+        vector = None if settings.metric == "hamming" else vector_column(frame, settings.vector_column)
+        if vector is None:  # an array or a code: `_kind` refuses columns of other types
+            vector = named(settings.vector_column)
+        chosen = [named(settings.item if of_corpus else settings.query).alias(ID), vector.alias(VECTOR)]
         for name, label in ((LABELS, settings.labels), (SAME, settings.same)):
             if label is not None:
                 chosen.append(_in_both(frame, other, label).alias(name))
@@ -131,16 +128,6 @@ class _Cells:
                 value = named(label).cast("double") if name == WEIGHT else comparable(frame, label)
                 chosen.append(value.alias(name))
         return frame.select(*chosen)
-
-
-def _require_k(k: object) -> None:
-    """Raise unless k is a number of items: a whole list has no meaning here."""
-    try:
-        fits = whole_k(k) <= MAX_K
-    except InvalidParameterError:
-        fits = False
-    if not fits:
-        raise InvalidParameterError(f"k must be a whole number from 1 to {MAX_K:,}; got {k!r}.")
 
 
 def _check_evaluation(settings: RetrievalSettings, evaluation: EvaluationSettings) -> None:
@@ -233,7 +220,7 @@ def _tables(queries: DataFrame, corpus: DataFrame) -> tuple[tuple[DataFrame, str
 
 
 def _kind(frame: DataFrame, settings: RetrievalSettings, table: str) -> str:
-    """Say what a vector column holds, in the words of `RetrievalTask`."""
+    """Name what a vector column holds, in the words of `RetrievalTask`."""
     column = settings.vector_column
     kind = require_column(frame, column, option("vector"), table)
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
@@ -259,13 +246,8 @@ def _kind(frame: DataFrame, settings: RetrievalSettings, table: str) -> str:
     )
 
 
-def _vector(frame: DataFrame, settings: RetrievalSettings) -> Column:
-    found = None if settings.metric == "hamming" else vector_column(frame, settings.vector_column)
-    return named(settings.vector_column) if found is None else found  # `_kind` refuses columns of other types
-
-
 def _in_both(frame: DataFrame, other: DataFrame, column: str) -> Column:
-    """Give a column whose values are compared, in the type that it has in both tables."""
+    """Return a column whose values are compared, in the type that it has in both tables."""
     kind, beside = frame.schema[column].dataType, other.schema[column].dataType
     if isinstance(kind, T.ArrayType):
         if not isinstance(kind.elementType, T.IntegralType | T.BooleanType):
@@ -320,8 +302,7 @@ def retrieve(
     -------
     DataFrame
         One row per (query, item): the query and item columns, `score` (double, higher is better), `rank` (int, from
-        1), and `relevance` (double) with `labels`. Of items with equal scores the smaller identifier
-        comes first; text is compared by bytes. Lazy.
+        1), and `relevance` (double) with `labels`. Ties go to the smaller identifier; text compares by bytes. Lazy.
 
     Raises
     ------
@@ -334,9 +315,8 @@ def retrieve(
 
     Notes
     -----
-    Spark cost: no action. One scan more of the queries, to count them; two shuffles, of packed blocks (the corpus,
-    once for each block of queries, of up to 16,384) and of K entries per query and stripe; three passes through
-    Python workers. A worker holds one block of queries and one of the corpus.
+    Spark cost: no action. One more scan of the queries, to count them; two shuffles, of packed blocks (the corpus
+    once for each 16,384 queries) and of K entries per query and stripe; three passes through Python workers.
     """
     return retrieved_items(queries, corpus, settings_from(RetrievalSettings, dict(locals())), k=k)
 
@@ -382,14 +362,10 @@ def rank_by_retrieval(
     DataFrame
         As for `rank_queries`, one row per query; `run` is as given. Lazy.
 
-    Raises
-    ------
-    MissingColumnError, InputRefusedError, InvalidParameterError
-
     Notes
     -----
-    Spark cost: as for `retrieve`. Without a cutoff (k=all) the corpus is counted, too; codes need memory for a count
-    per query, distance and relevance, but vectors for the score of each item.
+    Spark cost: as for `retrieve`. Without a cutoff (k=all) the corpus is counted, too, and workers hold a count per
+    query, distance and relevance for codes, but the score of each item for vectors.
     """
     return ranked_corpus(queries, corpus, settings_from(RetrievalSettings, dict(locals())), evaluation)
 
@@ -425,13 +401,8 @@ def judgments_from_labels(
     Returns
     -------
     DataFrame
-        The query and item columns, and `relevance` (double, above 0). All other items, except those that a filter
-        rules out, have relevance 0 and are left out. So a query that nothing is relevant to has no row: it is
-        unjudged, and counts as 0 under the convention `"default;unjudged_query=zero"`. Lazy.
-
-    Raises
-    ------
-    MissingColumnError, InputRefusedError, InvalidParameterError
+        The query and item columns, and `relevance` (double, above 0). A query without relevant items has no row: it
+        is unjudged, and counts as 0 under the convention `"default;unjudged_query=zero"`. Lazy.
 
     Notes
     -----

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,24 +15,10 @@ from ndcg_spark.metrics.ties import tie_groups
 
 
 def best_items(query: IntArray, score: FloatArray, item: IntArray, k: int | None, n_queries: int) -> IntArray:
-    """Order pairs by query, score (highest first) and item, and keep the first k of each query.
+    """Sort pairs by query, score (highest first) and item, and keep the first k of each query; None keeps all.
 
-    Parameters
-    ----------
-    query : int64, shape (n_pairs,)
-    score : float64, shape (n_pairs,)
-    item : int64, shape (n_pairs,)
-        Numbers in the order of items.
-    k : int or None
-    n_queries : int
+    `item` holds numbers in the order of items. Returns the indices of the pairs that are kept.
 
-    Returns
-    -------
-    int64
-        Pairs that are kept, in order.
-
-    Examples
-    --------
     >>> query, score, item = np.array([0, 0, 0]), np.array([1.0, 2.0, 1.0]), np.array([5, 7, 3])
     >>> best_items(query, score, item, 2, 1).tolist()
     [1, 2]
@@ -46,24 +32,10 @@ def best_items(query: IntArray, score: FloatArray, item: IntArray, k: int | None
 def tied_counts(
     query: IntArray, score: FloatArray, relevance: FloatArray, count: IntArray, k: int | None, n_queries: int
 ) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
-    """Add up counts of pairs with the same query, score and relevance, down to the tie group at rank k.
+    """Add up counts of pairs with the same query, score and relevance, down to the tie group at rank k (None: all).
 
-    Parameters
-    ----------
-    query : int64, shape (n,)
-    score, relevance : float64, shape (n,)
-    count : int64, shape (n,)
-    k : int or None
-        None keeps all.
-    n_queries : int
+    Sorted by query, score (highest first) and relevance. A tie group is kept whole if one of its ranks is at most k.
 
-    Returns
-    -------
-    tuple of query, score, relevance and count
-        By query, score (highest first) and relevance. A tie group is whole if one of its ranks is at most k.
-
-    Examples
-    --------
     >>> ones = np.ones(4, dtype=np.int64)
     >>> score, relevance = np.array([-1.0, -1, 0, -2]), np.array([1.0, 1, 0, 2])
     >>> [part.tolist() for part in tied_counts(0 * ones, score, relevance, ones, 2, 1)]
@@ -88,46 +60,20 @@ Tile = NDArray[Any]
 Blocked = Callable[[slice, slice], BoolArray]
 """From rows and columns of a tile to the pairs that a filter rules out."""
 Pairs = tuple[IntArray, IntArray]
-
 _HALF_ULP = 2.0**-24
 _FAR = 1e38
-"""Beyond all values, which are at most some multiple of 1 or of the bits of a code, and within float32."""
+"""Above all values, which are small multiples of 1 or of the bits of a code, and within float32."""
 VECTOR_TILE = (256, 4096)
 CODE_TILE = (32, 8192)
-"""Queries and items of a tile: what a tile takes stays in the caches of a core."""
-
-
-class Screen(Protocol):
-    """Approximate scores of the pairs of two blocks, on a scale of their own where larger is better."""
-
-    tile_shape: tuple[int, int]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Queries and items."""
-
-    @property
-    def margin(self) -> FloatArray:
-        """How far the value of a pair may be off, by query."""
-
-    def tile(self, rows: slice, columns: slice) -> Tile:
-        """Values of the pairs of a tile."""
-
-    def of_scores(self, scores: FloatArray) -> FloatArray:
-        """Values that belong to exact scores, one of each query."""
+"""Queries and items of a tile, which fits into the caches of a core."""
 
 
 @dataclass(slots=True)
 class VectorScreen:
-    """Matrix products in float32.
+    """Approximate scores by matrix products in float32 of `left`, a row a query, and `right`, a row an item.
 
-    Parameters
-    ----------
-    left : float32, shape (n_queries, width)
-    right : float32, shape (n_items, width)
-    shift, scale : float64, shape (n_queries,)
-        The value of a score is (score + shift) / scale.
-    margin : float64, shape (n_queries,)
+    A score has the value (score + shift) / scale, which is off by at most `margin`; all three have shape
+    (n_queries,).
     """
 
     left: NDArray[np.float32]
@@ -139,27 +85,22 @@ class VectorScreen:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Queries and items."""
         return len(self.left), len(self.right)
 
     def tile(self, rows: slice, columns: slice) -> Tile:
-        """Values of the pairs of a tile."""
         return np.asarray(self.left[rows] @ self.right[columns].T)
 
     def of_scores(self, scores: FloatArray) -> FloatArray:
-        """Values that belong to exact scores, one of each query."""
+        """Values of exact scores, one of each query."""
         return (scores + self.shift) / self.scale
 
 
 @dataclass(slots=True)
 class CodeScreen:
-    """The number of bits that two codes share, by exclusive or and bit count.
+    """Number of bits that two codes share, by exclusive or and bit count; exact.
 
-    Parameters
-    ----------
-    left : uint64, shape (n_queries, n_words)
-        With all bits flipped: their exclusive or with an item has a bit where the codes agree.
-    right : uint64, shape (n_words, n_items)
+    `left`, shape (n_queries, n_words), has all bits flipped: its exclusive or with an item has a bit where codes
+    agree. `right` has shape (n_words, n_items).
     """
 
     left: WordArray
@@ -169,12 +110,10 @@ class CodeScreen:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Queries and items."""
         return len(self.left), self.right.shape[1]
 
     @property
     def margin(self) -> FloatArray:
-        """Counts are exact."""
         return np.zeros(len(self.left))
 
     @property
@@ -194,22 +133,15 @@ class CodeScreen:
         return found
 
     def of_scores(self, scores: FloatArray) -> FloatArray:
-        """Shared bits that belong to minus a distance."""
+        """Values of exact scores, which are negated distances; one of each query."""
         return scores + self.n_bits
 
 
+Screen: TypeAlias = VectorScreen | CodeScreen
+
+
 def screen_of(metric: str, queries: Vectors, items: Vectors) -> Screen:
-    """Choose how the pairs of two blocks are screened.
-
-    Parameters
-    ----------
-    metric : str
-    queries, items : Vectors
-
-    Returns
-    -------
-    Screen
-    """
+    """Build the screen of the pairs of two blocks: approximate scores on a scale of its own, larger is better."""
     if metric == "hamming":
         return _code_screen(queries, items)
     return _euclidean_screen(queries, items) if metric == "euclidean" else _product_screen(metric, queries, items)
@@ -237,7 +169,7 @@ def _product_screen(metric: str, queries: Vectors, items: Vectors) -> Screen:
 def _euclidean_screen(queries: Vectors, items: Vectors) -> Screen:
     """Screen -|x - y|^2 by 2xy - |y|^2, which is one product, with |y|^2 as one more term.
 
-    Around the mean of the items, so that large vectors near each other do not cancel, and scaled to length 1.
+    Vectors are centered on the mean of the items, so that large vectors near each other do not cancel.
     """
     center = items.values.mean(axis=0, dtype=np.float64)
     near, others = queries.values - center, items.values - center
@@ -260,25 +192,10 @@ def _or_one(norms: FloatArray | None) -> FloatArray:
 def near_pairs(
     screen: Screen, k: int | None, floor: FloatArray, *, blocked: Blocked | None = None, most_pairs: int = 2**21
 ) -> Iterator[Pairs]:
-    """Find the pairs of two blocks that may be among the K best of their query, ties with the K-th included.
+    """Yield queries and items of the pairs that may be among the K best of their query, ties with the K-th included.
 
-    Parameters
-    ----------
-    screen : Screen
-    k : int or None
-        None: all pairs.
-    floor : float64, shape (n_queries,)
-        Lowest value of a candidate; -inf where nothing is known. Raised in place, by this function and by callers
-        between two results.
-    blocked : callable or None
-        Pairs that a filter rules out.
-    most_pairs : int
-        Pairs to hold at most, beside those of one tile.
-
-    Yields
-    ------
-    tuple of int64 arrays
-        Queries and items of candidates, each pair once.
+    `floor`, shape (n_queries,), is the lowest value of a candidate, -inf if unknown. It is raised in place, here and
+    by callers between two results. At most `most_pairs` are held, besides those of one tile. Each pair comes once.
     """
     n_queries, n_items = screen.shape
     rows_at_once, columns_at_once = screen.tile_shape
@@ -302,7 +219,7 @@ def near_pairs(
 
 @dataclass(slots=True)
 class _Held:
-    """Candidates that have been found, by query, item and approximate value."""
+    """Candidates found so far, by query, item and approximate value."""
 
     margin: FloatArray
     k: int | None
@@ -327,7 +244,7 @@ class _Held:
             self.n_pairs += len(at)
 
     def prune(self) -> None:
-        """Raise the floor to the K-th best of each query, and drop what lies below."""
+        """Raise the floor to the K-th best of each query, and drop what is below."""
         if self.k is None or not self.n_pairs:
             return
         query, item, value = (np.concatenate(parts) for parts in (self.queries, self.items, self.values))
@@ -340,29 +257,16 @@ class _Held:
         self.n_pairs = int(kept.sum())
 
     def emptied(self) -> Pairs:
-        """Hand the pairs over."""
         pairs = np.concatenate(self.queries).astype(np.int64), np.concatenate(self.items).astype(np.int64)
         self.queries, self.items, self.values, self.n_pairs = [], [], [], 0
         return pairs
 
 
 def kth_values(query: NDArray[np.int32], value: NDArray[np.float32], n_queries: int, k: int) -> FloatArray:
-    """Give the k-th largest value of each query; pairs come in any order.
+    """Return the k-th largest value of each query, shape (n_queries,); -inf for a query with fewer pairs.
 
-    Parameters
-    ----------
-    query : int32, shape (n_pairs,)
-    value : float32, shape (n_pairs,)
-        Without NaN.
-    n_queries, k : int
+    Pairs come in any order; values are without NaN.
 
-    Returns
-    -------
-    float64, shape (n_queries,)
-        -inf for a query with fewer pairs.
-
-    Examples
-    --------
     >>> pairs = np.array([1, 0, 1], dtype=np.int32), np.array([-2.0, 1.0, 3.0], dtype=np.float32)
     >>> kth_values(*pairs, 2, 2).tolist()
     [-inf, -2.0]
@@ -381,7 +285,7 @@ def kth_values(query: NDArray[np.int32], value: NDArray[np.float32], n_queries: 
 
 
 def _at_least(tile: Tile, floor: FloatArray) -> IntArray:
-    """Places of a tile, row by row, that reach the floor of their row."""
+    """Indices in a tile, row by row, of the values that reach the floor of their row."""
     if tile.dtype.kind == "u":
         lowest = np.ceil(np.clip(floor, 0, np.iinfo(tile.dtype).max)).astype(tile.dtype)
     else:

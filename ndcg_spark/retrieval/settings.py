@@ -114,12 +114,11 @@ class QueryColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalJobSettings:
-    """What `retrieve` is asked to do; the cutoffs matter in any case, the rules where there are labels."""
+    """Settings of `retrieve`: cutoffs matter in any case, the rules of the evaluation only with labels."""
 
     retrieval: RetrievalSettings
     evaluation: EvaluationSettings
 
     @property
     def evaluates(self) -> bool:
-        """Whether metrics are computed."""
         return self.retrieval.labels is not None

@@ -27,7 +27,7 @@ from ndcg_spark.tables import Rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrieved:
-    """What `retrieve` says as JSON."""
+    """Facts of `retrieve` for JSON."""
 
     metrics: list[dict[str, Any]]
     queries: dict[str, int]
@@ -43,7 +43,7 @@ class Retrieved:
 
 
 class Retrieve(Work[RetrievalJobSettings]):
-    """Retrieving items."""
+    """Retrieve items, and evaluate them if there are labels."""
 
     def __init__(self, job: Job[RetrievalJobSettings]) -> None:
         super().__init__(job)
@@ -60,14 +60,13 @@ class Retrieve(Work[RetrievalJobSettings]):
             self.per_query = score_queries(ranked_corpus(queries, corpus, settings, evaluation), evaluation)
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of what was named."""
         found = {name: frame.schema for name, frame in self.frames.items()} | {"output": METRIC_SCHEMA}
         if self.per_query is not None and self.job.wants("per_query_output"):
             found["per_query_output"] = per_query_rows(self.per_query, self.settings.evaluation).schema
         return found
 
     def run(self) -> Outcome:
-        """Search and score, if there are labels: an action. What was named is searched again as it is written."""
+        """Search and score, if there are labels: run an action. Named outputs are searched again when written."""
         runs, summary = [self.settings.retrieval.run], []
         if self.per_query is not None:
             if self.job.wants("per_query_output"):
@@ -88,7 +87,7 @@ class Retrieve(Work[RetrievalJobSettings]):
         return Outcome(facts=facts, tables=tables, lines=self._lines(facts), gates=facts.gates)
 
     def _facts(self, summary: list[dict[str, Any]]) -> Retrieved:
-        """Means, counts of queries, and gates; where nothing was evaluated there are none."""
+        """Means, counts of queries, and gates; none if nothing was evaluated."""
         settings, evaluation = self.settings.retrieval, self.settings.evaluation
         queries: dict[str, int] = {}
         if self.settings.evaluates:

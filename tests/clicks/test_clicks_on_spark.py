@@ -113,35 +113,25 @@ def test_propensities_of_positions_have_no_snips(spark):
 
 
 def test_estimates_of_both_kinds_merge(spark):
-    """And those that were stored before their kind was: they are taken for what the caller says."""
     rows = spark.createDataFrame(FOUR, WEIGHTED)
     actions, positions = (
         propensity_estimates(rows, WeightSettings(columns=BY_PROPENSITY, propensity_of=kind))
         for kind in ("action", "position")
     )
-    stored = positions.drop("propensity_of", "snips_reason")
-    beside = positions.withColumn("propensity_of", F.lit(None).cast("string"))  # of a table that has grown since
     merged = {
         "actions": merge_estimates(actions.union(actions)),
         "both": merge_estimates(actions.union(positions)),
         "again": merge_estimates(merge_estimates(actions.union(positions)).union(actions)),
-        "stored": merge_estimates(stored.union(stored)),
-        "stored actions": merge_estimates(stored, propensity_of="action"),
-        "grown": merge_estimates(beside.union(actions), propensity_of="action"),
+        "positions": merge_estimates(positions.union(positions)),
     }
     together = reduce(DataFrame.union, (its.select(F.lit(name).alias("name"), "*") for name, its in merged.items()))
     found = {row["name"]: (row["propensity_of"], row["snips_reason"], row["snips"]) for row in together.collect()}
-    of_actions = ("action", None, pytest.approx(8 / 9, **NEAR))
     assert found == {
-        "actions": of_actions,
+        "actions": ("action", None, pytest.approx(8 / 9, **NEAR)),
         "both": ("mixed", "propensities_of_both_kinds", None),
         "again": ("mixed", "propensities_of_both_kinds", None),
-        "stored": ("position", "propensities_of_positions", None),
-        "stored actions": of_actions,
-        "grown": of_actions,
+        "positions": ("position", "propensities_of_positions", None),
     }
-    with pytest.raises(InvalidParameterError, match="propensity_of must be one of position, action; got 'item'"):
-        merge_estimates(stored, propensity_of="item")
 
 
 def test_estimates_by_run_and_segment(spark):

@@ -24,21 +24,8 @@ from ndcg_spark.core.batches import (
 )
 from ndcg_spark.core.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows, rank_of_rows, repeats
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.retrieval.tasks.searching import (
-    BEST,
-    COUNT,
-    ITEM,
-    LEVELS,
-    QUERIES,
-    RELEVANCE,
-    SCORE,
-    Best,
-    QueryBlock,
-    arrivals,
-    item_block,
-    item_order,
-    query_block,
-)
+from ndcg_spark.retrieval.tasks import searching
+from ndcg_spark.retrieval.tasks.searching import QueryBlock, arrivals, item_block, item_order, query_block
 from ndcg_spark.retrieval.tasks.tables import ID, RetrievalTask
 
 _ENTRIES = 2**18
@@ -46,24 +33,17 @@ _ENTRIES = 2**18
 
 
 def make_merger(task: RetrievalTask) -> BatchFunction:
-    """Build the function that merges what was found for each query.
+    """Build the function that merges the partial results of each query.
 
     From batches of `EXCHANGE_SCHEMA`, sorted by partition id, to rows (query, item, score, rank, relevance) or, for
-    an evaluation, to rankings as `worker.scoring` reads them.
+    an evaluation, to rankings as `evaluation.tasks.scoring` reads them.
     """
-    return batch_function(lambda batches: _merge(batches, task))
 
+    def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for arrived in arrivals(batches):
+            yield from _answers([rows for _, rows in arrived], task)
 
-def _merge(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
-    number, held = None, list[pa.RecordBatch]()
-    for at, _, batch in arrivals(batches):
-        if at != number and held:
-            yield from _answers(held, task)
-            held = []
-        number = at
-        held.append(batch)
-    if held:
-        yield from _answers(held, task)
+    return batch_function(merge)
 
 
 def _answers(held: list[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
@@ -74,18 +54,18 @@ def _answers(held: list[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.Rec
     first = np.full(n, len(codes), dtype=np.int64)
     np.minimum.at(first, codes, np.arange(len(codes)))
     carried = joined([batch.select([ID, *task.carried]) for batch in held]).take(pa.array(first))
-    n_levels = max(int(lengths_of(list_offsets(batch.column(LEVELS))).max(initial=0)) for batch in held)
-    levels, best, done = np.zeros((n, n_levels), dtype=np.int64), Best(task, n), 0
+    n_levels = max(int(lengths_of(list_offsets(batch.column(searching.LEVELS))).max(initial=0)) for batch in held)
+    levels, best, done = np.zeros((n, n_levels), dtype=np.int64), searching.Best(task, n), 0
     for batch in held:
         code = codes[done : done + batch.num_rows]
         done += batch.num_rows
-        counts = int_values(batch.column(LEVELS).flatten()).reshape(batch.num_rows, n_levels)
+        counts = int_values(batch.column(searching.LEVELS).flatten()).reshape(batch.num_rows, n_levels)
         np.add.at(levels, code, counts)
-        found = entries_in(batch, BEST)
+        found = entries_in(batch, searching.BEST)
         if found is not None and found.offsets[-1]:
             query = code[query_of_rows(found.offsets)]
-            other = found.columns[COUNT if task.groups_ties else ITEM]
-            best.add(query, found.numbers(SCORE), found.numbers(RELEVANCE), other)
+            other = found.columns[searching.COUNT if task.groups_ties else searching.ITEM]
+            best.add(query, found.numbers(searching.SCORE), found.numbers(searching.RELEVANCE), other)
     entries = best.entries()
     if not task.groups_ties:
         _refuse_twice(carried.column(ID), entries, task)
@@ -96,7 +76,7 @@ def _answers(held: list[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.Rec
 
 
 def _refuse_twice(ids: pa.Array, entries: Entries, task: RetrievalTask) -> None:
-    twice = np.flatnonzero(repeats(item_order(entries.columns[ITEM]), entries.offsets))
+    twice = np.flatnonzero(repeats(item_order(entries.columns[searching.ITEM]), entries.offsets))
     if len(twice):
         query = value_at(ids, int(twice[0]))
         raise InputRefusedError(
@@ -108,15 +88,15 @@ def _refuse_twice(ids: pa.Array, entries: Entries, task: RetrievalTask) -> None:
 def _rows(carried: pa.RecordBatch, entries: Entries, task: RetrievalTask) -> Iterator[pa.RecordBatch]:
     if not entries.offsets[-1]:
         return
-    items = pa.array(entries.columns[ITEM])
+    items = pa.array(entries.columns[searching.ITEM])
     columns = {
         task.settings.query: carried.column(ID).take(pa.array(query_of_rows(entries.offsets))),
         task.settings.item: items.cast(task.item_type or items.type),
-        "score": pa.array(entries.numbers(SCORE)),
+        "score": pa.array(entries.numbers(searching.SCORE)),
         "rank": pa.array((rank_of_rows(entries.offsets) + 1).astype(np.int32)),
     }
     if task.label_kind is not None:
-        columns["relevance"] = pa.array(entries.numbers(RELEVANCE))
+        columns["relevance"] = pa.array(entries.numbers(searching.RELEVANCE))
     batch = pa.RecordBatch.from_pydict(columns)
     for start in range(0, batch.num_rows, _ENTRIES):
         yield batch.slice(start, _ENTRIES)
@@ -125,7 +105,7 @@ def _rows(carried: pa.RecordBatch, entries: Entries, task: RetrievalTask) -> Ite
 def _rankings(
     carried: pa.RecordBatch, levels: IntArray, entries: Entries, task: RetrievalTask, convention: Convention
 ) -> Iterator[pa.RecordBatch]:
-    """Write rankings, of as many queries at once as have some hundred thousand entries."""
+    """Write rankings, in batches of some hundred thousand entries."""
     ideal_lengths = levels.sum(axis=1) if task.k is None else np.minimum(levels.sum(axis=1), task.k)
     sizes = np.cumsum(lengths_of(entries.offsets) + ideal_lengths)
     start = 0
@@ -152,22 +132,18 @@ def _ranking_batch(
         grades = np.arange(levels.shape[1])
         columns["n_at_least"] = lists_of_counts([levels[:, grades >= one].sum(axis=1) for one in task.levels])
     columns |= {name: carried.column(name) for name in task.carried}
-    columns["ranked"] = list_column(pa.array(entries.numbers(RELEVANCE)), entries.offsets)
+    columns["ranked"] = list_column(pa.array(entries.numbers(searching.RELEVANCE)), entries.offsets)
     if task.groups_ties:
-        columns["scores"] = list_column(pa.array(entries.numbers(SCORE)), entries.offsets)
-        columns["tied"] = list_column(pa.array(entries.numbers(COUNT)), entries.offsets)
+        columns["scores"] = list_column(pa.array(entries.numbers(searching.SCORE)), entries.offsets)
+        columns["tied"] = list_column(pa.array(entries.numbers(searching.COUNT)), entries.offsets)
     relevances, offsets = ideal_lists(levels, task.k, convention)
     columns["ideal"] = list_column(pa.array(relevances), offsets)
     return pa.RecordBatch.from_pydict(columns)
 
 
 def ideal_lists(levels: IntArray, k: int | None, convention: Convention) -> tuple[FloatArray, IntArray]:
-    """Write out the ideal lists that counts of the relevances 0, 1, 2, ... stand for.
+    """Expand counts of the relevances 0, 1, 2, ... into ideal lists: the k best by gain, and their offsets.
 
-    Gives the k best relevances of each query, by gain, and their offsets.
-
-    Examples
-    --------
     >>> relevances, offsets = ideal_lists(np.array([[5, 1, 1], [2, 0, 0]]), 3, Convention())
     >>> relevances.tolist(), offsets.tolist()
     ([2.0, 1.0, 0.0, 0.0, 0.0], [0, 3, 5])
@@ -188,25 +164,22 @@ _QUERIES, _ITEMS = 64, 2**14
 
 
 def make_judge(task: RetrievalTask) -> BatchFunction:
-    """Build the function that lists the relevant items of each query in a stripe.
+    """Build the function from batches of `EXCHANGE_SCHEMA`, sorted by cell and kind, to rows of relevant items.
 
-    From batches of `EXCHANGE_SCHEMA`, sorted by cell and kind, to rows (query, item, relevance). Pairs that are not
-    relevant, or that a filter rules out, are left out.
+    Pairs that are not relevant, or that a filter rules out, are left out.
     """
-    return batch_function(lambda batches: _judge(batches, task))
 
+    def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for arrived in arrivals(batches):
+            sent, block = list[pa.RecordBatch](), None
+            for kind, rows in arrived:
+                if kind == searching.QUERIES:
+                    sent.append(rows)
+                elif sent:
+                    block = query_block(joined(sent), task) if block is None else block
+                    yield from _relevant(block, rows, task)
 
-def _judge(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
-    cell, sent, block = None, list[pa.RecordBatch](), None
-    for number, kind, rows in arrivals(batches):
-        if number != cell:
-            cell, sent, block = number, [], None
-        if kind == QUERIES:
-            sent.append(rows)
-        elif sent:
-            if block is None:
-                block = query_block(joined(sent), task)
-            yield from _relevant(block, rows, task)
+    return batch_function(judge)
 
 
 def _relevant(queries: QueryBlock, rows: pa.RecordBatch, task: RetrievalTask) -> Iterator[pa.RecordBatch]:

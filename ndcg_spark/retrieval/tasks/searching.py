@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -36,20 +37,8 @@ from ndcg_spark.core.distances import Vectors, WordArray, bit_counts, pair_score
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, offsets_of
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.retrieval.kernels import Pairs, best_items, near_pairs, screen_of, tied_counts
-from ndcg_spark.retrieval.tasks.tables import (
-    ID,
-    LABELS,
-    N_ITEMS,
-    N_QUERIES,
-    SAME,
-    SUB_BLOCKS,
-    VECTOR,
-    RetrievalTask,
-    matrix_in,
-    packed_rows,
-    refuse_widths,
-    width_of,
-)
+from ndcg_spark.retrieval.tasks import tables
+from ndcg_spark.retrieval.tasks.tables import RetrievalTask
 
 QUERY, SCORE, ITEM, RELEVANCE, COUNT = "query", "score", "item", "relevance", "n"
 
@@ -58,8 +47,8 @@ QUERY, SCORE, ITEM, RELEVANCE, COUNT = "query", "score", "item", "relevance", "n
 class Best:
     """The best of each query of a block.
 
-    `kept` has, in order, `query` (place in the block), `score`, `relevance`, and `item`, or `n` where tied items are
-    grouped. `kth` is the score of the K-th best of each query so far; -inf where there are fewer.
+    `kept` has, sorted, `query` (index in the block), `score`, `relevance`, and `item`, or `n` if tied items are
+    grouped. `kth` is the score of the K-th best of each query so far; -inf if there are fewer.
     """
 
     task: RetrievalTask
@@ -73,19 +62,16 @@ class Best:
         self.kth = np.full(self.n_queries, -np.inf)
 
     def add(self, query: IntArray, score: FloatArray, relevance: FloatArray, other: Values) -> None:
-        """Take scored pairs: `other` is their items, or how many each stands for."""
+        """Take scored pairs; `other` holds their items, or how many each stands for."""
         name = COUNT if self.task.groups_ties else ITEM
         self._arrived.append({QUERY: query, SCORE: score, RELEVANCE: relevance, name: other})
         self._n_arrived += len(query)
-        if self._n_arrived > max(self.task.settings.held_pairs // 8, self._n_kept // 2):
+        n_kept = len(self.kept[QUERY]) if self.kept else 0
+        if self._n_arrived > max(self.task.settings.held_pairs // 8, n_kept // 2):
             self.merge()
 
-    @property
-    def _n_kept(self) -> int:
-        return len(self.kept[QUERY]) if self.kept else 0
-
     def merge(self) -> None:
-        """Cut what has arrived and what is kept to the best."""
+        """Cut new and kept pairs to the best."""
         parts = [*([self.kept] if self.kept else []), *self._arrived]
         self._arrived, self._n_arrived = [], 0
         if not parts:
@@ -103,7 +89,7 @@ class Best:
         self._find_kth()
 
     def _find_kth(self) -> None:
-        """Read the score of the K-th best: the lowest that is kept, if that many are."""
+        """Read the score of the K-th best: the lowest that is kept, if K are."""
         if self.task.k is None:
             return
         query = np.asarray(self.kept[QUERY])
@@ -114,13 +100,12 @@ class Best:
         self.kth[full] = np.asarray(self.kept[SCORE])[ends[full] - 1]
 
     def entries(self) -> Entries:
-        """Give the best of all queries, end to end: `score`, `relevance`, and `item` or `n`."""
+        """Return the best of all queries, end to end: `score`, `relevance`, and `item` or `n`."""
         self.merge()
         if not self.kept:
-            nothing = np.zeros(0)
+            numbers, whole = np.zeros(0), np.zeros(0, dtype=np.int64)
             name = COUNT if self.task.groups_ties else ITEM
-            counts = np.zeros(0, dtype=np.int64)
-            empty: dict[str, Values] = {SCORE: nothing, RELEVANCE: nothing, name: counts}
+            empty: dict[str, Values] = {SCORE: numbers, RELEVANCE: numbers, name: whole}
             return Entries(empty, np.zeros(self.n_queries + 1, dtype=np.int64))
         lengths = np.bincount(np.asarray(self.kept[QUERY]), minlength=self.n_queries)
         columns = {name: values for name, values in self.kept.items() if name != QUERY}
@@ -149,35 +134,34 @@ _AT_ONCE = 2**21
 
 @dataclass(frozen=True, slots=True)
 class QueryBlock:
-    """Queries that are searched for at once; relevances are from 0 to `n_levels` - 1."""
+    """Queries that are searched at once; relevances are from 0 to `n_levels` - 1."""
 
     rows: pa.RecordBatch
     vectors: Vectors
     n_levels: int
 
     def __len__(self) -> int:
-        """Count the queries."""
         return int(self.rows.num_rows)
 
 
 def query_block(rows: pa.RecordBatch, task: RetrievalTask) -> QueryBlock:
-    """Read a block of packed queries; refuse a query that comes twice."""
-    counted = pc.value_counts(rows.column(ID))
+    """Read a block of packed queries. Raise for a query that comes twice."""
+    counted = pc.value_counts(rows.column(tables.ID))
     twice = np.flatnonzero(int_values(counted.field("counts")) > 1)
     if len(twice):
         found = value_at(counted.field("values"), int(twice[0]))
         raise InputRefusedError(f"a query comes twice: {task.settings.query}={found}. Each must have one row.")
-    n_levels = width_of(rows, LABELS) + 1 if task.label_kind == "array" else 2
-    return QueryBlock(rows, vectors_of(matrix_in(rows, VECTOR)), n_levels)
+    n_levels = tables.width_of(rows, tables.LABELS) + 1 if task.label_kind == "array" else 2
+    return QueryBlock(rows, vectors_of(tables.matrix_in(rows, tables.VECTOR)), n_levels)
 
 
 @dataclass(frozen=True, slots=True)
 class ItemBlock:
-    """Items beside a block of queries.
+    """Items next to a block of queries.
 
-    `own_query` is the query that an item must not be found for, -1: none; it is None where no item is left out.
-    `same` are codes, of queries and of items, that must agree. `labels`, of queries and of items, are bits in words,
-    or codes of a value; None where relevance is not wanted.
+    `own_query` is the query that an item must not be found for, -1: none; it is None if no item is left out. `same`
+    are codes, of queries and of items, that must agree. `labels`, of queries and of items, are bits in words, or
+    codes of a value; None without relevance.
     """
 
     rows: pa.RecordBatch
@@ -199,11 +183,9 @@ class ItemBlock:
 
     @property
     def has_filters(self) -> bool:
-        """Whether a filter may rule pairs out."""
         return self.same is not None or (self.own_query is not None and bool((self.own_query >= 0).any()))
 
     def relevance(self, queries: IntArray, items: IntArray) -> FloatArray:
-        """Relevance of pairs."""
         if self.labels is None:
             return np.zeros(len(queries))
         return _shared(self.labels[0][queries], self.labels[1][items]).astype(np.float64)
@@ -240,30 +222,30 @@ class ItemBlock:
 
 
 def item_block(rows: pa.RecordBatch, queries: QueryBlock, task: RetrievalTask) -> ItemBlock:
-    """Read a block of packed items; refuse vectors or labels that differ in length from those of the queries."""
-    refuse_widths(VECTOR, width_of(queries.rows, VECTOR), width_of(rows, VECTOR))
+    """Read a block of packed items. Raise if vectors or labels differ in length from those of the queries."""
+    tables.require_one_width(tables.VECTOR, queries.rows, rows)
     own_query = same = labels = None
     if task.settings.exclude_self:
-        own_query = _places(rows.column(ID), queries.rows.column(ID))
+        own_query = _places(rows.column(tables.ID), queries.rows.column(tables.ID))
     if task.settings.same is not None:
-        same = _codes(queries.rows.column(SAME), rows.column(SAME))
+        same = _codes(queries.rows.column(tables.SAME), rows.column(tables.SAME))
     if task.label_kind == "array":
-        refuse_widths(LABELS, width_of(queries.rows, LABELS), width_of(rows, LABELS))
-        labels = matrix_in(queries.rows, LABELS), matrix_in(rows, LABELS)
+        tables.require_one_width(tables.LABELS, queries.rows, rows)
+        labels = tables.matrix_in(queries.rows, tables.LABELS), tables.matrix_in(rows, tables.LABELS)
     elif task.label_kind == "value":
-        labels = _codes(queries.rows.column(LABELS), rows.column(LABELS))
-    return ItemBlock(rows, vectors_of(matrix_in(rows, VECTOR)), own_query, same, labels)
+        labels = _codes(queries.rows.column(tables.LABELS), rows.column(tables.LABELS))
+    return ItemBlock(rows, vectors_of(tables.matrix_in(rows, tables.VECTOR)), own_query, same, labels)
 
 
 def _places(values: pa.Array, among: pa.Array) -> IntArray:
-    """Place of each value in an array without repeats; -1 where it is not there."""
+    """Index of each value in an array without repeats; -1 if it is absent."""
     if values.type != among.type:  # whole numbers of two sizes
         values, among = values.cast(pa.int64()), among.cast(pa.int64())
     return int_values(pc.fill_null(pc.index_in(values, value_set=among), -1))
 
 
 def _codes(queries: pa.Array, items: pa.Array) -> tuple[IntArray, IntArray]:
-    """Small whole numbers for values, the same for the same value; -1 for an item whose value no query has."""
+    """Small whole numbers for values, equal for equal values; -1 for an item whose value no query has."""
     known = queries.unique()
     return _places(queries, known), _places(items, known)
 
@@ -279,7 +261,7 @@ def _shared(left: NDArray[Any], right: NDArray[Any], *, values: bool | None = No
 
 
 def _patterns(labels: NDArray[Any], same: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Different rows of (code, labels), the place of each row among them, and how many rows there are of each."""
+    """Distinct rows of (code, labels), the index of each row among them, and the count of each."""
     columns = [same, labels] if labels.ndim == 1 else [same, *labels.view(np.int64).T]
     matrix = np.column_stack(columns).astype(np.int64)
     found, place, many = np.unique(matrix, axis=0, return_inverse=True, return_counts=True)
@@ -292,37 +274,32 @@ N_BLOCKS = b"n_blocks"
 
 
 def make_sender(task: RetrievalTask, *, of_corpus: bool) -> BatchFunction:
-    """Build the function that sends the rows of a table to the cells.
+    """Build the function from canonical rows to batches of `EXCHANGE_SCHEMA`; the partition id is the cell."""
 
-    From canonical rows to batches of `EXCHANGE_SCHEMA`; the partition id is the cell.
-    """
-    return batch_function(lambda batches: _send(batches, task, of_corpus=of_corpus))
-
-
-def _send(batches: Iterator[pa.RecordBatch], task: RetrievalTask, *, of_corpus: bool) -> Iterator[pa.RecordBatch]:
-    held: list[pa.RecordBatch] = []
-    n_blocks = 1
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        counts = [batch.column(name)[0].as_py() for name in (N_QUERIES, N_ITEMS)]
-        n_blocks = task.n_blocks(*counts)
-        rows = plain_texts(batch.select([name for name in batch.schema.names if name not in (N_QUERIES, N_ITEMS)]))
-        held.append(packed_rows(rows, task, of_corpus=of_corpus))
-        refuse_widths(VECTOR, width_of(held[0], VECTOR), width_of(held[-1], VECTOR))
-        n_rows, n_bytes = sum(one.num_rows for one in held), sum(one.nbytes for one in held)
-        if n_rows >= task.sent_rows or n_bytes >= task.sent_bytes:
+    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held, n_blocks, sizes = list[pa.RecordBatch](), 1, (tables.N_QUERIES, tables.N_ITEMS)
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            n_blocks = task.n_blocks(*[batch.column(name)[0].as_py() for name in sizes])
+            rows = plain_texts(batch.select([name for name in batch.schema.names if name not in sizes]))
+            held.append(tables.packed_rows(rows, task, of_corpus=of_corpus))
+            tables.require_one_width(tables.VECTOR, held[0], held[-1])
+            n_rows, n_bytes = sum(one.num_rows for one in held), sum(one.nbytes for one in held)
+            if n_rows >= task.sent_rows or n_bytes >= task.sent_bytes:
+                yield from _messages(joined(held), n_blocks, task, of_corpus=of_corpus)
+                held = []
+        if held:
             yield from _messages(joined(held), n_blocks, task, of_corpus=of_corpus)
-            held = []
-    if held:
-        yield from _messages(joined(held), n_blocks, task, of_corpus=of_corpus)
+
+    return batch_function(send)
 
 
 def _messages(
     rows: pa.RecordBatch, n_blocks: int, task: RetrievalTask, *, of_corpus: bool
 ) -> Iterator[pa.RecordBatch]:
     rows = rows.replace_schema_metadata({N_BLOCKS: str(n_blocks)})
-    hashes, order = sorted_by_hash(column_hashes(rows.column(ID)))
+    hashes, order = sorted_by_hash(column_hashes(rows.column(tables.ID)))
     rows = rows.take(pa.array(order))
     groups, first = np.unique(partition_of(hashes, task.settings.parts if of_corpus else n_blocks), return_index=True)
     bounds = [*first.tolist(), rows.num_rows]
@@ -339,78 +316,70 @@ LEVELS, BEST = "levels", "best"
 
 
 def make_searcher(task: RetrievalTask) -> BatchFunction:
-    """Build the function that searches cells.
+    """Build the function that searches cells, from and to batches of `EXCHANGE_SCHEMA`, sorted by cell and kind.
 
-    From batches of `EXCHANGE_SCHEMA`, sorted by cell and kind, to batches of the same schema: the best of each query
-    in this stripe, and how many of its items have each relevance. The partition id is a part of the block.
+    Sent are the best of each query in this stripe, and how many of its items have each relevance. The partition id is
+    a part of the block.
     """
-    return batch_function(lambda batches: _search(batches, task))
+
+    def search(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for arrived in arrivals(batches):
+            sent, cell = list[pa.RecordBatch](), None
+            for kind, rows in arrived:
+                if kind == QUERIES:
+                    sent.append(rows)
+                elif sent:  # else the stripe of a block that no query is in
+                    cell = cell or _Cell(sent, task)
+                    cell.add_items(rows)
+            if sent:
+                cell = cell or _Cell(sent, task)
+                yield from cell.partials()
+
+    return batch_function(search)
 
 
-def arrivals(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """Read the payloads of an exchange one by one: partition id, kind, and the batch that was sent."""
-    for batch in batches:
-        ids, kinds = batch.column("partition_id").to_pylist(), batch.column("kind").to_pylist()
-        for number, kind, payload in zip(ids, kinds, batch.column("payload"), strict=True):
-            for found in from_bytes(payload.as_buffer()):
-                yield number, kind, found
+def arrivals(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[tuple[int, pa.RecordBatch]]]:
+    """Read an exchange: for each partition id, the kinds and batches that were sent."""
+
+    def payloads() -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        for batch in batches:
+            ids, kinds = batch.column("partition_id").to_pylist(), batch.column("kind").to_pylist()
+            for number, kind, payload in zip(ids, kinds, batch.column("payload"), strict=True):
+                for rows in from_bytes(payload.as_buffer()):
+                    yield number, kind, rows
+
+    for _, group in groupby(payloads(), key=itemgetter(0)):
+        yield ((kind, rows) for _, kind, rows in group)
 
 
-def _search(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
-    cell, current = None, _Cell(task)
-    for number, kind, rows in arrivals(batches):
-        if number != cell:
-            yield from current.partials()
-            cell, current = number, _Cell(task)
-        if kind == QUERIES:
-            current.queries.append(rows)
-        else:
-            current.add_items(rows)
-    yield from current.partials()
-
-
-@dataclass(slots=True)
 class _Cell:
-    """A block of queries, and the part of a stripe that has not been searched yet."""
+    """A block of queries, the best of each so far, and the part of a stripe that has not been searched yet."""
 
-    task: RetrievalTask
-    queries: list[pa.RecordBatch] = field(default_factory=list)
-    items: list[pa.RecordBatch] = field(default_factory=list)
-    block: QueryBlock | None = None
-    best: Best | None = None
-    levels: IntArray | None = None
+    def __init__(self, queries: list[pa.RecordBatch], task: RetrievalTask) -> None:
+        self.task, self.items = task, list[pa.RecordBatch]()
+        self._refuse_widths(queries)
+        self.block = query_block(joined(queries), task)
+        self.best = Best(task, len(self.block))
+        self.levels = np.zeros((len(self.block), self.block.n_levels), dtype=np.int64)
 
     def add_items(self, rows: pa.RecordBatch) -> None:
         """Hold items until they are a block, then search it."""
-        if not self.queries:
-            return  # the stripe of a block that no query is in
         self.items.append(rows)
         if sum(one.nbytes for one in self.items) >= self.task.settings.block_bytes:
             self._search_block()
 
     def partials(self) -> Iterator[pa.RecordBatch]:
-        """Search what is left, and give the best of each query."""
-        if not self.queries:
-            return
-        self._search_block()
-        if self.block is None or self.best is None or self.levels is None:
-            raise ValueError("a cell without queries was searched")
+        """Search the last items, and pack the best of each query."""
+        if self.items:
+            self._search_block()
         yield from partial_messages(self.block.rows, self.levels, self.best, self.task)
 
     def _refuse_widths(self, batches: list[pa.RecordBatch]) -> None:
-        """Raise where batches of one table differ in the length of vectors or labels."""
-        for name in (VECTOR, LABELS) if self.task.label_kind == "array" else (VECTOR,):
-            widths = [width_of(one, name) for one in batches]
-            refuse_widths(name, min(widths), max(widths))
+        """Raise if batches of one table differ in the length of vectors or labels."""
+        for name in (tables.VECTOR, tables.LABELS) if self.task.label_kind == "array" else (tables.VECTOR,):
+            tables.require_one_width(name, *batches)
 
     def _search_block(self) -> None:
-        if self.block is None:
-            self._refuse_widths(self.queries)
-            self.block = query_block(joined(self.queries), self.task)
-            self.best = Best(self.task, len(self.block))
-            self.levels = np.zeros((len(self.block), self.block.n_levels), dtype=np.int64)
-        if not self.items or self.best is None or self.levels is None:
-            return
         self._refuse_widths(self.items)
         items = item_block(joined(self.items), self.block, self.task)
         self.items = []
@@ -438,7 +407,7 @@ def search_block(queries: QueryBlock, items: ItemBlock, best: Best, task: Retrie
 
 
 def _add_pairs(pairs: Pairs, queries: QueryBlock, items: ItemBlock, best: Best, task: RetrievalTask) -> None:
-    """Score pairs exactly and add them, some at a time."""
+    """Score pairs exactly and add them, in parts of `held_pairs`."""
     for start in range(0, len(pairs[0]), task.settings.held_pairs):
         query, item = (one[start : start + task.settings.held_pairs] for one in pairs)
         score = pair_scores(task.settings.metric, queries.vectors, items.vectors, query, item)
@@ -448,7 +417,7 @@ def _add_pairs(pairs: Pairs, queries: QueryBlock, items: ItemBlock, best: Best, 
         query, item, score = query[possible], item[possible], score[possible]
         relevance = items.relevance(query, item)
         if not task.groups_ties:
-            best.add(query, score, relevance, items.rows.column(ID).take(pa.array(item)))
+            best.add(query, score, relevance, items.rows.column(tables.ID).take(pa.array(item)))
         elif task.settings.metric == "hamming":
             best.add(*_counted(query, score, relevance, queries.n_levels))
         else:
@@ -471,12 +440,12 @@ def partial_messages(
     rows: pa.RecordBatch, levels: IntArray, best: Best, task: RetrievalTask
 ) -> Iterator[pa.RecordBatch]:
     """Pack the best of a block, by the part of the block that its queries are in."""
-    n_ids = int(rows.schema.metadata[N_BLOCKS]) * SUB_BLOCKS
-    hashes, order = sorted_by_hash(column_hashes(rows.column(ID)))
+    n_ids = int(rows.schema.metadata[N_BLOCKS]) * tables.SUB_BLOCKS
+    hashes, order = sorted_by_hash(column_hashes(rows.column(tables.ID)))
     ids, first = np.unique(partition_of(hashes, n_ids), return_index=True)
     bounds = [*first.tolist(), len(order)]
     entries = best.entries()
-    heads = rows.select([ID, *(name for name in rows.schema.names if name in task.carried)])
+    heads = rows.select([tables.ID, *(name for name in rows.schema.names if name in task.carried)])
     for at, number in enumerate(ids.tolist()):
         queries = order[bounds[at] : bounds[at + 1]]
         head = taken(heads, queries)

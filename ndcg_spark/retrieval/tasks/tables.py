@@ -30,7 +30,6 @@ N_QUERIES, N_ITEMS = "n_queries", "n_items"
 """Rows of the two tables, beside each row."""
 SUB_BLOCKS = 16
 """Parts of a block of queries that are merged by themselves."""
-_SENT_ROWS, _SENT_BYTES = 2**17, 2**23
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +38,10 @@ class RetrievalTask:
 
     `k` items are found for each query, None: all. `kind` is what the vector columns hold, and `item_kind` the same of
     the corpus: `doubles`, `floats`, `words` (packed bits, 64 each), `bytes` (packed bits), or `signs` (+1 and -1);
-    only `doubles` and `floats` go together. `label_kind` is `array` or `value`; None where relevance is not wanted.
-    `evaluation` are the rules of one; None: a table of items is wanted. `carried` are columns of the query table that
-    go along. `item_type` is that of the item column of the result; None: as it comes, where whole numbers have 64
-    bits. `levels` are relevances of which metrics must know how many items of the corpus reach them. `sent_rows` and
-    `sent_bytes` are packed at once, which bounds a payload.
+    only `doubles` and `floats` go together. `label_kind` is `array` or `value`; None without relevance. `evaluation`
+    are the rules of an evaluation; None: a table of items is wanted. `carried` are columns of the query table to
+    keep. `item_type` is that of the item column of the result. `levels` are relevances of which metrics count the
+    items of the corpus that reach them. `sent_rows` and `sent_bytes` are packed at once, which bounds a payload.
     """
 
     settings: RetrievalSettings
@@ -55,21 +53,21 @@ class RetrievalTask:
     carried: tuple[str, ...] = ()
     item_type: pa.DataType | None = None
     levels: tuple[float, ...] = ()
-    sent_rows: int = _SENT_ROWS
-    sent_bytes: int = _SENT_BYTES
+    sent_rows: int = 2**17
+    sent_bytes: int = 2**23
 
     @property
     def groups_ties(self) -> bool:
-        """Whether tied items are kept as counts instead of items."""
+        """Tied items are kept as counts instead of items."""
         return self.evaluation is not None and self.evaluation.groups_ties
 
     @property
     def items_fall(self) -> bool:
-        """Whether the larger item comes first among those that tie."""
+        """The larger of tied items comes first."""
         return self.evaluation is not None and self.evaluation.ties == "item_desc"
 
     def n_blocks(self, n_queries: int, n_items: int) -> int:
-        """How many blocks the queries are divided into, so that the best of a block fit into memory."""
+        """Number of blocks of queries such that the best of a block fit into memory."""
         kept = max(1, n_items if self.k is None else min(self.k, n_items))
         if self.k is None and self.groups_ties and self.settings.metric == "hamming":
             kept = min(kept, 2048)  # a count for each distance and relevance
@@ -83,10 +81,9 @@ _WIDTH, _DTYPE = b"width", b"dtype"
 
 
 def packed_rows(batch: pa.RecordBatch, task: RetrievalTask, *, of_corpus: bool) -> pa.RecordBatch:
-    """Check rows, and put vectors and labels into columns of fixed width.
+    """Check canonical rows, and pack vectors and labels into columns of fixed width.
 
-    Canonical rows have `id`, `vector`, and as far as they are wanted `labels`, `same` and carried columns; packed
-    ones have the same. Refused are the first bad row, and vectors or labels of two lengths.
+    Raise at the first bad row, and if vectors or labels differ in length.
     """
     where = (task.settings.item, "corpus") if of_corpus else (task.settings.query, "query table")
     rows = _Rows(batch, *where)
@@ -98,7 +95,9 @@ def packed_rows(batch: pa.RecordBatch, task: RetrievalTask, *, of_corpus: bool) 
     matrix, width = _vectors(rows, task.item_kind if of_corpus else task.kind, task)
     columns[VECTOR], fields[VECTOR] = _packed(VECTOR, matrix, width)
     if task.label_kind == "array" and LABELS in columns:
-        matrix, width = _label_bits(rows)
+        labels = np.asarray(rows.matrix(LABELS).to_numpy(zero_copy_only=False)).reshape(batch.num_rows, -1)
+        rows.refuse(((labels != 0) & (labels != 1)).any(axis=1), "label_not_0_or_1")
+        matrix, width = words_of_bits(labels == 1), labels.shape[1]
         columns[LABELS], fields[LABELS] = _packed(LABELS, matrix, width)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=pa.schema(list(fields.values())))
 
@@ -117,12 +116,18 @@ def width_of(batch: pa.RecordBatch, name: str) -> int:
 
 
 def refuse_widths(name: str, one: int, other: int) -> None:
-    """Raise where vectors (entries), codes (bits) or labels differ in length, within a table or between two."""
+    """Raise if vectors (entries), codes (bits) or labels differ in length, within a table or between two."""
     if one != other:
         low, high = sorted((one, other))
         raise InputRefusedError(
             f"bad row: {name} of two lengths, {low} and {high}; in both tables all must have one length."
         )
+
+
+def require_one_width(name: str, *batches: pa.RecordBatch) -> None:
+    """Raise if a packed column has several widths, see `width_of`."""
+    widths = [width_of(batch, name) for batch in batches]
+    refuse_widths(name, min(widths), max(widths))
 
 
 class _Rows:
@@ -139,7 +144,7 @@ class _Rows:
             raise InputRefusedError(f"bad row: {reason} at {self._column}={shown} of the {self._table}.")
 
     def matrix(self, name: str) -> pa.Array:
-        """Values of a column of lists, end to end, once all lists are known to have one length."""
+        """Check that all lists of a column have one length, and return their values end to end."""
         column = self.batch.column(name)
         if not len(column):
             return column.flatten()
@@ -196,13 +201,6 @@ def _codes_of_bytes(rows: _Rows) -> tuple[Matrix, int]:
     start = int(np.frombuffer(offsets, dtype=np.int32)[column.offset]) if n else 0
     raw = np.frombuffer(data or b"", dtype=np.uint8)[start : start + n * width]
     return words_of_bytes(raw.reshape(n, width)), 8 * width
-
-
-def _label_bits(rows: _Rows) -> tuple[Matrix, int]:
-    values = np.asarray(rows.matrix(LABELS).to_numpy(zero_copy_only=False))
-    labels = values.reshape(rows.batch.num_rows, -1)
-    rows.refuse(((labels != 0) & (labels != 1)).any(axis=1), "label_not_0_or_1")
-    return words_of_bits(labels == 1), labels.shape[1]
 
 
 def _packed(name: str, matrix: Matrix, width: int) -> tuple[pa.Array, pa.Field]:
