@@ -43,7 +43,7 @@ _PROVENANCE = {"limits": "string", "input": "string", "package_version": "string
 
 
 class Nights(NamedTuple):
-    """The data set that rows are of, and their first and last night."""
+    """The data set of rows, and their first and last night."""
 
     dataset: str
     first: date
@@ -51,7 +51,7 @@ class Nights(NamedTuple):
 
 
 def taken_rows(table: Table, asked: MetricRows) -> DataFrame:
-    """Rows that were asked for, of all data sets if none was named; lazy."""
+    """Select the requested rows, of all data sets if none was named; lazy."""
     frame = table.frame
     named = {"dataset": asked.dataset, "config_hash": asked.config_hash}
     for name, value in named.items():
@@ -90,11 +90,9 @@ def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
 
 
 def _require_names(frame: DataFrame, asked: MetricRows) -> None:
-    """Run an action: raise for the first name of a data set, configuration or metric that the table does not have."""
-    for column, what, name in (
-        ("dataset", "data set", asked.dataset),
-        ("config_hash", "config_hash", asked.config_hash),
-    ):
+    """Run actions: raise for the first requested name that the table does not have."""
+    wanted = (("dataset", "data set", asked.dataset), ("config_hash", "config_hash", asked.config_hash))
+    for column, what, name in wanted:
         if name is not None:
             require_present(frame, what, F.col(column).cast("string"), [name])
             frame = frame.where(F.col(column) == name)
@@ -114,25 +112,25 @@ def _described(asked: MetricRows) -> str:
 
 
 def result_schema(spark: SparkSession, columns: Mapping[str, str]) -> T.StructType:
-    """Schema of results with what `stamped_results` adds, of columns and their types in Spark's words."""
+    """Schema of columns with the types of Spark, and of those that `stamped_results` adds."""
     ddl = ", ".join(f"{name} {kind}" for name, kind in {**columns, **_PROVENANCE}.items())
     return spark.createDataFrame([], ddl).schema  # StructType.fromDDL came with Spark 4
 
 
 def stamped_results(frame: DataFrame, facts: Any) -> DataFrame:
-    """Add what results were computed from, which facts have under the same names; lazy."""
+    """Add the provenance of results from the fields of `facts`; lazy."""
     now = datetime.now(timezone.utc).replace(microsecond=0)
     more = [F.lit(getattr(facts, name)).alias(name) for name in _PROVENANCE if name != "computed_at"]
     return frame.select("*", *more, F.lit(now).cast("timestamp").alias("computed_at"))
 
 
 MOST_PERIODS, MOST_FLAGS = 40, 100
-"""Rows that are printed, and of flags in the JSON, too."""
+"""Rows that are printed; flags are cut in the JSON, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Periods:
-    """What `roll-up` says as JSON; `periods` are rows if it was asked for."""
+    """JSON of `roll-up`; `periods` are empty unless JSON was requested."""
 
     periods: list[dict[str, Any]]
     as_of: str
@@ -143,7 +141,7 @@ class Periods:
 
 
 class RollUp(Work[RollUpJobSettings]):
-    """Adding nights up."""
+    """Add nights up."""
 
     def __init__(self, job: Job[RollUpJobSettings]) -> None:
         super().__init__(job)
@@ -151,11 +149,10 @@ class RollUp(Work[RollUpJobSettings]):
         rolled_up(self.rows, self.settings.roll_up)
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of periods."""
         return {"output": result_schema(self.job.spark, roll_up_columns(self.tables["input"].frame))}
 
     def run(self) -> Outcome:
-        """Find the nights, and add them up: three actions, one more for the JSON."""
+        """Find the nights and add them up: three actions, one more for the JSON."""
         table, settings = self.tables["input"], self.settings.roll_up
         with self.job.step("looking for nights"):
             nights = found_nights(table, self.rows, self.settings.rows)
@@ -219,7 +216,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """What `flag-changes` says as JSON."""
+    """JSON of `flag-changes`."""
 
     by_status: dict[str, int]
     short_history: dict[str, int] | None
@@ -234,7 +231,7 @@ class Flags:
 
 
 class FlagChanges(Work[FlagJobSettings]):
-    """Judging nights by those before."""
+    """Judge nights by those before."""
 
     def __init__(self, job: Job[FlagJobSettings]) -> None:
         super().__init__(job)
@@ -243,11 +240,10 @@ class FlagChanges(Work[FlagJobSettings]):
         flagged_nights(self.rows, self.settings.flags, parse_text=self.tables["input"].parse_text)
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of nights judged."""
         return {"output": result_schema(self.job.spark, FLAG_COLUMNS)}
 
     def run(self) -> Outcome:
-        """Find the nights, and judge them: four actions."""
+        """Find the nights and judge them: four actions."""
         table = self.tables["input"]
         with self.job.step("looking for nights"):
             nights = found_nights(table, self.rows, self.settings.rows)
@@ -314,7 +310,7 @@ class FlagChanges(Work[FlagJobSettings]):
 
 
 def _nights_before(last: date, night: date | None) -> str:
-    """Say how long a table has had no night; empty where it has."""
+    """Text for a last night before the one that is due; empty if it is not."""
     if night is None or last >= night:
         return ""
     n = (night - last).days
@@ -346,7 +342,7 @@ def _judgment(judged: DataFrame) -> dict[str, Any]:
 
 
 def _no_flag(facts: Flags, settings: FlagSettings) -> str:
-    """Say that there is no flag, and what was not judged."""
+    """Report that there is no flag, and what was not judged."""
     short, usual = facts.short_history, facts.by_status.get(USUAL, 0)
     if short is None:
         return "no flag" if usual else "nothing could be judged: no night has a value"
