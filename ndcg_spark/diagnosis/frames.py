@@ -39,7 +39,6 @@ MOST_RANKS = 50
 """Cutoffs up to which the gain of every rank is computed; a column each."""
 _UNIT = 2.0**32
 _CHANGES = {"better": "gained", "worse": "lost"}
-"""What queries did whose value became so; other words stay."""
 
 
 @takes_rows
@@ -177,12 +176,10 @@ def most_changed(
     segments: Sequence[str] = (),
     depth: int | None = None,
 ) -> DataFrame:
-    """The queries that gained and lost most between two runs, with both lists side by side. Lazy.
+    """Find the queries that gained and lost most between two runs, as `changed_queries` describes it. Lazy.
 
-    `n` queries of each kind are found, for each value of the segment columns; `depth` items of each list are shown,
-    without it as many as the largest cutoff, or 10.
-
-    Rows and cost are those of `changed_queries`. Queries are ordered by weight times difference, then by key.
+    `n` queries of each kind and segment are found; `depth` items of each list are shown, by default as many as the
+    largest cutoff, or 10. Queries are ordered by weight times difference, then by key.
     """
     query = list(settings.columns.query)
     name = next(str(one) for one, _ in settings.scored if one.column == metric)
@@ -219,13 +216,13 @@ def most_changed(
 
 
 def _change(metric: str) -> Column:
-    """Say what a query did by its difference: `gained` or `lost`, or `higher` or `lower` without a direction."""
+    """Column with `gained` or `lost` by the difference, or `higher` or `lower` without a direction."""
     rise, fall = (_CHANGES.get(word, word) for word in (judge_change(metric, 1), judge_change(metric, -1)))
     return F.when(F.col("difference") > 0, rise).otherwise(fall)
 
 
 def _refusal_without_rows(ranking: Ranking, runs: Sequence[str]) -> DataFrame:
-    """No row; the action raises if the run column lacks one of the runs, whose queries would all count as zeros."""
+    """No row; the action raises if the run column lacks a run, whose queries would all count as zeros."""
     found = ranking.rows().agg(F.sort_array(F.collect_set(named(RUN).cast("string"))).alias("runs"))
     lacking = F.array_except(F.array(*map(F.lit, runs)), F.col("runs"))
     message = ("run ", F.get(lacking, F.lit(0)), " has no rows; the runs are ", F.concat_ws(", ", "runs"), ".")

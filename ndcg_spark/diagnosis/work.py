@@ -23,9 +23,10 @@ from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.history.frames import metric_at, require_present
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
+from ndcg_spark.metrics import named_at
 
 WIDTH = 118
-"""Of tables in a log, where no terminal says how wide it is."""
+"""Width of tables in a log, where no terminal has one."""
 _PROFILE = 10
 
 
@@ -40,10 +41,8 @@ def show_shifts(rows: list[dict[str, Any]], settings: ShiftJobSettings) -> None:
     for row in rows:
         groups.setdefault((row["run"], row["metric"], row["k"], row["segment_by"]), []).append(row)
     for (run, metric, k, by), its in groups.items():
-        title = f"{metric}@{_cutoff(k)} by {by}, {settings.before} to {settings.after}" + (
-            f", run {run}" if run else ""
-        )
-        table = Table(title=cell(title))
+        title = f"{named_at(metric, k)} by {by}, {settings.before} to {settings.after}"
+        table = Table(title=cell(f"{title}, run {run}" if run else title))
         table.add_column(cell(by))
         for name in ("share before", "after", "mean before", "after", "mix", "within", "change"):
             table.add_column(name, justify="right")
@@ -101,25 +100,20 @@ def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], chosen: Cha
 
 
 def _listed(items: list[dict[str, Any]] | None) -> str:
-    return "  ".join(_item(one) for one in items or [])
-
-
-def _item(one: dict[str, Any]) -> str:
-    relevance = "-" if one.get("relevance") is None else f"{one['relevance']:g}"
-    return f"{one['item']} ({relevance})" if "item" in one else relevance
+    shown = []
+    for one in items or []:
+        relevance = "-" if one.get("relevance") is None else f"{one['relevance']:g}"
+        shown.append(f"{one['item']} ({relevance})" if "item" in one else relevance)
+    return "  ".join(shown)
 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def _cutoff(k: int | None) -> str:
-    return "all" if k is None else str(k)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shifts:
-    """What `diagnose nights` says as JSON."""
+    """JSON of `diagnose nights`."""
 
     shifts: list[dict[str, Any]]
     before: str
@@ -128,7 +122,7 @@ class Shifts:
 
 
 class DiagnoseNights(Work[ShiftJobSettings]):
-    """Dividing the change of a mean between two nights."""
+    """Divide the change of a mean between two nights."""
 
     def __init__(self, job: Job[ShiftJobSettings]) -> None:
         super().__init__(job)
@@ -138,7 +132,7 @@ class DiagnoseNights(Work[ShiftJobSettings]):
         self.shifts = shift_of_means(*nights, across_rules=settings.across_rules)
 
     def run(self) -> Outcome:
-        """Compare the nights: an action, and more to say what is not there."""
+        """Compare the nights: an action, and more to name what is missing."""
         settings = self.settings
         with self.job.step("comparing nights"):
             rows = [row.asDict() for row in self.shifts.collect()]
@@ -179,7 +173,7 @@ def _day() -> Column:
 
 
 def _means(table: DataFrame, settings: ShiftJobSettings) -> DataFrame:
-    """Rows of the metric table that were asked for, of all nights."""
+    """Requested rows of the metric table, of all nights."""
     for name in ("run_date", "metric", "segment_by", "k", "dataset"):
         require_column(table, name, "metric-table", "metric table")
     rows = table.where(F.col("metric") == settings.name)
@@ -194,7 +188,7 @@ def _means(table: DataFrame, settings: ShiftJobSettings) -> DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Losses:
-    """What `diagnose runs` says as JSON."""
+    """JSON of `diagnose runs`."""
 
     losses: list[dict[str, Any]]
     queries: list[dict[str, Any]]
@@ -202,7 +196,7 @@ class Losses:
 
 
 class DiagnoseRuns(OfRankings[RunsJobSettings]):
-    """Saying what runs lose, and which queries changed most between two."""
+    """Report what runs lose, and which queries changed most between two."""
 
     def __init__(self, job: Job[RunsJobSettings]) -> None:
         super().__init__(job)
@@ -216,7 +210,6 @@ class DiagnoseRuns(OfRankings[RunsJobSettings]):
             )
 
     def explanation(self) -> Sequence[str]:
-        """Say how the rankings would be read."""
         ranking = self.inputs.ranking
         return (
             f"input     {self.inputs.name}",
