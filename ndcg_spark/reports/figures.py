@@ -14,13 +14,20 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-
 from ndcg_spark.errors import cannot_import
 from ndcg_spark.reports.contents import Comparison, Contents, Mean, Night, run_name
 from ndcg_spark.reports.sentences import flag_tone
-from ndcg_spark.reports.wording import cutoff_name, shortened
+from ndcg_spark.reports.wording import MINUS, cutoff_name, shortened
+
+try:
+    import matplotlib as mpl
+    from matplotlib import dates as mdates
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+except ImportError as error:
+    raise cannot_import(error, "figures need matplotlib", "matplotlib", "report") from None
 
 LIGHT = {
     "paper": "#ffffff",
@@ -65,13 +72,7 @@ LINES: tuple[str | tuple[int, tuple[int, ...]], ...] = (
 
 
 def run_colour(at: int) -> str:
-    """Colour of a run on white, by its place."""
     return LIGHT[f"run-{at % 8}"]
-
-
-def css_variables(theme: dict[str, str]) -> str:
-    """Write a theme as custom properties of CSS."""
-    return "".join(f"--{name}:{value};" for name, value in theme.items())
 
 
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
@@ -83,11 +84,10 @@ _DECIMALS = re.compile(r"(\d+\.\d{2})\d+")
 
 
 def inline_svg(figure: Figure, shape: Shape, *, prefix: str, label: str) -> str:
-    """Write a figure as an `svg` element of HTML.
+    """Write a figure, drawn for `shape`, as an `svg` element of HTML; `label` is its text alternative.
 
-    Colours of the light theme are variables of the style sheet; fonts are those of the page. `shape` is what it was
-    drawn for. `prefix` is put before the ids of its parts, so that those of several figures differ; `label` is the
-    text alternative.
+    Colours of the light theme are variables of the style sheet; fonts are those of the page. `prefix` keeps the ids
+    of several figures apart.
     """
     drawn = io.BytesIO()
     with drawing(shape):
@@ -133,21 +133,9 @@ def _themed(style: str) -> str:
     return _COLOUR.sub(lambda found: _VARIABLE.get(found[0], found[0]), sized).strip("; ")
 
 
-try:
-    import matplotlib as mpl
-    from matplotlib import dates as mdates
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
-except ImportError as error:
-    raise cannot_import(error, "figures need matplotlib", "matplotlib", "report") from None
-
-MOST_DIFFERENCES = 24
-"""Rows of the forest plot; the table beside it has all."""
-MOST_PANELS = 4
-"""Runs whose distributions are drawn; the table beside them has all."""
+MOST_DIFFERENCES, MOST_PANELS = 24, 4
+"""Rows of the forest plot, and panels of distributions; tables beside them have all."""
 _FEW_NIGHTS = 4
-_MINUS = "\u2212"
 _STEPS = (1, 2, 2.5, 5, 10)
 
 
@@ -158,8 +146,7 @@ class Shape:
     width: int
     height: int
     text: int
-    labels: int
-    """Characters of the longest label beside an axis."""
+    labels: int  # longest label beside an axis, in characters
     is_wide: bool
 
 
@@ -247,9 +234,6 @@ def _style(at: int) -> dict[str, Any]:
     return {"color": run_colour(at), "marker": MARKERS[at % 8], "linestyle": LINES[at % 8]}
 
 
-# ---------------------------------------------------------------------------------------------- by cutoff
-
-
 def _curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
     figure, (axes,) = _canvas(shape)
     cutoffs = sorted({one.k for one in contents.curve if one.k is not None})
@@ -290,7 +274,7 @@ def _curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
 
 
 def _apart(ticks: Sequence[float], shape: Shape) -> list[float]:
-    """Ticks of a log scale that stand far enough from each other for their labels, the last one first."""
+    """Ticks of a log scale that are far enough from each other for their labels, the last one first."""
     if len(ticks) < 2:
         return list(ticks)
     room = math.log(ticks[-1] / ticks[0]) * (30 / shape.width)
@@ -304,9 +288,6 @@ def _apart(ticks: Sequence[float], shape: Shape) -> list[float]:
 def _value_axis(axes: Axes) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
     axes.yaxis.get_major_formatter().set_useOffset(False)  # type: ignore[attr-defined]  # a linear axis has it
-
-
-# ------------------------------------------------------------------------------------------------- trend
 
 
 def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
@@ -343,7 +324,7 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
 
 
 def _rings(axes: Axes, nights: Sequence[Night], contents: Contents) -> None:
-    """Mark flagged nights, in the colours of what they are."""
+    """Mark flagged nights, in the colours of their flags."""
     for tone, colour in (("worse", "bad"), ("better", "accent"), ("neutral", "muted")):
         flagged = [one for one in nights if one.flag is not None and flag_tone(one.flag, contents) == tone]
         axes.plot(
@@ -359,7 +340,6 @@ def _rings(axes: Axes, nights: Sequence[Night], contents: Contents) -> None:
 
 
 def _night_axis(axes: Axes, contents: Contents, shape: Shape) -> None:
-    """Put ticks at nights: at each of a few, between which a locator would put hours."""
     shown = sorted({one.run_date for its in contents.trend.values() for one in its})
     if len(shown) <= _FEW_NIGHTS:  # a locator would put hours between them
         axes.set_xticks(shown, [f"{one.day} {one:%b}" for one in shown])  # type: ignore[arg-type]  # dates
@@ -370,7 +350,7 @@ def _night_axis(axes: Axes, contents: Contents, shape: Shape) -> None:
 
 
 def _bound(mean: Mean, end: str) -> float:
-    """End of an interval, or of the range of the metric; the value where there is no interval."""
+    """End of an interval, within the range of the metric; the value where there is no interval."""
     bound = mean.drawn_low if end == "low" else mean.drawn_high
     return float(mean.value if bound is None else bound)  # type: ignore[arg-type]  # without a value it is left out
 
@@ -401,7 +381,6 @@ def unbroken(nights: Sequence[Night]) -> list[list[Night]]:
 
 
 def configuration_changes(contents: Contents) -> list[date]:
-    """Nights from which on a run was computed differently."""
     found = set()
     for nights in contents.trend.values():
         for before, after in pairwise(nights):
@@ -425,11 +404,8 @@ def _gate_lines(axes: Axes, contents: Contents, shape: Shape) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------- differences
-
-
 def shown_differences(contents: Contents) -> list[Comparison]:
-    """Rows of the forest plot: those with a difference and an interval, the first of them."""
+    """Rows of the forest plot: the first of those with a difference and an interval."""
     whole = [one for one in contents.comparisons if one.difference is not None and one.low is not None]
     return [one for one in whole if one.high is not None][:MOST_DIFFERENCES]
 
@@ -485,10 +461,7 @@ def _row_name(one: Comparison, *, several: bool) -> str:
 
 def _signed_tick(value: float, _: int | None) -> str:
     text = f"{value:+.6g}" if abs(value) > 1e-12 else "0"
-    return text.replace("-", _MINUS)
-
-
-# ------------------------------------------------------------------------------------------ distribution
+    return text.replace("-", MINUS)
 
 
 def _distribution(contents: Contents, shape: Shape, legend: bool) -> Figure:

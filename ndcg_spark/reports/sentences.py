@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
@@ -32,6 +33,7 @@ from ndcg_spark.reports.wording import (
     counted,
     cutoff_name,
     day,
+    decimals_for,
     interval,
     listed,
     number,
@@ -41,16 +43,15 @@ from ndcg_spark.reports.wording import (
 )
 
 MOST_CHARACTERS = 60
-"""Of a name in the headline."""
+"""Longest name in the headline."""
 MOST_FLAGS = 5
-"""Segments of a run whose flags are sentences; as many without queries, and as many that got worse."""
+"""Segments of a run named for their flags; as many without queries, and as many that got worse."""
 FEWEST_QUERIES = 5
-"""Queries of a segment on both nights from which a change for the worse is news."""
+"""A change of a segment is news if both nights have so many queries."""
 _AGAIN = "A night that is run again replaces its rows."
 _LOOK = "See segments and queries below; diagnose runs shows the lists of queries that lost the most."
 ARROWS = {"up": "▲", "down": "▼"}
 REJECTED = "rejected as bad"
-"""Part of the rows that were read; reasons stand below it."""
 
 
 def tone(kind: str, contents: Contents) -> str:
@@ -60,32 +61,29 @@ def tone(kind: str, contents: Contents) -> str:
 
 
 def direction_note(contents: Contents) -> str:
-    """Say below a mean that larger is not better, where it is so."""
     return {False: " Smaller is better.", None: " Neither more nor less is better."}.get(
         contents.larger_is_better, ""
     )
 
 
 def flag_tone(flag: str, contents: Contents) -> str:
-    """Name the colour of a flag: that of its status, if it begins with one; what a user flagged is `worse`."""
+    """Name the colour of a flag by the status that it begins with; what a user flagged is `worse`."""
     kind = {"low": "down", "high": "up"}.get(flag.split(",")[0])
     return "worse" if kind is None else tone(kind, contents)
 
 
 def value_text(mean: Mean, decimals: int) -> str:
-    """Show a mean with its interval: `0.4312 [0.4280, 0.4344]`."""
     return f"{number(mean.value, decimals)} {interval(mean.low, mean.high, decimals)}".rstrip()
 
 
 def when(since: date | None, night: date | None) -> str:
-    """Name an earlier night as seen from a night."""
     if since is not None and night is not None and night - since == timedelta(days=1):
         return "the night before"
     return day(since)
 
 
 def change_text(change: Change, night: date | None, decimals: int) -> str:
-    """Say how a mean changed; a direction only where the difference is beyond its error."""
+    """Describe how a mean changed; with a direction only where the difference is beyond its error."""
     before = when(change.since, night)
     if change.kind == "first":
         return "no earlier night to compare with"
@@ -109,7 +107,7 @@ def headline(contents: Contents) -> str:
 
 
 def bad_news(contents: Contents) -> str:
-    """Tell the worst news: first what was not measured or from broken input, then what was measured and is bad.
+    """The worst news: first what was not measured or from broken input, then what was measured and is bad.
 
     With `production`, news are those of that run. Empty if there is none.
     """
@@ -117,12 +115,11 @@ def bad_news(contents: Contents) -> str:
 
 
 def way_on(contents: Contents) -> str:
-    """Say where to look after the worst news; empty if there is none."""
+    """Where to look after the worst news; empty if there is none."""
     return _first_news(contents)[1]
 
 
 def _first_news(contents: Contents) -> tuple[str, str]:
-    """The worst news, and where to look then."""
     tellers: tuple[tuple[Callable[[Contents], str], str], ...] = (
         (_behind, "See in the run log or the scheduler whether the job of the next night ran."),
         (lambda its: next(iter(_absent_runs(its)), ""), f"See whether its rows are in the input. {_AGAIN}"),
@@ -139,17 +136,17 @@ def _first_news(contents: Contents) -> tuple[str, str]:
 
 
 Told = list[tuple[str, str]]
-"""News, the worst first: the run, and what is told of it."""
+"""News, the worst first: the run, and the text."""
 
 
 def _worst(news: Told, contents: Contents) -> str:
-    """The first of some news that is of a watched run."""
+    """The first news of a watched run."""
     watched = {one.mean.run for one in _watched(contents)}
     return next((_told(run, what, contents) for run, what in news if run in watched), "")
 
 
 def _behind(contents: Contents) -> str:
-    """Say that there should be a later night than that of the report."""
+    """A later night than that of the report should be in the table."""
     last, today = contents.run_date, contents.today
     if last is None or today is None or not is_behind(last, today, apart=contents.nights_apart):
         return ""
@@ -158,7 +155,7 @@ def _behind(contents: Contents) -> str:
 
 
 def _absent_runs(contents: Contents) -> list[str]:
-    """Say which runs have no rows: that in production first, then those with the most queries."""
+    """Runs without rows: the one in production first, then those with the most queries."""
     its = [one for one in contents.absent_runs if contents.production in (None, one.last.run)]
     ordered = sorted(its, key=lambda one: (one.last.run != contents.production, -one.last.n_queries, one.last.run))
     return [
@@ -176,7 +173,7 @@ def _last_value(one: Absent, contents: Contents) -> str:
 
 
 def _without_value(contents: Contents) -> str:
-    """Say that no query of a run counts."""
+    """No query of a run counts."""
     for one in _watched(contents):
         if one.mean.value is None:
             what = "no query counts in the mean"
@@ -188,7 +185,7 @@ def _without_value(contents: Contents) -> str:
 
 
 def _thin(contents: Contents) -> Told:
-    """Say of which runs many rows were rejected, or half of the queries are gone."""
+    """Many rows of a run were rejected, or half of its queries are gone."""
     found = []
     for one in contents.standings:
         mean, before = one.mean, one.before
@@ -208,7 +205,6 @@ def _thin(contents: Contents) -> Told:
 
 
 def _left(standing: Standing, contents: Contents) -> str:
-    """Count the queries in the mean, and those of the night before."""
     text = f"{counted(standing.mean.n_queries, 'query', 'queries')} in the mean"
     if standing.before is None:
         return text
@@ -220,7 +216,7 @@ def _percent(part: float) -> str:
 
 
 def _missed_gate(contents: Contents) -> str:
-    """Say which gate was missed by the largest part of its bound."""
+    """The gate that was missed by the largest part of its bound."""
     watched = {one.mean.run: one for one in _watched(contents)}
     missed = [one for one in contents.gates if not one.met and one.run in watched]
     if not missed:
@@ -233,7 +229,7 @@ def _missed_gate(contents: Contents) -> str:
 
 
 def _flag(contents: Contents, *, worse: bool) -> str:
-    """Tell the first flag of a night that is worse than usual, or of one that is not."""
+    """The first flag of a night that is worse than usual, or of one that is not."""
     watched = {one.mean.run: one for one in _watched(contents)}
     flagged = [(one, f"flagged {one.flag}", one.flag) for one in watched.values() if one.flag is not None]
     flagged += [
@@ -247,7 +243,7 @@ def _flag(contents: Contents, *, worse: bool) -> str:
 
 
 def _drop(contents: Contents) -> str:
-    """Tell the largest change for the worse over all queries that is beyond its error."""
+    """The largest change for the worse over all queries that is beyond its error."""
     dropped = [one for one in _watched(contents) if tone(one.change.kind, contents) == "worse"]
     if not dropped:
         return ""
@@ -255,7 +251,7 @@ def _drop(contents: Contents) -> str:
 
 
 def _empty_segments(contents: Contents) -> Told:
-    """Say which segments of runs that are there have no queries."""
+    """Segments without queries, of runs with rows."""
     return [
         (one.last.run, f"no queries in {_segment(one.last)}; {_last_value(one, contents)}")
         for one in contents.absent_segments
@@ -267,7 +263,7 @@ def _segment(mean: Mean) -> str:
 
 
 def _fall(contents: Contents) -> str:
-    """Tell which segment got worse the most, and that all queries together did not."""
+    """The segment that got worse the most, although all queries together did not."""
     watched = {one.mean.run: one for one in _watched(contents)}
     for run, what in _fallen_segments(contents):
         if run in watched:
@@ -277,16 +273,15 @@ def _fall(contents: Contents) -> str:
 
 
 def _fallen_segments(contents: Contents) -> Told:
-    return [(row.mean.run, _fall_text(row, contents)) for row in fallen(contents)]
-
-
-def _fall_text(row: SegmentRow, contents: Contents) -> str:
-    n = counted(row.mean.n_queries, "query", "queries")
-    return f"{contents.label} in {_segment(row.mean)} {_fell(contents)} {_from_to(row, contents)} ({n})"
+    found = []
+    for row in fallen(contents):
+        n = counted(row.mean.n_queries, "query", "queries")
+        where = f"{contents.label} in {_segment(row.mean)}"
+        found.append((row.mean.run, f"{where} {_fell(contents)} {_from_to(row, contents)} ({n})"))
+    return found
 
 
 def _fell(contents: Contents) -> str:
-    """Say what a value did that got worse."""
     return "rose" if contents.larger_is_better is False else "fell"
 
 
@@ -298,10 +293,9 @@ def _from_to(row: SegmentRow, contents: Contents) -> str:
 def fallen(contents: Contents) -> list[SegmentRow]:
     """Find segments that got worse since the night before, although so many were compared; the worst first.
 
-    None where neither direction of the metric is better.
-
-    A change of one segment is called one beyond its interval. Among many segments some are beyond it by chance, so
-    here the level is divided by their number (Bonferroni), and few queries need a larger distance (Student's t).
+    None where neither direction of the metric is better. A change of one segment is called one beyond its interval.
+    Among many segments some are beyond it by chance, so here the level is divided by their number (Bonferroni), and
+    few queries need a larger distance (Student's t).
     """
     compared = [row for row in contents.segments if row.change.half is not None and row.before is not None]
     if not compared or contents.larger_is_better is None:
@@ -319,9 +313,9 @@ def fallen(contents: Contents) -> list[SegmentRow]:
 
 
 def t_limit(tail: float, df: int) -> float:
-    """Value that Student's t exceeds with a probability, by its expansion around the normal quantile.
+    """Quantile of Student's t at 1 - `tail`, from 4 degrees of freedom on, by its expansion around the normal one.
 
-    Degrees of freedom are at least 4. Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
     """
     z = NormalDist().inv_cdf(1 - tail)
     terms = (
@@ -340,14 +334,14 @@ def _watched(contents: Contents) -> list[Standing]:
 
 
 def _miss(gate: GateResult) -> float:
-    """How far a gate is missed, as a part of its bound; without a value it is missed most."""
+    """Distance from the bound of a gate, as a part of it; infinite without a value."""
     if gate.value is None:
         return math.inf
     return abs(gate.value - gate.bound) / (abs(gate.bound) or 1.0)
 
 
 def _told(run: str, what: str, contents: Contents) -> str:
-    """Name the run where there are several, and say what is new."""
+    """Name the run where there are several, and add what is new."""
     return f"{_short(run_name(run))}: {what}" if len(contents.standings) > 1 else what[:1].upper() + what[1:]
 
 
@@ -381,7 +375,7 @@ def _short(name: str) -> str:
 
 
 def attention(contents: Contents) -> list[str]:
-    """What a reader should know before anything else, in the order of `bad_news`, but for what the headline says."""
+    """What a reader should know first, in the order of `bad_news`, without what the headline contains."""
     several = len(contents.runs) > 1
     lead = bad_news(contents)
     found = [f"{text}." for text in _absent_runs(replace(contents, production=None)) if text != lead]
@@ -415,7 +409,7 @@ def attention(contents: Contents) -> list[str]:
 
 
 def _worse_segments(contents: Contents) -> list[str]:
-    """Of each pair that is not worse over all queries, the segment that lost most, and how many others are worse."""
+    """The segment that lost most, of each pair that is not worse over all queries, and a count of the others."""
     overall = {(row.run, row.baseline) for row in contents.comparisons if not row.by and row.verdict == "worse"}
     found = []
     for pair in dict.fromkeys((row.run, row.baseline) for row in contents.comparisons):
@@ -428,7 +422,7 @@ def _worse_segments(contents: Contents) -> list[str]:
 
 
 def _lines(news: Told, contents: Contents, lead: str, what: str = "", n_all: int = 0) -> list[str]:
-    """News as lines, some of each run, without what the headline says; the others are counted."""
+    """News as lines, some of each run, without what the headline contains; the others are counted."""
     shown: dict[str, int] = {}
     found = []
     for run, text in news:
@@ -446,7 +440,7 @@ def notices(contents: Contents) -> list[tuple[str, str]]:
 
 
 def contrary_gates(contents: Contents) -> list[str]:
-    """Say which gates ask for what is worse."""
+    """Sentences about gates that ask for what is worse."""
     lines = (contrary_line(gate.text, gate.metric, gate.comparison) for gate in contents.gates)
     return list(dict.fromkeys(filter(None, lines)))
 
@@ -482,7 +476,7 @@ def loss_text(row: QueryRow, contents: Contents) -> str:
 
 
 def changes(contents: Contents) -> list[tuple[str, str]]:
-    """Sentences about runs that went up or down, where there are several: `up` or `down`, and the sentence."""
+    """`up` or `down`, and a sentence, of each run that changed, where there are several."""
     if len(contents.standings) < 2:
         return []
     found = []
@@ -494,7 +488,6 @@ def changes(contents: Contents) -> list[tuple[str, str]]:
 
 
 def gates_met(contents: Contents) -> str:
-    """Count the gates that are met; empty where there are none."""
     met, whole = sum(one.met for one in contents.gates), len(contents.gates)
     if met < whole:
         return f"{met} of {whole} gates met"
@@ -502,7 +495,6 @@ def gates_met(contents: Contents) -> str:
 
 
 def difference_text(row: Comparison, contents: Contents) -> str:
-    """Say how a run compares with its baseline, and in which segment."""
     decimals = difference_decimals(contents)
     verdicts = {
         "better": "better than",
@@ -521,19 +513,13 @@ def difference_text(row: Comparison, contents: Contents) -> str:
 
 
 def difference_decimals(contents: Contents) -> int:
-    """Decimals of differences: as those of the metric, or more where their intervals are narrower."""
-    from ndcg_spark.reports.wording import decimals_for
-
+    """Decimals of differences: those of the metric, or more where their intervals are narrower."""
     overall = [one for one in contents.comparisons if not one.by] or list(contents.comparisons)
     halves = [(one.high - one.low) / 2 for one in overall if one.low is not None and one.high is not None]
     return max(contents.decimals, decimals_for(halves)) if halves else contents.decimals
 
 
-# -------------------------------------------------------------------------------------- texts of figures
-
-
 def curve_text(contents: Contents) -> str:
-    """Describe the curve for those who do not see it."""
     parts = []
     for run in contents.runs:
         its = [one for one in contents.curve if one.run == run and one.value is not None]
@@ -547,7 +533,6 @@ def curve_text(contents: Contents) -> str:
 
 
 def trend_text(contents: Contents) -> str:
-    """Describe the trend."""
     parts = []
     for run, nights in contents.trend.items():
         values = [one.mean.value for one in nights if one.mean.value is not None]
@@ -562,16 +547,12 @@ def trend_text(contents: Contents) -> str:
 
 
 def differences_text(contents: Contents) -> str:
-    """Describe the forest plot."""
-    verdicts: dict[str, int] = {}
-    for row in contents.comparisons:
-        verdicts[row.verdict or "without a verdict"] = verdicts.get(row.verdict or "without a verdict", 0) + 1
+    verdicts = Counter(row.verdict or "without a verdict" for row in contents.comparisons)
     counted = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in sorted(verdicts.items()))
     return f"Differences in {contents.label} with their intervals, a row a segment: {counted}."
 
 
 def distribution_text(one: Distribution, *, several: bool) -> str:
-    """Describe how the queries of a run are distributed; `several` says whether the run has to be named."""
     lower, median, upper = one.quartiles
     text = (
         f"half of {counted(one.n_queries, 'query', 'queries')} lie between {number(lower, 3)} and "
@@ -584,7 +565,7 @@ def distribution_text(one: Distribution, *, several: bool) -> str:
 
 
 def quartiles_note(distributions: Sequence[Distribution]) -> str:
-    """Say which quartiles are estimates, and how far off they may be; empty where all are exact."""
+    """Name the quartiles that are estimates, and their error; empty where all are exact."""
     estimated = [one for one in distributions if one.quartile_error]
     if not estimated:
         return ""
@@ -594,7 +575,7 @@ def quartiles_note(distributions: Sequence[Distribution]) -> str:
 
 
 def unjudged_text(accounting: Accounting) -> str:
-    """Say how many of the first items have no judgment; empty where all have one, and where nobody counted."""
+    """Count the first items without a judgment; empty where all have one, and where they were not counted."""
     n = accounting.n_unjudged_items
     if not n:
         return ""
@@ -603,7 +584,6 @@ def unjudged_text(accounting: Accounting) -> str:
 
 
 def accounting_text(accounting: Accounting) -> str:
-    """Say whether the rows add up."""
     if accounting.n_read is None:
         return "The metric table counts the rows of each ranker. The JSON of the job adds why rows were rejected."
     total = sum(n for _, n in accounting.rows)
@@ -613,7 +593,6 @@ def accounting_text(accounting: Accounting) -> str:
 
 
 def change_note(contents: Contents) -> str:
-    """State the rule by which a change is called one."""
     level = f"{100 * contents.level:.4g} %"
     return (
         f"A night is called up or down only where the difference exceeds its {level} interval, nights taken as "
@@ -622,7 +601,7 @@ def change_note(contents: Contents) -> str:
 
 
 def move_text(item: ListedItem) -> str:
-    """Say where the other list has an item; empty where it has the same rank."""
+    """Rank of an item in the other list; empty where it is the same."""
     if item.other is None:
         return "new"
     return f"was {item.other}" if item.rise else ""
