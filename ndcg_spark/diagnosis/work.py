@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
@@ -128,7 +128,10 @@ class DiagnoseNights(Work[ShiftJobSettings]):
         super().__init__(job)
         settings, self.table = self.settings, self.tables["metric_table"].frame
         means = _means(self.table, settings)
-        nights = [means.where(_day() == day.isoformat()) for day in (settings.before, settings.after)]
+        nights = [
+            means.where(F.col("run_date").cast("string") == day.isoformat())
+            for day in (settings.before, settings.after)
+        ]
         self.shifts = shift_of_means(*nights, across_rules=settings.across_rules)
 
     def run(self) -> Outcome:
@@ -163,13 +166,9 @@ class DiagnoseNights(Work[ShiftJobSettings]):
             ("metric", metric_at(), [f"{settings.name}@{k or 'all'}" for k in settings.cutoffs or ()]),
             ("run", F.col("run"), settings.runs),
             ("segment column", F.col("segment_by"), settings.segments),
-            ("night", _day(), [str(settings.before), str(settings.after)]),
+            ("night", F.col("run_date").cast("string"), [str(settings.before), str(settings.after)]),
         ):
             require_present(self.table, what, column, names)
-
-
-def _day() -> Column:
-    return F.col("run_date").cast("string")
 
 
 def _means(table: DataFrame, settings: ShiftJobSettings) -> DataFrame:
@@ -223,7 +222,11 @@ class DiagnoseRuns(OfRankings[RunsJobSettings]):
             rows = sorted((row.asDict() for row in self.losses.collect()), key=sort_key)
         queries: list[dict[str, Any]] = []
         if self.changed is not None:
-            self._require_runs(rows)
+            runs = sorted({row["run"] for row in rows})
+            for flag, name in (("--baseline", self.settings.chosen.baseline), ("--run", self.settings.chosen.run)):
+                if name not in runs:
+                    listed = ", ".join(map(repr, runs))
+                    raise InputRefusedError(f"run {name!r} ({flag}) has no rows; the runs are {listed}.")
             with self.job.step("finding the queries that changed most"):
                 found = self.changed.orderBy("change", "place").collect()
                 queries = [row.asDict(recursive=True) for row in found]
@@ -232,14 +235,6 @@ class DiagnoseRuns(OfRankings[RunsJobSettings]):
         losses = [{name: value for name, value in row.items() if name != "state"} for row in rows]
         facts = Losses(losses=losses, queries=queries, input=self.inputs.name)
         return Outcome(facts=facts, lines=self._lines(facts))
-
-    def _require_runs(self, rows: list[dict[str, Any]]) -> None:
-        """Refuse a run that has no rows, before its queries are looked for."""
-        there, chosen = sorted({row["run"] for row in rows}), self.settings.chosen
-        for flag, name in (("--baseline", chosen.baseline), ("--run", chosen.run)):
-            if name not in there:
-                runs = ", ".join(map(repr, there))
-                raise InputRefusedError(f"run {name!r} ({flag}) has no rows; the runs are {runs}.")
 
     def _lines(self, facts: Losses) -> Iterator[Line]:
         yield lambda: show_losses(facts.losses)

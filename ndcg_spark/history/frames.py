@@ -20,14 +20,7 @@ from ndcg_spark.core.columns import MALFORMED, columns_of, has_column, named, nu
 from ndcg_spark.core.student import require_scipy, t_quantile
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.frames.summary import (
-    CONFIG_HASH,
-    CONVENTION,
-    SUMMARY_SCHEMA,
-    rules_column,
-    summed_counts,
-    with_counts,
-)
+from ndcg_spark.evaluation.frames import summary
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ASKED, SummedMetric
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
@@ -144,9 +137,9 @@ def nights_to_add(rows: DataFrame, columns: Sequence[str], settings: RollUpSetti
     """
     provenance = [
         (F.col(name) if name in rows.columns else F.lit(None)).cast("string").alias(name)
-        for name in (CONVENTION, CONFIG_HASH)
+        for name in (summary.CONVENTION, summary.CONFIG_HASH)
     ]
-    kept = rows.select(*columns_of([NIGHT, *columns]), *provenance, rules_column(rows).alias(RULES))
+    kept = rows.select(*columns_of([NIGHT, *columns]), *provenance, summary.rules_column(rows).alias(RULES))
     if settings.as_of is None:
         kept = kept.crossJoin(F.broadcast(rows.agg(F.max(NIGHT).alias("as_of"))))
     else:
@@ -347,7 +340,7 @@ def _series(rows: DataFrame, settings: FlagSettings, *, parse_text: bool) -> Dat
     """Nights of each series, with those of its run and of the table, from which it may be missing; lazy."""
     day, by_hash = day_of(F.col(NIGHT)).alias("day"), config_hash(rows).alias("config_hash")
     numbers = [_number(rows, name, parse_text=parse_text) for name in ("value", "std_error", "n_queries")]
-    night = F.struct(day, by_hash, rules_column(rows).alias(RULES), *numbers)
+    night = F.struct(day, by_hash, summary.rules_column(rows).alias(RULES), *numbers)
     series = rows.where(between(F.col(NIGHT), _first(settings), settings.end)).groupBy(*tasks.SERIES)
     first = None if settings.start is None else settings.start - timedelta(days=tasks.LATEST_DAYS)
     latest = rows.where(between(F.col(NIGHT), first, settings.end))
@@ -376,13 +369,13 @@ ROLL_UP_COLUMNS = {
     "period": "string",
     "period_start": "date",
     "period_end": "date",
-    **{one.name: one.dataType.simpleString() for one in SUMMARY_SCHEMA if one.name in tasks.SERIES},
+    **{one.name: one.dataType.simpleString() for one in summary.SUMMARY_SCHEMA if one.name in tasks.SERIES},
     "n_days": "bigint",
     "missing_days": "array<date>",
-    CONVENTION: "string",
-    CONFIG_HASH: "string",
+    summary.CONVENTION: "string",
+    summary.CONFIG_HASH: "string",
     "independence": "string",
-    **{one.name: one.dataType.simpleString() for one in SUMMARY_SCHEMA if one.name not in tasks.SERIES},
+    **{one.name: one.dataType.simpleString() for one in summary.SUMMARY_SCHEMA if one.name not in tasks.SERIES},
 }
 PERIODS_OF_PAIRS: T.StructType = from_arrow_schema(tasks.PERIOD_SCHEMA)
 _STORED = (*COUNTS_OF_PAIRS[:-1], *tasks.CHOICES, "note", "difference", "verdict", "state")
@@ -400,15 +393,17 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     quantiles = None
     if independence == "day":
         quantiles = [t_quantile((1 + settings.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
-    held = nights_to_add(series_rows(with_counts(metrics)), [*tasks.SERIES, ASKED, *COUNTS, "state"], settings)
+    held = nights_to_add(
+        series_rows(summary.with_counts(metrics)), [*tasks.SERIES, ASKED, *COUNTS, "state"], settings
+    )
     rows = held.withColumn(HELD, F.explode(HELD)).select(*columns_of(held.columns), f"{HELD}.*")
     keys = [*PERIOD, *tasks.SERIES]
     until = F.least("period_end", F.max("as_of"))
     days = F.sort_array(F.collect_set(NIGHT))
-    aggregates = summed_counts()
+    aggregates = summary.summed_counts()
     aggregates += [F.collect_list("state").alias("states"), F.count(F.lit(1)).alias("n_days")]
     aggregates += [days.alias("days"), F.sequence("period_start", until).alias("all_days")]
-    for name in (CONVENTION, CONFIG_HASH):
+    for name in (summary.CONVENTION, summary.CONFIG_HASH):
         aggregates.append(F.when(F.min(name) == F.max(name), F.min(name)).alias(name))
     merged = rows.groupBy(*keys).agg(*aggregates, F.collect_set(RULES).alias(RULES))
     days_text = [F.col(name).cast(T.StringType()) for name in ("period_start", "period_end")]
@@ -416,7 +411,7 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     twice = ("a night comes twice in the ", period, " of ", F.col("metric"), "; keep the rows of one data set.")
     n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *twice, kind="bigint")
     passed = [*columns_of(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
-    passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
+    passed += [F.col(summary.CONVENTION), F.col(summary.CONFIG_HASH), F.lit(independence).alias("independence")]
     finisher = make_finisher(settings.confidence, day_quantiles=quantiles, across_rules=settings.across_rules)
     rows = merged.select(*passed, *columns_of([ASKED, *COUNTS, "states", RULES]))
     return rows.mapInArrow(as_shipped(finisher), schema=_ddl(ROLL_UP_COLUMNS))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from fractions import Fraction
-from itertools import groupby, pairwise, product
+from itertools import groupby, islice, pairwise, product
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -444,22 +444,13 @@ class Period:
             for held, (_, its) in zip((self.sums.drawn, self.sums.flipped), found, strict=True):
                 totals.add_sums(held, its)
 
-    @property
-    def can_draw(self) -> bool:
-        return all(lengths is not None and lengths[0] > 0 for lengths in self.lengths)
-
 
 def make_roller(settings: RollUpSettings) -> BatchFunction:
     """Build the function from nights, sorted by series and night, to `PERIOD_SCHEMA` without its families."""
 
     def roll(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows: list[dict[str, Any]] = []
-        for row in _finished(_nights(batches), settings):
-            rows.append(row)
-            if len(rows) >= finishing.HELD_RESULTS:
-                yield pa.RecordBatch.from_pylist(rows, schema=PERIOD_SCHEMA)
-                rows = []
-        if rows:
+        periods = _finished(_nights(batches), settings)
+        while rows := list(islice(periods, finishing.HELD_RESULTS)):
             yield pa.RecordBatch.from_pylist(rows, schema=PERIOD_SCHEMA)
 
     return batch_function(roll)
@@ -494,7 +485,8 @@ def _row(key: tuple[Any, ...], period: Period, settings: RollUpSettings) -> dict
     first = period.nights[0]
     series = {name: first[name] for name in SERIES_OF_PAIRS}
     _check(series, period.nights)
-    independence = settings.independence or ("query" if period.can_draw else "query_day")
+    can_draw = all(lengths is not None and lengths[0] > 0 for lengths in period.lengths)
+    independence = settings.independence or ("query" if can_draw else "query_day")
     if independence == "query":
         _require_replicates(series, period)
     _, start, end = key

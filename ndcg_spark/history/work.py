@@ -16,15 +16,7 @@ from ndcg_spark.comparison.printed import difference_text, verdict_text
 from ndcg_spark.core.columns import has_column, require_column
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, rules_lines
-from ndcg_spark.history.frames import (
-    METRIC_TABLE,
-    flagged_nights,
-    metric_at,
-    night_column,
-    require_present,
-    roll_up_columns,
-    rolled_up,
-)
+from ndcg_spark.history import frames
 from ndcg_spark.history.settings import (
     COMPANIONS,
     FlagJobSettings,
@@ -70,9 +62,9 @@ def taken_rows(table: Table, asked: MetricRows) -> DataFrame:
 
 def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
     """Run an action: find the one data set and the nights of rows from `taken_rows`, or refuse them."""
-    night = night_column(rows, METRIC_TABLE)
+    night = frames.night_column(rows, frames.METRIC_TABLE)
     dataset = F.col("dataset") if has_column(rows, "dataset") else F.lit("")
-    found = rows.select(night.alias("night"), dataset.alias("dataset"), "metric", metric_at().alias("at")).agg(
+    found = rows.select(night.alias("night"), dataset.alias("dataset"), "metric", frames.metric_at().alias("at")).agg(
         *(F.min("night").alias("first"), F.max("night").alias("last"), F.collect_set("dataset").alias("datasets")),
         F.array_union(F.collect_set("metric"), F.collect_set("at")).alias("metrics"),
     )
@@ -94,10 +86,12 @@ def _require_names(frame: DataFrame, asked: MetricRows) -> None:
     wanted = (("dataset", "data set", asked.dataset), ("config_hash", "config_hash", asked.config_hash))
     for column, what, name in wanted:
         if name is not None:
-            require_present(frame, what, F.col(column).cast("string"), [name])
+            frames.require_present(frame, what, F.col(column).cast("string"), [name])
             frame = frame.where(F.col(column) == name)
-    require_present(frame, "metric", F.col("metric"), [one.name for one in asked.metrics])
-    require_present(frame, "metric", metric_at(), [one.text for one in asked.metrics if not one.every_cutoff])
+    frames.require_present(frame, "metric", F.col("metric"), [one.name for one in asked.metrics])
+    frames.require_present(
+        frame, "metric", frames.metric_at(), [one.text for one in asked.metrics if not one.every_cutoff]
+    )
 
 
 def _described(asked: MetricRows) -> str:
@@ -146,10 +140,10 @@ class RollUp(Work[RollUpJobSettings]):
     def __init__(self, job: Job[RollUpJobSettings]) -> None:
         super().__init__(job)
         self.rows = taken_rows(self.tables["input"], self.settings.rows)
-        rolled_up(self.rows, self.settings.roll_up)
+        frames.rolled_up(self.rows, self.settings.roll_up)
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        return {"output": result_schema(self.job.spark, roll_up_columns(self.tables["input"].frame))}
+        return {"output": result_schema(self.job.spark, frames.roll_up_columns(self.tables["input"].frame))}
 
     def run(self) -> Outcome:
         """Find the nights and add them up: three actions, one more for the JSON."""
@@ -158,7 +152,7 @@ class RollUp(Work[RollUpJobSettings]):
             nights = found_nights(table, self.rows, self.settings.rows)
         settings = replace(settings, as_of=settings.as_of or nights.last)
         self.job.note(night=settings.end or settings.as_of, dataset=nights.dataset)
-        periods = rolled_up(self.rows, settings)
+        periods = frames.rolled_up(self.rows, settings)
         # Holm ties the rows of a baseline together: they are one slice of a period.
         by = "baseline" if "baseline" in periods.columns else "run"
         self.job.keep(periods)
@@ -237,7 +231,7 @@ class FlagChanges(Work[FlagJobSettings]):
         super().__init__(job)
         self.rows = taken_rows(self.tables["input"], self.settings.rows)
         self.per_query = self.tables.get("per_query")
-        flagged_nights(self.rows, self.settings.flags, parse_text=self.tables["input"].parse_text)
+        frames.flagged_nights(self.rows, self.settings.flags, parse_text=self.tables["input"].parse_text)
 
     def schemas(self) -> Mapping[str, T.StructType]:
         return {"output": result_schema(self.job.spark, FLAG_COLUMNS)}
@@ -250,7 +244,13 @@ class FlagChanges(Work[FlagJobSettings]):
         end = self.settings.flags.end or nights.last
         self.job.note(night=end, dataset=nights.dataset)
         settings = replace(self.settings.flags, start=self.settings.flags.start or end, end=end)
-        judged = self._judged(settings, nights.dataset)
+        pairs = None if self.per_query is None else self.per_query.frame
+        if pairs is not None and "dataset" in pairs.columns:
+            pairs = pairs.where(F.col("dataset") == nights.dataset)
+        text = self.tables["input"].parse_text
+        judged = frames.flagged_nights(
+            self.rows, settings, per_query=pairs, query=self.settings.query, parse_text=text
+        )
         self.job.keep(judged)
         with self.job.step("judging nights"):
             slices = tuple(
@@ -278,18 +278,6 @@ class FlagChanges(Work[FlagJobSettings]):
             night=night,
             lines=self._lines(facts, settings, end),
             met=not (facts.flags and self.settings.fail_on_flag),
-        )
-
-    def _judged(self, settings: FlagSettings, dataset: str) -> DataFrame:
-        pairs = None if self.per_query is None else self.per_query.frame
-        if pairs is not None and "dataset" in pairs.columns:
-            pairs = pairs.where(F.col("dataset") == dataset)
-        return flagged_nights(
-            self.rows,
-            settings,
-            per_query=pairs,
-            query=self.settings.query,
-            parse_text=self.tables["input"].parse_text,
         )
 
     def _lines(self, facts: Flags, settings: FlagSettings, last: date) -> Iterator[Line]:

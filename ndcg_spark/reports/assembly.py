@@ -178,7 +178,11 @@ def report(
     which shuffles the queries of two nights; one each for comparisons, flags and changed queries. Rows are filtered
     and cut by Spark; what comes to the driver is bounded by `limits`.
     """
-    limits, (table, per_query) = limits or ReportLimits(), _tables_of(metrics, per_query)
+    limits = limits or ReportLimits()
+    table = reading.metric_table(metrics.summary if isinstance(metrics, Evaluation) else metrics)
+    # Queries of lists may lack names.
+    if isinstance(metrics, Evaluation) and per_query is None and metrics.settings.columns.query:
+        per_query = metrics.per_query_table
     runs, gates = several("runs", runs), several("gates", gates)
     place = _place(reading.datasets_of(table), dataset, night)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
@@ -188,11 +192,14 @@ def report(
     )
     here = None if production in seen else production
     shown, left_out = choose_shown_runs(rows, found, limits, asked=bool(runs), production=here)
-    left_out += _lines_on_judgments(metrics, rows)
+    if isinstance(metrics, Evaluation):
+        left_out += [f"Judgments: {line}." for line in check_matched(top_items(rows), metrics.ranking)]
     scope = Scope(dataset=place.dataset, run_date=place.night, runs=shown, metric=found[0], k=found[1])
     rows = [row for row in rows if row["run"] in shown]
     baseline = None if baseline in seen else baseline
-    reading.check_baseline(baseline, shown)
+    if baseline is not None and baseline not in shown:
+        known = ", ".join(map(repr, shown))
+        raise InvalidParameterError(f"baseline {baseline!r} is not among the runs of the report: {known}.")
     if summary is not None:
         building.check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
     parts = _Parts(scope=scope, limits=limits, rows=rows, left_out=left_out, production=production, today=today)
@@ -206,21 +213,6 @@ def report(
     if changed is not None:
         parts.read_changes(changed)
     return Report(parts.contents(title, gates, computed, summary))
-
-
-def _tables_of(metrics: DataFrame | Evaluation, per_query: DataFrame | None) -> tuple[DataFrame, DataFrame | None]:
-    """The means of a metric table or a result, and the queries, those of the result by default."""
-    if not isinstance(metrics, Evaluation):
-        return reading.metric_table(metrics), per_query
-    has_names = bool(metrics.settings.columns.query)  # which queries of lists may lack
-    means = reading.metric_table(metrics.summary)
-    return means, metrics.per_query_table if per_query is None and has_names else per_query
-
-
-def _lines_on_judgments(metrics: DataFrame | Evaluation, rows: Rows) -> list[str]:
-    """Refuse judgments of an evaluation that match nothing, by its means; report where they match little."""
-    found = check_matched(top_items(rows), metrics.ranking) if isinstance(metrics, Evaluation) else []
-    return [f"Judgments: {line}." for line in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,14 +314,11 @@ class _Parts:
     standings: tuple[Standing, ...] = ()
     level: float = 0.95
     before: date | None = None
-    losses_against: str = ""
-    compared_period: str = ""
-    n_segment_flags: int = 0
-    n_absent_segments: int = 0
     production: str | None = None
     today: date | None = None
     not_covered: list[str] = field(default_factory=list)
-    found: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    found: dict[str, Any] = field(default_factory=dict)
+    """Fields of `Contents` that have been read."""
 
     @property
     def of_headline(self) -> Rows:
@@ -361,7 +350,7 @@ class _Parts:
 
     def _read_segment_flags(self, flags: DataFrame) -> None:
         rows, counts = reading.segment_flags_of(flags, self.scope, self.limits.segments)
-        self.found["segment_flags"], self.n_segment_flags = tuple(map(building.segment_flag, rows)), counts["now"]
+        self.found |= {"segment_flags": tuple(map(building.segment_flag, rows)), "n_segment_flags": counts["now"]}
         night = day(self.scope.run_date)
         if counts["before"]:
             self.left_out.append(f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown.")
@@ -377,7 +366,8 @@ class _Parts:
             self.left_out.append(f"Segments: the {len(rows):,} with the most queries of {n_all:,}.")
 
     def read_absent(self, table: DataFrame, runs: Sequence[str], seen: Mapping[str, date]) -> None:
-        absent, segments, self.n_absent_segments = reading.absent_of(table, self.scope, runs, self.limits.segments)
+        absent, segments, n_segments = reading.absent_of(table, self.scope, runs, self.limits.segments)
+        self.found["n_absent_segments"] = n_segments
         found = [building.absent_of(row) for row in absent]
         has = {one.last.run for one in found}
         found += [building.last_seen_of(run, night) for run, night in seen.items() if plain(run) not in has]
@@ -406,7 +396,7 @@ class _Parts:
         lost = reading.largest_losses(table, self.scope, most, before=before, baseline=baseline)
         lost.sort(key=lambda row: places[row["run"]])
         self.found["losses"] = tuple(building.query_row(row, table.keys) for row in lost)
-        self.losses_against = day(before) if baseline is None else plain(baseline)
+        self.found["losses_against"] = day(before) if baseline is None else plain(baseline)
 
     @property
     def _rules_differ(self) -> str:
@@ -424,7 +414,8 @@ class _Parts:
             self.not_covered.append(f"The comparison table has no rows of {night}; its last night is {day(last)}.")
             return
         if rows[0]["period"] is not None:
-            self.compared_period = period_name(*(rows[0][name] for name in ("period", "period_start", "period_end")))
+            period = [rows[0][name] for name in ("period", "period_start", "period_end")]
+            self.found["compared_period"] = period_name(*period)
         if more:
             self.left_out.append(
                 f"Differences: overall ones, and the segments with the most queries, {len(rows):,} rows."
@@ -460,25 +451,13 @@ class _Parts:
             gates=building.gate_results(
                 gates, computed, self.rows, [one.last.run for one in self.found["absent_runs"]]
             ),
-            segments=self.found.get("segments", ()),
-            distributions=self.found.get("distributions", ()),
-            lowest=self.found.get("lowest", ()),
-            losses=self.found.get("losses", ()),
-            losses_against=self.losses_against,
-            comparisons=self.found.get("comparisons", ()),
-            compared_period=self.compared_period,
-            changed=self.found.get("changed", ()),
             accounting=building.accounting_of(self.of_headline, summary),
             provenance=building.provenance_of(self.of_headline),
             left_out=tuple(self.left_out),
-            segment_flags=self.found.get("segment_flags", ()),
-            n_segment_flags=self.n_segment_flags,
             production=None if self.production is None else plain(self.production),
-            absent_runs=self.found["absent_runs"],
-            absent_segments=self.found["absent_segments"],
-            n_absent_segments=self.n_absent_segments,
             today=self.today,
             nights_apart=building.nights_apart(self.trend),
             not_covered=tuple(self.not_covered),
             rules_differ=plain(self._rules_differ),
+            **self.found,
         )

@@ -207,10 +207,7 @@ def weight_of(row: Row) -> float:
 
 
 def gate_results(
-    texts: Iterable[str],
-    computed: Sequence[tuple[str, int | None]],
-    rows: Sequence[Row],
-    absent: Iterable[str] = (),
+    texts: Iterable[str], computed: Sequence[tuple[str, int | None]], rows: Sequence[Row], absent: Iterable[str] = ()
 ) -> tuple[contents.GateResult, ...]:
     """Hold the means over all queries against gates; runs that are `absent` do not meet those that name them."""
     found = []
@@ -234,19 +231,8 @@ def gate_results(
 
 
 def distribution_of(row: Row) -> contents.Distribution:
-    return contents.Distribution(
-        run=plain(row["run"]),
-        low=row["low"],
-        high=row["high"],
-        counts=tuple(row["bins"]),
-        n_below=row["n_below"],
-        n_above=row["n_above"],
-        n_undefined=row["n_undefined"],
-        n_lowest=row["n_lowest"],
-        n_highest=row["n_highest"],
-        quartiles=row["quartiles"],
-        quartile_error=row["quartile_error"],
-    )
+    fields = {name: value for name, value in row.items() if name not in ("run", "bins")}
+    return contents.Distribution(run=plain(row["run"]), counts=tuple(row["bins"]), **fields)
 
 
 def query_row(row: Row, keys: Sequence[str]) -> contents.QueryRow:

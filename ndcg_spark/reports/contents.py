@@ -230,7 +230,6 @@ class Distribution:
 
     @property
     def n_queries(self) -> int:
-        """Queries with a value."""
         return sum(self.counts) + self.n_below + self.n_above
 
     @property
@@ -375,16 +374,16 @@ class Contents:
     """Means over all queries."""
     trend: dict[str, tuple[Night, ...]]
     gates: tuple[GateResult, ...]
-    segments: tuple[SegmentRow, ...]
-    distributions: tuple[Distribution, ...]
-    lowest: tuple[QueryRow, ...]
-    losses: tuple[QueryRow, ...]
-    losses_against: str
+    segments: tuple[SegmentRow, ...] = ()
+    distributions: tuple[Distribution, ...] = ()
+    lowest: tuple[QueryRow, ...] = ()
+    losses: tuple[QueryRow, ...] = ()
+    losses_against: str = ""
     """An earlier night, or a run."""
-    comparisons: tuple[Comparison, ...]
-    compared_period: str
+    comparisons: tuple[Comparison, ...] = ()
+    compared_period: str = ""
     """Empty if the comparisons are of the night alone."""
-    changed: tuple[ChangedQuery, ...]
+    changed: tuple[ChangedQuery, ...] = ()
     accounting: Accounting
     provenance: tuple[Provenance, ...]
     left_out: tuple[str, ...] = ()

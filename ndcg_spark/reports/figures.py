@@ -29,46 +29,28 @@ try:
 except ImportError as error:
     raise cannot_import(error, "figures need matplotlib", "matplotlib", "report") from None
 
-LIGHT = {
-    "paper": "#ffffff",
-    "panel": "#f5f7f9",
-    "ink": "#1a2027",
-    "muted": "#57616d",
-    "rule": "#dfe4e9",
-    "accent": "#0067a3",
-    "bad": "#a83c00",
-    "band": "#cfe2ef",
-    "run-0": "#0072b2",
-    "run-1": "#b87400",
-    "run-2": "#008a64",
-    "run-3": "#cf5a00",
-    "run-4": "#b0578a",
-    "run-5": "#2f8fc9",
-    "run-6": "#7d7300",
-    "run-7": "#3d454e",
+COLOURS = {
+    "paper": ("#ffffff", "#12161b"),
+    "panel": ("#f5f7f9", "#1a2027"),
+    "ink": ("#1a2027", "#e9edf1"),
+    "muted": ("#57616d", "#a5b0bb"),
+    "rule": ("#dfe4e9", "#2e3741"),
+    "accent": ("#0067a3", "#6bbcee"),
+    "bad": ("#a83c00", "#ff9c66"),
+    "band": ("#cfe2ef", "#1f3f56"),
+    "run-0": ("#0072b2", "#56b4e9"),
+    "run-1": ("#b87400", "#e69f00"),
+    "run-2": ("#008a64", "#2cc295"),
+    "run-3": ("#cf5a00", "#ff8136"),
+    "run-4": ("#b0578a", "#e094c0"),
+    "run-5": ("#2f8fc9", "#9fd4f3"),
+    "run-6": ("#7d7300", "#f0e442"),
+    "run-7": ("#3d454e", "#c4ccd4"),
 }
-DARK = {
-    "paper": "#12161b",
-    "panel": "#1a2027",
-    "ink": "#e9edf1",
-    "muted": "#a5b0bb",
-    "rule": "#2e3741",
-    "accent": "#6bbcee",
-    "bad": "#ff9c66",
-    "band": "#1f3f56",
-    "run-0": "#56b4e9",
-    "run-1": "#e69f00",
-    "run-2": "#2cc295",
-    "run-3": "#ff8136",
-    "run-4": "#e094c0",
-    "run-5": "#9fd4f3",
-    "run-6": "#f0e442",
-    "run-7": "#c4ccd4",
-}
+"""Light and dark."""
+LIGHT, DARK = ({name: pair[at] for name, pair in COLOURS.items()} for at in (0, 1))
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
-LINES: tuple[str | tuple[int, tuple[int, ...]], ...] = (
-    "-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2)), "-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2)),
-)  # fmt: skip
+LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2))) * 2
 
 
 def run_colour(at: int) -> str:
@@ -246,15 +228,12 @@ def _curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
             shift = 1 + 0.012 * (at - (len(contents.runs) - 1) / 2)  # so that intervals do not hide each other
             places = [(at_end if one.k is None else one.k) * shift for one in part]
             values = [one.value or 0.0 for one in part]
-            low, high = ([_bound(one, end) for one in part] for end in ("low", "high"))
+            bounds = [[_bound(one, end) for one in part] for end in ("low", "high")]
             _arrows(axes, places, part, _style(at)["color"])
             axes.errorbar(
                 places,
                 values,
-                yerr=[
-                    [value - end for value, end in zip(values, low, strict=True)],
-                    [end - value for value, end in zip(values, high, strict=True)],
-                ],
+                yerr=[[abs(end - value) for value, end in zip(values, ends, strict=True)] for ends in bounds],
                 elinewidth=1.5,
                 capsize=3,
                 label=run_name(run) if part[0].k is not None else None,
@@ -432,16 +411,11 @@ def _differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
         axes.plot([low, high], [at, at], color=LIGHT[colour], linewidth=2, solid_capstyle="butt")
         face = LIGHT[colour] if filled else LIGHT["paper"]
         axes.plot(
-            [middle],
-            [at],
-            marker=marker,
-            markersize=8,
-            color=LIGHT[colour],
-            markerfacecolor=face,
-            markeredgewidth=2,
+            [middle], [at], color=LIGHT[colour], marker=marker, markersize=8, markerfacecolor=face, markeredgewidth=2
         )
     axes.axvline(0, color=LIGHT["ink"], linewidth=1)
-    names = [shortened(_row_name(one, several=several), shape.labels) + " *" * one.is_small for one in rows]
+    names = [f"{run_name(one.run)}: {one.name}" if several else one.name for one in rows]
+    names = [shortened(name, shape.labels) + " *" * one.is_small for name, one in zip(names, rows, strict=True)]
     axes.set_yticks(range(len(rows)), names)
     axes.tick_params(axis="y", labelcolor=LIGHT["ink"])
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -453,10 +427,6 @@ def _differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
     if legend:
         axes.set_title(f"Differences in {contents.label}", loc="left", color=LIGHT["ink"])
     return figure
-
-
-def _row_name(one: Comparison, *, several: bool) -> str:
-    return f"{run_name(one.run)}: {one.name}" if several else one.name
 
 
 def _signed_tick(value: float, _: int | None) -> str:

@@ -97,7 +97,8 @@ def flag_table(frame: DataFrame) -> DataFrame:
     """Like `metric_table`, for the table of `flag_changes`; where it is stored, its night may be the run_date."""
     if not has_column(frame, "night") and has_column(frame, "run_date"):
         frame = frame.withColumnRenamed("run_date", "night")
-    return _shaped(frame, _FLAGGED, _FLAGGED_OPTIONAL, "table of flags")
+    shaped = _shaped(frame, _FLAGGED, _FLAGGED_OPTIONAL, "table of flags")
+    return shaped.withColumn("segment_by", F.coalesce("segment_by", F.lit("")))
 
 
 def _shaped(frame: DataFrame, needed: dict[str, str], optional: dict[str, str], table: str) -> DataFrame:
@@ -204,16 +205,12 @@ def last_seen(metrics: DataFrame, dataset: str, night: date | None, runs: Sequen
 
 def flags_of(flags: DataFrame, scope: Scope, most: int) -> Rows:
     """Run an action: the flagged nights of a metric over all queries."""
-    its = _of_report(flags, scope).where(_is_flag() & (_by() == ""))
+    its = _of_report(flags, scope).where(_is_flag() & (F.col("segment_by") == ""))
     return _collected(its.orderBy(F.desc("night"), "run").limit(most * len(scope.runs)))
 
 
 def _is_flag() -> Column:
     return F.col("status").isin(LOW, HIGH)
-
-
-def _by() -> Column:
-    return F.coalesce("segment_by", F.lit(""))
 
 
 def _of_report(flags: DataFrame, scope: Scope) -> DataFrame:
@@ -229,7 +226,7 @@ def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, d
     not; and `last`, the last night up to that of the report.
     """
     its, night = _of_report(flags, scope), F.lit(scope.run_date).cast("date")
-    tonight, flagged = F.col("night").eqNullSafe(night), _is_flag() & (_by() != "")
+    tonight, flagged = F.col("night").eqNullSafe(night), _is_flag() & (F.col("segment_by") != "")
     counts = its.agg(
         F.count_if(flagged & tonight).alias("now"),
         F.count_if(flagged & (F.col("night") < night)).alias("before"),
@@ -422,17 +419,10 @@ def changes_of(changed: DataFrame | Iterable[Mapping[str, Any]], most: int) -> R
         raise InvalidParameterError(
             f"the changed queries are no rows of changed_queries: they lack {', '.join(missing)}."
         )
-    return [row for change in ("lost", "gained", "lower", "higher") for row in _largest(rows, change)[:most]]
-
-
-def _largest(rows: Rows, change: str) -> Rows:
-    return sorted((row for row in rows if row["change"] == change), key=lambda row: int(row["place"]))
-
-
-def check_baseline(baseline: str | None, runs: Sequence[str]) -> None:
-    if baseline is not None and baseline not in runs:
-        known = ", ".join(repr(run) for run in runs)
-        raise InvalidParameterError(f"baseline {baseline!r} is not among the runs of the report: {known}.")
+    found = []
+    for change in ("lost", "gained", "lower", "higher"):
+        found += sorted((row for row in rows if row["change"] == change), key=lambda row: int(row["place"]))[:most]
+    return found
 
 
 def _described(scope: Scope) -> str:

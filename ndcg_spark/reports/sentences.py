@@ -72,10 +72,6 @@ def flag_tone(flag: str, contents: Contents) -> str:
     return "worse" if kind is None else tone(kind, contents)
 
 
-def value_text(mean: Mean, decimals: int) -> str:
-    return f"{number(mean.value, decimals)} {interval(mean.low, mean.high, decimals)}".rstrip()
-
-
 def when(since: date | None, night: date | None) -> str:
     if since is not None and night is not None and night - since == timedelta(days=1):
         return "the night before"
@@ -228,6 +224,10 @@ def _missed_gate(contents: Contents) -> str:
     return _news(watched[worst.run], f"gate {text} is not met{value}", contents)
 
 
+def _miss(gate: GateResult) -> float:
+    return math.inf if gate.value is None else abs(gate.value - gate.bound) / (abs(gate.bound) or 1.0)
+
+
 def _flag(contents: Contents, *, worse: bool) -> str:
     """The first flag of a night that is worse than usual, or of one that is not."""
     watched = {one.mean.run: one for one in _watched(contents)}
@@ -333,13 +333,6 @@ def _watched(contents: Contents) -> list[Standing]:
     return its or list(contents.standings)
 
 
-def _miss(gate: GateResult) -> float:
-    """Distance from the bound of a gate, as a part of it; infinite without a value."""
-    if gate.value is None:
-        return math.inf
-    return abs(gate.value - gate.bound) / (abs(gate.bound) or 1.0)
-
-
 def _told(run: str, what: str, contents: Contents) -> str:
     """Name the run where there are several, and add what is new."""
     return f"{_short(run_name(run))}: {what}" if len(contents.standings) > 1 else what[:1].upper() + what[1:]
@@ -357,7 +350,9 @@ def _standing_text(standing: Standing, contents: Contents) -> str:
 def _value_and_change(standing: Standing, contents: Contents, *, where: bool = True) -> str:
     """The metric, its interval, its change, and the segment in which most of a loss lies, or that lost the most."""
     change = change_text(standing.change, contents.run_date, contents.decimals)
-    text = f"{contents.label} {value_text(standing.mean, contents.decimals)}, {change}"
+    mean, decimals = standing.mean, contents.decimals
+    value = f"{number(mean.value, decimals)} {interval(mean.low, mean.high, decimals)}".rstrip()
+    text = f"{contents.label} {value}, {change}"
     if not where:
         return text
     its = [one for one in contents.segments if one.mean.run == standing.mean.run and (one.share or 0.0) > 0.5]
