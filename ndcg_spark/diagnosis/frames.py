@@ -13,17 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.core.columns import columns_of, named, raise_if, require_column
 from ndcg_spark.core.given import takes_rows, takes_tables
 from ndcg_spark.core.workers import as_shipped
-from ndcg_spark.diagnosis.tasks import (
-    AFTER,
-    LOSSES,
-    SHIFT_KEYS,
-    SHIFT_SCHEMA,
-    SWAPPED,
-    loss_metrics,
-    make_loss_scorer,
-    make_shifter,
-    rank_column,
-)
+from ndcg_spark.diagnosis import tasks
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Arrays, Ranking, long_rows, valid_only
 from ndcg_spark.evaluation.frames.scoring import scored_schema, scoring_task, with_rules
@@ -70,11 +60,11 @@ def score_losses(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame
     Spark cost: no shuffle, no action, one pass through Python workers.
     """
     max_k = _max_k(settings)
-    added = [T.StructField(name, T.DoubleType()) for name in LOSSES]
-    added += [T.StructField(name, T.IntegerType()) for name in SWAPPED]
-    added += [T.StructField(rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
+    added = [T.StructField(name, T.DoubleType()) for name in tasks.LOSSES]
+    added += [T.StructField(name, T.IntegerType()) for name in tasks.SWAPPED]
+    added += [T.StructField(tasks.rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
     schema = T.StructType([*scored_schema(rankings, settings), *added])
-    scorer = make_loss_scorer(scoring_task(rankings.columns, settings), max_k)
+    scorer = tasks.make_loss_scorer(scoring_task(rankings.columns, settings), max_k)
     return with_rules(rankings.mapInArrow(as_shipped(scorer), schema=schema), settings)
 
 
@@ -98,7 +88,7 @@ def summarize_losses(losses: DataFrame, settings: EvaluationSettings) -> DataFra
     -----
     Spark cost: as for `summarize`.
     """
-    task = replace(summing_task(settings, losses), metrics=loss_metrics(_max_k(settings)), needs_ndcg=True)
+    task = replace(summing_task(settings, losses), metrics=tasks.loss_metrics(_max_k(settings)), needs_ndcg=True)
     rows = losses.drop(RULES)
     found = finished(rows.mapInArrow(as_shipped(make_partial_summer(task)), schema=PARTIAL_SCHEMA), settings)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
@@ -150,17 +140,17 @@ def shift_of_means(before: DataFrame, after: DataFrame, *, across_rules: bool = 
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     rows = _night(before, after=False).unionByName(_night(after, after=True))
-    return rows.repartition(*SHIFT_KEYS).mapInArrow(
-        as_shipped(make_shifter(across_rules=across_rules)), schema=from_arrow_schema(SHIFT_SCHEMA)
+    return rows.repartition(*tasks.SHIFT_KEYS).mapInArrow(
+        as_shipped(tasks.make_shifter(across_rules=across_rules)), schema=from_arrow_schema(tasks.SHIFT_SCHEMA)
     )
 
 
 def _night(frame: DataFrame, *, after: bool) -> DataFrame:
-    for name in (*SHIFT_KEYS, "segment", "state"):
+    for name in (*tasks.SHIFT_KEYS, "segment", "state"):
         require_column(frame, name, "shift of means", "metric table")
     rows = frame.where(named("segment_by") != "")
-    columns = columns_of([*SHIFT_KEYS, "segment", "state"])
-    return rows.select(*columns, rules_column(frame).alias(RULES), F.lit(after).alias(AFTER))
+    columns = columns_of([*tasks.SHIFT_KEYS, "segment", "state"])
+    return rows.select(*columns, rules_column(frame).alias(RULES), F.lit(after).alias(tasks.AFTER))
 
 
 def most_changed(
@@ -178,8 +168,7 @@ def most_changed(
 ) -> DataFrame:
     """Find the queries that gained and lost most between two runs, as `changed_queries` describes it. Lazy.
 
-    `n` queries of each kind and segment are found; `depth` items of each list are shown, by default as many as the
-    largest cutoff, or 10. Queries are ordered by weight times difference, then by key.
+    Queries are ordered by weight times difference, then by key. `depth` is by default the largest cutoff, or 10.
     """
     query = list(settings.columns.query)
     name = next(str(one) for one, _ in settings.scored if one.column == metric)

@@ -148,10 +148,7 @@ class DiagnoseNights(Work[ShiftJobSettings]):
             )
         rows.sort(key=lambda row: (*sort_key(row)[:2], not row["is_total"], -abs(row["change"]), *sort_key(row)[2:]))
         facts = Shifts(
-            shifts=rows,
-            before=settings.before.isoformat(),
-            after=settings.after.isoformat(),
-            metric=settings.name,
+            shifts=rows, before=settings.before.isoformat(), after=settings.after.isoformat(), metric=settings.name
         )
         return Outcome(
             facts=facts, lines=(lambda: show_shifts(rows, settings), *rules_lines(row[RULES] for row in rows))

@@ -37,10 +37,7 @@ HELD = "held"
 
 
 def series_rows(metrics: DataFrame, *, parse_text: bool = False) -> DataFrame:
-    """Metric table with a column `night` in place of `run_date`, and keys of the types they are stored with; lazy.
-
-    With `parse_text`, k may be text. The action raises for a row without a date.
-    """
+    """Metric table with `night` in place of `run_date`, and keys of their stored types; lazy."""
     for name in ("run_date", *tasks.SERIES):
         require_column(metrics, name, "column of a metric table", METRIC_TABLE)
     k = number(metrics, "k", "column of a metric table", METRIC_TABLE, parse_text=parse_text).cast("int")
@@ -63,10 +60,7 @@ def segment_column(by: Column) -> Column:
 
 
 def require_present(table: DataFrame, what: str, column: Column, names: Sequence[str]) -> None:
-    """Run an action: raise for the first of `names` that no row has, and list those that rows have.
-
-    A name may be misspelt, or its rows may not be there yet. `what` is named: `run`, `night`.
-    """
+    """Run an action: raise for the first of `names` that no row has, and list those that rows have."""
     if not names:
         return
     named_so = table.select(column.alias("name")).distinct()
@@ -131,9 +125,8 @@ def config_hash(rows: DataFrame) -> Column:
 def nights_to_add(rows: DataFrame, columns: Sequence[str], settings: RollUpSettings) -> DataFrame:
     """Select the nights, of rows from `series_rows`, that the periods of settings need. Lazy.
 
-    Columns: the night, `columns`, `convention`, `config_hash` and `rules`, null where the table lacks them; `as_of`,
-    the last night that is known; and `held`, an array of (`period`, `period_start`, `period_end`), which is never
-    empty. Without `settings.as_of` the dates are read once more.
+    Added are `convention`, `config_hash` and `rules`, null where the table lacks them; `as_of`, the last night that
+    is known; and `held`, an array of (`period`, `period_start`, `period_end`), which is never empty.
     """
     provenance = [
         (F.col(name) if name in rows.columns else F.lit(None)).cast("string").alias(name)
@@ -183,9 +176,8 @@ _KEYS = {name: f"__of_{name}" for name in (PAIR, "segment_by", "segment", "metri
 def with_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: Sequence[str]) -> DataFrame:
     """Run an action: add to nights of a short history how their queries differ from those of the night before.
 
-    `flags` has `TO_PAIR_COLUMNS`, `per_query` the metrics of every query of one data set with `run_date`, and `rows`
-    are those of the metric table from `series_rows`. Added is a struct `paired` of `PAIRED_COLUMNS`; null where a
-    night, metric or segment column lacks. The action lists segment sets, metrics and cutoffs of the metric table.
+    `flags` has `TO_PAIR_COLUMNS`, `rows` are those of the metric table from `series_rows`. Added is a struct `paired`
+    of `PAIRED_COLUMNS`; null where a night, metric or segment column lacks.
     """
     settings = _settings(rows, per_query, query)
     flags = flags.withColumn(PAIR, F.xxhash64(*_PAIR_KEYS).cast("string"))
@@ -428,11 +420,7 @@ def is_comparison(table: DataFrame) -> bool:
 
 
 def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> DataFrame:
-    """Add the nights of a comparison table of one data set up, as `roll_up` describes it. Lazy.
-
-    Spark cost: a shuffle of the rows by series and a small one of results, two passes through Python workers.
-    Replicates are read only if they may be needed.
-    """
+    """Add nights of comparisons up. Lazy; replicates are read only if they may be needed."""
     require_scipy()
     for name in ("baseline", *_STORED):
         require_column(comparisons, name, "column of a comparison table", "comparison table")

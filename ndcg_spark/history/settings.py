@@ -75,8 +75,7 @@ class MainMetricRows(MetricRows):
     WITHOUT: ClassVar[tuple[str, ...]] = COMPANIONS
 
     metrics: Annotated[
-        tuple[WantedMetric, ...],
-        Flag(metavar="ndcg@10,ap,...", read=wanted_metrics, shown="all but dcg and idcg"),
+        tuple[WantedMetric, ...], Flag(metavar="ndcg@10,ap,...", read=wanted_metrics, shown="all but dcg and idcg")
     ] = ()
 
 
@@ -125,8 +124,7 @@ class RollUpSettings:
     end: Annotated[date | None, Flag(name="to end", shown="the last one")] = None
     as_of: Annotated[date | None, Flag(shown="the last one of the table")] = None
     independence: Annotated[
-        Independence | None,
-        Flag(group="Intervals", shown="query where replicates are stored, else query_day"),
+        Independence | None, Flag(group="Intervals", shown="query where replicates are stored, else query_day")
     ] = None
     confidence: Annotated[float, Flag(metavar="X")] = 0.95
     margin: Annotated[float, Flag(metavar="X")] = 0.0
@@ -209,8 +207,7 @@ class FlagSettings:
     end: Annotated[date | None, Flag(name="to end", shown="the last one of the table")] = None
     lookback: Annotated[int | None, Flag(metavar="DAYS", shown="all")] = None
     limits: Annotated[
-        tuple[tuple[int, float], ...],
-        Flag(group="Rule", metavar="N=Z,...", read=read_limits, text=limits_text),
+        tuple[tuple[int, float], ...], Flag(group="Rule", metavar="N=Z,...", read=read_limits, text=limits_text)
     ] = LIMITS
     fewest_any_day: Annotated[int, Flag(metavar="N")] = 28
 
@@ -242,10 +239,7 @@ class FlagSettings:
 
 
 def is_behind(last: date, today: date, *, apart: int = 1) -> bool:
-    """Return whether a table should have a later night by now; `apart` are the days from one night to the next.
-
-    A night may be a day late: many jobs date it by the day before they run.
-    """
+    """Return whether a later night is due; it may be a day late, as many jobs date it by the day before they run."""
     return (today - last).days > apart
 
 

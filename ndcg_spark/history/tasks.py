@@ -383,15 +383,10 @@ _PERIOD = ("period", "period_start", "period_end")
 _FIRST = ("run", "baseline", *SERIES[1:])
 PERIOD_SCHEMA = pa.schema(
     [
-        ("period", pa.string()),
-        ("period_start", pa.date32()),
-        ("period_end", pa.date32()),
+        *arrow_schema({"period": "string", "period_start": "date", "period_end": "date"}),
         *(finishing.RESULT_SCHEMA.field(name) for name in _FIRST),
-        ("n_days", pa.int64()),
-        ("missing_days", pa.list_(pa.date32())),
-        ("convention", pa.string()),
-        ("config_hash", pa.string()),
-        ("independence", pa.string()),
+        *arrow_schema({"n_days": "bigint", "missing_days": "array<date>"}),
+        *arrow_schema(dict.fromkeys(("convention", "config_hash", "independence"), "string")),
         *(one for one in finishing.RESULT_SCHEMA if one.name not in (*_FIRST, "replicates")),
     ]
 )

@@ -281,7 +281,7 @@ def choose_shown_runs(
 ) -> tuple[tuple[str, ...], list[str]]:
     """Choose the runs with the best values, and the one in production; a sentence counts the others.
 
-    Those with the highest values where neither direction of the metric is better.
+    Without a better direction, the best values are the highest.
     """
     its = [row for row in rows if (row["metric"], row["k"]) == found]
     sign, extreme = (1, "lowest") if direction_of(found[0]) is False else (-1, "highest")

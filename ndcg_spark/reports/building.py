@@ -122,10 +122,7 @@ def _flag_text(row: Row) -> str:
 def standings_of(
     means: Sequence[contents.Mean], trend: Mapping[str, Sequence[contents.Night]], level: float
 ) -> tuple[contents.Standing, ...]:
-    """Runs on the night of the report, each with its change since the night before.
-
-    `means` are of the metric of the headline, over all queries.
-    """
+    """Runs with their change since the night before, from means of the metric of the headline over all queries."""
     found = []
     for mean in means:
         nights = trend.get(mean.run, ())
@@ -169,11 +166,7 @@ def segment_rows(
     level: float,
     weights: Mapping[str, float],
 ) -> tuple[contents.SegmentRow, ...]:
-    """Segments, each with its change since the night before, from rows with the columns of both nights.
-
-    `standings` tell which runs were computed differently on the night before, `weights` what all queries of a run
-    weigh.
-    """
+    """Segments with their change since the night before; `standings` and `weights` are of all queries of a run."""
     changes = {one.mean.run: one.change.difference for one in standings}
     changed = {one.mean.run for one in standings if one.change.kind == "incomparable"}
     found = []
@@ -281,35 +274,27 @@ def _beside(
 
 
 def comparison_of(row: Row) -> contents.Comparison:
+    numbers = ("k", "value", "baseline_value", "difference", "lift", "p_value", "p_holm")
     return contents.Comparison(
         run=plain(row["run"]),
         baseline=plain(row["baseline"]),
         by=plain(row["segment_by"]),
         segment=None if row["segment"] is None else plain(row["segment"]),
         metric=plain(row["metric"]),
-        k=row["k"],
         n_queries=row["n_queries"] or 0,
-        value=row["value"],
-        baseline_value=row["baseline_value"],
-        difference=row["difference"],
         low=row["ci_low"],
         high=row["ci_high"],
-        lift=row["lift"],
         wins=row["n_wins"],
         ties=row["n_ties"],
         losses=row["n_losses"],
-        p_value=row["p_value"],
-        p_holm=row["p_holm"],
         verdict=plain(row["verdict"] or ""),
         note=plain(row["note"] or ""),
+        **{name: row[name] for name in numbers},
     )
 
 
 def accounting_of(rows: Sequence[Row], summary: Mapping[str, Any] | None) -> contents.Accounting:
-    """Account for rows and queries: by the JSON of the job if it is there, else by the metric table.
-
-    `rows` are one a run, of the metric of the headline over all queries.
-    """
+    """Account for rows and queries by the JSON of the job, else by overall rows of the headline, one a run."""
     statuses = dict(_STATUSES)
     if None in [row["n_lost_queries"] for row in rows]:
         del statuses["n_lost_queries"]

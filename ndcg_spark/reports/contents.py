@@ -95,11 +95,10 @@ class Change:
 
 
 def change_of(now: Mean, before: Mean | None, since: date | None, *, same: bool, level: float) -> Change:
-    """Compare two nights; only a difference beyond its error is called one.
+    """Compare two nights, configured the `same`; only a difference beyond its interval of `level` is called one.
 
-    `same` tells whether both were computed by the same configuration, `level` is the confidence of the interval of
-    the difference. Its standard error is sqrt(a² + b²), as for independent nights. Nights that share queries vary
-    together, so that it is too wide for them, and fewer changes are called.
+    The standard error is sqrt(a² + b²), as for independent nights. Nights that share queries vary together, so that
+    it is too wide for them, and fewer changes are called.
     """
     if before is None or before.value is None:
         return Change(kind="first")
@@ -182,10 +181,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
-    """A segment of a run, and its change since the night before.
-
-    `share` is the part of the change of the run that lies in the segment, by the weights of tonight.
-    """
+    """A segment of a run, its change since the night before, and its share of the change of the run."""
 
     mean: Mean
     change: Change
@@ -209,11 +205,10 @@ class SegmentFlag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Values of the queries of a run, counted in bins of equal width; the last bin includes its upper end.
+    """Values of the queries of a run, counted in bins of equal width from `low` to `high`, both included.
 
-    `low` and `high` are the ends of the first and of the last bin; `n_lowest` and `n_highest` are queries at exactly
-    these, `n_below` and `n_above` outside, `n_undefined` without a value. `quartile_error`: by how much the share of
-    queries below a quartile may be off; 0 if quartiles are exact.
+    `n_lowest` and `n_highest` are queries at exactly these ends. The share of queries below a quartile is off by at
+    most `quartile_error`, 0 if quartiles are exact.
     """
 
     run: str
@@ -331,11 +326,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounting:
-    """Counts of rows and queries by what became of them.
+    """Counts of rows and queries by what became of them, added up over runs if `runs_added`.
 
-    `n_read` is None where only the metric table is given, which has no rejected rows without a run;
-    `n_unjudged_items` of the first `k` is None where it was not counted. `runs_added`: rows and queries of several
-    runs are added up.
+    `n_read` is None if only the metric table is given, which lacks rejected rows without a run; `n_unjudged_items`,
+    of the first `k`, if the table lacks it.
     """
 
     rows: tuple[tuple[str, int], ...]
@@ -420,10 +414,7 @@ class Contents:
 
     @property
     def standing_tables(self) -> list[tuple[str, list[Standing]]]:
-        """Runs by the rules that they were computed by, and what differs between these; mostly one table.
-
-        A run whose rules are not known is put with the first.
-        """
+        """Runs by their rules, and what differs between these; runs of unknown rules are put with the first."""
         texts = [one.rules for one in self.standings if is_known(one.rules)]
         tables: dict[str, list[Standing]] = {}
         for one in self.standings:
@@ -440,10 +431,6 @@ class Contents:
     @property
     def curve(self) -> tuple[Mean, ...]:
         return tuple(one for one in self.means if one.metric == self.metric)
-
-    @property
-    def has_trend(self) -> bool:
-        return any(len(nights) > 1 for nights in self.trend.values())
 
 
 def run_name(run: str) -> str:

@@ -182,13 +182,10 @@ def drawing(shape: Shape) -> Iterator[None]:
 
 
 def figures_of(contents: Contents, shape: Shape = WIDE, *, legend: bool = True) -> dict[str, Figure]:
-    """Draw all figures there is data for, of `curve`, `trend`, `differences` and `distribution`.
-
-    With `legend`, figures name runs and metric themselves; pages do it in their text.
-    """
+    """Draw `curve`, `trend`, `differences` and `distribution`, as far as there is data."""
     drawn: dict[str, tuple[bool, Callable[[Contents, Shape, bool], Figure]]] = {
         "curve": (len({one.k for one in contents.curve}) > 1, _curve),
-        "trend": (contents.has_trend, _trend),
+        "trend": (any(len(nights) > 1 for nights in contents.trend.values()), _trend),
         "differences": (bool(shown_differences(contents)), _differences),
         "distribution": (bool(contents.distributions), _distribution),
     }
@@ -295,7 +292,13 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
     _gate_lines(axes, contents, shape)
     for changed in configuration_changes(contents):
         axes.axvline(changed, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 3)))  # type: ignore[arg-type]  # dates
-    _night_axis(axes, contents, shape)
+    shown = sorted({one.run_date for its in contents.trend.values() for one in its})
+    if len(shown) <= _FEW_NIGHTS:  # a locator would put hours between them
+        axes.set_xticks(shown, [f"{one.day} {one:%b}" for one in shown])  # type: ignore[arg-type]  # dates
+    else:
+        locator = mdates.AutoDateLocator(minticks=3, maxticks=9 if shape.is_wide else 4)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
     axes.margins(x=0.03, y=0.12)
     _value_axis(axes)
     _named(figure, axes, contents, f"{contents.label} by night", legend=legend)
@@ -316,16 +319,6 @@ def _rings(axes: Axes, nights: Sequence[Night], contents: Contents) -> None:
             markeredgewidth=2,
             markeredgecolor=LIGHT[colour],
         )
-
-
-def _night_axis(axes: Axes, contents: Contents, shape: Shape) -> None:
-    shown = sorted({one.run_date for its in contents.trend.values() for one in its})
-    if len(shown) <= _FEW_NIGHTS:  # a locator would put hours between them
-        axes.set_xticks(shown, [f"{one.day} {one:%b}" for one in shown])  # type: ignore[arg-type]  # dates
-    else:
-        locator = mdates.AutoDateLocator(minticks=3, maxticks=9 if shape.is_wide else 4)
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
 
 
 def _bound(mean: Mean, end: str) -> float:

@@ -81,10 +81,7 @@ class Scope:
 
 
 def metric_table(frame: DataFrame) -> DataFrame:
-    """Bring a metric table, or a summary, to the columns that reports read, by its schema alone.
-
-    Lazy; columns that it lacks are null, `dataset` is then empty.
-    """
+    """Select the columns that reports read, lazily; those that the table lacks are null, `dataset` is then empty."""
     shaped = _shaped(frame, _NEEDED, _OPTIONAL, "metric table")
     return shaped.withColumn("dataset", F.coalesce("dataset", F.lit("")))
 
@@ -153,8 +150,7 @@ def nights_of(metrics: DataFrame, scope: Scope, most: int) -> Rows:
 def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int) -> tuple[Rows, int]:
     """Run one or two actions: the segments with the most queries of a night, and the number of all segments.
 
-    Columns of the night `before` are `before_...`. Spark cost: one shuffle of the segments of two nights; the second
-    action only if there are more than `most`.
+    Columns of the night `before` are `before_...`. Spark cost: one shuffle of the segments of two nights.
     """
     nights = [scope.run_date] if before is None else [scope.run_date, before]
     either = F.lit(False)
@@ -173,10 +169,10 @@ def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int
 
 
 def absent_of(metrics: DataFrame, scope: Scope, runs: Sequence[str], most: int) -> tuple[Rows, Rows, int]:
-    """Run one or two actions: what has no value on the night of the report, and had one on the latest.
+    """Run one or two actions: runs, and segments of the runs of the report, that only have values on earlier nights.
 
-    Returns runs, and segments of the runs of the report, with the columns of `missing_series`, those with the most
-    queries first; and the number of all such segments. `runs` are those that may be absent; empty: all.
+    Rows are those of `missing_series`, the most queries first; the number is of all such segments. Only `runs`, if
+    there are any, are looked for.
     """
     if scope.run_date is None:
         return [], [], 0
@@ -222,8 +218,8 @@ def _of_report(flags: DataFrame, scope: Scope) -> DataFrame:
 def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, dict[str, Any]]:
     """Run two actions: the segments that are flagged on the night, the farthest from usual first, and counts.
 
-    Counts are `now`, flags of the night; `before`, flags of earlier nights; `judged`, series of the night, flagged or
-    not; and `last`, the last night up to that of the report.
+    Counts: `now` and `before`, flags of the night and of earlier ones; `judged`, series of the night; `last`, a
+    night.
     """
     its, night = _of_report(flags, scope), F.lit(scope.run_date).cast("date")
     tonight, flagged = F.col("night").eqNullSafe(night), _is_flag() & (F.col("segment_by") != "")
@@ -240,8 +236,8 @@ def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, d
 def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows, bool, date | None]:
     """Run an action, two if there are none: comparisons of the metric, overall ones first, then by queries.
 
-    Returns rows, and whether there are more; without rows, the last night before that has some. Refused when there
-    are none of this and of earlier nights, or of several periods.
+    Returns rows, whether there are more, and, without rows, the last night before that has some. Several periods, or
+    no rows of this and earlier nights, are refused.
     """
     its = comparison.where(scope.of_metric())
     its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
@@ -309,10 +305,9 @@ def query_table(frame: DataFrame, metric: str) -> QueryTable:
 
 
 def distributions_of(table: QueryTable, scope: Scope, *, most_exact: int = MOST_EXACT) -> Rows:
-    """Run two actions, three if the metric has no known range: count the queries of each run in bins of the metric.
+    """Run two actions, three if the metric has no known range: count the queries of each run in `BINS`.
 
-    A row a run: `low` and `high`, `bins`, counts beside them, `quartiles` and `quartile_error`. Quartiles are exact
-    up to `most_exact` queries of a run.
+    Quartiles are exact up to `most_exact` queries of a run.
     """
     its = table.rows(scope, scope.run_date, scope.runs)
     low, high = 0.0, 1.0
@@ -345,10 +340,9 @@ def distributions_of(table: QueryTable, scope: Scope, *, most_exact: int = MOST_
 
 
 def _quartiles(rows: DataFrame, n_values: Mapping[str, int]) -> dict[str, tuple[float | None, ...]]:
-    """Run an action, which sorts the values: the quartiles of runs whose numbers of values are known.
+    """Run an action: the quartiles of runs whose numbers of values are known, interpolated as by NumPy.
 
-    A quartile between two values is interpolated, as by NumPy. A sort spills where Spark's `percentile` would hold
-    all values of all runs in memory.
+    A sort spills where Spark's `percentile` would hold all values of all runs in memory.
     """
     ends = {run: [divmod(quarter * (n - 1), 4) for quarter in (1, 2, 3)] for run, n in n_values.items()}
     wanted = F.lit(False)
@@ -371,8 +365,7 @@ def _quartiles(rows: DataFrame, n_values: Mapping[str, int]) -> dict[str, tuple[
 def lowest_queries(table: QueryTable, scope: Scope, most: int) -> Rows:
     """Run an action: the worst queries of each run; of equal ones those with most relevant items first.
 
-    Queries without a relevant item are left out where the table has their number: no ranking can do better. Spark
-    cost: one small shuffle, of the first `most` queries of each run and partition.
+    Queries without a relevant item are left out where the table has their number: no ranking can do better.
     """
     its = table.rows(scope, scope.run_date, scope.runs).where(F.col(VALUE).isNotNull())
     relevant = []
@@ -385,8 +378,8 @@ def lowest_queries(table: QueryTable, scope: Scope, most: int) -> Rows:
 def largest_losses(table: QueryTable, scope: Scope, most: int, *, before: date | None, baseline: str | None) -> Rows:
     """Run an action: the queries whose value got worse the most, since the night `before` or against a baseline.
 
-    Where neither direction is better, those that changed the most. Rows have `VALUE` and `BEFORE`, the largest loss
-    of each run first. Spark cost: one shuffle of the queries of the runs, twice over.
+    Where neither direction is better, those that changed the most. Spark cost: one shuffle of the queries, twice
+    over.
     """
     its = table.rows(scope, scope.run_date, [run for run in scope.runs if run != baseline])
     if baseline is None:

@@ -13,6 +13,7 @@ from ndcg_spark.evaluation.gates import contrary_line
 from ndcg_spark.evaluation.settings import MANY_REJECTED
 from ndcg_spark.history.settings import is_behind
 from ndcg_spark.metrics import judge_change
+from ndcg_spark.reports import wording as w
 from ndcg_spark.reports.contents import (
     Absent,
     Accounting,
@@ -27,19 +28,6 @@ from ndcg_spark.reports.contents import (
     SegmentRow,
     Standing,
     run_name,
-)
-from ndcg_spark.reports.wording import (
-    count,
-    counted,
-    cutoff_name,
-    day,
-    decimals_for,
-    interval,
-    listed,
-    number,
-    share,
-    shortened,
-    signed,
 )
 
 MOST_CHARACTERS = 60
@@ -75,7 +63,7 @@ def flag_tone(flag: str, contents: Contents) -> str:
 def when(since: date | None, night: date | None) -> str:
     if since is not None and night is not None and night - since == timedelta(days=1):
         return "the night before"
-    return day(since)
+    return w.day(since)
 
 
 def change_text(change: Change, night: date | None, decimals: int) -> str:
@@ -90,11 +78,11 @@ def change_text(change: Change, night: date | None, decimals: int) -> str:
     if change.difference is None:
         return ""
     if change.kind == "unclear":
-        error = "" if change.half is None else f" ± {number(change.half, decimals)}"
-        return f"no clear change from {before} ({signed(change.difference, decimals)}{error})"
+        error = "" if change.half is None else f" ± {w.number(change.half, decimals)}"
+        return f"no clear change from {before} ({w.signed(change.difference, decimals)}{error})"
     half = change.half or 0.0
-    bounds = interval(change.difference - half, change.difference + half, decimals)
-    return f"{change.kind} {number(abs(change.difference), decimals)} from {before} {bounds}"
+    bounds = w.interval(change.difference - half, change.difference + half, decimals)
+    return f"{change.kind} {w.number(abs(change.difference), decimals)} from {before} {bounds}"
 
 
 def headline(contents: Contents) -> str:
@@ -146,8 +134,8 @@ def _behind(contents: Contents) -> str:
     last, today = contents.run_date, contents.today
     if last is None or today is None or not is_behind(last, today, apart=contents.nights_apart):
         return ""
-    n = counted((today - last).days, "night", "nights")
-    return f"The last night in the table is {day(last)}, {n} before {day(today)}"
+    n = w.counted((today - last).days, "night", "nights")
+    return f"The last night in the table is {w.day(last)}, {n} before {w.day(today)}"
 
 
 def _absent_runs(contents: Contents) -> list[str]:
@@ -155,7 +143,7 @@ def _absent_runs(contents: Contents) -> list[str]:
     its = [one for one in contents.absent_runs if contents.production in (None, one.last.run)]
     ordered = sorted(its, key=lambda one: (one.last.run != contents.production, -one.last.n_queries, one.last.run))
     return [
-        f"{_short(run_name(one.last.run))} has no rows on {day(contents.run_date)}; {_last_value(one, contents)}"
+        f"{_short(run_name(one.last.run))} has no rows on {w.day(contents.run_date)}; {_last_value(one, contents)}"
         for one in ordered
     ]
 
@@ -164,8 +152,8 @@ def _last_value(one: Absent, contents: Contents) -> str:
     since = when(one.night, contents.run_date)
     if one.last.value is None:
         return f"its last night in the table is {since}"
-    n = counted(one.last.n_queries, "query", "queries")
-    return f"{contents.label} was {number(one.last.value, contents.decimals)} over {n} on {since}"
+    n = w.counted(one.last.n_queries, "query", "queries")
+    return f"{contents.label} was {w.number(one.last.value, contents.decimals)} over {n} on {since}"
 
 
 def _without_value(contents: Contents) -> str:
@@ -189,22 +177,22 @@ def _thin(contents: Contents) -> Told:
         if rejected >= MANY_REJECTED and rejected > 2 * (usual or 0.0):
             usually = "" if usual is None else f", usually {_percent(usual)}"
             most = f", most for {contents.accounting.rejected[0][0]}" if contents.accounting.rejected else ""
-            rows = f"{count(mean.n_rejected)} of {count(mean.n_read)} rows ({_percent(rejected)}{usually})"
+            rows = f"{w.count(mean.n_rejected)} of {w.count(mean.n_read)} rows ({_percent(rejected)}{usually})"
             found.append((rejected, mean.run, f"{rows} were rejected as bad{most}; {_left(one, contents)}"))
         elif before is not None and 2 * mean.n_queries <= min(
             other.n_queries for other in (before, one.week_before) if other is not None
         ):
             why, n = max(mean.outside, key=lambda one: one[1], default=("", 0))
-            others = f"; {count(n)} {why}" if 2 * n >= mean.n_queries else ""
+            others = f"; {w.count(n)} {why}" if 2 * n >= mean.n_queries else ""
             found.append((1 - mean.n_queries / before.n_queries, mean.run, f"only {_left(one, contents)}{others}"))
     return [(run, what) for _, run, what in sorted(found, key=lambda one: (-one[0], one[1]))]
 
 
 def _left(standing: Standing, contents: Contents) -> str:
-    text = f"{counted(standing.mean.n_queries, 'query', 'queries')} in the mean"
+    text = f"{w.counted(standing.mean.n_queries, 'query', 'queries')} in the mean"
     if standing.before is None:
         return text
-    return f"{text}, {count(standing.before.n_queries)} on {when(standing.change.since, contents.run_date)}"
+    return f"{text}, {w.count(standing.before.n_queries)} on {when(standing.change.since, contents.run_date)}"
 
 
 def _percent(part: float) -> str:
@@ -219,7 +207,7 @@ def _missed_gate(contents: Contents) -> str:
         return ""
     worst = max(missed, key=_miss)
     other = (worst.metric, worst.k) != (contents.metric, contents.k)
-    value = f" ({number(worst.value, contents.decimals)})" if other else ""
+    value = f" ({w.number(worst.value, contents.decimals)})" if other else ""
     text = worst.text.removeprefix(f"{worst.run}:").strip() if len(contents.standings) > 1 else worst.text
     return _news(watched[worst.run], f"gate {text} is not met{value}", contents)
 
@@ -275,7 +263,7 @@ def _fall(contents: Contents) -> str:
 def _fallen_segments(contents: Contents) -> Told:
     found = []
     for row in fallen(contents):
-        n = counted(row.mean.n_queries, "query", "queries")
+        n = w.counted(row.mean.n_queries, "query", "queries")
         where = f"{contents.label} in {_segment(row.mean)}"
         found.append((row.mean.run, f"{where} {_fell(contents)} {_from_to(row, contents)} ({n})"))
     return found
@@ -287,15 +275,14 @@ def _fell(contents: Contents) -> str:
 
 def _from_to(row: SegmentRow, contents: Contents) -> str:
     before = None if row.before is None else row.before.value
-    return f"from {number(before, contents.decimals)} to {number(row.mean.value, contents.decimals)}"
+    return f"from {w.number(before, contents.decimals)} to {w.number(row.mean.value, contents.decimals)}"
 
 
 def fallen(contents: Contents) -> list[SegmentRow]:
-    """Find segments that got worse since the night before, although so many were compared; the worst first.
+    """Find segments that got worse since the night before, the worst first; none where neither direction is better.
 
-    None where neither direction of the metric is better. A change of one segment is called one beyond its interval.
-    Among many segments some are beyond it by chance, so here the level is divided by their number (Bonferroni), and
-    few queries need a larger distance (Student's t).
+    A change of one segment is called one beyond its interval. Among many segments some are beyond it by chance, so
+    here the level is divided by their number (Bonferroni), and few queries need a larger distance (Student's t).
     """
     compared = [row for row in contents.segments if row.change.half is not None and row.before is not None]
     if not compared or contents.larger_is_better is None:
@@ -313,10 +300,7 @@ def fallen(contents: Contents) -> list[SegmentRow]:
 
 
 def t_limit(tail: float, df: int) -> float:
-    """Quantile of Student's t at 1 - `tail`, from 4 degrees of freedom on, by its expansion around the normal one.
-
-    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
-    """
+    """Quantile of Student's t, `df` >= 4. Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5."""
     z = NormalDist().inv_cdf(1 - tail)
     terms = (
         (z**3 + z) / 4,
@@ -351,7 +335,7 @@ def _value_and_change(standing: Standing, contents: Contents, *, where: bool = T
     """The metric, its interval, its change, and the segment in which most of a loss lies, or that lost the most."""
     change = change_text(standing.change, contents.run_date, contents.decimals)
     mean, decimals = standing.mean, contents.decimals
-    value = f"{number(mean.value, decimals)} {interval(mean.low, mean.high, decimals)}".rstrip()
+    value = f"{w.number(mean.value, decimals)} {w.interval(mean.low, mean.high, decimals)}".rstrip()
     text = f"{contents.label} {value}, {change}"
     if not where:
         return text
@@ -366,7 +350,7 @@ def _value_and_change(standing: Standing, contents: Contents, *, where: bool = T
 
 
 def _short(name: str) -> str:
-    return shortened(name, MOST_CHARACTERS)
+    return w.shortened(name, MOST_CHARACTERS)
 
 
 def attention(contents: Contents) -> list[str]:
@@ -378,7 +362,7 @@ def attention(contents: Contents) -> list[str]:
     for gate in contents.gates:
         if not gate.met:
             whose = f" for {_short(run_name(gate.run))}" if several else ""
-            value = "there is no value" if gate.value is None else number(gate.value, contents.decimals)
+            value = "there is no value" if gate.value is None else w.number(gate.value, contents.decimals)
             found.append(f"Gate {gate.text} is not met{whose}: {value}.")
     found += [line for of_flag, line in _flag_lines(contents) if of_flag == "worse"]
     found += _lines(_empty_segments(contents), contents, lead, "Segments without queries", contents.n_absent_segments)
@@ -395,7 +379,7 @@ def attention(contents: Contents) -> list[str]:
         if not one.mean.n_queries:
             found.append(f"{_capital(name)} has no query in the mean.")
         elif one.mean.is_small:
-            n = counted(one.mean.n_queries, "query", "queries")
+            n = w.counted(one.mean.n_queries, "query", "queries")
             found.append(f"{_capital(name)} has only {n}: the interval is a rough guide.")
     for row in contents.comparisons:
         if not row.by and row.verdict == "worse":
@@ -411,7 +395,7 @@ def _worse_segments(contents: Contents) -> list[str]:
         worse = [one for one in contents.comparisons if (one.run, one.baseline) == pair and one.verdict == "worse"]
         if worse and pair not in overall:
             most = max(worse, key=lambda one: abs(one.difference or 0.0))
-            others = f" Other segments that are worse: {count(len(worse) - 1)}." if len(worse) > 1 else ""
+            others = f" Other segments that are worse: {w.count(len(worse) - 1)}." if len(worse) > 1 else ""
             found.append(f"{_capital(difference_text(most, contents))}{others}")
     return found
 
@@ -426,7 +410,7 @@ def _lines(news: Told, contents: Contents, lead: str, what: str = "", n_all: int
         if shown[run] <= MOST_FLAGS and not lead.startswith(line):
             found.append(f"{line}.")
     rest = max(len(news), n_all) - sum(min(n, MOST_FLAGS) for n in shown.values())
-    return [*found, f"{what} that are not named here: {count(rest)}."] if rest else found
+    return [*found, f"{what} that are not named here: {w.count(rest)}."] if rest else found
 
 
 def notices(contents: Contents) -> list[tuple[str, str]]:
@@ -454,7 +438,7 @@ def _flag_lines(contents: Contents) -> list[tuple[str, str]]:
         ]
     shown = sum(min(MOST_FLAGS, sum(flag.run == run for flag in contents.segment_flags)) for run in contents.runs)
     if contents.n_segment_flags > shown:
-        more = count(contents.n_segment_flags - shown)
+        more = w.count(contents.n_segment_flags - shown)
         found.append(("worse", f"Segments that are flagged tonight and not named here: {more}."))
     return found
 
@@ -466,8 +450,8 @@ def _capital(text: str) -> str:
 def loss_text(row: QueryRow, contents: Contents) -> str:
     """Show how much a query lost; the difference of its values where neither direction is better."""
     if row.loss is None or contents.larger_is_better is None:
-        return signed(None if row.loss is None else -row.loss, 4)
-    return number(row.loss if contents.larger_is_better else -row.loss, 4)
+        return w.signed(None if row.loss is None else -row.loss, 4)
+    return w.number(row.loss if contents.larger_is_better else -row.loss, 4)
 
 
 def changes(contents: Contents) -> list[tuple[str, str]]:
@@ -500,8 +484,8 @@ def difference_text(row: Comparison, contents: Contents) -> str:
         "unclear": "not clearly different from",
     }
     verdict = verdicts.get(row.verdict, "compared with")
-    bounds = interval(row.low, row.high, decimals)
-    difference = f"{signed(row.difference, decimals)} {bounds}".rstrip()
+    bounds = w.interval(row.low, row.high, decimals)
+    difference = f"{w.signed(row.difference, decimals)} {bounds}".rstrip()
     over = f", over {contents.compared_period}" if contents.compared_period else ""
     where = f" where {row.by} is {_short(row.name)}" if row.by else ""
     return f"{_short(run_name(row.run))} is {verdict} {_short(run_name(row.baseline))}{where}: {difference}{over}."
@@ -511,7 +495,7 @@ def difference_decimals(contents: Contents) -> int:
     """Decimals of differences: those of the metric, or more where their intervals are narrower."""
     overall = [one for one in contents.comparisons if not one.by] or list(contents.comparisons)
     halves = [(one.high - one.low) / 2 for one in overall if one.low is not None and one.high is not None]
-    return max(contents.decimals, decimals_for(halves)) if halves else contents.decimals
+    return max(contents.decimals, w.decimals_for(halves)) if halves else contents.decimals
 
 
 def curve_text(contents: Contents) -> str:
@@ -521,10 +505,10 @@ def curve_text(contents: Contents) -> str:
         if its:
             first, last = its[0], its[-1]
             parts.append(
-                f"{run_name(run)} goes from {number(first.value, contents.decimals)} at {cutoff_name(first.k)} to "
-                f"{number(last.value, contents.decimals)} at {cutoff_name(last.k)}"
+                f"{run_name(run)} goes from {w.number(first.value, contents.decimals)} at {w.cutoff_name(first.k)} "
+                f"to {w.number(last.value, contents.decimals)} at {w.cutoff_name(last.k)}"
             )
-    return f"{contents.metric.upper()} at each cutoff: {listed(parts, 8)}."
+    return f"{contents.metric.upper()} at each cutoff: {w.listed(parts, 8)}."
 
 
 def trend_text(contents: Contents) -> str:
@@ -533,29 +517,29 @@ def trend_text(contents: Contents) -> str:
         values = [one.mean.value for one in nights if one.mean.value is not None]
         if values:
             parts.append(
-                f"{run_name(run)} between {number(min(values), contents.decimals)} and "
-                f"{number(max(values), contents.decimals)}, last {number(values[-1], contents.decimals)}"
+                f"{run_name(run)} between {w.number(min(values), contents.decimals)} and "
+                f"{w.number(max(values), contents.decimals)}, last {w.number(values[-1], contents.decimals)}"
             )
     nights_in_all = {one.run_date for nights in contents.trend.values() for one in nights}
-    span = f"{len(nights_in_all):,} nights from {day(min(nights_in_all))} to {day(max(nights_in_all))}"
-    return f"{contents.label} over {span}: {listed(parts, 8)}."
+    span = f"{len(nights_in_all):,} nights from {w.day(min(nights_in_all))} to {w.day(max(nights_in_all))}"
+    return f"{contents.label} over {span}: {w.listed(parts, 8)}."
 
 
 def differences_text(contents: Contents) -> str:
     verdicts = Counter(row.verdict or "without a verdict" for row in contents.comparisons)
-    counted = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in sorted(verdicts.items()))
-    return f"Differences in {contents.label} with their intervals, a row a segment: {counted}."
+    counts = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in sorted(verdicts.items()))
+    return f"Differences in {contents.label} with their intervals, a row a segment: {counts}."
 
 
 def distribution_text(one: Distribution, *, several: bool) -> str:
     lower, median, upper = one.quartiles
     text = (
-        f"half of {counted(one.n_queries, 'query', 'queries')} lie between {number(lower, 3)} and "
-        f"{number(upper, 3)}, median {number(median, 3)}; {share(one.n_lowest, one.n_queries)} are at {one.low:.3g}, "
-        f"{share(one.n_highest, one.n_queries)} at {one.high:.3g}"
+        f"half of {w.counted(one.n_queries, 'query', 'queries')} lie between {w.number(lower, 3)} and "
+        f"{w.number(upper, 3)}, median {w.number(median, 3)}; {w.share(one.n_lowest, one.n_queries)} are at "
+        f"{one.low:.3g}, {w.share(one.n_highest, one.n_queries)} at {one.high:.3g}"
     )
     outside = one.n_below + one.n_above
-    text += f"; {count(outside)} lie outside." if outside else "."
+    text += f"; {w.count(outside)} lie outside." if outside else "."
     return f"{run_name(one.run)}: {text}" if several else text[:1].upper() + text[1:]
 
 
@@ -564,7 +548,7 @@ def quartiles_note(distributions: Sequence[Distribution]) -> str:
     estimated = [one for one in distributions if one.quartile_error]
     if not estimated:
         return ""
-    whose = f" of {listed(run_name(one.run) for one in estimated)}" if len(distributions) > 1 else ""
+    whose = f" of {w.listed(run_name(one.run) for one in estimated)}" if len(distributions) > 1 else ""
     error = f"{100 * max(one.quartile_error for one in estimated):.4g}\u00a0%"
     return f" Quartiles{whose} are estimates: the share of queries below each is off by at most {error}."
 
@@ -575,16 +559,16 @@ def unjudged_text(accounting: Accounting) -> str:
     if not n:
         return ""
     where = "in the lists" if accounting.k is None else f"among the first {accounting.k}"
-    return f"{counted(n, 'item', 'items')} {where} {'has' if n == 1 else 'have'} no judgment."
+    return f"{w.counted(n, 'item', 'items')} {where} {'has' if n == 1 else 'have'} no judgment."
 
 
 def accounting_text(accounting: Accounting) -> str:
     if accounting.n_read is None:
         return "The metric table counts the rows of each ranker. The JSON of the job adds why rows were rejected."
     total = sum(n for _, n in accounting.rows)
-    parts = " + ".join(f"{count(n)} {name}" for name, n in accounting.rows)
+    parts = " + ".join(f"{w.count(n)} {name}" for name, n in accounting.rows)
     adds_up = "=" if total == accounting.n_read else "\u2260"
-    return f"{count(accounting.n_read)} rows read {adds_up} {parts}."
+    return f"{w.count(accounting.n_read)} rows read {adds_up} {parts}."
 
 
 def change_note(contents: Contents) -> str:
