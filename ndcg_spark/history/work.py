@@ -157,11 +157,21 @@ class RollUp(Work[RollUpJobSettings]):
         by = "baseline" if "baseline" in periods.columns else "run"
         self.job.keep(periods)
         with self.job.step("adding nights up"):
-            slices, shown, every = self._collected(periods, by)
+            slices = [
+                NightlySlice(row["period_end"], row[by], row["period"])
+                for row in periods.select("period_end", by, "period").distinct().collect()
+            ]
+            if not slices:
+                raise InputRefusedError("no night of the table is in a period that was asked for")
+            plain = periods.drop("state")
+            overall = plain.where((F.col("segment_by") == "") & ~F.col("metric").isin(*COMPANIONS))
+            order: list[Column | str] = [F.desc("period_end"), "period", *dict.fromkeys((by, "run")), "metric", "k"]
+            shown = [row.asDict() for row in overall.orderBy(*order).limit(MOST_PERIODS).collect()]
+            every = [row.asDict() for row in plain.collect()] if self.job.wants("json") else []
         facts = Periods(
             periods=every, as_of=str(settings.as_of), dataset=nights.dataset, limits=settings.text, input=table.name
         )
-        night = ManyNights(dataset=nights.dataset, night="period_end", part="period", slices=slices, run=by)
+        night = ManyNights(dataset=nights.dataset, night="period_end", part="period", slices=tuple(slices), run=by)
         stored = stamped_results(periods, facts).repartition("period", "period_end", by)
         assumed = dict.fromkeys(row["independence"] for row in shown)
         compared = any("baseline" in row for row in shown)
@@ -178,20 +188,6 @@ class RollUp(Work[RollUpJobSettings]):
                 *rules_lines(row[RULES] for row in shown),
             ),
         )
-
-    def _collected(
-        self, periods: DataFrame, by: str
-    ) -> tuple[tuple[NightlySlice, ...], list[dict[str, Any]], list[dict[str, Any]]]:
-        """Slices, overall means of the last periods, and all rows for the JSON."""
-        slices = periods.select("period_end", by, "period").distinct().collect()
-        if not slices:
-            raise InputRefusedError("no night of the table is in a period that was asked for")
-        plain = periods.drop("state")
-        overall = plain.where((F.col("segment_by") == "") & ~F.col("metric").isin(*COMPANIONS))
-        order: list[Column | str] = [F.desc("period_end"), "period", *dict.fromkeys((by, "run")), "metric", "k"]
-        latest = [row.asDict() for row in overall.orderBy(*order).limit(MOST_PERIODS).collect()]
-        every = [row.asDict() for row in plain.collect()] if self.job.wants("json") else []
-        return tuple(NightlySlice(row["period_end"], row[by], row["period"]) for row in slices), latest, every
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:

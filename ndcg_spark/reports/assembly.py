@@ -270,19 +270,14 @@ def _night(
 def _last_night(place: _Place) -> str:
     if place.night is None or place.newest is None:
         return ""
-    if place.newest >= place.night:
-        return f"; its last night is {place.newest.isoformat()}"
-    n = counted((place.night - place.newest).days, "night", "nights")
-    return f"; its last night is {place.newest.isoformat()}, {n} before"
+    last, days = f"; its last night is {place.newest.isoformat()}", (place.night - place.newest).days
+    return f"{last}, {counted(days, 'night', 'nights')} before" if days > 0 else last
 
 
 def choose_shown_runs(
     rows: Rows, found: tuple[str, int | None], limits: ReportLimits, *, asked: bool, production: str | None
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Choose the runs with the best values, and the one in production; a sentence counts the others.
-
-    Without a better direction, the best values are the highest.
-    """
+    """Choose the runs with the best (or highest) values, and the one in production; a sentence counts the others."""
     its = [row for row in rows if (row["metric"], row["k"]) == found]
     sign, extreme = (1, "lowest") if direction_of(found[0]) is False else (-1, "highest")
     best = sorted(its, key=lambda row: (row["value"] is None, sign * (row["value"] or 0), row["run"]))

@@ -300,26 +300,28 @@ def accounting_of(rows: Sequence[Row], summary: Mapping[str, Any] | None) -> con
         del statuses["n_lost_queries"]
     queries = tuple((words, sum(row[name] or 0 for row in rows)) for name, words in statuses.items())
     unjudged = [row["n_unjudged_items"] for row in rows]
-    about: dict[str, Any] = {
-        "queries": queries,
-        "n_unjudged_items": None if None in unjudged else sum(unjudged),
-        "k": rows[0]["k"] if rows else None,
-        "runs_added": len(rows) > 1,
-    }
     counted = [row for row in rows if row["n_rows"] is not None]
+    parts: dict[str, int] = {}
+    by_reason: dict[str, int] = {}
+    n_read = None
     if summary is not None:
         its = summary["rows"]
-        parts = [(words, int(its.get(name, 0))) for name, words in _PARTS.items()]
+        n_read, parts = int(its["read"]), {name: int(its.get(name, 0)) for name in _PARTS}
         by_reason = {plain(reason): int(n) for reason, n in its.get("rejected_by_reason", {}).items()}
-        rejected = tuple(sorted(by_reason.items(), key=lambda one: (-one[1], one[0])))
-        return contents.Accounting(rows=tuple(parts), n_read=int(its["read"]), rejected=rejected, **about)
-    evaluated = sum(row["n_rows"] for row in counted)
-    left_out = sum(row["n_left_out"] or 0 for row in counted)
-    parts = [(_PARTS["evaluated"], evaluated), (_PARTS["left_out"], left_out)] if counted else []
-    n_rejected = [row["n_rejected"] for row in counted]
-    if counted and None not in n_rejected:
-        parts.insert(1, (_PARTS["rejected"], sum(n_rejected)))
-    return contents.Accounting(rows=tuple(parts), n_read=None, rejected=(), **about)
+    elif counted:
+        parts = {"evaluated": sum(row["n_rows"] for row in counted)}
+        parts["left_out"] = sum(row["n_left_out"] or 0 for row in counted)
+        if None not in (n_rejected := [row["n_rejected"] for row in counted]):
+            parts["rejected"] = sum(n_rejected)
+    return contents.Accounting(
+        rows=tuple((words, parts[name]) for name, words in _PARTS.items() if name in parts),
+        n_read=n_read,
+        rejected=tuple(sorted(by_reason.items(), key=lambda one: (-one[1], one[0]))),
+        queries=queries,
+        n_unjudged_items=None if None in unjudged else sum(unjudged),
+        k=rows[0]["k"] if rows else None,
+        runs_added=len(rows) > 1,
+    )
 
 
 _PARTS = {"evaluated": "evaluated", "rejected": REJECTED, "left_out": "left out by a stated rule"}

@@ -415,16 +415,12 @@ def _differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(7 if shape.is_wide else 4, steps=_STEPS))
-    axes.xaxis.set_major_formatter(FuncFormatter(_signed_tick))
+    signed = FuncFormatter(lambda value, _: f"{value:+.6g}".replace("-", MINUS) if abs(value) > 1e-12 else "0")
+    axes.xaxis.set_major_formatter(signed)
     axes.set_xlabel(f"difference in {contents.label}")
     if legend:
         axes.set_title(f"Differences in {contents.label}", loc="left", color=LIGHT["ink"])
     return figure
-
-
-def _signed_tick(value: float, _: int | None) -> str:
-    text = f"{value:+.6g}" if abs(value) > 1e-12 else "0"
-    return text.replace("-", MINUS)
 
 
 def _distribution(contents: Contents, shape: Shape, legend: bool) -> Figure:

@@ -91,10 +91,7 @@ def headline(contents: Contents) -> str:
 
 
 def bad_news(contents: Contents) -> str:
-    """The worst news: first what was not measured or from broken input, then what was measured and is bad.
-
-    With `production`, news are those of that run. Empty if there is none.
-    """
+    """The worst news of the runs in question: first what was not measured, or from broken input, then bad values."""
     return _first_news(contents)[0]
 
 

@@ -64,6 +64,7 @@ def metric_row(
         "n_rejected": 40,
         "n_lost_queries": 3,
         "n_unjudged_items": 1234,
+        "n_top_items": 10_000,
         "value": value,
         "weight_sum": 1000.0,
         "std_error": error,
