@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import click
 
 from ndcg_spark.diagnosis.settings import ChangeJobSettings, RunsJobSettings, ShiftJobSettings
@@ -38,10 +35,6 @@ def _run_options() -> dict[str, list[click.Option]]:
     )
 
 
-def _run_settings(given: Mapping[str, Any]) -> RunsJobSettings:
-    return RunsJobSettings(evaluation=evaluation_of(given), chosen=settings_of(ChangeJobSettings, given))
-
-
 def _check_runs(request: Request[RunsJobSettings]) -> None:
     refuse_unread_here(request.settings.evaluation)
     chosen = request.settings.chosen
@@ -62,7 +55,7 @@ RUNS = Command(
     """,
     settings=RunsJobSettings,
     options=_run_options,
-    read=_run_settings,
+    read=lambda given: RunsJobSettings(evaluation=evaluation_of(given), chosen=settings_of(ChangeJobSettings, given)),
     reads=(rankings("Rankings to diagnose: a path, a catalog table, or a SQL query."), JUDGMENTS),
     explains=True,
     check=_check_runs,

@@ -13,17 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.core.columns import columns_of, named, raise_if, require_column
 from ndcg_spark.core.given import takes_rows, takes_tables
 from ndcg_spark.core.workers import as_shipped
-from ndcg_spark.diagnosis.tasks import (
-    AFTER,
-    LOSSES,
-    SHIFT_KEYS,
-    SHIFT_SCHEMA,
-    SWAPPED,
-    loss_metrics,
-    make_loss_scorer,
-    make_shifter,
-    rank_column,
-)
+from ndcg_spark.diagnosis import tasks
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Arrays, Ranking, long_rows, valid_only
 from ndcg_spark.evaluation.frames.scoring import scored_schema, scoring_task, with_rules
@@ -39,7 +29,6 @@ MOST_RANKS = 50
 """Cutoffs up to which the gain of every rank is computed; a column each."""
 _UNIT = 2.0**32
 _CHANGES = {"better": "gained", "worse": "lost"}
-"""What queries did whose value became so; other words stay."""
 
 
 @takes_rows
@@ -71,11 +60,11 @@ def score_losses(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame
     Spark cost: no shuffle, no action, one pass through Python workers.
     """
     max_k = _max_k(settings)
-    added = [T.StructField(name, T.DoubleType()) for name in LOSSES]
-    added += [T.StructField(name, T.IntegerType()) for name in SWAPPED]
-    added += [T.StructField(rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
+    added = [T.StructField(name, T.DoubleType()) for name in tasks.LOSSES]
+    added += [T.StructField(name, T.IntegerType()) for name in tasks.SWAPPED]
+    added += [T.StructField(tasks.rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
     schema = T.StructType([*scored_schema(rankings, settings), *added])
-    scorer = make_loss_scorer(scoring_task(rankings.columns, settings), max_k)
+    scorer = tasks.make_loss_scorer(scoring_task(rankings.columns, settings), max_k)
     return with_rules(rankings.mapInArrow(as_shipped(scorer), schema=schema), settings)
 
 
@@ -99,7 +88,7 @@ def summarize_losses(losses: DataFrame, settings: EvaluationSettings) -> DataFra
     -----
     Spark cost: as for `summarize`.
     """
-    task = replace(summing_task(settings, losses), metrics=loss_metrics(_max_k(settings)), needs_ndcg=True)
+    task = replace(summing_task(settings, losses), metrics=tasks.loss_metrics(_max_k(settings)), needs_ndcg=True)
     rows = losses.drop(RULES)
     found = finished(rows.mapInArrow(as_shipped(make_partial_summer(task)), schema=PARTIAL_SCHEMA), settings)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
@@ -151,17 +140,17 @@ def shift_of_means(before: DataFrame, after: DataFrame, *, across_rules: bool = 
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     rows = _night(before, after=False).unionByName(_night(after, after=True))
-    return rows.repartition(*SHIFT_KEYS).mapInArrow(
-        as_shipped(make_shifter(across_rules=across_rules)), schema=from_arrow_schema(SHIFT_SCHEMA)
+    return rows.repartition(*tasks.SHIFT_KEYS).mapInArrow(
+        as_shipped(tasks.make_shifter(across_rules=across_rules)), schema=from_arrow_schema(tasks.SHIFT_SCHEMA)
     )
 
 
 def _night(frame: DataFrame, *, after: bool) -> DataFrame:
-    for name in (*SHIFT_KEYS, "segment", "state"):
+    for name in (*tasks.SHIFT_KEYS, "segment", "state"):
         require_column(frame, name, "shift of means", "metric table")
     rows = frame.where(named("segment_by") != "")
-    columns = columns_of([*SHIFT_KEYS, "segment", "state"])
-    return rows.select(*columns, rules_column(frame).alias(RULES), F.lit(after).alias(AFTER))
+    columns = columns_of([*tasks.SHIFT_KEYS, "segment", "state"])
+    return rows.select(*columns, rules_column(frame).alias(RULES), F.lit(after).alias(tasks.AFTER))
 
 
 def most_changed(
@@ -177,12 +166,9 @@ def most_changed(
     segments: Sequence[str] = (),
     depth: int | None = None,
 ) -> DataFrame:
-    """The queries that gained and lost most between two runs, with both lists side by side. Lazy.
+    """Find the queries that gained and lost most between two runs, as `changed_queries` describes it. Lazy.
 
-    `n` queries of each kind are found, for each value of the segment columns; `depth` items of each list are shown,
-    without it as many as the largest cutoff, or 10.
-
-    Rows and cost are those of `changed_queries`. Queries are ordered by weight times difference, then by key.
+    Queries are ordered by weight times difference, then by key. `depth` is by default the largest cutoff, or 10.
     """
     query = list(settings.columns.query)
     name = next(str(one) for one, _ in settings.scored if one.column == metric)
@@ -219,13 +205,13 @@ def most_changed(
 
 
 def _change(metric: str) -> Column:
-    """Say what a query did by its difference: `gained` or `lost`, or `higher` or `lower` without a direction."""
+    """Column with `gained` or `lost` by the difference, or `higher` or `lower` without a direction."""
     rise, fall = (_CHANGES.get(word, word) for word in (judge_change(metric, 1), judge_change(metric, -1)))
     return F.when(F.col("difference") > 0, rise).otherwise(fall)
 
 
 def _refusal_without_rows(ranking: Ranking, runs: Sequence[str]) -> DataFrame:
-    """No row; the action raises if the run column lacks one of the runs, whose queries would all count as zeros."""
+    """No row; the action raises if the run column lacks a run, whose queries would all count as zeros."""
     found = ranking.rows().agg(F.sort_array(F.collect_set(named(RUN).cast("string"))).alias("runs"))
     lacking = F.array_except(F.array(*map(F.lit, runs)), F.col("runs"))
     message = ("run ", F.get(lacking, F.lit(0)), " has no rows; the runs are ", F.concat_ws(", ", "runs"), ".")

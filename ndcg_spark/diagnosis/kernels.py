@@ -13,14 +13,9 @@ from ndcg_spark.metrics.ties import TieGroups, extreme_weights
 
 
 class Swap(NamedTuple):
-    """The best swap of two items of each query.
+    """The best swap of two items of each query: what it adds to DCG, and its entries, counted within the query.
 
-    Parameters
-    ----------
-    gain : float64, shape (n_queries,)
-        What it adds to DCG; 0.0 where no swap helps.
-    first, second : int64, shape (n_queries,)
-        Entries that change places, counted within the query; -1 where no swap helps.
+    A query that no swap helps has the gain 0.0 and the entries -1.
     """
 
     gain: FloatArray
@@ -31,26 +26,11 @@ class Swap(NamedTuple):
 def retrieved_ideal(
     gains: FloatArray, counts: IntArray, offsets: IntArray, discount: FloatArray, *, k: int | None
 ) -> FloatArray:
-    """DCG of the retrieved items, had they been ranked in the best order.
+    """DCG of the retrieved items, had they been ranked in the best order, shape (n_queries,).
 
-    Parameters
-    ----------
-    gains : float64, shape (n_entries,)
-        Gain of each item of an entry.
-    counts : int64, shape (n_entries,)
-        Items of each entry.
-    offsets : int64, shape (n_queries + 1,)
-    discount : float64
-        Falling.
-    k : int or None
+    `gains` and `counts` are the gain of each item of an entry and its items, shape (n_entries,). IDCG less the result
+    is lost by items not retrieved; the result less DCG, by items ranked too low.
 
-    Returns
-    -------
-    float64, shape (n_queries,)
-        IDCG less this is lost by items not retrieved; this less DCG, by items ranked too low.
-
-    Examples
-    --------
     >>> discount = 1 / np.log2(np.arange(2, 8))
     >>> ones = np.ones(6, dtype=np.int64)
     >>> retrieved_ideal(np.array([3.0, 2, 3, 0, 1, 2]), ones, np.array([0, 6]), discount, k=6).round(6).tolist()
@@ -64,23 +44,11 @@ def retrieved_ideal(
 
 
 def best_swap(gains: FloatArray, weights: FloatArray, offsets: IntArray) -> Swap:
-    """Find the two items of each query whose exchange adds most to DCG.
+    """Find the two items of each query whose exchange adds most to DCG; of equal swaps that of the first ranks.
 
-    Parameters
-    ----------
-    gains : float64, shape (n_entries,)
-        Best rank first.
-    weights : float64, shape (n_entries,)
-        Discount of each entry's rank, 0 beyond the cutoff.
-    offsets : int64, shape (n_queries + 1,)
+    `gains` are best rank first; `weights` are the discount of each entry's rank, 0 beyond the cutoff. Takes K passes
+    over arrays of n_queries * K for lists of K entries.
 
-    Returns
-    -------
-    Swap
-        Of equal swaps that of the first ranks. Takes K passes over arrays of n_queries * K for lists of K entries.
-
-    Examples
-    --------
     >>> discount = 1 / np.log2(np.arange(2, 8))
     >>> found = best_swap(np.array([3.0, 2, 3, 0, 1, 2]), discount, np.array([0, 6]))
     >>> found.gain.round(12).tolist(), found.first.tolist(), found.second.tolist()
@@ -105,22 +73,9 @@ def best_swap(gains: FloatArray, weights: FloatArray, offsets: IntArray) -> Swap
 def gain_by_rank(
     gains: FloatArray, groups: TieGroups, offsets: IntArray, discount: FloatArray, *, k: int
 ) -> FloatArray:
-    """What each rank adds to DCG.
+    """Return what each rank adds to DCG, shape (n_queries, k); rows add up to DCG@k.
 
-    Parameters
-    ----------
-    gains : float64, shape (n_entries,)
-    groups : TieGroups
-        Tie groups, each item of which takes any rank of the group with the same probability; an item by itself is a
-        group of one.
-    offsets : int64, shape (n_queries + 1,)
-    discount : float64, shape (at least k,)
-    k : int
-
-    Returns
-    -------
-    float64, shape (n_queries, k)
-        Rows add up to DCG@k.
+    Each item of a tie group has any rank of the group with the same probability; an item by itself is a group of one.
     """
     query = query_of_rows(offsets)
     found = np.zeros((len(offsets) - 1, k))
@@ -141,34 +96,20 @@ class SegmentSums(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """What a segment adds to the change of the overall mean."""
+    """Contribution of a segment to the change of the overall mean."""
 
     mix: Fraction
     within: Fraction
 
 
 def mix_and_within(before: Sequence[SegmentSums | None], after: Sequence[SegmentSums | None]) -> list[Shift]:
-    """Divide the change of an overall mean into mix and within, segment by segment.
+    """Divide the change of an overall mean into mix and within, segment by segment, exactly.
 
-    Parameters
-    ----------
-    before, after : sequence of SegmentSums or None
-        The same segments in the same order; None, or a weight of 0, where a night lacks one. Each night has weight
-        somewhere.
+    `before` and `after` are the same segments in the same order; None, or a weight of 0, where a night lacks one,
+    which then has the mean of the other night. For shares p of the weight, means u and overall means U of nights a
+    and b, mix = (p_b - p_a)((u_a + u_b)/2 - (U_a + U_b)/2) and within = (p_a + p_b)/2 (u_b - u_a). All add up to U_b
+    - U_a. Kitagawa, Components of a difference between two rates, JASA 50(272), 1955.
 
-    Returns
-    -------
-    list of Shift
-        mix = (p_b - p_a)((u_a + u_b)/2 - (U_a + U_b)/2) and within = (p_a + p_b)/2 (u_b - u_a), for shares p of the
-        weight, means u and overall means U. All add up to U_b - U_a, exactly. A segment that one night lacks takes
-        the mean of the other.
-
-    References
-    ----------
-    Kitagawa, Components of a difference between two rates, JASA 50(272), 1955.
-
-    Examples
-    --------
     >>> one = [SegmentSums(Fraction(1), Fraction(1)), SegmentSums(Fraction(1), Fraction(0))]
     >>> other = [SegmentSums(Fraction(3), Fraction(3)), SegmentSums(Fraction(1), Fraction(0))]
     >>> [float(shift.mix) for shift in mix_and_within(one, other)]

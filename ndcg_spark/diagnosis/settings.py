@@ -49,12 +49,12 @@ class ShiftJobSettings:
 
     @property
     def name(self) -> str:
-        """Name of the metric, without its cutoff."""
+        """The metric without its cutoff."""
         return name_and_cutoff(self.metric, self.metric)[0]
 
     @property
     def cutoffs(self) -> tuple[int | None, ...] | None:
-        """The cutoff of the metric; None: all there are."""
+        """The cutoff of the metric; None: all."""
         at = name_and_cutoff(self.metric, self.metric)[1]
         return None if at is None else cutoffs_of(at)
 

@@ -26,12 +26,11 @@ SWAPPED = ("swap_rank", "swap_with")
 
 
 def rank_column(rank: int) -> str:
-    """Name of the column with what a rank, from 1 on, adds to NDCG."""
+    """Name the column of a rank's share of NDCG; ranks start from 1."""
     return f"ndcg_rank_{rank}"
 
 
 def loss_metrics(max_k: int) -> tuple[SummedMetric, ...]:
-    """The columns whose means are taken, for cutoffs up to `max_k`."""
     names = ("ndcg", "dcg", "idcg", *LOSSES, *(rank_column(rank) for rank in range(1, max_k + 1)))
     return tuple(SummedMetric(name, name) for name in names)
 
@@ -39,7 +38,7 @@ def loss_metrics(max_k: int) -> tuple[SummedMetric, ...]:
 def make_loss_scorer(task: ScoringTask, max_k: int) -> BatchFunction:
     """Build the function from rankings to metrics of queries and what they lose, one batch a cutoff.
 
-    All of it is null for a query without a relevant item, also under rules that give it an NDCG.
+    All losses are null for a query without a relevant item, also under rules that define an NDCG for it.
     """
 
     def score(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
@@ -23,9 +23,10 @@ from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.history.frames import metric_at, require_present
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
+from ndcg_spark.metrics import named_at
 
 WIDTH = 118
-"""Of tables in a log, where no terminal says how wide it is."""
+"""Width of tables in a log, where no terminal has one."""
 _PROFILE = 10
 
 
@@ -40,10 +41,8 @@ def show_shifts(rows: list[dict[str, Any]], settings: ShiftJobSettings) -> None:
     for row in rows:
         groups.setdefault((row["run"], row["metric"], row["k"], row["segment_by"]), []).append(row)
     for (run, metric, k, by), its in groups.items():
-        title = f"{metric}@{_cutoff(k)} by {by}, {settings.before} to {settings.after}" + (
-            f", run {run}" if run else ""
-        )
-        table = Table(title=cell(title))
+        title = f"{named_at(metric, k)} by {by}, {settings.before} to {settings.after}"
+        table = Table(title=cell(f"{title}, run {run}" if run else title))
         table.add_column(cell(by))
         for name in ("share before", "after", "mean before", "after", "mix", "within", "change"):
             table.add_column(name, justify="right")
@@ -101,25 +100,20 @@ def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], chosen: Cha
 
 
 def _listed(items: list[dict[str, Any]] | None) -> str:
-    return "  ".join(_item(one) for one in items or [])
-
-
-def _item(one: dict[str, Any]) -> str:
-    relevance = "-" if one.get("relevance") is None else f"{one['relevance']:g}"
-    return f"{one['item']} ({relevance})" if "item" in one else relevance
+    shown = []
+    for one in items or []:
+        relevance = "-" if one.get("relevance") is None else f"{one['relevance']:g}"
+        shown.append(f"{one['item']} ({relevance})" if "item" in one else relevance)
+    return "  ".join(shown)
 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def _cutoff(k: int | None) -> str:
-    return "all" if k is None else str(k)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shifts:
-    """What `diagnose nights` says as JSON."""
+    """JSON of `diagnose nights`."""
 
     shifts: list[dict[str, Any]]
     before: str
@@ -128,17 +122,20 @@ class Shifts:
 
 
 class DiagnoseNights(Work[ShiftJobSettings]):
-    """Dividing the change of a mean between two nights."""
+    """Divide the change of a mean between two nights."""
 
     def __init__(self, job: Job[ShiftJobSettings]) -> None:
         super().__init__(job)
         settings, self.table = self.settings, self.tables["metric_table"].frame
         means = _means(self.table, settings)
-        nights = [means.where(_day() == day.isoformat()) for day in (settings.before, settings.after)]
+        nights = [
+            means.where(F.col("run_date").cast("string") == day.isoformat())
+            for day in (settings.before, settings.after)
+        ]
         self.shifts = shift_of_means(*nights, across_rules=settings.across_rules)
 
     def run(self) -> Outcome:
-        """Compare the nights: an action, and more to say what is not there."""
+        """Compare the nights: an action, and more to name what is missing."""
         settings = self.settings
         with self.job.step("comparing nights"):
             rows = [row.asDict() for row in self.shifts.collect()]
@@ -151,10 +148,7 @@ class DiagnoseNights(Work[ShiftJobSettings]):
             )
         rows.sort(key=lambda row: (*sort_key(row)[:2], not row["is_total"], -abs(row["change"]), *sort_key(row)[2:]))
         facts = Shifts(
-            shifts=rows,
-            before=settings.before.isoformat(),
-            after=settings.after.isoformat(),
-            metric=settings.name,
+            shifts=rows, before=settings.before.isoformat(), after=settings.after.isoformat(), metric=settings.name
         )
         return Outcome(
             facts=facts, lines=(lambda: show_shifts(rows, settings), *rules_lines(row[RULES] for row in rows))
@@ -169,17 +163,13 @@ class DiagnoseNights(Work[ShiftJobSettings]):
             ("metric", metric_at(), [f"{settings.name}@{k or 'all'}" for k in settings.cutoffs or ()]),
             ("run", F.col("run"), settings.runs),
             ("segment column", F.col("segment_by"), settings.segments),
-            ("night", _day(), [str(settings.before), str(settings.after)]),
+            ("night", F.col("run_date").cast("string"), [str(settings.before), str(settings.after)]),
         ):
             require_present(self.table, what, column, names)
 
 
-def _day() -> Column:
-    return F.col("run_date").cast("string")
-
-
 def _means(table: DataFrame, settings: ShiftJobSettings) -> DataFrame:
-    """Rows of the metric table that were asked for, of all nights."""
+    """Requested rows of the metric table, of all nights."""
     for name in ("run_date", "metric", "segment_by", "k", "dataset"):
         require_column(table, name, "metric-table", "metric table")
     rows = table.where(F.col("metric") == settings.name)
@@ -194,7 +184,7 @@ def _means(table: DataFrame, settings: ShiftJobSettings) -> DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Losses:
-    """What `diagnose runs` says as JSON."""
+    """JSON of `diagnose runs`."""
 
     losses: list[dict[str, Any]]
     queries: list[dict[str, Any]]
@@ -202,7 +192,7 @@ class Losses:
 
 
 class DiagnoseRuns(OfRankings[RunsJobSettings]):
-    """Saying what runs lose, and which queries changed most between two."""
+    """Report what runs lose, and which queries changed most between two."""
 
     def __init__(self, job: Job[RunsJobSettings]) -> None:
         super().__init__(job)
@@ -216,7 +206,6 @@ class DiagnoseRuns(OfRankings[RunsJobSettings]):
             )
 
     def explanation(self) -> Sequence[str]:
-        """Say how the rankings would be read."""
         ranking = self.inputs.ranking
         return (
             f"input     {self.inputs.name}",
@@ -230,7 +219,11 @@ class DiagnoseRuns(OfRankings[RunsJobSettings]):
             rows = sorted((row.asDict() for row in self.losses.collect()), key=sort_key)
         queries: list[dict[str, Any]] = []
         if self.changed is not None:
-            self._require_runs(rows)
+            runs = sorted({row["run"] for row in rows})
+            for flag, name in (("--baseline", self.settings.chosen.baseline), ("--run", self.settings.chosen.run)):
+                if name not in runs:
+                    listed = ", ".join(map(repr, runs))
+                    raise InputRefusedError(f"run {name!r} ({flag}) has no rows; the runs are {listed}.")
             with self.job.step("finding the queries that changed most"):
                 found = self.changed.orderBy("change", "place").collect()
                 queries = [row.asDict(recursive=True) for row in found]
@@ -239,14 +232,6 @@ class DiagnoseRuns(OfRankings[RunsJobSettings]):
         losses = [{name: value for name, value in row.items() if name != "state"} for row in rows]
         facts = Losses(losses=losses, queries=queries, input=self.inputs.name)
         return Outcome(facts=facts, lines=self._lines(facts))
-
-    def _require_runs(self, rows: list[dict[str, Any]]) -> None:
-        """Refuse a run that has no rows, before its queries are looked for."""
-        there, chosen = sorted({row["run"] for row in rows}), self.settings.chosen
-        for flag, name in (("--baseline", chosen.baseline), ("--run", chosen.run)):
-            if name not in there:
-                runs = ", ".join(map(repr, there))
-                raise InputRefusedError(f"run {name!r} ({flag}) has no rows; the runs are {runs}.")
 
     def _lines(self, facts: Losses) -> Iterator[Line]:
         yield lambda: show_losses(facts.losses)

@@ -12,9 +12,5 @@ if TYPE_CHECKING:
     from ndcg_spark.history.settings import FlagSettings as FlagSettings
     from ndcg_spark.history.settings import RollUpSettings as RollUpSettings
 else:
-    __getattr__, __dir__ = names_of(
-        __name__,
-        api="flag_changes roll_up",
-        settings="FlagSettings RollUpSettings",
-    )
+    __getattr__, __dir__ = names_of(__name__, api="flag_changes roll_up", settings="FlagSettings RollUpSettings")
     __all__ = __dir__()

@@ -9,7 +9,6 @@ from ndcg_spark.jobs.command import Command, Reads, Request, Writes
 
 METRIC_TABLE = Reads(name="input", about="Metric table, as mean-ndcg --output writes it: a path or a catalog table.")
 
-
 ROLL_UP = Command(
     name="roll-up",
     short="Weeks, months and rolling weeks of metrics or comparisons.",

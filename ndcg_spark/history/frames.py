@@ -20,53 +20,25 @@ from ndcg_spark.core.columns import MALFORMED, columns_of, has_column, named, nu
 from ndcg_spark.core.student import require_scipy, t_quantile
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.frames.summary import (
-    CONFIG_HASH,
-    CONVENTION,
-    SUMMARY_SCHEMA,
-    rules_column,
-    summed_counts,
-    with_counts,
-)
+from ndcg_spark.evaluation.frames import summary
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ASKED, SummedMetric
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
+from ndcg_spark.history import tasks
 from ndcg_spark.history.settings import LONGEST_PERIOD, FlagSettings, RollUpSettings
-from ndcg_spark.history.tasks import (
-    FAMILY,
-    FLAG_COLUMNS,
-    LATEST_DAYS,
-    MISSING,
-    MISSING_COLUMNS,
-    PAIRED_COLUMNS,
-    PERIOD_SCHEMA,
-    SERIES,
-    SERIES_OF_PAIRS,
-    TO_PAIR_COLUMNS,
-    make_decider,
-    make_flagger,
-    make_pairer,
-    make_roller,
-)
 from ndcg_spark.metrics import parse_metric
 
 METRIC_TABLE = "metric table"
-"""What the table is called for a person."""
 NIGHT = "night"
 MOST_NAMES = 10
-"""Names that exist, in an error about one that does not."""
 PERIOD = ("period", "period_start", "period_end")
 HELD = "held"
-"""Column with the periods that hold a night."""
+"""Column with the periods of a night."""
 
 
 def series_rows(metrics: DataFrame, *, parse_text: bool = False) -> DataFrame:
-    """Metric table with a column `night` in place of `run_date`, and keys of the types they are stored with.
-
-    Lazy: all columns of the table, in which k may be text with `parse_text`. The action raises for a row without
-    date.
-    """
-    for name in ("run_date", *SERIES):
+    """Metric table with `night` in place of `run_date`, and keys of their stored types; lazy."""
+    for name in ("run_date", *tasks.SERIES):
         require_column(metrics, name, "column of a metric table", METRIC_TABLE)
     k = number(metrics, "k", "column of a metric table", METRIC_TABLE, parse_text=parse_text).cast("int")
     by = F.coalesce(F.col("segment_by").cast("string"), F.lit(""))  # csv and json write no empty text
@@ -88,11 +60,7 @@ def segment_column(by: Column) -> Column:
 
 
 def require_present(table: DataFrame, what: str, column: Column, names: Sequence[str]) -> None:
-    """Run an action: raise for the first name that no row has, and list those that rows have.
-
-    For names that gave no rows of a metric table: a name may be misspelt, or its rows may not be there yet. `what` is
-    what is named: `run`, `night`.
-    """
+    """Run an action: raise for the first of `names` that no row has, and list those that rows have."""
     if not names:
         return
     named_so = table.select(column.alias("name")).distinct()
@@ -114,7 +82,7 @@ def metric_at() -> Column:
 
 
 def night_column(frame: DataFrame, table: str) -> Column:
-    """`run_date` as a date; the action raises where it is none, and for a malformed line."""
+    """`run_date` as a date; the action raises for text that is not a date, and for a malformed line."""
     night = date_or_null(frame, table)
     text = F.coalesce(F.col("run_date").cast("string"), F.lit("null"))
     if MALFORMED in frame.columns:
@@ -125,10 +93,7 @@ def night_column(frame: DataFrame, table: str) -> Column:
 
 
 def date_or_null(frame: DataFrame, table: str) -> Column:
-    """`run_date` as a date, null where it is none.
-
-    A column of dates stays as it is: partitions can be chosen by it.
-    """
+    """`run_date` as a date, null for text that is not; a column of dates stays, so that partitions can be chosen."""
     kind = require_column(frame, "run_date", "the night", table)
     if isinstance(kind, T.StringType):
         return F.expr("try_cast(trim(run_date) as date)")
@@ -138,7 +103,6 @@ def date_or_null(frame: DataFrame, table: str) -> Column:
 
 
 def between(night: Column, start: date | None, end: date | None) -> Column:
-    """Whether a night lies between two, both included; None is no bound."""
     inside = F.lit(True)
     if start is not None:
         inside = inside & (night >= F.lit(start))
@@ -148,12 +112,11 @@ def between(night: Column, start: date | None, end: date | None) -> Column:
 
 
 def day_of(night: Column) -> Column:
-    """Number of a date, counted from 1970."""
     return F.datediff(night, F.lit(date(1970, 1, 1)))
 
 
 def config_hash(rows: DataFrame) -> Column:
-    """Configuration that a row was computed by, as text; null where the table does not say."""
+    """Configuration of a row as text; null where the table does not have it."""
     if "config_hash" in rows.columns:
         return F.col("config_hash").cast("string")
     return F.lit(None).cast("string")
@@ -162,17 +125,14 @@ def config_hash(rows: DataFrame) -> Column:
 def nights_to_add(rows: DataFrame, columns: Sequence[str], settings: RollUpSettings) -> DataFrame:
     """Select the nights, of rows from `series_rows`, that the periods of settings need. Lazy.
 
-    Gives the night and the columns that are asked for; `convention` and `config_hash`, null where the table lacks
-    them; `rules` by `rules_column`; `as_of`, the last night that is known; and `held`, an array of (`period`,
-    `period_start`, `period_end`), which is never empty.
-
-    Spark cost: without `as_of` the dates are read once more.
+    Added are `convention`, `config_hash` and `rules`, null where the table lacks them; `as_of`, the last night that
+    is known; and `held`, an array of (`period`, `period_start`, `period_end`), which is never empty.
     """
     provenance = [
         (F.col(name) if name in rows.columns else F.lit(None)).cast("string").alias(name)
-        for name in (CONVENTION, CONFIG_HASH)
+        for name in (summary.CONVENTION, summary.CONFIG_HASH)
     ]
-    kept = rows.select(*columns_of([NIGHT, *columns]), *provenance, rules_column(rows).alias(RULES))
+    kept = rows.select(*columns_of([NIGHT, *columns]), *provenance, summary.rules_column(rows).alias(RULES))
     if settings.as_of is None:
         kept = kept.crossJoin(F.broadcast(rows.agg(F.max(NIGHT).alias("as_of"))))
     else:
@@ -206,23 +166,18 @@ def _periods(settings: RollUpSettings) -> Column:
 
 _TABLE = "per-query table"
 _RUN, _HASH, _DAY, _SIDE, _OWN, _VOICE = "__run", "__hash", "__day", "__side", "__own", "__voice"
-"""Columns beside those of the table, which may be called anything."""
+"""Columns beside those of the table; users may have any other name."""
 _BASELINE, _JUDGED = "the night before", "the night"
-"""What nights are called as runs."""
 _PAIR_KEYS = ("run", "config_hash", RULES, NIGHT, "before")
 _KEYS = {name: f"__of_{name}" for name in (PAIR, "segment_by", "segment", "metric", "k")}
-"""Columns by which flags and the pairs of their nights belong together, and what these are called there."""
+"""Columns by which flags are joined with the pairs of their nights, and their names on the side of the pairs."""
 
 
 def with_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: Sequence[str]) -> DataFrame:
     """Run an action: add to nights of a short history how their queries differ from those of the night before.
 
-    `flags` has `TO_PAIR_COLUMNS`, `per_query` the metrics of every query of one data set with `run_date`, and `rows`
-    are those of the metric table from `series_rows`. Added is a struct `paired` of `PAIRED_COLUMNS`; null where a
-    night, metric or segment column lacks.
-
-    Spark cost: the action lists segment sets, metrics and cutoffs of the metric table. The result is lazy: one
-    shuffle of the queries of both nights, a second one where they have weights or segments, and small ones of sums.
+    `flags` has `TO_PAIR_COLUMNS`, `rows` are those of the metric table from `series_rows`. Added is a struct `paired`
+    of `PAIRED_COLUMNS`; null where a night, metric or segment column lacks.
     """
     settings = _settings(rows, per_query, query)
     flags = flags.withColumn(PAIR, F.xxhash64(*_PAIR_KEYS).cast("string"))
@@ -233,7 +188,7 @@ def with_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: S
 
 
 def _by_key(found: DataFrame) -> DataFrame:
-    """Take the pair out of the segments of a comparison, in which it stands first."""
+    """Take the pair out of the segments of a comparison, in which it is first."""
     alone = F.col("segment_by") == PAIR
     values = F.from_json("segment", "array<string>")
     without = F.when(F.size(values) > 2, F.regexp_replace("segment", r'^\["-?\d+",', "[")).otherwise(
@@ -247,7 +202,7 @@ def _by_key(found: DataFrame) -> DataFrame:
         "k": F.col("k"),
     }
     chosen = [column.alias(_KEYS[name]) for name, column in keys.items()]
-    return found.where(F.col("segment_by") != "").select(*chosen, F.struct(*PAIRED_COLUMNS).alias("paired"))
+    return found.where(F.col("segment_by") != "").select(*chosen, F.struct(*tasks.PAIRED_COLUMNS).alias("paired"))
 
 
 def _settings(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> ComparisonSettings:
@@ -285,7 +240,6 @@ def _settings(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> Co
 
 
 def _column(metric: str) -> str | None:
-    """Column of a metric in per-query tables; None for a name that is no metric of this package."""
     try:
         return parse_metric(metric)[0].column
     except InvalidParameterError:
@@ -293,7 +247,7 @@ def _column(metric: str) -> str | None:
 
 
 def _as_runs(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSettings) -> DataFrame:
-    """Rows of both nights of each pair, the pair in a column, the night as the run."""
+    """Rows of both nights of each pair, with the pair in a column, and the night as the run."""
     run = F.coalesce(named("run").cast("string"), F.lit("")) if has_column(per_query, "run") else F.lit("")
     rows = per_query.withColumns({_RUN: run, _HASH: config_hash(per_query), _DAY: date_or_null(per_query, _TABLE)})
     nights = [(NIGHT, _JUDGED), ("before", _BASELINE)]
@@ -315,7 +269,7 @@ def _as_runs(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSetting
 
 
 def _one_weight(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
-    """Give a query the weight and the segments of the later night that has it; they may differ by night."""
+    """Set the weight and segments of a query to those of the later night that has it; they may differ by night."""
     its = {name: named(name) for name in settings.segment_columns if name != PAIR}
     if settings.weight is not None:
         its[settings.weight] = F.coalesce(named(settings.weight), F.lit(1.0))  # null in runs without weights
@@ -332,7 +286,7 @@ def _one_weight(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
 
 
 _OF_RUN = ("run", "metric", "k")
-"""What the series of a run have in common with its series over all queries."""
+"""Keys that the series of a run share with its series over all queries."""
 
 
 def flagged_nights(
@@ -348,35 +302,39 @@ def flagged_nights(
     inside = rows.where(between(F.col(NIGHT), _first(settings), settings.end))
     series = _series(rows, settings, parse_text=parse_text)
     if per_query is None:
-        return series.mapInArrow(as_shipped(make_flagger(settings)), schema=_ddl(FLAG_COLUMNS))
+        return series.mapInArrow(as_shipped(tasks.make_flagger(settings)), schema=_ddl(tasks.FLAG_COLUMNS))
     require_scipy()
-    judged = series.mapInArrow(as_shipped(make_flagger(settings, TO_PAIR_COLUMNS)), schema=_ddl(TO_PAIR_COLUMNS))
+    judged = series.mapInArrow(
+        as_shipped(tasks.make_flagger(settings, tasks.TO_PAIR_COLUMNS)), schema=_ddl(tasks.TO_PAIR_COLUMNS)
+    )
     paired = with_pairs(judged, per_query, inside, [query] if isinstance(query, str) else list(query))
-    return paired.mapInArrow(as_shipped(make_pairer(settings)), schema=_ddl(FLAG_COLUMNS))
+    return paired.mapInArrow(as_shipped(tasks.make_pairer(settings)), schema=_ddl(tasks.FLAG_COLUMNS))
 
 
 def missing_series(metrics: DataFrame, night: date) -> DataFrame:
     """Series that `flagged_nights` finds missing on a night: columns of `MISSING_COLUMNS`; lazy."""
-    settings = FlagSettings(start=night, end=night, lookback=LATEST_DAYS)
+    settings = FlagSettings(start=night, end=night, lookback=tasks.LATEST_DAYS)
     series = _series(series_rows(metrics), settings, parse_text=False)
-    judged = series.mapInArrow(as_shipped(make_flagger(settings, MISSING_COLUMNS)), schema=_ddl(MISSING_COLUMNS))
-    return judged.where(F.col("status") == MISSING)
+    judged = series.mapInArrow(
+        as_shipped(tasks.make_flagger(settings, tasks.MISSING_COLUMNS)), schema=_ddl(tasks.MISSING_COLUMNS)
+    )
+    return judged.where(F.col("status") == tasks.MISSING)
 
 
 def _first(settings: FlagSettings) -> date | None:
     """First night that is needed; None: all are."""
     if settings.start is None or settings.lookback is None:
         return None
-    return settings.start - timedelta(days=max(settings.lookback, LATEST_DAYS))
+    return settings.start - timedelta(days=max(settings.lookback, tasks.LATEST_DAYS))
 
 
 def _series(rows: DataFrame, settings: FlagSettings, *, parse_text: bool) -> DataFrame:
     """Nights of each series, with those of its run and of the table, from which it may be missing; lazy."""
     day, by_hash = day_of(F.col(NIGHT)).alias("day"), config_hash(rows).alias("config_hash")
     numbers = [_number(rows, name, parse_text=parse_text) for name in ("value", "std_error", "n_queries")]
-    night = F.struct(day, by_hash, rules_column(rows).alias(RULES), *numbers)
-    series = rows.where(between(F.col(NIGHT), _first(settings), settings.end)).groupBy(*SERIES)
-    first = None if settings.start is None else settings.start - timedelta(days=LATEST_DAYS)
+    night = F.struct(day, by_hash, summary.rules_column(rows).alias(RULES), *numbers)
+    series = rows.where(between(F.col(NIGHT), _first(settings), settings.end)).groupBy(*tasks.SERIES)
+    first = None if settings.start is None else settings.start - timedelta(days=tasks.LATEST_DAYS)
     latest = rows.where(between(F.col(NIGHT), first, settings.end))
     overall = latest.where(F.col("segment_by") == "").withColumnsRenamed({name: f"__{name}" for name in _OF_RUN})
     runs = overall.groupBy(*[f"__{name}" for name in _OF_RUN]).agg(
@@ -386,7 +344,7 @@ def _series(rows: DataFrame, settings: FlagSettings, *, parse_text: bool) -> Dat
     on = reduce(and_, [F.col(name).eqNullSafe(F.col(f"__{name}")) for name in _OF_RUN])
     joined = series.agg(F.collect_list(night).alias("nights")).join(F.broadcast(runs), on, "left")
     of_table = F.when(F.col("segment_by") == "", F.col("__table")).alias("table_nights")
-    return joined.crossJoin(F.broadcast(table)).select(*SERIES, "nights", "run_nights", of_table)
+    return joined.crossJoin(F.broadcast(table)).select(*tasks.SERIES, "nights", "run_nights", of_table)
 
 
 def _ddl(columns: Mapping[str, str]) -> str:
@@ -403,31 +361,19 @@ ROLL_UP_COLUMNS = {
     "period": "string",
     "period_start": "date",
     "period_end": "date",
-    **{one.name: one.dataType.simpleString() for one in SUMMARY_SCHEMA if one.name in SERIES},
+    **{one.name: one.dataType.simpleString() for one in summary.SUMMARY_SCHEMA if one.name in tasks.SERIES},
     "n_days": "bigint",
     "missing_days": "array<date>",
-    CONVENTION: "string",
-    CONFIG_HASH: "string",
+    summary.CONVENTION: "string",
+    summary.CONFIG_HASH: "string",
     "independence": "string",
-    **{one.name: one.dataType.simpleString() for one in SUMMARY_SCHEMA if one.name not in SERIES},
+    **{one.name: one.dataType.simpleString() for one in summary.SUMMARY_SCHEMA if one.name not in tasks.SERIES},
 }
-"""Columns of the result and their types."""
-PERIODS_OF_PAIRS: T.StructType = from_arrow_schema(PERIOD_SCHEMA)
-_STORED = (
-    *COUNTS_OF_PAIRS[:-1],
-    "seed",
-    "n_replicates",
-    "cluster_by",
-    "unpaired",
-    "note",
-    "difference",
-    "verdict",
-    "state",
-)
+PERIODS_OF_PAIRS: T.StructType = from_arrow_schema(tasks.PERIOD_SCHEMA)
+_STORED = (*COUNTS_OF_PAIRS[:-1], *tasks.CHOICES, "note", "difference", "verdict", "state")
 
 
 def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
-    """Add nights up, as `roll_up` describes it. Lazy."""
     if is_comparison(metrics):
         return _roll_up_comparisons(metrics, settings)
     independence = settings.independence or "query_day"
@@ -439,73 +385,55 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     quantiles = None
     if independence == "day":
         quantiles = [t_quantile((1 + settings.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
-    held = nights_to_add(series_rows(with_counts(metrics)), [*SERIES, ASKED, *COUNTS, "state"], settings)
+    held = nights_to_add(
+        series_rows(summary.with_counts(metrics)), [*tasks.SERIES, ASKED, *COUNTS, "state"], settings
+    )
     rows = held.withColumn(HELD, F.explode(HELD)).select(*columns_of(held.columns), f"{HELD}.*")
-    keys = [*PERIOD, *SERIES]
+    keys = [*PERIOD, *tasks.SERIES]
     until = F.least("period_end", F.max("as_of"))
     days = F.sort_array(F.collect_set(NIGHT))
-    aggregates = summed_counts()
+    aggregates = summary.summed_counts()
     aggregates += [F.collect_list("state").alias("states"), F.count(F.lit(1)).alias("n_days")]
     aggregates += [days.alias("days"), F.sequence("period_start", until).alias("all_days")]
-    for name in (CONVENTION, CONFIG_HASH):
+    for name in (summary.CONVENTION, summary.CONFIG_HASH):
         aggregates.append(F.when(F.min(name) == F.max(name), F.min(name)).alias(name))
     merged = rows.groupBy(*keys).agg(*aggregates, F.collect_set(RULES).alias(RULES))
-    twice = (
-        "a night comes twice in the ",
-        _period_text(),
-        " of ",
-        F.col("metric"),
-        "; keep the rows of one data set.",
-    )
+    days_text = [F.col(name).cast(T.StringType()) for name in ("period_start", "period_end")]
+    period = F.concat_ws(" from ", "period", F.concat_ws(" to ", *days_text))
+    twice = ("a night comes twice in the ", period, " of ", F.col("metric"), "; keep the rows of one data set.")
     n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *twice, kind="bigint")
     passed = [*columns_of(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
-    passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
+    passed += [F.col(summary.CONVENTION), F.col(summary.CONFIG_HASH), F.lit(independence).alias("independence")]
     finisher = make_finisher(settings.confidence, day_quantiles=quantiles, across_rules=settings.across_rules)
-    schema = ", ".join(f"{name} {kind}" for name, kind in ROLL_UP_COLUMNS.items())
-    return merged.select(*passed, *columns_of([ASKED, *COUNTS, "states", RULES])).mapInArrow(
-        as_shipped(finisher), schema=schema
-    )
+    rows = merged.select(*passed, *columns_of([ASKED, *COUNTS, "states", RULES]))
+    return rows.mapInArrow(as_shipped(finisher), schema=_ddl(ROLL_UP_COLUMNS))
 
 
 def roll_up_columns(table: DataFrame) -> dict[str, str]:
-    """Columns of `rolled_up` of a table, and their types in Spark's words."""
     if is_comparison(table):
         return {one.name: one.dataType.simpleString() for one in PERIODS_OF_PAIRS}
     return ROLL_UP_COLUMNS
 
 
-def _text(name: str) -> Column:
-    return F.col(name).cast(T.StringType())
-
-
-def _period_text() -> Column:
-    return F.concat("period", F.lit(" from "), _text("period_start"), F.lit(" to "), _text("period_end"))
-
-
 def is_comparison(table: DataFrame) -> bool:
-    """Whether a table has differences between runs, and not means."""
     return has_column(table, "baseline")
 
 
 def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> DataFrame:
-    """Add the nights of a comparison table up to ISO weeks, months and rolling seven days. Lazy; see `roll_up`.
-
-    Rows must be of one data set.
-
-    Spark cost: a shuffle of the rows by series and a small one of results, two passes through Python workers, no
-    action; without `as_of` the dates are read once more. Replicates are read only if they may be needed.
-    """
+    """Add nights of comparisons up. Lazy; replicates are read only if they may be needed."""
     require_scipy()
     for name in ("baseline", *_STORED):
         require_column(comparisons, name, "column of a comparison table", "comparison table")
-    kept = [*SERIES_OF_PAIRS, *_STORED, *(name for name in (ASKED,) if name in comparisons.columns)]
+    kept = [*tasks.SERIES_OF_PAIRS, *_STORED, *(name for name in (ASKED,) if name in comparisons.columns)]
     if settings.independence in (None, "query") and "replicates" in comparisons.columns:
         kept.append("replicates")
     rows = nights_to_add(series_rows(comparisons), kept, settings)
-    by_series = rows.repartition(*columns_of(SERIES_OF_PAIRS)).sortWithinPartitions(
-        *columns_of([*SERIES_OF_PAIRS, NIGHT])
+    by_series = rows.repartition(*columns_of(tasks.SERIES_OF_PAIRS)).sortWithinPartitions(
+        *columns_of([*tasks.SERIES_OF_PAIRS, NIGHT])
     )
-    family = F.xxhash64(*columns_of([*PERIOD, "baseline"])).alias(FAMILY)
-    rolled = by_series.mapInArrow(as_shipped(make_roller(settings)), schema=PERIODS_OF_PAIRS).select("*", family)
-    ordered = rolled.repartition(FAMILY).sortWithinPartitions(FAMILY)
-    return ordered.mapInArrow(as_shipped(make_decider(settings)), schema=PERIODS_OF_PAIRS)
+    family = F.xxhash64(*columns_of([*PERIOD, "baseline"])).alias(tasks.FAMILY)
+    rolled = by_series.mapInArrow(as_shipped(tasks.make_roller(settings)), schema=PERIODS_OF_PAIRS).select(
+        "*", family
+    )
+    ordered = rolled.repartition(tasks.FAMILY).sortWithinPartitions(tasks.FAMILY)
+    return ordered.mapInArrow(as_shipped(tasks.make_decider(settings)), schema=PERIODS_OF_PAIRS)

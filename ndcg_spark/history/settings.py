@@ -19,8 +19,7 @@ PERIODS: tuple[Period, ...] = get_args(Period)
 Independence: TypeAlias = Literal["query_day", "query", "day"]
 LIMITS = ((8, 5.9), (10, 5.0), (12, 4.5), (16, 3.9), (26, 3.3), (52, 2.9))
 """Nights from which on, and spreads: about 1 % of normal nights are flagged."""
-LONGEST_PERIOD = 31
-"""Days."""
+LONGEST_PERIOD = 31  # days
 COMPANIONS = tuple(one.name for one in NDCG.comes_with)
 """Metrics that every evaluation has beside NDCG; they are asked for by name."""
 
@@ -34,12 +33,10 @@ class WantedMetric(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As a user names it: `ndcg@10`, or `ndcg` at all cutoffs."""
         return self.name if self.every_cutoff else f"{self.name}@{'all' if self.k is None else self.k}"
 
 
 def wanted_metrics(text: str) -> tuple[WantedMetric, ...]:
-    """Read metrics of a table from text."""
     found = []
     for one in split_metrics(text):
         metric, k = parse_metric(one)
@@ -73,18 +70,16 @@ class MetricRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainMetricRows(MetricRows):
-    """Rows of a metric table that are taken, without those that stand beside NDCG unless they are named."""
+    """Rows of a metric table that are taken, without the companions of NDCG unless they are named."""
 
     WITHOUT: ClassVar[tuple[str, ...]] = COMPANIONS
 
     metrics: Annotated[
-        tuple[WantedMetric, ...],
-        Flag(metavar="ndcg@10,ap,...", read=wanted_metrics, shown="all but dcg and idcg"),
+        tuple[WantedMetric, ...], Flag(metavar="ndcg@10,ap,...", read=wanted_metrics, shown="all but dcg and idcg")
     ] = ()
 
 
 def check_nights(start: date | None, end: date | None) -> None:
-    """Raise if one night is after the other."""
     if start is not None and end is not None and start > end:
         raise InvalidParameterError(f"the first night, {start}, is after the last, {end}.")
 
@@ -129,8 +124,7 @@ class RollUpSettings:
     end: Annotated[date | None, Flag(name="to end", shown="the last one")] = None
     as_of: Annotated[date | None, Flag(shown="the last one of the table")] = None
     independence: Annotated[
-        Independence | None,
-        Flag(group="Intervals", shown="query where replicates are stored, else query_day"),
+        Independence | None, Flag(group="Intervals", shown="query where replicates are stored, else query_day")
     ] = None
     confidence: Annotated[float, Flag(metavar="X")] = 0.95
     margin: Annotated[float, Flag(metavar="X")] = 0.0
@@ -178,7 +172,6 @@ def _is_limit(one: object) -> bool:
 
 
 def limits_text(limits: tuple[tuple[int, float], ...]) -> str:
-    """Write limits as `read_limits` reads them."""
     return ",".join(f"{nights}={limit:g}" for nights, limit in limits)
 
 
@@ -214,8 +207,7 @@ class FlagSettings:
     end: Annotated[date | None, Flag(name="to end", shown="the last one of the table")] = None
     lookback: Annotated[int | None, Flag(metavar="DAYS", shown="all")] = None
     limits: Annotated[
-        tuple[tuple[int, float], ...],
-        Flag(group="Rule", metavar="N=Z,...", read=read_limits, text=limits_text),
+        tuple[tuple[int, float], ...], Flag(group="Rule", metavar="N=Z,...", read=read_limits, text=limits_text)
     ] = LIMITS
     fewest_any_day: Annotated[int, Flag(metavar="N")] = 28
 
@@ -247,15 +239,11 @@ class FlagSettings:
 
 
 def is_behind(last: date, today: date, *, apart: int = 1) -> bool:
-    """Tell whether a table should have a later night by now; `apart` are the days from one night to the next.
-
-    A night may be a day late: many jobs date it by the day before they run.
-    """
+    """Return whether a later night is due; it may be a day late, as many jobs date it by the day before they run."""
     return (today - last).days > apart
 
 
 def check_confidence(confidence: float) -> None:
-    """Raise unless a level lies between 0 and 1."""
     if not 0 < confidence < 1:
         raise InvalidParameterError(f"confidence must lie between 0 and 1; got {confidence}.")
 

@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from fractions import Fraction
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise, product
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison.kernels.paired import (
-    DELTA_UNIT,
-    FEW_QUERIES,
-    PairedEstimate,
-    Squares,
-    cluster_squares,
-    paired_estimate,
-    sums_of,
-)
+from ndcg_spark.comparison.kernels import paired
 from ndcg_spark.comparison.kernels.replicates import MOST_EXACT, hashed_flip_p, percentile_interval, replicate_values
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tasks.finishing import (
-    HELD_RESULTS,
-    ONE_SIDE_EMPTY,
-    RESULT_SCHEMA,
-    decided,
-    design_of,
-    estimates_of,
-    has_no_spread,
-    notes_of,
-    query_squares,
-    settled,
-)
+from ndcg_spark.comparison.tasks import finishing, totals
 from ndcg_spark.comparison.tasks.pairing import whole_units
-from ndcg_spark.comparison.tasks.totals import (
-    COUNTS,
-    SQUARES_SIZE,
-    Base,
-    Sums,
-    Totals,
-    add_sums,
-    from_stored_numbers,
-    named_limbs,
-)
 from ndcg_spark.core.batches import BatchFunction, batch_function, int_values, list_offsets
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
@@ -63,16 +33,7 @@ MAD_TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
 
 
 class Deviation(NamedTuple):
-    """Where a value lies among others.
-
-    Parameters
-    ----------
-    median : float
-    spread : float
-        1.482602218505602 times the median absolute deviation from the median.
-    z : float
-        (value - median) / the larger of spread and the floor; infinite where both are 0 and the value differs.
-    """
+    """Place of a value among others; z, in spreads, is infinite where the spread is 0 and the value differs."""
 
     median: float
     spread: float
@@ -80,22 +41,10 @@ class Deviation(NamedTuple):
 
 
 def deviation(value: float, others: FloatArray, floor: float) -> Deviation:
-    """Place a value among others.
+    """Place a value among others, shape (n,), n >= 1; the spread is scaled to that of normal values.
 
-    Parameters
-    ----------
-    value : float
-    others : float64, shape (n,)
-        At least one.
-    floor : float
-        Least spread to divide by, such as the standard error of the value.
+    `floor` is the least spread to divide by, such as the standard error of the value.
 
-    Returns
-    -------
-    Deviation
-
-    Examples
-    --------
     >>> deviation(6.0, np.array([1.0, 2.0, 3.0]), 2.0)
     Deviation(median=2.0, spread=1.482602218505602, z=2.0)
     """
@@ -108,27 +57,11 @@ def deviation(value: float, others: FloatArray, floor: float) -> Deviation:
 
 
 def chance_of_none(n_before: int, n_nights: int) -> float:
-    """Probability that a night has no query at all, given how many the nights before it had together.
+    """Probability that a night has no query at all, given `n_before` queries in `n_nights` earlier ones.
 
-    Parameters
-    ----------
-    n_before : int
-        Queries of all earlier nights.
-    n_nights : int
-        Earlier nights, at least 1.
+    If all nights are alike, a query is as likely to be of one of them as of any other: (n_nights / (n_nights + 1)) **
+    n_before. This is the conditional test of two Poisson counts, Przyborowski and Wilenski, Biometrika 31(3/4), 1940.
 
-    Returns
-    -------
-    float
-        (n_nights / (n_nights + 1)) ** n_before: if all nights are alike, a query is as likely to be of one of them as
-        of any other. This is the conditional test of two Poisson counts.
-
-    References
-    ----------
-    Przyborowski and Wilenski, Biometrika 31(3/4), 1940, doi:10.1093/biomet/31.3-4.313.
-
-    Examples
-    --------
     >>> round(chance_of_none(35, 7), 4), chance_of_none(3, 1)
     (0.0093, 0.125)
     """
@@ -136,9 +69,7 @@ def chance_of_none(n_before: int, n_nights: int) -> float:
 
 
 SERIES = ("run", "segment_by", "segment", "metric", "k")
-"""What a series is of: the keys of a metric table within a night and data set."""
-
-
+"""Keys of a metric table within a night and data set."""
 _KINDS: dict[str, pa.DataType] = {
     "string": pa.string(),
     "int": pa.int32(),
@@ -151,7 +82,7 @@ SERIES_COLUMNS = {name: "int" if name == "k" else "string" for name in SERIES}
 
 
 def arrow_schema(columns: Mapping[str, str], more: Mapping[str, pa.DataType] = {}) -> pa.Schema:
-    """Schema of columns whose types are named as Spark names them; `more` has types that are not in the list."""
+    """Schema of columns whose types are named as Spark names them; `more` adds types to `_KINDS`."""
     return pa.schema([(name, more.get(kind) or _KINDS[kind]) for name, kind in columns.items()])
 
 
@@ -161,7 +92,7 @@ def date_of(day: int) -> date:
 
 
 def series_name(series: dict[str, Any]) -> str:
-    """Name a series for a person: `ndcg@10 of run 'bm25', country=DE`; one of pairs of runs says against which."""
+    """Name a series for a person: `ndcg@10 of run 'bm25', country=DE`; with the baseline if there is one."""
     against = f" against {series['baseline']!r}" if "baseline" in series else ""
     run = f"run {series['run']!r}{against}, " if series["run"] or against else ""
     by = series["segment_by"]
@@ -172,12 +103,9 @@ def series_name(series: dict[str, Any]) -> str:
 def in_order(
     series: dict[str, Any], nights: Sequence[dict[str, Any]], *, keep: str = "one data set"
 ) -> list[dict[str, Any]]:
-    """Sort the nights of a series by `day`; refuse a night that comes twice.
-
-    `keep` is what the message advises to keep the rows of.
-    """
+    """Sort the nights of a series by `day`; refuse a night that comes twice: the rows of `keep` should be kept."""
     ordered = sorted(nights, key=lambda one: int(one["day"]))
-    for one, following in itertools.pairwise(ordered):
+    for one, following in pairwise(ordered):
         if one["day"] == following["day"]:
             raise InputRefusedError(
                 f"{series_name(series)} has two rows for the night {date_of(one['day'])}; keep the rows of {keep}."
@@ -196,21 +124,9 @@ def common_value(nights: Sequence[dict[str, Any]], column: str) -> Any:
     return first if all(night[column] == first for night in nights) else None
 
 
-def require_same(series: dict[str, Any], nights: Sequence[dict[str, Any]], column: str) -> None:
-    """Refuse a series whose ordered nights were not all computed in the same way, as a column says."""
-    for one, following in itertools.pairwise(nights):
-        if one[column] != following[column]:
-            raise InputRefusedError(
-                f"{series_name(series)} was computed in two ways: {column} {one[column]} on "
-                f"{date_of(one['day'])}, {following[column]} on {date_of(following['day'])}; "
-                f"keep the rows of one {column}."
-            )
-
-
 LOW, HIGH, USUAL, SHORT, NO_VALUE = "low", "high", "usual", "short_history", "no_value"
 MISSING = "missing"
 FLAGGED = (LOW, HIGH, MISSING)
-"""Statuses of nights that are flagged."""
 FLAG_COLUMNS = {
     "night": "date",
     **SERIES_COLUMNS,
@@ -226,16 +142,14 @@ FLAG_COLUMNS = {
     "limit": "double",
     "rule": "string",
 }
-"""Columns of the result and their types, as Spark names them."""
 TO_PAIR_COLUMNS = {**FLAG_COLUMNS, RULES: "string", "before": "date", "before_value": "double"}
-"""Those of nights that may yet be paired: with their rules, where these are known, and with the night before."""
+"""Nights that may yet be paired, with their rules, where these are known, and with the night before."""
 MISSING_COLUMNS = {**FLAG_COLUMNS, "last_night": "date", "last_queries": "bigint"}
-"""Those of series that are missing: with their last night and its queries; `median` is its value."""
+"""Missing series, with their last night and its queries; `median` is the value of that night."""
 PAIRED_COLUMNS = {
     **dict.fromkeys(("n_queries", "n_only_run", "n_only_baseline"), "bigint"),
     **dict.fromkeys(("difference", "std_error", "df"), "double"),
 }
-"""What `make_pairer` takes of a comparison of a night with the one before it."""
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _ANY_DAY, BEFORE, BEFORE_PAIRED = "any", "before", "before_paired"
 """Histories that are not of one weekday: all nights; the night before alone, by its mean or query by query."""
@@ -256,9 +170,9 @@ def make_flagger(settings: FlagSettings, columns: Mapping[str, str] = FLAG_COLUM
     """Build the function from rows of `SERIES`, `nights`, `run_nights` and `table_nights` to `FLAG_COLUMNS` and more.
 
     `nights` is a list of struct<day, value, std_error, config_hash, rules, n_queries>, in any order; `day` counts
-    from 1970.
-    `run_nights` is a list of struct<day, config_hash>: nights of the same run, metric and k over all queries.
-    `table_nights` is a list of days, or null for segments: a night without the run is told of all queries alone.
+    from 1970. `run_nights` is a list of struct<day, config_hash>: nights of the same run, metric and k over all
+    queries. `table_nights` is a list of days, null for segments: a night that lacks the run is reported for all
+    queries alone.
     """
     schema = arrow_schema(columns)
 
@@ -270,10 +184,7 @@ def make_flagger(settings: FlagSettings, columns: Mapping[str, str] = FLAG_COLUM
 
 
 def make_pairer(settings: FlagSettings) -> BatchFunction:
-    """Build the function from `TO_PAIR_COLUMNS` and a struct `paired` of `PAIRED_COLUMNS` to `FLAG_COLUMNS`.
-
-    `paired` is null where the nights could not be paired: the row stays as it is.
-    """
+    """Build the function from `TO_PAIR_COLUMNS` and a struct `paired`, null without pairs, to `FLAG_COLUMNS`."""
     schema = arrow_schema(FLAG_COLUMNS)
 
     def pair(row: dict[str, Any]) -> dict[str, Any]:
@@ -322,7 +233,7 @@ def _missing(
     *,
     in_segment: bool,
 ) -> dict[str, Any] | None:
-    """Judge a night without a value: tell what the latest nights had, or None where that is nothing unusual."""
+    """Judge a night without a value by what the latest nights had; None where a missing value is nothing unusual."""
     nights: Sequence[int] = of_table
     if day in of_run:  # its config_hash says whether the same was asked for
         nights = sorted(other for other, config_hash in of_run.items() if config_hash == of_run[day])
@@ -351,11 +262,8 @@ def _judged(one: dict[str, Any], before: Sequence[dict[str, Any]], settings: Fla
     if one["value"] is None:
         return {"status": NO_VALUE}
     earliest = -math.inf if settings.lookback is None else one["day"] - settings.lookback
-    usable = [
-        other
-        for other in before
-        if _is_history(other, one) and other["value"] is not None and other["day"] >= earliest
-    ]
+    recent = [other for other in before if other["value"] is not None and other["day"] >= earliest]
+    usable = [other for other in recent if _is_history(other, one)]
     alike = [other for other in usable if (one["day"] - other["day"]) % 7 == 0]
     weekday = _WEEKDAYS[date_of(one["day"]).weekday()]
     if len(alike) < settings.limits[0][0]:
@@ -379,7 +287,6 @@ def _judged(one: dict[str, Any], before: Sequence[dict[str, Any]], settings: Fla
 
 
 def _is_history(other: dict[str, Any], one: dict[str, Any]) -> bool:
-    """Whether nights are of one series: computed by the same rules or, where these are not known, as configured."""
     same = same_rules(other[RULES], one[RULES])
     return bool(other["config_hash"] == one["config_hash"]) if same is None else same
 
@@ -394,10 +301,7 @@ def _against_before(one: dict[str, Any], before: dict[str, Any]) -> dict[str, An
 
 
 def _held(difference: float, error: float, how: str, df: float | None = None) -> dict[str, Any]:
-    """Judge a difference from the night before by its error; `df` are the degrees of freedom of an error of pairs.
-
-    Without any error every change is far, as by history; z is null then.
-    """
+    """Judge a difference from the night before by its error; `df` are the degrees of freedom of an error of pairs."""
     limit = _NORMAL_LIMIT if df is None else t_quantile(1 - LEVEL / 2, df)
     z = difference / error if error else math.copysign(math.inf, difference) if difference else 0.0
     status = SHORT if abs(z) <= limit else LOW if z < 0 else HIGH
@@ -405,19 +309,17 @@ def _held(difference: float, error: float, how: str, df: float | None = None) ->
 
 
 def is_of_the_night_before(row: Mapping[str, Any]) -> bool:
-    """Whether a night was held against the one before it, for want of history."""
     return row.get("weekday") in (BEFORE, BEFORE_PAIRED)
 
 
 def unit_of(row: Mapping[str, Any]) -> str:
-    """Name what z counts: spreads of the history, or standard errors where these are larger."""
-    if is_of_the_night_before(row):
-        return "standard errors"
-    return "standard errors" if (row.get("std_error") or 0.0) > (row.get("spread") or 0.0) else "spreads"
+    """Name the unit of z: spreads of the history, or standard errors where these are larger."""
+    by_error = is_of_the_night_before(row) or (row.get("std_error") or 0.0) > (row.get("spread") or 0.0)
+    return "standard errors" if by_error else "spreads"
 
 
 def _rule(row: dict[str, Any], settings: FlagSettings) -> str:
-    """Say in words what was compared with what."""
+    """Explain in words what was compared with what."""
     name = series_name(row)
     if row["status"] == MISSING:
         n = row["last_queries"]
@@ -453,7 +355,7 @@ def _rule(row: dict[str, Any], settings: FlagSettings) -> str:
 
 
 def _judgment(row: dict[str, Any]) -> str:
-    """Say of a flagged night whether it is better or worse than usual; empty for other nights and metrics."""
+    """Add to a flag whether it is better or worse than usual; empty where neither is."""
     if row["status"] not in (LOW, HIGH) or direction_of(row["metric"]) is None:
         return ""
     is_high = row["status"] == HIGH
@@ -461,7 +363,7 @@ def _judgment(row: dict[str, Any]) -> str:
 
 
 def _pairs(row: dict[str, Any]) -> str:
-    """Say of paired nights how many queries both have, by how much these changed, and what was left out."""
+    """Count the queries of paired nights, their change, and the queries that were left out."""
     if row["weekday"] != BEFORE_PAIRED:
         return ""
     its = row["paired"]
@@ -473,54 +375,44 @@ def _pairs(row: dict[str, Any]) -> str:
 
 
 SERIES_OF_PAIRS = ("baseline", *SERIES)
-"""What a series is of: the keys of a comparison table within a night and data set."""
 CHOICES = ("seed", "n_replicates", "cluster_by", "unpaired")
 """Columns that must be the same for all nights of a period."""
 FAMILY = "family"
 """Hash of period and baseline, by which rows are sorted for `make_decider`."""
 _PERIOD = ("period", "period_start", "period_end")
-_FIRST = ("run", "baseline", "segment_by", "segment", "metric", "k")
+_FIRST = ("run", "baseline", *SERIES[1:])
 PERIOD_SCHEMA = pa.schema(
     [
-        ("period", pa.string()),
-        ("period_start", pa.date32()),
-        ("period_end", pa.date32()),
-        *(RESULT_SCHEMA.field(name) for name in _FIRST),
-        ("n_days", pa.int64()),
-        ("missing_days", pa.list_(pa.date32())),
-        ("convention", pa.string()),
-        ("config_hash", pa.string()),
-        ("independence", pa.string()),
-        *(one for one in RESULT_SCHEMA if one.name not in (*_FIRST, "replicates")),
+        *arrow_schema({"period": "string", "period_start": "date", "period_end": "date"}),
+        *(finishing.RESULT_SCHEMA.field(name) for name in _FIRST),
+        *arrow_schema({"n_days": "bigint", "missing_days": "array<date>"}),
+        *arrow_schema(dict.fromkeys(("convention", "config_hash", "independence"), "string")),
+        *(one for one in finishing.RESULT_SCHEMA if one.name not in (*_FIRST, "replicates")),
     ]
 )
-"""Columns of a comparison that was rolled up."""
 
 
 @dataclass(slots=True)
 class Night:
-    """A stored row: its plain columns, and its sums.
-
-    `replicates` are draws and flips, with how many there are of each; None if they were not stored.
-    """
+    """A stored row: plain columns, sums, and draws and flips with how many there are of each; None if not stored."""
 
     row: dict[str, Any]
     state: IntArray
-    replicates: list[tuple[int, Sums]] | None
+    replicates: list[tuple[int, totals.Sums]] | None
 
     @property
     def counts(self) -> IntArray:
         """Counts in the order of `COUNTS`; clusters of different nights cannot be added."""
-        return np.array([*(self.row[name] for name in COUNTS[:-1]), 0], dtype=np.int64)
+        return np.array([*(self.row[name] for name in totals.COUNTS[:-1]), 0], dtype=np.int64)
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Smallest and largest difference, as far as it matters: whether all are the same."""
+        """Smallest and largest difference; infinite unless all are the same."""
         if not self.row["n_queries"]:
             return np.inf, -np.inf
         if self.row["n_queries"] > 1 and "no_spread" not in (self.row["note"] or "").split(","):
             return -np.inf, np.inf
-        same = float(np.rint(self.row["difference"] / DELTA_UNIT)) * DELTA_UNIT
+        same = float(np.rint(self.row["difference"] / paired.DELTA_UNIT)) * paired.DELTA_UNIT
         return same, same
 
 
@@ -529,42 +421,31 @@ class Period:
     """The nights of a period that have come so far, and their sums."""
 
     nights: list[dict[str, Any]] = field(default_factory=list)
-    totals: Totals = field(default_factory=Totals)
+    sums: totals.Totals = field(default_factory=totals.Totals)
     lengths: list[tuple[int, ...] | None] = field(default_factory=list)
     days: list[tuple[float, ...]] = field(default_factory=list)
 
     def add(self, night: Night) -> None:
-        """Add a night."""
         self.nights.append(night.row)
         low, high = night.ends
-        base = Base(counts=night.counts, state=night.state, low=low, high=high, differences=None)
-        self.totals.base.add(base)
+        base = totals.Base(counts=night.counts, state=night.state, low=low, high=high, differences=None)
+        self.sums.base.add(base)
         if night.row["n_queries"]:
-            sums = sums_of(night.state)
+            sums = paired.sums_of(night.state)
             self.days.append(tuple(float(sums[name]) for name in ("w", "wx", "wy", "delta")))
         found = night.replicates
         self.lengths.append(None if found is None else tuple(length for length, _ in found))
         if found is not None and self.lengths[-1] == next(filter(None, self.lengths)):  # others cannot be added
-            for held, (_, its) in zip((self.totals.drawn, self.totals.flipped), found, strict=True):
-                add_sums(held, its)
-
-    @property
-    def can_draw(self) -> bool:
-        """Whether every night has replicates."""
-        return all(lengths is not None and lengths[0] > 0 for lengths in self.lengths)
+            for held, (_, its) in zip((self.sums.drawn, self.sums.flipped), found, strict=True):
+                totals.add_sums(held, its)
 
 
 def make_roller(settings: RollUpSettings) -> BatchFunction:
     """Build the function from nights, sorted by series and night, to `PERIOD_SCHEMA` without its families."""
 
     def roll(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows: list[dict[str, Any]] = []
-        for row in _finished(_nights(batches), settings):
-            rows.append(row)
-            if len(rows) >= HELD_RESULTS:
-                yield pa.RecordBatch.from_pylist(rows, schema=PERIOD_SCHEMA)
-                rows = []
-        if rows:
+        periods = _finished(_nights(batches), settings)
+        while rows := list(islice(periods, finishing.HELD_RESULTS)):
             yield pa.RecordBatch.from_pylist(rows, schema=PERIOD_SCHEMA)
 
     return batch_function(roll)
@@ -579,7 +460,7 @@ def _nights(batches: Iterator[pa.RecordBatch]) -> Iterator[Night]:
         offsets = np.zeros(batch.num_rows + 1, dtype=np.int64) if column is None else list_offsets(column)
         for at, row in enumerate(batch.select(plain).to_pylist()):
             numbers = stored[offsets[at] : offsets[at + 1]]
-            yield Night(row, states[at], from_stored_numbers(numbers) if len(numbers) else None)
+            yield Night(row, states[at], totals.from_stored_numbers(numbers) if len(numbers) else None)
 
 
 def _finished(nights: Iterator[Night], settings: RollUpSettings) -> Iterator[dict[str, Any]]:
@@ -599,7 +480,8 @@ def _row(key: tuple[Any, ...], period: Period, settings: RollUpSettings) -> dict
     first = period.nights[0]
     series = {name: first[name] for name in SERIES_OF_PAIRS}
     _check(series, period.nights)
-    independence = settings.independence or ("query" if period.can_draw else "query_day")
+    can_draw = all(lengths is not None and lengths[0] > 0 for lengths in period.lengths)
+    independence = settings.independence or ("query" if can_draw else "query_day")
     if independence == "query":
         _require_replicates(series, period)
     _, start, end = key
@@ -612,17 +494,24 @@ def _row(key: tuple[Any, ...], period: Period, settings: RollUpSettings) -> dict
     row[RULES] = series_rules(series, period.nights, across=settings.across_rules)
     row[ASKED] = min(filter(None, (one.get(ASKED) for one in period.nights)), default=None)
     row |= {"n_days": len(known), "missing_days": [day for day in days if day not in known]}
-    row |= {"independence": independence, "state": period.totals.base.state.tolist(), "n_replicates": 0}
+    row |= {"independence": independence, "state": period.sums.base.state.tolist(), "n_replicates": 0}
     row |= _ESTIMATES[independence](period, _as_comparison(settings))
-    empty = all(ONE_SIDE_EMPTY in (one["note"] or "").split(",") for one in period.nights)
-    return settled(row, is_companion=any(one["verdict"] is None for one in period.nights), one_side_empty=empty)
+    empty = all(finishing.ONE_SIDE_EMPTY in (one["note"] or "").split(",") for one in period.nights)
+    return finishing.settled(
+        row, is_companion=any(one["verdict"] is None for one in period.nights), one_side_empty=empty
+    )
 
 
 def _check(series: dict[str, Any], nights: list[dict[str, Any]]) -> None:
+    """Refuse a night that comes twice, and nights that were not all compared in the same way."""
     dated = [{**one, "day": (one["night"] - EPOCH).days} for one in nights]
     in_order(series, dated, keep="one data set and slice")
-    for column in CHOICES:
-        require_same(series, dated, column)
+    for column, (one, following) in product(CHOICES, pairwise(nights)):
+        if one[column] != following[column]:
+            raise InputRefusedError(
+                f"{series_name(series)} was computed in two ways: {column} {one[column]} on {one['night']}, "
+                f"{following[column]} on {following['night']}; keep the rows of one {column}."
+            )
 
 
 def _require_replicates(series: dict[str, Any], period: Period) -> None:
@@ -663,21 +552,21 @@ def _by_query_day(period: Period, settings: ComparisonSettings) -> dict[str, Any
         row, _ = _means(period, settings)
         row["note"] = ",".join([*filter(None, [row["note"]]), "clusters_not_added"])
         return row
-    return estimates_of(period.totals, settings)
+    return finishing.estimates_of(period.sums, settings)
 
 
 def _by_day(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     """Nights are the clusters."""
-    base = period.totals.base
+    base = period.sums.base
     a, x, y, d = np.array(period.days, dtype=np.float64).reshape(-1, 4).T
-    squares = np.zeros(SQUARES_SIZE, dtype=np.int64)
-    for place, limb in cluster_squares(a, x, y).items():
+    squares = np.zeros(totals.SQUARES_SIZE, dtype=np.int64)
+    for place, limb in paired.cluster_squares(a, x, y).items():
         squares[place] = limb.sum()
     counts = base.counts.copy()
     counts[-1] = len(a)
     few = d[d != 0].tolist()
-    clustered = Base(counts, base.state, squares, base.low, base.high, few if len(few) <= MOST_EXACT else None)
-    return estimates_of(Totals(clustered), replace(settings, cluster="night"))
+    clustered = totals.Base(counts, base.state, squares, base.low, base.high, few if len(few) <= MOST_EXACT else None)
+    return finishing.estimates_of(totals.Totals(clustered), replace(settings, cluster="night"))
 
 
 def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
@@ -685,22 +574,22 @@ def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     row, sums = _means(period, settings)
     assert period.lengths[0] is not None
     n_replicates, n_flips = period.lengths[0]
-    n, base, difference = row["n_queries"], period.totals.base, row["difference"]
+    n, base, difference = row["n_queries"], period.sums.base, row["difference"]
     if n < 2 or difference is None:
         return row
     row["n_replicates"] = n_replicates
     if n_flips:
-        slack = sums["n_differ"] * Fraction(DELTA_UNIT)
-        row["p_sign_flip"] = hashed_flip_p(period.totals.flipped, sums["delta"], slack, n_flips)
+        slack = sums["n_differ"] * Fraction(paired.DELTA_UNIT)
+        row["p_sign_flip"] = hashed_flip_p(period.sums.flipped, sums["delta"], slack, n_flips)
         row["n_flips"] = n_flips
-    if has_no_spread(base):
+    if finishing.has_no_spread(base):
         return row | {"std_error": 0.0, "ci_low": difference, "ci_high": difference}
-    means, _ = replicate_values(named_limbs(period.totals.drawn), difference, n_replicates)
+    means, _ = replicate_values(totals.named_limbs(period.sums.drawn), difference, n_replicates)
     std_error = float(np.std(means, ddof=1)) if len(means) > 1 else 0.0
     if not std_error:  # one query, on several nights: nothing is known of others
         return row
-    row |= {"std_error": std_error, **design_of(std_error, sums, query_squares(base))}
-    if n >= FEW_QUERIES:
+    row |= {"std_error": std_error, **finishing.design_of(std_error, sums, finishing.query_squares(base))}
+    if n >= paired.FEW_QUERIES:
         low, high = percentile_interval(means, alpha=settings.alpha)
         row |= {"boot_low": low, "boot_high": high, "ci_low": low, "ci_high": high}
     return row
@@ -708,12 +597,12 @@ def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
 
 def _means(period: Period, settings: ComparisonSettings) -> tuple[dict[str, Any], dict[str, Fraction]]:
     """Counts and means without errors, and the sums that they are from."""
-    base = period.totals.base
-    sums, nothing = sums_of(base.state), Fraction(0)
-    found = paired_estimate(sums, Squares(1, *[nothing] * 6), alpha=settings.alpha)
-    row = dict(zip(COUNTS, base.counts.tolist(), strict=True)) | {"n_clusters": None}
-    row |= {name: getattr(found, name) for name in PairedEstimate.__dataclass_fields__}
-    row["note"] = ",".join(notes_of(row, no_spread=has_no_spread(base)))
+    base = period.sums.base
+    sums, nothing = paired.sums_of(base.state), Fraction(0)
+    found = paired.paired_estimate(sums, paired.Squares(1, *[nothing] * 6), alpha=settings.alpha)
+    row = dict(zip(totals.COUNTS, base.counts.tolist(), strict=True)) | {"n_clusters": None}
+    row |= {name: getattr(found, name) for name in paired.PairedEstimate.__dataclass_fields__}
+    row["note"] = ",".join(finishing.notes_of(row, no_spread=finishing.has_no_spread(base)))
     return row, sums
 
 
@@ -723,8 +612,8 @@ _ESTIMATES = {"query_day": _by_query_day, "query": _by_query, "day": _by_day}
 def make_decider(settings: RollUpSettings) -> BatchFunction:
     """Build the function that adjusts p-values and decides, for every period and baseline by itself.
 
-    Rows must come sorted by `FAMILY`, all of a family in one worker. Where queries are independent, and there is no
-    `p_value`, the p-values are those of the sign flips.
+    Rows must come sorted by `FAMILY`, all of a family in one worker. Where queries are independent, the p-values are
+    those of the sign flips.
     """
 
     def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -735,7 +624,7 @@ def make_decider(settings: RollUpSettings) -> BatchFunction:
                 its = rows.slice(start, end - start)
                 columns = [its.column(name).to_pylist() for name in ("independence", "p_sign_flip", "p_value")]
                 p_values = [flips if by == "query" else p for by, flips, p in zip(*columns, strict=True)]
-                for batch in decided([its], p_values, alpha=settings.alpha, margin=settings.margin):
+                for batch in finishing.decided([its], p_values, alpha=settings.alpha, margin=settings.margin):
                     yield batch.select(PERIOD_SCHEMA.names).cast(PERIOD_SCHEMA)
 
     return batch_function(decide)

@@ -16,15 +16,7 @@ from ndcg_spark.comparison.printed import difference_text, verdict_text
 from ndcg_spark.core.columns import has_column, require_column
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, rules_lines
-from ndcg_spark.history.frames import (
-    METRIC_TABLE,
-    flagged_nights,
-    metric_at,
-    night_column,
-    require_present,
-    roll_up_columns,
-    rolled_up,
-)
+from ndcg_spark.history import frames
 from ndcg_spark.history.settings import (
     COMPANIONS,
     FlagJobSettings,
@@ -43,7 +35,7 @@ _PROVENANCE = {"limits": "string", "input": "string", "package_version": "string
 
 
 class Nights(NamedTuple):
-    """The data set that rows are of, and their first and last night."""
+    """The data set of rows, and their first and last night."""
 
     dataset: str
     first: date
@@ -51,7 +43,7 @@ class Nights(NamedTuple):
 
 
 def taken_rows(table: Table, asked: MetricRows) -> DataFrame:
-    """Rows that were asked for, of all data sets if none was named; lazy."""
+    """Select the requested rows, of all data sets if none was named; lazy."""
     frame = table.frame
     named = {"dataset": asked.dataset, "config_hash": asked.config_hash}
     for name, value in named.items():
@@ -70,9 +62,9 @@ def taken_rows(table: Table, asked: MetricRows) -> DataFrame:
 
 def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
     """Run an action: find the one data set and the nights of rows from `taken_rows`, or refuse them."""
-    night = night_column(rows, METRIC_TABLE)
+    night = frames.night_column(rows, frames.METRIC_TABLE)
     dataset = F.col("dataset") if has_column(rows, "dataset") else F.lit("")
-    found = rows.select(night.alias("night"), dataset.alias("dataset"), "metric", metric_at().alias("at")).agg(
+    found = rows.select(night.alias("night"), dataset.alias("dataset"), "metric", frames.metric_at().alias("at")).agg(
         *(F.min("night").alias("first"), F.max("night").alias("last"), F.collect_set("dataset").alias("datasets")),
         F.array_union(F.collect_set("metric"), F.collect_set("at")).alias("metrics"),
     )
@@ -90,16 +82,16 @@ def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
 
 
 def _require_names(frame: DataFrame, asked: MetricRows) -> None:
-    """Run an action: raise for the first name of a data set, configuration or metric that the table does not have."""
-    for column, what, name in (
-        ("dataset", "data set", asked.dataset),
-        ("config_hash", "config_hash", asked.config_hash),
-    ):
+    """Run actions: raise for the first requested name that the table does not have."""
+    wanted = (("dataset", "data set", asked.dataset), ("config_hash", "config_hash", asked.config_hash))
+    for column, what, name in wanted:
         if name is not None:
-            require_present(frame, what, F.col(column).cast("string"), [name])
+            frames.require_present(frame, what, F.col(column).cast("string"), [name])
             frame = frame.where(F.col(column) == name)
-    require_present(frame, "metric", F.col("metric"), [one.name for one in asked.metrics])
-    require_present(frame, "metric", metric_at(), [one.text for one in asked.metrics if not one.every_cutoff])
+    frames.require_present(frame, "metric", F.col("metric"), [one.name for one in asked.metrics])
+    frames.require_present(
+        frame, "metric", frames.metric_at(), [one.text for one in asked.metrics if not one.every_cutoff]
+    )
 
 
 def _described(asked: MetricRows) -> str:
@@ -114,25 +106,25 @@ def _described(asked: MetricRows) -> str:
 
 
 def result_schema(spark: SparkSession, columns: Mapping[str, str]) -> T.StructType:
-    """Schema of results with what `stamped_results` adds, of columns and their types in Spark's words."""
+    """Schema of columns with the types of Spark, and of those that `stamped_results` adds."""
     ddl = ", ".join(f"{name} {kind}" for name, kind in {**columns, **_PROVENANCE}.items())
     return spark.createDataFrame([], ddl).schema  # StructType.fromDDL came with Spark 4
 
 
 def stamped_results(frame: DataFrame, facts: Any) -> DataFrame:
-    """Add what results were computed from, which facts have under the same names; lazy."""
+    """Add the provenance of results from the fields of `facts`; lazy."""
     now = datetime.now(timezone.utc).replace(microsecond=0)
     more = [F.lit(getattr(facts, name)).alias(name) for name in _PROVENANCE if name != "computed_at"]
     return frame.select("*", *more, F.lit(now).cast("timestamp").alias("computed_at"))
 
 
 MOST_PERIODS, MOST_FLAGS = 40, 100
-"""Rows that are printed, and of flags in the JSON, too."""
+"""Rows that are printed; flags are cut in the JSON, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Periods:
-    """What `roll-up` says as JSON; `periods` are rows if it was asked for."""
+    """JSON of `roll-up`; `periods` are empty unless JSON was requested."""
 
     periods: list[dict[str, Any]]
     as_of: str
@@ -143,34 +135,43 @@ class Periods:
 
 
 class RollUp(Work[RollUpJobSettings]):
-    """Adding nights up."""
+    """Add nights up."""
 
     def __init__(self, job: Job[RollUpJobSettings]) -> None:
         super().__init__(job)
         self.rows = taken_rows(self.tables["input"], self.settings.rows)
-        rolled_up(self.rows, self.settings.roll_up)
+        frames.rolled_up(self.rows, self.settings.roll_up)
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of periods."""
-        return {"output": result_schema(self.job.spark, roll_up_columns(self.tables["input"].frame))}
+        return {"output": result_schema(self.job.spark, frames.roll_up_columns(self.tables["input"].frame))}
 
     def run(self) -> Outcome:
-        """Find the nights, and add them up: three actions, one more for the JSON."""
+        """Find the nights and add them up: three actions, one more for the JSON."""
         table, settings = self.tables["input"], self.settings.roll_up
         with self.job.step("looking for nights"):
             nights = found_nights(table, self.rows, self.settings.rows)
         settings = replace(settings, as_of=settings.as_of or nights.last)
         self.job.note(night=settings.end or settings.as_of, dataset=nights.dataset)
-        periods = rolled_up(self.rows, settings)
+        periods = frames.rolled_up(self.rows, settings)
         # Holm ties the rows of a baseline together: they are one slice of a period.
         by = "baseline" if "baseline" in periods.columns else "run"
         self.job.keep(periods)
         with self.job.step("adding nights up"):
-            slices, shown, every = self._collected(periods, by)
+            slices = [
+                NightlySlice(row["period_end"], row[by], row["period"])
+                for row in periods.select("period_end", by, "period").distinct().collect()
+            ]
+            if not slices:
+                raise InputRefusedError("no night of the table is in a period that was asked for")
+            plain = periods.drop("state")
+            overall = plain.where((F.col("segment_by") == "") & ~F.col("metric").isin(*COMPANIONS))
+            order: list[Column | str] = [F.desc("period_end"), "period", *dict.fromkeys((by, "run")), "metric", "k"]
+            shown = [row.asDict() for row in overall.orderBy(*order).limit(MOST_PERIODS).collect()]
+            every = [row.asDict() for row in plain.collect()] if self.job.wants("json") else []
         facts = Periods(
             periods=every, as_of=str(settings.as_of), dataset=nights.dataset, limits=settings.text, input=table.name
         )
-        night = ManyNights(dataset=nights.dataset, night="period_end", part="period", slices=slices, run=by)
+        night = ManyNights(dataset=nights.dataset, night="period_end", part="period", slices=tuple(slices), run=by)
         stored = stamped_results(periods, facts).repartition("period", "period_end", by)
         assumed = dict.fromkeys(row["independence"] for row in shown)
         compared = any("baseline" in row for row in shown)
@@ -187,20 +188,6 @@ class RollUp(Work[RollUpJobSettings]):
                 *rules_lines(row[RULES] for row in shown),
             ),
         )
-
-    def _collected(
-        self, periods: DataFrame, by: str
-    ) -> tuple[tuple[NightlySlice, ...], list[dict[str, Any]], list[dict[str, Any]]]:
-        """Slices, overall means of the last periods, and all rows for the JSON."""
-        slices = periods.select("period_end", by, "period").distinct().collect()
-        if not slices:
-            raise InputRefusedError("no night of the table is in a period that was asked for")
-        plain = periods.drop("state")
-        overall = plain.where((F.col("segment_by") == "") & ~F.col("metric").isin(*COMPANIONS))
-        order: list[Column | str] = [F.desc("period_end"), "period", *dict.fromkeys((by, "run")), "metric", "k"]
-        latest = [row.asDict() for row in overall.orderBy(*order).limit(MOST_PERIODS).collect()]
-        every = [row.asDict() for row in plain.collect()] if self.job.wants("json") else []
-        return tuple(NightlySlice(row["period_end"], row[by], row["period"]) for row in slices), latest, every
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
@@ -219,7 +206,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """What `flag-changes` says as JSON."""
+    """JSON of `flag-changes`."""
 
     by_status: dict[str, int]
     short_history: dict[str, int] | None
@@ -234,27 +221,32 @@ class Flags:
 
 
 class FlagChanges(Work[FlagJobSettings]):
-    """Judging nights by those before."""
+    """Judge nights by those before."""
 
     def __init__(self, job: Job[FlagJobSettings]) -> None:
         super().__init__(job)
         self.rows = taken_rows(self.tables["input"], self.settings.rows)
         self.per_query = self.tables.get("per_query")
-        flagged_nights(self.rows, self.settings.flags, parse_text=self.tables["input"].parse_text)
+        frames.flagged_nights(self.rows, self.settings.flags, parse_text=self.tables["input"].parse_text)
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of nights judged."""
         return {"output": result_schema(self.job.spark, FLAG_COLUMNS)}
 
     def run(self) -> Outcome:
-        """Find the nights, and judge them: four actions."""
+        """Find the nights and judge them: four actions."""
         table = self.tables["input"]
         with self.job.step("looking for nights"):
             nights = found_nights(table, self.rows, self.settings.rows)
         end = self.settings.flags.end or nights.last
         self.job.note(night=end, dataset=nights.dataset)
         settings = replace(self.settings.flags, start=self.settings.flags.start or end, end=end)
-        judged = self._judged(settings, nights.dataset)
+        pairs = None if self.per_query is None else self.per_query.frame
+        if pairs is not None and "dataset" in pairs.columns:
+            pairs = pairs.where(F.col("dataset") == nights.dataset)
+        text = self.tables["input"].parse_text
+        judged = frames.flagged_nights(
+            self.rows, settings, per_query=pairs, query=self.settings.query, parse_text=text
+        )
         self.job.keep(judged)
         with self.job.step("judging nights"):
             slices = tuple(
@@ -284,18 +276,6 @@ class FlagChanges(Work[FlagJobSettings]):
             met=not (facts.flags and self.settings.fail_on_flag),
         )
 
-    def _judged(self, settings: FlagSettings, dataset: str) -> DataFrame:
-        pairs = None if self.per_query is None else self.per_query.frame
-        if pairs is not None and "dataset" in pairs.columns:
-            pairs = pairs.where(F.col("dataset") == dataset)
-        return flagged_nights(
-            self.rows,
-            settings,
-            per_query=pairs,
-            query=self.settings.query,
-            parse_text=self.tables["input"].parse_text,
-        )
-
     def _lines(self, facts: Flags, settings: FlagSettings, last: date) -> Iterator[Line]:
         today = datetime.now(timezone.utc).date()
         if self.settings.flags.end is None and is_behind(last, today):
@@ -314,7 +294,7 @@ class FlagChanges(Work[FlagJobSettings]):
 
 
 def _nights_before(last: date, night: date | None) -> str:
-    """Say how long a table has had no night; empty where it has."""
+    """Text for a last night before the one that is due; empty if it is not."""
     if night is None or last >= night:
         return ""
     n = (night - last).days
@@ -346,7 +326,7 @@ def _judgment(judged: DataFrame) -> dict[str, Any]:
 
 
 def _no_flag(facts: Flags, settings: FlagSettings) -> str:
-    """Say that there is no flag, and what was not judged."""
+    """Report that there is no flag, and what was not judged."""
     short, usual = facts.short_history, facts.by_status.get(USUAL, 0)
     if short is None:
         return "no flag" if usual else "nothing could be judged: no night has a value"

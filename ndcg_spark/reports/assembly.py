@@ -24,32 +24,7 @@ from ndcg_spark.evaluation.gates import find_metric
 from ndcg_spark.evaluation.rules import rules_difference
 from ndcg_spark.jobs.outputs import StagedFile
 from ndcg_spark.metrics import direction_of
-from ndcg_spark.reports import reading
-from ndcg_spark.reports.building import (
-    absent_of,
-    accounting_of,
-    changed_query,
-    check_summary,
-    comparison_of,
-    distribution_of,
-    gap_text,
-    gate_results,
-    headline_metric,
-    last_seen_of,
-    mean_of,
-    missing_nights,
-    nights_apart,
-    provenance_of,
-    query_row,
-    segment_flag,
-    segment_rows,
-    sort_key,
-    standings_of,
-    titled,
-    trend_of,
-    weight_of,
-    with_absent,
-)
+from ndcg_spark.reports import building, reading
 from ndcg_spark.reports.contents import Contents, Night, Standing, level_of
 from ndcg_spark.reports.reading import Rows, Scope
 from ndcg_spark.reports.sentences import headline
@@ -78,7 +53,6 @@ class Report:
     contents: Contents
 
     def __repr__(self) -> str:
-        """What it is about, its first sentence, and how to see more."""
         night = "" if self.contents.run_date is None else f", {day(self.contents.run_date)}"
         return "\n".join(
             (
@@ -204,21 +178,30 @@ def report(
     which shuffles the queries of two nights; one each for comparisons, flags and changed queries. Rows are filtered
     and cut by Spark; what comes to the driver is bounded by `limits`.
     """
-    limits, (table, per_query) = limits or ReportLimits(), _tables_of(metrics, per_query)
+    limits = limits or ReportLimits()
+    table = reading.metric_table(metrics.summary if isinstance(metrics, Evaluation) else metrics)
+    # Queries of lists may lack names.
+    if isinstance(metrics, Evaluation) and per_query is None and metrics.settings.columns.query:
+        per_query = metrics.per_query_table
     runs, gates = several("runs", runs), several("gates", gates)
     place = _place(reading.datasets_of(table), dataset, night)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
-    computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: sort_key(*one))
-    found = headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
+    computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: building.sort_key(*one))
+    found = (
+        building.headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
+    )
     here = None if production in seen else production
     shown, left_out = choose_shown_runs(rows, found, limits, asked=bool(runs), production=here)
-    left_out += _lines_on_judgments(metrics, rows)
+    if isinstance(metrics, Evaluation):
+        left_out += [f"Judgments: {line}." for line in check_matched(top_items(rows), metrics.ranking)]
     scope = Scope(dataset=place.dataset, run_date=place.night, runs=shown, metric=found[0], k=found[1])
     rows = [row for row in rows if row["run"] in shown]
     baseline = None if baseline in seen else baseline
-    reading.check_baseline(baseline, shown)
+    if baseline is not None and baseline not in shown:
+        known = ", ".join(map(repr, shown))
+        raise InvalidParameterError(f"baseline {baseline!r} is not among the runs of the report: {known}.")
     if summary is not None:
-        check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
+        building.check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
     parts = _Parts(scope=scope, limits=limits, rows=rows, left_out=left_out, production=production, today=today)
     parts.read_trend(table, flags, place.n_nights)
     parts.read_segments(table)
@@ -232,38 +215,19 @@ def report(
     return Report(parts.contents(title, gates, computed, summary))
 
 
-def _tables_of(metrics: DataFrame | Evaluation, per_query: DataFrame | None) -> tuple[DataFrame, DataFrame | None]:
-    """The means of a metric table or a result, and the queries, those of the result if none are given."""
-    if not isinstance(metrics, Evaluation):
-        return reading.metric_table(metrics), per_query
-    has_names = bool(metrics.settings.columns.query)  # which queries of lists may lack
-    means = reading.metric_table(metrics.summary)
-    return means, metrics.per_query_table if per_query is None and has_names else per_query
-
-
-def _lines_on_judgments(metrics: DataFrame | Evaluation, rows: Rows) -> list[str]:
-    """Refuse judgments of an evaluation that match nothing, by its means; say where they match little."""
-    found = check_matched(top_items(rows), metrics.ranking) if isinstance(metrics, Evaluation) else []
-    return [f"Judgments: {line}." for line in found]
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The data set and night of a report, and how many nights there are."""
-
     dataset: str
     night: date | None
     newest: date | None
     n_nights: int
 
-    @property
-    def words(self) -> str:
-        """The place, for messages."""
+    def __str__(self) -> str:
         return f"data set {self.dataset!r}" + (f" on {self.night.isoformat()}" if self.night else "")
 
 
 def _place(found: Rows, dataset: str | None, night: date | None) -> _Place:
-    """Find the data set and the night, or say which there are."""
+    """Find the data set and the night, or list which exist."""
     if night is not None:
         of_kind("night", date, night)
     names = [row["dataset"] for row in found]
@@ -287,7 +251,7 @@ def _night(
     rows = reading.means_of_night(table, place.dataset, place.night, runs)
     there = {row["run"] for row in rows}
     if not there and not runs:
-        raise InputRefusedError(f"the metric table has no rows of {place.words}{_last_night(place)}.")
+        raise InputRefusedError(f"the metric table has no rows of {place}{_last_night(place)}.")
     named = dict.fromkeys((*runs, *(one for one in (baseline, production) if one and (one in runs or not runs))))
     lacking = [run for run in named if run not in there]
     seen = reading.last_seen(table, place.dataset, place.night, lacking)
@@ -295,32 +259,25 @@ def _night(
     if unknown:
         others = {row["run"] for row in reading.means_of_night(table, place.dataset, place.night, ())}
         raise InvalidParameterError(
-            f"there is no run {unknown[0]!r} in {place.words}; there are "
-            f"{listed(map(repr, sorted(others))) or 'none'}."
+            f"there is no run {unknown[0]!r} in {place}; there are {listed(map(repr, sorted(others))) or 'none'}."
         )
     if not there:
         run, last = next(iter(seen.items()))
-        raise InputRefusedError(f"run {run!r} has no rows of {place.words}; its last night is {last.isoformat()}.")
+        raise InputRefusedError(f"run {run!r} has no rows of {place}; its last night is {last.isoformat()}.")
     return rows, seen
 
 
 def _last_night(place: _Place) -> str:
-    """Say when the table ends, and how long before the night of the report, if it does."""
     if place.night is None or place.newest is None:
         return ""
-    if place.newest >= place.night:
-        return f"; its last night is {place.newest.isoformat()}"
-    n = counted((place.night - place.newest).days, "night", "nights")
-    return f"; its last night is {place.newest.isoformat()}, {n} before"
+    last, days = f"; its last night is {place.newest.isoformat()}", (place.night - place.newest).days
+    return f"{last}, {counted(days, 'night', 'nights')} before" if days > 0 else last
 
 
 def choose_shown_runs(
     rows: Rows, found: tuple[str, int | None], limits: ReportLimits, *, asked: bool, production: str | None
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Runs with the best values, the one in production among them, and a sentence about those that do not fit.
-
-    Those with the highest values where neither direction of the metric is better.
-    """
+    """Choose the runs with the best (or highest) values, and the one in production; a sentence counts the others."""
     its = [row for row in rows if (row["metric"], row["k"]) == found]
     sign, extreme = (1, "lowest") if direction_of(found[0]) is False else (-1, "highest")
     best = sorted(its, key=lambda row: (row["value"] is None, sign * (row["value"] or 0), row["run"]))
@@ -352,14 +309,11 @@ class _Parts:
     standings: tuple[Standing, ...] = ()
     level: float = 0.95
     before: date | None = None
-    losses_against: str = ""
-    compared_period: str = ""
-    n_segment_flags: int = 0
-    n_absent_segments: int = 0
     production: str | None = None
     today: date | None = None
     not_covered: list[str] = field(default_factory=list)
-    found: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    found: dict[str, Any] = field(default_factory=dict)
+    """Fields of `Contents` that have been read."""
 
     @property
     def of_headline(self) -> Rows:
@@ -368,7 +322,7 @@ class _Parts:
         return [its[run] for run in self.scope.runs]
 
     def read_trend(self, table: DataFrame, flags: DataFrame | None, n_nights: int) -> None:
-        """Read earlier nights, and what stands out among them."""
+        """Read earlier nights, and what differs from them."""
         flagged = []
         if flags is not None:
             flagged = reading.flags_of(reading.flag_table(flags), self.scope, self.limits.nights)
@@ -376,20 +330,22 @@ class _Parts:
         rows = reading.nights_of(table, self.scope, self.limits.nights)
         days = sorted({row["run_date"] for row in rows if row["run_date"]})[-self.limits.nights :]
         kept = [row for row in rows if not days or row["run_date"] >= days[0]]
-        self.trend = trend_of(kept, flagged, metric_flags=True)
-        means = [mean_of(row) for row in self.of_headline]
+        self.trend = building.trend_of(kept, flagged)
+        means = [building.mean_of(row) for row in self.of_headline]
         self.level = level_of(means)
-        self.standings = standings_of(means, self.trend, self.level)
+        self.standings = building.standings_of(means, self.trend, self.level)
         self.before = max((one for one in days if self.scope.run_date and one < self.scope.run_date), default=None)
         if n_nights > self.limits.nights and len(days) == self.limits.nights:
             self.left_out.append(f"Trend: the newest {self.limits.nights:,} nights of {n_nights:,}.")
-        missing = missing_nights(self.trend)
+        missing = building.missing_nights(self.trend)
         if missing:
-            self.left_out.append(f"Nights without a result, where the line of the trend breaks: {gap_text(missing)}.")
+            self.left_out.append(
+                f"Nights without a result, where the line of the trend breaks: {building.gap_text(missing)}."
+            )
 
     def _read_segment_flags(self, flags: DataFrame) -> None:
         rows, counts = reading.segment_flags_of(flags, self.scope, self.limits.segments)
-        self.found["segment_flags"], self.n_segment_flags = tuple(map(segment_flag, rows)), counts["now"]
+        self.found |= {"segment_flags": tuple(map(building.segment_flag, rows)), "n_segment_flags": counts["now"]}
         night = day(self.scope.run_date)
         if counts["before"]:
             self.left_out.append(f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown.")
@@ -398,22 +354,21 @@ class _Parts:
             self.not_covered.append(f"The table of flags has no rows of {night}: it was not judged{last}.")
 
     def read_segments(self, table: DataFrame) -> None:
-        """Read segments of the night and of the one before."""
         rows, n_all = reading.segments_of(table, self.scope, self.before, self.limits.segments)
-        weights = {plain(row["run"]): weight_of(row) for row in self.of_headline}
-        self.found["segments"] = segment_rows(rows, self.standings, self.before, self.level, weights)
+        weights = {plain(row["run"]): building.weight_of(row) for row in self.of_headline}
+        self.found["segments"] = building.segment_rows(rows, self.standings, self.before, self.level, weights)
         if n_all > len(rows):
             self.left_out.append(f"Segments: the {len(rows):,} with the most queries of {n_all:,}.")
 
     def read_absent(self, table: DataFrame, runs: Sequence[str], seen: Mapping[str, date]) -> None:
-        """Read which runs and segments have no value on the night, and had one on the latest."""
-        absent, segments, self.n_absent_segments = reading.absent_of(table, self.scope, runs, self.limits.segments)
-        found = [absent_of(row) for row in absent]
+        absent, segments, n_segments = reading.absent_of(table, self.scope, runs, self.limits.segments)
+        self.found["n_absent_segments"] = n_segments
+        found = [building.absent_of(row) for row in absent]
         has = {one.last.run for one in found}
-        found += [last_seen_of(run, night) for run, night in seen.items() if plain(run) not in has]
+        found += [building.last_seen_of(run, night) for run, night in seen.items() if plain(run) not in has]
         self.found["absent_runs"] = tuple(found)
-        self.found["absent_segments"] = tuple(absent_of(row) for row in segments)
-        self.found["segments"] = with_absent(self.found["segments"], self.found["absent_segments"])
+        self.found["absent_segments"] = tuple(building.absent_of(row) for row in segments)
+        self.found["segments"] = building.with_absent(self.found["segments"], self.found["absent_segments"])
 
     def read_queries(self, frame: DataFrame, baseline: str | None) -> None:
         """Read how queries are distributed, and which are lowest."""
@@ -421,11 +376,11 @@ class _Parts:
         places = {run: at for at, run in enumerate(self.scope.runs)}
         counted = reading.distributions_of(table, self.scope)
         self.found["distributions"] = tuple(
-            distribution_of(row) for row in sorted(counted, key=lambda row: places[row["run"]])
+            building.distribution_of(row) for row in sorted(counted, key=lambda row: places[row["run"]])
         )
         most = self.limits.queries
         lowest = sorted(reading.lowest_queries(table, self.scope, most), key=lambda row: places[row["run"]])
-        self.found["lowest"] = tuple(query_row(row, table.keys) for row in lowest)
+        self.found["lowest"] = tuple(building.query_row(row, table.keys) for row in lowest)
         changed = any(one.change.kind == "incomparable" for one in self.standings)
         before = self.before if table.has_nights and not changed else None
         if baseline is None and before is None:
@@ -435,37 +390,35 @@ class _Parts:
             return
         lost = reading.largest_losses(table, self.scope, most, before=before, baseline=baseline)
         lost.sort(key=lambda row: places[row["run"]])
-        self.found["losses"] = tuple(query_row(row, table.keys) for row in lost)
-        self.losses_against = day(before) if baseline is None else plain(baseline)
+        self.found["losses"] = tuple(building.query_row(row, table.keys) for row in lost)
+        self.found["losses_against"] = day(before) if baseline is None else plain(baseline)
 
     @property
     def _rules_differ(self) -> str:
-        """Name what differs between the rules of the runs; empty where nothing does."""
         return rules_difference(one.rules for one in self.standings)
 
     def read_comparisons(self, comparison: DataFrame | Comparison) -> None:
-        """Read differences between runs."""
         frame = comparison.counted if isinstance(comparison, Comparison) else comparison
         table = reading.comparison_table(frame)
         rows, more, last = reading.comparisons_of(table, self.scope, self.limits.comparisons)
         if isinstance(comparison, Comparison):
             check_compared(rows, comparison.evaluations, allowed=comparison.allow_unmatched)
-        self.found["comparisons"] = tuple(comparison_of(row) for row in rows)
+        self.found["comparisons"] = tuple(building.comparison_of(row) for row in rows)
         if not rows:
             night = day(self.scope.run_date)
             self.not_covered.append(f"The comparison table has no rows of {night}; its last night is {day(last)}.")
             return
         if rows[0]["period"] is not None:
-            self.compared_period = period_name(*(rows[0][name] for name in ("period", "period_start", "period_end")))
+            period = [rows[0][name] for name in ("period", "period_start", "period_end")]
+            self.found["compared_period"] = period_name(*period)
         if more:
             self.left_out.append(
                 f"Differences: overall ones, and the segments with the most queries, {len(rows):,} rows."
             )
 
     def read_changes(self, changed: DataFrame | Iterable[Mapping[str, Any]]) -> None:
-        """Read the queries that changed most between two runs."""
         rows = reading.changes_of(changed, self.limits.queries)
-        self.found["changed"] = tuple(changed_query(row, self.limits.items) for row in rows)
+        self.found["changed"] = tuple(building.changed_query(row, self.limits.items) for row in rows)
 
     def contents(
         self,
@@ -474,14 +427,14 @@ class _Parts:
         computed: Sequence[tuple[str, int | None]],
         summary: Mapping[str, Any] | None,
     ) -> Contents:
-        """Put the parts together."""
         places = {plain(run): at for at, run in enumerate(self.scope.runs)}
         means = sorted(
-            (mean_of(row) for row in self.rows), key=lambda one: (places[one.run], sort_key(one.metric, one.k))
+            (building.mean_of(row) for row in self.rows),
+            key=lambda one: (places[one.run], building.sort_key(one.metric, one.k)),
         )
         runs = [plain(run) for run in self.scope.runs]
         return Contents(
-            title=titled(title, self.scope.dataset, runs),
+            title=building.titled(title, self.scope.dataset, runs),
             dataset=plain(self.scope.dataset),
             run_date=self.scope.run_date,
             metric=plain(self.scope.metric),
@@ -490,26 +443,16 @@ class _Parts:
             standings=self.standings,
             means=tuple(means),
             trend=self.trend,
-            gates=gate_results(gates, computed, self.rows, [one.last.run for one in self.found["absent_runs"]]),
-            segments=self.found.get("segments", ()),
-            distributions=self.found.get("distributions", ()),
-            lowest=self.found.get("lowest", ()),
-            losses=self.found.get("losses", ()),
-            losses_against=self.losses_against,
-            comparisons=self.found.get("comparisons", ()),
-            compared_period=self.compared_period,
-            changed=self.found.get("changed", ()),
-            accounting=accounting_of(self.of_headline, summary),
-            provenance=provenance_of(self.of_headline),
+            gates=building.gate_results(
+                gates, computed, self.rows, [one.last.run for one in self.found["absent_runs"]]
+            ),
+            accounting=building.accounting_of(self.of_headline, summary),
+            provenance=building.provenance_of(self.of_headline),
             left_out=tuple(self.left_out),
-            segment_flags=self.found.get("segment_flags", ()),
-            n_segment_flags=self.n_segment_flags,
             production=None if self.production is None else plain(self.production),
-            absent_runs=self.found["absent_runs"],
-            absent_segments=self.found["absent_segments"],
-            n_absent_segments=self.n_absent_segments,
             today=self.today,
-            nights_apart=nights_apart(self.trend),
+            nights_apart=building.nights_apart(self.trend),
             not_covered=tuple(self.not_covered),
             rules_differ=plain(self._rules_differ),
+            **self.found,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from statistics import NormalDist
@@ -20,11 +20,11 @@ SMALL = 30
 
 @cache
 def is_within_1(metric: str) -> bool:
-    """Whether values of a metric lie between 0 and 1."""
+    """Return whether values of a metric lie between 0 and 1; False for names that are not of this package."""
     try:
         return parse_metric(metric)[0].within_1
     except InvalidParameterError:
-        return False  # of another version
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +42,9 @@ class Mean:
     low: float | None
     high: float | None
     n_read: int | None = None
-    """Rows of the run that were read; None where the table does not say."""
     n_rejected: int | None = None
     outside: tuple[tuple[str, int], ...] = ()
-    """Why queries are not in the mean, and how many are not for this reason."""
+    """Why queries are not in the mean, and how many."""
 
     @property
     def rejected(self) -> float | None:
@@ -54,7 +53,6 @@ class Mean:
 
     @property
     def half(self) -> float | None:
-        """Half the width of the interval."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
     @property
@@ -72,48 +70,35 @@ class Mean:
         return min(self.high, max(1.0, self.value))
 
     def goes_beyond(self, end: str) -> bool:
-        """Tell whether the interval goes on beyond what is drawn of it, at the end `low` or `high`."""
+        """Return whether the interval is cut in figures, at the end `low` or `high`."""
         return bool(self.low != self.drawn_low if end == "low" else self.high != self.drawn_high)
 
     @property
     def name(self) -> str:
-        """Segment, for a person."""
         return segment_name(self.by, self.segment) if self.by else "all queries"
 
     @property
     def is_small(self) -> bool:
-        """Whether so few queries are behind the mean that its interval is a rough guide."""
+        """Whether the interval is a rough guide, because of few queries."""
         return self.n_queries < SMALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """How a mean differs from that of an earlier night.
-
-    Parameters
-    ----------
-    kind : str
-        `first`: there is no earlier night; `lost`: there is one, and this night has no value; `incomparable`: it was
-        computed differently; `unclear`: the difference is within its error; `up`, `down`.
-    difference : float or None
-    half : float or None
-        Half the width of its interval, as for independent nights.
-    since : date or None
-        The earlier night.
-    """
+    """Difference of a mean from that of an earlier night, `since`; `half` is half the width of its interval."""
 
     kind: str
+    """`first` night; `lost`: no value now; `incomparable` rules; `unclear`: within its error; `up` or `down`."""
     difference: float | None = None
     half: float | None = None
     since: date | None = None
 
 
 def change_of(now: Mean, before: Mean | None, since: date | None, *, same: bool, level: float) -> Change:
-    """Compare two nights; only a difference beyond its error is called one.
+    """Compare two nights, configured the `same`; only a difference beyond its interval of `level` is called one.
 
-    `same` tells whether both were computed by the same configuration, `level` is the confidence of the interval of
-    the difference. Its standard error is sqrt(a² + b²), as for independent nights. Nights that share queries vary
-    together, so that it is too wide for them, and fewer changes are called.
+    The standard error is sqrt(a² + b²), as for independent nights. Nights that share queries vary together, so that
+    it is too wide for them, and fewer changes are called.
     """
     if before is None or before.value is None:
         return Change(kind="first")
@@ -146,12 +131,12 @@ class Night:
     config_hash: str
     convention: str
     flag: str | None = None
-    """Why the night was flagged; None if it was not."""
+    """Why the night was flagged."""
     rules: str | None = None
-    """All that changes the value of a query; None where the table does not say."""
+    """Everything that changes the value of a query; None where it is not known."""
 
     def is_like(self, other: Night) -> bool:
-        """Whether both were computed by the same rules or, where these are not known, configured alike."""
+        """Return whether both were computed by the same rules or, where these are not known, configured alike."""
         same = same_rules(self.rules, other.rules)
         return self.config_hash == other.config_hash if same is None else same
 
@@ -182,22 +167,13 @@ class Standing:
     week_before: Mean | None = None
     """The night a week before."""
     usually_rejected: float | None = None
-    """Median share of rejected rows of earlier nights; None where it is not known."""
+    """Median share of rejected rows of earlier nights."""
     rules: str | None = None
-    """As of `Night`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
-    """A run, or a segment of one, that has no value on the night of the report and had one on the latest nights.
-
-    Parameters
-    ----------
-    last : Mean
-        Of its last night.
-    night : date
-        Its last night.
-    """
+    """A run or segment without a value on the night of the report; `night` is the last one, with the mean `last`."""
 
     last: Mean
     night: date
@@ -205,17 +181,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
-    """A segment of a run, and its change since the night before.
-
-    Parameters
-    ----------
-    mean : Mean
-    change : Change
-    share : float or None
-        Part of the change of the run that lies in the segment, by the weights of tonight.
-    before : Mean or None
-        Of the night before.
-    """
+    """A segment of a run, its change since the night before, and its share of the change of the run."""
 
     mean: Mean
     change: Change
@@ -234,30 +200,15 @@ class SegmentFlag:
 
     @property
     def name(self) -> str:
-        """Segment with its column, for a person."""
         return f"{self.by} = {segment_name(self.by, self.segment)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Values of the queries of a run, counted in bins of equal width; the last bin includes its upper end.
+    """Values of the queries of a run, counted in bins of equal width from `low` to `high`, both included.
 
-    Parameters
-    ----------
-    run : str
-    low, high : float
-        Ends of the first and of the last bin.
-    counts : tuple of int
-    n_below, n_above : int
-        Queries outside.
-    n_undefined : int
-        Queries without a value.
-    n_lowest, n_highest : int
-        Queries at exactly `low` and `high`.
-    quartiles : tuple of float or None
-        Lower quartile, median, upper quartile; between two queries they are interpolated.
-    quartile_error : float
-        By how much the share of queries below a quartile may be off; 0 if quartiles are exact.
+    `n_lowest` and `n_highest` are queries at exactly these ends. The share of queries below a quartile is off by at
+    most `quartile_error`, 0 if quartiles are exact.
     """
 
     run: str
@@ -274,7 +225,6 @@ class Distribution:
 
     @property
     def n_queries(self) -> int:
-        """Queries with a value."""
         return sum(self.counts) + self.n_below + self.n_above
 
     @property
@@ -286,7 +236,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryRow:
-    """A query of a run, and its value on another night or in another run, where there is one."""
+    """A query of a run, and its value on another night or in another run, if it has one."""
 
     run: str
     query: str
@@ -298,13 +248,12 @@ class QueryRow:
 
     @property
     def loss(self) -> float | None:
-        """How much less the value is."""
         return None if self.value is None or self.before is None else self.before - self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedItem:
-    """An item of a ranked list, and its rank in the other list, if it is there."""
+    """An item of a ranked list, and its rank in the other list, if it is in it."""
 
     rank: int
     name: str
@@ -313,24 +262,13 @@ class ListedItem:
 
     @property
     def rise(self) -> int:
-        """How many ranks the other list has it lower; 0 if it lacks the item."""
+        """How many ranks lower the item is in the other list; 0 if it is not in it."""
         return 0 if self.other is None else self.other - self.rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedQuery:
-    """A query that gained or lost from the baseline to a run, with the first items of both lists.
-
-    Parameters
-    ----------
-    change : str
-        `lost` or `gained`.
-    run, baseline, query, metric : str
-    k : int or None
-    before, value : float
-        Of the baseline, and of the run.
-    baseline_list, run_list : tuple of ListedItem
-    """
+    """A query that gained or lost from `before`, of the baseline, to `value`, with the first items of both lists."""
 
     change: str
     run: str
@@ -345,12 +283,10 @@ class ChangedQuery:
 
     @property
     def difference(self) -> float:
-        """Value of the run less that of the baseline."""
         return self.value - self.before
 
     @property
     def label(self) -> str:
-        """The metric, as `NDCG@10`."""
         return metric_name(self.metric, self.k)
 
 
@@ -381,34 +317,19 @@ class Comparison:
 
     @property
     def name(self) -> str:
-        """Segment, for a person."""
         return segment_name(self.by, self.segment) if self.by else "all queries"
 
     @property
     def is_small(self) -> bool:
-        """As for `Mean`."""
         return self.n_queries < SMALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounting:
-    """What became of rows and queries.
+    """Counts of rows and queries by what became of them, added up over runs if `runs_added`.
 
-    Parameters
-    ----------
-    rows : tuple of (str, int)
-        Parts of the rows that were read.
-    n_read : int or None
-        None where only the metric table was given, which does not know of rejected rows without a run.
-    rejected : tuple of (str, int)
-        Rejected rows by reason.
-    queries : tuple of (str, int)
-    n_unjudged_items : int or None
-        Unjudged items among the first k; None in a night of a version that did not count them.
-    k : int or None
-        The cutoff of the headline.
-    runs_added : bool
-        Whether rows and queries of several runs are added up.
+    `n_read` is None if only the metric table is given, which lacks rejected rows without a run; `n_unjudged_items`,
+    of the first `k`, if the table lacks it.
     """
 
     rows: tuple[tuple[str, int], ...]
@@ -422,7 +343,7 @@ class Accounting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What the numbers were computed by and from."""
+    """Convention, input and package of the numbers."""
 
     convention: str
     words: tuple[tuple[str, str], ...]
@@ -434,7 +355,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """All that a report says."""
+    """Everything that a report shows."""
 
     title: str
     dataset: str
@@ -444,51 +365,46 @@ class Contents:
     level: float
     standings: tuple[Standing, ...]
     means: tuple[Mean, ...]
-    """Means over all queries, of each run, metric and cutoff."""
+    """Means over all queries."""
     trend: dict[str, tuple[Night, ...]]
     gates: tuple[GateResult, ...]
-    segments: tuple[SegmentRow, ...]
-    distributions: tuple[Distribution, ...]
-    lowest: tuple[QueryRow, ...]
-    losses: tuple[QueryRow, ...]
-    losses_against: str
-    """What queries lost against: an earlier night, or a run."""
-    comparisons: tuple[Comparison, ...]
-    compared_period: str
-    """What the comparisons are over, where they are not of the night alone."""
-    changed: tuple[ChangedQuery, ...]
-    """Those that lost first, the largest change first."""
+    segments: tuple[SegmentRow, ...] = ()
+    distributions: tuple[Distribution, ...] = ()
+    lowest: tuple[QueryRow, ...] = ()
+    losses: tuple[QueryRow, ...] = ()
+    losses_against: str = ""
+    """An earlier night, or a run."""
+    comparisons: tuple[Comparison, ...] = ()
+    compared_period: str = ""
+    """Empty if the comparisons are of the night alone."""
+    changed: tuple[ChangedQuery, ...] = ()
     accounting: Accounting
     provenance: tuple[Provenance, ...]
-    left_out: tuple[str, ...] = field(default=())
-    segment_flags: tuple[SegmentFlag, ...] = field(default=())
-    """Of the night of the report, those farthest from the usual value first."""
+    left_out: tuple[str, ...] = ()
+    segment_flags: tuple[SegmentFlag, ...] = ()
+    """Those farthest from the usual value first; there are `n_segment_flags` on the night."""
     n_segment_flags: int = 0
-    """How many segments are flagged on that night."""
     production: str | None = None
     """The run that the headline is about; None: any."""
     absent_runs: tuple[Absent, ...] = ()
-    """Those that have no rows on the night of the report."""
     absent_segments: tuple[Absent, ...] = ()
-    """Those of runs that are there, with the most queries first."""
+    """Segments of runs with rows on the night, those with the most queries first."""
     n_absent_segments: int = 0
     today: date | None = None
-    """When the report is made, where it is to tell whether a later night should be there."""
+    """Day of the report, if the headline is to tell that a later night is due."""
     nights_apart: int = 1
-    """Days from one night of the trend to the next, mostly."""
     not_covered: tuple[str, ...] = ()
-    """Sentences about tables beside the metric table that do not have the night of the report."""
+    """Sentences about tables that lack the night of the report."""
     rules_differ: str = ""
-    """What differs between the rules of the runs; empty where nothing does."""
+    """Differences between the rules of the runs."""
 
     @property
     def label(self) -> str:
-        """The metric of the headline, as `NDCG@10`."""
         return metric_name(self.metric, self.k)
 
     @property
     def larger_is_better(self) -> bool | None:
-        """Whether larger values of the metric of the headline are better; None if neither direction is."""
+        """None if neither direction of the metric of the headline is better."""
         return direction_of(self.metric)
 
     @property
@@ -498,10 +414,7 @@ class Contents:
 
     @property
     def standing_tables(self) -> list[tuple[str, list[Standing]]]:
-        """Runs by the rules that they were computed by, and what is different about these; mostly there is one table.
-
-        Where the rules of a run are not known, they are taken to be those of the first.
-        """
+        """Runs by their rules, and what differs between these; runs of unknown rules are put with the first."""
         texts = [one.rules for one in self.standings if is_known(one.rules)]
         tables: dict[str, list[Standing]] = {}
         for one in self.standings:
@@ -517,15 +430,9 @@ class Contents:
 
     @property
     def curve(self) -> tuple[Mean, ...]:
-        """Means of the metric at all cutoffs."""
         return tuple(one for one in self.means if one.metric == self.metric)
-
-    @property
-    def has_trend(self) -> bool:
-        """Whether there is more than one night."""
-        return any(len(nights) > 1 for nights in self.trend.values())
 
 
 def run_name(run: str) -> str:
-    """Name a run for a person; one ranker without a name is just the ranker."""
+    """Name a run for a person; a single ranker may have no name."""
     return run or "the ranker"

@@ -14,64 +14,47 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-
 from ndcg_spark.errors import cannot_import
 from ndcg_spark.reports.contents import Comparison, Contents, Mean, Night, run_name
 from ndcg_spark.reports.sentences import flag_tone
-from ndcg_spark.reports.wording import cutoff_name, shortened
+from ndcg_spark.reports.wording import MINUS, cutoff_name, shortened
 
-LIGHT = {
-    "paper": "#ffffff",
-    "panel": "#f5f7f9",
-    "ink": "#1a2027",
-    "muted": "#57616d",
-    "rule": "#dfe4e9",
-    "accent": "#0067a3",
-    "bad": "#a83c00",
-    "band": "#cfe2ef",
-    "run-0": "#0072b2",
-    "run-1": "#b87400",
-    "run-2": "#008a64",
-    "run-3": "#cf5a00",
-    "run-4": "#b0578a",
-    "run-5": "#2f8fc9",
-    "run-6": "#7d7300",
-    "run-7": "#3d454e",
+try:
+    import matplotlib as mpl
+    from matplotlib import dates as mdates
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+except ImportError as error:
+    raise cannot_import(error, "figures need matplotlib", "matplotlib", "report") from None
+
+COLOURS = {
+    "paper": ("#ffffff", "#12161b"),
+    "panel": ("#f5f7f9", "#1a2027"),
+    "ink": ("#1a2027", "#e9edf1"),
+    "muted": ("#57616d", "#a5b0bb"),
+    "rule": ("#dfe4e9", "#2e3741"),
+    "accent": ("#0067a3", "#6bbcee"),
+    "bad": ("#a83c00", "#ff9c66"),
+    "band": ("#cfe2ef", "#1f3f56"),
+    "run-0": ("#0072b2", "#56b4e9"),
+    "run-1": ("#b87400", "#e69f00"),
+    "run-2": ("#008a64", "#2cc295"),
+    "run-3": ("#cf5a00", "#ff8136"),
+    "run-4": ("#b0578a", "#e094c0"),
+    "run-5": ("#2f8fc9", "#9fd4f3"),
+    "run-6": ("#7d7300", "#f0e442"),
+    "run-7": ("#3d454e", "#c4ccd4"),
 }
-DARK = {
-    "paper": "#12161b",
-    "panel": "#1a2027",
-    "ink": "#e9edf1",
-    "muted": "#a5b0bb",
-    "rule": "#2e3741",
-    "accent": "#6bbcee",
-    "bad": "#ff9c66",
-    "band": "#1f3f56",
-    "run-0": "#56b4e9",
-    "run-1": "#e69f00",
-    "run-2": "#2cc295",
-    "run-3": "#ff8136",
-    "run-4": "#e094c0",
-    "run-5": "#9fd4f3",
-    "run-6": "#f0e442",
-    "run-7": "#c4ccd4",
-}
+"""Light and dark."""
+LIGHT, DARK = ({name: pair[at] for name, pair in COLOURS.items()} for at in (0, 1))
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
-LINES: tuple[str | tuple[int, tuple[int, ...]], ...] = (
-    "-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2)), "-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2)),
-)  # fmt: skip
+LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2))) * 2
 
 
 def run_colour(at: int) -> str:
-    """Colour of a run on white, by its place."""
     return LIGHT[f"run-{at % 8}"]
-
-
-def css_variables(theme: dict[str, str]) -> str:
-    """Write a theme as custom properties of CSS."""
-    return "".join(f"--{name}:{value};" for name, value in theme.items())
 
 
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
@@ -83,11 +66,10 @@ _DECIMALS = re.compile(r"(\d+\.\d{2})\d+")
 
 
 def inline_svg(figure: Figure, shape: Shape, *, prefix: str, label: str) -> str:
-    """Write a figure as an `svg` element of HTML.
+    """Write a figure, drawn for `shape`, as an `svg` element of HTML; `label` is its text alternative.
 
-    Colours of the light theme are variables of the style sheet; fonts are those of the page. `shape` is what it was
-    drawn for. `prefix` is put before the ids of its parts, so that those of several figures differ; `label` is the
-    text alternative.
+    Colours of the light theme are variables of the style sheet; fonts are those of the page. `prefix` keeps the ids
+    of several figures apart.
     """
     drawn = io.BytesIO()
     with drawing(shape):
@@ -133,21 +115,9 @@ def _themed(style: str) -> str:
     return _COLOUR.sub(lambda found: _VARIABLE.get(found[0], found[0]), sized).strip("; ")
 
 
-try:
-    import matplotlib as mpl
-    from matplotlib import dates as mdates
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
-except ImportError as error:
-    raise cannot_import(error, "figures need matplotlib", "matplotlib", "report") from None
-
-MOST_DIFFERENCES = 24
-"""Rows of the forest plot; the table beside it has all."""
-MOST_PANELS = 4
-"""Runs whose distributions are drawn; the table beside them has all."""
+MOST_DIFFERENCES, MOST_PANELS = 24, 4
+"""Rows of the forest plot, and panels of distributions; tables beside them have all."""
 _FEW_NIGHTS = 4
-_MINUS = "\u2212"
 _STEPS = (1, 2, 2.5, 5, 10)
 
 
@@ -158,8 +128,7 @@ class Shape:
     width: int
     height: int
     text: int
-    labels: int
-    """Characters of the longest label beside an axis."""
+    labels: int  # longest label beside an axis, in characters
     is_wide: bool
 
 
@@ -213,13 +182,10 @@ def drawing(shape: Shape) -> Iterator[None]:
 
 
 def figures_of(contents: Contents, shape: Shape = WIDE, *, legend: bool = True) -> dict[str, Figure]:
-    """Draw all figures there is data for, of `curve`, `trend`, `differences` and `distribution`.
-
-    With `legend`, figures name runs and metric themselves; pages do it in their text.
-    """
+    """Draw `curve`, `trend`, `differences` and `distribution`, as far as there is data."""
     drawn: dict[str, tuple[bool, Callable[[Contents, Shape, bool], Figure]]] = {
         "curve": (len({one.k for one in contents.curve}) > 1, _curve),
-        "trend": (contents.has_trend, _trend),
+        "trend": (any(len(nights) > 1 for nights in contents.trend.values()), _trend),
         "differences": (bool(shown_differences(contents)), _differences),
         "distribution": (bool(contents.distributions), _distribution),
     }
@@ -247,9 +213,6 @@ def _style(at: int) -> dict[str, Any]:
     return {"color": run_colour(at), "marker": MARKERS[at % 8], "linestyle": LINES[at % 8]}
 
 
-# ---------------------------------------------------------------------------------------------- by cutoff
-
-
 def _curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
     figure, (axes,) = _canvas(shape)
     cutoffs = sorted({one.k for one in contents.curve if one.k is not None})
@@ -262,15 +225,12 @@ def _curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
             shift = 1 + 0.012 * (at - (len(contents.runs) - 1) / 2)  # so that intervals do not hide each other
             places = [(at_end if one.k is None else one.k) * shift for one in part]
             values = [one.value or 0.0 for one in part]
-            low, high = ([_bound(one, end) for one in part] for end in ("low", "high"))
+            bounds = [[_bound(one, end) for one in part] for end in ("low", "high")]
             _arrows(axes, places, part, _style(at)["color"])
             axes.errorbar(
                 places,
                 values,
-                yerr=[
-                    [value - end for value, end in zip(values, low, strict=True)],
-                    [end - value for value, end in zip(values, high, strict=True)],
-                ],
+                yerr=[[abs(end - value) for value, end in zip(values, ends, strict=True)] for ends in bounds],
                 elinewidth=1.5,
                 capsize=3,
                 label=run_name(run) if part[0].k is not None else None,
@@ -290,7 +250,7 @@ def _curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
 
 
 def _apart(ticks: Sequence[float], shape: Shape) -> list[float]:
-    """Ticks of a log scale that stand far enough from each other for their labels, the last one first."""
+    """Ticks of a log scale that are far enough from each other for their labels, the last one first."""
     if len(ticks) < 2:
         return list(ticks)
     room = math.log(ticks[-1] / ticks[0]) * (30 / shape.width)
@@ -304,9 +264,6 @@ def _apart(ticks: Sequence[float], shape: Shape) -> list[float]:
 def _value_axis(axes: Axes) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
     axes.yaxis.get_major_formatter().set_useOffset(False)  # type: ignore[attr-defined]  # a linear axis has it
-
-
-# ------------------------------------------------------------------------------------------------- trend
 
 
 def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
@@ -335,7 +292,13 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
     _gate_lines(axes, contents, shape)
     for changed in configuration_changes(contents):
         axes.axvline(changed, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 3)))  # type: ignore[arg-type]  # dates
-    _night_axis(axes, contents, shape)
+    shown = sorted({one.run_date for its in contents.trend.values() for one in its})
+    if len(shown) <= _FEW_NIGHTS:  # a locator would put hours between them
+        axes.set_xticks(shown, [f"{one.day} {one:%b}" for one in shown])  # type: ignore[arg-type]  # dates
+    else:
+        locator = mdates.AutoDateLocator(minticks=3, maxticks=9 if shape.is_wide else 4)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
     axes.margins(x=0.03, y=0.12)
     _value_axis(axes)
     _named(figure, axes, contents, f"{contents.label} by night", legend=legend)
@@ -343,7 +306,7 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
 
 
 def _rings(axes: Axes, nights: Sequence[Night], contents: Contents) -> None:
-    """Mark flagged nights, in the colours of what they are."""
+    """Mark flagged nights, in the colours of their flags."""
     for tone, colour in (("worse", "bad"), ("better", "accent"), ("neutral", "muted")):
         flagged = [one for one in nights if one.flag is not None and flag_tone(one.flag, contents) == tone]
         axes.plot(
@@ -358,19 +321,8 @@ def _rings(axes: Axes, nights: Sequence[Night], contents: Contents) -> None:
         )
 
 
-def _night_axis(axes: Axes, contents: Contents, shape: Shape) -> None:
-    """Put ticks at nights: at each of a few, between which a locator would put hours."""
-    shown = sorted({one.run_date for its in contents.trend.values() for one in its})
-    if len(shown) <= _FEW_NIGHTS:  # a locator would put hours between them
-        axes.set_xticks(shown, [f"{one.day} {one:%b}" for one in shown])  # type: ignore[arg-type]  # dates
-    else:
-        locator = mdates.AutoDateLocator(minticks=3, maxticks=9 if shape.is_wide else 4)
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
-
-
 def _bound(mean: Mean, end: str) -> float:
-    """End of an interval, or of the range of the metric; the value where there is no interval."""
+    """End of an interval, within the range of the metric; the value where there is no interval."""
     bound = mean.drawn_low if end == "low" else mean.drawn_high
     return float(mean.value if bound is None else bound)  # type: ignore[arg-type]  # without a value it is left out
 
@@ -401,7 +353,6 @@ def unbroken(nights: Sequence[Night]) -> list[list[Night]]:
 
 
 def configuration_changes(contents: Contents) -> list[date]:
-    """Nights from which on a run was computed differently."""
     found = set()
     for nights in contents.trend.values():
         for before, after in pairwise(nights):
@@ -425,11 +376,8 @@ def _gate_lines(axes: Axes, contents: Contents, shape: Shape) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------- differences
-
-
 def shown_differences(contents: Contents) -> list[Comparison]:
-    """Rows of the forest plot: those with a difference and an interval, the first of them."""
+    """Rows of the forest plot: the first of those with a difference and an interval."""
     whole = [one for one in contents.comparisons if one.difference is not None and one.low is not None]
     return [one for one in whole if one.high is not None][:MOST_DIFFERENCES]
 
@@ -456,39 +404,23 @@ def _differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
         axes.plot([low, high], [at, at], color=LIGHT[colour], linewidth=2, solid_capstyle="butt")
         face = LIGHT[colour] if filled else LIGHT["paper"]
         axes.plot(
-            [middle],
-            [at],
-            marker=marker,
-            markersize=8,
-            color=LIGHT[colour],
-            markerfacecolor=face,
-            markeredgewidth=2,
+            [middle], [at], color=LIGHT[colour], marker=marker, markersize=8, markerfacecolor=face, markeredgewidth=2
         )
     axes.axvline(0, color=LIGHT["ink"], linewidth=1)
-    names = [shortened(_row_name(one, several=several), shape.labels) + " *" * one.is_small for one in rows]
+    names = [f"{run_name(one.run)}: {one.name}" if several else one.name for one in rows]
+    names = [shortened(name, shape.labels) + " *" * one.is_small for name, one in zip(names, rows, strict=True)]
     axes.set_yticks(range(len(rows)), names)
     axes.tick_params(axis="y", labelcolor=LIGHT["ink"])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(7 if shape.is_wide else 4, steps=_STEPS))
-    axes.xaxis.set_major_formatter(FuncFormatter(_signed_tick))
+    signed = FuncFormatter(lambda value, _: f"{value:+.6g}".replace("-", MINUS) if abs(value) > 1e-12 else "0")
+    axes.xaxis.set_major_formatter(signed)
     axes.set_xlabel(f"difference in {contents.label}")
     if legend:
         axes.set_title(f"Differences in {contents.label}", loc="left", color=LIGHT["ink"])
     return figure
-
-
-def _row_name(one: Comparison, *, several: bool) -> str:
-    return f"{run_name(one.run)}: {one.name}" if several else one.name
-
-
-def _signed_tick(value: float, _: int | None) -> str:
-    text = f"{value:+.6g}" if abs(value) > 1e-12 else "0"
-    return text.replace("-", _MINUS)
-
-
-# ------------------------------------------------------------------------------------------ distribution
 
 
 def _distribution(contents: Contents, shape: Shape, legend: bool) -> Figure:

@@ -17,13 +17,14 @@ from ndcg_spark._version import __version__
 from ndcg_spark.errors import cannot_import
 from ndcg_spark.reports import sentences, wording
 from ndcg_spark.reports.contents import SMALL, Contents, Mean, run_name
-from ndcg_spark.reports.figures import DARK, LIGHT, css_variables
 
 try:
     from jinja2 import Environment, StrictUndefined, Template
     from markupsafe import Markup
 except ImportError as error:
     raise cannot_import(error, "pages need Jinja2", "jinja2", "report") from None
+
+from ndcg_spark.reports.figures import DARK, LIGHT, NARROW, WIDE, figures_of, inline_svg
 
 MARKER_PATHS = (
     "M8 4a4 4 0 1 1-8 0a4 4 0 1 1 8 0z",
@@ -35,7 +36,7 @@ MARKER_PATHS = (
     "M1.5 0l2.5 2.5l2.5-2.5l1.5 1.5l-2.5 2.5l2.5 2.5l-1.5 1.5l-2.5-2.5l-2.5 2.5l-1.5-1.5l2.5-2.5l-2.5-2.5z",
     "M4 0l1 3h3l-2.400 1.900l.9 3.100l-2.500-1.900l-2.500 1.900l.9-3.100l-2.400-1.900h3z",
 )
-"""Shapes of `palette.MARKERS` in a box of 8 by 8, for legends."""
+"""Shapes of `figures.MARKERS` in a box of 8 by 8, for legends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +56,19 @@ class Scale:
     high: float
 
     def at(self, value: float | None) -> float:
-        """Place of a value, rounded, within the strip."""
         if value is None or self.high <= self.low:
             return 50.0
         return round(min(99.0, max(1.0, 100 * (value - self.low) / (self.high - self.low))), 1)
 
 
 def page_of(contents: Contents) -> str:
-    """Write the page of a report, in HTML."""
-    script = _text_of("page.js")
+    script, css = _text_of("page.js"), _text_of("page.css")
+    for name, theme in (("/*light*/", LIGHT), ("/*dark*/", DARK)):
+        css = css.replace(name, "".join(f"--{colour}:{value};" for colour, value in theme.items()))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(
         c=contents,
-        css=Markup(_styles()),  # ours
+        css=Markup(css),  # ours
         script=Markup(script),
         script_hash=digest,
         figures=_drawn(contents),
@@ -98,10 +99,6 @@ def _text_of(name: str) -> str:
     return (files("ndcg_spark.reports") / name).read_text(encoding="utf-8")
 
 
-def _styles() -> str:
-    return _text_of("page.css").replace("/*light*/", css_variables(LIGHT)).replace("/*dark*/", css_variables(DARK))
-
-
 def _scale(means: Sequence[Mean]) -> Scale:
     ends = [end for one in means for end in (one.drawn_low, one.drawn_high, one.value) if end is not None]
     return Scale(min(ends, default=0.0), max(ends, default=1.0))
@@ -109,8 +106,6 @@ def _scale(means: Sequence[Mean]) -> Scale:
 
 def _drawn(contents: Contents) -> dict[str, Markup]:
     """Each figure twice: for wide and for narrow screens."""
-    from ndcg_spark.reports.figures import NARROW, WIDE, figures_of, inline_svg
-
     its = contents.distributions
     texts = {
         "distribution": " ".join(sentences.distribution_text(one, several=len(its) > 1) for one in its),

@@ -20,7 +20,7 @@ from ndcg_spark.reports.contents import is_within_1
 
 MOST_DATASETS = 100
 MOST_MEANS = 20_000
-"""Rows of one night over all queries: runs times metrics times cutoffs."""
+"""Runs times metrics times cutoffs of a night."""
 BINS = 20
 MOST_EXACT = 1_000_000
 """Queries of a run up to which quartiles are exact; of more, they come from a sketch."""
@@ -57,7 +57,7 @@ OF_CHANGES = ("change", "place", "run", "baseline", "metric", "k", "baseline_val
 """Columns of `changed_queries` beside those that name a query."""
 
 VALUE, BEFORE, _PLACE = "__value", "__before", "__place"
-"""Columns beside those of queries, which may be called anything."""
+"""Columns beside those of queries; users may have any other name."""
 
 Rows = list[dict[str, Any]]
 
@@ -73,33 +73,29 @@ class Scope:
     k: int | None
 
     def of_metric(self) -> Column:
-        """Rows of the metric at its cutoff, of the runs."""
+        """Condition on the metric, its cutoff and the runs."""
         return self.at_k() & (F.col("metric") == self.metric) & F.col("run").isin(*self.runs)
 
     def at_k(self) -> Column:
-        """Rows of the cutoff."""
         return F.col("k").eqNullSafe(F.lit(self.k).cast("int"))
 
 
 def metric_table(frame: DataFrame) -> DataFrame:
-    """Bring a metric table, or a summary, to the columns that reports read. Reads the schema, runs no action.
-
-    Lazy; columns that it lacks are null, `dataset` is then empty.
-    """
+    """Select the columns that reports read, lazily; those that the table lacks are null, `dataset` is then empty."""
     shaped = _shaped(frame, _NEEDED, _OPTIONAL, "metric table")
     return shaped.withColumn("dataset", F.coalesce("dataset", F.lit("")))
 
 
 def comparison_table(frame: DataFrame) -> DataFrame:
-    """As `metric_table`, for a comparison table."""
     return _shaped(frame, _COMPARED, _COMPARED_OPTIONAL, "comparison table")
 
 
 def flag_table(frame: DataFrame) -> DataFrame:
-    """As `metric_table`, for the table of `flag_changes`; where it is stored, its night may be the run_date."""
+    """Like `metric_table`, for the table of `flag_changes`; where it is stored, its night may be the run_date."""
     if not has_column(frame, "night") and has_column(frame, "run_date"):
         frame = frame.withColumnRenamed("run_date", "night")
-    return _shaped(frame, _FLAGGED, _FLAGGED_OPTIONAL, "table of flags")
+    shaped = _shaped(frame, _FLAGGED, _FLAGGED_OPTIONAL, "table of flags")
+    return shaped.withColumn("segment_by", F.coalesce("segment_by", F.lit("")))
 
 
 def _shaped(frame: DataFrame, needed: dict[str, str], optional: dict[str, str], table: str) -> DataFrame:
@@ -116,13 +112,13 @@ def _shaped(frame: DataFrame, needed: dict[str, str], optional: dict[str, str], 
 
 
 def datasets_of(metrics: DataFrame) -> Rows:
-    """Collect the data sets of a metric table: name, newest night, number of nights. Runs an action."""
+    """Run an action: name, newest night and number of nights of each data set."""
     newest = [F.max("run_date").alias("newest"), F.count_distinct("run_date").alias("n_nights")]
     return _collected(metrics.groupBy("dataset").agg(*newest).orderBy("dataset").limit(MOST_DATASETS + 1))
 
 
 def means_of_night(metrics: DataFrame, dataset: str, night: date | None, runs: Sequence[str]) -> Rows:
-    """Collect the means over all queries of a night, of `runs` or, if that is empty, of all. Runs an action."""
+    """Run an action: the means over all queries of a night, of `runs` or, if that is empty, of all."""
     its = metrics.where(_of(dataset, night) & (F.col("segment_by") == ""))
     if runs:
         its = its.where(F.col("run").isin(*runs))
@@ -139,7 +135,7 @@ def _of(dataset: str, night: date | None) -> Column:
 
 
 def nights_of(metrics: DataFrame, scope: Scope, most: int) -> Rows:
-    """Collect the metric over all queries, of a night and of earlier ones, the newest `most`. Runs an action."""
+    """Run an action: the metric over all queries, of a night and of earlier ones, the newest `most`."""
     its = metrics.where((F.col("dataset") == scope.dataset) & (F.col("segment_by") == "") & scope.of_metric())
     if scope.run_date is None:
         its = its.where(F.col("run_date").isNull())
@@ -152,10 +148,9 @@ def nights_of(metrics: DataFrame, scope: Scope, most: int) -> Rows:
 
 
 def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int) -> tuple[Rows, int]:
-    """Collect the segments with the most queries, of a night and of one before it. Runs one or two actions.
+    """Run one or two actions: the segments with the most queries of a night, and the number of all segments.
 
-    Gives rows with the columns of both nights, those of the earlier one as `before_...`, and the number of all
-    segments. Spark cost: one shuffle of the segments of two nights; one more action where there are more than `most`.
+    Columns of the night `before` are `before_...`. Spark cost: one shuffle of the segments of two nights.
     """
     nights = [scope.run_date] if before is None else [scope.run_date, before]
     either = F.lit(False)
@@ -174,10 +169,10 @@ def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int
 
 
 def absent_of(metrics: DataFrame, scope: Scope, runs: Sequence[str], most: int) -> tuple[Rows, Rows, int]:
-    """Collect what has no value on the night of the report, and had one on the latest. Runs one or two actions.
+    """Run one or two actions: runs, and segments of the runs of the report, that only have values on earlier nights.
 
-    Gives runs, and segments of the runs of the report, with the columns of `missing_series`, those with the most
-    queries first; and the number of all such segments. `runs` are those that may be absent; empty: all.
+    Rows are those of `missing_series`, the most queries first; the number is of all such segments. Only `runs`, if
+    there are any, are looked for.
     """
     if scope.run_date is None:
         return [], [], 0
@@ -196,10 +191,7 @@ def absent_of(metrics: DataFrame, scope: Scope, runs: Sequence[str], most: int) 
 
 
 def last_seen(metrics: DataFrame, dataset: str, night: date | None, runs: Sequence[str]) -> dict[str, date]:
-    """Find the last night before a night of runs that it lacks; those that the data set never had are not there.
-
-    Runs an action if there are such runs.
-    """
+    """Run an action if there are `runs`: the last night before a night of each; left out if there is none."""
     if not runs or night is None:
         return {}
     earlier = (F.col("dataset") == dataset) & (F.col("run_date") < F.lit(night)) & F.col("run").isin(*runs)
@@ -208,17 +200,13 @@ def last_seen(metrics: DataFrame, dataset: str, night: date | None, runs: Sequen
 
 
 def flags_of(flags: DataFrame, scope: Scope, most: int) -> Rows:
-    """Collect the flagged nights of a metric over all queries. Runs an action."""
-    its = _of_report(flags, scope).where(_is_flag() & (_by() == ""))
+    """Run an action: the flagged nights of a metric over all queries."""
+    its = _of_report(flags, scope).where(_is_flag() & (F.col("segment_by") == ""))
     return _collected(its.orderBy(F.desc("night"), "run").limit(most * len(scope.runs)))
 
 
 def _is_flag() -> Column:
     return F.col("status").isin(LOW, HIGH)
-
-
-def _by() -> Column:
-    return F.coalesce("segment_by", F.lit(""))
 
 
 def _of_report(flags: DataFrame, scope: Scope) -> DataFrame:
@@ -228,14 +216,13 @@ def _of_report(flags: DataFrame, scope: Scope) -> DataFrame:
 
 
 def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, dict[str, Any]]:
-    """Collect the segments that are flagged on the night of the report. Runs two actions.
+    """Run two actions: the segments that are flagged on the night, the farthest from usual first, and counts.
 
-    Gives rows, those farthest from the usual value first; and `now`, how many there are, `before`, how many there are
-    of earlier nights, `judged`, how many series the table has of the night, flagged or not, and `last`, the last
-    night up to that of the report.
+    Counts: `now` and `before`, flags of the night and of earlier ones; `judged`, series of the night; `last`, a
+    night.
     """
     its, night = _of_report(flags, scope), F.lit(scope.run_date).cast("date")
-    tonight, flagged = F.col("night").eqNullSafe(night), _is_flag() & (_by() != "")
+    tonight, flagged = F.col("night").eqNullSafe(night), _is_flag() & (F.col("segment_by") != "")
     counts = its.agg(
         F.count_if(flagged & tonight).alias("now"),
         F.count_if(flagged & (F.col("night") < night)).alias("before"),
@@ -247,10 +234,10 @@ def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, d
 
 
 def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows, bool, date | None]:
-    """Collect comparisons of the metric, overall ones first, then by queries. Runs an action, two if there are none.
+    """Run an action, two if there are none: comparisons of the metric, overall ones first, then by queries.
 
-    Gives rows, and whether there are more; if there are none, the last night before that has some. Refused when there
-    are none of this and of earlier nights, or of several periods.
+    Returns rows, whether there are more, and, without rows, the last night before that has some. Several periods, or
+    no rows of this and earlier nights, are refused.
     """
     its = comparison.where(scope.of_metric())
     its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
@@ -278,12 +265,9 @@ def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows
     return found[:most], len(found) > most, None
 
 
-# ------------------------------------------------------------------------------------------------- queries
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryTable:
-    """A per-query table, and which of its columns are what."""
+    """A per-query table, its key columns, and the column of the metric."""
 
     frame: DataFrame
     keys: tuple[str, ...]
@@ -291,7 +275,6 @@ class QueryTable:
 
     @property
     def has_nights(self) -> bool:
-        """Whether its rows are of dates."""
         return has_column(self.frame, "run_date")
 
     def rows(self, scope: Scope, night: date | None, runs: Iterable[str]) -> DataFrame:
@@ -306,10 +289,7 @@ class QueryTable:
 
 
 def query_table(frame: DataFrame, metric: str) -> QueryTable:
-    """Find the query columns and the metric in a per-query table. Reads the schema, runs no action.
-
-    Query columns stand between `run` and `k`, as they are written.
-    """
+    """Find the metric and the query columns, between `run` and `k`, by the schema of a per-query table."""
     names = frame.columns
     for name in ("run", "k"):
         require_column(frame, name, "a per-query table has it", "per-query table")
@@ -325,10 +305,9 @@ def query_table(frame: DataFrame, metric: str) -> QueryTable:
 
 
 def distributions_of(table: QueryTable, scope: Scope, *, most_exact: int = MOST_EXACT) -> Rows:
-    """Count the queries of each run in bins of the metric. Runs two actions; three if the metric has no known range.
+    """Run two actions, three if the metric has no known range: count the queries of each run in `BINS`.
 
-    A row a run: `low` and `high`, `bins`, counts beside them, `quartiles` and `quartile_error`. Quartiles are exact
-    up to `most_exact` queries of a run.
+    Quartiles are exact up to `most_exact` queries of a run.
     """
     its = table.rows(scope, scope.run_date, scope.runs)
     low, high = 0.0, 1.0
@@ -361,10 +340,9 @@ def distributions_of(table: QueryTable, scope: Scope, *, most_exact: int = MOST_
 
 
 def _quartiles(rows: DataFrame, n_values: Mapping[str, int]) -> dict[str, tuple[float | None, ...]]:
-    """Collect the quartiles of runs whose numbers of values are known. Runs an action, which sorts the values.
+    """Run an action: the quartiles of runs whose numbers of values are known, interpolated as by NumPy.
 
-    A quartile between two values is interpolated, as by NumPy. A sort spills where Spark's `percentile` would hold
-    all values of all runs in memory.
+    A sort spills where Spark's `percentile` would hold all values of all runs in memory.
     """
     ends = {run: [divmod(quarter * (n - 1), 4) for quarter in (1, 2, 3)] for run, n in n_values.items()}
     wanted = F.lit(False)
@@ -385,11 +363,9 @@ def _quartiles(rows: DataFrame, n_values: Mapping[str, int]) -> dict[str, tuple[
 
 
 def lowest_queries(table: QueryTable, scope: Scope, most: int) -> Rows:
-    """Collect the queries of each run with the lowest values; of equal ones those with most relevant items first.
+    """Run an action: the worst queries of each run; of equal ones those with most relevant items first.
 
-    Where smaller is better, these are the ones with the highest values.
-    Those that nothing is relevant to are left out where the table tells: no ranking can do better. Runs an action.
-    Spark cost: one small shuffle, of the first `most` queries of each run and partition.
+    Queries without a relevant item are left out where the table has their number: no ranking can do better.
     """
     its = table.rows(scope, scope.run_date, scope.runs).where(F.col(VALUE).isNotNull())
     relevant = []
@@ -400,11 +376,10 @@ def lowest_queries(table: QueryTable, scope: Scope, most: int) -> Rows:
 
 
 def largest_losses(table: QueryTable, scope: Scope, most: int, *, before: date | None, baseline: str | None) -> Rows:
-    """Collect the queries whose value got worse the most: since an earlier night, or against another run.
+    """Run an action: the queries whose value got worse the most, since the night `before` or against a baseline.
 
-    Runs an action. Where neither direction is better, those that changed the most are collected.
-    Rows have `VALUE` and `BEFORE`, the largest loss of each run first. `before` is the earlier night, where there is
-    no baseline. Spark cost: one shuffle of the queries of the runs, twice over.
+    Where neither direction is better, those that changed the most. Spark cost: one shuffle of the queries, twice
+    over.
     """
     its = table.rows(scope, scope.run_date, [run for run in scope.runs if run != baseline])
     if baseline is None:
@@ -425,10 +400,7 @@ def _first_of_each_run(rows: DataFrame, order: list[Column], most: int) -> Rows:
 
 
 def changes_of(changed: DataFrame | Iterable[Mapping[str, Any]], most: int) -> Rows:
-    """Find the queries that lost the most, then those that gained or changed the most; an action for a DataFrame.
-
-    `changed` are rows of `changed_queries`; at most `most` of each kind are taken.
-    """
+    """Choose up to `most` rows of `changed_queries` of each kind, the largest first; an action for a DataFrame."""
     if isinstance(changed, DataFrame):
         for name in OF_CHANGES:
             require_column(changed, name, "changed_queries has it", "table of changed queries")
@@ -440,18 +412,10 @@ def changes_of(changed: DataFrame | Iterable[Mapping[str, Any]], most: int) -> R
         raise InvalidParameterError(
             f"the changed queries are no rows of changed_queries: they lack {', '.join(missing)}."
         )
-    return [row for change in ("lost", "gained", "lower", "higher") for row in _largest(rows, change)[:most]]
-
-
-def _largest(rows: Rows, change: str) -> Rows:
-    return sorted((row for row in rows if row["change"] == change), key=lambda row: int(row["place"]))
-
-
-def check_baseline(baseline: str | None, runs: Sequence[str]) -> None:
-    """Raise when a baseline is not among the runs of the report."""
-    if baseline is not None and baseline not in runs:
-        known = ", ".join(repr(run) for run in runs)
-        raise InvalidParameterError(f"baseline {baseline!r} is not among the runs of the report: {known}.")
+    found = []
+    for change in ("lost", "gained", "lower", "higher"):
+        found += sorted((row for row in rows if row["change"] == change), key=lambda row: int(row["place"]))[:most]
+    return found
 
 
 def _described(scope: Scope) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
@@ -12,6 +13,7 @@ from ndcg_spark.evaluation.gates import contrary_line
 from ndcg_spark.evaluation.settings import MANY_REJECTED
 from ndcg_spark.history.settings import is_behind
 from ndcg_spark.metrics import judge_change
+from ndcg_spark.reports import wording as w
 from ndcg_spark.reports.contents import (
     Absent,
     Accounting,
@@ -27,30 +29,17 @@ from ndcg_spark.reports.contents import (
     Standing,
     run_name,
 )
-from ndcg_spark.reports.wording import (
-    count,
-    counted,
-    cutoff_name,
-    day,
-    interval,
-    listed,
-    number,
-    share,
-    shortened,
-    signed,
-)
 
 MOST_CHARACTERS = 60
-"""Of a name in the headline."""
+"""Longest name in the headline."""
 MOST_FLAGS = 5
-"""Segments of a run whose flags are sentences; as many without queries, and as many that got worse."""
+"""Segments of a run named for their flags; as many without queries, and as many that got worse."""
 FEWEST_QUERIES = 5
-"""Queries of a segment on both nights from which a change for the worse is news."""
+"""A change of a segment is news if both nights have so many queries."""
 _AGAIN = "A night that is run again replaces its rows."
 _LOOK = "See segments and queries below; diagnose runs shows the lists of queries that lost the most."
 ARROWS = {"up": "▲", "down": "▼"}
 REJECTED = "rejected as bad"
-"""Part of the rows that were read; reasons stand below it."""
 
 
 def tone(kind: str, contents: Contents) -> str:
@@ -60,32 +49,25 @@ def tone(kind: str, contents: Contents) -> str:
 
 
 def direction_note(contents: Contents) -> str:
-    """Say below a mean that larger is not better, where it is so."""
     return {False: " Smaller is better.", None: " Neither more nor less is better."}.get(
         contents.larger_is_better, ""
     )
 
 
 def flag_tone(flag: str, contents: Contents) -> str:
-    """Name the colour of a flag: that of its status, if it begins with one; what a user flagged is `worse`."""
+    """Name the colour of a flag by the status that it begins with; what a user flagged is `worse`."""
     kind = {"low": "down", "high": "up"}.get(flag.split(",")[0])
     return "worse" if kind is None else tone(kind, contents)
 
 
-def value_text(mean: Mean, decimals: int) -> str:
-    """Show a mean with its interval: `0.4312 [0.4280, 0.4344]`."""
-    return f"{number(mean.value, decimals)} {interval(mean.low, mean.high, decimals)}".rstrip()
-
-
 def when(since: date | None, night: date | None) -> str:
-    """Name an earlier night as seen from a night."""
     if since is not None and night is not None and night - since == timedelta(days=1):
         return "the night before"
-    return day(since)
+    return w.day(since)
 
 
 def change_text(change: Change, night: date | None, decimals: int) -> str:
-    """Say how a mean changed; a direction only where the difference is beyond its error."""
+    """Describe how a mean changed; with a direction only where the difference is beyond its error."""
     before = when(change.since, night)
     if change.kind == "first":
         return "no earlier night to compare with"
@@ -96,11 +78,11 @@ def change_text(change: Change, night: date | None, decimals: int) -> str:
     if change.difference is None:
         return ""
     if change.kind == "unclear":
-        error = "" if change.half is None else f" ± {number(change.half, decimals)}"
-        return f"no clear change from {before} ({signed(change.difference, decimals)}{error})"
+        error = "" if change.half is None else f" ± {w.number(change.half, decimals)}"
+        return f"no clear change from {before} ({w.signed(change.difference, decimals)}{error})"
     half = change.half or 0.0
-    bounds = interval(change.difference - half, change.difference + half, decimals)
-    return f"{change.kind} {number(abs(change.difference), decimals)} from {before} {bounds}"
+    bounds = w.interval(change.difference - half, change.difference + half, decimals)
+    return f"{change.kind} {w.number(abs(change.difference), decimals)} from {before} {bounds}"
 
 
 def headline(contents: Contents) -> str:
@@ -109,20 +91,16 @@ def headline(contents: Contents) -> str:
 
 
 def bad_news(contents: Contents) -> str:
-    """Tell the worst news: first what was not measured or from broken input, then what was measured and is bad.
-
-    With `production`, news are those of that run. Empty if there is none.
-    """
+    """The worst news of the runs in question: first what was not measured, or from broken input, then bad values."""
     return _first_news(contents)[0]
 
 
 def way_on(contents: Contents) -> str:
-    """Say where to look after the worst news; empty if there is none."""
+    """Where to look after the worst news; empty if there is none."""
     return _first_news(contents)[1]
 
 
 def _first_news(contents: Contents) -> tuple[str, str]:
-    """The worst news, and where to look then."""
     tellers: tuple[tuple[Callable[[Contents], str], str], ...] = (
         (_behind, "See in the run log or the scheduler whether the job of the next night ran."),
         (lambda its: next(iter(_absent_runs(its)), ""), f"See whether its rows are in the input. {_AGAIN}"),
@@ -139,30 +117,30 @@ def _first_news(contents: Contents) -> tuple[str, str]:
 
 
 Told = list[tuple[str, str]]
-"""News, the worst first: the run, and what is told of it."""
+"""News, the worst first: the run, and the text."""
 
 
 def _worst(news: Told, contents: Contents) -> str:
-    """The first of some news that is of a watched run."""
+    """The first news of a watched run."""
     watched = {one.mean.run for one in _watched(contents)}
     return next((_told(run, what, contents) for run, what in news if run in watched), "")
 
 
 def _behind(contents: Contents) -> str:
-    """Say that there should be a later night than that of the report."""
+    """A later night than that of the report should be in the table."""
     last, today = contents.run_date, contents.today
     if last is None or today is None or not is_behind(last, today, apart=contents.nights_apart):
         return ""
-    n = counted((today - last).days, "night", "nights")
-    return f"The last night in the table is {day(last)}, {n} before {day(today)}"
+    n = w.counted((today - last).days, "night", "nights")
+    return f"The last night in the table is {w.day(last)}, {n} before {w.day(today)}"
 
 
 def _absent_runs(contents: Contents) -> list[str]:
-    """Say which runs have no rows: that in production first, then those with the most queries."""
+    """Runs without rows: the one in production first, then those with the most queries."""
     its = [one for one in contents.absent_runs if contents.production in (None, one.last.run)]
     ordered = sorted(its, key=lambda one: (one.last.run != contents.production, -one.last.n_queries, one.last.run))
     return [
-        f"{_short(run_name(one.last.run))} has no rows on {day(contents.run_date)}; {_last_value(one, contents)}"
+        f"{_short(run_name(one.last.run))} has no rows on {w.day(contents.run_date)}; {_last_value(one, contents)}"
         for one in ordered
     ]
 
@@ -171,12 +149,12 @@ def _last_value(one: Absent, contents: Contents) -> str:
     since = when(one.night, contents.run_date)
     if one.last.value is None:
         return f"its last night in the table is {since}"
-    n = counted(one.last.n_queries, "query", "queries")
-    return f"{contents.label} was {number(one.last.value, contents.decimals)} over {n} on {since}"
+    n = w.counted(one.last.n_queries, "query", "queries")
+    return f"{contents.label} was {w.number(one.last.value, contents.decimals)} over {n} on {since}"
 
 
 def _without_value(contents: Contents) -> str:
-    """Say that no query of a run counts."""
+    """No query of a run counts."""
     for one in _watched(contents):
         if one.mean.value is None:
             what = "no query counts in the mean"
@@ -188,7 +166,7 @@ def _without_value(contents: Contents) -> str:
 
 
 def _thin(contents: Contents) -> Told:
-    """Say of which runs many rows were rejected, or half of the queries are gone."""
+    """Many rows of a run were rejected, or half of its queries are gone."""
     found = []
     for one in contents.standings:
         mean, before = one.mean, one.before
@@ -196,23 +174,22 @@ def _thin(contents: Contents) -> Told:
         if rejected >= MANY_REJECTED and rejected > 2 * (usual or 0.0):
             usually = "" if usual is None else f", usually {_percent(usual)}"
             most = f", most for {contents.accounting.rejected[0][0]}" if contents.accounting.rejected else ""
-            rows = f"{count(mean.n_rejected)} of {count(mean.n_read)} rows ({_percent(rejected)}{usually})"
+            rows = f"{w.count(mean.n_rejected)} of {w.count(mean.n_read)} rows ({_percent(rejected)}{usually})"
             found.append((rejected, mean.run, f"{rows} were rejected as bad{most}; {_left(one, contents)}"))
         elif before is not None and 2 * mean.n_queries <= min(
             other.n_queries for other in (before, one.week_before) if other is not None
         ):
             why, n = max(mean.outside, key=lambda one: one[1], default=("", 0))
-            others = f"; {count(n)} {why}" if 2 * n >= mean.n_queries else ""
+            others = f"; {w.count(n)} {why}" if 2 * n >= mean.n_queries else ""
             found.append((1 - mean.n_queries / before.n_queries, mean.run, f"only {_left(one, contents)}{others}"))
     return [(run, what) for _, run, what in sorted(found, key=lambda one: (-one[0], one[1]))]
 
 
 def _left(standing: Standing, contents: Contents) -> str:
-    """Count the queries in the mean, and those of the night before."""
-    text = f"{counted(standing.mean.n_queries, 'query', 'queries')} in the mean"
+    text = f"{w.counted(standing.mean.n_queries, 'query', 'queries')} in the mean"
     if standing.before is None:
         return text
-    return f"{text}, {count(standing.before.n_queries)} on {when(standing.change.since, contents.run_date)}"
+    return f"{text}, {w.count(standing.before.n_queries)} on {when(standing.change.since, contents.run_date)}"
 
 
 def _percent(part: float) -> str:
@@ -220,20 +197,24 @@ def _percent(part: float) -> str:
 
 
 def _missed_gate(contents: Contents) -> str:
-    """Say which gate was missed by the largest part of its bound."""
+    """The gate that was missed by the largest part of its bound."""
     watched = {one.mean.run: one for one in _watched(contents)}
     missed = [one for one in contents.gates if not one.met and one.run in watched]
     if not missed:
         return ""
     worst = max(missed, key=_miss)
     other = (worst.metric, worst.k) != (contents.metric, contents.k)
-    value = f" ({number(worst.value, contents.decimals)})" if other else ""
+    value = f" ({w.number(worst.value, contents.decimals)})" if other else ""
     text = worst.text.removeprefix(f"{worst.run}:").strip() if len(contents.standings) > 1 else worst.text
     return _news(watched[worst.run], f"gate {text} is not met{value}", contents)
 
 
+def _miss(gate: GateResult) -> float:
+    return math.inf if gate.value is None else abs(gate.value - gate.bound) / (abs(gate.bound) or 1.0)
+
+
 def _flag(contents: Contents, *, worse: bool) -> str:
-    """Tell the first flag of a night that is worse than usual, or of one that is not."""
+    """The first flag of a night that is worse than usual, or of one that is not."""
     watched = {one.mean.run: one for one in _watched(contents)}
     flagged = [(one, f"flagged {one.flag}", one.flag) for one in watched.values() if one.flag is not None]
     flagged += [
@@ -247,7 +228,7 @@ def _flag(contents: Contents, *, worse: bool) -> str:
 
 
 def _drop(contents: Contents) -> str:
-    """Tell the largest change for the worse over all queries that is beyond its error."""
+    """The largest change for the worse over all queries that is beyond its error."""
     dropped = [one for one in _watched(contents) if tone(one.change.kind, contents) == "worse"]
     if not dropped:
         return ""
@@ -255,7 +236,7 @@ def _drop(contents: Contents) -> str:
 
 
 def _empty_segments(contents: Contents) -> Told:
-    """Say which segments of runs that are there have no queries."""
+    """Segments without queries, of runs with rows."""
     return [
         (one.last.run, f"no queries in {_segment(one.last)}; {_last_value(one, contents)}")
         for one in contents.absent_segments
@@ -267,7 +248,7 @@ def _segment(mean: Mean) -> str:
 
 
 def _fall(contents: Contents) -> str:
-    """Tell which segment got worse the most, and that all queries together did not."""
+    """The segment that got worse the most, although all queries together did not."""
     watched = {one.mean.run: one for one in _watched(contents)}
     for run, what in _fallen_segments(contents):
         if run in watched:
@@ -277,28 +258,25 @@ def _fall(contents: Contents) -> str:
 
 
 def _fallen_segments(contents: Contents) -> Told:
-    return [(row.mean.run, _fall_text(row, contents)) for row in fallen(contents)]
-
-
-def _fall_text(row: SegmentRow, contents: Contents) -> str:
-    n = counted(row.mean.n_queries, "query", "queries")
-    return f"{contents.label} in {_segment(row.mean)} {_fell(contents)} {_from_to(row, contents)} ({n})"
+    found = []
+    for row in fallen(contents):
+        n = w.counted(row.mean.n_queries, "query", "queries")
+        where = f"{contents.label} in {_segment(row.mean)}"
+        found.append((row.mean.run, f"{where} {_fell(contents)} {_from_to(row, contents)} ({n})"))
+    return found
 
 
 def _fell(contents: Contents) -> str:
-    """Say what a value did that got worse."""
     return "rose" if contents.larger_is_better is False else "fell"
 
 
 def _from_to(row: SegmentRow, contents: Contents) -> str:
     before = None if row.before is None else row.before.value
-    return f"from {number(before, contents.decimals)} to {number(row.mean.value, contents.decimals)}"
+    return f"from {w.number(before, contents.decimals)} to {w.number(row.mean.value, contents.decimals)}"
 
 
 def fallen(contents: Contents) -> list[SegmentRow]:
-    """Find segments that got worse since the night before, although so many were compared; the worst first.
-
-    None where neither direction of the metric is better.
+    """Find segments that got worse since the night before, the worst first; none where neither direction is better.
 
     A change of one segment is called one beyond its interval. Among many segments some are beyond it by chance, so
     here the level is divided by their number (Bonferroni), and few queries need a larger distance (Student's t).
@@ -319,10 +297,7 @@ def fallen(contents: Contents) -> list[SegmentRow]:
 
 
 def t_limit(tail: float, df: int) -> float:
-    """Value that Student's t exceeds with a probability, by its expansion around the normal quantile.
-
-    Degrees of freedom are at least 4. Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
-    """
+    """Quantile of Student's t, `df` >= 4. Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5."""
     z = NormalDist().inv_cdf(1 - tail)
     terms = (
         (z**3 + z) / 4,
@@ -339,15 +314,8 @@ def _watched(contents: Contents) -> list[Standing]:
     return its or list(contents.standings)
 
 
-def _miss(gate: GateResult) -> float:
-    """How far a gate is missed, as a part of its bound; without a value it is missed most."""
-    if gate.value is None:
-        return math.inf
-    return abs(gate.value - gate.bound) / (abs(gate.bound) or 1.0)
-
-
 def _told(run: str, what: str, contents: Contents) -> str:
-    """Name the run where there are several, and say what is new."""
+    """Name the run where there are several, and add what is new."""
     return f"{_short(run_name(run))}: {what}" if len(contents.standings) > 1 else what[:1].upper() + what[1:]
 
 
@@ -363,7 +331,9 @@ def _standing_text(standing: Standing, contents: Contents) -> str:
 def _value_and_change(standing: Standing, contents: Contents, *, where: bool = True) -> str:
     """The metric, its interval, its change, and the segment in which most of a loss lies, or that lost the most."""
     change = change_text(standing.change, contents.run_date, contents.decimals)
-    text = f"{contents.label} {value_text(standing.mean, contents.decimals)}, {change}"
+    mean, decimals = standing.mean, contents.decimals
+    value = f"{w.number(mean.value, decimals)} {w.interval(mean.low, mean.high, decimals)}".rstrip()
+    text = f"{contents.label} {value}, {change}"
     if not where:
         return text
     its = [one for one in contents.segments if one.mean.run == standing.mean.run and (one.share or 0.0) > 0.5]
@@ -377,11 +347,11 @@ def _value_and_change(standing: Standing, contents: Contents, *, where: bool = T
 
 
 def _short(name: str) -> str:
-    return shortened(name, MOST_CHARACTERS)
+    return w.shortened(name, MOST_CHARACTERS)
 
 
 def attention(contents: Contents) -> list[str]:
-    """What a reader should know before anything else, in the order of `bad_news`, but for what the headline says."""
+    """What a reader should know first, in the order of `bad_news`, without what the headline contains."""
     several = len(contents.runs) > 1
     lead = bad_news(contents)
     found = [f"{text}." for text in _absent_runs(replace(contents, production=None)) if text != lead]
@@ -389,7 +359,7 @@ def attention(contents: Contents) -> list[str]:
     for gate in contents.gates:
         if not gate.met:
             whose = f" for {_short(run_name(gate.run))}" if several else ""
-            value = "there is no value" if gate.value is None else number(gate.value, contents.decimals)
+            value = "there is no value" if gate.value is None else w.number(gate.value, contents.decimals)
             found.append(f"Gate {gate.text} is not met{whose}: {value}.")
     found += [line for of_flag, line in _flag_lines(contents) if of_flag == "worse"]
     found += _lines(_empty_segments(contents), contents, lead, "Segments without queries", contents.n_absent_segments)
@@ -406,7 +376,7 @@ def attention(contents: Contents) -> list[str]:
         if not one.mean.n_queries:
             found.append(f"{_capital(name)} has no query in the mean.")
         elif one.mean.is_small:
-            n = counted(one.mean.n_queries, "query", "queries")
+            n = w.counted(one.mean.n_queries, "query", "queries")
             found.append(f"{_capital(name)} has only {n}: the interval is a rough guide.")
     for row in contents.comparisons:
         if not row.by and row.verdict == "worse":
@@ -415,20 +385,20 @@ def attention(contents: Contents) -> list[str]:
 
 
 def _worse_segments(contents: Contents) -> list[str]:
-    """Of each pair that is not worse over all queries, the segment that lost most, and how many others are worse."""
+    """The segment that lost most, of each pair that is not worse over all queries, and a count of the others."""
     overall = {(row.run, row.baseline) for row in contents.comparisons if not row.by and row.verdict == "worse"}
     found = []
     for pair in dict.fromkeys((row.run, row.baseline) for row in contents.comparisons):
         worse = [one for one in contents.comparisons if (one.run, one.baseline) == pair and one.verdict == "worse"]
         if worse and pair not in overall:
             most = max(worse, key=lambda one: abs(one.difference or 0.0))
-            others = f" Other segments that are worse: {count(len(worse) - 1)}." if len(worse) > 1 else ""
+            others = f" Other segments that are worse: {w.count(len(worse) - 1)}." if len(worse) > 1 else ""
             found.append(f"{_capital(difference_text(most, contents))}{others}")
     return found
 
 
 def _lines(news: Told, contents: Contents, lead: str, what: str = "", n_all: int = 0) -> list[str]:
-    """News as lines, some of each run, without what the headline says; the others are counted."""
+    """News as lines, some of each run, without what the headline contains; the others are counted."""
     shown: dict[str, int] = {}
     found = []
     for run, text in news:
@@ -437,7 +407,7 @@ def _lines(news: Told, contents: Contents, lead: str, what: str = "", n_all: int
         if shown[run] <= MOST_FLAGS and not lead.startswith(line):
             found.append(f"{line}.")
     rest = max(len(news), n_all) - sum(min(n, MOST_FLAGS) for n in shown.values())
-    return [*found, f"{what} that are not named here: {count(rest)}."] if rest else found
+    return [*found, f"{what} that are not named here: {w.count(rest)}."] if rest else found
 
 
 def notices(contents: Contents) -> list[tuple[str, str]]:
@@ -446,7 +416,7 @@ def notices(contents: Contents) -> list[tuple[str, str]]:
 
 
 def contrary_gates(contents: Contents) -> list[str]:
-    """Say which gates ask for what is worse."""
+    """Sentences about gates that ask for what is worse."""
     lines = (contrary_line(gate.text, gate.metric, gate.comparison) for gate in contents.gates)
     return list(dict.fromkeys(filter(None, lines)))
 
@@ -465,7 +435,7 @@ def _flag_lines(contents: Contents) -> list[tuple[str, str]]:
         ]
     shown = sum(min(MOST_FLAGS, sum(flag.run == run for flag in contents.segment_flags)) for run in contents.runs)
     if contents.n_segment_flags > shown:
-        more = count(contents.n_segment_flags - shown)
+        more = w.count(contents.n_segment_flags - shown)
         found.append(("worse", f"Segments that are flagged tonight and not named here: {more}."))
     return found
 
@@ -477,12 +447,12 @@ def _capital(text: str) -> str:
 def loss_text(row: QueryRow, contents: Contents) -> str:
     """Show how much a query lost; the difference of its values where neither direction is better."""
     if row.loss is None or contents.larger_is_better is None:
-        return signed(None if row.loss is None else -row.loss, 4)
-    return number(row.loss if contents.larger_is_better else -row.loss, 4)
+        return w.signed(None if row.loss is None else -row.loss, 4)
+    return w.number(row.loss if contents.larger_is_better else -row.loss, 4)
 
 
 def changes(contents: Contents) -> list[tuple[str, str]]:
-    """Sentences about runs that went up or down, where there are several: `up` or `down`, and the sentence."""
+    """`up` or `down`, and a sentence, of each run that changed, where there are several."""
     if len(contents.standings) < 2:
         return []
     found = []
@@ -494,7 +464,6 @@ def changes(contents: Contents) -> list[tuple[str, str]]:
 
 
 def gates_met(contents: Contents) -> str:
-    """Count the gates that are met; empty where there are none."""
     met, whole = sum(one.met for one in contents.gates), len(contents.gates)
     if met < whole:
         return f"{met} of {whole} gates met"
@@ -502,7 +471,6 @@ def gates_met(contents: Contents) -> str:
 
 
 def difference_text(row: Comparison, contents: Contents) -> str:
-    """Say how a run compares with its baseline, and in which segment."""
     decimals = difference_decimals(contents)
     verdicts = {
         "better": "better than",
@@ -513,107 +481,94 @@ def difference_text(row: Comparison, contents: Contents) -> str:
         "unclear": "not clearly different from",
     }
     verdict = verdicts.get(row.verdict, "compared with")
-    bounds = interval(row.low, row.high, decimals)
-    difference = f"{signed(row.difference, decimals)} {bounds}".rstrip()
+    bounds = w.interval(row.low, row.high, decimals)
+    difference = f"{w.signed(row.difference, decimals)} {bounds}".rstrip()
     over = f", over {contents.compared_period}" if contents.compared_period else ""
     where = f" where {row.by} is {_short(row.name)}" if row.by else ""
     return f"{_short(run_name(row.run))} is {verdict} {_short(run_name(row.baseline))}{where}: {difference}{over}."
 
 
 def difference_decimals(contents: Contents) -> int:
-    """Decimals of differences: as those of the metric, or more where their intervals are narrower."""
-    from ndcg_spark.reports.wording import decimals_for
-
+    """Decimals of differences: those of the metric, or more where their intervals are narrower."""
     overall = [one for one in contents.comparisons if not one.by] or list(contents.comparisons)
     halves = [(one.high - one.low) / 2 for one in overall if one.low is not None and one.high is not None]
-    return max(contents.decimals, decimals_for(halves)) if halves else contents.decimals
-
-
-# -------------------------------------------------------------------------------------- texts of figures
+    return max(contents.decimals, w.decimals_for(halves)) if halves else contents.decimals
 
 
 def curve_text(contents: Contents) -> str:
-    """Describe the curve for those who do not see it."""
     parts = []
     for run in contents.runs:
         its = [one for one in contents.curve if one.run == run and one.value is not None]
         if its:
             first, last = its[0], its[-1]
             parts.append(
-                f"{run_name(run)} goes from {number(first.value, contents.decimals)} at {cutoff_name(first.k)} to "
-                f"{number(last.value, contents.decimals)} at {cutoff_name(last.k)}"
+                f"{run_name(run)} goes from {w.number(first.value, contents.decimals)} at {w.cutoff_name(first.k)} "
+                f"to {w.number(last.value, contents.decimals)} at {w.cutoff_name(last.k)}"
             )
-    return f"{contents.metric.upper()} at each cutoff: {listed(parts, 8)}."
+    return f"{contents.metric.upper()} at each cutoff: {w.listed(parts, 8)}."
 
 
 def trend_text(contents: Contents) -> str:
-    """Describe the trend."""
     parts = []
     for run, nights in contents.trend.items():
         values = [one.mean.value for one in nights if one.mean.value is not None]
         if values:
             parts.append(
-                f"{run_name(run)} between {number(min(values), contents.decimals)} and "
-                f"{number(max(values), contents.decimals)}, last {number(values[-1], contents.decimals)}"
+                f"{run_name(run)} between {w.number(min(values), contents.decimals)} and "
+                f"{w.number(max(values), contents.decimals)}, last {w.number(values[-1], contents.decimals)}"
             )
     nights_in_all = {one.run_date for nights in contents.trend.values() for one in nights}
-    span = f"{len(nights_in_all):,} nights from {day(min(nights_in_all))} to {day(max(nights_in_all))}"
-    return f"{contents.label} over {span}: {listed(parts, 8)}."
+    span = f"{len(nights_in_all):,} nights from {w.day(min(nights_in_all))} to {w.day(max(nights_in_all))}"
+    return f"{contents.label} over {span}: {w.listed(parts, 8)}."
 
 
 def differences_text(contents: Contents) -> str:
-    """Describe the forest plot."""
-    verdicts: dict[str, int] = {}
-    for row in contents.comparisons:
-        verdicts[row.verdict or "without a verdict"] = verdicts.get(row.verdict or "without a verdict", 0) + 1
-    counted = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in sorted(verdicts.items()))
-    return f"Differences in {contents.label} with their intervals, a row a segment: {counted}."
+    verdicts = Counter(row.verdict or "without a verdict" for row in contents.comparisons)
+    counts = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in sorted(verdicts.items()))
+    return f"Differences in {contents.label} with their intervals, a row a segment: {counts}."
 
 
 def distribution_text(one: Distribution, *, several: bool) -> str:
-    """Describe how the queries of a run are distributed; `several` says whether the run has to be named."""
     lower, median, upper = one.quartiles
     text = (
-        f"half of {counted(one.n_queries, 'query', 'queries')} lie between {number(lower, 3)} and "
-        f"{number(upper, 3)}, median {number(median, 3)}; {share(one.n_lowest, one.n_queries)} are at {one.low:.3g}, "
-        f"{share(one.n_highest, one.n_queries)} at {one.high:.3g}"
+        f"half of {w.counted(one.n_queries, 'query', 'queries')} lie between {w.number(lower, 3)} and "
+        f"{w.number(upper, 3)}, median {w.number(median, 3)}; {w.share(one.n_lowest, one.n_queries)} are at "
+        f"{one.low:.3g}, {w.share(one.n_highest, one.n_queries)} at {one.high:.3g}"
     )
     outside = one.n_below + one.n_above
-    text += f"; {count(outside)} lie outside." if outside else "."
+    text += f"; {w.count(outside)} lie outside." if outside else "."
     return f"{run_name(one.run)}: {text}" if several else text[:1].upper() + text[1:]
 
 
 def quartiles_note(distributions: Sequence[Distribution]) -> str:
-    """Say which quartiles are estimates, and how far off they may be; empty where all are exact."""
+    """Name the quartiles that are estimates, and their error; empty where all are exact."""
     estimated = [one for one in distributions if one.quartile_error]
     if not estimated:
         return ""
-    whose = f" of {listed(run_name(one.run) for one in estimated)}" if len(distributions) > 1 else ""
+    whose = f" of {w.listed(run_name(one.run) for one in estimated)}" if len(distributions) > 1 else ""
     error = f"{100 * max(one.quartile_error for one in estimated):.4g}\u00a0%"
     return f" Quartiles{whose} are estimates: the share of queries below each is off by at most {error}."
 
 
 def unjudged_text(accounting: Accounting) -> str:
-    """Say how many of the first items have no judgment; empty where all have one, and where nobody counted."""
+    """Count the first items without a judgment; empty where all have one, and where they were not counted."""
     n = accounting.n_unjudged_items
     if not n:
         return ""
     where = "in the lists" if accounting.k is None else f"among the first {accounting.k}"
-    return f"{counted(n, 'item', 'items')} {where} {'has' if n == 1 else 'have'} no judgment."
+    return f"{w.counted(n, 'item', 'items')} {where} {'has' if n == 1 else 'have'} no judgment."
 
 
 def accounting_text(accounting: Accounting) -> str:
-    """Say whether the rows add up."""
     if accounting.n_read is None:
         return "The metric table counts the rows of each ranker. The JSON of the job adds why rows were rejected."
     total = sum(n for _, n in accounting.rows)
-    parts = " + ".join(f"{count(n)} {name}" for name, n in accounting.rows)
+    parts = " + ".join(f"{w.count(n)} {name}" for name, n in accounting.rows)
     adds_up = "=" if total == accounting.n_read else "\u2260"
-    return f"{count(accounting.n_read)} rows read {adds_up} {parts}."
+    return f"{w.count(accounting.n_read)} rows read {adds_up} {parts}."
 
 
 def change_note(contents: Contents) -> str:
-    """State the rule by which a change is called one."""
     level = f"{100 * contents.level:.4g} %"
     return (
         f"A night is called up or down only where the difference exceeds its {level} interval, nights taken as "
@@ -622,7 +577,7 @@ def change_note(contents: Contents) -> str:
 
 
 def move_text(item: ListedItem) -> str:
-    """Say where the other list has an item; empty where it has the same rank."""
+    """Rank of an item in the other list; empty where it is the same."""
     if item.other is None:
         return "new"
     return f"was {item.other}" if item.rise else ""

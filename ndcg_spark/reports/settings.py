@@ -115,14 +115,12 @@ class ReportJobSettings:
     run_date: Annotated[date | None, Flag(group="Content", shown="the newest")] = None
     dataset: Annotated[str | None, Flag(metavar="NAME", shown="the only one")] = None
     runs: Annotated[
-        tuple[str, ...],
-        Flag(name="run run", metavar="NAME", repeated=True, shown="those with the highest values"),
+        tuple[str, ...], Flag(name="run run", metavar="NAME", repeated=True, shown="those with the highest values")
     ] = ()
     metric: Annotated[str | None, Flag(metavar="ndcg@10", shown="NDCG at 10, or at the largest cutoff")] = None
     baseline: Annotated[str | None, Flag(metavar="RUN", shown="since the night before")] = None
     production: Annotated[
-        str | None,
-        Flag(metavar="RUN", shown="the run with the worst news, else the one with the highest value"),
+        str | None, Flag(metavar="RUN", shown="the run with the worst news, else the one with the highest value")
     ] = None
     limits: ReportLimits = field(default_factory=ReportLimits)
     title: Annotated[str | None, Flag(metavar="TEXT")] = None

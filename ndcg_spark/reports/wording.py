@@ -11,9 +11,8 @@ from typing import Any
 
 MINUS = "\u2212"
 NOTHING = "\u2014"
-"""Shown in place of a number that is null."""
+"""Shown for a number that is null."""
 _LARGE = 1e12
-"""From here on digits are many and tell little."""
 _FEWEST, _MOST, _USUAL = 2, 6, 4
 _HARMFUL = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff")
 """Characters that turn the direction of the text after them, and two that XML forbids."""
@@ -22,13 +21,12 @@ _HARMFUL = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\uff
 def plain(value: Any) -> str:
     """Turn a value of a table into text without control characters, which terminals obey and XML forbids.
 
-    None becomes `null`. Characters that control a terminal or the direction of text are replaced by U+FFFD; line
-    breaks and tabs become spaces.
+    None becomes `null`; line breaks and tabs become spaces, other characters that control a terminal or the direction
+    of text U+FFFD.
     """
     if value is None:
         return "null"
-    text = value if isinstance(value, str) else str(value)
-    return "".join(_harmless(one) for one in text)
+    return "".join(map(_harmless, str(value)))
 
 
 def _harmless(character: str) -> str:
@@ -40,8 +38,6 @@ def _harmless(character: str) -> str:
 def segment_name(by: str, segment: str | None) -> str:
     """Name a segment for a person; that of several columns (joined by `+`) is a JSON list in tables.
 
-    Examples
-    --------
     >>> segment_name("country+device", '["DE", null]')
     'DE · null'
     """
@@ -58,7 +54,6 @@ def segment_name(by: str, segment: str | None) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Cut a text that is too long for its place in a figure to `most` characters."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
@@ -69,7 +64,6 @@ def metric_name(metric: str, k: int | None) -> str:
 
 
 def cutoff_name(k: int | None) -> str:
-    """Name a cutoff: a number, or `all`."""
     return "all" if k is None else str(k)
 
 
@@ -82,10 +76,7 @@ def decimals_for(half_widths: Iterable[float | None]) -> int:
 
 
 def number(value: float | None, decimals: int = _USUAL) -> str:
-    """Show a number with a fixed count of decimals and a true minus sign.
-
-    A dash for None and NaN; six digits and a power of ten from 1e12 on.
-    """
+    """Show a number with a true minus sign: a dash for None and NaN; six digits and a power of ten from 1e12 on."""
     if value is None or math.isnan(value):
         return NOTHING
     if abs(value) >= _LARGE:
@@ -97,20 +88,19 @@ def number(value: float | None, decimals: int = _USUAL) -> str:
 
 
 def signed(value: float | None, decimals: int = _USUAL) -> str:
-    """Like `number`, with a plus sign before what is above 0."""
+    """Like `number`, with a plus sign if it is above 0."""
     text = number(value, decimals)
     return f"+{text}" if value is not None and value > 0 and text.strip("0.,") else text
 
 
 def interval(low: float | None, high: float | None, decimals: int = _USUAL) -> str:
-    """Show an interval as `[0.428, 0.434]`; empty where there is none."""
+    """Show an interval as `[0.428, 0.434]`; empty without one."""
     if low is None or high is None:
         return ""
     return f"[{number(low, decimals)}, {number(high, decimals)}]"
 
 
 def count(value: int | None) -> str:
-    """Show a count with commas."""
     return NOTHING if value is None else f"{value:,}"
 
 
@@ -120,12 +110,11 @@ def counted(n: int, one: str, many: str) -> str:
 
 
 def grade(value: float) -> str:
-    """Show a relevance, without a decimal point where it is a whole number."""
     return f"{value:g}".replace("-", MINUS)
 
 
 def share(part: int, whole: int) -> str:
-    """Show a share in percent; one that is not 0 never looks like 0, nor one that is not all like all."""
+    """Show a share in percent; only 0 looks like 0, and only all like all."""
     if not whole:
         return NOTHING
     percent = 100 * part / whole
@@ -137,7 +126,6 @@ def share(part: int, whole: int) -> str:
 
 
 def p_value(value: float | None) -> str:
-    """Show a p-value with two digits; tiny ones as `< 0.0001`."""
     if value is None:
         return NOTHING
     if value < 0.0001:
@@ -155,8 +143,6 @@ def day(value: date | None, *, year: bool = True) -> str:
 def period_name(period: str, start: date, end: date) -> str:
     """Name a period of a roll-up: `week`, `month` or `rolling_7`.
 
-    Examples
-    --------
     >>> period_name("week", date(2026, 1, 26), date(2026, 2, 1))
     'the week from 26 January to 1 February 2026'
     """

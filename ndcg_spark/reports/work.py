@@ -8,29 +8,44 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ndcg_spark.jobs.runner import Outcome, Work
-from ndcg_spark.reports.assembly import Report, report
+from ndcg_spark.reports.assembly import report
 from ndcg_spark.reports.sentences import contrary_gates, headline
 from ndcg_spark.reports.settings import ReportJobSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What was drawn; there is no JSON of it."""
+    """There is no JSON of a page."""
 
 
 class DrawReport(Work[ReportJobSettings]):
-    """Drawing the page of a night."""
+    """Draw the page of a night."""
 
     @staticmethod
     def require_packages() -> None:
-        """Those of figures and of the page."""
         import ndcg_spark.reports.figures
         import ndcg_spark.reports.page  # noqa: F401  # importing them is what finds out
 
     def run(self) -> Outcome:
         """Read the tables: actions; and draw the page."""
+        settings, frames = self.settings, {name: table.frame for name, table in self.tables.items()}
         with self.job.step("reading tables"):
-            found = self._report()
+            found = report(
+                frames.pop("metrics"),
+                **frames,
+                changed=settings.diagnosis,
+                summary=settings.summary,
+                night=settings.run_date,
+                dataset=settings.dataset,
+                runs=tuple(dict.fromkeys(settings.runs)),
+                metric=settings.metric,
+                gates=self.request.gates,
+                baseline=settings.baseline,
+                production=settings.production,
+                title=settings.title,
+                today=datetime.now(timezone.utc).date() if settings.run_date is None else None,
+                limits=settings.limits,
+            )
         contents, output = found.contents, self.request.files["output"]
         self.job.note(night=contents.run_date, dataset=contents.dataset)
         with self.job.step(f"drawing {output}"):
@@ -40,23 +55,4 @@ class DrawReport(Work[ReportJobSettings]):
         ]
         return Outcome(
             facts=Page(), tables={"output": page}, lines=(headline(contents), *contrary_gates(contents)), gates=gates
-        )
-
-    def _report(self) -> Report:
-        settings, frames = self.settings, {name: table.frame for name, table in self.tables.items()}
-        return report(
-            frames.pop("metrics"),
-            **frames,
-            changed=settings.diagnosis,
-            summary=settings.summary,
-            night=settings.run_date,
-            dataset=settings.dataset,
-            runs=tuple(dict.fromkeys(settings.runs)),
-            metric=settings.metric,
-            gates=self.request.gates,
-            baseline=settings.baseline,
-            production=settings.production,
-            title=settings.title,
-            today=datetime.now(timezone.utc).date() if settings.run_date is None else None,
-            limits=settings.limits,
         )

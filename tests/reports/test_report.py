@@ -174,7 +174,7 @@ def led(whole):
             value, error = known.pop("value"), known.pop("error")
             row = metric_row("", NIGHTS[2] - timedelta(days=back * apart), value, error, **known)
             rows.append(dict(zip(METRIC_COLUMNS, row, strict=True)) | {"flagged": None, "note": None})
-        trend = trend_of(rows, [], metric_flags=False)
+        trend = trend_of(rows, [])
         nothing = dict.fromkeys(("segments", "comparisons", "segment_flags", "not_covered"), ())
         contents = replace(
             whole.contents,
