@@ -523,7 +523,8 @@ def _metrics(
         has_dcg = all("dcg" in table.columns for table, _ in _tables(runs) if isinstance(table, DataFrame))
         beside = (replace(ndcg, name="dcg", column="dcg", asked=frozenset()),) if has_dcg else ()
         return (ndcg, *beside), beside
-    summed = [one for one in evaluation.settings.summed_metrics if one.name != "idcg"]
+    evaluations = [table for table, _ in _tables(runs) if isinstance(table, Evaluation)]
+    summed = _common_metrics([evaluated.settings for evaluated in evaluations])
     if k is not None:
         at, everywhere = frozenset(cutoffs_of(k)), frozenset(evaluation.settings.cutoffs)
         kept = [replace(one, cutoffs=at & (everywhere if one.cutoffs is None else one.cutoffs)) for one in summed]
@@ -537,6 +538,29 @@ def _metrics(
         if one.name == "dcg"
     ]
     return tuple(summed), tuple(unasked)
+
+
+def _common_metrics(evaluated: Sequence[EvaluationSettings]) -> list[SummedMetric]:
+    """Metrics of queries, without `idcg`, that all evaluations have, each at the cutoffs that all of them have."""
+    common = []
+    for metric in evaluated[0].summed_metrics:
+        same = [[one for one in settings.summed_metrics if one.name == metric.name] for settings in evaluated]
+        if metric.name == "idcg" or metric.of_catalogue or not all(same):
+            continue
+        at = [
+            frozenset(settings.cutoffs if one.cutoffs is None else one.cutoffs)
+            for settings, (one,) in zip(evaluated, same, strict=True)
+        ]
+        if len(set(at)) > 1:
+            metric = replace(metric, cutoffs=frozenset.intersection(*at))
+        if metric.cutoffs is None or metric.cutoffs:
+            common.append(metric)
+    if not common:
+        raise InvalidParameterError(
+            f"nothing can be compared: no metric of queries was evaluated at one cutoff in all runs; choose "
+            f"{option('metrics')} and {option('k')} of the evaluations so that they share one."
+        )
+    return common
 
 
 def _shown(cutoffs: Iterable[int | None]) -> str:

@@ -15,7 +15,7 @@ from ndcg_spark.core.student import POWER, upper_p
 from ndcg_spark.errors import printable
 from ndcg_spark.evaluation.settings import shown_metric
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell
-from ndcg_spark.metrics import direction_of
+from ndcg_spark.metrics import direction_of, has_value_when_missing
 
 _COLOURS = {"better": "green", "worse": "red"}
 _CLEAR = (*_COLOURS, "higher", "lower")
@@ -103,7 +103,7 @@ def _missing(row: dict[str, Any]) -> str:
     """How many queries one of the runs lacks, and what becomes of them."""
     lacks = {row["run"]: row["n_only_baseline"], row["baseline"]: row["n_only_run"]}
     told = [f"{run} lacks {n:,} quer{'y' if n == 1 else 'ies'}" for run, n in lacks.items() if n]
-    counts = row["unpaired"] == "zero" and direction_of(row["metric"]) is not False
+    counts = row["unpaired"] == "zero" and has_value_when_missing(row["metric"])
     how = "counted as 0" if counts else "left out"
     return f"{shown_metric(row)}: {' and '.join(told)}, {how}." if told else ""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -67,6 +67,10 @@ def _digits(number: float) -> str:
     return repr(float(number) + 0.0).removesuffix(".0")
 
 
+_HEAP_TYPE = 1 << 9
+"""Flag of classes that are made by a `class` statement, not in C."""
+
+
 def function_text(function: Callable[..., Any]) -> str:
     """Name a function and a digest of its code, since all lambdas of a notebook have one name.
 
@@ -93,8 +97,9 @@ def _code_parts(value: Any, depth: int = 4) -> Any:
     name = getattr(value, "__qualname__", getattr(value, "__name__", type(value).__qualname__))
     if not depth or isinstance(value, ModuleType):
         return name
-    if isinstance(value, partial):
-        return _code_parts([value.func, value.args, value.keywords], depth - 1)
+    wrapped = _wrapped(value)
+    if wrapped:
+        return name, _code_parts(wrapped, depth - 1)
     if isinstance(value, FunctionType):
         code = value.__code__
         consts = [part for part in code.co_consts if part != value.__doc__]
@@ -102,10 +107,45 @@ def _code_parts(value: Any, depth: int = 4) -> Any:
         inside = [one.cell_contents for one in value.__closure__ or ()]
         parts = [consts, value.__defaults__, value.__kwdefaults__, inside, outside]
         return name, code.co_code, code.co_names, _code_parts(parts, depth - 1)
-    call = getattr(type(value), "__call__", None)  # noqa: B004  # of an object of a class with its own
-    if isinstance(call, FunctionType):
-        return name, _code_parts([call, getattr(value, "__dict__", {})], depth - 1)
-    return name
+    if isinstance(value, type):
+        return name, _code_parts(_members(value), depth - 1)
+    return name, _code_parts([_state(value), _members(type(value))], depth - 1)
+
+
+def _wrapped(value: Any) -> list[Any]:
+    """Return what a method, `partial` or property is made of; empty for anything else."""
+    if isinstance(value, partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, BuiltinMethodType) and not isinstance(value.__self__, ModuleType):
+        return [value.__self__]
+    if isinstance(value, staticmethod | classmethod):
+        return [value.__func__]
+    return [value.fget] if isinstance(value, property) else []
+
+
+def _members(kind: type) -> dict[str, Any]:
+    """Methods and values that a class of the user and its bases define; those of libraries go by their names."""
+    bases = [base for base in reversed(kind.__mro__) if hasattr(base, "__module__") and _is_of_user(base)]
+    members = {name: value for base in bases for name, value in vars(base).items()}
+    return {name: value for name, value in members.items() if name == "__call__" or not name.startswith("__")}
+
+
+def _is_of_user(kind: type) -> bool:
+    return kind.__flags__ & _HEAP_TYPE != 0 and kind.__module__.partition(".")[0] not in ("numpy", "functools")
+
+
+def _state(value: Any) -> Any:
+    """Attributes of an object, in its `__dict__` and in its slots."""
+    slots = [name for kind in type(value).__mro__ for name in _listed(vars(kind).get("__slots__", ()))]
+    return {**{name: getattr(value, name, None) for name in slots}, **getattr(value, "__dict__", {})}
+
+
+def _listed(names: str | Iterable[str]) -> list[str]:
+    return [
+        name for name in ([names] if isinstance(names, str) else names) if name not in ("__dict__", "__weakref__")
+    ]
 
 
 def parse_gain(text: object) -> GainForm:

@@ -111,7 +111,8 @@ def queries_text(
     """Say how many queries are in the mean, and how many have which status; those of `outside` are in no mean."""
     whose = "queries" if n_runs == 1 else f"queries, those of {n_runs} runs added up"
     found = f"{whose}: {queries['in_mean']:,} in the mean"
-    if all(one.undefined for one in settings.summed_metrics):  # which leave out what has no value, of any status
+    # Metrics without a value for an empty list leave out queries of any status, and means those of weight 0.
+    if settings.columns.weight is not None or all(one.undefined for one in settings.summed_metrics):
         return f"{found}; of all {', '.join(f'{queries[name]:,} {words}' for name, words in _STATUSES.items())}"
     among = [f"{queries[name]:,} {words}" for name, words in _STATUSES.items() if name not in outside]
     beside = [f"{queries[name]:,} {words}" for name, words in _STATUSES.items() if name in outside]

@@ -4,7 +4,13 @@ To add a metric, add a module with a subclass of `Metric`; nothing else names it
 """
 
 from ndcg_spark.metrics.base import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, QueryError, named_at
-from ndcg_spark.metrics.registry import all_metrics, direction_of, judge_change, parse_metric
+from ndcg_spark.metrics.registry import (
+    all_metrics,
+    direction_of,
+    has_value_when_missing,
+    judge_change,
+    parse_metric,
+)
 
 __all__ = [
     "CatalogueMetric",
@@ -15,6 +21,7 @@ __all__ = [
     "QueryError",
     "all_metrics",
     "direction_of",
+    "has_value_when_missing",
     "judge_change",
     "named_at",
     "parse_metric",

@@ -79,6 +79,20 @@ def direction_of(name: str) -> bool | None:
         return None
 
 
+@cache
+def has_value_when_missing(name: str) -> bool:
+    """Check if a query that a run misses counts as 0 in a comparison, by the name of the metric in stored rows.
+
+    It is left out where an empty list has no value, and where smaller is better: 0 would reward the run. Queries of a
+    metric with an unknown name count as 0.
+    """
+    try:
+        metric = parse_metric(name)[0]
+    except InvalidParameterError:
+        return True
+    return metric.larger_is_better is not False and not getattr(metric, "undefined", False)
+
+
 def judge_change(name: str, difference: float) -> str:
     """Call a difference of a metric `better` or `worse`; `higher` or `lower` where neither direction is better.
 

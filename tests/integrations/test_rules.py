@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from datetime import date
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -365,6 +366,32 @@ def test_functions_are_told_apart_by_what_they_do():
         def __call__(self, relevance: Any) -> Any:
             return relevance**self.exponent
 
+    class Scale(Power):
+        def gain(self, relevance: Any) -> Any:
+            return relevance**self.exponent
+
+    class Slots:
+        __slots__ = ("by",)
+
+        def __init__(self, by: float) -> None:
+            self.by = by
+
+        def __call__(self, relevance: Any) -> Any:
+            return relevance * self.by
+
+    def of_class(by: float) -> Any:
+        class Fixed:
+            factor = by
+
+            def __call__(self, relevance: Any) -> Any:
+                return relevance * self.factor
+
+            @classmethod
+            def gain(cls, relevance: Any) -> Any:
+                return relevance * cls.factor
+
+        return Fixed
+
     def text(gain: Callable[[Any], Any]) -> str:
         return Convention(gain=gain).choices["gain"]
 
@@ -372,6 +399,12 @@ def test_functions_are_told_apart_by_what_they_do():
     assert text(Power(2)) == text(Power(2))
     different = [scaled(2.0), scaled(3.0), Power(2), Power(3), np.sqrt, np.cbrt, lambda r: r, lambda r: r + 1]
     different += [lambda r: np.sqrt(r), lambda r: np.cbrt(r), lambda r, by=1: r * by, lambda r, by=2: r * by]
+    for make in (
+        lambda by: Scale(by).gain, lambda by: partial(Scale(by).gain), Slots, lambda by: of_class(by)(),
+        lambda by: of_class(by).gain, lambda by: {1.0: by}.get, lambda by: np.vectorize({1.0: by}.get),
+    ):  # fmt: skip
+        assert text(make(2.0)) == text(make(2.0))
+        different += [make(2.0), make(3.0)]
     assert len({text(one) for one in different}) == len(different)
     globals()["SCALE"] = 2.0
     by_global = lambda r: r * SCALE  # noqa: E731

@@ -20,7 +20,7 @@ from ndcg_spark.core.exact import N_LIMBS, rounded_sums, to_limbs, two_product
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.tasks.partial_sums import segment_texts
-from ndcg_spark.metrics import direction_of
+from ndcg_spark.metrics import has_value_when_missing
 
 Columns = list[tuple[int, FloatArray]]
 """Whole numbers below 2^32 of every unit, by their place in the sums."""
@@ -251,8 +251,7 @@ def _pairs(queries: Queries, settings: ComparisonSettings) -> Iterator[Pairs]:
             for metric, its in enumerate(settings.metrics):
                 if not its.is_at(k):
                     continue
-                # Where smaller is better, 0 would reward a run for a query that it lacks.
-                lacking = np.nan if direction_of(its.name) is False else 0.0
+                lacking = 0.0 if has_value_when_missing(its.name) else np.nan
                 x = np.where(has_x, queries.values[metric][:, at, baseline], lacking)
                 y = np.where(has_y, queries.values[metric][:, at, run], lacking)
                 unknown = np.isnan(x) | np.isnan(y)
