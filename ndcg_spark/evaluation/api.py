@@ -185,7 +185,6 @@ class Evaluation(Shown):
         return draw(chosen.asked_at, groups, counts, step)
 
     def _chosen(self, metric: str | None) -> MetricAt:
-        """The metric to draw."""
         drawn = [one for one in self.settings.reported if isinstance(one.metric, Metric)]
         if metric is None and drawn:
             its = [one for one in drawn if one.metric == drawn[0].metric]
@@ -198,7 +197,6 @@ class Evaluation(Shown):
         raise InvalidParameterError(f"metric {metric!r} was not computed for each query; there are: {have}.")
 
     def _for_people(self) -> DataFrame:
-        """The same as `means`, with what is counted beside."""
         return self._means("segment_by", "run", "metric", "k", *COUNTS)
 
     def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:

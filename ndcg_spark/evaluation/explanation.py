@@ -78,7 +78,6 @@ def ranked_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
 
 
 def _without_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
-    """Keep the item that counts, or refuse a query that has one twice, as the settings say."""
     if settings.convention.duplicates != "error":
         return resolve_duplicates(rows, settings)
     if settings.check_duplicates == "none":
@@ -142,10 +141,9 @@ class Explanation:
 def difference_steps(
     settings: EvaluationSettings, other: Convention, k: int | str | None = "same"
 ) -> list[tuple[str, str, str, EvaluationSettings]]:
-    """Settings from one convention to another, one part changed at a time, as (part, before, after, settings).
+    """Yield (part, before, after, settings) from one convention to another at cutoff `k`, one part changed at a time.
 
-    The first has no part. Parts in which the two agree are left out. The settings have one cutoff; `k` is that of the
-    other convention.
+    The first step has no part; parts in which both agree are left out.
     """
     if len(settings.cutoffs) != 1:
         raise InvalidParameterError(f"a difference is explained at one k; got {len(settings.cutoffs)} cutoffs.")
@@ -330,13 +328,9 @@ def explain_step_by_step(
     parse_text: bool = False,
     parse_judgment_text: bool = False,
 ) -> Explanation:
-    """Take the gap between the convention of settings, which have one cutoff, and another apart. Lazy.
+    """Split the gap between two conventions into contributions of `PARTS`, in that order; others may shift them.
 
-    The parts are changed one after the other, in the order of `PARTS`, so each contribution is the effect of its part
-    given those before it; in another order the parts can differ, their sum cannot. `k` is the cutoff of the other
-    convention.
-
-    Spark cost: as for `explain_difference`.
+    `k` is the cutoff of the other convention. Lazy; costs as for `explain_difference`.
     """
     convention = Convention.parse(other)
     settings = replace(settings, segment_sets=(), tie_bounds=False, metrics=())

@@ -37,10 +37,7 @@ class Group:
 
 
 def step_of(groups: Sequence[Group], *, within_1: bool) -> float:
-    """Width of a bin: 1/20 of what most values span, as 1, 2 or 5 times a power of ten.
-
-    Values are within 0 and 1, or within three standard deviations of their means.
-    """
+    """Choose a bin width near 1/20 of what most values span: 1, 2 or 5 times a power of ten."""
     spans = [1.0] if within_1 else [abs(one.value) + 3 * _deviation(one) for one in groups]
     width = max(spans, default=1.0) / N_BINS or 1.0
     power = 10.0 ** math.floor(math.log10(width))

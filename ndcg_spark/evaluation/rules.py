@@ -1,8 +1,4 @@
-"""The rules that results were computed by, as one text; and what becomes of results of two rules.
-
-`EvaluationSettings.rules` has all that changes the value of a query, and nothing else, such as
-`gain=exponential;...;sample=1.0`. Of means the text ends with `weight=yes` or `weight=no`.
-"""
+"""Rules that results were computed by, as one text: `gain=exponential;...;sample=1.0`, of means also `weight=yes`."""
 
 from __future__ import annotations
 
@@ -24,7 +20,6 @@ UNKNOWN_LINE = (
 
 
 def write_rules(fields: Mapping[str, str]) -> str:
-    """Write rules as text; the inverse of `read_rules`."""
     return ";".join(f"{name}={value}" for name, value in fields.items())
 
 
@@ -39,7 +34,6 @@ def read_rules(text: str | None) -> dict[str, str]:
 
 
 def with_weight(rules: str | None, *, weighted: bool) -> str | None:
-    """Rules of means of queries, from those of the queries."""
     return f"{rules};weight={'yes' if weighted else 'no'}" if rules else None
 
 
@@ -72,10 +66,9 @@ def rules_difference(texts: Iterable[str | None]) -> str:
 
 
 def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> str | None:
-    """Give the rules of a result that is made of results of these rules, or refuse two; None where none is known.
+    """Combine rules; refuse different ones unless `across`, which makes their fields `mixed`. None if none is known.
 
-    `what` begins the message. `across` combines on purpose: a field that differs is then `mixed`. Unknown rules are
-    taken to be those that are known, and the text says so by its last field.
+    Unknown rules count as those that are known, and the last field says so. `what` begins the message.
     """
     texts = list(dict.fromkeys(texts))
     differing = differing_rules(texts)
@@ -93,7 +86,6 @@ def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> st
 
 
 def mixed_fields(text: str | None) -> list[str]:
-    """Fields that were combined on purpose."""
     return [name for name, value in read_rules(text).items() if value == MIXED]
 
 

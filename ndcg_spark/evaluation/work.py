@@ -133,10 +133,7 @@ class Inputs:
 
 
 def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, reference: str) -> Inputs:
-    """Fit settings to opened tables, of which the input lies at `reference`. Reads schemas, runs no action.
-
-    A `rank` column is used when no rank column was named, there is one, and there is no score.
-    """
+    """Fit settings to opened tables. Reads schemas. `reference` names the input in messages."""
     table = tables["input"]
     names = table.frame.columns
     has_score = any(name in names for name in settings.columns.score)
@@ -157,11 +154,7 @@ def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, referen
 
 
 def with_options(message: str, inputs: Inputs) -> str:
-    """Spell the advice on an item that comes twice in options, and name the columns that may tell rankers apart.
-
-    Another message is returned as it is. Where one asks for the ranker, the main table is looked at: an action, a
-    scan for the rows of the query.
-    """
+    """Spell advice on a repeated item in options; name columns that may tell rankers apart (an action, one scan)."""
     what, asked, _ = message.partition(f" {SEVERAL_RANKERS}")
     if not asked:
         return message
@@ -196,7 +189,6 @@ class OfRankings(Work[S]):
     """Whether queries must have names, which rows of lists may lack."""
 
     def open(self, settings: EvaluationSettings) -> Inputs:
-        """Fit settings to the opened tables. Reads schemas."""
         self.inputs = inputs_of(self.tables, settings, self.request.sources["input"].reference)
         if self.by_query:
             require_query(self.inputs.settings)
@@ -207,7 +199,6 @@ class OfRankings(Work[S]):
         return self.inputs.checked(originals=originals)
 
     def advice(self, message: str) -> str:
-        """Spell the advice on an item that comes twice in options."""
         return with_options(message, self.inputs)
 
 

@@ -46,11 +46,9 @@ from ndcg_spark.evaluation.tasks.valid_rows import RowRules, make_row_checker
 
 
 def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
-    """Find bad rows, and count valid ones. Lazy.
+    """Find bad rows in one pass through workers: `reason`, `key`, `n` and, where the input has it, `row`. Lazy.
 
-    Takes canonical rows, or arrays. Gives `reason`, `key`, `n`, and `row` (the row as it came) where it was there: a
-    row for each bad one, and rows without a reason that stand for `n` valid ones each. A row with several scores
-    comes once for each. One pass through Python workers, which send back only counts of valid rows.
+    Rows without a reason stand for `n` valid ones each. A row with several scores comes once for each.
     """
     fields = [
         T.StructField("reason", T.StringType()),
@@ -76,11 +74,9 @@ def run_rows(
     original: bool = False,
     topics: Column | None = None,
 ) -> DataFrame:
-    """Select the canonical columns of the main table. Lazy: a projection.
+    """Select the canonical columns of the main table; `judged` if it has the relevances. Lazy.
 
-    `judged`: this table has the relevances, not one beside it. `parse_text`: text columns are read as numbers (csv,
-    TREC). `original` adds `row`, the row as it came, as a struct or as JSON. `bad_row`, or that of each score column,
-    is there only where Spark can see a bad row.
+    `original` adds `row`, the row as it came. `bad_row` exists only where Spark can see a bad row.
     """
     columns, names, frame = settings.columns, canonical_names(settings), sampled(frame, settings)
     reasons: Reasons = []
@@ -118,10 +114,7 @@ def judgment_rows(
     original: bool = False,
     topics: Column | None = None,
 ) -> DataFrame:
-    """Select the canonical columns of a judgments table. A row with a null relevance judges nothing.
-
-    Lazy; options as for `run_rows`.
-    """
+    """Select the canonical columns of a judgments table, as `run_rows`. A null relevance judges nothing. Lazy."""
     names, frame = canonical_names(settings), sampled(frame, settings)
     reasons = _malformed(frame)
     key = option("query")
@@ -139,7 +132,6 @@ def judgment_rows(
 
 
 def item_needed(settings: EvaluationSettings, judged: bool) -> str | None:
-    """Say which rule needs items, if one does."""
     convention = settings.convention
     if not judged:
         return "joining judgments"
@@ -167,10 +159,7 @@ def require_carried(settings: EvaluationSettings, *tables: DataFrame) -> None:
 def with_common_keys(
     run: DataFrame, judgments: DataFrame, settings: EvaluationSettings
 ) -> tuple[DataFrame, DataFrame]:
-    """Give keys and segments that both tables have one type. Reads schemas, runs no action.
-
-    Takes canonical rows. Text that meets numbers is refused: casts would be compared, not values.
-    """
+    """Cast keys and segments of two canonical tables to one type; refuse text beside numbers. Reads schemas."""
     names = canonical_names(settings)
     for name, label in {**names.query, ITEM: settings.columns.item, **names.segments}.items():
         if name not in run.columns or name not in judgments.columns:
@@ -191,10 +180,7 @@ def with_common_keys(
 def select_canonical(
     frame: DataFrame, selected: dict[str, Column], bad_rows: Mapping[str, Reasons], *, original: bool
 ) -> DataFrame:
-    """Select columns by their canonical names, and the `original` row.
-
-    Each column of `bad_rows` has the first of its reasons that holds; a `bad_row` without any is left out.
-    """
+    """Select columns by their canonical names, the first reason that holds for each of `bad_rows`, and the row."""
     chosen = [column.alias(name) for name, column in selected.items()]
     for column, reasons in bad_rows.items():
         reason = F.lit(None).cast("string")
@@ -266,10 +252,7 @@ def _order(frame: DataFrame, order: str, parse_text: bool) -> Column:
 
 
 def sampled(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Take the rows of the queries that are in the sample; lazy, and the table itself where all is taken.
-
-    Keys are hashed as text, so that an int and a bigint agree.
-    """
+    """Keep the rows of sampled queries. Keys are hashed as text, so that an int and a bigint agree. Lazy."""
     names = settings.columns.query
     if settings.sample == 1 or any(name not in frame.columns or len(same_names(frame, name)) > 1 for name in names):
         return frame  # what is missing, or there twice, is said where it is looked for
@@ -296,7 +279,6 @@ def rows_with_lists(
 
 
 def relevance_lists(frame: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
-    """The columns of arrays of relevances, and of their items where a rule needs them."""
     columns = settings.columns
     found = _lists(frame, columns.relevance, option("relevance"), settings, (RANKED_LIST, RANKED_ITEMS))
     if columns.ideal is not None:

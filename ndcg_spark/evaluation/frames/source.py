@@ -1,8 +1,4 @@
-"""Where rows come from: any table that Spark reads, or Parquet files that workers read themselves.
-
-The source is decided once and carried along as a value. A DataFrame is always read by Spark. Workers read files only
-where the user gave their path, and only where that cannot change a number.
-"""
+"""Where rows come from: any table that Spark reads, or Parquet files that workers read, if that changes no number."""
 
 from __future__ import annotations
 
@@ -65,11 +61,7 @@ _KINDS = {**_NUMBERS, **_KEYS, T.BooleanType(): pa.bool_()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSource:
-    """Rows that Spark reads, projects to canonical columns and hands to workers.
-
-    `n_partitions` are the partition ids of the exchange, `n_tasks` as of `task_limit`; `reason` is for `--explain`;
-    `fell_back`: workers were to read objects of a store, and could not.
-    """
+    """Rows that Spark reads and hands to workers. `fell_back`: workers could not read the objects of a store."""
 
     rows: DataFrame
     n_partitions: int
@@ -79,16 +71,14 @@ class SparkSource:
 
     @property
     def name(self) -> str:
-        """What `--source` calls it."""
         return "spark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetSource:
-    """Files that workers read.
+    """Files that workers read. `rows` are the canonical columns as Spark would read them, for their types only.
 
-    `rows` are the canonical columns as Spark would read them: for types, never run. `files` has bounds where the
-    files are sorted by query and have all that a query is scored by. The rest is as of `SparkSource`.
+    `files` has bounds if the files are sorted by query and have all that a query is scored by.
     """
 
     rows: DataFrame
@@ -99,7 +89,6 @@ class ParquetSource:
 
     @property
     def name(self) -> str:
-        """What `--source` calls it."""
         return "parquet"
 
 
@@ -116,14 +105,9 @@ def choose_source(
     n_tasks: int | None = None,
     sizes: PartSizes = PART_SIZES,
 ) -> Source:
-    """Decide who reads the main table. Reads footers where a path was given.
+    """Decide who reads the main table; `path` is where its Parquet files are, `rows` its canonical columns.
 
-    `frame` is the table as it was read, and `rows` its canonical columns, or what duplicates leave of them. `path` is
-    what the user gave, if it was one of Parquet files; `judged`: relevances are taken from this table; `n_tasks` as
-    of `task_limit`. Raises where `source=parquet` was asked for and is not possible.
-
-    Spark cost: none for a DataFrame or files of this machine. For objects of a store a small job, as when Spark
-    itself finds out the schema of Parquet files: workers read the footers, which shows whether they can.
+    Runs a small job for objects of a store only: workers read their footers.
     """
     spark = frame.sparkSession
     if path is None:
@@ -207,10 +191,7 @@ def _parquet_source(
 
 
 def _local_files(frame: DataFrame, path: str) -> list[str] | str:
-    """Files below a path of this machine, if that is where Spark has found them, too.
-
-    Any setting or file of Hadoop may say that paths are on another file system by default.
-    """
+    """List local files, unless Spark found the path on another file system, the default of Hadoop's settings."""
     listed = list_files(local_path(path))
     elsewhere = [] if isinstance(listed, str) else [uri for uri in frame.inputFiles() if not uri.startswith("file:")]
     return f"Spark finds the path on another file system, as {elsewhere[0]}" if elsewhere else listed

@@ -138,7 +138,6 @@ def summarize_rankings(
 def _summed(
     rows: DataFrame, add_up: BatchFunction, settings: EvaluationSettings, items: DataFrame | None, n_tasks: int | None
 ) -> DataFrame:
-    """Add up rows, and finish the sums."""
     rows = rows.drop(RULES)  # which would go to workers with every row
     if not settings.catalogue_metrics:
         return finished(rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), settings, n_tasks=n_tasks)
@@ -201,10 +200,7 @@ def rules_column(table: DataFrame) -> Column:
 
 
 def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) -> SummingTask:
-    """Build the task that is shipped to workers to add up metrics.
-
-    `rows` have `items`, for metrics of the catalogue; None for rankings of the engine.
-    """
+    """Build the task that workers add up metrics by; `rows` have `items` for metrics of the catalogue."""
     metrics = tuple(one for one in settings.summed_metrics if not one.of_catalogue)
     listed = None
     if settings.catalogue_metrics and rows is not None:
@@ -236,10 +232,7 @@ def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:
 
 
 def finished(partial: DataFrame, settings: EvaluationSettings, *, n_tasks: int | None = None) -> DataFrame:
-    """Merge partial summaries and turn them into means, as `summarize` gives them; lazy.
-
-    `partial` has keys, counts and `state`, any number of rows a group.
-    """
+    """Merge partial summaries (keys, counts, `state`; any number of rows a group) to means, as `summarize`. Lazy."""
     merged = partial.groupBy(*GROUP_KEYS).agg(*summed_counts(), F.collect_list("state").alias("states"))
     return _means(in_tasks(merged, n_tasks), make_finisher(settings.confidence), settings)
 
@@ -251,10 +244,7 @@ def _means(merged: DataFrame, finish: BatchFunction, settings: EvaluationSetting
 
 
 def with_counts(summaries: DataFrame) -> DataFrame:
-    """Add `asked` and counts, null, to rows of a version that did not have them. Lazy.
-
-    A table that lacks anything else of a summary is refused.
-    """
+    """Add `asked`, and null for counts that rows lack, as a user's may. Refuse rows that are not a summary. Lazy."""
     for name in (*GROUP_KEYS, *COUNTS, "state"):
         if name not in LATER_COUNTS:
             require_column(summaries, name, "column of a metric table", "metric table")
@@ -277,13 +267,9 @@ def _with_items(item: T.DataType) -> T.StructType:
 
 
 def _finished_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Merge partial sums and counts of items, and turn them into a summary. Lazy.
+    """Merge partial sums and counts of items (`_with_items`) to a summary. `catalogue`: `item` and `copies`. Lazy.
 
-    `partial` is of `_with_items`; `catalogue` has `item` and `copies`, see
-    `ndcg_spark.evaluation.frames.items.catalogue_of`.
-
-    Spark cost: no action. A shuffle of a row per group, item and input partition, a join with the items of the
-    catalogue, and two small shuffles; one pass through Python workers over histograms.
+    Spark cost: a shuffle of a row per group, item and partition, a join with the catalogue, and two small shuffles.
     """
     states = F.flatten(F.collect_list("states")).alias("states")
     by_item = partial.groupBy(*GROUP_KEYS, ITEM).agg(

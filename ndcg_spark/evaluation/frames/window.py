@@ -1,7 +1,4 @@
-"""The plain reference: window functions rank the rows of each query.
-
-It is written to be read, and never tuned. Tests hold every other strategy against it.
-"""
+"""The reference by window functions, written to be read and never tuned; tests compare other strategies with it."""
 
 from __future__ import annotations
 
@@ -47,10 +44,9 @@ JUDGED = "judged"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The window strategy, given canonical rows with one score column, and valid canonical judgments.
+    """Rank by window functions, given valid canonical judgments and rows that are valid or marked as rejected.
 
-    Rows are valid or marked as rejected. The latter have no score, item or relevance, so they are only counted.
-    `others`: columns of the main table that the settings do not use, for messages. `runs`: as of `runs_of_lists`.
+    Rejected rows have no score, item or relevance, so they are only counted. `runs` comes from `runs_of_lists`.
     """
 
     settings: EvaluationSettings
@@ -62,7 +58,6 @@ class Windows:
 
     @property
     def cost(self) -> str:
-        """What `rankings` cost, for a person."""
         joined = ""
         if self.judgments is not None:
             joined = "a full join of all rows and all judgments, and a shuffle of what it gives, by (query, item); "
@@ -70,14 +65,10 @@ class Windows:
 
     @property
     def cost_of_means(self) -> str:
-        """What `summary` costs, for a person."""
         return self.cost
 
     def rankings(self) -> DataFrame:
-        """Rank every query; lazy.
-
-        Spark cost: three shuffles of all rows, two of them with a sort; with judgments a full join before.
-        """
+        """Rank every query: three shuffles of all rows, two with a sort; with judgments a full join before. Lazy."""
         rows = self._by_query(self._long_table())
         ranked = with_ranks(rows, self.settings)
         keys = _keys(ranked, self.settings)
@@ -88,7 +79,6 @@ class Windows:
         return self._finished(found.where(counted), keys)
 
     def summary(self) -> DataFrame:
-        """Means of all metrics; lazy."""
         return summarize_rankings(self.rankings(), self.settings, n_tasks=self.n_tasks)
 
     def _long_table(self) -> DataFrame:
@@ -193,11 +183,7 @@ def _numbered(judgments: DataFrame, settings: EvaluationSettings) -> DataFrame:
 
 
 def with_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Number the canonical rows of each query by score and by relevance, in a total order.
-
-    Adds `place` (1-based rank; of tied items that are grouped, the first rank of the group) and `tied` (items of that
-    score), null for rows that are not ranked; and `ideal_place`, null for rows that are not in the ideal list.
-    """
+    """Add `place` (1-based, the first of a tie group), `tied` (its items) and `ideal_place`; null if not listed."""
     keys = columns_of(_keys(rows, settings))
     retrieved = named(RANK if RANK in rows.columns else SCORE).isNotNull()
     ranks = retrieved & F.col(RELEVANCE).isNotNull() if settings.convention.unjudged == "condensed" else retrieved

@@ -19,8 +19,6 @@ from ndcg_spark.metrics.catalogue import Exposure
 def make_catalogue_finisher(
     confidence: float, metrics: tuple[tuple[CatalogueMetric, int | None, str | None], ...], item_column: str
 ) -> BatchFunction:
-    """Build the function from merged sums and histograms to rows of a summary."""
-
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             _refuse_repeats(batch, item_column)

@@ -1,8 +1,4 @@
-"""Files sorted by query: complete queries are scored and added up where they are read.
-
-The source promises, part by part, between which values queries lie in no other part. A part is read in order; if its
-queries turn out not to rise, it is sent on like any other.
-"""
+"""Score and add up complete queries of sorted files where they are read; a part that is not sorted is sent on."""
 
 from __future__ import annotations
 
@@ -44,7 +40,6 @@ class FilesTask:
     batch_rows: int = 131_072
 
     def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the parts whose numbers are given."""
         for number in _numbers(batches):
             yield from self.read_part(number)
 

@@ -1,8 +1,6 @@
 """What crosses the one shuffle: rows of (partition id, kind, payload), where a payload is an Arrow batch as bytes.
 
-Spark moves some thousand binary rows, never a row a query. A partition has everything about a query: partial rankings
-where a stretch of rows was worth cutting, the rows themselves where it was not, and its judgments. What arrives is
-merged, judged, ranked, and scored.
+A partition has everything about a query: partial rankings where cutting was worth it, else rows, and judgments.
 """
 
 from __future__ import annotations
@@ -77,15 +75,11 @@ def make_row_sender(task: RankingTask, read: BatchFunction | None = None) -> Bat
 
 
 def make_judgment_sender(task: RankingTask) -> BatchFunction:
-    """Build the function that sends judgments to the partition of their query."""
     return batch_function(lambda batches: _send_judgments(batches, task))
 
 
 def make_run_sender(task: RankingTask) -> BatchFunction:
-    """Build the function that sends names of runs, which may have no rows, to all partitions.
-
-    Rows may name a query of the run, whose list is empty, and its segments.
-    """
+    """Build the function that sends names of runs to all partitions. Rows may name a query with an empty list."""
 
     def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         outbox, runs = Outbox(task), set[str]()
@@ -158,11 +152,7 @@ def chunks(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.
 
 
 def checked_rows(chunk: pa.RecordBatch, outbox: Outbox) -> pa.RecordBatch:
-    """Mark the rejected rows of the main table; those without a query are only counted, in the outbox.
-
-    With several score columns, a row can be valid for some runs only: none is marked, and `partials_of` decides for
-    each run.
-    """
+    """Mark rejected rows; count those without a query in the outbox. `partials_of` marks rows with several scores."""
     names, rules = outbox.task.names, RowRules(outbox.task.settings)
     if is_wide(chunk, names):
         if not outbox.task.counts_rejected:
@@ -180,10 +170,7 @@ def checked_rows(chunk: pa.RecordBatch, outbox: Outbox) -> pa.RecordBatch:
 
 
 def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
-    """Put the checked rows of a chunk into an outbox: long stretches of a query cut, short ones as they are.
-
-    Rejected rows are counted by query.
-    """
+    """Put checked rows into an outbox: long stretches of a query cut, short ones as they are; count rejected ones."""
     task = outbox.task
     kept = n_entries(task)
     rows, rejected = (rows, None) if is_wide(rows, task.names) else divided_rows(rows)
@@ -230,10 +217,7 @@ def partials_of(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> l
 
 @dataclass(slots=True)
 class Outbox:
-    """Rows (of one kind) and partial rankings on their way to the partitions of their queries.
-
-    `nameless`: rejected rows without a query, by run; null where that is unknown, too.
-    """
+    """Rows (of one kind) and partial rankings to send. `nameless` counts rejected rows without a query by run."""
 
     task: RankingTask
     kind: int = ROWS
@@ -242,7 +226,6 @@ class Outbox:
     nameless: Counter[str | None] = field(default_factory=Counter)
 
     def count_nameless(self, rows: pa.RecordBatch) -> None:
-        """Count rejected rows without a query."""
         copies = int_values(rows.column(COPIES)) if COPIES in rows.schema.names else np.ones(rows.num_rows)
         if RUN not in rows.schema.names:
             for run in self.task.names.scores.values() if is_wide(rows, self.task.names) else ("",):
@@ -290,7 +273,6 @@ def partials_batch(partials: list[PartialRankings]) -> pa.RecordBatch:
 
 
 def partials_in(batch: pa.RecordBatch) -> PartialRankings:
-    """Read what `partials_batch` wrote."""
     head = {name: batch.column(name) for name in batch.schema.names if not name.startswith(("ranked.", "ideal."))}
     return PartialRankings(head, entries_in(batch, "ranked"), entries_in(batch, "ideal"))
 
@@ -347,7 +329,6 @@ class _Arrived:
         self.n_bytes += other.n_bytes
 
     def merge(self, task: RankingTask) -> list[PartialRankings]:
-        """Make one partial ranking of each query of a run."""
         packed, rows = self.batches.pop(PARTIALS, []), self.batches.pop(ROWS, [])
         for counted in (False, True):  # of rejected rows, in which batches have further columns
             if alike := [batch for batch in packed if (N_REJECTED in batch.schema.names) is counted]:
@@ -396,10 +377,7 @@ class _Held:
             self._n_rows = self._n_bytes = 0
 
     def complete(self) -> Iterator[PartialRankings]:
-        """Yield the rankings of complete queries: all of their parts have arrived.
-
-        A few megabytes at once: arrays that do not fit into the processor's cache take several times as long.
-        """
+        """Yield complete rankings, a few megabytes at once: arrays beyond the cache are several times slower."""
         block = _Arrived()
         for number in sorted(self._by_id):
             block.add(self._by_id.pop(number))

@@ -34,13 +34,9 @@ from ndcg_spark.metrics.items import ItemLists
 def known_items(
     batch: pa.RecordBatch, rank: IntArray, offsets: IntArray, needs: tuple[Need, ...], item_column: str
 ) -> ItemLists:
-    """Read items of a batch of rankings.
+    """Read `items` of rankings and their features. `rank` is 0-based, by row; `offsets` are those of queries.
 
-    The batch has `items`, and as far as metrics need them `features`, `n_interactions`, `n_users` and
-    `topics_of_items`; see `ndcg_spark.evaluation.frames.items`. `rank` is 0-based, by row, and `offsets` are those of
-    queries.
-    Refused is an item that is in the item table twice, or has a vector that is not finite, zero, or of another length
-    than another one of its list.
+    Refuses an item that is in the item table twice, and a vector that is zero, not finite, or of another length.
     """
     items = batch.column("items").flatten()
     found: dict[str, Any] = {}
@@ -92,14 +88,12 @@ class _Features:
             self._refuse(int(offsets[query]) + place, "comes twice in the item table; keep one row of it")
 
     def column(self, name: str) -> pa.Array:
-        """One of the columns that were joined."""
         return pc.struct_field(self._rows, name)
 
     def vectors(self) -> tuple[Vectors, BoolArray]:
-        """Read the vectors of all items (zeros for an item without vector), and which items have one.
+        """Read vectors of all items, and which items have one.
 
-        Vectors are filled up with zeros to a power of two: sums by halves then do not depend on the other vectors
-        of a batch, which may be longer.
+        Zeros pad vectors to a power of two: sums by halves then do not depend on longer vectors of the batch.
         """
         column = self.column(VECTOR.what)
         known, offsets = flags_of(column.is_valid()), list_offsets(column)

@@ -51,10 +51,7 @@ from ndcg_spark.evaluation.tasks.valid_rows import key_text, runs_of
 def judged_partials(
     complete: list[PartialRankings], judgments: pa.RecordBatch, runs: set[str], task: RankingTask
 ) -> list[PartialRankings]:
-    """Give the queries of a partition their relevances and ideal lists.
-
-    Queries that are judged and in no ranking of a run are added, once for each run.
-    """
+    """Add relevances and ideal lists to the queries of a partition, and judged queries that a run lacks."""
     truth = _Truth(judgments, task)
     found, seen = [], []
     for partial in complete:
@@ -85,10 +82,7 @@ def _has_several_runs(task: RankingTask) -> bool:
 
 
 def _with_segments_of_queries(found: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
-    """Give queries for which a run names no segment that which other runs name; refuse two segments of a query.
-
-    A run that misses a query names none. All runs of a query are here.
-    """
+    """Fill missing segments of a query from other runs, all of which are here; refuse two segments of a query."""
     segments = [name for name in task.names.segments if any(f"low:{name}" in one.head for one in found)]
     if not segments or any(one.head[name].null_count for one in found for name in task.names.query):
         return found  # null stands for rejected rows without a query
@@ -269,10 +263,7 @@ def _looked_up(ranked: Entries, query: IntArray, truth: _Truth) -> tuple[FloatAr
 
 
 def _likely(values: IntArray, wanted: IntArray) -> IntArray:
-    """Places of values that are likely to be wanted; none that is wanted is left out.
-
-    Most judgments are of items that are not among the first. A table of marks tells that sooner than a search.
-    """
+    """Find values that may be in `wanted`, by a table of marks: faster than a search, as most judgments are not."""
     n_bits = max(10, (16 * len(wanted)).bit_length())
     shift = np.uint64(64 - n_bits)
     marks = np.zeros(2**n_bits, dtype=np.bool_)
@@ -292,7 +283,6 @@ def _small(items: Values) -> IntArray:
 
 
 def _codes(items: Values, judged_items: pa.Array) -> tuple[IntArray, IntArray]:
-    """Small whole numbers for items, the same for the same item."""
     if isinstance(items, np.ndarray) and pa.types.is_integer(judged_items.type):
         judged = int_values(judged_items)
         low, high = min(items.min(), judged.min()), max(items.max(), judged.max())

@@ -66,7 +66,6 @@ from ndcg_spark.evaluation.tasks.valid_rows import RowRules, divided_rows, has_q
 
 
 def make_array_ranker(task: RankingTask) -> BatchFunction:
-    """Build the function from batches of canonical arrays to rankings, under the user's names."""
     rules = RowRules(task.settings)
 
     def rank(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -174,7 +173,6 @@ ROW = "query_0"
 
 
 def make_list_ranker(task: RankingTask) -> BatchFunction:
-    """Build the function from batches of canonical lists to rankings, under the user's names."""
     rules, rank = RowRules(task.settings), _RowRanker(task)
 
     def ranked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -263,14 +261,12 @@ class _RowRanker:
 
 
 def _judged_in_order(judged: pa.RecordBatch, n: int) -> Entries:
-    """Ideal lists in the order in which relevant items were given."""
     relevance, known = float_values(judged.column(RELEVANCE))
     rows = int_values(judged.column(ROW))[known]
     return Entries({RELEVANCE: relevance[known]}, offsets_of(np.bincount(rows, minlength=n)))
 
 
 def _of_rows(settings: EvaluationSettings) -> EvaluationSettings:
-    """Settings for items whose query is a row."""
     its = settings.columns
     columns = type(its)(
         query=("row",), item=its.item or Columns().item, rank=its.rank, score=its.score, order=its.order
@@ -297,10 +293,7 @@ def _long(batch: pa.RecordBatch, items: str, numbers: dict[str, str], schema: pa
 
 
 def _first_ones(rows: pa.RecordBatch, settings: EvaluationSettings) -> pa.RecordBatch:
-    """Keep one row of each item of a list: the first one or, by `duplicates=best`, the best by score, rank or grade.
-
-    Of equal ones the first is kept, where scores or grades say nothing; see `resolve_duplicates`.
-    """
+    """Keep one row of each item of a list: the first or, if `duplicates=best`, the best by score, rank or grade."""
     row, item = int_values(rows.column(ROW)), places_of(rows.column(ITEM))
     by: list[IntArray | FloatArray] = [np.arange(len(row))]
     name = next(one for one in (SCORE, RANK, RELEVANCE) if one in rows.schema.names)

@@ -1,8 +1,4 @@
-"""Rows of a stretch of a query to its partial ranking: counts, the first K entries, the K best relevances.
-
-Partial rankings of a query merge into one (`merged`) by the same functions that keep the first entries: an entry of a
-list is cut like a row.
-"""
+"""Rank rows of a stretch of a query: counts, the first K entries, the K best relevances. `merged` merges these."""
 
 from __future__ import annotations
 
@@ -66,8 +62,8 @@ AT_LEAST = "at_least:"
 class PartialRankings:
     """Partial rankings, each of a stretch of one query of one run.
 
-    `head` has keys, counts, and `low:NAME` and `high:NAME` of each carried column. If rows of one of the queries were
-    rejected, also `n_rejected`, and `lost:NAME` of each segment column.
+    `head` has keys, counts, and `low:NAME` and `high:NAME` of carried columns; if rows were rejected, `n_rejected`
+    and `lost:NAME` of segments, too.
     """
 
     head: dict[str, pa.Array]
@@ -75,7 +71,6 @@ class PartialRankings:
     ideal: Entries | None  # the best relevances; None where no ideal list is made of them
 
     def keys(self, names: Names) -> pa.RecordBatch:
-        """The columns that name the query, and its run where there are several."""
         keys = {name: column for name, column in self.head.items() if name == RUN or name in names.query}
         return pa.RecordBatch.from_pydict(keys)
 
@@ -88,7 +83,6 @@ def rank_partially(rows: QueryRows, task: RankingTask, *, ideal: Entries | None 
 
 
 def needs_ideal(task: RankingTask) -> bool:
-    """Whether the ideal list is made of judged items."""
     return task.settings.convention.ideal != "k_ones"
 
 
@@ -160,14 +154,12 @@ def n_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
 
 
 def count_relevant(rows: QueryRows, task: RankingTask) -> IntArray:
-    """Count the rows of each stretch whose relevance is above 0."""
     if rows.relevance is None:
         return np.zeros(len(rows.offsets) - 1, dtype=np.int64)
     return _n_where(both(rows.relevance > 0, rows.judged), rows.offsets)
 
 
 def count_reaching(rows: QueryRows, level: float) -> IntArray:
-    """Count the judged rows of each stretch whose relevance is at least this."""
     if rows.relevance is None:
         return np.zeros(len(rows.offsets) - 1, dtype=np.int64)
     return _n_where(both(rows.relevance >= level, rows.judged), rows.offsets)
@@ -206,20 +198,16 @@ def column_range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa
 
 
 def ranked_entries(rows: QueryRows, task: RankingTask) -> Entries:
-    """Keep the first entries of each stretch in rank order, with what merging and scoring need of them.
-
-    `rank` or `score`; `relevance` (NaN: unjudged) where rows have it; `item` and `order` where a rule needs them; `n`
-    where tied items are grouped.
-    """
+    """Keep the first entries of each stretch in rank order, with what merging and scoring need; NaN if unjudged."""
     if task.ranks_given:
         return _entries(rows, _first_by_rank(rows, n_entries(task)), task)
     return first_entries(_entries(rows, _candidates(rows, n_entries(task)), task), task)
 
 
 def n_entries(task: RankingTask) -> int | None:
-    """How many first entries are kept before lists are complete; None keeps all.
+    """Return how many entries are kept before lists are complete, or None for all.
 
-    One more than the largest cutoff: with a rank or an item twice across the cutoff, both entries are seen.
+    One more than the largest cutoff, so that a rank or an item that comes twice across it is seen.
     """
     k = task.settings.max_k
     return k + 1 if k is not None and task.cuts_early else None
@@ -269,7 +257,6 @@ def _candidates(rows: QueryRows, kept: int | None) -> IntArray:
 
 
 def first_entries(entries: Entries, task: RankingTask) -> Entries:
-    """Put entries in rank order and keep the first of each query, in whatever order they arrived."""
     kept = n_entries(task)
     if task.ranks_given:
         order = np.lexsort((_relevance_key(entries), entries.numbers(RANK), query_of_rows(entries.offsets)))
@@ -281,12 +268,9 @@ def first_entries(entries: Entries, task: RankingTask) -> Entries:
 
 
 def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray | None]:
-    """Order the entries of each query by score, then the tie rule, then relevance, the lowest first, then item.
+    """Order entries of each query by score, tie rule, relevance (lowest first) and item; also flag unresolved ties.
 
-    Items decide only which of equal rows a list names: no number of relevance depends on that, but metrics of items
-    do, and whether an item that comes twice is seen.
-
-    Where relevances are not known yet, also which entries (in the new order) tie with the one before in all that is.
+    Items only choose among equal rows, for metrics of items and duplicates.
     """
     score, offsets = entries.numbers(SCORE), entries.offsets
     order = falling_order(score, offsets)
@@ -335,12 +319,9 @@ def _relevance_key(entries: Entries) -> FloatArray:
 
 
 def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> Entries:
-    """Keep all groups of tied items that reach into the first k ranks, and put their equal items together.
+    """Keep the tie groups that reach into the first k ranks: best score first, then the lowest relevance.
 
-    Best score first, lowest relevance first within a group. `everywhere`: items of one score and relevance become
-    one entry in all groups. Else only in the group that reaches beyond rank k + 1, whose items then are not kept:
-    which of them are among the first is arbitrary. A query keeps at most k entries, and one for each relevance of
-    that group.
+    `everywhere` merges equal items in all groups; else only in the one beyond rank k + 1, and drops its items.
     """
     score, relevance = entries.numbers(SCORE), _relevance_key(entries)
     order = falling_order(score, entries.offsets)
@@ -451,7 +432,6 @@ def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRa
 
 
 def taken_partials(partials: PartialRankings, at: IntArray) -> PartialRankings:
-    """Take some partial rankings, in the order given."""
     places = pa.array(at)
     return PartialRankings(
         {name: column.take(places) for name, column in partials.head.items()},
@@ -480,7 +460,6 @@ def _merged_groups(partials: PartialRankings, offsets: IntArray, task: RankingTa
 
 
 def joined_partials(partials: list[PartialRankings]) -> PartialRankings:
-    """Put partial rankings behind each other."""
     if len(partials) == 1:
         return partials[0]
     partials = _alike(partials)

@@ -112,16 +112,15 @@ class ListedItems:
 
 
 def _grouped(table: pa.Table) -> pa.Table:
-    """Add up counts of the same keys and item."""
     keys = [name for name in table.column_names if name != LISTED]
     grouped = table.group_by(keys, use_threads=False).aggregate([(LISTED, "sum")])
     return grouped.rename_columns([LISTED if name == f"{LISTED}_sum" else name for name in grouped.column_names])
 
 
 def make_partial_summer(task: SummingTask) -> BatchFunction:
-    """Build the function from metrics of queries to `PARTIAL_SCHEMA`: a row per group and metric, rarely several.
+    """Build the function from metrics of queries to `PARTIAL_SCHEMA`, a row per group and metric.
 
-    With metrics of the catalogue, rows have two columns more, and there are rows of counts of items.
+    Metrics of the catalogue add two columns, and rows of counts of items.
     """
     sets = ((), *task.segment_sets)
     if task.listed is None:
@@ -355,12 +354,8 @@ def _state_column(states: IntArray) -> pa.Array:
 
 
 def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
-    """Text of each group's segment: '' for the overall mean, the value of a single column (None for null).
+    """Format segments: '' is the overall mean; several columns become a JSON list, which no value can make ambiguous.
 
-    For several columns a JSON list of the values, which nothing in a value can make ambiguous.
-
-    Examples
-    --------
     >>> segment_texts([["DE", None], [True, False]], 2)
     ['["DE","true"]', '[null,"false"]']
     """
@@ -381,10 +376,9 @@ def _value_text(value: object) -> str | None:
 def make_finisher(
     confidence: float, *, day_quantiles: Sequence[float] | None = None, across_rules: bool = False
 ) -> BatchFunction:
-    """Build the function from keys, counts and `states` to means; rounds each number once.
+    """Build the function from keys, counts and `states` to means; each number is rounded once. See `day_estimate`.
 
-    What else a row has is passed on. With `day_quantiles`, each of the states is a day, and errors are those of
-    `day_estimate`. Where rows have `rules`, a list of those of the states, two are refused unless `across_rules`.
+    `rules`, a list of those of the states, must be one unless `across_rules`.
     """
 
     def finish(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -418,7 +412,6 @@ def _group_text(batch: pa.RecordBatch, row: int) -> str:
 def finish_batch(
     batch: pa.RecordBatch, confidence: float, day_quantiles: Sequence[float] | None = None
 ) -> pa.RecordBatch:
-    """Turn keys, counts and `states` into rows of a summary."""
     n_queries = int_values(batch.column("n_queries")).tolist()
     parts = [int_values(one.values.flatten()).reshape(-1, STATE_SIZE) for one in batch.column("states")]
     states = np.zeros((batch.num_rows, STATE_SIZE), dtype=np.int64)
@@ -443,7 +436,6 @@ def finish_batch(
 def empty_summary(
     runs: tuple[str, ...], cutoffs: tuple[int | None, ...], metrics: tuple[SummedMetric, ...]
 ) -> list[dict[str, Any]]:
-    """Overall rows of a summary of no query."""
     nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
     nothing |= {"weight_sum": 0.0, "state": [0] * STATE_SIZE, "segment_by": "", "segment": ""}
     return [

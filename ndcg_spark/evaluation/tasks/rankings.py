@@ -91,10 +91,7 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
 
 
 def advice_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[str]) -> str:
-    """Say what can be done about an item that comes twice in a list of some kind.
-
-    `others` are the columns of the table that the settings do not use: one of them may name the ranker.
-    """
+    """Advise on an item that comes twice in a list; one of the unused columns `others` may name the ranker."""
     if kind == "list":  # of arrays, of which no entry is left out
         return "Remove it."
     best = settings.convention.advice("duplicates", "best")
@@ -134,7 +131,6 @@ def differs(one: pa.Array, other: pa.Array) -> BoolArray:
 
 
 def refuse_first(keys: pa.RecordBatch, flags: np.ndarray, before: str, after: str, task: RankingTask) -> None:
-    """Raise with the name of the first flagged query, if one is flagged."""
     at = first_where(flags, np.arange(len(flags) + 1))
     if at is not None:
         raise InputRefusedError(f"{before}{key_text(keys, task.names, at)}{after}")
@@ -183,11 +179,7 @@ def relevance_column(values: FloatArray) -> pa.Array:
 
 
 def _certain_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:
-    """Cut the ideal list to k, and refuse an item that is certainly in it twice.
-
-    The list has items only where they are looked for. Those tied at the cutoff are ignored: which of them made the
-    list is arbitrary.
-    """
+    """Cut the ideal list to k; refuse a repeated item in it. Items tied at the cutoff are arbitrary, so ignored."""
     if ITEM in best.columns:
         order_by, lengths = ideal_order(best.numbers(RELEVANCE), task), lengths_of(best.offsets)
         beyond = np.full(len(lengths), -np.inf)

@@ -93,16 +93,11 @@ def uncounted(convention: Convention) -> tuple[str, ...]:
 
 
 def make_scorer(task: ScoringTask) -> BatchFunction:
-    """Build the function from rankings to a row per query and cutoff, one batch a cutoff.
-
-    Metrics are null for a query that a rule drops and at cutoffs at which they are not asked for; ndcg for a query
-    with nothing relevant under `skip`, too.
-    """
+    """Build the function from rankings to a row per query and cutoff, one batch a cutoff; see `score_queries`."""
     return batch_function(lambda batches: (result for batch in batches for result in score_batch(batch, task)))
 
 
 def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordBatch]:
-    """Score one batch of rankings; yields a batch of results per cutoff."""
     lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
     found = _query_status(batch, task)
     seen = relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
@@ -136,7 +131,6 @@ def _unjudged(
 def _values(
     batch: pa.RecordBatch, seen: RelevanceLists, task: ScoringTask
 ) -> dict[int | None, dict[Metric, FloatArray]]:
-    """Values of metrics by cutoff."""
     found: dict[int | None, dict[Metric, FloatArray]] = {}
     for metric, k in task.metrics:
         try:
@@ -216,8 +210,7 @@ def read_lists(
 ) -> GainLists:
     """Read a batch of rankings as gains; `discount` is that of the largest cutoff, None where there is none.
 
-    Refuses an unjudged item under `unjudged=error`, two items on one given rank, a gain that is not finite, and a
-    gain function that falls.
+    Refuses unjudged items under `unjudged=error`, two items on one rank, and gains that fall or are not finite.
     """
     ranked_column, ideal_column = batch.column("ranked"), batch.column("ideal")
     offsets = list_offsets(ranked_column)
@@ -369,10 +362,7 @@ def _refuse_falling(
     keys: tuple[str, ...],
     lists: tuple[tuple[IntArray, BoolArray, FloatArray, FloatArray], ...],
 ) -> None:
-    """Raise where a gain function falls between two relevances of a query: its ideal list would not be ideal.
-
-    `lists` are offsets, which entries are judged, their relevances, and gains.
-    """
+    """Refuse a gain function that falls within a query. `lists`: (offsets, judged, relevances, gains)."""
     query = np.concatenate([query_of_rows(offsets)[judged] for offsets, judged, _, _ in lists])
     relevance = np.concatenate([levels[judged] for _, judged, levels, _ in lists])
     gains = np.concatenate([its[judged] for _, judged, _, its in lists])
@@ -395,7 +385,6 @@ def one_gain(relevance: float, convention: Convention) -> float:
 
 
 def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None, what: str) -> None:
-    """Raise with the name of a query, if there is one."""
     if query is not None:
         named = [(name, value_at(batch.column(name), query)) for name in keys]
         shown = [f"{name}={value}" for name, value in named if name != "run" or value]

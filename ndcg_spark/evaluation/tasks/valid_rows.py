@@ -50,9 +50,7 @@ _HELPERS = ("tied", "n_ranked")
 def make_row_viewer(convention: Convention, k: int | None) -> BatchFunction:
     """Build the function that adds `gain`, `discount` and `ideal_discount` to ranked rows; ranks beyond k weigh 0.
 
-    Batches have `relevance`, `rank` and `ideal_rank` (null: not in that list, and so without a discount). Two more
-    columns are left out: `tied` (how many ranks, from `rank` on, the row shares with others) and `n_ranked`, the
-    items that the ranking of its query has.
+    Drops `tied` (ranks that the row shares, from `rank` on) and `n_ranked` (items in the ranking of its query).
     """
     return batch_function(lambda batches: (_view(batch, convention, k) for batch in batches))
 
@@ -102,15 +100,13 @@ class RowRules:
 
 
 def valid_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
-    """Keep the rows that can be evaluated, without `bad_row`. See `marked_rows`."""
     return divided_rows(marked_rows(batch, rules))[0]
 
 
 def marked_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
-    """Mark the rows that are rejected: `bad_row` is not null there, and is no column where no row is rejected.
+    """Mark rejected rows by a `bad_row` that is not null; no such column if none is. One score column at most.
 
-    Canonical columns, with one score column at most. Under `on_invalid=fail` a bad row raises an InputRefusedError
-    that names the first reason and the query.
+    Under `on_invalid=fail` a bad row raises an InputRefusedError with the first reason and the query.
     """
     bad: BoolArray | None = None
     for reason, at in bad_rows(batch, rules):
@@ -166,15 +162,11 @@ def bad_rows(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, Bool
 
 
 def make_valid_rows(rules: RowRules) -> BatchFunction:
-    """Build the function that keeps valid rows, for strategies that rank in Spark."""
     return batch_function(lambda batches: (valid_rows(batch, rules) for batch in batches))
 
 
 def make_row_marker(rules: RowRules) -> BatchFunction:
-    """Build the function that marks rejected rows, for strategies that rank in Spark.
-
-    Of a rejected row, what names its query, and its segments, are left; all of it is null if its query is unknown.
-    """
+    """Build the function that marks rejected rows for Spark. These keep query and segments if the query is known."""
     return batch_function(lambda batches: (_emptied(marked_rows(batch, rules), rules) for batch in batches))
 
 
@@ -190,10 +182,7 @@ def _emptied(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
 
 
 def make_row_checker(rules: RowRules) -> BatchFunction:
-    """Build the function that says why rows are bad: `reason`, `key`, `n` and, where it is there, `row`.
-
-    Each bad row is one (`n` is 1); the valid ones of a batch are one together, and all but their number `n` is null.
-    """
+    """Build the function that finds bad rows: `reason`, `key`, `n`, `row`; see `frames.canonical.checked_rows`."""
     names = canonical_names(rules.settings)
     return batch_function(
         lambda batches: (
