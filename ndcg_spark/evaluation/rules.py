@@ -10,8 +10,6 @@ RULES = "rules"
 """Column of results; null where it is not known by which rules a row was computed."""
 MIXED = "mixed"
 """Value of a field in the rules of a result in which several values of it were combined on purpose."""
-OLD_CONVENTION = "convention"
-"""Field that stands for the rules of rows of older versions, of which a table has the convention alone."""
 UNKNOWN = "unknown"
 """Field of a result that was made of results with known rules and of `some` others."""
 UNKNOWN_LINE = (
@@ -38,8 +36,7 @@ def with_weight(rules: str | None, *, weighted: bool) -> str | None:
 
 
 def is_known(text: str | None) -> bool:
-    """Whether a text has the rules in full."""
-    return bool(text) and OLD_CONVENTION not in read_rules(text)
+    return bool(text)
 
 
 def same_rules(one: str | None, other: str | None) -> bool | None:
@@ -77,12 +74,13 @@ def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> st
             f"{what} would combine results of different rules ({rules_difference(texts)}); compute them by the same "
             f"rules, or choose {option('across_rules', 'True')} to combine them all the same."
         )
-    known = [text for text in texts if is_known(text)]
-    fields = read_rules((known or texts)[0]) if known or differing else {}
-    fields = {name: MIXED if name in differing else value for name, value in fields.items()}
-    if known and len(known) < len(texts):
+    known = [text for text in texts if text]
+    if not known:
+        return None
+    fields = {name: MIXED if name in differing else value for name, value in read_rules(known[0]).items()}
+    if len(known) < len(texts):
         fields[UNKNOWN] = "some"
-    return write_rules(fields) or None
+    return write_rules(fields)
 
 
 def mixed_fields(text: str | None) -> list[str]:

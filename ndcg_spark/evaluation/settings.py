@@ -580,11 +580,7 @@ class EvaluationSettings:
     def digest(self) -> str:
         """Sixteen hex digits that change with any choice that can change a number."""
         parts: dict[str, object] = {
-            "columns": {
-                name: value
-                for name, value in asdict(self.columns).items()
-                if value or name not in ("ranked", "relevant")  # which came later than nights that were written
-            },
+            "columns": asdict(self.columns),
             "convention": self.convention.digest,
             "cutoffs": self.cutoffs,
             "segments": self.segment_sets,

@@ -17,7 +17,7 @@ from ndcg_spark.core.workers import arrow_schema, as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.items import catalogue_of, item_type
 from ndcg_spark.evaluation.frames.scoring import scoring_task
-from ndcg_spark.evaluation.rules import OLD_CONVENTION, RULES
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ASKED, EvaluationSettings, SummedMetric
 from ndcg_spark.evaluation.tasks.catalogue import make_catalogue_finisher
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
@@ -26,11 +26,11 @@ from ndcg_spark.evaluation.tasks.partial_sums import (
     ESTIMATES,
     GROUP_KEYS,
     ITEM,
-    LATER_COUNTS,
     LISTED,
     LISTS,
     OF_ITEMS,
     OF_REJECTED,
+    OPTIONAL_COUNTS,
     SummingTask,
     make_finisher,
     make_partial_summer,
@@ -159,9 +159,8 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95, across_ru
     ----------
     summaries : DataFrame
         Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
-        `rules`, as far as these are known. Tables of older versions lack `rules`, `asked`, `n_rejected`,
-        `n_lost_queries`, `n_unjudged_items` or `n_top_items`, and what a sum with such rows has of these is null.
-        Rows without `rules` must agree on `convention`, if they have that column.
+        `rules`, as far as these are known. Rows may lack `rules`, `asked`, `n_rejected`, `n_lost_queries`,
+        `n_unjudged_items` or `n_top_items`; sums of such rows have null there.
     confidence : float
         Level of the new confidence intervals.
     across_rules : bool
@@ -191,12 +190,8 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95, across_ru
 
 
 def rules_column(table: DataFrame) -> Column:
-    """Rules that rows were computed by; of rows that do not say, their convention if they have one, else empty."""
-    found = F.lit("")
-    if has_column(table, CONVENTION):
-        text = F.translate(named(CONVENTION).cast("string"), ";", " ")
-        found = F.coalesce(F.concat(F.lit(f"{OLD_CONVENTION}="), text), found)
-    return F.coalesce(named(RULES).cast("string"), found) if has_column(table, RULES) else found
+    """Rules that rows were computed by; empty if rows do not say."""
+    return F.coalesce(named(RULES).cast("string"), F.lit("")) if has_column(table, RULES) else F.lit("")
 
 
 def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) -> SummingTask:
@@ -246,17 +241,17 @@ def _means(merged: DataFrame, finish: BatchFunction, settings: EvaluationSetting
 def with_counts(summaries: DataFrame) -> DataFrame:
     """Add `asked`, and null for counts that rows lack, as a user's may. Refuse rows that are not a summary. Lazy."""
     for name in (*GROUP_KEYS, *COUNTS, "state"):
-        if name not in LATER_COUNTS:
+        if name not in OPTIONAL_COUNTS:
             require_column(summaries, name, "column of a metric table", "metric table")
-    types = {ASKED: "string"} | dict.fromkeys(LATER_COUNTS, "bigint")
+    types = {ASKED: "string"} | dict.fromkeys(OPTIONAL_COUNTS, "bigint")
     missing = {name: F.lit(None).cast(kind) for name, kind in types.items() if name not in summaries.columns}
     return summaries.withColumns(missing) if missing else summaries
 
 
 def summed_counts() -> list[Column]:
-    """Aggregates that add up the counts of a group, those of `LATER_COUNTS` null if one of them is; and `asked`."""
+    """Add up the counts of a group, null if one of `OPTIONAL_COUNTS` is null somewhere; and choose `asked`."""
     found = {ASKED: F.min(ASKED)} | {name: F.sum(name) for name in COUNTS}
-    for name in LATER_COUNTS:
+    for name in OPTIONAL_COUNTS:
         found[name] = F.when(F.count(name) == F.count(F.lit(1)), found[name])
     return [column.alias(name) for name, column in found.items()]
 

@@ -32,9 +32,9 @@ from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, d
 N_LOST = "n_lost_queries"
 OF_REJECTED = (N_REJECTED, N_LOST)
 OF_ITEMS = (N_UNJUDGED_ITEMS, N_TOP_ITEMS)
-LATER_COUNTS = (*OF_REJECTED, *OF_ITEMS)
-"""Counts that are null where nobody counted: in nights of older versions, and in metrics of queries."""
-COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *LATER_COUNTS)
+OPTIONAL_COUNTS = (*OF_REJECTED, *OF_ITEMS)
+"""Counts that are null where nobody counted, as in metrics of queries."""
+COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *OPTIONAL_COUNTS)
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
 MOST_GROUPS_HELD = 50_000
 _ALWAYS = {"run": pa.string(), "k": pa.int32()}
@@ -298,8 +298,8 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
     n, segments = grouped.num_rows, _segment_columns(grouped, names)
     for metric in task.metrics:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
-        counts = {name: grouped.column(name) for name in COUNTS if name not in LATER_COUNTS}
-        counts |= {name: _later_count(grouped, name, task) for name in LATER_COUNTS}
+        counts = {name: grouped.column(name) for name in COUNTS if name not in OPTIONAL_COUNTS}
+        counts |= {name: _optional_count(grouped, name, task) for name in OPTIONAL_COUNTS}
         for name in grouped.column_names:
             owner, marked_as_limb, at = name.partition(_LIMB)
             if marked_as_limb and owner == metric.name:
@@ -326,7 +326,7 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
         yield from table.cast(PARTIAL_SCHEMA).to_batches()
 
 
-def _later_count(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
+def _optional_count(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
     """A count that batches have where it is not 0; null where nobody knows it, if only of one query."""
     if name in task.unknown:
         return pa.nulls(grouped.num_rows, pa.int64())
