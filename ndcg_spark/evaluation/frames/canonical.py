@@ -27,21 +27,8 @@ from ndcg_spark.core.columns import (
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.evaluation.tasks.query_rows import (
-    BAD_ROW,
-    IDEAL_ITEMS,
-    IDEAL_LIST,
-    ITEM,
-    ORDER,
-    RANK,
-    RANKED_ITEMS,
-    RANKED_LIST,
-    RELEVANCE,
-    RUN,
-    WEIGHT,
-    bad_row_of,
-    canonical_names,
-)
+from ndcg_spark.evaluation.tasks import query_rows as col
+from ndcg_spark.evaluation.tasks.query_rows import bad_row_of, canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, make_row_checker
 
 
@@ -83,24 +70,26 @@ def run_rows(
     of_scores: dict[str, Reasons] = {name: [] for name in names.scores}
     selected: dict[str, Column] = {}
     if columns.run is not None:
-        selected[RUN] = comparable_key(frame, columns.run, option("run"), "input").cast("string")
+        selected[col.RUN] = comparable_key(frame, columns.run, option("run"), "input").cast("string")
     for name, column in names.query.items():
         selected[name] = comparable_key(frame, column, option("query"), "input")
     if columns.rank is not None:
-        selected[RANK] = _number(frame, columns.rank, option("rank"), "input", "rank", reasons, parse_text=parse_text)
+        selected[col.RANK] = _number(
+            frame, columns.rank, option("rank"), "input", "rank", reasons, parse_text=parse_text
+        )
     for name, column in names.scores.items():
         part = (option("score"), "input", "score")
         selected[name] = _number(frame, column, *part, of_scores[name], parse_text=parse_text)
     _optional(frame, settings, selected, reasons, needs_item=item_needed(settings, judged), parse_text=parse_text)
     if columns.order is not None and has_column(frame, columns.order):
-        selected[ORDER] = _order(frame, columns.order, parse_text)
+        selected[col.ORDER] = _order(frame, columns.order, parse_text)
     if judged:
         part = (option("relevance"), "input", "relevance")
-        selected[RELEVANCE] = _number(frame, columns.relevance, *part, reasons, parse_text=parse_text)
+        selected[col.RELEVANCE] = _number(frame, columns.relevance, *part, reasons, parse_text=parse_text)
     if topics is not None:
         selected[TOPICS_COLUMN] = topics
     malformed = _malformed(frame)
-    bad_rows = {BAD_ROW: [*malformed, *(one for its in of_scores.values() for one in its), *reasons]}
+    bad_rows = {col.BAD_ROW: [*malformed, *(one for its in of_scores.values() for one in its), *reasons]}
     if len(of_scores) > 1 and any(of_scores.values()):
         bad_rows = {bad_row_of(name): [*malformed, *its, *reasons] for name, its in of_scores.items()}
     return select_canonical(frame, selected, bad_rows, original=original)
@@ -123,12 +112,12 @@ def judgment_rows(
     _optional(frame, settings, selected, reasons, needs_item=needs, parse_text=parse_text, table="judgments")
     order = settings.columns.order
     if settings.convention.duplicates == "first" and order is not None and has_column(frame, order):
-        selected[ORDER] = _order(frame, order, parse_text)
+        selected[col.ORDER] = _order(frame, order, parse_text)
     part = (option("relevance"), "judgments", "relevance")
-    selected[RELEVANCE] = _number(frame, settings.columns.relevance, *part, reasons, parse_text=parse_text)
+    selected[col.RELEVANCE] = _number(frame, settings.columns.relevance, *part, reasons, parse_text=parse_text)
     if topics is not None:
         selected[TOPICS_COLUMN] = topics
-    return select_canonical(frame, selected, {BAD_ROW: reasons}, original=original)
+    return select_canonical(frame, selected, {col.BAD_ROW: reasons}, original=original)
 
 
 def item_needed(settings: EvaluationSettings, judged: bool) -> str | None:
@@ -161,7 +150,7 @@ def with_common_keys(
 ) -> tuple[DataFrame, DataFrame]:
     """Cast keys and segments of two canonical tables to one type; refuse text beside numbers. Reads schemas."""
     names = canonical_names(settings)
-    for name, label in {**names.query, ITEM: settings.columns.item, **names.segments}.items():
+    for name, label in {**names.query, col.ITEM: settings.columns.item, **names.segments}.items():
         if name not in run.columns or name not in judgments.columns:
             continue
         left, right = run.schema[name].dataType, judgments.schema[name].dataType
@@ -188,7 +177,7 @@ def select_canonical(
             line = name == MALFORMED_LINE
             told = F.concat(F.lit(f"{name}: "), F.substring(named(MALFORMED), 1, 200)) if line else F.lit(name)
             reason = F.when(bad, told).otherwise(reason)
-        if reasons or column != BAD_ROW:
+        if reasons or column != col.BAD_ROW:
             chosen.append(reason.alias(column))
     if original:
         row = row_of(frame, frame.columns)
@@ -238,12 +227,12 @@ def _optional(
     is_there = is_looked_for and (columns.item != Columns().item or has_column(frame, str(columns.item)))
     wanted = needs_item or is_there
     if columns.item is not None and wanted:
-        selected[ITEM] = comparable_key(frame, columns.item, option("item"), table)
+        selected[col.ITEM] = comparable_key(frame, columns.item, option("item"), table)
     for name, column in canonical_names(settings).segments.items():
         if has_column(frame, column):
             selected[name] = comparable_key(frame, column, option("segments"), table)
     if columns.weight is not None and has_column(frame, columns.weight):
-        selected[WEIGHT] = number(frame, columns.weight, option("weight"), table, parse_text=parse_text)
+        selected[col.WEIGHT] = number(frame, columns.weight, option("weight"), table, parse_text=parse_text)
 
 
 def _order(frame: DataFrame, order: str, parse_text: bool) -> Column:
@@ -267,22 +256,22 @@ def rows_with_lists(
     columns, names, frame = settings.columns, canonical_names(settings), sampled(frame, settings)
     selected: dict[str, Column] = {}
     if columns.run is not None:
-        selected[RUN] = comparable_key(frame, columns.run, option("run"), "input").cast("string")
+        selected[col.RUN] = comparable_key(frame, columns.run, option("run"), "input").cast("string")
     for name, column in names.query.items():
         selected[name] = comparable_key(frame, column, option("query"), "input")
     selected |= lists
     for name, column in names.segments.items():
         selected[name] = comparable_key(frame, column, option("segments"), "input")
     if columns.weight is not None:
-        selected[WEIGHT] = number(frame, columns.weight, option("weight"), "input", parse_text=False)
+        selected[col.WEIGHT] = number(frame, columns.weight, option("weight"), "input", parse_text=False)
     return select_canonical(frame, selected, {}, original=original)
 
 
 def relevance_lists(frame: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
     columns = settings.columns
-    found = _lists(frame, columns.relevance, option("relevance"), settings, (RANKED_LIST, RANKED_ITEMS))
+    found = _lists(frame, columns.relevance, option("relevance"), settings, (col.RANKED_LIST, col.RANKED_ITEMS))
     if columns.ideal is not None:
-        found |= _lists(frame, columns.ideal, option("ideal"), settings, (IDEAL_LIST, IDEAL_ITEMS))
+        found |= _lists(frame, columns.ideal, option("ideal"), settings, (col.IDEAL_LIST, col.IDEAL_ITEMS))
     return found
 
 
@@ -293,7 +282,7 @@ def _lists(
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
     fields = element.names if isinstance(element, T.StructType) else ()
     relevance, item = (field_named(frame, column, fields, name) for name in ("relevance", "item"))
-    if names[0] == RANKED_LIST and settings.lists_items and item is None:
+    if names[0] == col.RANKED_LIST and settings.lists_items and item is None:
         raise InvalidParameterError(
             f"metric {settings.metric_with(settings.needs[0])!r} needs items: column {column!r} must be an array of "
             "structs with fields item and relevance."

@@ -26,15 +26,8 @@ from ndcg_spark.core.columns import (
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import relevance_lists, rows_with_lists
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceColumns
-from ndcg_spark.evaluation.tasks.query_rows import (
-    IDEAL_ITEMS,
-    IDEAL_LIST,
-    RANKED_ITEMS,
-    RANKED_RANKS,
-    RANKED_SCORES,
-    RUN,
-    canonical_names,
-)
+from ndcg_spark.evaluation.tasks import query_rows as col
+from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 
 RANK, POSITION, ROW = "rank", "position", "row"
 """Names of columns of the long rows that lists stand for."""
@@ -71,14 +64,14 @@ def rows_of_lists(frame: DataFrame, settings: EvaluationSettings, *, original: b
     ranked, relevant = _ranked(frame, settings), _relevant(frame, settings)
     *ranked, relevant = _with_common_items([*ranked, relevant])
     grades = F.transform(relevant.items, lambda _: F.lit(1.0)) if relevant.numbers is None else relevant.numbers
-    judged = {IDEAL_ITEMS: relevant.items, IDEAL_LIST: grades}
+    judged = {col.IDEAL_ITEMS: relevant.items, col.IDEAL_LIST: grades}
     several = len(ranked) > 1
     of_runs = []
     for one in ranked:
-        lists = {RUN: F.lit(one.name)} if several else {}
-        lists[RANKED_ITEMS] = one.items
+        lists = {col.RUN: F.lit(one.name)} if several else {}
+        lists[col.RANKED_ITEMS] = one.items
         if one.numbers is not None:
-            lists[RANKED_SCORES if one.has_scores else RANKED_RANKS] = one.numbers
+            lists[col.RANKED_SCORES if one.has_scores else col.RANKED_RANKS] = one.numbers
         of_runs.append(lists)
     if not several:
         return rows_with_lists(frame, settings, of_runs[0] | judged, original=original)
@@ -126,7 +119,7 @@ def settings_of_lists(frame: DataFrame, settings: EvaluationSettings) -> Evaluat
         rank=None if lists.has_scores else free(RANK),
         score=(free("score"),),
         order=columns.order or (free(POSITION) if ordered else None),  # judgments may have a column of that order
-        run=free(RUN) if len(columns.ranked) > 1 else columns.run,
+        run=free(col.RUN) if len(columns.ranked) > 1 else columns.run,
     )
     if lists.numbers is None:
         columns = PlaceColumns(**asdict(columns))
@@ -203,15 +196,15 @@ def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame |
         }
     chosen = [column.alias(name) for name, column in carried.items()]
     if len(columns.ranked) > 1:
-        found = spark.range(1).select(F.explode(F.array(*[F.lit(name) for name in columns.ranked])).alias(RUN))
+        found = spark.range(1).select(F.explode(F.array(*[F.lit(name) for name in columns.ranked])).alias(col.RUN))
         for name in columns.ranked if carried else ():
-            rows = frame.where(F.size(named(name)) == 0).select(F.lit(name).alias(RUN), *chosen)
+            rows = frame.where(F.size(named(name)) == 0).select(F.lit(name).alias(col.RUN), *chosen)
             found = rows.unionByName(found, allowMissingColumns=True)
         return found
     keys, empty = list(columns.query), F.size(named(columns.ranked[0])) == 0
     if columns.run is not None:
         keys.append(columns.run)
-        chosen.insert(0, comparable_key(frame, columns.run, option("run"), "input").cast("string").alias(RUN))
+        chosen.insert(0, comparable_key(frame, columns.run, option("run"), "input").cast("string").alias(col.RUN))
     for name in keys:
         empty &= named(name).isNotNull()
     return frame.where(empty).select(*chosen) if chosen else None

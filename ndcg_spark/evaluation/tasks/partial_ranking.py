@@ -26,15 +26,8 @@ from ndcg_spark.core.ragged import (
     query_of_rows,
     rank_of_rows,
 )
+from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.query_rows import (
-    COPIES,
-    ITEM,
-    ORDER,
-    RANK,
-    RELEVANCE,
-    RUN,
-    SCORE,
-    WEIGHT,
     Names,
     QueryRows,
     RankingTask,
@@ -71,7 +64,7 @@ class PartialRankings:
     ideal: Entries | None  # the best relevances; None where no ideal list is made of them
 
     def keys(self, names: Names) -> pa.RecordBatch:
-        keys = {name: column for name, column in self.head.items() if name == RUN or name in names.query}
+        keys = {name: column for name, column in self.head.items() if name == col.RUN or name in names.query}
         return pa.RecordBatch.from_pydict(keys)
 
 
@@ -95,7 +88,7 @@ def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
         if name in names:
             column = rows.batch.column(name)
             found |= column_range(
-                column.cast(pa.float64(), safe=False) if name == WEIGHT else column, name, rows.offsets
+                column.cast(pa.float64(), safe=False) if name == col.WEIGHT else column, name, rows.offsets
             )
     return found
 
@@ -104,7 +97,7 @@ def rejected_partials(rows: pa.RecordBatch, task: RankingTask) -> PartialRanking
     """Count the rejected rows of each query, which is known, in partial rankings without entries."""
     nothing, keys = rows.slice(0, 0), keys_in(rows, task.names)
     segments = [name for name in task.names.segments if name in rows.schema.names]
-    needed = [*keys, *segments, *(name for name in rows.schema.names if name == COPIES)]
+    needed = [*keys, *segments, *(name for name in rows.schema.names if name == col.COPIES)]
     rows, offsets = grouped_rows(rows.select(needed), task.names, completely=True)
     starts = pa.array(offsets[:-1])
     found = without_entries({key: rows.column(key).take(starts) for key in keys}, nothing, task)
@@ -148,9 +141,9 @@ def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
 
 def n_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
     """Count the rows of the input that each stretch stands for."""
-    if COPIES not in batch.schema.names or len(offsets) == 1:
+    if col.COPIES not in batch.schema.names or len(offsets) == 1:
         return lengths_of(offsets)
-    return np.add.reduceat(int_values(batch.column(COPIES)), offsets[:-1])
+    return np.add.reduceat(int_values(batch.column(col.COPIES)), offsets[:-1])
 
 
 def count_relevant(rows: QueryRows, task: RankingTask) -> IntArray:
@@ -217,16 +210,16 @@ def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
     batch, convention, ranks_anew = rows.batch, task.settings.convention, not task.ranks_given
     by_item = ranks_anew and convention.ties in ("item_asc", "item_desc")
     columns: dict[str, Values] = (
-        {SCORE: rows.value[at].astype(np.float64)} if ranks_anew else {RANK: rows.value[at].astype(np.int64)}
+        {col.SCORE: rows.value[at].astype(np.float64)} if ranks_anew else {col.RANK: rows.value[at].astype(np.int64)}
     )
     if rows.relevance is not None:
         relevance = rows.relevance[at].astype(np.float64)
-        columns[RELEVANCE] = relevance if rows.judged is None else np.where(rows.judged[at], relevance, np.nan)
+        columns[col.RELEVANCE] = relevance if rows.judged is None else np.where(rows.judged[at], relevance, np.nan)
     needs_item = by_item or task.checks_duplicates or task.settings.lists_items or task.judgments is not None
-    if ITEM in batch.schema.names and needs_item:
-        columns[ITEM] = take_values(batch.column(ITEM), at)
-    if ranks_anew and convention.ties == "input_order" and ORDER in batch.schema.names:
-        columns[ORDER] = take_values(batch.column(ORDER), at)
+    if col.ITEM in batch.schema.names and needs_item:
+        columns[col.ITEM] = take_values(batch.column(col.ITEM), at)
+    if ranks_anew and convention.ties == "input_order" and col.ORDER in batch.schema.names:
+        columns[col.ORDER] = take_values(batch.column(col.ORDER), at)
     if ranks_anew and task.settings.groups_ties:
         columns[COUNT] = np.ones(len(at), dtype=np.int64)
     return Entries(columns, chosen_offsets(at, rows.offsets))
@@ -259,9 +252,9 @@ def _candidates(rows: QueryRows, kept: int | None) -> IntArray:
 def first_entries(entries: Entries, task: RankingTask) -> Entries:
     kept = n_entries(task)
     if task.ranks_given:
-        order = np.lexsort((_relevance_key(entries), entries.numbers(RANK), query_of_rows(entries.offsets)))
+        order = np.lexsort((_relevance_key(entries), entries.numbers(col.RANK), query_of_rows(entries.offsets)))
         return entries.taken(order).first(kept)
-    if COUNT in entries.columns and RELEVANCE in entries.columns:
+    if COUNT in entries.columns and col.RELEVANCE in entries.columns:
         return first_tie_groups(entries, None if kept is None else kept - 1, everywhere=False)
     order, same = rank_order(entries, task)
     return entries.taken(order).first(kept, same)
@@ -272,17 +265,17 @@ def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray
 
     Items only choose among equal rows, for metrics of items and duplicates.
     """
-    score, offsets = entries.numbers(SCORE), entries.offsets
+    score, offsets = entries.numbers(col.SCORE), entries.offsets
     order = falling_order(score, offsets)
     tied = equals_previous(score[order], offsets)
     if not tied.any():
         return order, None
     places = _tie_places(entries, task)
     keys = [_relevance_key(entries), places, -score, query_of_rows(offsets)]
-    if task.settings.convention.ties == "input_order" and ITEM in entries.columns:
-        keys.insert(0, places_of(entries.columns[ITEM]))
+    if task.settings.convention.ties == "input_order" and col.ITEM in entries.columns:
+        keys.insert(0, places_of(entries.columns[col.ITEM]))
     order = np.lexsort(keys)
-    if RELEVANCE in entries.columns:
+    if col.RELEVANCE in entries.columns:
         return order, None
     tied[1:] &= places[order][1:] == places[order][:-1]
     return order, tied
@@ -290,10 +283,10 @@ def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray
 
 def _tie_places(entries: Entries, task: RankingTask) -> IntArray:
     """Numbers that put entries of equal score in the order of the tie rule; all equal where it has none."""
-    name = next((one for one in (ORDER, ITEM) if one in entries.columns), None)
+    name = next((one for one in (col.ORDER, col.ITEM) if one in entries.columns), None)
     ties = task.settings.convention.ties
-    if name is None or task.settings.groups_ties or (ties == "input_order" and name == ITEM):
-        return np.zeros(len(entries.numbers(SCORE)), dtype=np.int64)
+    if name is None or task.settings.groups_ties or (ties == "input_order" and name == col.ITEM):
+        return np.zeros(len(entries.numbers(col.SCORE)), dtype=np.int64)
     place = places_of(entries.columns[name])
     return ~place if ties == "item_desc" else place  # ~x falls as x rises, and cannot overflow
 
@@ -312,9 +305,9 @@ def places_of(values: Values) -> IntArray:
 
 def _relevance_key(entries: Entries) -> FloatArray:
     """What entries are told apart by at last; an unjudged item comes before all judged ones."""
-    if RELEVANCE not in entries.columns:
+    if col.RELEVANCE not in entries.columns:
         return np.zeros(entries.offsets[-1])
-    relevance = entries.numbers(RELEVANCE)
+    relevance = entries.numbers(col.RELEVANCE)
     return np.where(np.isnan(relevance), -np.inf, relevance)
 
 
@@ -323,7 +316,7 @@ def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> En
 
     `everywhere` merges equal items in all groups; else only in the one beyond rank k + 1, and drops its items.
     """
-    score, relevance = entries.numbers(SCORE), _relevance_key(entries)
+    score, relevance = entries.numbers(col.SCORE), _relevance_key(entries)
     order = falling_order(score, entries.offsets)
     if equals_previous(score[order], entries.offsets).any():
         order = np.lexsort((relevance, -score, query_of_rows(entries.offsets)))
@@ -343,8 +336,8 @@ def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> En
     found = entries.taken(order[first])
     found.columns[COUNT] = counts
     hidden = straddles[first]
-    if ITEM in found.columns and hidden.any():
-        found.columns[ITEM] = pc.if_else(pa.array(hidden), None, pa.array(found.columns[ITEM]))
+    if col.ITEM in found.columns and hidden.any():
+        found.columns[col.ITEM] = pc.if_else(pa.array(hidden), None, pa.array(found.columns[col.ITEM]))
     return Entries(found.columns, chosen_offsets(first, entries.offsets))
 
 
@@ -358,19 +351,19 @@ def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
     relevance = rows.relevance
     if relevance is None:
         raise ValueError("rows have no relevances")
-    with_item = task.checks_duplicates and ITEM in rows.batch.schema.names
+    with_item = task.checks_duplicates and col.ITEM in rows.batch.schema.names
     k = n_ideal(task)
     if k is None or settings.convention.has_gain_table:
         at = _numbers(listed, len(relevance))
-        columns: dict[str, Values] = {RELEVANCE: relevance[at].astype(np.float64)}
+        columns: dict[str, Values] = {col.RELEVANCE: relevance[at].astype(np.float64)}
         if with_item:
-            columns[ITEM] = take_values(rows.batch.column(ITEM), at)
+            columns[col.ITEM] = take_values(rows.batch.column(col.ITEM), at)
         return best_entries(Entries(columns, chosen_offsets(at, offsets)), task)
     value = relevance if listed is None else np.where(listed, relevance.astype(np.float64), -np.inf)
     best, lengths = largest(value, offsets, _n_where(listed, offsets), k)
-    entries = Entries({RELEVANCE: best.astype(np.float64)}, offsets_of(lengths))
+    entries = Entries({col.RELEVANCE: best.astype(np.float64)}, offsets_of(lengths))
     if with_item:
-        entries.columns[ITEM] = _best_items(rows, value, entries, k)
+        entries.columns[col.ITEM] = _best_items(rows, value, entries, k)
     return entries
 
 
@@ -382,7 +375,7 @@ def n_ideal(task: RankingTask) -> int | None:
 
 def best_entries(entries: Entries, task: RankingTask) -> Entries:
     """Put relevances in ideal order and keep the best of each query."""
-    order_by = ideal_order(entries.numbers(RELEVANCE), task)
+    order_by = ideal_order(entries.numbers(col.RELEVANCE), task)
     query = query_of_rows(entries.offsets)
     in_order = (order_by[1:] <= order_by[:-1]) | (query[1:] != query[:-1])
     if not in_order.all():
@@ -403,14 +396,14 @@ def _best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> V
     """Items of the best relevances. Which of those that tie for the k-th are among them is arbitrary: any does."""
     lengths, starts = lengths_of(best.offsets), best.offsets[:-1]
     lowest = np.full(len(lengths), -np.inf)
-    lowest[lengths == k] = best.numbers(RELEVANCE)[starts[lengths == k] + k - 1]
+    lowest[lengths == k] = best.numbers(col.RELEVANCE)[starts[lengths == k] + k - 1]
     at = np.flatnonzero(value > np.repeat(lowest, lengths_of(rows.offsets)))
     query = query_of_rows(rows.offsets)[at]
     order = np.lexsort((-value[at].astype(np.float64), query))
     place = rank_of_rows(offsets_of(np.bincount(query, minlength=len(lengths))))
     found = np.repeat(rows.offsets[:-1], lengths)
     found[starts[query] + place] = at[order]
-    return take_values(rows.batch.column(ITEM), found)
+    return take_values(rows.batch.column(col.ITEM), found)
 
 
 def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
