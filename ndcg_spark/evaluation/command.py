@@ -121,11 +121,6 @@ def has_long_rows(settings: EvaluationSettings) -> bool:
     return settings.max_k is None or settings.max_k > SHORT
 
 
-def _difference_of(given: Mapping[str, Any]) -> DifferenceJobSettings:
-    other = given["to"] if "to" in given else given["explain_difference"]
-    return DifferenceJobSettings(evaluation=evaluation_of(given), to=Convention.parse(other))
-
-
 EXPLAIN_DIFFERENCE = Command(
     name="explain-difference",
     short="Why two conventions give two means.",
@@ -143,7 +138,9 @@ EXPLAIN_DIFFERENCE = Command(
         {"Metric": [click.Option(["--to"], required=True, metavar="CONVENTION", help="The other convention: a name "
                                  "that `ndcg-spark conventions` lists, and changes, as 'trec_eval;gain=linear'.")]},
     ),
-    read=_difference_of,
+    read=lambda given: DifferenceJobSettings(
+        evaluation=evaluation_of(given), to=Convention.parse(given.get("to", given.get("explain_difference")))
+    ),
     reads=(rankings("Rankings: a path, a catalog table, or a SQL query."), JUDGMENTS),
     sliced=True,  # in the run log
     long_rows=lambda settings: has_long_rows(settings.evaluation),

@@ -65,13 +65,11 @@ class Gate:
             if not rows:
                 known = ", ".join(map(repr, runs))
                 raise InvalidParameterError(f"gate {self.text!r}: there is no run {self.run!r}; there are {known}.")
-        return [
-            {"gate": self.text, "run": row["run"], "value": row["value"], "met": self._met(row["value"])}
-            for row in rows
-        ]
-
-    def _met(self, value: float | None) -> bool:
-        return value is not None and COMPARISONS[self.comparison](value, self.bound)
+        results = []
+        for row in rows:
+            met = row["value"] is not None and COMPARISONS[self.comparison](row["value"], self.bound)
+            results.append({"gate": self.text, "run": row["run"], "value": row["value"], "met": met})
+        return results
 
     @property
     def contrary(self) -> str:

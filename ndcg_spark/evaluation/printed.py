@@ -61,7 +61,8 @@ def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]])
     table.add_column("segment")
     table.add_column("queries", justify="right")
     for row in first:
-        table.add_column(f"@{_cutoff(row['k'])}" if only_ndcg else shown_metric(row), justify="right")
+        cutoff = "all" if row["k"] is None else row["k"]
+        table.add_column(f"@{cutoff}" if only_ndcg else shown_metric(row), justify="right")
     for (run, by, segment), rows in groups.items():
         name = "overall" if not by else f"{by} = {_segment(segment)}"
         cells = [interval_text(row) for row in rows]
@@ -79,10 +80,6 @@ def _line(rows: list[dict[str, Any]]) -> str:
 
 def _segment(segment: str | None) -> str:
     return "null" if segment is None else segment
-
-
-def _cutoff(k: int | None) -> str:
-    return "all" if k is None else str(k)
 
 
 def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:

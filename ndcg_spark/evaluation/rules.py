@@ -83,13 +83,9 @@ def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> st
     return write_rules(fields)
 
 
-def mixed_fields(text: str | None) -> list[str]:
-    return [name for name, value in read_rules(text).items() if value == MIXED]
-
-
 def rules_lines(texts: Iterable[str | None]) -> list[str]:
     """Say what results are combined of, where that is not one set of rules that is known."""
     texts = list(texts)
-    mixed = dict.fromkeys(name for text in texts for name in mixed_fields(text))
+    mixed = dict.fromkeys(name for text in texts for name, value in read_rules(text).items() if value == MIXED)
     lines = [f"rules: results of different rules are combined, as asked for; they differ in {', '.join(mixed)}"]
     return lines[: bool(mixed)] + [UNKNOWN_LINE] * any(UNKNOWN in read_rules(text) for text in texts)

@@ -183,13 +183,10 @@ def select_canonical(
         row = row_of(frame, frame.columns)
         # Few rows are bad: they become JSON once they are known, unless a column has a type that workers cannot hand
         # on untouched.
-        plain = all(_is_plain(field.dataType) for field in frame.schema.fields)
+        kinds = [field.dataType for field in frame.schema.fields]
+        plain = all(is_key(kind.elementType if isinstance(kind, T.ArrayType) else kind) for kind in kinds)
         chosen.append((row if plain else row_as_json(row, frame.columns)).alias("row"))
     return frame.select(*chosen)
-
-
-def _is_plain(kind: T.DataType) -> bool:
-    return is_key(kind.elementType if isinstance(kind, T.ArrayType) else kind)
 
 
 def _malformed(frame: DataFrame) -> Reasons:
@@ -289,7 +286,8 @@ def _lists(
         )
     if isinstance(element, T.NumericType | T.BooleanType | T.NullType):  # the last of empty arrays alone
         return {names[0]: named(column).cast("array<double>")}
-    if isinstance(element, T.StructType) and relevance and _is_number(element[relevance].dataType):
+    of_field = element[relevance].dataType if isinstance(element, T.StructType) and relevance else None
+    if isinstance(element, T.StructType) and isinstance(of_field, T.NumericType | T.BooleanType):
         found = {names[0]: named(column).getField(relevance).cast("array<double>")}
         if item and settings.convention.duplicates != "error":
             raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
@@ -305,7 +303,3 @@ def _lists(
         f"column {column!r} must be an array of numbers, or of structs with a numeric field 'relevance'; it "
         f"is {kind.simpleString()}."
     )
-
-
-def _is_number(kind: T.DataType) -> bool:
-    return isinstance(kind, T.NumericType | T.BooleanType)

@@ -107,7 +107,8 @@ def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> dict[str, Row]:
     if RUN not in rows.columns or runs[0].is_table:
         rows = rows.withColumn(RUN, F.lit(runs[0].run))
     rows = rows.where(F.col(RUN).isin([run.run for run in runs]))
-    judged = _judgments(ranking).where(F.col(RELEVANCE).isNotNull())
+    judgments: DataFrame = ranking.steps.judgments  # type: ignore[union-attr,assignment]  # arrays have none
+    judged = judgments.where(F.col(RELEVANCE).isNotNull())
     ids = judged.select(ITEM).distinct().orderBy(F.xxhash64(ITEM), ITEM).limit(MAX_IDS)
     known = judged.select(*columns_of(queries)).distinct().withColumn(_QUERY_JUDGED, F.lit(True))
     examples = [F.min(ITEM).alias("item"), F.min(F.struct(*columns_of(queries))).alias("query")]
@@ -122,11 +123,6 @@ def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> dict[str, Row]:
     with readable_errors():
         found = matches.crossJoin(judged.agg(F.struct(*examples).alias(_JUDGED))).collect()
     return {row[RUN]: row for row in found}
-
-
-def _judgments(ranking: Ranking) -> DataFrame:
-    judgments: DataFrame = ranking.steps.judgments  # type: ignore[union-attr,assignment]  # arrays have none
-    return judgments
 
 
 def _refuse_unmatched(run: TopItems, match: Row, ranking: Ranking) -> None:

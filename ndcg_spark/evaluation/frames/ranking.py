@@ -232,7 +232,9 @@ def choose_ranking(
     if judgments is not None:
         judgments, _, parse_judgment_text = _opened(judgments, None, parse_judgment_text)
     items, interactions = (None if one is None else _opened(one)[0] for one in (items, interactions))
-    settings = _with_usual_rank(frame, without_query(frame, settings))
+    settings = without_query(frame, settings)
+    if not _is_array(frame, settings.columns.relevance):  # arrays are in rank order already
+        settings = replace(settings, columns=settings.columns.with_usual_rank(frame.columns))
     _refuse_rule_of_ideal(frame, settings)
     runs = None
     if settings.columns.ranked and judgments is not None:
@@ -326,12 +328,6 @@ def _chosen(
     source = choose_source(frame, settings, rows, path=path, judged=judgments is None, n_tasks=n_tasks, sizes=sizes)
     engine = Engine(settings=settings, source=source, judgments=judged, others=others, runs=runs)
     return "engine", source.name, source.reason, engine
-
-
-def _with_usual_rank(frame: DataFrame, settings: EvaluationSettings) -> EvaluationSettings:
-    if _is_array(frame, settings.columns.relevance):  # in rank order already
-        return settings
-    return replace(settings, columns=settings.columns.with_usual_rank(frame.columns))
 
 
 def _is_array(frame: DataFrame, column: str) -> bool:

@@ -161,9 +161,13 @@ def _parquet_source(
     """Build the source, or say in a clause why workers cannot read the files."""
     spark = frame.sparkSession
     in_store = address_of(path) is not None
-    listed = _objects(frame, path) if in_store else _local_files(frame, path)
+    listed = _objects(frame, path) if in_store else list_files(local_path(path))
     if isinstance(listed, str):
         return listed
+    if not in_store:  # Hadoop's settings may say that paths are on another file system by default
+        elsewhere = [uri for uri in frame.inputFiles() if not uri.startswith("file:")]
+        if elsewhere:
+            return f"Spark finds the path on another file system, as {elsewhere[0]}"
     in_folders = column_of_folders(path if in_store else local_path(path), listed, columns.values())
     if in_folders is not None:
         return f"column {in_folders!r} is in the names of folders"
@@ -188,13 +192,6 @@ def _parquet_source(
         reason=f"{len(listed):,} {what}{in_order}",
         n_tasks=n_tasks,
     )
-
-
-def _local_files(frame: DataFrame, path: str) -> list[str] | str:
-    """List local files, unless Spark found the path on another file system, the default of Hadoop's settings."""
-    listed = list_files(local_path(path))
-    elsewhere = [] if isinstance(listed, str) else [uri for uri in frame.inputFiles() if not uri.startswith("file:")]
-    return f"Spark finds the path on another file system, as {elsewhere[0]}" if elsewhere else listed
 
 
 def _objects(frame: DataFrame, path: str) -> list[str] | str:

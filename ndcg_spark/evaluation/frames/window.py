@@ -85,17 +85,15 @@ class Windows:
             if name in judgments.columns:
                 judgments = judgments.withColumnRenamed(name, JUDGED_BESIDE + name)
         if col.RUN in keys:
-            judgments = in_tasks(self._runs(), self.n_tasks).crossJoin(judgments)
+            runs = self.rows.select(col.RUN).where(F.col(col.RUN).isNotNull())
+            runs = (runs if self.runs is None else runs.unionAll(self.runs.select(col.RUN))).distinct()
+            judgments = in_tasks(runs, self.n_tasks).crossJoin(judgments)
         joined = rows.withColumn("copy", F.lit(1)).join(judgments, [*keys, col.ITEM, "copy"], "full")
         # The column between them keeps Spark from putting the two changes of partitions together.
         joined = in_tasks(joined, self.n_tasks).withColumn(JUDGED, F.col(col.RELEVANCE).isNotNull())
         joined = self._by_query(joined)
         again = Window.partitionBy(*columns_of([*keys, col.ITEM, "copy"])).orderBy(F.lit(1))
         return joined.withColumn(JUDGED, F.col(JUDGED) & (F.row_number().over(again) == 1))
-
-    def _runs(self) -> DataFrame:
-        runs = self.rows.select(col.RUN).where(F.col(col.RUN).isNotNull())
-        return (runs if self.runs is None else runs.unionAll(self.runs.select(col.RUN))).distinct()
 
     def _by_query(self, rows: DataFrame) -> DataFrame:
         """Put queries together in `n_tasks` partitions, which all that follows keeps."""

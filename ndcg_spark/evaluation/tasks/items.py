@@ -108,7 +108,10 @@ class _Features:
         matrix = np.zeros((len(known), width))
         matrix[owner, np.arange(len(owner)) - offsets[:-1][owner]] = values
         self._refuse_first(np.flatnonzero(known & ~matrix.any(axis=1)), "has a vector of zeros, which has no cosine")
-        return _with_norms(matrix, known), known
+        found = vectors_of(scaled_to_one(matrix))
+        if found.norms is None:
+            raise ValueError("vectors have norms")
+        return Vectors(found.values, np.where(known, found.norms, 1.0)), known
 
     def categories(self) -> WordArray:
         """Categories of all items as bits."""
@@ -135,14 +138,6 @@ class _Features:
 
     def _refuse(self, row: int, what: str) -> None:
         raise InputRefusedError(f"item {self._item_column}={value_at(self._items, row)} {what}.")
-
-
-def _with_norms(matrix: NDArray[np.float64], known: BoolArray) -> Vectors:
-    """Vectors with their norms; 1 where there is no vector."""
-    found = vectors_of(scaled_to_one(matrix))
-    if found.norms is None:
-        raise ValueError("vectors have norms")
-    return Vectors(found.values, np.where(known, found.norms, 1.0))
 
 
 def _topics(

@@ -57,9 +57,12 @@ def judged_partials(
     for partial in complete:
         query = _match_keys(_query_keys(partial, task), truth.keys, task)
         found.append(_with_truth(partial, query, truth, task))
-        names = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
-        seen.append((np.array(names, dtype=object), query))
-    for run in _run_names(runs, task):
+        of_rows = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
+        seen.append((np.array(of_rows, dtype=object), query))
+    names = sorted(runs)
+    if not task.names.has_runs:
+        names = list(task.settings.columns.score) if len(task.names.scores) > 1 else [""]
+    for run in names:
         missing = int_values(truth.head["n_judged"]) > 0
         for of_run, query in seen:
             here = query[of_run == run]
@@ -98,12 +101,6 @@ def _with_segments_of_queries(found: list[PartialRankings], task: RankingTask) -
         for name in kept[len(task.names.query) :]:
             one.head[name] = pc.coalesce(one.head[name], _of_query(queries.head[name], query))
     return found
-
-
-def _run_names(runs: set[str], task: RankingTask) -> list[str]:
-    if task.names.has_runs:
-        return sorted(runs)
-    return list(task.settings.columns.score) if len(task.names.scores) > 1 else [""]
 
 
 class _Truth:
@@ -226,14 +223,10 @@ def _missing(run: str, at: IntArray, truth: _Truth, task: RankingTask) -> Partia
                 kind = pa.float64() if name == WEIGHT else task.rows.field(name).type
                 head[end] = pa.nulls(n, kind)
     ideal = truth.ideal.of_queries(at) if truth.ideal is not None else None
-    return PartialRankings(head, _empty_lists(n, task), ideal)
-
-
-def _empty_lists(n: int, task: RankingTask) -> Entries:
-    """Lists without entries, with the columns that those of a run have."""
     nothing = next(runs_of(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
     found = ranked_entries(query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
-    return Entries({**found.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
+    ranked = Entries({**found.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
+    return PartialRankings(head, ranked, ideal)
 
 
 def _looked_up(ranked: Entries, query: IntArray, truth: _Truth) -> tuple[FloatArray, BoolArray]:

@@ -218,7 +218,9 @@ class _RowRanker:
         complete = taken_partials(complete, np.argsort(int_values(complete.head[ROW])))
         ideal = complete.ideal
         if task.settings.convention.ideal == "unsorted":
-            ideal = _judged_in_order(judged, n)
+            relevance, known = float_values(judged.column(col.RELEVANCE))
+            of_row = int_values(judged.column(ROW))[known]
+            ideal = Entries({col.RELEVANCE: relevance[known]}, offsets_of(np.bincount(of_row, minlength=n)))
         return PartialRankings(self._head(batch, complete), complete.ranked, ideal)
 
     def _head(self, batch: pa.RecordBatch, complete: PartialRankings) -> dict[str, pa.Array]:
@@ -248,12 +250,6 @@ class _RowRanker:
                 offsets = offsets_of(np.bincount(int_values(rows.column(ROW)), minlength=batch.num_rows))
                 refuse_repeats(keys, Entries({col.ITEM: rows.column(col.ITEM)}, offsets), kind, self._task)
         return ranked, judged
-
-
-def _judged_in_order(judged: pa.RecordBatch, n: int) -> Entries:
-    relevance, known = float_values(judged.column(col.RELEVANCE))
-    rows = int_values(judged.column(ROW))[known]
-    return Entries({col.RELEVANCE: relevance[known]}, offsets_of(np.bincount(rows, minlength=n)))
 
 
 def _of_rows(settings: EvaluationSettings) -> EvaluationSettings:
@@ -288,14 +284,9 @@ def _first_ones(rows: pa.RecordBatch, settings: EvaluationSettings) -> pa.Record
     by: list[IntArray | FloatArray] = [np.arange(len(row))]
     name = next(one for one in (col.SCORE, col.RANK, col.RELEVANCE) if one in rows.schema.names)
     if settings.convention.duplicates == "best":
-        by.append(_best_first(rows.column(name), rising=name == col.RANK))
+        values, known = float_values(rows.column(name))
+        by.append(np.where(known, values if name == col.RANK else -values, np.inf))  # a null is the worst
     order = np.lexsort((*by, item, row))
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = (np.diff(row[order]) != 0) | (np.diff(item[order]) != 0)
     return rows.take(pa.array(np.sort(order[first])))
-
-
-def _best_first(column: pa.Array, *, rising: bool) -> FloatArray:
-    """Numbers that rise from the best to the worst; a null is the worst."""
-    values, known = float_values(column)
-    return np.where(known, values if rising else -values, np.inf)

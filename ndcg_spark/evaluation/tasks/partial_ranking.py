@@ -129,14 +129,21 @@ def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
     n_rows = n_copies(rows.batch, rows.offsets)
     n_items = _n_where(rows.retrieved, rows.offsets)
     nothing = np.zeros_like(n_used)
-    return {
+    counts = {
         "n_rows": n_rows,
         "n_left_out": n_rows - n_used + n_items - _n_where(rows.ranked, rows.offsets),
         "n_items": n_items,
-        "n_judged": nothing if rows.relevance is None else _n_where(rows.judged, rows.offsets),
-        "n_relevant": count_relevant(rows, task) if task.counts_relevant else nothing,
-        **{f"{AT_LEAST}{at}": count_reaching(rows, level) for at, level in enumerate(task.settings.levels)},
+        "n_judged": nothing,
+        "n_relevant": nothing,
+        **{f"{AT_LEAST}{at}": nothing for at in range(len(task.settings.levels))},
     }
+    if rows.relevance is not None:
+        counts["n_judged"] = _n_where(rows.judged, rows.offsets)
+        if task.counts_relevant:
+            counts["n_relevant"] = _n_where(both(rows.relevance > 0, rows.judged), rows.offsets)
+        for at, level in enumerate(task.settings.levels):
+            counts[f"{AT_LEAST}{at}"] = _n_where(both(rows.relevance >= level, rows.judged), rows.offsets)
+    return counts
 
 
 def n_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
@@ -144,18 +151,6 @@ def n_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
     if col.COPIES not in batch.schema.names or len(offsets) == 1:
         return lengths_of(offsets)
     return np.add.reduceat(int_values(batch.column(col.COPIES)), offsets[:-1])
-
-
-def count_relevant(rows: QueryRows, task: RankingTask) -> IntArray:
-    if rows.relevance is None:
-        return np.zeros(len(rows.offsets) - 1, dtype=np.int64)
-    return _n_where(both(rows.relevance > 0, rows.judged), rows.offsets)
-
-
-def count_reaching(rows: QueryRows, level: float) -> IntArray:
-    if rows.relevance is None:
-        return np.zeros(len(rows.offsets) - 1, dtype=np.int64)
-    return _n_where(both(rows.relevance >= level, rows.judged), rows.offsets)
 
 
 def is_count(name: str) -> bool:

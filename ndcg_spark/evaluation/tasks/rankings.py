@@ -20,7 +20,6 @@ from ndcg_spark.core.batches import (
 )
 from ndcg_spark.core.ragged import (
     BoolArray,
-    FloatArray,
     chosen_offsets,
     equals_previous,
     first_where,
@@ -75,7 +74,9 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     for name, label in names.carried.items():
         if f"low:{name}" in head:
             shown = str(task.settings.columns.weight) if name == col.WEIGHT else label
-            columns[label] = require_constant(keys, head[f"low:{name}"], head[f"high:{name}"], shown, task)
+            several = differs(head[f"low:{name}"], head[f"high:{name}"])
+            refuse_first(keys, several, f"column {shown!r} has more than one value in query ", ".", task)
+            columns[label] = head[f"low:{name}"]
             if f"{LOST}:{name}" in head:  # a query of rejected rows only, which is in no mean
                 lost = (int_values(head["n_rows"]) == 0) & (int_values(head["n_judged"]) == 0)
                 columns[label] = pc.if_else(pa.array(lost), head[f"{LOST}:{name}"], columns[label])
@@ -95,12 +96,6 @@ def advice_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[
     found = f" (columns that are not used: {', '.join(others)})" if others else ""
     run = f"Then name the column that tells them apart: run=...{found}."
     return f"{SEVERAL_RANKERS} {run} Else remove it, or {which}."
-
-
-def require_constant(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> pa.Array:
-    """Give the one value of a carried column in each query; refuse a query that has several."""
-    refuse_first(keys, differs(low, high), f"column {name!r} has more than one value in query ", ".", task)
-    return low
 
 
 def refuse_two_values(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> None:
@@ -159,17 +154,14 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
             else task.rows.field(col.RANKED_ITEMS).type.value_type
         )
         others["items"] = pa.array(ranked.columns[col.ITEM]).cast(kind)
+    relevance = ranked.numbers(col.RELEVANCE)
+    unjudged = np.isnan(relevance)
+    relevances = float_column(relevance, ~unjudged) if unjudged.any() else pa.array(relevance)
     return {
-        "ranked": list_column(relevance_column(ranked.numbers(col.RELEVANCE)), ranked.offsets),
+        "ranked": list_column(relevances, ranked.offsets),
         **{name: list_column(pa.array(values), ranked.offsets) for name, values in others.items()},
         "ideal": list_column(pa.array(ideal.numbers(col.RELEVANCE)), ideal.offsets),
     }
-
-
-def relevance_column(values: FloatArray) -> pa.Array:
-    """Arrow doubles, null where an item is not judged."""
-    unjudged = np.isnan(values)
-    return float_column(values, ~unjudged) if unjudged.any() else pa.array(values)
 
 
 def _certain_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:

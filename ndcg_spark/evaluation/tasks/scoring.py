@@ -299,7 +299,9 @@ def _groups_of_relevances(
     scores = float_values(batch.column("scores").flatten())[0]
     counts = int_values(batch.column("tied").flatten())
     groups = tie_groups(scores, counts, offsets)
-    gains = relevance if convention.ties == "expected" else _gains_of(batch, convention)
+    gains = relevance
+    if convention.ties != "expected":
+        gains = _gains(*float_values(batch.column("ranked").flatten()), convention)
     order = np.lexsort((relevance, gains if convention.ties == "worst" else -gains, groups.group))
     counts = counts[order]
     if convention.ties == "expected":
@@ -308,10 +310,6 @@ def _groups_of_relevances(
     begins = (ends - counts)[np.minimum(offsets[:-1], max(len(counts) - 1, 0))] if len(counts) else ends
     start = ends - counts - begins[query_of_rows(offsets)] if len(counts) else counts
     return TieGroups(start, counts, counts, np.arange(len(counts))), order
-
-
-def _gains_of(batch: pa.RecordBatch, convention: Convention) -> FloatArray:
-    return _gains(*float_values(batch.column("ranked").flatten()), convention)
 
 
 def _given_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray) -> tuple[IntArray, IntArray]:

@@ -246,7 +246,9 @@ def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
         yield from _item_list_reasons(batch, settings)
     for name in (col.RANKED_LIST, col.IDEAL_LIST):
         if name in there:
-            yield from _list_reasons(batch.column(name), settings)
+            column = batch.column(name)
+            yield "null_list", flags_of(column.is_null())
+            yield from _of_lists(column, relevance_reasons(column.flatten(), settings))
     if col.RANK in there:
         yield from _rank_reasons(batch.column(col.RANK), settings)
     if col.SCORE in there:
@@ -272,12 +274,6 @@ def _key_reasons(column: pa.Array, reason: str) -> Iterator[Reason]:
     yield reason, _null(column)
     if pa.types.is_floating(column.type):
         yield reason, np.isnan(float_values(column)[0])
-
-
-def _list_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
-    """Reasons of the relevances in each list."""
-    yield "null_list", flags_of(column.is_null())
-    yield from _of_lists(column, relevance_reasons(column.flatten(), settings))
 
 
 def _item_list_reasons(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
