@@ -20,26 +20,8 @@ from ndcg_spark.evaluation.frames.canonical import item_needed
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
-from ndcg_spark.sources.parquet import (
-    FOUND_SCHEMA,
-    PART_SIZES,
-    Footer,
-    PartSizes,
-    bounds_between,
-    make_footer_reader,
-    parse_footers,
-    parts_of,
-    read_footers,
-)
-from ndcg_spark.sources.stores import (
-    address_of,
-    column_of_folders,
-    fitting,
-    is_pattern,
-    list_files,
-    local_path,
-    reason_of,
-)
+from ndcg_spark.sources import parquet, stores
+from ndcg_spark.sources.parquet import Footer, PartSizes
 
 MIN_PARTITIONS, MAX_PARTITIONS = 8, 2**14
 IDS_OF_A_PARTITION = 4
@@ -103,7 +85,7 @@ def choose_source(
     path: str | None = None,
     judged: bool = True,
     n_tasks: int | None = None,
-    sizes: PartSizes = PART_SIZES,
+    sizes: PartSizes = parquet.PART_SIZES,
 ) -> Source:
     """Decide who reads the main table; `path` is where its Parquet files are, `rows` its canonical columns.
 
@@ -126,7 +108,7 @@ def choose_source(
         return found
     require_spark_allowed(settings, found)
     n_partitions = IDS_OF_A_PARTITION * (n_tasks or shuffle_partitions(spark))
-    fell_back = not isinstance(columns, str) and address_of(str(path)) is not None
+    fell_back = not isinstance(columns, str) and stores.address_of(str(path)) is not None
     return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, n_tasks=n_tasks, fell_back=fell_back)
 
 
@@ -160,26 +142,30 @@ def _parquet_source(
 ) -> ParquetSource | str:
     """Build the source, or say in a clause why workers cannot read the files."""
     spark = frame.sparkSession
-    in_store = address_of(path) is not None
-    listed = _objects(frame, path) if in_store else list_files(local_path(path))
+    in_store = stores.address_of(path) is not None
+    listed = _objects(frame, path) if in_store else stores.list_files(stores.local_path(path))
     if isinstance(listed, str):
         return listed
     if not in_store:  # Hadoop's settings may say that paths are on another file system by default
         elsewhere = [uri for uri in frame.inputFiles() if not uri.startswith("file:")]
         if elsewhere:
             return f"Spark finds the path on another file system, as {elsewhere[0]}"
-    in_folders = column_of_folders(path if in_store else local_path(path), listed, columns.values())
+    in_folders = stores.column_of_folders(path if in_store else stores.local_path(path), listed, columns.values())
     if in_folders is not None:
         return f"column {in_folders!r} is in the names of folders"
     schema = pa.schema([(name, _KINDS[rows.schema[name].dataType]) for name in columns])
-    read = _footers_by_workers(spark, listed, columns, schema) if in_store else read_footers(listed, columns, schema)
+    read = (
+        _footers_by_workers(spark, listed, columns, schema)
+        if in_store
+        else parquet.read_footers(listed, columns, schema)
+    )
     if isinstance(read, str):
         return read
     identities = [one.identity for one in read]
-    parts = parts_of(identities, sizes)
+    parts = parquet.parts_of(identities, sizes)
     single_key = len(settings.columns.query) == 1 and settings.columns.run is None
     complete = judged and not settings.needs  # what else a query is scored by comes from another table
-    bounds = bounds_between(read, parts) if single_key and complete else None
+    bounds = parquet.bounds_between(read, parts) if single_key and complete else None
     n_bytes = sum(one.size for one in identities)
     fewest = min(MIN_PARTITIONS, n_tasks or MIN_PARTITIONS)
     files = FilesTask(parts=parts, columns=columns, schema=schema, bounds=bounds)
@@ -198,11 +184,11 @@ def _objects(frame: DataFrame, path: str) -> list[str] | str:
     """Objects below a path: as Spark has listed them already or, where it has no way to the store, as Arrow does."""
     by_spark = sorted(unquote(uri) for uri in frame.inputFiles())
     if by_spark:
-        return fitting(by_spark)
+        return stores.fitting(by_spark)
     try:
-        return list_files(path)
+        return stores.list_files(path)
     except (OSError, pa.ArrowException) as error:
-        return f"the objects cannot be listed ({reason_of(error)})"
+        return f"the objects cannot be listed ({stores.reason_of(error)})"
 
 
 def _footers_by_workers(
@@ -210,13 +196,13 @@ def _footers_by_workers(
 ) -> list[Footer] | str:
     """Run a job: read a footer per object, at most `MAX_FILES`."""
     numbers = spark.range(0, len(paths), 1, min(len(paths), FOOTER_TASKS))
-    read = make_footer_reader(paths, columns, schema)
-    found = numbers.mapInArrow(as_shipped(read), schema=from_arrow_schema(FOUND_SCHEMA)).collect()
-    return parse_footers([row["found"] for row in sorted(found, key=lambda row: int(row["number"]))])
+    read = parquet.make_footer_reader(paths, columns, schema)
+    found = numbers.mapInArrow(as_shipped(read), schema=from_arrow_schema(parquet.FOUND_SCHEMA)).collect()
+    return parquet.parse_footers([row["found"] for row in sorted(found, key=lambda row: int(row["number"]))])
 
 
 def _session_obstacle(spark: SparkSession, path: str, settings: EvaluationSettings) -> str | None:
-    if is_pattern(path):
+    if stores.is_pattern(path):
         return "Spark takes signs in the path for a pattern"
     if "connect" in type(spark).__module__:
         return "on Spark Connect, files lie with the server"
@@ -224,7 +210,7 @@ def _session_obstacle(spark: SparkSession, path: str, settings: EvaluationSettin
         if is_on(spark, f"spark.sql.{'files.' if 'ignore' in name else ''}{name}", "false"):
             return f"{name} is set"
     here = runs_locally(spark)
-    if address_of(path) is not None:
+    if stores.address_of(path) is not None:
         known = here or settings.source == "parquet"
         return (
             None if known else "whether workers have credentials of their own is unknown; the source parquet says so"

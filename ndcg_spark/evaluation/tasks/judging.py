@@ -8,16 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ndcg_spark.core import ragged
 from ndcg_spark.core.batches import Entries, Values, flags_of, int_values, number_values, take_values
-from ndcg_spark.core.ragged import (
-    ODD_NUMBERS,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    chosen_offsets,
-    lengths_of,
-    query_of_rows,
-)
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
@@ -119,7 +112,7 @@ class _Truth:
         values = relevance.astype(np.float64)
         self.relevance = values if judged is None else np.where(judged, values, np.nan)
         of_stretch = _match_keys(_query_keys(stretches, task), self.keys, task)
-        self.query = np.repeat(of_stretch, lengths_of(offsets))
+        self.query = np.repeat(of_stretch, ragged.lengths_of(offsets))
         if task.checks_duplicates:
             self._refuse_repeats(task)
 
@@ -171,7 +164,7 @@ def _with_truth(partial: PartialRankings, query: IntArray, truth: _Truth, task: 
         listed = (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)
         ideal = best_entries(ranked.only(*listed).where(~unjudged), task)
     if task.settings.convention.unjudged == "condensed":
-        removed = lengths_of(chosen_offsets(unjudged, ranked.offsets))
+        removed = ragged.lengths_of(ragged.chosen_offsets(unjudged, ranked.offsets))
         head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
         ranked = ranked.where(~unjudged)
     for name in ("n_judged", "n_relevant", *(one for one in truth.head if one.startswith(AT_LEAST))):
@@ -231,7 +224,7 @@ def _missing(run: str, at: IntArray, truth: _Truth, task: RankingTask) -> Partia
 
 def _looked_up(ranked: Entries, query: IntArray, truth: _Truth) -> tuple[FloatArray, BoolArray]:
     """Relevance of each entry, NaN where it is not judged; and whether it is judged more than once."""
-    of_entry = query[query_of_rows(ranked.offsets)]
+    of_entry = query[ragged.query_of_rows(ranked.offsets)]
     found, twice = np.full(len(of_entry), np.nan), np.zeros(len(of_entry), dtype=np.bool_)
     inside = np.flatnonzero(of_entry >= 0)
     if not len(inside) or not len(truth.query):
@@ -260,8 +253,8 @@ def _likely(values: IntArray, wanted: IntArray) -> IntArray:
     n_bits = max(10, (16 * len(wanted)).bit_length())
     shift = np.uint64(64 - n_bits)
     marks = np.zeros(2**n_bits, dtype=np.bool_)
-    marks[(wanted.astype(np.uint64) * ODD_NUMBERS[0]) >> shift] = True
-    return np.flatnonzero(marks[(values.astype(np.uint64) * ODD_NUMBERS[0]) >> shift])
+    marks[(wanted.astype(np.uint64) * ragged.ODD_NUMBERS[0]) >> shift] = True
+    return np.flatnonzero(marks[(values.astype(np.uint64) * ragged.ODD_NUMBERS[0]) >> shift])
 
 
 def _small(items: Values) -> IntArray:

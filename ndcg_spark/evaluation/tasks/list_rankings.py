@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ndcg_spark.core import ragged
 from ndcg_spark.core.batches import (
     BatchFunction,
     Entries,
@@ -20,32 +21,13 @@ from ndcg_spark.core.batches import (
     one_zero,
     plain_texts,
 )
-from ndcg_spark.core.ragged import (
-    FloatArray,
-    IntArray,
-    chosen_offsets,
-    falling_order,
-    lengths_of,
-    offsets_of,
-    query_of_rows,
-    rank_of_rows,
-)
+from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.evaluation.tasks import partial_ranking
 from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.exchange import partials_of
 from ndcg_spark.evaluation.tasks.judging import judged_partials
-from ndcg_spark.evaluation.tasks.partial_ranking import (
-    AT_LEAST,
-    N_REJECTED,
-    PartialRankings,
-    best_entries,
-    is_count,
-    joined_partials,
-    needs_ideal,
-    places_of,
-    taken_partials,
-    without_entries,
-)
+from ndcg_spark.evaluation.tasks.partial_ranking import PartialRankings
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask, keys_in
 from ndcg_spark.evaluation.tasks.rankings import LISTS, rankings_batches, refuse_first, refuse_repeats
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, divided_rows, has_query, marked_rows
@@ -78,7 +60,10 @@ def counted_rankings(
         elif name != col.RUN and name not in task.names.segments:
             columns[name] = pa.nulls(len(column), column.type)
     found = complete(pa.RecordBatch.from_pydict(columns))
-    found.head[N_REJECTED], found.head["n_rows"] = found.head["n_rows"], found.head["n_left_out"]  # 1 and 0
+    found.head[partial_ranking.N_REJECTED], found.head["n_rows"] = (
+        found.head["n_rows"],
+        found.head["n_left_out"],
+    )  # 1 and 0
     return found
 
 
@@ -94,23 +79,23 @@ def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     counts = {
         "n_rows": np.ones(batch.num_rows, dtype=np.int64),
         "n_left_out": np.zeros(batch.num_rows, dtype=np.int64),
-        "n_items": lengths_of(retrieved.offsets),
-        "n_judged": lengths_of(truth.offsets),
-        "n_relevant": lengths_of(chosen_offsets(truth.numbers(col.RELEVANCE) > 0, truth.offsets)),
+        "n_items": ragged.lengths_of(retrieved.offsets),
+        "n_judged": ragged.lengths_of(truth.offsets),
+        "n_relevant": ragged.lengths_of(ragged.chosen_offsets(truth.numbers(col.RELEVANCE) > 0, truth.offsets)),
     }
     head = dict(zip(keys.schema.names, keys.columns, strict=True))
     head |= {name: pa.array(values) for name, values in counts.items()}
     for at, level in enumerate(task.settings.levels):
-        reaching = lengths_of(chosen_offsets(truth.numbers(col.RELEVANCE) >= level, truth.offsets))
-        head[f"{AT_LEAST}{at}"] = pa.array(reaching)
+        reaching = ragged.lengths_of(ragged.chosen_offsets(truth.numbers(col.RELEVANCE) >= level, truth.offsets))
+        head[f"{partial_ranking.AT_LEAST}{at}"] = pa.array(reaching)
     for name in task.names.carried:
         if name in there:
             head |= {f"low:{name}": batch.column(name), f"high:{name}": batch.column(name)}
     ranked = own if convention.unjudged == "condensed" else retrieved
     ideal = (own if convention.ideal == "retrieved" else truth).only(col.RELEVANCE)
     if convention.ideal != "unsorted":
-        ideal = best_entries(ideal, task)
-    return PartialRankings(head, ranked, ideal if needs_ideal(task) else None)
+        ideal = partial_ranking.best_entries(ideal, task)
+    return PartialRankings(head, ranked, ideal if partial_ranking.needs_ideal(task) else None)
 
 
 def _entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch, task: RankingTask) -> Entries:
@@ -133,8 +118,8 @@ def _refuse_beyond(own: Entries, truth: Entries, keys: pa.RecordBatch, task: Ran
     """Raise where the ranked relevances above 0 are more, or higher, than the judged ones, one by one."""
     found, known = (_relevant(one) for one in (own, truth))
     relevance, best = found.numbers(col.RELEVANCE), np.append(known.numbers(col.RELEVANCE), 0.0)
-    query = query_of_rows(found.offsets)
-    at = known.offsets[query] + rank_of_rows(found.offsets)
+    query = ragged.query_of_rows(found.offsets)
+    at = known.offsets[query] + ragged.rank_of_rows(found.offsets)
     known_one = best[np.where(at < known.offsets[query + 1], at, -1)]
     beyond = relevance > known_one * (1 + 1e-6)  # one of the two may have been rounded to float32
     flags = np.bincount(query[beyond], minlength=keys.num_rows) > 0
@@ -146,7 +131,7 @@ def _refuse_beyond(own: Entries, truth: Entries, keys: pa.RecordBatch, task: Ran
 def _relevant(entries: Entries) -> Entries:
     """Entries above 0, the highest first."""
     found = entries.only(col.RELEVANCE).where(entries.numbers(col.RELEVANCE) > 0)
-    return found.taken(falling_order(found.numbers(col.RELEVANCE), found.offsets))
+    return found.taken(ragged.falling_order(found.numbers(col.RELEVANCE), found.offsets))
 
 
 def _judged(entries: Entries) -> Entries:
@@ -174,7 +159,9 @@ def make_list_ranker(task: RankingTask) -> BatchFunction:
 
 def _parts(batch: pa.RecordBatch, n_entries: int) -> Iterator[pa.RecordBatch]:
     """Divide rows into parts with about so many entries: all lists of ten thousand rows may be too many at once."""
-    n_of_row = sum(lengths_of(list_offsets(batch.column(name))) for name in (col.RANKED_ITEMS, col.IDEAL_ITEMS))
+    n_of_row = sum(
+        ragged.lengths_of(list_offsets(batch.column(name))) for name in (col.RANKED_ITEMS, col.IDEAL_ITEMS)
+    )
     starts = np.flatnonzero(np.diff(np.cumsum(n_of_row) // n_entries, prepend=-1))
     for start, stop in pairwise([*starts.tolist(), batch.num_rows]):
         yield batch.slice(start, stop - start)
@@ -213,14 +200,14 @@ class _RowRanker:
         without = np.setdiff1d(np.arange(n), int_values(ranked.column(ROW)))
         if len(without) or not found:
             nothing = pa.RecordBatch.from_pylist([], schema=task.rows)
-            found.append(without_entries({ROW: pa.array(without, pa.int64())}, nothing, task))
-        complete = joined_partials(judged_partials(found, judged, set(), task))
-        complete = taken_partials(complete, np.argsort(int_values(complete.head[ROW])))
+            found.append(partial_ranking.without_entries({ROW: pa.array(without, pa.int64())}, nothing, task))
+        complete = partial_ranking.joined_partials(judged_partials(found, judged, set(), task))
+        complete = partial_ranking.taken_partials(complete, np.argsort(int_values(complete.head[ROW])))
         ideal = complete.ideal
         if task.settings.convention.ideal == "unsorted":
             relevance, known = float_values(judged.column(col.RELEVANCE))
             of_row = int_values(judged.column(ROW))[known]
-            ideal = Entries({col.RELEVANCE: relevance[known]}, offsets_of(np.bincount(of_row, minlength=n)))
+            ideal = Entries({col.RELEVANCE: relevance[known]}, ragged.offsets_of(np.bincount(of_row, minlength=n)))
         return PartialRankings(self._head(batch, complete), complete.ranked, ideal)
 
     def _head(self, batch: pa.RecordBatch, complete: PartialRankings) -> dict[str, pa.Array]:
@@ -228,7 +215,7 @@ class _RowRanker:
         n, names = batch.num_rows, self._task.names
         head = {col.RUN: batch.column(col.RUN) if col.RUN in batch.schema.names else pa.repeat(pa.scalar(""), n)}
         head |= {name: batch.column(name) for name in names.query}
-        head |= {name: column for name, column in complete.head.items() if is_count(name)}
+        head |= {name: column for name, column in complete.head.items() if partial_ranking.is_count(name)}
         head |= {"n_rows": pa.array(np.ones(n, dtype=np.int64)), "n_left_out": pa.array(np.zeros(n, dtype=np.int64))}
         for name in names.carried:
             if name in batch.schema.names:
@@ -247,7 +234,7 @@ class _RowRanker:
             names = self._task.names.query or {col.RANKED_ITEMS: ""}
             keys = batch.select([name for name in batch.schema.names if name == col.RUN or name in names])
             for rows, kind in zip((ranked, judged), LISTS, strict=True):
-                offsets = offsets_of(np.bincount(int_values(rows.column(ROW)), minlength=batch.num_rows))
+                offsets = ragged.offsets_of(np.bincount(int_values(rows.column(ROW)), minlength=batch.num_rows))
                 refuse_repeats(keys, Entries({col.ITEM: rows.column(col.ITEM)}, offsets), kind, self._task)
         return ranked, judged
 
@@ -269,10 +256,10 @@ def _long(batch: pa.RecordBatch, items: str, numbers: dict[str, str], schema: pa
     lists = batch.column(items)
     offsets = list_offsets(lists)
     columns = {
-        ROW: pa.array(query_of_rows(offsets), pa.int64()),
+        ROW: pa.array(ragged.query_of_rows(offsets), pa.int64()),
         col.ITEM: one_zero(lists.flatten()).cast(_plain(schema.field(col.ITEM).type)),
     }
-    places = pa.array(rank_of_rows(offsets) + 1, pa.int64())
+    places = pa.array(ragged.rank_of_rows(offsets) + 1, pa.int64())
     columns |= {name: places for name in (col.RANK, col.ORDER) if name in schema.names}
     columns |= {name: batch.column(its).flatten() for name, its in numbers.items()}
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
@@ -280,7 +267,7 @@ def _long(batch: pa.RecordBatch, items: str, numbers: dict[str, str], schema: pa
 
 def _first_ones(rows: pa.RecordBatch, settings: EvaluationSettings) -> pa.RecordBatch:
     """Keep one row of each item of a list: the first or, if `duplicates=best`, the best by score, rank or grade."""
-    row, item = int_values(rows.column(ROW)), places_of(rows.column(col.ITEM))
+    row, item = int_values(rows.column(ROW)), partial_ranking.places_of(rows.column(col.ITEM))
     by: list[IntArray | FloatArray] = [np.arange(len(row))]
     name = next(one for one in (col.SCORE, col.RANK, col.RELEVANCE) if one in rows.schema.names)
     if settings.convention.duplicates == "best":

@@ -9,23 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.conventions.forms import gain_function
+from ndcg_spark.core import ragged
 from ndcg_spark.core.batches import Entries, Values, int_values, joined_entries, take_values
-from ndcg_spark.core.ragged import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    NumberArray,
-    chosen_offsets,
-    equals_previous,
-    falling_order,
-    first_ranked,
-    kth_largest,
-    largest,
-    lengths_of,
-    offsets_of,
-    query_of_rows,
-    rank_of_rows,
-)
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, NumberArray
 from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.query_rows import (
     Names,
@@ -125,7 +111,7 @@ def without_entries(keys: dict[str, pa.Array], nothing: pa.RecordBatch, task: Ra
 
 
 def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
-    n_used = lengths_of(rows.offsets)
+    n_used = ragged.lengths_of(rows.offsets)
     n_rows = n_copies(rows.batch, rows.offsets)
     n_items = _n_where(rows.retrieved, rows.offsets)
     nothing = np.zeros_like(n_used)
@@ -149,7 +135,7 @@ def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
 def n_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
     """Count the rows of the input that each stretch stands for."""
     if col.COPIES not in batch.schema.names or len(offsets) == 1:
-        return lengths_of(offsets)
+        return ragged.lengths_of(offsets)
     return np.add.reduceat(int_values(batch.column(col.COPIES)), offsets[:-1])
 
 
@@ -160,7 +146,7 @@ def is_count(name: str) -> bool:
 
 def _n_where(flags: BoolArray | None, offsets: IntArray) -> IntArray:
     if flags is None or len(offsets) == 1:
-        return lengths_of(offsets)
+        return ragged.lengths_of(offsets)
     return np.add.reduceat(flags, offsets[:-1], dtype=np.int64)  # no stretch is empty
 
 
@@ -217,17 +203,17 @@ def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
         columns[col.ORDER] = take_values(batch.column(col.ORDER), at)
     if ranks_anew and task.settings.groups_ties:
         columns[COUNT] = np.ones(len(at), dtype=np.int64)
-    return Entries(columns, chosen_offsets(at, rows.offsets))
+    return Entries(columns, ragged.chosen_offsets(at, rows.offsets))
 
 
 def _first_by_rank(rows: QueryRows, kept: int | None) -> IntArray:
     """Rows on the first ranks, in rank order."""
     if kept is None:
         chosen = _numbers(rows.ranked, len(rows.value))
-        return chosen[np.lexsort((rows.value[chosen], query_of_rows(rows.offsets)[chosen]))]
-    k, n_longest = kept - 1, int(lengths_of(rows.offsets).max(initial=0))
+        return chosen[np.lexsort((rows.value[chosen], ragged.query_of_rows(rows.offsets)[chosen]))]
+    k, n_longest = kept - 1, int(ragged.lengths_of(rows.offsets).max(initial=0))
     ranks = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value.astype(np.int64), k + 1)
-    return first_ranked(ranks, rows.offsets, k, min(kept, max(n_longest, 1)))[0]
+    return ragged.first_ranked(ranks, rows.offsets, k, min(kept, max(n_longest, 1)))[0]
 
 
 def _numbers(flags: BoolArray | None, n_rows: int) -> IntArray:
@@ -240,14 +226,16 @@ def _candidates(rows: QueryRows, kept: int | None) -> IntArray:
     if kept is None:
         return _numbers(rows.ranked, len(rows.value))
     score = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value, -np.inf)
-    chosen = score >= np.repeat(kth_largest(score, rows.offsets, kept), lengths_of(rows.offsets))
+    chosen = score >= np.repeat(ragged.kth_largest(score, rows.offsets, kept), ragged.lengths_of(rows.offsets))
     return np.flatnonzero(chosen if rows.ranked is None else chosen & rows.ranked)
 
 
 def first_entries(entries: Entries, task: RankingTask) -> Entries:
     kept = n_entries(task)
     if task.ranks_given:
-        order = np.lexsort((_relevance_key(entries), entries.numbers(col.RANK), query_of_rows(entries.offsets)))
+        order = np.lexsort(
+            (_relevance_key(entries), entries.numbers(col.RANK), ragged.query_of_rows(entries.offsets))
+        )
         return entries.taken(order).first(kept)
     if COUNT in entries.columns and col.RELEVANCE in entries.columns:
         return first_tie_groups(entries, None if kept is None else kept - 1, everywhere=False)
@@ -261,12 +249,12 @@ def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray
     Items only choose among equal rows, for metrics of items and duplicates.
     """
     score, offsets = entries.numbers(col.SCORE), entries.offsets
-    order = falling_order(score, offsets)
-    tied = equals_previous(score[order], offsets)
+    order = ragged.falling_order(score, offsets)
+    tied = ragged.equals_previous(score[order], offsets)
     if not tied.any():
         return order, None
     places = _tie_places(entries, task)
-    keys = [_relevance_key(entries), places, -score, query_of_rows(offsets)]
+    keys = [_relevance_key(entries), places, -score, ragged.query_of_rows(offsets)]
     if task.settings.convention.ties == "input_order" and col.ITEM in entries.columns:
         keys.insert(0, places_of(entries.columns[col.ITEM]))
     order = np.lexsort(keys)
@@ -312,9 +300,9 @@ def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> En
     `everywhere` merges equal items in all groups; else only in the one beyond rank k + 1, and drops its items.
     """
     score, relevance = entries.numbers(col.SCORE), _relevance_key(entries)
-    order = falling_order(score, entries.offsets)
-    if equals_previous(score[order], entries.offsets).any():
-        order = np.lexsort((relevance, -score, query_of_rows(entries.offsets)))
+    order = ragged.falling_order(score, entries.offsets)
+    if ragged.equals_previous(score[order], entries.offsets).any():
+        order = np.lexsort((relevance, -score, ragged.query_of_rows(entries.offsets)))
     score, relevance = score[order], relevance[order]
     n = entries.numbers(COUNT)[order].astype(np.int64)
     # An item twice across the cutoff is seen as long as lists have one entry more.
@@ -333,7 +321,7 @@ def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> En
     hidden = straddles[first]
     if col.ITEM in found.columns and hidden.any():
         found.columns[col.ITEM] = pc.if_else(pa.array(hidden), None, pa.array(found.columns[col.ITEM]))
-    return Entries(found.columns, chosen_offsets(first, entries.offsets))
+    return Entries(found.columns, ragged.chosen_offsets(first, entries.offsets))
 
 
 # -------------------------------------------------------------------------------------------------- the ideal list
@@ -353,10 +341,10 @@ def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
         columns: dict[str, Values] = {col.RELEVANCE: relevance[at].astype(np.float64)}
         if with_item:
             columns[col.ITEM] = take_values(rows.batch.column(col.ITEM), at)
-        return best_entries(Entries(columns, chosen_offsets(at, offsets)), task)
+        return best_entries(Entries(columns, ragged.chosen_offsets(at, offsets)), task)
     value = relevance if listed is None else np.where(listed, relevance.astype(np.float64), -np.inf)
-    best, lengths = largest(value, offsets, _n_where(listed, offsets), k)
-    entries = Entries({col.RELEVANCE: best.astype(np.float64)}, offsets_of(lengths))
+    best, lengths = ragged.largest(value, offsets, _n_where(listed, offsets), k)
+    entries = Entries({col.RELEVANCE: best.astype(np.float64)}, ragged.offsets_of(lengths))
     if with_item:
         entries.columns[col.ITEM] = _best_items(rows, value, entries, k)
     return entries
@@ -371,7 +359,7 @@ def n_ideal(task: RankingTask) -> int | None:
 def best_entries(entries: Entries, task: RankingTask) -> Entries:
     """Put relevances in ideal order and keep the best of each query."""
     order_by = ideal_order(entries.numbers(col.RELEVANCE), task)
-    query = query_of_rows(entries.offsets)
+    query = ragged.query_of_rows(entries.offsets)
     in_order = (order_by[1:] <= order_by[:-1]) | (query[1:] != query[:-1])
     if not in_order.all():
         entries = entries.taken(np.lexsort((-order_by, query)))
@@ -389,13 +377,13 @@ def ideal_order(relevance: FloatArray, task: RankingTask) -> FloatArray:
 
 def _best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> Values:
     """Items of the best relevances. Which of those that tie for the k-th are among them is arbitrary: any does."""
-    lengths, starts = lengths_of(best.offsets), best.offsets[:-1]
+    lengths, starts = ragged.lengths_of(best.offsets), best.offsets[:-1]
     lowest = np.full(len(lengths), -np.inf)
     lowest[lengths == k] = best.numbers(col.RELEVANCE)[starts[lengths == k] + k - 1]
-    at = np.flatnonzero(value > np.repeat(lowest, lengths_of(rows.offsets)))
-    query = query_of_rows(rows.offsets)[at]
+    at = np.flatnonzero(value > np.repeat(lowest, ragged.lengths_of(rows.offsets)))
+    query = ragged.query_of_rows(rows.offsets)[at]
     order = np.lexsort((-value[at].astype(np.float64), query))
-    place = rank_of_rows(offsets_of(np.bincount(query, minlength=len(lengths))))
+    place = ragged.rank_of_rows(ragged.offsets_of(np.bincount(query, minlength=len(lengths))))
     found = np.repeat(rows.offsets[:-1], lengths)
     found[starts[query] + place] = at[order]
     return take_values(rows.batch.column(col.ITEM), found)
@@ -411,12 +399,12 @@ def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRa
     if order is None:
         return [found]
     groups = stretch_offsets(keys.take(pa.array(order)), tuple(keys.schema.names))
-    in_parts = lengths_of(groups) > 1
+    in_parts = ragged.lengths_of(groups) > 1
     alone = order[groups[:-1][~in_parts]]
-    apart = order[np.repeat(in_parts, lengths_of(groups))]
-    lengths = lengths_of(groups)[in_parts]
+    apart = order[np.repeat(in_parts, ragged.lengths_of(groups))]
+    lengths = ragged.lengths_of(groups)[in_parts]
     parts = [taken_partials(found, alone)] if len(alone) else []
-    return [*parts, _merged_groups(taken_partials(found, apart), offsets_of(lengths), task)]
+    return [*parts, _merged_groups(taken_partials(found, apart), ragged.offsets_of(lengths), task)]
 
 
 def taken_partials(partials: PartialRankings, at: IntArray) -> PartialRankings:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ndcg_spark.core import ragged
 from ndcg_spark.core.batches import (
     Entries,
     Values,
@@ -18,14 +19,7 @@ from ndcg_spark.core.batches import (
     lists_of_counts,
     value_at,
 )
-from ndcg_spark.core.ragged import (
-    BoolArray,
-    chosen_offsets,
-    equals_previous,
-    first_where,
-    lengths_of,
-    repeats,
-)
+from ndcg_spark.core.ragged import BoolArray
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
@@ -100,7 +94,7 @@ def advice_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[
 
 def refuse_two_values(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> None:
     """Raise where runs name two values of a segment column for a query."""
-    at = first_where(differs(low, high), np.arange(len(low) + 1))
+    at = ragged.first_where(differs(low, high), np.arange(len(low) + 1))
     if at is not None:
         values = f"{value_at(low, at)!r} and {value_at(high, at)!r}"
         raise InputRefusedError(
@@ -118,7 +112,7 @@ def differs(one: pa.Array, other: pa.Array) -> BoolArray:
 
 
 def refuse_first(keys: pa.RecordBatch, flags: np.ndarray, before: str, after: str, task: RankingTask) -> None:
-    at = first_where(flags, np.arange(len(flags) + 1))
+    at = ragged.first_where(flags, np.arange(len(flags) + 1))
     if at is not None:
         raise InputRefusedError(f"{before}{key_text(keys, task.names, at)}{after}")
 
@@ -141,8 +135,8 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
     else:
         ranked = ranked.first(k)
         if task.settings.columns.places:
-            same = equals_previous(ranked.numbers(col.SCORE), ranked.offsets)
-            shared = lengths_of(chosen_offsets(same, ranked.offsets)) > 0
+            same = ragged.equals_previous(ranked.numbers(col.SCORE), ranked.offsets)
+            shared = ragged.lengths_of(ragged.chosen_offsets(same, ranked.offsets)) > 0
             refuse_first(keys, shared, "query ", f" {TWO_ON_ONE_RANK}.", task)
     if ideal is None:
         ideal = Entries({col.RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
@@ -167,7 +161,7 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
 def _certain_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:
     """Cut the ideal list to k; refuse a repeated item in it. Items tied at the cutoff are arbitrary, so ignored."""
     if col.ITEM in best.columns:
-        order_by, lengths = ideal_order(best.numbers(col.RELEVANCE), task), lengths_of(best.offsets)
+        order_by, lengths = ideal_order(best.numbers(col.RELEVANCE), task), ragged.lengths_of(best.offsets)
         beyond = np.full(len(lengths), -np.inf)
         if k is not None:
             beyond[lengths > k] = order_by[best.offsets[:-1][lengths > k] + k]
@@ -183,8 +177,8 @@ def refuse_repeats(keys: pa.RecordBatch, entries: Entries, kind: str, task: Rank
         entries = entries.where(flags_of(items.is_valid()))
         items = entries.columns[col.ITEM]
     codes = items if isinstance(items, np.ndarray) else int_values(items.dictionary_encode().indices)
-    twice = repeats(codes, entries.offsets)
+    twice = ragged.repeats(codes, entries.offsets)
     if TWICE in entries.columns:
-        twice |= lengths_of(chosen_offsets(entries.numbers(TWICE), entries.offsets)) > 0
+        twice |= ragged.lengths_of(ragged.chosen_offsets(entries.numbers(TWICE), entries.offsets)) > 0
     advice = advice_on_repeats(kind, task.settings, task.others)
     refuse_first(keys, twice, f"an item comes twice in the {kind} of query ", f". {advice}", task)
