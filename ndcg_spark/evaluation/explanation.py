@@ -150,18 +150,14 @@ def difference_steps(
     found = [("", "", "", settings)]
     parts = list(PARTS.items())
     wanted = settings.cutoffs if k == "same" else (one_cutoff_of(k, "the k of the other convention"),)
-    if _cuts_down(settings, wanted):  # a table of discounts must reach as far as the cutoff at every step
+    if wanted[0] is not None and (settings.max_k is None or settings.max_k > wanted[0]):
+        # A table of discounts must reach as far as the cutoff at every step.
         _cut(found, wanted)
     for part, choices in parts[:-1]:
         _append(found, part, choices, other)
     _cut(found, wanted)
     _append(found, *parts[-1], other)
     return found
-
-
-def _cuts_down(settings: EvaluationSettings, cutoffs: tuple[int | None, ...]) -> bool:
-    k = cutoffs[0]
-    return k is not None and (settings.max_k is None or settings.max_k > k)
 
 
 def _cut(found: list[tuple[str, str, str, EvaluationSettings]], cutoffs: tuple[int | None, ...]) -> None:

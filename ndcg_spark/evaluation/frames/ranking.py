@@ -235,7 +235,12 @@ def choose_ranking(
     settings = without_query(frame, settings)
     if not _is_array(frame, settings.columns.relevance):  # arrays are in rank order already
         settings = replace(settings, columns=settings.columns.with_usual_rank(frame.columns))
-    _refuse_rule_of_ideal(frame, settings)
+    ideal = settings.columns.ideal
+    if ideal in CHOICES["ideal"] and ideal not in frame.columns:
+        raise InvalidParameterError(
+            f"there is no column {ideal!r}, which {option('ideal')} names; the rule for ideal lists is "
+            f"{settings.convention.advice('ideal', ideal)}."
+        )
     runs = None
     if settings.columns.ranked and judgments is not None:
         runs = runs_of_lists(frame, settings)
@@ -261,16 +266,6 @@ def choose_ranking(
         )
         tables = replace(tables, rows_with_topics=judged)
     return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables, n_tasks=n_tasks)
-
-
-def _refuse_rule_of_ideal(frame: DataFrame, settings: EvaluationSettings) -> None:
-    """Refuse a value of the rule `ideal` where it would name a column."""
-    name = settings.columns.ideal
-    if name in CHOICES["ideal"] and name not in frame.columns:
-        raise InvalidParameterError(
-            f"there is no column {name!r}, which {option('ideal')} names; the rule for ideal lists is "
-            f"{settings.convention.advice('ideal', name)}."
-        )
 
 
 def _opened(
@@ -344,24 +339,20 @@ def _arrays(
         fitted = settings_of_lists(frame, settings)
     elif _is_array(frame, relevance):
         what, how = f"column {relevance!r} is an array", "scored"
-        _refuse_beside_arrays(settings, judgments)
+        if judgments is not None:
+            raise InvalidParameterError("arrays of relevances need no judgments table.")
+        if len(settings.columns.score) > 1:
+            raise InvalidParameterError(
+                f"{option('score')} names {', '.join(settings.columns.score)}: arrays of relevances are in rank "
+                "order and have no scores; leave it out, and put the lists of each ranker in rows of their own "
+                f"({option('run')})."
+            )
     else:
         return None
     require_carried(settings, frame)
     require_spark_allowed(settings, what)
     steps = Arrays(settings=fitted, rows=rows_of_lists(frame, settings), n_tasks=n_tasks)
     return f"{what}: each row is {how} where it is", steps
-
-
-def _refuse_beside_arrays(settings: EvaluationSettings, judgments: DataFrame | None) -> None:
-    if judgments is not None:
-        raise InvalidParameterError("arrays of relevances need no judgments table.")
-    if len(settings.columns.score) > 1:
-        raise InvalidParameterError(
-            f"{option('score')} names {', '.join(settings.columns.score)}: arrays of relevances are in rank order "
-            "and have no scores; leave it out, and put the lists of each ranker in rows of their own "
-            f"({option('run')})."
-        )
 
 
 def _rows_with_topics(settings: EvaluationSettings, tables: ItemTables, *, parse_text: bool) -> DataFrame:
@@ -515,9 +506,7 @@ class Arrays:
             shuffle = "a shuffle by query of about 2 K numbers a query, for queries that come twice"
         return f"{shuffle}; one pass through Python workers"
 
-    @property
-    def cost_of_means(self) -> str:
-        return self.cost
+    cost_of_means = cost
 
     def rankings(self) -> DataFrame:
         """Cut the arrays of each query to two lists in one pass; `check_duplicates=all` shuffles the lists. Lazy."""
@@ -629,12 +618,8 @@ def _preference(rows: DataFrame, names: Sequence[str], policy: str) -> list[Colu
     carried = [name for name in names if name not in (*by, TOPICS_COLUMN)]
     found: list[Column] = []
     for name in [one for one in (*by, *carried, TOPICS_COLUMN) if one in names]:
-        column = named(name)
-        found += [column.isNull(), _falling(rows, name) if name in (SCORE, RELEVANCE) else column]
+        column = value = named(name)
+        if name in (SCORE, RELEVANCE):  # the highest first; ~x cannot overflow, as -x can
+            value = F.bitwise_not(column) if isinstance(rows.schema[name].dataType, T.IntegralType) else -column
+        found += [column.isNull(), value]
     return found
-
-
-def _falling(rows: DataFrame, name: str) -> Column:
-    """Numbers that fall as those of a column rise; ~x cannot overflow, as -x can."""
-    whole = isinstance(rows.schema[name].dataType, T.IntegralType)
-    return F.bitwise_not(named(name)) if whole else -named(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -45,15 +46,12 @@ _KINDS = {**_NUMBERS, **_KEYS, T.BooleanType(): pa.bool_()}
 class SparkSource:
     """Rows that Spark reads and hands to workers. `fell_back`: workers could not read the objects of a store."""
 
+    name: ClassVar[str] = "spark"
     rows: DataFrame
     n_partitions: int
     reason: str
     n_tasks: int | None = None
     fell_back: bool = False
-
-    @property
-    def name(self) -> str:
-        return "spark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +61,12 @@ class ParquetSource:
     `files` has bounds if the files are sorted by query and have all that a query is scored by.
     """
 
+    name: ClassVar[str] = "parquet"
     rows: DataFrame
     files: FilesTask
     n_partitions: int
     reason: str
     n_tasks: int | None = None
-
-    @property
-    def name(self) -> str:
-        return "parquet"
 
 
 Source = SparkSource | ParquetSource
@@ -94,9 +89,14 @@ def choose_source(
     spark = frame.sparkSession
     if path is None:
         obstacle: str | None = "the input is a DataFrame or a table, not a path of Parquet files"
+    elif settings.source == "spark":
+        obstacle = "source=spark was asked for"
+    elif settings.resolves_duplicates:
+        obstacle = "duplicates are resolved among all rows"
+    elif settings.sample < 1:
+        obstacle = "a sample is taken"
     else:
-        obstacle = "source=spark was asked for" if settings.source == "spark" else _plan_obstacle(settings)
-        obstacle = obstacle or _session_obstacle(spark, path, settings)
+        obstacle = _session_obstacle(spark, path, settings)
     columns = obstacle or _columns(frame, settings, judged=judged)
     if isinstance(columns, str):
         found: ParquetSource | str = columns
@@ -119,14 +119,6 @@ def require_spark_allowed(settings: EvaluationSettings, reason: str) -> None:
             f"{option('source', 'parquet')} is not available for this table: {reason}. Use "
             f"{option('source', 'auto')}."
         )
-
-
-def _plan_obstacle(settings: EvaluationSettings) -> str | None:
-    found = {
-        "duplicates are resolved among all rows": settings.resolves_duplicates,
-        "a sample is taken": settings.sample < 1,
-    }
-    return next((reason for reason, holds in found.items() if holds), None)
 
 
 def _parquet_source(

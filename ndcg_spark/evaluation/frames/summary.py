@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -116,13 +114,12 @@ def summarize_rankings(
     """
     rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
     scorer = make_scorer(scoring_task(rankings.columns, settings))
-    return _summed(
-        rankings,
-        _chained(scorer, sums.make_partial_summer(summing_task(settings, rankings))),
-        settings,
-        items,
-        n_tasks,
-    )
+    add_up = sums.make_partial_summer(summing_task(settings, rankings))
+
+    def score_and_add_up(batches):  # type: ignore[no-untyped-def]  # Spark reads the annotations of what it is given
+        return add_up(scorer(batches))
+
+    return _summed(rankings, score_and_add_up, settings, items, n_tasks)
 
 
 def _summed(
@@ -187,7 +184,12 @@ def rules_column(table: DataFrame) -> Column:
 def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) -> sums.SummingTask:
     """Build the task that workers add up metrics by; `rows` have `items` for metrics of the catalogue."""
     metrics = tuple(one for one in settings.summed_metrics if not one.of_catalogue)
-    listed = None
+    listed, unknown = None, list[str]()
+    if rows is not None:
+        if settings.on_invalid == "reject" and N_REJECTED not in rows.columns:
+            unknown += sums.OF_REJECTED
+        if "ranked" not in rows.columns:
+            unknown += [name for name in sums.OF_ITEMS if name not in rows.columns]
     if settings.catalogue_metrics and rows is not None:
         metrics = (
             *metrics,
@@ -200,23 +202,8 @@ def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) ->
         metrics=metrics,
         convention=settings.convention,
         listed=listed,
-        unknown=frozenset() if rows is None else _unknown_counts(rows.columns, settings),
+        unknown=frozenset(unknown),
     )
-
-
-def _unknown_counts(columns: Sequence[str], settings: EvaluationSettings) -> frozenset[str]:
-    """Counts that metrics of queries, or rankings, with these columns do not tell."""
-    unknown = () if settings.on_invalid == "fail" or N_REJECTED in columns else sums.OF_REJECTED
-    if "ranked" not in columns:
-        unknown = (*unknown, *(name for name in sums.OF_ITEMS if name not in columns))
-    return frozenset(unknown)
-
-
-def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:
-    def both(batches):  # type: ignore[no-untyped-def]  # Spark reads the annotations of what it is given
-        return second(first(batches))
-
-    return both
 
 
 def finished(partial: DataFrame, settings: EvaluationSettings, *, n_tasks: int | None = None) -> DataFrame:

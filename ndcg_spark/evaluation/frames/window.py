@@ -53,9 +53,7 @@ class Windows:
             joined = "a full join of all rows and all judgments, and a shuffle of what it gives, by (query, item); "
         return f"{joined}three shuffles of all rows, two of them with a sort; two passes through Python workers"
 
-    @property
-    def cost_of_means(self) -> str:
-        return self.cost
+    cost_of_means = cost
 
     def rankings(self) -> DataFrame:
         """Rank every query: three shuffles of all rows, two with a sort; with judgments a full join before. Lazy."""
@@ -185,7 +183,10 @@ def with_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
         place = F.rank().over(within.orderBy(value.desc()))
         tied = F.count(F.lit(1)).over(Window.partitionBy(*keys, ranks, value))
     else:
-        order = [value.desc(), *_tie_rule(rows, settings), F.col(col.RELEVANCE).asc_nulls_first()]
+        by_item = {"item_asc": F.col(col.ITEM).asc, "item_desc": F.col(col.ITEM).desc}.get(settings.convention.ties)
+        by_order = [named(col.ORDER).asc()] if col.ORDER in rows.columns else []
+        rule = by_order if by_item is None else [by_item()]
+        order = [value.desc(), *rule, F.col(col.RELEVANCE).asc_nulls_first()]
         if col.ITEM in rows.columns:  # of equal rows: which are listed, and looked at for duplicates
             order.append(F.col(col.ITEM).asc())
         place, tied = F.row_number().over(within.orderBy(*order)), F.lit(1)
@@ -290,15 +291,6 @@ def _value(rows: DataFrame, settings: EvaluationSettings) -> Column:
         return -F.col(col.RANK).cast("double")
     score = F.col(col.SCORE).cast("double")
     return score.cast("float").cast("double") if settings.convention.score_precision == "float32" else score
-
-
-def _tie_rule(rows: DataFrame, settings: EvaluationSettings) -> list[Column]:
-    ties = settings.convention.ties
-    if ties == "item_asc":
-        return [F.col(col.ITEM).asc()]
-    if ties == "item_desc":
-        return [F.col(col.ITEM).desc()]
-    return [named(col.ORDER).asc()] if col.ORDER in rows.columns else []
 
 
 def _keys(rows: DataFrame, settings: EvaluationSettings) -> list[str]:

@@ -134,14 +134,21 @@ def _add_up(
     held: dict[tuple[str, ...], pa.Table] = {}
     totals: dict[tuple[Any, ...], Totals] = {}
     listed = ListedItems()
+    segments = {name for names in task.segment_sets for name in names}
     for batch in batches:
-        keys, numbers = _key_columns(batch, task), _numbers(batch, task)
+        numbers = _numbers(batch, task)
+        keys = {name: batch.column(name).cast(kind) for name, kind in _ALWAYS.items()}  # maybe of large strings
+        keys |= {_key(name): batch.column(name) for name in batch.schema.names if name in segments}
         alone = batch.num_rows > 0 and all(_is_constant(keys[name]) for name in _ALWAYS)
         if alone:  # one run and cutoff: to group costs much more
             group = tuple(keys[name][0].as_py() for name in _ALWAYS)
-            _add_totals(totals.setdefault(group, {}), numbers)
+            its = totals.setdefault(group, {})
+            for name, values in numbers.items():
+                its[name] = its.get(name, 0) + int(values.sum())
         table = pa.table({**keys, **numbers})
-        in_segments = _with_query(table, batch)
+        in_segments = table
+        if N_REJECTED in table.column_names:  # rejected rows without a query count in the overall row alone
+            in_segments = table.filter(pc.not_equal(batch.column("status"), "no_query"))
         for names in task.segment_sets if alone else sets:
             _hold(held, names, _group(in_segments if names else table, names))
             if held[names].num_rows > task.most_groups:
@@ -155,14 +162,6 @@ def _add_up(
     for names, grouped in held.items():
         yield from _partial_batches(grouped, names, task)
     yield from _listed_batches(listed, task, at_end=True)
-
-
-def _with_query(table: pa.Table, batch: pa.RecordBatch) -> pa.Table:
-    """Leave out what stands for rejected rows without a query: these count in the overall row alone."""
-    if N_REJECTED not in table.column_names:
-        return table
-    nameless = pc.equal(batch.column("status"), "no_query")
-    return table.filter(pc.invert(nameless)) if pc.any(nameless).as_py() else table
 
 
 def _listed_batches(listed: ListedItems, task: SummingTask, *, at_end: bool) -> Iterator[pa.RecordBatch]:
@@ -197,23 +196,12 @@ def _hold(held: dict[tuple[str, ...], pa.Table], names: tuple[str, ...], grouped
     held[names] = grouped
 
 
-def _add_totals(totals: Totals, numbers: dict[str, IntArray]) -> None:
-    for name, values in numbers.items():
-        totals[name] = totals.get(name, 0) + int(values.sum())
-
-
 def _totals_table(totals: dict[tuple[Any, ...], Totals]) -> pa.Table:
     """Groups that were added up by themselves, a row each."""
     names = {name: None for its in totals.values() for name in its}  # in order, unlike those of a set
     keys = {name: pa.array([group[at] for group in totals], kind) for at, (name, kind) in enumerate(_ALWAYS.items())}
     sums = {name: pa.array([its.get(name, 0) for its in totals.values()], pa.int64()) for name in names}
     return pa.table({**keys, **sums})
-
-
-def _key_columns(batch: pa.RecordBatch, task: SummingTask) -> dict[str, pa.Array]:
-    segments = {name for names in task.segment_sets for name in names}
-    keys = {name: batch.column(name).cast(kind) for name, kind in _ALWAYS.items()}  # of a run, maybe large strings
-    return keys | {_key(name): batch.column(name) for name in batch.schema.names if name in segments}
 
 
 def _key(segment: str) -> str:
