@@ -185,7 +185,6 @@ class Evaluation(Shown):
         return draw(chosen.asked_at, groups, counts, step)
 
     def _chosen(self, metric: str | None) -> MetricAt:
-        """The metric to draw."""
         drawn = [one for one in self.settings.reported if isinstance(one.metric, Metric)]
         if metric is None and drawn:
             its = [one for one in drawn if one.metric == drawn[0].metric]
@@ -198,7 +197,6 @@ class Evaluation(Shown):
         raise InvalidParameterError(f"metric {metric!r} was not computed for each query; there are: {have}.")
 
     def _for_people(self) -> DataFrame:
-        """The same as `means`, with what is counted beside."""
         return self._means("segment_by", "run", "metric", "k", *COUNTS)
 
     def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
@@ -412,16 +410,12 @@ def evaluate(
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
     of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
     ranking = choose_ranking(given["data"], settings, **of_spark)
-    settings = _as_ranked(settings, ranking.settings.columns)
+    by, columns = ranking.settings.columns, settings.columns
+    if not columns.ranked:
+        settings = replace(settings, columns=replace(columns, rank=by.rank))
+    elif not by.query:
+        settings = replace(settings, columns=replace(columns, query=()))
     refuse_unread(settings)
     if k is not None and metrics is not None:
         refuse_unread_k(metrics)
     return Evaluation(settings=settings, ranking=ranking)
-
-
-def _as_ranked(settings: EvaluationSettings, by: Columns) -> EvaluationSettings:
-    """Settings with what was chosen for the table: ranks where there is no score, and rows of lists without a key."""
-    columns = settings.columns
-    if not columns.ranked:
-        return replace(settings, columns=replace(columns, rank=by.rank))
-    return settings if by.query else replace(settings, columns=replace(columns, query=()))

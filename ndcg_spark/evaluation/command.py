@@ -39,18 +39,15 @@ _OWN = ("cutoffs", "metrics", "as_of")
 
 
 def rankings(about: str, *, required: bool = True) -> Reads:
-    """The table that is ranked."""
     return Reads(name="input", about=about, required=required, formats=f"trec-run, {READ_FORMATS}")
 
 
 def cutoff_option(about: str, metavar: str = "1,3,5,10") -> click.Option:
-    """Build `--k`."""
     return click.Option(["--k"], metavar=metavar, help=f"{about}  [default: 10; with --metrics, names without @ "
                         "use the whole list]")  # fmt: skip
 
 
 def metrics_option(examples: str) -> click.Option:
-    """Build `--metrics`."""
     return click.Option(["--metrics"], metavar="ndcg@10,ap,...", help=f"Metrics to compute in the same pass, such as "
                         f"{examples}; `ndcg-spark metrics` lists them.  [default: ndcg at each k]")  # fmt: skip
 
@@ -69,7 +66,6 @@ def evaluation_options(*, without: Collection[str] = ()) -> dict[str, list[click
 
 
 def evaluation_of(given: Mapping[str, Any]) -> EvaluationSettings:
-    """Read how rankings are evaluated."""
     metrics, cutoffs = asked_metrics(given)
     ages = any(need == FIRST_SEEN for one in metrics for need in one.metric.needs)
     return settings_of(
@@ -102,13 +98,11 @@ def refuse_unread_here(settings: EvaluationSettings) -> None:
 
 
 def convention_of(given: Mapping[str, Any]) -> Convention:
-    """Read `--convention` and the flags that change it."""
     changes = {flag: given[flag] for flag in _CHANGES if given[flag] is not None}
     return Convention.parse(given["convention"]).changed(changes)
 
 
 def asked_metrics(given: Mapping[str, Any]) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
-    """Metrics and cutoffs of `--metrics` and `--k`."""
     k = None if given["k"] is None else [one.strip() for one in given["k"].split(",")]
     metrics = given.get("metrics")
     return metrics_of(metrics, k) if metrics is not None else ((), cutoffs_of(k or 10))
@@ -125,11 +119,6 @@ OUTPUT = Writes(name="output", holds="metrics", about="Metric table to write: a 
 def has_long_rows(settings: EvaluationSettings) -> bool:
     """Whether a list may be much longer than a small k, so that ten thousand rankings might not fit into memory."""
     return settings.max_k is None or settings.max_k > SHORT
-
-
-def _difference_of(given: Mapping[str, Any]) -> DifferenceJobSettings:
-    other = given["to"] if "to" in given else given["explain_difference"]
-    return DifferenceJobSettings(evaluation=evaluation_of(given), to=Convention.parse(other))
 
 
 EXPLAIN_DIFFERENCE = Command(
@@ -149,7 +138,9 @@ EXPLAIN_DIFFERENCE = Command(
         {"Metric": [click.Option(["--to"], required=True, metavar="CONVENTION", help="The other convention: a name "
                                  "that `ndcg-spark conventions` lists, and changes, as 'trec_eval;gain=linear'.")]},
     ),
-    read=_difference_of,
+    read=lambda given: DifferenceJobSettings(
+        evaluation=evaluation_of(given), to=Convention.parse(given.get("to", given.get("explain_difference")))
+    ),
     reads=(rankings("Rankings: a path, a catalog table, or a SQL query."), JUDGMENTS),
     sliced=True,  # in the run log
     long_rows=lambda settings: has_long_rows(settings.evaluation),

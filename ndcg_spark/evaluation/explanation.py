@@ -78,7 +78,6 @@ def ranked_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
 
 
 def _without_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
-    """Keep the item that counts, or refuse a query that has one twice, as the settings say."""
     if settings.convention.duplicates != "error":
         return resolve_duplicates(rows, settings)
     if settings.check_duplicates == "none":
@@ -142,28 +141,23 @@ class Explanation:
 def difference_steps(
     settings: EvaluationSettings, other: Convention, k: int | str | None = "same"
 ) -> list[tuple[str, str, str, EvaluationSettings]]:
-    """Settings from one convention to another, one part changed at a time, as (part, before, after, settings).
+    """Yield (part, before, after, settings) from one convention to another at cutoff `k`, one part changed at a time.
 
-    The first has no part. Parts in which the two agree are left out. The settings have one cutoff; `k` is that of the
-    other convention.
+    The first step has no part; parts in which both agree are left out.
     """
     if len(settings.cutoffs) != 1:
         raise InvalidParameterError(f"a difference is explained at one k; got {len(settings.cutoffs)} cutoffs.")
     found = [("", "", "", settings)]
     parts = list(PARTS.items())
     wanted = settings.cutoffs if k == "same" else (one_cutoff_of(k, "the k of the other convention"),)
-    if _cuts_down(settings, wanted):  # a table of discounts must reach as far as the cutoff at every step
+    if wanted[0] is not None and (settings.max_k is None or settings.max_k > wanted[0]):
+        # A table of discounts must reach as far as the cutoff at every step.
         _cut(found, wanted)
     for part, choices in parts[:-1]:
         _append(found, part, choices, other)
     _cut(found, wanted)
     _append(found, *parts[-1], other)
     return found
-
-
-def _cuts_down(settings: EvaluationSettings, cutoffs: tuple[int | None, ...]) -> bool:
-    k = cutoffs[0]
-    return k is not None and (settings.max_k is None or settings.max_k > k)
 
 
 def _cut(found: list[tuple[str, str, str, EvaluationSettings]], cutoffs: tuple[int | None, ...]) -> None:
@@ -330,13 +324,9 @@ def explain_step_by_step(
     parse_text: bool = False,
     parse_judgment_text: bool = False,
 ) -> Explanation:
-    """Take the gap between the convention of settings, which have one cutoff, and another apart. Lazy.
+    """Split the gap between two conventions into contributions of `PARTS`, in that order; others may shift them.
 
-    The parts are changed one after the other, in the order of `PARTS`, so each contribution is the effect of its part
-    given those before it; in another order the parts can differ, their sum cannot. `k` is the cutoff of the other
-    convention.
-
-    Spark cost: as for `explain_difference`.
+    `k` is the cutoff of the other convention. Lazy; costs as for `explain_difference`.
     """
     convention = Convention.parse(other)
     settings = replace(settings, segment_sets=(), tie_bounds=False, metrics=())

@@ -23,10 +23,7 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A condition on an overall mean, for every run or for one: `bm25: ndcg@10>=0.40`.
-
-    `text` is as the user wrote it; without `run` it is for every run.
-    """
+    """A condition on an overall mean: `bm25: ndcg@10>=0.40`; without `run` it applies to every run."""
 
     text: str
     metric: str
@@ -37,7 +34,6 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str, settings: EvaluationSettings) -> Gate:
-        """Read a gate; refuse one on a number that is not computed."""
         return cls.among(
             text, [(one.name, k) for one in settings.summed_metrics for k in settings.cutoffs if one.is_at(k)]
         )
@@ -59,11 +55,7 @@ class Gate:
         return cls(text, name, k, comparison, bound, None if run is None else run.strip())
 
     def results(self, summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Hold the overall mean of every run, or of the one that is named, against the gate.
-
-        Rows: `gate`, `run`, `value`, `met`. A mean of no query meets no gate. A named run that is not there is
-        refused.
-        """
+        """Compare the overall mean of each run with the gate: `gate`, `run`, `value`, `met`. A null meets no gate."""
         rows = [
             row for row in summary if not row["segment_by"] and row["metric"] == self.metric and row["k"] == self.k
         ]
@@ -73,13 +65,11 @@ class Gate:
             if not rows:
                 known = ", ".join(map(repr, runs))
                 raise InvalidParameterError(f"gate {self.text!r}: there is no run {self.run!r}; there are {known}.")
-        return [
-            {"gate": self.text, "run": row["run"], "value": row["value"], "met": self._met(row["value"])}
-            for row in rows
-        ]
-
-    def _met(self, value: float | None) -> bool:
-        return value is not None and COMPARISONS[self.comparison](value, self.bound)
+        results = []
+        for row in rows:
+            met = row["value"] is not None and COMPARISONS[self.comparison](row["value"], self.bound)
+            results.append({"gate": self.text, "run": row["run"], "value": row["value"], "met": met})
+        return results
 
     @property
     def contrary(self) -> str:
@@ -97,10 +87,7 @@ def contrary_line(text: str, metric: str, comparison: str) -> str:
 
 
 def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:
-    """Find a metric among those that were computed, as (metric, k), by the name that a user gave.
-
-    The cutoff may be missing where there is only one. `what` is what the user wrote, for messages.
-    """
+    """Find a computed (metric, k) by the name a user gave; it may omit the only cutoff. `what` is for messages."""
     name, at = name_and_cutoff(named, what)
     cutoffs = [k for metric, k in computed if metric == name]
     if at is None and len(cutoffs) > 1:

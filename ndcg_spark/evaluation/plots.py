@@ -37,19 +37,14 @@ class Group:
 
 
 def step_of(groups: Sequence[Group], *, within_1: bool) -> float:
-    """Width of a bin: 1/20 of what most values span, as 1, 2 or 5 times a power of ten.
-
-    Values are within 0 and 1, or within three standard deviations of their means.
-    """
-    spans = [1.0] if within_1 else [abs(one.value) + 3 * _deviation(one) for one in groups]
+    """Choose a bin width near 1/20 of what most values span: 1, 2 or 5 times a power of ten."""
+    spans = [1.0] if within_1 else []
+    for group in () if within_1 else groups:
+        deviation = 0.0 if group.low is None else (group.value - group.low) / 2 * math.sqrt(group.n)
+        spans.append(abs(group.value) + 3 * deviation)
     width = max(spans, default=1.0) / N_BINS or 1.0
     power = 10.0 ** math.floor(math.log10(width))
     return next(times * power for times in (1, 2, 5, 10) if times * power >= width * (1 - 1e-9))
-
-
-def _deviation(group: Group) -> float:
-    """About the standard deviation of the values, from the interval of their mean."""
-    return 0.0 if group.low is None else (group.value - group.low) / 2 * math.sqrt(group.n)
 
 
 class Plot(Figure):

@@ -61,7 +61,8 @@ def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]])
     table.add_column("segment")
     table.add_column("queries", justify="right")
     for row in first:
-        table.add_column(f"@{_cutoff(row['k'])}" if only_ndcg else shown_metric(row), justify="right")
+        cutoff = "all" if row["k"] is None else row["k"]
+        table.add_column(f"@{cutoff}" if only_ndcg else shown_metric(row), justify="right")
     for (run, by, segment), rows in groups.items():
         name = "overall" if not by else f"{by} = {_segment(segment)}"
         cells = [interval_text(row) for row in rows]
@@ -81,15 +82,8 @@ def _segment(segment: str | None) -> str:
     return "null" if segment is None else segment
 
 
-def _cutoff(k: int | None) -> str:
-    return "all" if k is None else str(k)
-
-
 def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Overall rows, one a run, by which rows and queries are counted: at the largest cutoff of a metric.
-
-    Of the first one, or of one with more queries: some metrics have no value for some queries.
-    """
+    """Select one overall row per run, at its metric's largest cutoff, preferring the metric with most queries."""
     last = {(row["run"], row["metric"]): row for row in summary if not row["segment_by"]}
     found: dict[str, dict[str, Any]] = {}
     for (run, _), row in last.items():
@@ -167,10 +161,7 @@ def different_queries(
 def rejected_lines(
     rows: Mapping[str, Any], queries: Mapping[str, int], judgment_rows: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """Say why rows were rejected, and how many queries lost all of theirs, in a line for each table.
-
-    Empty where no row was rejected. The last line says if many were.
-    """
+    """Say per table why rows were rejected and how many queries lost all of theirs, and at last if they are many."""
     lost = queries["lost"]
     of_queries = f"; {lost:,} {'query lost all its' if lost == 1 else 'queries lost all their'} rows" if lost else ""
     tables = [("", rows["rejected_by_reason"], of_queries)]
@@ -183,7 +174,6 @@ def rejected_lines(
 
 
 def reasons_text(reasons: dict[str, int]) -> str:
-    """Count rejected rows, and those of each reason."""
     parts = ", ".join(f"{reason} {n:,}" for reason, n in reasons.items())
     return f"{sum(reasons.values()):,} rejected: {parts}"
 

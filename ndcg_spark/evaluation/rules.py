@@ -1,8 +1,4 @@
-"""The rules that results were computed by, as one text; and what becomes of results of two rules.
-
-`EvaluationSettings.rules` has all that changes the value of a query, and nothing else, such as
-`gain=exponential;...;sample=1.0`. Of means the text ends with `weight=yes` or `weight=no`.
-"""
+"""Rules that results were computed by, as one text: `gain=exponential;...;sample=1.0`, of means also `weight=yes`."""
 
 from __future__ import annotations
 
@@ -14,8 +10,6 @@ RULES = "rules"
 """Column of results; null where it is not known by which rules a row was computed."""
 MIXED = "mixed"
 """Value of a field in the rules of a result in which several values of it were combined on purpose."""
-OLD_CONVENTION = "convention"
-"""Field that stands for the rules of rows of older versions, of which a table has the convention alone."""
 UNKNOWN = "unknown"
 """Field of a result that was made of results with known rules and of `some` others."""
 UNKNOWN_LINE = (
@@ -24,7 +18,6 @@ UNKNOWN_LINE = (
 
 
 def write_rules(fields: Mapping[str, str]) -> str:
-    """Write rules as text; the inverse of `read_rules`."""
     return ";".join(f"{name}={value}" for name, value in fields.items())
 
 
@@ -39,13 +32,11 @@ def read_rules(text: str | None) -> dict[str, str]:
 
 
 def with_weight(rules: str | None, *, weighted: bool) -> str | None:
-    """Rules of means of queries, from those of the queries."""
     return f"{rules};weight={'yes' if weighted else 'no'}" if rules else None
 
 
 def is_known(text: str | None) -> bool:
-    """Whether a text has the rules in full."""
-    return bool(text) and OLD_CONVENTION not in read_rules(text)
+    return bool(text)
 
 
 def same_rules(one: str | None, other: str | None) -> bool | None:
@@ -72,10 +63,9 @@ def rules_difference(texts: Iterable[str | None]) -> str:
 
 
 def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> str | None:
-    """Give the rules of a result that is made of results of these rules, or refuse two; None where none is known.
+    """Combine rules; refuse different ones unless `across`, which makes their fields `mixed`. None if none is known.
 
-    `what` begins the message. `across` combines on purpose: a field that differs is then `mixed`. Unknown rules are
-    taken to be those that are known, and the text says so by its last field.
+    Unknown rules count as those that are known, and the last field says so. `what` begins the message.
     """
     texts = list(dict.fromkeys(texts))
     differing = differing_rules(texts)
@@ -84,22 +74,18 @@ def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> st
             f"{what} would combine results of different rules ({rules_difference(texts)}); compute them by the same "
             f"rules, or choose {option('across_rules', 'True')} to combine them all the same."
         )
-    known = [text for text in texts if is_known(text)]
-    fields = read_rules((known or texts)[0]) if known or differing else {}
-    fields = {name: MIXED if name in differing else value for name, value in fields.items()}
-    if known and len(known) < len(texts):
+    known = [text for text in texts if text]
+    if not known:
+        return None
+    fields = {name: MIXED if name in differing else value for name, value in read_rules(known[0]).items()}
+    if len(known) < len(texts):
         fields[UNKNOWN] = "some"
-    return write_rules(fields) or None
-
-
-def mixed_fields(text: str | None) -> list[str]:
-    """Fields that were combined on purpose."""
-    return [name for name, value in read_rules(text).items() if value == MIXED]
+    return write_rules(fields)
 
 
 def rules_lines(texts: Iterable[str | None]) -> list[str]:
     """Say what results are combined of, where that is not one set of rules that is known."""
     texts = list(texts)
-    mixed = dict.fromkeys(name for text in texts for name in mixed_fields(text))
+    mixed = dict.fromkeys(name for text in texts for name, value in read_rules(text).items() if value == MIXED)
     lines = [f"rules: results of different rules are combined, as asked for; they differ in {', '.join(mixed)}"]
     return lines[: bool(mixed)] + [UNKNOWN_LINE] * any(UNKNOWN in read_rules(text) for text in texts)

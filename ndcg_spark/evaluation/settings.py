@@ -51,10 +51,9 @@ EVERY = 0
 
 @dataclass(frozen=True, slots=True)
 class SummedMetric:
-    """A metric of the summary: its name, its column in per-query tables, its cutoffs (None: all).
+    """A metric of the summary, its column in per-query tables, its cutoffs (None: all), its requested name by cutoff.
 
-    `undefined`: queries without a value are left out of its mean. `of_catalogue`: a value of all lists, no column.
-    `asked`: by cutoff, what a user called it; `EVERY` stands for all other cutoffs.
+    `undefined`: its mean skips queries without a value. `of_catalogue`: a value of all lists, without a column.
     """
 
     name: str
@@ -65,7 +64,6 @@ class SummedMetric:
     asked: frozenset[tuple[int | None, str]] = frozenset()
 
     def is_at(self, k: int | None) -> bool:
-        """Whether the mean at a cutoff is wanted."""
         return self.cutoffs is None or k in self.cutoffs
 
     def asked_at(self, k: int | None) -> str | None:
@@ -91,17 +89,6 @@ def shown_metric(row: Mapping[str, Any]) -> str:
 def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Parse segment sets: each a column, or columns joined by `+`.
 
-    Parameters
-    ----------
-    segments : str or sequence of str
-        A text is one set.
-
-    Returns
-    -------
-    tuple of tuple of str
-
-    Examples
-    --------
     >>> segment_sets_of(["country", "country+device"])
     (('country',), ('country', 'device'))
     """
@@ -593,11 +580,7 @@ class EvaluationSettings:
     def digest(self) -> str:
         """Sixteen hex digits that change with any choice that can change a number."""
         parts: dict[str, object] = {
-            "columns": {
-                name: value
-                for name, value in asdict(self.columns).items()
-                if value or name not in ("ranked", "relevant")  # which came later than nights that were written
-            },
+            "columns": asdict(self.columns),
             "convention": self.convention.digest,
             "cutoffs": self.cutoffs,
             "segments": self.segment_sets,
@@ -643,21 +626,6 @@ def cutoff_of(k: object) -> int | None:
 def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | None, ...]:
     """Sort cutoffs and drop repeats; `all` or None is the whole list and comes last.
 
-    Parameters
-    ----------
-    k : int, str, None, or a sequence of these
-        A text may have several, after commas.
-
-    Returns
-    -------
-    tuple of int or None
-
-    Raises
-    ------
-    InvalidParameterError
-
-    Examples
-    --------
     >>> cutoffs_of(["all", 10, 1]), cutoffs_of("1,3")
     ((1, 10, None), (1, 3))
     """
@@ -680,26 +648,8 @@ def one_cutoff_of(k: object, name: str = "k") -> int | None:
 def metrics_of(
     names: str | Sequence[str], k: int | str | Sequence[int | str | None] | None = None
 ) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
-    """Read the names of metrics.
+    """Parse metrics, each once and by its first name, and sort all cutoffs. `k` is for names without a cutoff.
 
-    Parameters
-    ----------
-    names : str or sequence of str
-        `ndcg@10`, `p(rel=2)@5`, `ap`. A text may have several, after commas.
-    k : int, str, or a sequence of these
-        Cutoffs of the metrics whose names have none. None: these are computed on the whole list.
-
-    Returns
-    -------
-    tuple
-        The metrics, each once and with the first name it was given, and all their cutoffs, sorted.
-
-    Raises
-    ------
-    InvalidParameterError
-
-    Examples
-    --------
     >>> metrics, cutoffs = metrics_of(["ndcg@10", "p(rel=2)@5", "AP"])
     >>> [str(one) for one in metrics], cutoffs
     (['ndcg@10', 'p(rel=2)@5', 'ap'], (5, 10, None))
@@ -716,7 +666,6 @@ def metrics_of(
 
 
 def asked_name(text: str) -> str:
-    """What is written before `@`, without blanks."""
     return re.sub(r"\s", "", text.partition("@")[0])
 
 

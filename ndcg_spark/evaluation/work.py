@@ -18,6 +18,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation import printed
 from ndcg_spark.evaluation.explanation import explain_step_by_step
 from ndcg_spark.evaluation.frames.canonical import checked_rows, judgment_rows, run_rows
 from ndcg_spark.evaluation.frames.lists import long_tables, require_query, rows_of_lists, without_query
@@ -29,19 +30,6 @@ from ndcg_spark.evaluation.frames.stored import (
     metric_rows,
     per_query_rows,
     per_query_table_schema,
-)
-from ndcg_spark.evaluation.printed import (
-    counted_rows,
-    counts_line,
-    different_queries,
-    queries_text,
-    reasons_text,
-    rejected_lines,
-    show_difference,
-    show_summary,
-    sort_key,
-    tie_warnings,
-    unjudged_lines,
 )
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
@@ -133,10 +121,7 @@ class Inputs:
 
 
 def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, reference: str) -> Inputs:
-    """Fit settings to opened tables, of which the input lies at `reference`. Reads schemas, runs no action.
-
-    A `rank` column is used when no rank column was named, there is one, and there is no score.
-    """
+    """Fit settings to opened tables. Reads schemas. `reference` names the input in messages."""
     table = tables["input"]
     names = table.frame.columns
     has_score = any(name in names for name in settings.columns.score)
@@ -157,11 +142,7 @@ def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, referen
 
 
 def with_options(message: str, inputs: Inputs) -> str:
-    """Spell the advice on an item that comes twice in options, and name the columns that may tell rankers apart.
-
-    Another message is returned as it is. Where one asks for the ranker, the main table is looked at: an action, a
-    scan for the rows of the query.
-    """
+    """Spell advice on a repeated item in options; name columns that may tell rankers apart (an action, one scan)."""
     what, asked, _ = message.partition(f" {SEVERAL_RANKERS}")
     if not asked:
         return message
@@ -196,7 +177,6 @@ class OfRankings(Work[S]):
     """Whether queries must have names, which rows of lists may lack."""
 
     def open(self, settings: EvaluationSettings) -> Inputs:
-        """Fit settings to the opened tables. Reads schemas."""
         self.inputs = inputs_of(self.tables, settings, self.request.sources["input"].reference)
         if self.by_query:
             require_query(self.inputs.settings)
@@ -207,7 +187,6 @@ class OfRankings(Work[S]):
         return self.inputs.checked(originals=originals)
 
     def advice(self, message: str) -> str:
-        """Spell the advice on an item that comes twice in options."""
         return with_options(message, self.inputs)
 
 
@@ -293,9 +272,12 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
             rows = [row.asDict() for row in ranking.summary(per_query).collect()]
         rows = [row for row in rows if row["run"] is not None]  # rejected rows without a run; `accounts` has them
         self.matched = check_matched(top_items(rows), ranking)
-        used = sum(int(row["n_rows"]) + int(row["n_left_out"]) for row in counted_rows(sorted(rows, key=sort_key)))
+        used = sum(
+            int(row["n_rows"]) + int(row["n_left_out"])
+            for row in printed.counted_rows(sorted(rows, key=printed.sort_key))
+        )
         accounts = self.job.count_bad_rows(lambda: used if used == self.inputs.count() else None)
-        summary = sorted(self._or_empty(rows, accounts), key=sort_key)
+        summary = sorted(self._or_empty(rows, accounts), key=printed.sort_key)
         gates = [result for gate in self.request.gates for result in gate.results(summary)]
         facts = self._facts(summary, accounts, gates)
         runs = sorted({row["run"] for row in summary})
@@ -315,7 +297,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
             found = max((row["n_missing"] + row["n_unjudged"] + row["n_no_relevant"] for row in rows), default=0)
             why = f"none of {found} queries counts under these rules" if found else "there are no rows to evaluate"
             if accounts and accounts.rejected:
-                why += f" ({reasons_text(accounts.rejected)})"
+                why += f" ({printed.reasons_text(accounts.rejected)})"
             raise InputRefusedError(f"{why}; nothing was written (--allow-empty writes that over what was there).")
         if rows or self.inputs.settings.columns.run is not None:
             return rows
@@ -324,7 +306,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         return [{**row, RULES: self.inputs.settings.rules_of_means} for row in rows]
 
     def _facts(self, summary: list[dict[str, Any]], accounts: Accounts | None, gates: list[dict[str, Any]]) -> Means:
-        overall = counted_rows(summary)
+        overall = printed.counted_rows(summary)
 
         def total(name: str) -> int:
             return sum(int(row[name]) for row in overall)
@@ -368,24 +350,24 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
     def _lines(self, facts: Means) -> Iterator[Line]:
         asked = [(str(one.metric), one.k) for one in self.inputs.settings.asked]
         place = {metric: at for at, metric in enumerate(asked)}
-        yield lambda: show_summary(
+        yield lambda: printed.show_summary(
             sorted(facts.metrics, key=lambda row: place.get((row["metric"], row["k"]), len(asked)))
         )
-        settings, n_runs = self.inputs.settings, len(counted_rows(facts.metrics))
-        queries = queries_text(facts.queries, settings, uncounted(settings.convention), n_runs=n_runs)
-        yield counts_line(facts.rows, queries)
+        settings, n_runs = self.inputs.settings, len(printed.counted_rows(facts.metrics))
+        queries = printed.queries_text(facts.queries, settings, uncounted(settings.convention), n_runs=n_runs)
+        yield printed.counts_line(facts.rows, queries)
         judged = facts.judgment_rows if isinstance(facts, MeansByJudgments) else None
         # Lists mostly name the relevant items alone: all others would be told of.
         if settings.columns.relevant is None:
-            yield from unjudged_lines(facts.metrics)
-        yield from rejected_lines(facts.rows, facts.queries, judged)
-        overall = counted_rows(facts.metrics)
-        yield from different_queries(overall, settings, judged_apart=not self.inputs.ranking.tables.of_runs)
+            yield from printed.unjudged_lines(facts.metrics)
+        yield from printed.rejected_lines(facts.rows, facts.queries, judged)
+        overall = printed.counted_rows(facts.metrics)
+        yield from printed.different_queries(overall, settings, judged_apart=not self.inputs.ranking.tables.of_runs)
         yield from self.matched
         if facts.sample < 1:
             yield f"sample: {facts.sample:g} of the queries, by hash; the intervals are about the mean of all"
         yield from filter(None, (gate.contrary for gate in self.request.gates))
-        yield from tie_warnings(facts.metrics)
+        yield from printed.tie_warnings(facts.metrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,5 +403,5 @@ class ExplainDifference(OfRankings[DifferenceJobSettings]):
         if not any(row["n_queries"] for row in steps):
             raise InputRefusedError("there is no query whose means could be explained.")
         return Outcome(
-            facts=Difference(steps=steps, queries=queries), lines=(lambda: show_difference(steps, queries),)
+            facts=Difference(steps=steps, queries=queries), lines=(lambda: printed.show_difference(steps, queries),)
         )

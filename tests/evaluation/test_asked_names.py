@@ -60,7 +60,7 @@ def test_metrics_of_the_catalogue_have_names_too(spark):
 
 
 def test_names_are_kept_over_nights(spark):
-    """Of two names the first in the order of letters; a night of an older version has none."""
+    """Of two names the first in the order of letters; a night may have none."""
     table = spark.createDataFrame(ROWS, SCHEMA)
     nights = []
     for day, name in ((5, "recall@1"), (6, "r@1"), (7, "r@1")):

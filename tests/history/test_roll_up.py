@@ -266,18 +266,17 @@ def test_partitions_of_a_comparison_table_do_not_matter(compared):
 
 
 def test_two_rules_are_refused_by_name(table):
-    """Nights of an older version have no rules, and are by the convention that they name."""
-    table = table.drop("rules")
-    other = table.where("run_date = '2026-01-28'").drop("config_hash", "convention")
-    changed = other.selectExpr("*", "'bb22' config_hash", "'linear' convention")
+    table = table.drop("rules").withColumn("rules", F.lit("ties=expected"))
+    other = table.where("run_date = '2026-01-28'").drop("config_hash", "rules")
+    changed = other.selectExpr("*", "'bb22' config_hash", "'ties=worst' rules")
     said = refusal(
         rolled_up(table.where("run_date <> '2026-01-28'").unionByName(changed), RollUpSettings(periods=("week",)))
     )
     assert "period=week, period_start=2026-01-26, period_end=2026-02-01" in said
-    assert "different rules (convention: default and linear)" in said
-    alike = table.where("run_date <> '2026-01-28'").unionByName(changed.withColumn("convention", F.lit("default")))
+    assert "different rules (ties: expected and worst)" in said
+    alike = table.where("run_date <> '2026-01-28'").unionByName(changed.withColumn("rules", F.lit("ties=expected")))
     (week,) = roll_up(alike, periods="week").where("period_start = '2026-01-26' and segment_by = ''").collect()
-    assert (week["config_hash"], week["convention"], week["rules"]) == (None, "default", None)
+    assert (week["config_hash"], week["convention"], week["rules"]) == (None, "default", "ties=expected")
     alone = roll_up(table.unionByName(changed).where("run_date > '2026-02-01'"))
     assert refusal(alone) is None
 

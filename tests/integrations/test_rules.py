@@ -413,15 +413,6 @@ def test_functions_are_told_apart_by_what_they_do():
     assert text(by_global) != before
 
 
-def test_rows_of_older_versions_are_by_the_convention_that_they_name():
-    old = [f"convention={name}" for name in ("default", "linear ties=worst")]
-    with pytest.raises(InputRefusedError, match="convention: default and linear ties=worst"):
-        combine_rules(old, "it", across=False)
-    assert combine_rules([old[0], old[0]], "it", across=False) is None
-    assert combine_rules([old[0], BASE.rules], "it", across=False) == f"{BASE.rules};unknown=some"
-    assert combine_rules(old, "it", across=True) == "convention=mixed"
-
-
 def test_what_was_mixed_is_not_taken_for_one_of_its_parts():
     mixed = combine_rules([BASE.rules, differing()["ties"].rules], "it", across=True)
     with pytest.raises(InputRefusedError, match="ties: mixed and expected"):

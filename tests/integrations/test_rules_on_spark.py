@@ -101,15 +101,13 @@ def test_means_of_two_rules_are_not_combined(means, way):
 
 
 def test_nights_without_rules_are_added_up(means):
-    """Of an older version; the merged mean is that of both, and says what is not known of it."""
-    old = {name: one.withColumn("rules", F.lit(None).cast("string")) for name, one in means.items()}
-    one = merge_summaries(means["default"].union(old["default"])).where("segment_by = ''").first()
+    """The merged mean is that of both, and says what is not known of it."""
+    old = means["default"].withColumn("rules", F.lit(None).cast("string"))
+    one = merge_summaries(means["default"].union(old)).where("segment_by = ''").first()
     assert (one["n_queries"], read_rules(one["rules"])["unknown"]) == (24, "some")
     bare = means["default"].drop("rules", "convention", "config_hash")
     both = merge_summaries(bare.union(means["worst"].drop("rules", "convention", "config_hash"))).first()
     assert both["rules"] is None
-    with pytest.raises(InputRefusedError, match="convention: default and default ties=worst"), readable_errors():
-        merge_summaries(old["default"].union(old["worst"])).collect()
 
 
 def test_queries_of_two_rules_are_not_compared(queries, results, capsys):
@@ -132,7 +130,7 @@ def test_queries_of_two_rules_are_not_compared(queries, results, capsys):
 
 
 def test_what_differs_in_no_rule_is_compared(rankings, queries, results, capsys):
-    """Two columns of scores, another cutoff, rows of users and tables of older versions."""
+    """Two columns of scores, another cutoff, and rows of users."""
     two = [evaluate(rankings, score=name, k=2) for name in ("score", "other")]
     rows = compare(dict(zip("ab", two, strict=True)), baseline="a").summary.collect()
     assert {row["rules"] for row in rows} == {two[0].settings.rules_of_means}

@@ -27,30 +27,15 @@ from ndcg_spark.core.columns import (
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.evaluation.tasks.query_rows import (
-    BAD_ROW,
-    IDEAL_ITEMS,
-    IDEAL_LIST,
-    ITEM,
-    ORDER,
-    RANK,
-    RANKED_ITEMS,
-    RANKED_LIST,
-    RELEVANCE,
-    RUN,
-    WEIGHT,
-    bad_row_of,
-    canonical_names,
-)
+from ndcg_spark.evaluation.tasks import query_rows as col
+from ndcg_spark.evaluation.tasks.query_rows import bad_row_of, canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, make_row_checker
 
 
 def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
-    """Find bad rows, and count valid ones. Lazy.
+    """Find bad rows in one pass through workers: `reason`, `key`, `n` and, where the input has it, `row`. Lazy.
 
-    Takes canonical rows, or arrays. Gives `reason`, `key`, `n`, and `row` (the row as it came) where it was there: a
-    row for each bad one, and rows without a reason that stand for `n` valid ones each. A row with several scores
-    comes once for each. One pass through Python workers, which send back only counts of valid rows.
+    Rows without a reason stand for `n` valid ones each. A row with several scores comes once for each.
     """
     fields = [
         T.StructField("reason", T.StringType()),
@@ -76,35 +61,35 @@ def run_rows(
     original: bool = False,
     topics: Column | None = None,
 ) -> DataFrame:
-    """Select the canonical columns of the main table. Lazy: a projection.
+    """Select the canonical columns of the main table; `judged` if it has the relevances. Lazy.
 
-    `judged`: this table has the relevances, not one beside it. `parse_text`: text columns are read as numbers (csv,
-    TREC). `original` adds `row`, the row as it came, as a struct or as JSON. `bad_row`, or that of each score column,
-    is there only where Spark can see a bad row.
+    `original` adds `row`, the row as it came. `bad_row` exists only where Spark can see a bad row.
     """
     columns, names, frame = settings.columns, canonical_names(settings), sampled(frame, settings)
     reasons: Reasons = []
     of_scores: dict[str, Reasons] = {name: [] for name in names.scores}
     selected: dict[str, Column] = {}
     if columns.run is not None:
-        selected[RUN] = comparable_key(frame, columns.run, option("run"), "input").cast("string")
+        selected[col.RUN] = comparable_key(frame, columns.run, option("run"), "input").cast("string")
     for name, column in names.query.items():
         selected[name] = comparable_key(frame, column, option("query"), "input")
     if columns.rank is not None:
-        selected[RANK] = _number(frame, columns.rank, option("rank"), "input", "rank", reasons, parse_text=parse_text)
+        selected[col.RANK] = _number(
+            frame, columns.rank, option("rank"), "input", "rank", reasons, parse_text=parse_text
+        )
     for name, column in names.scores.items():
         part = (option("score"), "input", "score")
         selected[name] = _number(frame, column, *part, of_scores[name], parse_text=parse_text)
     _optional(frame, settings, selected, reasons, needs_item=item_needed(settings, judged), parse_text=parse_text)
     if columns.order is not None and has_column(frame, columns.order):
-        selected[ORDER] = _order(frame, columns.order, parse_text)
+        selected[col.ORDER] = _order(frame, columns.order, parse_text)
     if judged:
         part = (option("relevance"), "input", "relevance")
-        selected[RELEVANCE] = _number(frame, columns.relevance, *part, reasons, parse_text=parse_text)
+        selected[col.RELEVANCE] = _number(frame, columns.relevance, *part, reasons, parse_text=parse_text)
     if topics is not None:
         selected[TOPICS_COLUMN] = topics
     malformed = _malformed(frame)
-    bad_rows = {BAD_ROW: [*malformed, *(one for its in of_scores.values() for one in its), *reasons]}
+    bad_rows = {col.BAD_ROW: [*malformed, *(one for its in of_scores.values() for one in its), *reasons]}
     if len(of_scores) > 1 and any(of_scores.values()):
         bad_rows = {bad_row_of(name): [*malformed, *its, *reasons] for name, its in of_scores.items()}
     return select_canonical(frame, selected, bad_rows, original=original)
@@ -118,10 +103,7 @@ def judgment_rows(
     original: bool = False,
     topics: Column | None = None,
 ) -> DataFrame:
-    """Select the canonical columns of a judgments table. A row with a null relevance judges nothing.
-
-    Lazy; options as for `run_rows`.
-    """
+    """Select the canonical columns of a judgments table, as `run_rows`. A null relevance judges nothing. Lazy."""
     names, frame = canonical_names(settings), sampled(frame, settings)
     reasons = _malformed(frame)
     key = option("query")
@@ -130,16 +112,15 @@ def judgment_rows(
     _optional(frame, settings, selected, reasons, needs_item=needs, parse_text=parse_text, table="judgments")
     order = settings.columns.order
     if settings.convention.duplicates == "first" and order is not None and has_column(frame, order):
-        selected[ORDER] = _order(frame, order, parse_text)
+        selected[col.ORDER] = _order(frame, order, parse_text)
     part = (option("relevance"), "judgments", "relevance")
-    selected[RELEVANCE] = _number(frame, settings.columns.relevance, *part, reasons, parse_text=parse_text)
+    selected[col.RELEVANCE] = _number(frame, settings.columns.relevance, *part, reasons, parse_text=parse_text)
     if topics is not None:
         selected[TOPICS_COLUMN] = topics
-    return select_canonical(frame, selected, {BAD_ROW: reasons}, original=original)
+    return select_canonical(frame, selected, {col.BAD_ROW: reasons}, original=original)
 
 
 def item_needed(settings: EvaluationSettings, judged: bool) -> str | None:
-    """Say which rule needs items, if one does."""
     convention = settings.convention
     if not judged:
         return "joining judgments"
@@ -167,12 +148,9 @@ def require_carried(settings: EvaluationSettings, *tables: DataFrame) -> None:
 def with_common_keys(
     run: DataFrame, judgments: DataFrame, settings: EvaluationSettings
 ) -> tuple[DataFrame, DataFrame]:
-    """Give keys and segments that both tables have one type. Reads schemas, runs no action.
-
-    Takes canonical rows. Text that meets numbers is refused: casts would be compared, not values.
-    """
+    """Cast keys and segments of two canonical tables to one type; refuse text beside numbers. Reads schemas."""
     names = canonical_names(settings)
-    for name, label in {**names.query, ITEM: settings.columns.item, **names.segments}.items():
+    for name, label in {**names.query, col.ITEM: settings.columns.item, **names.segments}.items():
         if name not in run.columns or name not in judgments.columns:
             continue
         left, right = run.schema[name].dataType, judgments.schema[name].dataType
@@ -191,10 +169,7 @@ def with_common_keys(
 def select_canonical(
     frame: DataFrame, selected: dict[str, Column], bad_rows: Mapping[str, Reasons], *, original: bool
 ) -> DataFrame:
-    """Select columns by their canonical names, and the `original` row.
-
-    Each column of `bad_rows` has the first of its reasons that holds; a `bad_row` without any is left out.
-    """
+    """Select columns by their canonical names, the first reason that holds for each of `bad_rows`, and the row."""
     chosen = [column.alias(name) for name, column in selected.items()]
     for column, reasons in bad_rows.items():
         reason = F.lit(None).cast("string")
@@ -202,19 +177,16 @@ def select_canonical(
             line = name == MALFORMED_LINE
             told = F.concat(F.lit(f"{name}: "), F.substring(named(MALFORMED), 1, 200)) if line else F.lit(name)
             reason = F.when(bad, told).otherwise(reason)
-        if reasons or column != BAD_ROW:
+        if reasons or column != col.BAD_ROW:
             chosen.append(reason.alias(column))
     if original:
         row = row_of(frame, frame.columns)
         # Few rows are bad: they become JSON once they are known, unless a column has a type that workers cannot hand
         # on untouched.
-        plain = all(_is_plain(field.dataType) for field in frame.schema.fields)
+        kinds = [field.dataType for field in frame.schema.fields]
+        plain = all(is_key(kind.elementType if isinstance(kind, T.ArrayType) else kind) for kind in kinds)
         chosen.append((row if plain else row_as_json(row, frame.columns)).alias("row"))
     return frame.select(*chosen)
-
-
-def _is_plain(kind: T.DataType) -> bool:
-    return is_key(kind.elementType if isinstance(kind, T.ArrayType) else kind)
 
 
 def _malformed(frame: DataFrame) -> Reasons:
@@ -252,12 +224,12 @@ def _optional(
     is_there = is_looked_for and (columns.item != Columns().item or has_column(frame, str(columns.item)))
     wanted = needs_item or is_there
     if columns.item is not None and wanted:
-        selected[ITEM] = comparable_key(frame, columns.item, option("item"), table)
+        selected[col.ITEM] = comparable_key(frame, columns.item, option("item"), table)
     for name, column in canonical_names(settings).segments.items():
         if has_column(frame, column):
             selected[name] = comparable_key(frame, column, option("segments"), table)
     if columns.weight is not None and has_column(frame, columns.weight):
-        selected[WEIGHT] = number(frame, columns.weight, option("weight"), table, parse_text=parse_text)
+        selected[col.WEIGHT] = number(frame, columns.weight, option("weight"), table, parse_text=parse_text)
 
 
 def _order(frame: DataFrame, order: str, parse_text: bool) -> Column:
@@ -266,10 +238,7 @@ def _order(frame: DataFrame, order: str, parse_text: bool) -> Column:
 
 
 def sampled(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Take the rows of the queries that are in the sample; lazy, and the table itself where all is taken.
-
-    Keys are hashed as text, so that an int and a bigint agree.
-    """
+    """Keep the rows of sampled queries. Keys are hashed as text, so that an int and a bigint agree. Lazy."""
     names = settings.columns.query
     if settings.sample == 1 or any(name not in frame.columns or len(same_names(frame, name)) > 1 for name in names):
         return frame  # what is missing, or there twice, is said where it is looked for
@@ -284,23 +253,22 @@ def rows_with_lists(
     columns, names, frame = settings.columns, canonical_names(settings), sampled(frame, settings)
     selected: dict[str, Column] = {}
     if columns.run is not None:
-        selected[RUN] = comparable_key(frame, columns.run, option("run"), "input").cast("string")
+        selected[col.RUN] = comparable_key(frame, columns.run, option("run"), "input").cast("string")
     for name, column in names.query.items():
         selected[name] = comparable_key(frame, column, option("query"), "input")
     selected |= lists
     for name, column in names.segments.items():
         selected[name] = comparable_key(frame, column, option("segments"), "input")
     if columns.weight is not None:
-        selected[WEIGHT] = number(frame, columns.weight, option("weight"), "input", parse_text=False)
+        selected[col.WEIGHT] = number(frame, columns.weight, option("weight"), "input", parse_text=False)
     return select_canonical(frame, selected, {}, original=original)
 
 
 def relevance_lists(frame: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
-    """The columns of arrays of relevances, and of their items where a rule needs them."""
     columns = settings.columns
-    found = _lists(frame, columns.relevance, option("relevance"), settings, (RANKED_LIST, RANKED_ITEMS))
+    found = _lists(frame, columns.relevance, option("relevance"), settings, (col.RANKED_LIST, col.RANKED_ITEMS))
     if columns.ideal is not None:
-        found |= _lists(frame, columns.ideal, option("ideal"), settings, (IDEAL_LIST, IDEAL_ITEMS))
+        found |= _lists(frame, columns.ideal, option("ideal"), settings, (col.IDEAL_LIST, col.IDEAL_ITEMS))
     return found
 
 
@@ -311,14 +279,15 @@ def _lists(
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
     fields = element.names if isinstance(element, T.StructType) else ()
     relevance, item = (field_named(frame, column, fields, name) for name in ("relevance", "item"))
-    if names[0] == RANKED_LIST and settings.lists_items and item is None:
+    if names[0] == col.RANKED_LIST and settings.lists_items and item is None:
         raise InvalidParameterError(
             f"metric {settings.metric_with(settings.needs[0])!r} needs items: column {column!r} must be an array of "
             "structs with fields item and relevance."
         )
     if isinstance(element, T.NumericType | T.BooleanType | T.NullType):  # the last of empty arrays alone
         return {names[0]: named(column).cast("array<double>")}
-    if isinstance(element, T.StructType) and relevance and _is_number(element[relevance].dataType):
+    of_field = element[relevance].dataType if isinstance(element, T.StructType) and relevance else None
+    if isinstance(element, T.StructType) and isinstance(of_field, T.NumericType | T.BooleanType):
         found = {names[0]: named(column).getField(relevance).cast("array<double>")}
         if item and settings.convention.duplicates != "error":
             raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
@@ -334,7 +303,3 @@ def _lists(
         f"column {column!r} must be an array of numbers, or of structs with a numeric field 'relevance'; it "
         f"is {kind.simpleString()}."
     )
-
-
-def _is_number(kind: T.DataType) -> bool:
-    return isinstance(kind, T.NumericType | T.BooleanType)

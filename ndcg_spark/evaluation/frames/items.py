@@ -35,11 +35,9 @@ _TABLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemTables:
-    """Tables that metrics of items read.
+    """Tables that metrics of items read. `relevances` is the table that has them, the main one if `of_runs`.
 
-    `relevances` is the table that has them, as the user gave it: judgments, or (`of_runs`) the main table.
-    `rows_with_topics`, if metrics read topics: its canonical rows that are ranked or judge, with their `topics`. Rows
-    that are rejected, and copies that are left out, are not among them.
+    `rows_with_topics`: its canonical rows that are ranked or judge, neither rejected nor copies, with `topics`.
     """
 
     items: DataFrame | None
@@ -98,7 +96,6 @@ def _require_named(settings: EvaluationSettings, tables: ItemTables) -> None:
 
 
 def user_column(settings: EvaluationSettings) -> str:
-    """Name of the column with users."""
     return settings.item_columns.user or settings.columns.query[0]
 
 
@@ -118,20 +115,13 @@ def topics_column(settings: EvaluationSettings, tables: ItemTables) -> Column:
 
 
 def with_item_features(rankings: DataFrame, settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
-    """Add to rankings with `items` what metrics read of these. Lazy.
+    """Add what metrics read of `items` to rankings. Lazy.
 
-    The further columns, as far as metrics need them:
+    `features`: a struct for each entry (`place` from 0, `vector`, `categories`, `days`, `interactions`, `users`,
+    `seen`); `n_interactions`, `n_users`: totals; `topics_of_items`: structs (`item`, `relevance`, `topics`).
 
-    - `features`: an array of structs, one for each entry of `items`: `place` (int, from 0), `vector` (array<double>
-      or array<float>), `categories` (array<string>), `days` (double), `interactions`, `users` (bigint), `seen`
-      (boolean);
-    - `n_interactions`, `n_users` (bigint): totals of the interactions table;
-    - `topics_of_items`: an array of structs `item`, `relevance`, `topics`, one for each relevant judged item.
-
-    Spark cost: no action. Features: a join of K rows per query with each table, which Spark may broadcast, and a
-    shuffle of these rows by query. Interactions are counted per item before. Topics: one more scan of the table with
-    the relevances, a shuffle of its relevant rows, and a join by query; where rows are rejected or copies left out,
-    one more pass through Python workers, and of copies one more shuffle. Nothing where metrics need items alone.
+    Spark cost: features take a join of K rows per query with each table and a shuffle by query; topics one more scan
+    of the relevances, a shuffle of relevant rows, and a join; rejected rows or copies one more pass through workers.
     """
     found = rankings
     if TOPICS in settings.needs and tables.rows_with_topics is not None:
@@ -176,7 +166,6 @@ def item_costs(settings: EvaluationSettings, tables: ItemTables) -> list[str]:
 
 
 def item_type(rows: DataFrame) -> T.DataType:
-    """Type of the entries of `items`. Reads a schema, runs no action."""
     found = rows.schema["items"].dataType
     return found.elementType if isinstance(found, T.ArrayType) else found
 
@@ -241,7 +230,6 @@ def _or_nothing(name: str) -> Column:
 
 
 def _attributes(items: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
-    """Columns of the item table that metrics read, by the names of features."""
     found, columns, table = {}, settings.item_columns, "item table"
     if VECTOR in settings.needs:
         require_column(items, columns.vector, option("vector"), table)

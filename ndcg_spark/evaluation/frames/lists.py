@@ -1,8 +1,4 @@
-"""Tables with one row a query whose lists name items: what their columns hold, and their canonical rows.
-
-A row is ranked and judged where it is (`tasks/list_rankings.py`). Only beside a table of judgments do lists become
-long rows, which the engine ranks.
-"""
+"""Tables with one row a query whose lists name items. Only beside a table of judgments do they become long rows."""
 
 from __future__ import annotations
 
@@ -30,15 +26,8 @@ from ndcg_spark.core.columns import (
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import relevance_lists, rows_with_lists
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceColumns
-from ndcg_spark.evaluation.tasks.query_rows import (
-    IDEAL_ITEMS,
-    IDEAL_LIST,
-    RANKED_ITEMS,
-    RANKED_RANKS,
-    RANKED_SCORES,
-    RUN,
-    canonical_names,
-)
+from ndcg_spark.evaluation.tasks import query_rows as col
+from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 
 RANK, POSITION, ROW = "rank", "position", "row"
 """Names of columns of the long rows that lists stand for."""
@@ -68,21 +57,21 @@ class _Lists:
 def rows_of_lists(frame: DataFrame, settings: EvaluationSettings, *, original: bool = False) -> DataFrame:
     """Select the canonical columns of a table with one row a query: lists of items, or arrays of relevances. Lazy.
 
-    `original` adds `row`, the row as it came. With several ranked columns there is a row for each of them.
+    `original` adds `row`. Several ranked columns yield a row each.
     """
     if not settings.columns.ranked:
         return rows_with_lists(frame, settings, relevance_lists(frame, settings), original=original)
     ranked, relevant = _ranked(frame, settings), _relevant(frame, settings)
     *ranked, relevant = _with_common_items([*ranked, relevant])
     grades = F.transform(relevant.items, lambda _: F.lit(1.0)) if relevant.numbers is None else relevant.numbers
-    judged = {IDEAL_ITEMS: relevant.items, IDEAL_LIST: grades}
+    judged = {col.IDEAL_ITEMS: relevant.items, col.IDEAL_LIST: grades}
     several = len(ranked) > 1
     of_runs = []
     for one in ranked:
-        lists = {RUN: F.lit(one.name)} if several else {}
-        lists[RANKED_ITEMS] = one.items
+        lists = {col.RUN: F.lit(one.name)} if several else {}
+        lists[col.RANKED_ITEMS] = one.items
         if one.numbers is not None:
-            lists[RANKED_SCORES if one.has_scores else RANKED_RANKS] = one.numbers
+            lists[col.RANKED_SCORES if one.has_scores else col.RANKED_RANKS] = one.numbers
         of_runs.append(lists)
     if not several:
         return rows_with_lists(frame, settings, of_runs[0] | judged, original=original)
@@ -92,10 +81,7 @@ def rows_of_lists(frame: DataFrame, settings: EvaluationSettings, *, original: b
 
 
 def without_query(frame: DataFrame, settings: EvaluationSettings) -> EvaluationSettings:
-    """Settings for a table of lists whose rows have no key: none was named, and there is none of the usual name.
-
-    Any other settings are returned as they are.
-    """
+    """Drop the query columns if rows of lists have no key: none was named, and the usual one is missing."""
     columns = settings.columns
     if not columns.ranked or columns.query_in(frame.columns):
         return settings
@@ -116,10 +102,7 @@ def require_query(settings: EvaluationSettings) -> None:
 
 
 def settings_of_lists(frame: DataFrame, settings: EvaluationSettings) -> EvaluationSettings:
-    """Settings of the long table that lists stand for: ranks are places, unless there are scores.
-
-    Without a key the query columns stay empty.
-    """
+    """Build the settings of the long table of the lists. Ranks are positions unless lists have scores."""
     columns, convention = settings.columns, settings.convention
     taken = {*columns.query, *settings.segment_columns, columns.weight, columns.run, columns.item}
 
@@ -136,7 +119,7 @@ def settings_of_lists(frame: DataFrame, settings: EvaluationSettings) -> Evaluat
         rank=None if lists.has_scores else free(RANK),
         score=(free("score"),),
         order=columns.order or (free(POSITION) if ordered else None),  # judgments may have a column of that order
-        run=free(RUN) if len(columns.ranked) > 1 else columns.run,
+        run=free(col.RUN) if len(columns.ranked) > 1 else columns.run,
     )
     if lists.numbers is None:
         columns = PlaceColumns(**asdict(columns))
@@ -151,8 +134,7 @@ def long_tables(
 ) -> tuple[DataFrame, DataFrame, EvaluationSettings]:
     """Turn lists into the long tables of a run and of its judgments, and fit settings to them. Lazy.
 
-    Judgments have a row for each item already, or lists of relevant items. A list that is null becomes a row without
-    item, which is bad; an empty one becomes no row.
+    A null list becomes a row without item, which is bad; an empty one becomes no row.
     """
     columns = settings.columns
     if columns.relevant in frame.columns:
@@ -186,10 +168,7 @@ def _long(frame: DataFrame, settings: EvaluationSettings, entries: Column) -> Da
 
 
 def _long_judgments(frame: DataFrame, settings: EvaluationSettings, columns: Columns, relevant: _Lists) -> DataFrame:
-    """Judgments of the items in lists of relevant ones. Unless nothing is checked, a query in two rows is refused.
-
-    Spark cost: one shuffle of the table by query, for queries in two rows.
-    """
+    """Explode lists of relevant items; refuse a query in two rows (one shuffle), if duplicates are checked."""
     keys = [comparable_key(frame, name, option("query"), "judgments") for name in columns.query]
     if settings.check_duplicates != "none":
         first, is_known = columns.query[0], reduce(and_, [key.isNotNull() for key in keys])
@@ -201,10 +180,9 @@ def _long_judgments(frame: DataFrame, settings: EvaluationSettings, columns: Col
 
 
 def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame | None:
-    """Select rows of lists that are empty, which have no row in the long table: run, and query and segments. Lazy.
+    """Select the empty lists, which the long table lacks: run and, if there are segments, query and segments. Lazy.
 
-    Queries are only named where there are segments. With several ranked columns, the names of all runs come, too,
-    without a query. None where nothing is lost.
+    Several ranked columns also yield the names of all runs, without a query. None where nothing is lost.
     """
     columns, names, spark = settings.columns, canonical_names(settings), frame.sparkSession
     carried = {
@@ -218,15 +196,15 @@ def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame |
         }
     chosen = [column.alias(name) for name, column in carried.items()]
     if len(columns.ranked) > 1:
-        found = spark.range(1).select(F.explode(F.array(*[F.lit(name) for name in columns.ranked])).alias(RUN))
+        found = spark.range(1).select(F.explode(F.array(*[F.lit(name) for name in columns.ranked])).alias(col.RUN))
         for name in columns.ranked if carried else ():
-            rows = frame.where(F.size(named(name)) == 0).select(F.lit(name).alias(RUN), *chosen)
+            rows = frame.where(F.size(named(name)) == 0).select(F.lit(name).alias(col.RUN), *chosen)
             found = rows.unionByName(found, allowMissingColumns=True)
         return found
     keys, empty = list(columns.query), F.size(named(columns.ranked[0])) == 0
     if columns.run is not None:
         keys.append(columns.run)
-        chosen.insert(0, comparable_key(frame, columns.run, option("run"), "input").cast("string").alias(RUN))
+        chosen.insert(0, comparable_key(frame, columns.run, option("run"), "input").cast("string").alias(col.RUN))
     for name in keys:
         empty &= named(name).isNotNull()
     return frame.where(empty).select(*chosen) if chosen else None
@@ -311,7 +289,6 @@ class _Numbers:
 
     @property
     def is_named(self) -> bool:
-        """Whether the user named the field, so that no other will do."""
         return self.asked != self.default
 
     @property
@@ -360,7 +337,6 @@ def _item_of(frame: DataFrame, name: str, fields: Sequence[str], columns: Column
 
 
 def _forms(kind: T.DataType, part: str) -> str:
-    """What a column of lists may be, for messages."""
     if part == option("ranked"):
         return "an array of ids, or of structs with an id"
     is_struct = isinstance(kind, T.StructType)
@@ -391,10 +367,7 @@ def _cast(column: Column | None, kind: T.DataType) -> Column | None:
 def _with_common_items(
     lists: Sequence[_Lists], *, like: T.StructType | None = None, item: str | None = None
 ) -> list[_Lists]:
-    """Give items one type, in which they are compared. Text that meets numbers is refused, as in long tables.
-
-    If all lists are of `array()`, which has no type, items are as in a table of judgments, or text.
-    """
+    """Cast items of all lists to one type; refuse text beside numbers. `array()` takes the type of other items."""
     known: T.DataType = like[item].dataType if like and item in like.names else T.StringType()
     known = next((one.kind for one in lists if not isinstance(one.kind, T.NullType)), known)
     lists = [_of_kind(one, known) if isinstance(one.kind, T.NullType) else one for one in lists]

@@ -25,10 +25,7 @@ _ITEM_JUDGED, _QUERY_JUDGED, _JUDGED = "item_judged", "query_judged", "judged"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopItems:
-    """Items on the first ranks of a run, over all of its queries that count: all of them, and those that are judged.
-
-    `is_table`: the run is the whole table, whatever it is called there.
-    """
+    """Items on the first k ranks of a run over all queries that count. `is_table`: the run is the whole table."""
 
     run: str
     k: int | None
@@ -38,22 +35,18 @@ class TopItems:
 
     @property
     def share(self) -> float:
-        """Share that is judged."""
         return self.n_judged / self.n_items if self.n_items else 0.0
 
     @property
     def label(self) -> str:
-        """Name the run at the beginning of a sentence, unless it has no name."""
         return f"run {self.run!r}: " if self.run else ""
 
     @property
     def none_judged(self) -> str:
-        """Say that no item is judged."""
         return f"{f'none of the {self.n_items:,} items' if self.n_items else 'no item'} {self.where} is judged"
 
     @property
     def where(self) -> str:
-        """Say which items are meant."""
         return "ranked" if self.k is None else f"ranked among the first {self.k}"
 
 
@@ -80,13 +73,11 @@ def top_items(summary: Sequence[Mapping[str, Any]]) -> list[TopItems]:
 def check_matched(
     found: Sequence[TopItems], ranking: Ranking, *, beside: Sequence[TopItems] = (), allowed: bool = False
 ) -> list[str]:
-    """Refuse a run that judgments do not match; return lines about runs of which few items are judged.
+    """Refuse a run that a table of judgments does not match; return lines about runs with few judged items.
 
-    `beside` are runs to measure these by; `allowed`: nothing is refused, as by `allow_unmatched` of the settings.
-
-    A run is refused if none of its queries is judged; or if no item among its first K is, and no judged item occurs
-    anywhere in it. Spark cost: an action if no item among the first K of a run is judged, which reads run and
-    judgments; else none. Nothing is checked unless judgments are a table of their own.
+    A run is refused if none of its queries is judged, or if no item among its first K is and no judged item occurs
+    anywhere in it. Runs an action, which reads run and judgments, if no item among the first K of a run is judged.
+    `beside` are runs to compare the shares with; `allowed` refuses nothing.
     """
     if ranking.tables.of_runs:
         return []
@@ -116,7 +107,8 @@ def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> dict[str, Row]:
     if RUN not in rows.columns or runs[0].is_table:
         rows = rows.withColumn(RUN, F.lit(runs[0].run))
     rows = rows.where(F.col(RUN).isin([run.run for run in runs]))
-    judged = _judgments(ranking).where(F.col(RELEVANCE).isNotNull())
+    judgments: DataFrame = ranking.steps.judgments  # type: ignore[union-attr,assignment]  # arrays have none
+    judged = judgments.where(F.col(RELEVANCE).isNotNull())
     ids = judged.select(ITEM).distinct().orderBy(F.xxhash64(ITEM), ITEM).limit(MAX_IDS)
     known = judged.select(*columns_of(queries)).distinct().withColumn(_QUERY_JUDGED, F.lit(True))
     examples = [F.min(ITEM).alias("item"), F.min(F.struct(*columns_of(queries))).alias("query")]
@@ -131,11 +123,6 @@ def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> dict[str, Row]:
     with readable_errors():
         found = matches.crossJoin(judged.agg(F.struct(*examples).alias(_JUDGED))).collect()
     return {row[RUN]: row for row in found}
-
-
-def _judgments(ranking: Ranking) -> DataFrame:
-    judgments: DataFrame = ranking.steps.judgments  # type: ignore[union-attr,assignment]  # arrays have none
-    return judgments
 
 
 def _refuse_unmatched(run: TopItems, match: Row, ranking: Ranking) -> None:

@@ -1,8 +1,7 @@
-"""From tables to rankings: how a table is ranked is decided here, once, and what was decided is run.
+"""From tables to rankings: `choose_ranking` decides how; `Engine`, `Arrays` and `window.Windows` are the strategies.
 
-`choose_ranking` chooses; `Engine` (see docs/architecture.md), `Arrays` and `window.Windows` are the strategies. Where
-(query, item) pairs come several times, `resolve_duplicates` is run before; duplicates among the items that matter are
-looked for where lists are made, at no cost (`tasks/rankings.py`).
+`resolve_duplicates` runs before if (query, item) pairs may repeat; duplicates among the items that matter are found
+where lists are made, at no cost (`tasks/rankings.py`).
 """
 
 from __future__ import annotations
@@ -92,11 +91,7 @@ Reference: TypeAlias = DataFrame | str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How a table is ranked, decided once; nothing of it has run.
-
-    The strategy is `engine`, `window` or `arrays`; the source, which reads the table, `spark` or `parquet`; the
-    reason is for `--explain`; `n_tasks` is as of `task_limit`.
-    """
+    """How a table is ranked; nothing of it has run. `reason` is for `--explain`, `n_tasks` as in `task_limit`."""
 
     strategy: str
     source: str
@@ -128,14 +123,12 @@ class Ranking:
         return found + item_costs(settings, self.tables)
 
     def rows(self) -> DataFrame:
-        """Canonical rows of the main table, not checked yet; lazy."""
         return self.steps.source.rows if isinstance(self.steps, Engine) else self.steps.rows
 
     def rankings(self, *, rejected: bool = False) -> DataFrame:
-        """One row a query; lazy. See `rank_queries`.
+        """Rank, one row per query; see `rank_queries`. Lazy.
 
-        `rejected`: with `n_rejected`, and with rows for queries that lost all their rows, and for rejected rows that
-        have no query. A summary needs them.
+        `rejected` adds `n_rejected` and rows for queries that lost all rows and for rejected rows without a query.
         """
         found, settings = self.steps.rankings(), self.steps.settings
         found = with_item_features(found, settings, self.tables) if settings.needs else found
@@ -231,17 +224,23 @@ def choose_ranking(
     parse_judgment_text: bool = False,
     sizes: PartSizes = PART_SIZES,
 ) -> Ranking:
-    """Decide how a table is ranked. Reads schemas, and footers of files that were given by their path.
+    """Decide how a table is ranked. Reads schemas, and footers of Parquet files.
 
-    Options are those of `rank_queries`; `path` is what a DataFrame was read from, where the user gave Parquet files,
-    which are divided into parts of `sizes`.
+    `path` is where the DataFrame comes from, if the user named Parquet files; `sizes` are those of their parts.
     """
     frame, path, parse_text = _opened(data, path, parse_text)
     if judgments is not None:
         judgments, _, parse_judgment_text = _opened(judgments, None, parse_judgment_text)
     items, interactions = (None if one is None else _opened(one)[0] for one in (items, interactions))
-    settings = _with_usual_rank(frame, without_query(frame, settings))
-    _refuse_rule_of_ideal(frame, settings)
+    settings = without_query(frame, settings)
+    if not _is_array(frame, settings.columns.relevance):  # arrays are in rank order already
+        settings = replace(settings, columns=settings.columns.with_usual_rank(frame.columns))
+    ideal = settings.columns.ideal
+    if ideal in CHOICES["ideal"] and ideal not in frame.columns:
+        raise InvalidParameterError(
+            f"there is no column {ideal!r}, which {option('ideal')} names; the rule for ideal lists is "
+            f"{settings.convention.advice('ideal', ideal)}."
+        )
     runs = None
     if settings.columns.ranked and judgments is not None:
         runs = runs_of_lists(frame, settings)
@@ -269,16 +268,6 @@ def choose_ranking(
     return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables, n_tasks=n_tasks)
 
 
-def _refuse_rule_of_ideal(frame: DataFrame, settings: EvaluationSettings) -> None:
-    """Refuse a value of the rule `ideal` where it would name a column."""
-    name = settings.columns.ideal
-    if name in CHOICES["ideal"] and name not in frame.columns:
-        raise InvalidParameterError(
-            f"there is no column {name!r}, which {option('ideal')} names; the rule for ideal lists is "
-            f"{settings.convention.advice('ideal', name)}."
-        )
-
-
 def _opened(
     table: Reference, path: str | None = None, parse_text: bool = False
 ) -> tuple[DataFrame, str | None, bool]:
@@ -301,7 +290,6 @@ def _chosen(
     parse_text: bool,
     parse_judgment_text: bool,
 ) -> tuple[str, str, str, Engine | Windows | Arrays]:
-    """Strategy, source, the reason, and the steps."""
     arrays = _arrays(frame, settings, judgments, n_tasks)
     if arrays is not None:
         return "arrays", "spark", *arrays
@@ -337,12 +325,6 @@ def _chosen(
     return "engine", source.name, source.reason, engine
 
 
-def _with_usual_rank(frame: DataFrame, settings: EvaluationSettings) -> EvaluationSettings:
-    if _is_array(frame, settings.columns.relevance):  # in rank order already
-        return settings
-    return replace(settings, columns=settings.columns.with_usual_rank(frame.columns))
-
-
 def _is_array(frame: DataFrame, column: str) -> bool:
     return column in frame.columns and isinstance(frame.schema[column].dataType, T.ArrayType)
 
@@ -357,7 +339,14 @@ def _arrays(
         fitted = settings_of_lists(frame, settings)
     elif _is_array(frame, relevance):
         what, how = f"column {relevance!r} is an array", "scored"
-        _refuse_beside_arrays(settings, judgments)
+        if judgments is not None:
+            raise InvalidParameterError("arrays of relevances need no judgments table.")
+        if len(settings.columns.score) > 1:
+            raise InvalidParameterError(
+                f"{option('score')} names {', '.join(settings.columns.score)}: arrays of relevances are in rank "
+                "order and have no scores; leave it out, and put the lists of each ranker in rows of their own "
+                f"({option('run')})."
+            )
     else:
         return None
     require_carried(settings, frame)
@@ -366,23 +355,8 @@ def _arrays(
     return f"{what}: each row is {how} where it is", steps
 
 
-def _refuse_beside_arrays(settings: EvaluationSettings, judgments: DataFrame | None) -> None:
-    """Refuse what a table of arrays cannot be ranked with."""
-    if judgments is not None:
-        raise InvalidParameterError("arrays of relevances need no judgments table.")
-    if len(settings.columns.score) > 1:
-        raise InvalidParameterError(
-            f"{option('score')} names {', '.join(settings.columns.score)}: arrays of relevances are in rank order "
-            "and have no scores; leave it out, and put the lists of each ranker in rows of their own "
-            f"({option('run')})."
-        )
-
-
 def _rows_with_topics(settings: EvaluationSettings, tables: ItemTables, *, parse_text: bool) -> DataFrame:
-    """Rows of the table with the relevances, and topics: those rows that are ranked or judge, and no others.
-
-    If nothing is left out, these are all rows, unchecked: ranking refuses bad ones anyway.
-    """
+    """Select the rows with relevances and topics; checked only if some are left out, as ranking refuses bad rows."""
     frame, topics = tables.relevances, topics_column(settings, tables)
     chooses = settings.convention.duplicates != "error"
     if tables.of_runs:
@@ -420,17 +394,13 @@ def _checked(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
 
 
 def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
-    """Keep the valid rows: one pass through Python workers."""
     kept = [one for one in rows.schema if one.name != BAD_ROW]
     return rows.mapInArrow(as_shipped(make_valid_rows(rules)), schema=T.StructType(kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A source, and the canonical judgments of its queries where they are a table of their own.
-
-    `others`: columns of the main table that the settings do not use, for messages. `runs`: as of `runs_of_lists`.
-    """
+    """A source, and canonical judgments if they are a table of their own. `runs` comes from `runs_of_lists`."""
 
     settings: EvaluationSettings
     source: Source
@@ -439,20 +409,12 @@ class Engine:
     runs: DataFrame | None = None
 
     def rankings(self) -> DataFrame:
-        """Rank every query, and count rejected rows; lazy.
-
-        Spark cost: one shuffle, of partial rankings or of rows where there is nothing to cut, in packed batches
-        of some thousand; two passes through Python workers. No action.
-        """
+        """Rank every query, count rejected rows: two passes through workers, a shuffle of packed batches. Lazy."""
         task = self._task(counts_relevant=True)
         return self._exchanged(task, None).mapInArrow(as_shipped(make_merger(task)), schema=self.schema())
 
     def summary(self) -> DataFrame:
-        """Means of all metrics; lazy. Like `summarize_rankings`, but rankings never leave the workers.
-
-        Spark cost: as for `rankings`, and one small shuffle of sums. Complete queries of sorted files are scored
-        where they are read.
-        """
+        """Summarize rankings inside workers; complete queries of sorted files are scored where read. Lazy."""
         task = self._task(counts_relevant=False)
         columns = [name for name in self.schema().names if name != "n_relevant"]  # of no use to means
         scoring, summing = scoring_task(columns, self.settings), summing_task(self.settings)
@@ -465,7 +427,6 @@ class Engine:
 
     @property
     def cost(self) -> str:
-        """What `rankings` cost, for a person."""
         rows = "all rows"
         if self._task(counts_relevant=False).cuts_early:
             rows = "about 2 K numbers a query and input partition, or of its rows where these are fewer"
@@ -474,13 +435,11 @@ class Engine:
 
     @property
     def cost_of_means(self) -> str:
-        """What `summary` costs, for a person."""
         if isinstance(self.source, ParquetSource) and self.source.files.bounds:
             return f"complete queries are scored where they are read; of the others, {self.cost}"
         return self.cost
 
     def schema(self) -> T.StructType:
-        """Columns of rankings; see `ndcg_spark.evaluation.frames.ranking`."""
         return rankings_schema(self.settings, self.source.rows, self.judgments)
 
     def _task(self, *, counts_relevant: bool) -> RankingTask:
@@ -542,22 +501,15 @@ class Arrays:
 
     @property
     def cost(self) -> str:
-        """What `rankings` cost, for a person."""
         shuffle = "no shuffle of rows"
         if self.settings.check_duplicates == "all" and self.settings.columns.query:
             shuffle = "a shuffle by query of about 2 K numbers a query, for queries that come twice"
         return f"{shuffle}; one pass through Python workers"
 
-    @property
-    def cost_of_means(self) -> str:
-        """What `summary` costs, for a person."""
-        return self.cost
+    cost_of_means = cost
 
     def rankings(self) -> DataFrame:
-        """Cut the arrays of each query to its two lists. Lazy; one pass through Python workers.
-
-        Only `check_duplicates=all` shuffles, the lists: queries that come twice lie in any two partitions.
-        """
+        """Cut the arrays of each query to two lists in one pass; `check_duplicates=all` shuffles the lists. Lazy."""
         task = RankingTask(
             settings=self.settings,
             rows=arrow_schema(self.rows.schema, self.rows.sparkSession),
@@ -570,12 +522,10 @@ class Arrays:
         return in_tasks(_refuse_repeats(found, self.settings), self.n_tasks)
 
     def summary(self) -> DataFrame:
-        """Means of all metrics; lazy."""
         return summarize_rankings(self.rankings(), self.settings, n_tasks=self.n_tasks)
 
 
 def _refuse_repeats(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Refuse a query that comes twice in a run; lazy."""
     keys = ["run", *settings.columns.query]
     n_rows = F.sum("n_rows").over(Window.partitionBy(*columns_of(keys)))
     shown = key_text(
@@ -588,14 +538,11 @@ def _refuse_repeats(rankings: DataFrame, settings: EvaluationSettings) -> DataFr
 def resolve_duplicates(
     rows: DataFrame, settings: EvaluationSettings, n_tasks: int | None = None, *, others: Sequence[str] = ()
 ) -> DataFrame:
-    """Keep one row of each (query, item), with the number of `copies` it stands for. Lazy.
+    """Keep one valid row of each (query, item), and the number of `copies` it stands for. Lazy; one shuffle of rows.
 
-    Rows are valid rows of a run or of judgments, with one score column at most; rejected ones that are marked become
-    one for each query and segments. `best` keeps the best score (of
-    judgments: the highest relevance), `first` the first by the order column, of any type that has an order. Of equal
-    ones the highest relevance is kept, then the other of the two decides, then what the row carries: the choice does
-    not depend on row order. `others`: columns of the table that the settings do not use, for messages. Spark cost:
-    one shuffle of all rows by (query, item), read by `n_tasks` tasks at most.
+    `best` keeps the best score (of judgments: the highest relevance), `first` the first in order. Ties go to the
+    highest relevance, then the other rule, then what rows carry, so the choice does not depend on row order. Rejected
+    rows become one for each query and segments.
     """
     policy = settings.convention.duplicates
     if ITEM not in rows.columns:
@@ -643,12 +590,9 @@ def other_columns(frame: DataFrame, settings: EvaluationSettings) -> tuple[str, 
 
 
 def differing_columns(frame: DataFrame, settings: EvaluationSettings, query: str) -> list[str] | None:
-    """Run an action: find columns of the main table in which rows of the same query and item differ.
+    """Run an action (a scan): find unused columns in which rows of the same query and item differ, most items first.
 
-    The query is given as a message names it: `query_id=7`. The result is those of `other_columns` that differ, for
-    most items first; empty if no item comes twice, None if there is no such query.
-
-    Spark cost: one scan, one small shuffle of the rows of that query.
+    `query` is text such as `query_id=7`. Empty if no item comes twice; None if there is no such query.
     """
     others, item = other_columns(frame, settings), str(settings.columns.item)
 
@@ -674,12 +618,8 @@ def _preference(rows: DataFrame, names: Sequence[str], policy: str) -> list[Colu
     carried = [name for name in names if name not in (*by, TOPICS_COLUMN)]
     found: list[Column] = []
     for name in [one for one in (*by, *carried, TOPICS_COLUMN) if one in names]:
-        column = named(name)
-        found += [column.isNull(), _falling(rows, name) if name in (SCORE, RELEVANCE) else column]
+        column = value = named(name)
+        if name in (SCORE, RELEVANCE):  # the highest first; ~x cannot overflow, as -x can
+            value = F.bitwise_not(column) if isinstance(rows.schema[name].dataType, T.IntegralType) else -column
+        found += [column.isNull(), value]
     return found
-
-
-def _falling(rows: DataFrame, name: str) -> Column:
-    """Numbers that fall as those of a column rise; ~x cannot overflow, as -x can."""
-    whole = isinstance(rows.schema[name].dataType, T.IntegralType)
-    return F.bitwise_not(named(name)) if whole else -named(name)

@@ -59,7 +59,6 @@ def with_rules(queries: DataFrame, settings: EvaluationSettings) -> DataFrame:
 
 
 def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> ScoringTask:
-    """Build the task that is shipped to workers, from settings and the columns of the rankings."""
     if settings.levels and "n_at_least" not in columns:
         raise MissingColumnError(
             "the rankings lack column n_at_least, which the metrics need; rank with the settings that name them."
@@ -91,7 +90,6 @@ def _carried(columns: Sequence[str], settings: EvaluationSettings) -> tuple[str,
 
 
 def per_query_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
-    """Schema of `score_queries`. Reads a schema, runs no action."""
     return T.StructType([*scored_schema(rankings, settings), T.StructField(RULES, T.StringType())])
 
 

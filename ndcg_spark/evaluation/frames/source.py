@@ -1,14 +1,11 @@
-"""Where rows come from: any table that Spark reads, or Parquet files that workers read themselves.
-
-The source is decided once and carried along as a value. A DataFrame is always read by Spark. Workers read files only
-where the user gave their path, and only where that cannot change a number.
-"""
+"""Where rows come from: any table that Spark reads, or Parquet files that workers read, if that changes no number."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -24,26 +21,8 @@ from ndcg_spark.evaluation.frames.canonical import item_needed
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
-from ndcg_spark.sources.parquet import (
-    FOUND_SCHEMA,
-    PART_SIZES,
-    Footer,
-    PartSizes,
-    bounds_between,
-    make_footer_reader,
-    parse_footers,
-    parts_of,
-    read_footers,
-)
-from ndcg_spark.sources.stores import (
-    address_of,
-    column_of_folders,
-    fitting,
-    is_pattern,
-    list_files,
-    local_path,
-    reason_of,
-)
+from ndcg_spark.sources import parquet, stores
+from ndcg_spark.sources.parquet import Footer, PartSizes
 
 MIN_PARTITIONS, MAX_PARTITIONS = 8, 2**14
 IDS_OF_A_PARTITION = 4
@@ -65,42 +44,29 @@ _KINDS = {**_NUMBERS, **_KEYS, T.BooleanType(): pa.bool_()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSource:
-    """Rows that Spark reads, projects to canonical columns and hands to workers.
+    """Rows that Spark reads and hands to workers. `fell_back`: workers could not read the objects of a store."""
 
-    `n_partitions` are the partition ids of the exchange, `n_tasks` as of `task_limit`; `reason` is for `--explain`;
-    `fell_back`: workers were to read objects of a store, and could not.
-    """
-
+    name: ClassVar[str] = "spark"
     rows: DataFrame
     n_partitions: int
     reason: str
     n_tasks: int | None = None
     fell_back: bool = False
 
-    @property
-    def name(self) -> str:
-        """What `--source` calls it."""
-        return "spark"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetSource:
-    """Files that workers read.
+    """Files that workers read. `rows` are the canonical columns as Spark would read them, for their types only.
 
-    `rows` are the canonical columns as Spark would read them: for types, never run. `files` has bounds where the
-    files are sorted by query and have all that a query is scored by. The rest is as of `SparkSource`.
+    `files` has bounds if the files are sorted by query and have all that a query is scored by.
     """
 
+    name: ClassVar[str] = "parquet"
     rows: DataFrame
     files: FilesTask
     n_partitions: int
     reason: str
     n_tasks: int | None = None
-
-    @property
-    def name(self) -> str:
-        """What `--source` calls it."""
-        return "parquet"
 
 
 Source = SparkSource | ParquetSource
@@ -114,23 +80,23 @@ def choose_source(
     path: str | None = None,
     judged: bool = True,
     n_tasks: int | None = None,
-    sizes: PartSizes = PART_SIZES,
+    sizes: PartSizes = parquet.PART_SIZES,
 ) -> Source:
-    """Decide who reads the main table. Reads footers where a path was given.
+    """Decide who reads the main table; `path` is where its Parquet files are, `rows` its canonical columns.
 
-    `frame` is the table as it was read, and `rows` its canonical columns, or what duplicates leave of them. `path` is
-    what the user gave, if it was one of Parquet files; `judged`: relevances are taken from this table; `n_tasks` as
-    of `task_limit`. Raises where `source=parquet` was asked for and is not possible.
-
-    Spark cost: none for a DataFrame or files of this machine. For objects of a store a small job, as when Spark
-    itself finds out the schema of Parquet files: workers read the footers, which shows whether they can.
+    Runs a small job for objects of a store only: workers read their footers.
     """
     spark = frame.sparkSession
     if path is None:
         obstacle: str | None = "the input is a DataFrame or a table, not a path of Parquet files"
+    elif settings.source == "spark":
+        obstacle = "source=spark was asked for"
+    elif settings.resolves_duplicates:
+        obstacle = "duplicates are resolved among all rows"
+    elif settings.sample < 1:
+        obstacle = "a sample is taken"
     else:
-        obstacle = "source=spark was asked for" if settings.source == "spark" else _plan_obstacle(settings)
-        obstacle = obstacle or _session_obstacle(spark, path, settings)
+        obstacle = _session_obstacle(spark, path, settings)
     columns = obstacle or _columns(frame, settings, judged=judged)
     if isinstance(columns, str):
         found: ParquetSource | str = columns
@@ -142,7 +108,7 @@ def choose_source(
         return found
     require_spark_allowed(settings, found)
     n_partitions = IDS_OF_A_PARTITION * (n_tasks or shuffle_partitions(spark))
-    fell_back = not isinstance(columns, str) and address_of(str(path)) is not None
+    fell_back = not isinstance(columns, str) and stores.address_of(str(path)) is not None
     return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, n_tasks=n_tasks, fell_back=fell_back)
 
 
@@ -153,14 +119,6 @@ def require_spark_allowed(settings: EvaluationSettings, reason: str) -> None:
             f"{option('source', 'parquet')} is not available for this table: {reason}. Use "
             f"{option('source', 'auto')}."
         )
-
-
-def _plan_obstacle(settings: EvaluationSettings) -> str | None:
-    found = {
-        "duplicates are resolved among all rows": settings.resolves_duplicates,
-        "a sample is taken": settings.sample < 1,
-    }
-    return next((reason for reason, holds in found.items() if holds), None)
 
 
 def _parquet_source(
@@ -176,22 +134,30 @@ def _parquet_source(
 ) -> ParquetSource | str:
     """Build the source, or say in a clause why workers cannot read the files."""
     spark = frame.sparkSession
-    in_store = address_of(path) is not None
-    listed = _objects(frame, path) if in_store else _local_files(frame, path)
+    in_store = stores.address_of(path) is not None
+    listed = _objects(frame, path) if in_store else stores.list_files(stores.local_path(path))
     if isinstance(listed, str):
         return listed
-    in_folders = column_of_folders(path if in_store else local_path(path), listed, columns.values())
+    if not in_store:  # Hadoop's settings may say that paths are on another file system by default
+        elsewhere = [uri for uri in frame.inputFiles() if not uri.startswith("file:")]
+        if elsewhere:
+            return f"Spark finds the path on another file system, as {elsewhere[0]}"
+    in_folders = stores.column_of_folders(path if in_store else stores.local_path(path), listed, columns.values())
     if in_folders is not None:
         return f"column {in_folders!r} is in the names of folders"
     schema = pa.schema([(name, _KINDS[rows.schema[name].dataType]) for name in columns])
-    read = _footers_by_workers(spark, listed, columns, schema) if in_store else read_footers(listed, columns, schema)
+    read = (
+        _footers_by_workers(spark, listed, columns, schema)
+        if in_store
+        else parquet.read_footers(listed, columns, schema)
+    )
     if isinstance(read, str):
         return read
     identities = [one.identity for one in read]
-    parts = parts_of(identities, sizes)
+    parts = parquet.parts_of(identities, sizes)
     single_key = len(settings.columns.query) == 1 and settings.columns.run is None
     complete = judged and not settings.needs  # what else a query is scored by comes from another table
-    bounds = bounds_between(read, parts) if single_key and complete else None
+    bounds = parquet.bounds_between(read, parts) if single_key and complete else None
     n_bytes = sum(one.size for one in identities)
     fewest = min(MIN_PARTITIONS, n_tasks or MIN_PARTITIONS)
     files = FilesTask(parts=parts, columns=columns, schema=schema, bounds=bounds)
@@ -206,25 +172,15 @@ def _parquet_source(
     )
 
 
-def _local_files(frame: DataFrame, path: str) -> list[str] | str:
-    """Files below a path of this machine, if that is where Spark has found them, too.
-
-    Any setting or file of Hadoop may say that paths are on another file system by default.
-    """
-    listed = list_files(local_path(path))
-    elsewhere = [] if isinstance(listed, str) else [uri for uri in frame.inputFiles() if not uri.startswith("file:")]
-    return f"Spark finds the path on another file system, as {elsewhere[0]}" if elsewhere else listed
-
-
 def _objects(frame: DataFrame, path: str) -> list[str] | str:
     """Objects below a path: as Spark has listed them already or, where it has no way to the store, as Arrow does."""
     by_spark = sorted(unquote(uri) for uri in frame.inputFiles())
     if by_spark:
-        return fitting(by_spark)
+        return stores.fitting(by_spark)
     try:
-        return list_files(path)
+        return stores.list_files(path)
     except (OSError, pa.ArrowException) as error:
-        return f"the objects cannot be listed ({reason_of(error)})"
+        return f"the objects cannot be listed ({stores.reason_of(error)})"
 
 
 def _footers_by_workers(
@@ -232,13 +188,13 @@ def _footers_by_workers(
 ) -> list[Footer] | str:
     """Run a job: read a footer per object, at most `MAX_FILES`."""
     numbers = spark.range(0, len(paths), 1, min(len(paths), FOOTER_TASKS))
-    read = make_footer_reader(paths, columns, schema)
-    found = numbers.mapInArrow(as_shipped(read), schema=from_arrow_schema(FOUND_SCHEMA)).collect()
-    return parse_footers([row["found"] for row in sorted(found, key=lambda row: int(row["number"]))])
+    read = parquet.make_footer_reader(paths, columns, schema)
+    found = numbers.mapInArrow(as_shipped(read), schema=from_arrow_schema(parquet.FOUND_SCHEMA)).collect()
+    return parquet.parse_footers([row["found"] for row in sorted(found, key=lambda row: int(row["number"]))])
 
 
 def _session_obstacle(spark: SparkSession, path: str, settings: EvaluationSettings) -> str | None:
-    if is_pattern(path):
+    if stores.is_pattern(path):
         return "Spark takes signs in the path for a pattern"
     if "connect" in type(spark).__module__:
         return "on Spark Connect, files lie with the server"
@@ -246,7 +202,7 @@ def _session_obstacle(spark: SparkSession, path: str, settings: EvaluationSettin
         if is_on(spark, f"spark.sql.{'files.' if 'ignore' in name else ''}{name}", "false"):
             return f"{name} is set"
     here = runs_locally(spark)
-    if address_of(path) is not None:
+    if stores.address_of(path) is not None:
         known = here or settings.source == "parquet"
         return (
             None if known else "whether workers have credentials of their own is unknown; the source parquet says so"

@@ -62,13 +62,9 @@ def interval_of(low: str, high: str) -> Column:
 def readable_means(
     summary: DataFrame, *, asked: Sequence[str] = (), without: Sequence[str] = (), beside: Sequence[str] = ()
 ) -> DataFrame:
-    """Means, one row per segment, metric and run, as `Evaluation.means` describes them. Lazy.
+    """Select means as `Evaluation.means` describes them: metrics in the order of `asked`, without those of `without`.
 
-    `asked` are metrics, as `ndcg@10`, in the order in which they were asked for; `without` those that were not.
-    Segments as `country=DE`, `all` for all queries,
-    which come first; metrics by the name that was asked for, as `ndcg@10`; the interval as text with four digits,
-    null below two queries; `n` are the queries that count. `beside` are columns of the summary to take along, for
-    all queries, in the column `BESIDE`. Spark cost: one small shuffle, to sort.
+    `beside` are columns to carry for all queries, in `BESIDE`. Lazy; one small shuffle to sort.
     """
     ordered = in_order(summary.where(~metric_label().isin(*without)), F.col("run"), asked=asked)
     shown = (
@@ -99,7 +95,6 @@ _ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED, *OF_ITEMS)
 
 
 def per_query_table_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
-    """Schema of `per_query_rows`. Reads a schema, runs no action."""
     return T.StructType([one for one in per_query_schema(rankings, settings) if one.name not in _for_sums(settings)])
 
 
@@ -115,7 +110,6 @@ def metric_rows(spark: SparkSession, summary: list[dict[str, Any]], facts: Any, 
 
 
 def _for_sums(settings: EvaluationSettings) -> tuple[str, ...]:
-    """Columns that only sums need."""
     return (*_ACCOUNTS, "items") if settings.catalogue_metrics else _ACCOUNTS
 
 

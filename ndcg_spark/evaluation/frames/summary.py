@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -17,35 +15,21 @@ from ndcg_spark.core.workers import arrow_schema, as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.items import catalogue_of, item_type
 from ndcg_spark.evaluation.frames.scoring import scoring_task
-from ndcg_spark.evaluation.rules import OLD_CONVENTION, RULES
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ASKED, EvaluationSettings, SummedMetric
+from ndcg_spark.evaluation.tasks import partial_sums as sums
 from ndcg_spark.evaluation.tasks.catalogue import make_catalogue_finisher
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.partial_sums import (
-    COUNTS,
-    ESTIMATES,
-    GROUP_KEYS,
-    ITEM,
-    LATER_COUNTS,
-    LISTED,
-    LISTS,
-    OF_ITEMS,
-    OF_REJECTED,
-    SummingTask,
-    make_finisher,
-    make_partial_summer,
-)
-from ndcg_spark.evaluation.tasks.partial_sums import PARTIAL_SCHEMA as PARTIAL_SUMS
 from ndcg_spark.evaluation.tasks.scoring import make_scorer
 from ndcg_spark.metrics.base import CATALOGUE
 
 CONFIG_HASH, CONVENTION = "config_hash", "convention"
 """Columns of a metric table that tell what its numbers were computed by."""
-PARTIAL_SCHEMA = from_arrow_schema(PARTIAL_SUMS)
+PARTIAL_SCHEMA = from_arrow_schema(sums.PARTIAL_SCHEMA)
 SUMMARY_SCHEMA = T.StructType(
     [
         *PARTIAL_SCHEMA.fields[:-1],
-        *[T.StructField(name, T.DoubleType()) for name in ESTIMATES],
+        *[T.StructField(name, T.DoubleType()) for name in sums.ESTIMATES],
         PARTIAL_SCHEMA["state"],
         T.StructField(RULES, T.StringType()),
     ]
@@ -100,7 +84,7 @@ def summarize(
     partitioning and row order. Metrics of the catalogue add a shuffle of a row per listed item and input partition,
     and a join with the items of the catalogue.
     """
-    return _summed(per_query, make_partial_summer(summing_task(settings, per_query)), settings, items, n_tasks)
+    return _summed(per_query, sums.make_partial_summer(summing_task(settings, per_query)), settings, items, n_tasks)
 
 
 @takes_tables
@@ -130,15 +114,17 @@ def summarize_rankings(
     """
     rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
     scorer = make_scorer(scoring_task(rankings.columns, settings))
-    return _summed(
-        rankings, _chained(scorer, make_partial_summer(summing_task(settings, rankings))), settings, items, n_tasks
-    )
+    add_up = sums.make_partial_summer(summing_task(settings, rankings))
+
+    def score_and_add_up(batches):  # type: ignore[no-untyped-def]  # Spark reads the annotations of what it is given
+        return add_up(scorer(batches))
+
+    return _summed(rankings, score_and_add_up, settings, items, n_tasks)
 
 
 def _summed(
     rows: DataFrame, add_up: BatchFunction, settings: EvaluationSettings, items: DataFrame | None, n_tasks: int | None
 ) -> DataFrame:
-    """Add up rows, and finish the sums."""
     rows = rows.drop(RULES)  # which would go to workers with every row
     if not settings.catalogue_metrics:
         return finished(rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), settings, n_tasks=n_tasks)
@@ -160,9 +146,8 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95, across_ru
     ----------
     summaries : DataFrame
         Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
-        `rules`, as far as these are known. Tables of older versions lack `rules`, `asked`, `n_rejected`,
-        `n_lost_queries`, `n_unjudged_items` or `n_top_items`, and what a sum with such rows has of these is null.
-        Rows without `rules` must agree on `convention`, if they have that column.
+        `rules`, as far as these are known. Rows may lack `rules`, `asked`, `n_rejected`, `n_lost_queries`,
+        `n_unjudged_items` or `n_top_items`; sums of such rows have null there.
     confidence : float
         Level of the new confidence intervals.
     across_rules : bool
@@ -184,64 +169,47 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95, across_ru
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     rules = rules_column(summaries).alias(RULES)
-    partial = with_counts(summaries).select(*GROUP_KEYS, ASKED, *COUNTS, "state", rules)
+    partial = with_counts(summaries).select(*sums.GROUP_KEYS, ASKED, *sums.COUNTS, "state", rules)
     states = [F.collect_list("state").alias("states"), F.collect_set(RULES).alias(RULES)]
-    merged = partial.groupBy(*GROUP_KEYS).agg(*summed_counts(), *states)
-    finish = make_finisher(confidence, across_rules=across_rules)
+    merged = partial.groupBy(*sums.GROUP_KEYS).agg(*summed_counts(), *states)
+    finish = sums.make_finisher(confidence, across_rules=across_rules)
     return in_tasks(merged, task_limit(summaries)).mapInArrow(as_shipped(finish), schema=SUMMARY_SCHEMA)
 
 
 def rules_column(table: DataFrame) -> Column:
-    """Rules that rows were computed by; of rows that do not say, their convention if they have one, else empty."""
-    found = F.lit("")
-    if has_column(table, CONVENTION):
-        text = F.translate(named(CONVENTION).cast("string"), ";", " ")
-        found = F.coalesce(F.concat(F.lit(f"{OLD_CONVENTION}="), text), found)
-    return F.coalesce(named(RULES).cast("string"), found) if has_column(table, RULES) else found
+    """Rules that rows were computed by; empty if rows do not say."""
+    return F.coalesce(named(RULES).cast("string"), F.lit("")) if has_column(table, RULES) else F.lit("")
 
 
-def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) -> SummingTask:
-    """Build the task that is shipped to workers to add up metrics.
-
-    `rows` have `items`, for metrics of the catalogue; None for rankings of the engine.
-    """
+def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) -> sums.SummingTask:
+    """Build the task that workers add up metrics by; `rows` have `items` for metrics of the catalogue."""
     metrics = tuple(one for one in settings.summed_metrics if not one.of_catalogue)
-    listed = None
+    listed, unknown = None, list[str]()
+    if rows is not None:
+        if settings.on_invalid == "reject" and N_REJECTED not in rows.columns:
+            unknown += sums.OF_REJECTED
+        if "ranked" not in rows.columns:
+            unknown += [name for name in sums.OF_ITEMS if name not in rows.columns]
     if settings.catalogue_metrics and rows is not None:
-        metrics = (*metrics, SummedMetric(LISTS, LISTS, frozenset(k for _, k, _ in settings.catalogue_metrics)))
+        metrics = (
+            *metrics,
+            SummedMetric(sums.LISTS, sums.LISTS, frozenset(k for _, k, _ in settings.catalogue_metrics)),
+        )
         listed = arrow_schema(_with_items(item_type(rows)), rows.sparkSession)
-    return SummingTask(
+    return sums.SummingTask(
         segment_sets=settings.segment_sets,
         weighted=settings.columns.weight is not None,
         metrics=metrics,
         convention=settings.convention,
         listed=listed,
-        unknown=frozenset() if rows is None else _unknown_counts(rows.columns, settings),
+        unknown=frozenset(unknown),
     )
 
 
-def _unknown_counts(columns: Sequence[str], settings: EvaluationSettings) -> frozenset[str]:
-    """Counts that metrics of queries, or rankings, with these columns do not tell."""
-    unknown = () if settings.on_invalid == "fail" or N_REJECTED in columns else OF_REJECTED
-    if "ranked" not in columns:
-        unknown = (*unknown, *(name for name in OF_ITEMS if name not in columns))
-    return frozenset(unknown)
-
-
-def _chained(first: BatchFunction, second: BatchFunction) -> BatchFunction:
-    def both(batches):  # type: ignore[no-untyped-def]  # Spark reads the annotations of what it is given
-        return second(first(batches))
-
-    return both
-
-
 def finished(partial: DataFrame, settings: EvaluationSettings, *, n_tasks: int | None = None) -> DataFrame:
-    """Merge partial summaries and turn them into means, as `summarize` gives them; lazy.
-
-    `partial` has keys, counts and `state`, any number of rows a group.
-    """
-    merged = partial.groupBy(*GROUP_KEYS).agg(*summed_counts(), F.collect_list("state").alias("states"))
-    return _means(in_tasks(merged, n_tasks), make_finisher(settings.confidence), settings)
+    """Merge partial summaries (keys, counts, `state`; any number of rows a group) to means, as `summarize`. Lazy."""
+    merged = partial.groupBy(*sums.GROUP_KEYS).agg(*summed_counts(), F.collect_list("state").alias("states"))
+    return _means(in_tasks(merged, n_tasks), sums.make_finisher(settings.confidence), settings)
 
 
 def _means(merged: DataFrame, finish: BatchFunction, settings: EvaluationSettings) -> DataFrame:
@@ -251,53 +219,50 @@ def _means(merged: DataFrame, finish: BatchFunction, settings: EvaluationSetting
 
 
 def with_counts(summaries: DataFrame) -> DataFrame:
-    """Add `asked` and counts, null, to rows of a version that did not have them. Lazy.
-
-    A table that lacks anything else of a summary is refused.
-    """
-    for name in (*GROUP_KEYS, *COUNTS, "state"):
-        if name not in LATER_COUNTS:
+    """Add `asked`, and null for counts that rows lack, as a user's may. Refuse rows that are not a summary. Lazy."""
+    for name in (*sums.GROUP_KEYS, *sums.COUNTS, "state"):
+        if name not in sums.OPTIONAL_COUNTS:
             require_column(summaries, name, "column of a metric table", "metric table")
-    types = {ASKED: "string"} | dict.fromkeys(LATER_COUNTS, "bigint")
+    types = {ASKED: "string"} | dict.fromkeys(sums.OPTIONAL_COUNTS, "bigint")
     missing = {name: F.lit(None).cast(kind) for name, kind in types.items() if name not in summaries.columns}
     return summaries.withColumns(missing) if missing else summaries
 
 
 def summed_counts() -> list[Column]:
-    """Aggregates that add up the counts of a group, those of `LATER_COUNTS` null if one of them is; and `asked`."""
-    found = {ASKED: F.min(ASKED)} | {name: F.sum(name) for name in COUNTS}
-    for name in LATER_COUNTS:
+    """Add up the counts of a group, null if one of `OPTIONAL_COUNTS` is null somewhere; and choose `asked`."""
+    found = {ASKED: F.min(ASKED)} | {name: F.sum(name) for name in sums.COUNTS}
+    for name in sums.OPTIONAL_COUNTS:
         found[name] = F.when(F.count(name) == F.count(F.lit(1)), found[name])
     return [column.alias(name) for name, column in found.items()]
 
 
 def _with_items(item: T.DataType) -> T.StructType:
     """Schema of partial sums and counts of items, each row one or the other."""
-    return T.StructType([*PARTIAL_SCHEMA.fields, T.StructField(ITEM, item), T.StructField(LISTED, T.LongType())])
+    return T.StructType(
+        [*PARTIAL_SCHEMA.fields, T.StructField(sums.ITEM, item), T.StructField(sums.LISTED, T.LongType())]
+    )
 
 
 def _finished_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Merge partial sums and counts of items, and turn them into a summary. Lazy.
+    """Merge partial sums and counts of items (`_with_items`) to a summary. `catalogue`: `item` and `copies`. Lazy.
 
-    `partial` is of `_with_items`; `catalogue` has `item` and `copies`, see
-    `ndcg_spark.evaluation.frames.items.catalogue_of`.
-
-    Spark cost: no action. A shuffle of a row per group, item and input partition, a join with the items of the
-    catalogue, and two small shuffles; one pass through Python workers over histograms.
+    Spark cost: a shuffle of a row per group, item and partition, a join with the catalogue, and two small shuffles.
     """
     states = F.flatten(F.collect_list("states")).alias("states")
-    by_item = partial.groupBy(*GROUP_KEYS, ITEM).agg(
-        *summed_counts(), F.collect_list("state").alias("states"), F.sum(LISTED).alias(LISTED)
+    by_item = partial.groupBy(*sums.GROUP_KEYS, sums.ITEM).agg(
+        *summed_counts(), F.collect_list("state").alias("states"), F.sum(sums.LISTED).alias(sums.LISTED)
     )
-    known = catalogue.select(ITEM, F.lit(True).alias("known"))
+    known = catalogue.select(sums.ITEM, F.lit(True).alias("known"))
     histogram = (
-        by_item.join(known, ITEM, "left")
-        .groupBy(*GROUP_KEYS, LISTED, "known")
-        .agg(*summed_counts(), states, F.count(ITEM).alias("n"))
+        by_item.join(known, sums.ITEM, "left")
+        .groupBy(*sums.GROUP_KEYS, sums.LISTED, "known")
+        .agg(*summed_counts(), states, F.count(sums.ITEM).alias("n"))
     )
-    level = F.when(F.col(LISTED).isNotNull(), F.struct(LISTED, F.coalesce("known", F.lit(False)).alias("known"), "n"))
-    merged = histogram.groupBy(*GROUP_KEYS).agg(*summed_counts(), states, F.collect_list(level).alias("levels"))
-    twice = F.max(F.when(F.col("copies") > 1, F.col(ITEM).cast("string"))).alias("twice")
+    level = F.when(
+        F.col(sums.LISTED).isNotNull(), F.struct(sums.LISTED, F.coalesce("known", F.lit(False)).alias("known"), "n")
+    )
+    merged = histogram.groupBy(*sums.GROUP_KEYS).agg(*summed_counts(), states, F.collect_list(level).alias("levels"))
+    twice = F.max(F.when(F.col("copies") > 1, F.col(sums.ITEM).cast("string"))).alias("twice")
     size = catalogue.agg(F.count(F.lit(1)).alias("n_items"), twice)
     finish = make_catalogue_finisher(settings.confidence, settings.catalogue_metrics, str(settings.columns.item))
     return _means(merged.crossJoin(F.broadcast(size)), finish, settings)

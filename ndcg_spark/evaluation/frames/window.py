@@ -1,7 +1,4 @@
-"""The plain reference: window functions rank the rows of each query.
-
-It is written to be read, and never tuned. Tests hold every other strategy against it.
-"""
+"""The reference by window functions, written to be read and never tuned; tests compare other strategies with it."""
 
 from __future__ import annotations
 
@@ -16,19 +13,9 @@ from ndcg_spark.core.session import in_tasks
 from ndcg_spark.evaluation.frames.scoring import rankings_schema
 from ndcg_spark.evaluation.frames.summary import summarize_rankings
 from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.partial_ranking import LOST, N_REJECTED
-from ndcg_spark.evaluation.tasks.query_rows import (
-    BAD_ROW,
-    COPIES,
-    ITEM,
-    ORDER,
-    RANK,
-    RELEVANCE,
-    RUN,
-    SCORE,
-    WEIGHT,
-    canonical_names,
-)
+from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
 from ndcg_spark.evaluation.tasks.scoring import TWO_ON_ONE_RANK
 
@@ -47,10 +34,9 @@ JUDGED = "judged"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The window strategy, given canonical rows with one score column, and valid canonical judgments.
+    """Rank by window functions, given valid canonical judgments and rows that are valid or marked as rejected.
 
-    Rows are valid or marked as rejected. The latter have no score, item or relevance, so they are only counted.
-    `others`: columns of the main table that the settings do not use, for messages. `runs`: as of `runs_of_lists`.
+    Rejected rows have no score, item or relevance, so they are only counted. `runs` comes from `runs_of_lists`.
     """
 
     settings: EvaluationSettings
@@ -62,41 +48,33 @@ class Windows:
 
     @property
     def cost(self) -> str:
-        """What `rankings` cost, for a person."""
         joined = ""
         if self.judgments is not None:
             joined = "a full join of all rows and all judgments, and a shuffle of what it gives, by (query, item); "
         return f"{joined}three shuffles of all rows, two of them with a sort; two passes through Python workers"
 
-    @property
-    def cost_of_means(self) -> str:
-        """What `summary` costs, for a person."""
-        return self.cost
+    cost_of_means = cost
 
     def rankings(self) -> DataFrame:
-        """Rank every query; lazy.
-
-        Spark cost: three shuffles of all rows, two of them with a sort; with judgments a full join before.
-        """
+        """Rank every query: three shuffles of all rows, two with a sort; with judgments a full join before. Lazy."""
         rows = self._by_query(self._long_table())
         ranked = with_ranks(rows, self.settings)
         keys = _keys(ranked, self.settings)
         found = ranked.groupBy(*columns_of(keys)).agg(*_aggregates(ranked, self.settings))
-        if self.judgments is not None and RUN in keys:
+        if self.judgments is not None and col.RUN in keys:
             found = self._with_segments_of_queries(found)
         counted = "n_rows > 0 OR n_judged > 0" + (" OR n_rejected > 0" if N_REJECTED in found.columns else "")
         return self._finished(found.where(counted), keys)
 
     def summary(self) -> DataFrame:
-        """Means of all metrics; lazy."""
         return summarize_rankings(self.rankings(), self.settings, n_tasks=self.n_tasks)
 
     def _long_table(self) -> DataFrame:
         """One table of retrieved and judged items: a judged item that is not retrieved has no score."""
-        rejected = F.col(BAD_ROW).isNotNull() if BAD_ROW in self.rows.columns else F.lit(False)
+        rejected = F.col(col.BAD_ROW).isNotNull() if col.BAD_ROW in self.rows.columns else F.lit(False)
         rows = self.rows.withColumn(IN_RUN, F.when(~rejected, True))
         if self.judgments is None:
-            return rows.withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
+            return rows.withColumn(JUDGED, F.col(col.RELEVANCE).isNotNull())
         keys = _keys(rows, self.settings)
         if self.runs is not None and keys[-1] in self.runs.columns:  # empty lists name the segments of their queries
             rows = rows.unionByName(self.runs.where(named(keys[-1]).isNotNull()), allowMissingColumns=True)
@@ -104,18 +82,16 @@ class Windows:
         for name in _carried(rows, self.settings):
             if name in judgments.columns:
                 judgments = judgments.withColumnRenamed(name, JUDGED_BESIDE + name)
-        if RUN in keys:
-            judgments = in_tasks(self._runs(), self.n_tasks).crossJoin(judgments)
-        joined = rows.withColumn("copy", F.lit(1)).join(judgments, [*keys, ITEM, "copy"], "full")
+        if col.RUN in keys:
+            runs = self.rows.select(col.RUN).where(F.col(col.RUN).isNotNull())
+            runs = (runs if self.runs is None else runs.unionAll(self.runs.select(col.RUN))).distinct()
+            judgments = in_tasks(runs, self.n_tasks).crossJoin(judgments)
+        joined = rows.withColumn("copy", F.lit(1)).join(judgments, [*keys, col.ITEM, "copy"], "full")
         # The column between them keeps Spark from putting the two changes of partitions together.
-        joined = in_tasks(joined, self.n_tasks).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
+        joined = in_tasks(joined, self.n_tasks).withColumn(JUDGED, F.col(col.RELEVANCE).isNotNull())
         joined = self._by_query(joined)
-        again = Window.partitionBy(*columns_of([*keys, ITEM, "copy"])).orderBy(F.lit(1))
+        again = Window.partitionBy(*columns_of([*keys, col.ITEM, "copy"])).orderBy(F.lit(1))
         return joined.withColumn(JUDGED, F.col(JUDGED) & (F.row_number().over(again) == 1))
-
-    def _runs(self) -> DataFrame:
-        runs = self.rows.select(RUN).where(F.col(RUN).isNotNull())
-        return (runs if self.runs is None else runs.unionAll(self.runs.select(RUN))).distinct()
 
     def _by_query(self, rows: DataFrame) -> DataFrame:
         """Put queries together in `n_tasks` partitions, which all that follows keeps."""
@@ -127,7 +103,7 @@ class Windows:
         names = canonical_names(self.settings)
         of_query = Window.partitionBy(*columns_of([*names.query]))
         query = key_text([*names.query], names.query)
-        for name in (one for one in _carried(found, self.settings, "low:") if one != WEIGHT):
+        for name in (one for one in _carried(found, self.settings, "low:") if one != col.WEIGHT):
             low, high = F.min(named(f"low:{name}")).over(of_query), F.max(named(f"high:{name}")).over(of_query)
             found = found.withColumns({"lowest": low, "highest": high})
             low, high = F.col("lowest"), F.col("highest")
@@ -166,8 +142,8 @@ class Windows:
             message = ("query ", rows_name, f" {TWO_ON_ONE_RANK}.")
             value = raise_if(F.col("ranked"), F.col("shared_place"), *message, kind="array<double>")
             found = found.withColumn("ranked", value)
-        if RUN not in found.columns:
-            found = found.withColumn(RUN, F.lit(""))
+        if col.RUN not in found.columns:
+            found = found.withColumn(col.RUN, F.lit(""))
         schema = rankings_schema(self.settings, self.rows, self.judgments)
         canonical = {label: name for name, label in labels.items()}
         return found.select(
@@ -178,43 +154,44 @@ class Windows:
 def _numbered(judgments: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Judgments with `copy`: of an item that is judged twice, the lowest relevance is 1 and is looked up."""
     names = canonical_names(settings)
-    of_item = Window.partitionBy(*columns_of([*names.query, ITEM]))
-    copy = F.row_number().over(of_item.orderBy(F.col(RELEVANCE).asc_nulls_first()))
+    of_item = Window.partitionBy(*columns_of([*names.query, col.ITEM]))
+    copy = F.row_number().over(of_item.orderBy(F.col(col.RELEVANCE).asc_nulls_first()))
     if settings.checks_top_duplicates:
-        twice = F.count(F.when(F.col(RELEVANCE) > 0, 1)).over(of_item) > 1
+        twice = F.count(F.when(F.col(col.RELEVANCE) > 0, 1)).over(of_item) > 1
         advice = advice_on_repeats("judgments", settings, ())
         message = (
             "an item comes twice in the judgments of query ",
             key_text([*names.query], names.query),
             f". {advice}",
         )
-        judgments = judgments.withColumn(RELEVANCE, raise_if(F.col(RELEVANCE), twice, *message, kind="double"))
+        judgments = judgments.withColumn(
+            col.RELEVANCE, raise_if(F.col(col.RELEVANCE), twice, *message, kind="double")
+        )
     return judgments.withColumn("copy", copy).withColumn("judged_copies", F.count(F.lit(1)).over(of_item))
 
 
 def with_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Number the canonical rows of each query by score and by relevance, in a total order.
-
-    Adds `place` (1-based rank; of tied items that are grouped, the first rank of the group) and `tied` (items of that
-    score), null for rows that are not ranked; and `ideal_place`, null for rows that are not in the ideal list.
-    """
+    """Add `place` (1-based, the first of a tie group), `tied` (its items) and `ideal_place`; null if not listed."""
     keys = columns_of(_keys(rows, settings))
-    retrieved = named(RANK if RANK in rows.columns else SCORE).isNotNull()
-    ranks = retrieved & F.col(RELEVANCE).isNotNull() if settings.convention.unjudged == "condensed" else retrieved
+    retrieved = named(col.RANK if col.RANK in rows.columns else col.SCORE).isNotNull()
+    ranks = retrieved & F.col(col.RELEVANCE).isNotNull() if settings.convention.unjudged == "condensed" else retrieved
     value = _value(rows, settings)
     within = Window.partitionBy(*keys, ranks)
     if settings.ranks_given:
-        place, tied = F.col(RANK).cast("bigint"), F.lit(1)
+        place, tied = F.col(col.RANK).cast("bigint"), F.lit(1)
     elif settings.groups_ties:
         place = F.rank().over(within.orderBy(value.desc()))
         tied = F.count(F.lit(1)).over(Window.partitionBy(*keys, ranks, value))
     else:
-        order = [value.desc(), *_tie_rule(rows, settings), F.col(RELEVANCE).asc_nulls_first()]
-        if ITEM in rows.columns:  # of equal rows: which are listed, and looked at for duplicates
-            order.append(F.col(ITEM).asc())
+        by_item = {"item_asc": F.col(col.ITEM).asc, "item_desc": F.col(col.ITEM).desc}.get(settings.convention.ties)
+        by_order = [named(col.ORDER).asc()] if col.ORDER in rows.columns else []
+        rule = by_order if by_item is None else [by_item()]
+        order = [value.desc(), *rule, F.col(col.RELEVANCE).asc_nulls_first()]
+        if col.ITEM in rows.columns:  # of equal rows: which are listed, and looked at for duplicates
+            order.append(F.col(col.ITEM).asc())
         place, tied = F.row_number().over(within.orderBy(*order)), F.lit(1)
-    listed = F.col(RELEVANCE).isNotNull() & ranks if settings.convention.ideal == "retrieved" else F.col(JUDGED)
-    items = [F.col(ITEM)] if ITEM in rows.columns else []
+    listed = F.col(col.RELEVANCE).isNotNull() & ranks if settings.convention.ideal == "retrieved" else F.col(JUDGED)
+    items = [F.col(col.ITEM)] if col.ITEM in rows.columns else []
     by_gain = Window.partitionBy(*keys, listed).orderBy(ideal_order(settings).desc(), *items)
     rows = rows.withColumn("value", value).withColumn("place", F.when(ranks, place))
     rows = rows.withColumn("tied", F.when(ranks, tied))
@@ -223,7 +200,7 @@ def with_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
 
 def ideal_order(settings: EvaluationSettings) -> Column:
     """By what judged items are put in ideal order: relevance, or gain where a table need not rise with it."""
-    order, convention = F.col(RELEVANCE).cast("double"), settings.convention
+    order, convention = F.col(col.RELEVANCE).cast("double"), settings.convention
     if not convention.has_gain_table:
         return order
     level = F.greatest(order, F.lit(0.0)) if convention.negative == "clip" else order
@@ -235,26 +212,26 @@ def ideal_order(settings: EvaluationSettings) -> Column:
 
 def _aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Column]:
     k, in_run = settings.max_k or NO_CUTOFF, F.col(IN_RUN).isNotNull()
-    retrieved = named(RANK if RANK in rows.columns else SCORE).isNotNull()
-    copies = F.coalesce(F.col(COPIES), F.lit(1)) if COPIES in rows.columns else F.lit(1)
+    retrieved = named(col.RANK if col.RANK in rows.columns else col.SCORE).isNotNull()
+    copies = F.coalesce(F.col(col.COPIES), F.lit(1)) if col.COPIES in rows.columns else F.lit(1)
     removed = F.sum(F.when(retrieved & F.col("place").isNull(), 1).otherwise(0))
     found = {
         "n_rows": F.sum(F.when(in_run, copies).otherwise(0)),
         "n_left_out": F.sum(F.when(in_run, copies - 1).otherwise(0)) + removed,
         "n_items": F.count(F.when(retrieved, 1)),
         "n_judged": F.count(F.when(F.col(JUDGED), 1)),
-        "n_relevant": F.count(F.when(F.col(JUDGED) & (F.col(RELEVANCE) > 0), 1)),
+        "n_relevant": F.count(F.when(F.col(JUDGED) & (F.col(col.RELEVANCE) > 0), 1)),
     }
     if settings.levels:
-        reaching = [F.count(F.when(F.col(JUDGED) & (F.col(RELEVANCE) >= level), 1)) for level in settings.levels]
+        reaching = [F.count(F.when(F.col(JUDGED) & (F.col(col.RELEVANCE) >= level), 1)) for level in settings.levels]
         found["n_at_least"] = F.array(*reaching)
     found |= _ranges(rows, settings)
-    if BAD_ROW in rows.columns:
-        found[N_REJECTED] = F.sum(F.when(F.col(BAD_ROW).isNotNull(), copies).otherwise(0))
-    relevance = F.col(RELEVANCE).cast("double").alias("relevance")
+    if col.BAD_ROW in rows.columns:
+        found[N_REJECTED] = F.sum(F.when(F.col(col.BAD_ROW).isNotNull(), copies).otherwise(0))
+    relevance = F.col(col.RELEVANCE).cast("double").alias("relevance")
     parts = [F.col("place"), (-F.col("value")).alias("falling"), relevance, F.col("tied")]
     if settings.lists_items:
-        parts.append(F.col(ITEM).alias("item"))
+        parts.append(F.col(col.ITEM).alias("item"))
     entry = F.struct(*parts)
     entries = F.sort_array(F.collect_list(F.when(F.col("place") <= k, entry)))
     found["ranked"] = entries.getField("relevance")
@@ -275,7 +252,7 @@ def _aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Column]:
     best = F.struct(F.col("ideal_place"), relevance)
     listed = F.lit(False) if settings.convention.ideal == "k_ones" else F.col("ideal_place") <= k
     found["ideal"] = F.sort_array(F.collect_list(F.when(listed, best))).getField("relevance")
-    if settings.checks_top_duplicates and ITEM in rows.columns:
+    if settings.checks_top_duplicates and col.ITEM in rows.columns:
         found |= _checked_items(rows, settings)
     return [column.alias(name) for name, column in found.items()]
 
@@ -285,9 +262,9 @@ def _ranges(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
     found: dict[str, Column] = {}
     for name in _carried(rows, settings):
         columns = columns_of([one for one in (name, JUDGED_BESIDE + name) if one in rows.columns])
-        if BAD_ROW in rows.columns and name != WEIGHT:
-            found[f"{LOST}:{name}"] = F.min(F.when(F.col(BAD_ROW).isNotNull(), named(name)))
-            columns[0] = F.when(F.col(BAD_ROW).isNull(), named(name))
+        if col.BAD_ROW in rows.columns and name != col.WEIGHT:
+            found[f"{LOST}:{name}"] = F.min(F.when(F.col(col.BAD_ROW).isNotNull(), named(name)))
+            columns[0] = F.when(F.col(col.BAD_ROW).isNull(), named(name))
         found[f"low:{name}"] = F.array_min(F.array(*map(F.min, columns)))
         found[f"high:{name}"] = F.array_max(F.array(*map(F.max, columns)))
     return found
@@ -298,11 +275,11 @@ def _checked_items(rows: DataFrame, settings: EvaluationSettings) -> dict[str, C
     k = settings.max_k or NO_CUTOFF
     end = k if settings.ranks_given else k + 1
     times = F.coalesce("judged_copies", F.lit(1)).cast("int") if "judged_copies" in rows.columns else F.lit(1)
-    items = F.when(F.col("place") + F.col("tied") - 1 <= end, F.array_repeat(ITEM, times))
+    items = F.when(F.col("place") + F.col("tied") - 1 <= end, F.array_repeat(col.ITEM, times))
     checked = {"checked": F.flatten(F.collect_list(items))}
     if settings.convention.ideal == "k_ones":
         return checked
-    order = F.struct(F.col("ideal_place"), ideal_order(settings).alias("gain"), F.col(ITEM).alias("item"))
+    order = F.struct(F.col("ideal_place"), ideal_order(settings).alias("gain"), F.col(col.ITEM).alias("item"))
     best = F.sort_array(F.collect_list(F.when(F.col("ideal_place") <= k + 1, order)))
     certain = F.filter(best, lambda one: (F.size(best) <= k) | (one["gain"] > F.element_at(best, -1)["gain"]))
     return {**checked, "checked_ideal": certain.getField("item")}
@@ -310,23 +287,14 @@ def _checked_items(rows: DataFrame, settings: EvaluationSettings) -> dict[str, C
 
 def _value(rows: DataFrame, settings: EvaluationSettings) -> Column:
     """What rows are ranked by, the highest first."""
-    if RANK in rows.columns:
-        return -F.col(RANK).cast("double")
-    score = F.col(SCORE).cast("double")
+    if col.RANK in rows.columns:
+        return -F.col(col.RANK).cast("double")
+    score = F.col(col.SCORE).cast("double")
     return score.cast("float").cast("double") if settings.convention.score_precision == "float32" else score
 
 
-def _tie_rule(rows: DataFrame, settings: EvaluationSettings) -> list[Column]:
-    ties = settings.convention.ties
-    if ties == "item_asc":
-        return [F.col(ITEM).asc()]
-    if ties == "item_desc":
-        return [F.col(ITEM).desc()]
-    return [named(ORDER).asc()] if ORDER in rows.columns else []
-
-
 def _keys(rows: DataFrame, settings: EvaluationSettings) -> list[str]:
-    return ([RUN] if RUN in rows.columns else []) + list(canonical_names(settings).query)
+    return ([col.RUN] if col.RUN in rows.columns else []) + list(canonical_names(settings).query)
 
 
 def _carried(rows: DataFrame, settings: EvaluationSettings, prefix: str = "") -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,11 +18,12 @@ from ndcg_spark.metrics.catalogue import Exposure
 def make_catalogue_finisher(
     confidence: float, metrics: tuple[tuple[CatalogueMetric, int | None, str | None], ...], item_column: str
 ) -> BatchFunction:
-    """Build the function from merged sums and histograms to rows of a summary."""
-
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            _refuse_repeats(batch, item_column)
+            if batch.num_rows and (twice := value_at(batch.column("twice"), 0)) is not None:
+                raise InputRefusedError(
+                    f"item {item_column}={twice} comes twice in the item table; keep one row of it."
+                )
             of_lists = pc.equal(batch.column("metric"), LISTS)
             means = batch.filter(pc.invert(of_lists)).select([*GROUP_KEYS, ASKED, *COUNTS, "states"])
             yield finish_batch(means, confidence)
@@ -32,23 +32,15 @@ def make_catalogue_finisher(
     return batch_function(finish)
 
 
-def _refuse_repeats(batch: pa.RecordBatch, item_column: str) -> None:
-    if batch.num_rows and (twice := value_at(batch.column("twice"), 0)) is not None:
-        raise InputRefusedError(f"item {item_column}={twice} comes twice in the item table; keep one row of it.")
-
-
-def _exposure(row: dict[str, Any]) -> Exposure:
-    levels = row["levels"]
-    inside = {one["listed"]: one["n"] for one in levels if one["known"]}
-    outside = sum(one["listed"] * one["n"] for one in levels if not one["known"])
-    return Exposure(inside, row["n_items"], outside)
-
-
 def _of_catalogue(
     lists: pa.RecordBatch, metrics: tuple[tuple[CatalogueMetric, int | None, str | None], ...]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of each metric at its cutoff: a value with neither error nor state, as it is no mean."""
-    exposures = [_exposure(row) for row in lists.select(["levels", "n_items"]).to_pylist()]
+    exposures = []
+    for row in lists.select(["levels", "n_items"]).to_pylist():
+        inside = {level["listed"]: level["n"] for level in row["levels"] if level["known"]}
+        outside = sum(level["listed"] * level["n"] for level in row["levels"] if not level["known"])
+        exposures.append(Exposure(inside, row["n_items"], outside))
     at = lists.column("k").to_pylist()
     for metric, k, asked in metrics:
         rows = [row for row, its in enumerate(at) if its == k]

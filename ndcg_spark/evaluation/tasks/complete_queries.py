@@ -1,8 +1,4 @@
-"""Files sorted by query: complete queries are scored and added up where they are read.
-
-The source promises, part by part, between which values queries lie in no other part. A part is read in order; if its
-queries turn out not to rise, it is sent on like any other.
-"""
+"""Score and add up complete queries of sorted files where they are read; a part that is not sorted is sent on."""
 
 from __future__ import annotations
 
@@ -44,7 +40,6 @@ class FilesTask:
     batch_rows: int = 131_072
 
     def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the parts whose numbers are given."""
         for number in _numbers(batches):
             yield from self.read_part(number)
 
@@ -104,7 +99,10 @@ class _Part:
         n_waiting = 0
         for rows, offsets in self._by_query():
             names = rows.column(QUERY).take(pa.array(offsets[:-1]))
-            first, end = _inside(names, self._files.bounds[self._number] if self._files.bounds else (None, None))
+            low, high = self._files.bounds[self._number] if self._files.bounds else (None, None)
+            first = 0 if low is None else pc.less_equal(names, pa.scalar(low, names.type)).true_count
+            end = len(names) if high is None else pc.less(names, pa.scalar(high, names.type)).true_count
+            end = max(first, end)
             for start, stop in ((0, first), (end, len(names))):
                 if start < stop:
                     send_chunk(_sliced(rows, offsets, start, stop), self._outbox)
@@ -138,25 +136,14 @@ class _Part:
                     held, rows = with_marks(held), with_marks(rows)
                 rows = joined([held, rows])
             offsets = stretch_offsets(rows, (QUERY,))
-            if _falls(rows.column(QUERY).take(pa.array(offsets[:-1]))):
+            names = rows.column(QUERY).take(pa.array(offsets[:-1]))
+            if pc.any(pc.less(names.slice(1), names.slice(0, len(names) - 1))).as_py():
                 raise _OutOfOrderError
             if len(offsets) > 2:
                 yield rows.slice(0, offsets[-2]), offsets[:-1]
             held = rows.slice(offsets[-2])
         if held is not None:
             yield held, np.array([0, held.num_rows])
-
-
-def _inside(names: pa.Array, bounds: tuple[Bound, Bound]) -> tuple[int, int]:
-    """Which queries, of some in rising order, lie between two: the first, and the first after."""
-    low, high = bounds
-    first = 0 if low is None else pc.less_equal(names, pa.scalar(low, names.type)).true_count
-    end = len(names) if high is None else pc.less(names, pa.scalar(high, names.type)).true_count
-    return first, max(first, end)
-
-
-def _falls(names: pa.Array) -> bool:
-    return bool(pc.any(pc.less(names.slice(1), names.slice(0, len(names) - 1))).as_py())
 
 
 def _sliced(rows: pa.RecordBatch, offsets: IntArray, start: int, stop: int) -> pa.RecordBatch:

@@ -1,8 +1,6 @@
 """What crosses the one shuffle: rows of (partition id, kind, payload), where a payload is an Arrow batch as bytes.
 
-Spark moves some thousand binary rows, never a row a query. A partition has everything about a query: partial rankings
-where a stretch of rows was worth cutting, the rows themselves where it was not, and its judgments. What arrives is
-merged, judged, ranked, and scored.
+A partition has everything about a query: partial rankings where cutting was worth it, else rows, and judgments.
 """
 
 from __future__ import annotations
@@ -32,18 +30,9 @@ from ndcg_spark.core.batches import (
     to_bytes,
 )
 from ndcg_spark.core.ragged import IntArray, lengths_of, offsets_of, rows_of
+from ndcg_spark.evaluation.tasks import partial_ranking
 from ndcg_spark.evaluation.tasks.judging import judged_partials, without_empty_lists
-from ndcg_spark.evaluation.tasks.partial_ranking import (
-    N_REJECTED,
-    PartialRankings,
-    column_range,
-    joined_partials,
-    merged,
-    n_entries,
-    rank_partially,
-    rejected_partials,
-    without_entries,
-)
+from ndcg_spark.evaluation.tasks.partial_ranking import PartialRankings
 from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, make_partial_summer
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
@@ -77,15 +66,11 @@ def make_row_sender(task: RankingTask, read: BatchFunction | None = None) -> Bat
 
 
 def make_judgment_sender(task: RankingTask) -> BatchFunction:
-    """Build the function that sends judgments to the partition of their query."""
     return batch_function(lambda batches: _send_judgments(batches, task))
 
 
 def make_run_sender(task: RankingTask) -> BatchFunction:
-    """Build the function that sends names of runs, which may have no rows, to all partitions.
-
-    Rows may name a query of the run, whose list is empty, and its segments.
-    """
+    """Build the function that sends names of runs to all partitions. Rows may name a query with an empty list."""
 
     def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         outbox, runs = Outbox(task), set[str]()
@@ -107,9 +92,11 @@ def _empty_partials(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     rows, offsets = grouped_rows(rows, task.names, completely=True)
     nothing = next(runs_of(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
     starts = pa.array(offsets[:-1])
-    found = without_entries({key: rows.column(key).take(starts) for key in keys_in(rows, task.names)}, nothing, task)
+    found = partial_ranking.without_entries(
+        {key: rows.column(key).take(starts) for key in keys_in(rows, task.names)}, nothing, task
+    )
     for name in (one for one in task.names.segments if one in rows.schema.names):
-        found.head |= column_range(rows.column(name), name, offsets)
+        found.head |= partial_ranking.column_range(rows.column(name), name, offsets)
     return found
 
 
@@ -158,11 +145,7 @@ def chunks(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.
 
 
 def checked_rows(chunk: pa.RecordBatch, outbox: Outbox) -> pa.RecordBatch:
-    """Mark the rejected rows of the main table; those without a query are only counted, in the outbox.
-
-    With several score columns, a row can be valid for some runs only: none is marked, and `partials_of` decides for
-    each run.
-    """
+    """Mark rejected rows; count those without a query in the outbox. `partials_of` marks rows with several scores."""
     names, rules = outbox.task.names, RowRules(outbox.task.settings)
     if is_wide(chunk, names):
         if not outbox.task.counts_rejected:
@@ -180,15 +163,12 @@ def checked_rows(chunk: pa.RecordBatch, outbox: Outbox) -> pa.RecordBatch:
 
 
 def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
-    """Put the checked rows of a chunk into an outbox: long stretches of a query cut, short ones as they are.
-
-    Rejected rows are counted by query.
-    """
+    """Put checked rows into an outbox: long stretches of a query cut, short ones as they are; count rejected ones."""
     task = outbox.task
-    kept = n_entries(task)
+    kept = partial_ranking.n_entries(task)
     rows, rejected = (rows, None) if is_wide(rows, task.names) else divided_rows(rows)
     if rejected is not None:
-        outbox.partials.append(rejected_partials(rejected, task))
+        outbox.partials.append(partial_ranking.rejected_partials(rejected, task))
         if not rows.num_rows:
             return
     if kept is None:
@@ -215,7 +195,7 @@ def partials_of(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> l
     for run in runs_of(rows, task.names):
         valid, rejected = divided_rows(marked_rows(run, RowRules(settings)) if is_wide(rows, task.names) else run)
         if rejected is not None:
-            found.append(rejected_partials(rejected, task))
+            found.append(partial_ranking.rejected_partials(rejected, task))
         if not valid.num_rows:
             continue
         all_valid = valid.num_rows == rows.num_rows
@@ -223,17 +203,14 @@ def partials_of(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> l
             valid, offsets if all_valid else stretch_offsets(valid, tuple(task.names.query)), settings
         )
         shares = all_valid and settings.convention.ideal != "retrieved"  # then runs have their ideal lists in common
-        found.append(rank_partially(of_run, task, ideal=shared if shares else None))
+        found.append(partial_ranking.rank_partially(of_run, task, ideal=shared if shares else None))
         shared = found[-1].ideal if shares else shared
     return found
 
 
 @dataclass(slots=True)
 class Outbox:
-    """Rows (of one kind) and partial rankings on their way to the partitions of their queries.
-
-    `nameless`: rejected rows without a query, by run; null where that is unknown, too.
-    """
+    """Rows (of one kind) and partial rankings to send. `nameless` counts rejected rows without a query by run."""
 
     task: RankingTask
     kind: int = ROWS
@@ -242,7 +219,6 @@ class Outbox:
     nameless: Counter[str | None] = field(default_factory=Counter)
 
     def count_nameless(self, rows: pa.RecordBatch) -> None:
-        """Count rejected rows without a query."""
         copies = int_values(rows.column(COPIES)) if COPIES in rows.schema.names else np.ones(rows.num_rows)
         if RUN not in rows.schema.names:
             for run in self.task.names.scores.values() if is_wide(rows, self.task.names) else ("",):
@@ -265,7 +241,9 @@ class Outbox:
             self.partials = []
         if self.nameless and at_end:
             runs, counts = zip(*self.nameless.items(), strict=True)
-            counted = pa.RecordBatch.from_pydict({RUN: pa.array(runs, pa.string()), N_REJECTED: pa.array(counts)})
+            counted = pa.RecordBatch.from_pydict(
+                {RUN: pa.array(runs, pa.string()), partial_ranking.N_REJECTED: pa.array(counts)}
+            )
             yield message([0], NAMELESS, [to_bytes(counted)])
 
     def _messages(self, batch: pa.RecordBatch, kind: int) -> Iterator[pa.RecordBatch]:
@@ -282,7 +260,7 @@ class Outbox:
 
 def partials_batch(partials: list[PartialRankings]) -> pa.RecordBatch:
     """Write partial rankings as one batch: their heads, and a list column for each part of an entry."""
-    found = joined_partials(partials)
+    found = partial_ranking.joined_partials(partials)
     columns = dict(found.head)
     for prefix, entries in (("ranked", found.ranked), ("ideal", found.ideal)):
         columns |= {} if entries is None else entry_columns(entries, prefix)
@@ -290,7 +268,6 @@ def partials_batch(partials: list[PartialRankings]) -> pa.RecordBatch:
 
 
 def partials_in(batch: pa.RecordBatch) -> PartialRankings:
-    """Read what `partials_batch` wrote."""
     head = {name: batch.column(name) for name in batch.schema.names if not name.startswith(("ranked.", "ideal."))}
     return PartialRankings(head, entries_in(batch, "ranked"), entries_in(batch, "ideal"))
 
@@ -347,14 +324,13 @@ class _Arrived:
         self.n_bytes += other.n_bytes
 
     def merge(self, task: RankingTask) -> list[PartialRankings]:
-        """Make one partial ranking of each query of a run."""
         packed, rows = self.batches.pop(PARTIALS, []), self.batches.pop(ROWS, [])
         for counted in (False, True):  # of rejected rows, in which batches have further columns
-            if alike := [batch for batch in packed if (N_REJECTED in batch.schema.names) is counted]:
+            if alike := [batch for batch in packed if (partial_ranking.N_REJECTED in batch.schema.names) is counted]:
                 self.partials.append(partials_in(joined(alike)))
         if rows:
             self.partials += partials_of(*grouped_rows(joined(rows), task.names, completely=True), task)
-        self.partials = merged(self.partials, task)
+        self.partials = partial_ranking.merged(self.partials, task)
         return self.partials
 
 
@@ -374,7 +350,7 @@ class _Held:
             return
         if kind == NAMELESS:
             for batch in batches:
-                counts = batch.column(N_REJECTED).to_pylist()
+                counts = batch.column(partial_ranking.N_REJECTED).to_pylist()
                 self._nameless.update(dict(zip(batch.column(RUN).to_pylist(), counts, strict=True)))
             return
         arrived = self._by_id.setdefault(number, _Arrived())
@@ -389,17 +365,14 @@ class _Held:
         """Rows are cut as they come, so that memory is bounded by what is kept of them."""
         task = self._task
         many = self._n_rows > 8 * task.held_rows or self._n_bytes > 2 * task.held_bytes
-        if many and n_entries(task) is not None:
+        if many and partial_ranking.n_entries(task) is not None:
             for arrived in self._by_id.values():
                 if ROWS in arrived.batches:
                     arrived.merge(task)
             self._n_rows = self._n_bytes = 0
 
     def complete(self) -> Iterator[PartialRankings]:
-        """Yield the rankings of complete queries: all of their parts have arrived.
-
-        A few megabytes at once: arrays that do not fit into the processor's cache take several times as long.
-        """
+        """Yield complete rankings, a few megabytes at once: arrays beyond the cache are several times slower."""
         block = _Arrived()
         for number in sorted(self._by_id):
             block.add(self._by_id.pop(number))
@@ -415,8 +388,8 @@ class _Held:
         task, runs = self._task, pa.array(list(self._nameless), pa.string())
         nothing = next(runs_of(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
         keys = {name: pa.nulls(len(runs), task.rows.field(name).type) for name in task.names.query}
-        found = without_entries({RUN: runs} | keys, nothing, task)
-        found.head[N_REJECTED] = pa.array(list(self._nameless.values()), pa.int64())
+        found = partial_ranking.without_entries({RUN: runs} | keys, nothing, task)
+        found.head[partial_ranking.N_REJECTED] = pa.array(list(self._nameless.values()), pa.int64())
         return self._judged([found], [])
 
     def _finished(self, block: _Arrived) -> list[PartialRankings]:

@@ -11,17 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ndcg_spark.core import ragged
 from ndcg_spark.core.batches import flags_of, float_values, int_values, list_column, list_offsets, value_at
 from ndcg_spark.core.distances import Vectors, WordArray, scaled_to_one, vectors_of
-from ndcg_spark.core.ragged import (
-    BoolArray,
-    IntArray,
-    chosen_offsets,
-    equals_previous,
-    lengths_of,
-    offsets_of,
-    query_of_rows,
-)
+from ndcg_spark.core.ragged import BoolArray, IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.partial_ranking import places_of
 from ndcg_spark.metrics import Need
@@ -34,13 +27,9 @@ from ndcg_spark.metrics.items import ItemLists
 def known_items(
     batch: pa.RecordBatch, rank: IntArray, offsets: IntArray, needs: tuple[Need, ...], item_column: str
 ) -> ItemLists:
-    """Read items of a batch of rankings.
+    """Read `items` of rankings and their features. `rank` is 0-based, by row; `offsets` are those of queries.
 
-    The batch has `items`, and as far as metrics need them `features`, `n_interactions`, `n_users` and
-    `topics_of_items`; see `ndcg_spark.evaluation.frames.items`. `rank` is 0-based, by row, and `offsets` are those of
-    queries.
-    Refused is an item that is in the item table twice, or has a vector that is not finite, zero, or of another length
-    than another one of its list.
+    Refuses an item that is in the item table twice, and a vector that is zero, not finite, or of another length.
     """
     items = batch.column("items").flatten()
     found: dict[str, Any] = {}
@@ -73,7 +62,9 @@ def with_items(result: pa.RecordBatch, batch: pa.RecordBatch, rank: IntArray, k:
         items = pa.nulls(len(column), column.type)
     else:
         inside = np.flatnonzero(rank < k) if k is not None else np.arange(len(rank))
-        items = list_column(column.flatten().take(pa.array(inside)), chosen_offsets(inside, list_offsets(column)))
+        items = list_column(
+            column.flatten().take(pa.array(inside)), ragged.chosen_offsets(inside, list_offsets(column))
+        )
         items = items.cast(column.type)
     return pa.RecordBatch.from_arrays([*result.columns, items], names=[*result.schema.names, "items"])
 
@@ -86,27 +77,25 @@ class _Features:
         self._items, self._offsets, self._item_column = items, offsets, item_column
         self._rows, lengths = lists.flatten(), list_offsets(lists)
         if not np.array_equal(lengths, offsets):
-            twice = equals_previous(int_values(self.column("place")), lengths)
+            twice = ragged.equals_previous(int_values(self.column("place")), lengths)
             place = int(int_values(self.column("place"))[twice.argmax()])
-            query = int(query_of_rows(lengths)[twice.argmax()])
+            query = int(ragged.query_of_rows(lengths)[twice.argmax()])
             self._refuse(int(offsets[query]) + place, "comes twice in the item table; keep one row of it")
 
     def column(self, name: str) -> pa.Array:
-        """One of the columns that were joined."""
         return pc.struct_field(self._rows, name)
 
     def vectors(self) -> tuple[Vectors, BoolArray]:
-        """Read the vectors of all items (zeros for an item without vector), and which items have one.
+        """Read vectors of all items, and which items have one.
 
-        Vectors are filled up with zeros to a power of two: sums by halves then do not depend on the other vectors
-        of a batch, which may be longer.
+        Zeros pad vectors to a power of two: sums by halves then do not depend on longer vectors of the batch.
         """
         column = self.column(VECTOR.what)
         known, offsets = flags_of(column.is_valid()), list_offsets(column)
-        lengths = lengths_of(offsets)
+        lengths = ragged.lengths_of(offsets)
         self._refuse_lengths(lengths, known)
         values, there = float_values(column.flatten())
-        owner = query_of_rows(offsets)
+        owner = ragged.query_of_rows(offsets)
         self._refuse_first(
             owner[~there | ~np.isfinite(values)], "has a vector with an entry that is no finite number"
         )
@@ -114,20 +103,23 @@ class _Features:
         matrix = np.zeros((len(known), width))
         matrix[owner, np.arange(len(owner)) - offsets[:-1][owner]] = values
         self._refuse_first(np.flatnonzero(known & ~matrix.any(axis=1)), "has a vector of zeros, which has no cosine")
-        return _with_norms(matrix, known), known
+        found = vectors_of(scaled_to_one(matrix))
+        if found.norms is None:
+            raise ValueError("vectors have norms")
+        return Vectors(found.values, np.where(known, found.norms, 1.0)), known
 
     def categories(self) -> WordArray:
         """Categories of all items as bits."""
         column = self.column(CATEGORIES.what)
-        rows, values = query_of_rows(list_offsets(column)), column.flatten()
+        rows, values = ragged.query_of_rows(list_offsets(column)), column.flatten()
         there = flags_of(values.is_valid())
         codes = int_values(values.filter(pa.array(there)).dictionary_encode().indices)
         return category_words(rows[there], codes, self._offsets)
 
     def _refuse_lengths(self, lengths: IntArray, known: BoolArray) -> None:
         rows = np.flatnonzero(known)
-        of_query = chosen_offsets(rows, self._offsets)
-        query = query_of_rows(of_query)
+        of_query = ragged.chosen_offsets(rows, self._offsets)
+        query = ragged.query_of_rows(of_query)
         first = lengths[rows][of_query[:-1][query]] if len(rows) else lengths[rows]
         bad = np.flatnonzero(lengths[rows] != first)
         if len(bad):
@@ -143,26 +135,18 @@ class _Features:
         raise InputRefusedError(f"item {self._item_column}={value_at(self._items, row)} {what}.")
 
 
-def _with_norms(matrix: NDArray[np.float64], known: BoolArray) -> Vectors:
-    """Vectors with their norms; 1 where there is no vector."""
-    found = vectors_of(scaled_to_one(matrix))
-    if found.norms is None:
-        raise ValueError("vectors have norms")
-    return Vectors(found.values, np.where(known, found.norms, 1.0))
-
-
 def _topics(
     batch: pa.RecordBatch, items: pa.Array, offsets: IntArray
 ) -> Callable[[float], tuple[TopicItems, IntArray]]:
     """Give the relevant judged items of each query with their topics, the larger item first."""
     lists = batch.column("topics_of_items")
-    judged, query = lists.flatten(), query_of_rows(list_offsets(lists))
+    judged, query = lists.flatten(), ragged.query_of_rows(list_offsets(lists))
     relevance = float_values(pc.struct_field(judged, "relevance"))[0]
     place = places_of(pa.concat_arrays([items, pc.struct_field(judged, "item")]))
     span = int(place.max(initial=0)) + 1
-    keys = np.concatenate([query_of_rows(offsets), query]) * span + (span - 1 - place)
+    keys = np.concatenate([ragged.query_of_rows(offsets), query]) * span + (span - 1 - place)
     of_topics = pc.struct_field(judged, "topics")
-    owner, values = query_of_rows(list_offsets(of_topics)), of_topics.flatten()
+    owner, values = ragged.query_of_rows(list_offsets(of_topics)), of_topics.flatten()
     there = flags_of(values.is_valid())
     owner, codes = owner[there], int_values(values.filter(pa.array(there)).dictionary_encode().indices)
 
@@ -178,6 +162,6 @@ def _topics(
         per_query = np.bincount(found // span, minlength=batch.num_rows)
         at = np.minimum(np.searchsorted(found, keys[: len(items)]), max(len(found) - 1, 0))
         listed = np.where(found[at] == keys[: len(items)], at, -1) if len(found) else np.full(len(items), -1)
-        return TopicItems(offsets_of(per_query), offsets_of(counts), pairs % n_topics), listed
+        return TopicItems(ragged.offsets_of(per_query), ragged.offsets_of(counts), pairs % n_topics), listed
 
     return truth

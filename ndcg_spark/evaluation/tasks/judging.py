@@ -8,16 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ndcg_spark.core import ragged
 from ndcg_spark.core.batches import Entries, Values, flags_of, int_values, number_values, take_values
-from ndcg_spark.core.ragged import (
-    ODD_NUMBERS,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    chosen_offsets,
-    lengths_of,
-    query_of_rows,
-)
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
@@ -51,18 +44,18 @@ from ndcg_spark.evaluation.tasks.valid_rows import key_text, runs_of
 def judged_partials(
     complete: list[PartialRankings], judgments: pa.RecordBatch, runs: set[str], task: RankingTask
 ) -> list[PartialRankings]:
-    """Give the queries of a partition their relevances and ideal lists.
-
-    Queries that are judged and in no ranking of a run are added, once for each run.
-    """
+    """Add relevances and ideal lists to the queries of a partition, and judged queries that a run lacks."""
     truth = _Truth(judgments, task)
     found, seen = [], []
     for partial in complete:
         query = _match_keys(_query_keys(partial, task), truth.keys, task)
         found.append(_with_truth(partial, query, truth, task))
-        names = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
-        seen.append((np.array(names, dtype=object), query))
-    for run in _run_names(runs, task):
+        of_rows = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
+        seen.append((np.array(of_rows, dtype=object), query))
+    names = sorted(runs)
+    if not task.names.has_runs:
+        names = list(task.settings.columns.score) if len(task.names.scores) > 1 else [""]
+    for run in names:
         missing = int_values(truth.head["n_judged"]) > 0
         for of_run, query in seen:
             here = query[of_run == run]
@@ -85,10 +78,7 @@ def _has_several_runs(task: RankingTask) -> bool:
 
 
 def _with_segments_of_queries(found: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
-    """Give queries for which a run names no segment that which other runs name; refuse two segments of a query.
-
-    A run that misses a query names none. All runs of a query are here.
-    """
+    """Fill missing segments of a query from other runs, all of which are here; refuse two segments of a query."""
     segments = [name for name in task.names.segments if any(f"low:{name}" in one.head for one in found)]
     if not segments or any(one.head[name].null_count for one in found for name in task.names.query):
         return found  # null stands for rejected rows without a query
@@ -104,12 +94,6 @@ def _with_segments_of_queries(found: list[PartialRankings], task: RankingTask) -
         for name in kept[len(task.names.query) :]:
             one.head[name] = pc.coalesce(one.head[name], _of_query(queries.head[name], query))
     return found
-
-
-def _run_names(runs: set[str], task: RankingTask) -> list[str]:
-    if task.names.has_runs:
-        return sorted(runs)
-    return list(task.settings.columns.score) if len(task.names.scores) > 1 else [""]
 
 
 class _Truth:
@@ -128,7 +112,7 @@ class _Truth:
         values = relevance.astype(np.float64)
         self.relevance = values if judged is None else np.where(judged, values, np.nan)
         of_stretch = _match_keys(_query_keys(stretches, task), self.keys, task)
-        self.query = np.repeat(of_stretch, lengths_of(offsets))
+        self.query = np.repeat(of_stretch, ragged.lengths_of(offsets))
         if task.checks_duplicates:
             self._refuse_repeats(task)
 
@@ -180,7 +164,7 @@ def _with_truth(partial: PartialRankings, query: IntArray, truth: _Truth, task: 
         listed = (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)
         ideal = best_entries(ranked.only(*listed).where(~unjudged), task)
     if task.settings.convention.unjudged == "condensed":
-        removed = lengths_of(chosen_offsets(unjudged, ranked.offsets))
+        removed = ragged.lengths_of(ragged.chosen_offsets(unjudged, ranked.offsets))
         head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
         ranked = ranked.where(~unjudged)
     for name in ("n_judged", "n_relevant", *(one for one in truth.head if one.startswith(AT_LEAST))):
@@ -232,19 +216,15 @@ def _missing(run: str, at: IntArray, truth: _Truth, task: RankingTask) -> Partia
                 kind = pa.float64() if name == WEIGHT else task.rows.field(name).type
                 head[end] = pa.nulls(n, kind)
     ideal = truth.ideal.of_queries(at) if truth.ideal is not None else None
-    return PartialRankings(head, _empty_lists(n, task), ideal)
-
-
-def _empty_lists(n: int, task: RankingTask) -> Entries:
-    """Lists without entries, with the columns that those of a run have."""
     nothing = next(runs_of(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
     found = ranked_entries(query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
-    return Entries({**found.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
+    ranked = Entries({**found.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
+    return PartialRankings(head, ranked, ideal)
 
 
 def _looked_up(ranked: Entries, query: IntArray, truth: _Truth) -> tuple[FloatArray, BoolArray]:
     """Relevance of each entry, NaN where it is not judged; and whether it is judged more than once."""
-    of_entry = query[query_of_rows(ranked.offsets)]
+    of_entry = query[ragged.query_of_rows(ranked.offsets)]
     found, twice = np.full(len(of_entry), np.nan), np.zeros(len(of_entry), dtype=np.bool_)
     inside = np.flatnonzero(of_entry >= 0)
     if not len(inside) or not len(truth.query):
@@ -269,15 +249,12 @@ def _looked_up(ranked: Entries, query: IntArray, truth: _Truth) -> tuple[FloatAr
 
 
 def _likely(values: IntArray, wanted: IntArray) -> IntArray:
-    """Places of values that are likely to be wanted; none that is wanted is left out.
-
-    Most judgments are of items that are not among the first. A table of marks tells that sooner than a search.
-    """
+    """Find values that may be in `wanted`, by a table of marks: faster than a search, as most judgments are not."""
     n_bits = max(10, (16 * len(wanted)).bit_length())
     shift = np.uint64(64 - n_bits)
     marks = np.zeros(2**n_bits, dtype=np.bool_)
-    marks[(wanted.astype(np.uint64) * ODD_NUMBERS[0]) >> shift] = True
-    return np.flatnonzero(marks[(values.astype(np.uint64) * ODD_NUMBERS[0]) >> shift])
+    marks[(wanted.astype(np.uint64) * ragged.ODD_NUMBERS[0]) >> shift] = True
+    return np.flatnonzero(marks[(values.astype(np.uint64) * ragged.ODD_NUMBERS[0]) >> shift])
 
 
 def _small(items: Values) -> IntArray:
@@ -292,7 +269,6 @@ def _small(items: Values) -> IntArray:
 
 
 def _codes(items: Values, judged_items: pa.Array) -> tuple[IntArray, IntArray]:
-    """Small whole numbers for items, the same for the same item."""
     if isinstance(items, np.ndarray) and pa.types.is_integer(judged_items.type):
         judged = int_values(judged_items)
         low, high = min(items.min(), judged.min()), max(items.max(), judged.max())

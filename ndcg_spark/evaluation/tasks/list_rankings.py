@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ndcg_spark.core import ragged
 from ndcg_spark.core.batches import (
     BatchFunction,
     Entries,
@@ -20,53 +21,19 @@ from ndcg_spark.core.batches import (
     one_zero,
     plain_texts,
 )
-from ndcg_spark.core.ragged import (
-    FloatArray,
-    IntArray,
-    chosen_offsets,
-    falling_order,
-    lengths_of,
-    offsets_of,
-    query_of_rows,
-    rank_of_rows,
-)
+from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.evaluation.tasks import partial_ranking
+from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.exchange import partials_of
 from ndcg_spark.evaluation.tasks.judging import judged_partials
-from ndcg_spark.evaluation.tasks.partial_ranking import (
-    AT_LEAST,
-    N_REJECTED,
-    PartialRankings,
-    best_entries,
-    is_count,
-    joined_partials,
-    needs_ideal,
-    places_of,
-    taken_partials,
-    without_entries,
-)
-from ndcg_spark.evaluation.tasks.query_rows import (
-    IDEAL_ITEMS,
-    IDEAL_LIST,
-    ITEM,
-    ORDER,
-    RANK,
-    RANKED_ITEMS,
-    RANKED_LIST,
-    RANKED_RANKS,
-    RANKED_SCORES,
-    RELEVANCE,
-    RUN,
-    SCORE,
-    RankingTask,
-    keys_in,
-)
+from ndcg_spark.evaluation.tasks.partial_ranking import PartialRankings
+from ndcg_spark.evaluation.tasks.query_rows import RankingTask, keys_in
 from ndcg_spark.evaluation.tasks.rankings import LISTS, rankings_batches, refuse_first, refuse_repeats
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, divided_rows, has_query, marked_rows
 
 
 def make_array_ranker(task: RankingTask) -> BatchFunction:
-    """Build the function from batches of canonical arrays to rankings, under the user's names."""
     rules = RowRules(task.settings)
 
     def rank(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -90,10 +57,13 @@ def counted_rankings(
     for name, column in columns.items():
         if name in task.names.query:
             columns[name] = pc.if_else(nameless, pa.scalar(None, column.type), column)
-        elif name != RUN and name not in task.names.segments:
+        elif name != col.RUN and name not in task.names.segments:
             columns[name] = pa.nulls(len(column), column.type)
     found = complete(pa.RecordBatch.from_pydict(columns))
-    found.head[N_REJECTED], found.head["n_rows"] = found.head["n_rows"], found.head["n_left_out"]  # 1 and 0
+    found.head[partial_ranking.N_REJECTED], found.head["n_rows"] = (
+        found.head["n_rows"],
+        found.head["n_left_out"],
+    )  # 1 and 0
     return found
 
 
@@ -101,55 +71,55 @@ def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Both lists of each query, not cut yet, and what is counted of them."""
     there, convention = batch.schema.names, task.settings.convention
     keys = batch.select(list(keys_in(batch, task.names)))
-    retrieved = _entries(batch, RANKED_LIST, RANKED_ITEMS, keys, task)
+    retrieved = _entries(batch, col.RANKED_LIST, col.RANKED_ITEMS, keys, task)
     own = _judged(retrieved)
-    truth = _judged(_entries(batch, IDEAL_LIST, IDEAL_ITEMS, keys, task)) if IDEAL_LIST in there else own
-    if IDEAL_LIST in there and convention.ideal not in ("unsorted", "retrieved"):
+    truth = _judged(_entries(batch, col.IDEAL_LIST, col.IDEAL_ITEMS, keys, task)) if col.IDEAL_LIST in there else own
+    if col.IDEAL_LIST in there and convention.ideal not in ("unsorted", "retrieved"):
         _refuse_beyond(own, truth, keys, task)
     counts = {
         "n_rows": np.ones(batch.num_rows, dtype=np.int64),
         "n_left_out": np.zeros(batch.num_rows, dtype=np.int64),
-        "n_items": lengths_of(retrieved.offsets),
-        "n_judged": lengths_of(truth.offsets),
-        "n_relevant": lengths_of(chosen_offsets(truth.numbers(RELEVANCE) > 0, truth.offsets)),
+        "n_items": ragged.lengths_of(retrieved.offsets),
+        "n_judged": ragged.lengths_of(truth.offsets),
+        "n_relevant": ragged.lengths_of(ragged.chosen_offsets(truth.numbers(col.RELEVANCE) > 0, truth.offsets)),
     }
     head = dict(zip(keys.schema.names, keys.columns, strict=True))
     head |= {name: pa.array(values) for name, values in counts.items()}
     for at, level in enumerate(task.settings.levels):
-        reaching = lengths_of(chosen_offsets(truth.numbers(RELEVANCE) >= level, truth.offsets))
-        head[f"{AT_LEAST}{at}"] = pa.array(reaching)
+        reaching = ragged.lengths_of(ragged.chosen_offsets(truth.numbers(col.RELEVANCE) >= level, truth.offsets))
+        head[f"{partial_ranking.AT_LEAST}{at}"] = pa.array(reaching)
     for name in task.names.carried:
         if name in there:
             head |= {f"low:{name}": batch.column(name), f"high:{name}": batch.column(name)}
     ranked = own if convention.unjudged == "condensed" else retrieved
-    ideal = (own if convention.ideal == "retrieved" else truth).only(RELEVANCE)
+    ideal = (own if convention.ideal == "retrieved" else truth).only(col.RELEVANCE)
     if convention.ideal != "unsorted":
-        ideal = best_entries(ideal, task)
-    return PartialRankings(head, ranked, ideal if needs_ideal(task) else None)
+        ideal = partial_ranking.best_entries(ideal, task)
+    return PartialRankings(head, ranked, ideal if partial_ranking.needs_ideal(task) else None)
 
 
 def _entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch, task: RankingTask) -> Entries:
     """Relevances of all entries, NaN where they are not judged. Refuses an item that comes twice."""
     column = batch.column(lists)
     values, known = float_values(column.flatten())
-    entries = Entries({RELEVANCE: np.where(known, values, np.nan)}, list_offsets(column))
+    entries = Entries({col.RELEVANCE: np.where(known, values, np.nan)}, list_offsets(column))
     if items in batch.schema.names:
         of_items = one_zero(batch.column(items).flatten())
         if pa.types.is_floating(of_items.type):  # NaN is no item, as null is none
             of_items = pc.if_else(pc.is_nan(of_items), None, of_items)
         if task.settings.check_duplicates != "none":
-            refuse_repeats(keys, Entries({ITEM: of_items}, entries.offsets), "list", task)
-        if task.settings.lists_items and lists == RANKED_LIST:
-            return Entries({**entries.columns, ITEM: of_items}, entries.offsets)
+            refuse_repeats(keys, Entries({col.ITEM: of_items}, entries.offsets), "list", task)
+        if task.settings.lists_items and lists == col.RANKED_LIST:
+            return Entries({**entries.columns, col.ITEM: of_items}, entries.offsets)
     return entries
 
 
 def _refuse_beyond(own: Entries, truth: Entries, keys: pa.RecordBatch, task: RankingTask) -> None:
     """Raise where the ranked relevances above 0 are more, or higher, than the judged ones, one by one."""
     found, known = (_relevant(one) for one in (own, truth))
-    relevance, best = found.numbers(RELEVANCE), np.append(known.numbers(RELEVANCE), 0.0)
-    query = query_of_rows(found.offsets)
-    at = known.offsets[query] + rank_of_rows(found.offsets)
+    relevance, best = found.numbers(col.RELEVANCE), np.append(known.numbers(col.RELEVANCE), 0.0)
+    query = ragged.query_of_rows(found.offsets)
+    at = known.offsets[query] + ragged.rank_of_rows(found.offsets)
     known_one = best[np.where(at < known.offsets[query + 1], at, -1)]
     beyond = relevance > known_one * (1 + 1e-6)  # one of the two may have been rounded to float32
     flags = np.bincount(query[beyond], minlength=keys.num_rows) > 0
@@ -160,21 +130,20 @@ def _refuse_beyond(own: Entries, truth: Entries, keys: pa.RecordBatch, task: Ran
 
 def _relevant(entries: Entries) -> Entries:
     """Entries above 0, the highest first."""
-    found = entries.only(RELEVANCE).where(entries.numbers(RELEVANCE) > 0)
-    return found.taken(falling_order(found.numbers(RELEVANCE), found.offsets))
+    found = entries.only(col.RELEVANCE).where(entries.numbers(col.RELEVANCE) > 0)
+    return found.taken(ragged.falling_order(found.numbers(col.RELEVANCE), found.offsets))
 
 
 def _judged(entries: Entries) -> Entries:
-    return entries.where(~np.isnan(entries.numbers(RELEVANCE)))
+    return entries.where(~np.isnan(entries.numbers(col.RELEVANCE)))
 
 
-NUMBERS = {SCORE: RANKED_SCORES, RANK: RANKED_RANKS}
+NUMBERS = {col.SCORE: col.RANKED_SCORES, col.RANK: col.RANKED_RANKS}
 ROW = "query_0"
 """The number of a row in its batch: the query of its items."""
 
 
 def make_list_ranker(task: RankingTask) -> BatchFunction:
-    """Build the function from batches of canonical lists to rankings, under the user's names."""
     rules, rank = RowRules(task.settings), _RowRanker(task)
 
     def ranked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -190,7 +159,9 @@ def make_list_ranker(task: RankingTask) -> BatchFunction:
 
 def _parts(batch: pa.RecordBatch, n_entries: int) -> Iterator[pa.RecordBatch]:
     """Divide rows into parts with about so many entries: all lists of ten thousand rows may be too many at once."""
-    n_of_row = sum(lengths_of(list_offsets(batch.column(name))) for name in (RANKED_ITEMS, IDEAL_ITEMS))
+    n_of_row = sum(
+        ragged.lengths_of(list_offsets(batch.column(name))) for name in (col.RANKED_ITEMS, col.IDEAL_ITEMS)
+    )
     starts = np.flatnonzero(np.diff(np.cumsum(n_of_row) // n_entries, prepend=-1))
     for start, stop in pairwise([*starts.tolist(), batch.num_rows]):
         yield batch.slice(start, stop - start)
@@ -202,16 +173,20 @@ class _RowRanker:
     def __init__(self, task: RankingTask) -> None:
         self._task = task
         rows, there = task.rows, task.rows.names
-        entries = {ROW: pa.int64(), ITEM: _plain(rows.field(RANKED_ITEMS).type.value_type)}
+        entries = {ROW: pa.int64(), col.ITEM: _plain(rows.field(col.RANKED_ITEMS).type.value_type)}
         for name, its in NUMBERS.items():
             if its in there:
                 entries[name] = rows.field(its).type.value_type
         if not NUMBERS.keys() & entries.keys():
-            entries[RANK] = pa.int64()  # the place
+            entries[col.RANK] = pa.int64()  # the place
         settings = task.settings
         if settings.columns.order is not None:
-            entries[ORDER] = pa.int64()
-        judged = {ROW: pa.int64(), ITEM: entries[ITEM], RELEVANCE: rows.field(IDEAL_LIST).type.value_type}
+            entries[col.ORDER] = pa.int64()
+        judged = {
+            ROW: pa.int64(),
+            col.ITEM: entries[col.ITEM],
+            col.RELEVANCE: rows.field(col.IDEAL_LIST).type.value_type,
+        }
         self._of_rows = replace(
             task, settings=_of_rows(settings), rows=pa.schema(entries), judgments=pa.schema(judged)
         )
@@ -225,20 +200,22 @@ class _RowRanker:
         without = np.setdiff1d(np.arange(n), int_values(ranked.column(ROW)))
         if len(without) or not found:
             nothing = pa.RecordBatch.from_pylist([], schema=task.rows)
-            found.append(without_entries({ROW: pa.array(without, pa.int64())}, nothing, task))
-        complete = joined_partials(judged_partials(found, judged, set(), task))
-        complete = taken_partials(complete, np.argsort(int_values(complete.head[ROW])))
+            found.append(partial_ranking.without_entries({ROW: pa.array(without, pa.int64())}, nothing, task))
+        complete = partial_ranking.joined_partials(judged_partials(found, judged, set(), task))
+        complete = partial_ranking.taken_partials(complete, np.argsort(int_values(complete.head[ROW])))
         ideal = complete.ideal
         if task.settings.convention.ideal == "unsorted":
-            ideal = _judged_in_order(judged, n)
+            relevance, known = float_values(judged.column(col.RELEVANCE))
+            of_row = int_values(judged.column(ROW))[known]
+            ideal = Entries({col.RELEVANCE: relevance[known]}, ragged.offsets_of(np.bincount(of_row, minlength=n)))
         return PartialRankings(self._head(batch, complete), complete.ranked, ideal)
 
     def _head(self, batch: pa.RecordBatch, complete: PartialRankings) -> dict[str, pa.Array]:
         """What is known of each row beside its lists. A row is one, however many items it has."""
         n, names = batch.num_rows, self._task.names
-        head = {RUN: batch.column(RUN) if RUN in batch.schema.names else pa.repeat(pa.scalar(""), n)}
+        head = {col.RUN: batch.column(col.RUN) if col.RUN in batch.schema.names else pa.repeat(pa.scalar(""), n)}
         head |= {name: batch.column(name) for name in names.query}
-        head |= {name: column for name, column in complete.head.items() if is_count(name)}
+        head |= {name: column for name, column in complete.head.items() if partial_ranking.is_count(name)}
         head |= {"n_rows": pa.array(np.ones(n, dtype=np.int64)), "n_left_out": pa.array(np.zeros(n, dtype=np.int64))}
         for name in names.carried:
             if name in batch.schema.names:
@@ -249,28 +226,20 @@ class _RowRanker:
         """Items of rows, and their judgments, as long rows."""
         task = self._of_rows
         numbers = {name: its for name, its in NUMBERS.items() if its in batch.schema.names}
-        ranked = _long(batch, RANKED_ITEMS, numbers, task.rows)
-        judged = _long(batch, IDEAL_ITEMS, {RELEVANCE: IDEAL_LIST}, task.judgments or task.rows)
+        ranked = _long(batch, col.RANKED_ITEMS, numbers, task.rows)
+        judged = _long(batch, col.IDEAL_ITEMS, {col.RELEVANCE: col.IDEAL_LIST}, task.judgments or task.rows)
         if task.settings.convention.duplicates != "error":
             return _first_ones(ranked, task.settings), _first_ones(judged, task.settings)
         if task.settings.check_duplicates != "none":
-            names = self._task.names.query or {RANKED_ITEMS: ""}
-            keys = batch.select([name for name in batch.schema.names if name == RUN or name in names])
+            names = self._task.names.query or {col.RANKED_ITEMS: ""}
+            keys = batch.select([name for name in batch.schema.names if name == col.RUN or name in names])
             for rows, kind in zip((ranked, judged), LISTS, strict=True):
-                offsets = offsets_of(np.bincount(int_values(rows.column(ROW)), minlength=batch.num_rows))
-                refuse_repeats(keys, Entries({ITEM: rows.column(ITEM)}, offsets), kind, self._task)
+                offsets = ragged.offsets_of(np.bincount(int_values(rows.column(ROW)), minlength=batch.num_rows))
+                refuse_repeats(keys, Entries({col.ITEM: rows.column(col.ITEM)}, offsets), kind, self._task)
         return ranked, judged
 
 
-def _judged_in_order(judged: pa.RecordBatch, n: int) -> Entries:
-    """Ideal lists in the order in which relevant items were given."""
-    relevance, known = float_values(judged.column(RELEVANCE))
-    rows = int_values(judged.column(ROW))[known]
-    return Entries({RELEVANCE: relevance[known]}, offsets_of(np.bincount(rows, minlength=n)))
-
-
 def _of_rows(settings: EvaluationSettings) -> EvaluationSettings:
-    """Settings for items whose query is a row."""
     its = settings.columns
     columns = type(its)(
         query=("row",), item=its.item or Columns().item, rank=its.rank, score=its.score, order=its.order
@@ -287,32 +256,24 @@ def _long(batch: pa.RecordBatch, items: str, numbers: dict[str, str], schema: pa
     lists = batch.column(items)
     offsets = list_offsets(lists)
     columns = {
-        ROW: pa.array(query_of_rows(offsets), pa.int64()),
-        ITEM: one_zero(lists.flatten()).cast(_plain(schema.field(ITEM).type)),
+        ROW: pa.array(ragged.query_of_rows(offsets), pa.int64()),
+        col.ITEM: one_zero(lists.flatten()).cast(_plain(schema.field(col.ITEM).type)),
     }
-    places = pa.array(rank_of_rows(offsets) + 1, pa.int64())
-    columns |= {name: places for name in (RANK, ORDER) if name in schema.names}
+    places = pa.array(ragged.rank_of_rows(offsets) + 1, pa.int64())
+    columns |= {name: places for name in (col.RANK, col.ORDER) if name in schema.names}
     columns |= {name: batch.column(its).flatten() for name, its in numbers.items()}
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _first_ones(rows: pa.RecordBatch, settings: EvaluationSettings) -> pa.RecordBatch:
-    """Keep one row of each item of a list: the first one or, by `duplicates=best`, the best by score, rank or grade.
-
-    Of equal ones the first is kept, where scores or grades say nothing; see `resolve_duplicates`.
-    """
-    row, item = int_values(rows.column(ROW)), places_of(rows.column(ITEM))
+    """Keep one row of each item of a list: the first or, if `duplicates=best`, the best by score, rank or grade."""
+    row, item = int_values(rows.column(ROW)), partial_ranking.places_of(rows.column(col.ITEM))
     by: list[IntArray | FloatArray] = [np.arange(len(row))]
-    name = next(one for one in (SCORE, RANK, RELEVANCE) if one in rows.schema.names)
+    name = next(one for one in (col.SCORE, col.RANK, col.RELEVANCE) if one in rows.schema.names)
     if settings.convention.duplicates == "best":
-        by.append(_best_first(rows.column(name), rising=name == RANK))
+        values, known = float_values(rows.column(name))
+        by.append(np.where(known, values if name == col.RANK else -values, np.inf))  # a null is the worst
     order = np.lexsort((*by, item, row))
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = (np.diff(row[order]) != 0) | (np.diff(item[order]) != 0)
     return rows.take(pa.array(np.sort(order[first])))
-
-
-def _best_first(column: pa.Array, *, rising: bool) -> FloatArray:
-    """Numbers that rise from the best to the worst; a null is the worst."""
-    values, known = float_values(column)
-    return np.where(known, values if rising else -values, np.inf)

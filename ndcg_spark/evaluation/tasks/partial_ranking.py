@@ -1,8 +1,4 @@
-"""Rows of a stretch of a query to its partial ranking: counts, the first K entries, the K best relevances.
-
-Partial rankings of a query merge into one (`merged`) by the same functions that keep the first entries: an entry of a
-list is cut like a row.
-"""
+"""Rank rows of a stretch of a query: counts, the first K entries, the K best relevances. `merged` merges these."""
 
 from __future__ import annotations
 
@@ -13,32 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.conventions.forms import gain_function
+from ndcg_spark.core import ragged
 from ndcg_spark.core.batches import Entries, Values, int_values, joined_entries, take_values
-from ndcg_spark.core.ragged import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    NumberArray,
-    chosen_offsets,
-    equals_previous,
-    falling_order,
-    first_ranked,
-    kth_largest,
-    largest,
-    lengths_of,
-    offsets_of,
-    query_of_rows,
-    rank_of_rows,
-)
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, NumberArray
+from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.query_rows import (
-    COPIES,
-    ITEM,
-    ORDER,
-    RANK,
-    RELEVANCE,
-    RUN,
-    SCORE,
-    WEIGHT,
     Names,
     QueryRows,
     RankingTask,
@@ -66,8 +41,8 @@ AT_LEAST = "at_least:"
 class PartialRankings:
     """Partial rankings, each of a stretch of one query of one run.
 
-    `head` has keys, counts, and `low:NAME` and `high:NAME` of each carried column. If rows of one of the queries were
-    rejected, also `n_rejected`, and `lost:NAME` of each segment column.
+    `head` has keys, counts, and `low:NAME` and `high:NAME` of carried columns; if rows were rejected, `n_rejected`
+    and `lost:NAME` of segments, too.
     """
 
     head: dict[str, pa.Array]
@@ -75,8 +50,7 @@ class PartialRankings:
     ideal: Entries | None  # the best relevances; None where no ideal list is made of them
 
     def keys(self, names: Names) -> pa.RecordBatch:
-        """The columns that name the query, and its run where there are several."""
-        keys = {name: column for name, column in self.head.items() if name == RUN or name in names.query}
+        keys = {name: column for name, column in self.head.items() if name == col.RUN or name in names.query}
         return pa.RecordBatch.from_pydict(keys)
 
 
@@ -88,7 +62,6 @@ def rank_partially(rows: QueryRows, task: RankingTask, *, ideal: Entries | None 
 
 
 def needs_ideal(task: RankingTask) -> bool:
-    """Whether the ideal list is made of judged items."""
     return task.settings.convention.ideal != "k_ones"
 
 
@@ -101,7 +74,7 @@ def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
         if name in names:
             column = rows.batch.column(name)
             found |= column_range(
-                column.cast(pa.float64(), safe=False) if name == WEIGHT else column, name, rows.offsets
+                column.cast(pa.float64(), safe=False) if name == col.WEIGHT else column, name, rows.offsets
             )
     return found
 
@@ -110,7 +83,7 @@ def rejected_partials(rows: pa.RecordBatch, task: RankingTask) -> PartialRanking
     """Count the rejected rows of each query, which is known, in partial rankings without entries."""
     nothing, keys = rows.slice(0, 0), keys_in(rows, task.names)
     segments = [name for name in task.names.segments if name in rows.schema.names]
-    needed = [*keys, *segments, *(name for name in rows.schema.names if name == COPIES)]
+    needed = [*keys, *segments, *(name for name in rows.schema.names if name == col.COPIES)]
     rows, offsets = grouped_rows(rows.select(needed), task.names, completely=True)
     starts = pa.array(offsets[:-1])
     found = without_entries({key: rows.column(key).take(starts) for key in keys}, nothing, task)
@@ -138,39 +111,32 @@ def without_entries(keys: dict[str, pa.Array], nothing: pa.RecordBatch, task: Ra
 
 
 def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
-    n_used = lengths_of(rows.offsets)
+    n_used = ragged.lengths_of(rows.offsets)
     n_rows = n_copies(rows.batch, rows.offsets)
     n_items = _n_where(rows.retrieved, rows.offsets)
     nothing = np.zeros_like(n_used)
-    return {
+    counts = {
         "n_rows": n_rows,
         "n_left_out": n_rows - n_used + n_items - _n_where(rows.ranked, rows.offsets),
         "n_items": n_items,
-        "n_judged": nothing if rows.relevance is None else _n_where(rows.judged, rows.offsets),
-        "n_relevant": count_relevant(rows, task) if task.counts_relevant else nothing,
-        **{f"{AT_LEAST}{at}": count_reaching(rows, level) for at, level in enumerate(task.settings.levels)},
+        "n_judged": nothing,
+        "n_relevant": nothing,
+        **{f"{AT_LEAST}{at}": nothing for at in range(len(task.settings.levels))},
     }
+    if rows.relevance is not None:
+        counts["n_judged"] = _n_where(rows.judged, rows.offsets)
+        if task.counts_relevant:
+            counts["n_relevant"] = _n_where(both(rows.relevance > 0, rows.judged), rows.offsets)
+        for at, level in enumerate(task.settings.levels):
+            counts[f"{AT_LEAST}{at}"] = _n_where(both(rows.relevance >= level, rows.judged), rows.offsets)
+    return counts
 
 
 def n_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
     """Count the rows of the input that each stretch stands for."""
-    if COPIES not in batch.schema.names or len(offsets) == 1:
-        return lengths_of(offsets)
-    return np.add.reduceat(int_values(batch.column(COPIES)), offsets[:-1])
-
-
-def count_relevant(rows: QueryRows, task: RankingTask) -> IntArray:
-    """Count the rows of each stretch whose relevance is above 0."""
-    if rows.relevance is None:
-        return np.zeros(len(rows.offsets) - 1, dtype=np.int64)
-    return _n_where(both(rows.relevance > 0, rows.judged), rows.offsets)
-
-
-def count_reaching(rows: QueryRows, level: float) -> IntArray:
-    """Count the judged rows of each stretch whose relevance is at least this."""
-    if rows.relevance is None:
-        return np.zeros(len(rows.offsets) - 1, dtype=np.int64)
-    return _n_where(both(rows.relevance >= level, rows.judged), rows.offsets)
+    if col.COPIES not in batch.schema.names or len(offsets) == 1:
+        return ragged.lengths_of(offsets)
+    return np.add.reduceat(int_values(batch.column(col.COPIES)), offsets[:-1])
 
 
 def is_count(name: str) -> bool:
@@ -180,7 +146,7 @@ def is_count(name: str) -> bool:
 
 def _n_where(flags: BoolArray | None, offsets: IntArray) -> IntArray:
     if flags is None or len(offsets) == 1:
-        return lengths_of(offsets)
+        return ragged.lengths_of(offsets)
     return np.add.reduceat(flags, offsets[:-1], dtype=np.int64)  # no stretch is empty
 
 
@@ -206,20 +172,16 @@ def column_range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa
 
 
 def ranked_entries(rows: QueryRows, task: RankingTask) -> Entries:
-    """Keep the first entries of each stretch in rank order, with what merging and scoring need of them.
-
-    `rank` or `score`; `relevance` (NaN: unjudged) where rows have it; `item` and `order` where a rule needs them; `n`
-    where tied items are grouped.
-    """
+    """Keep the first entries of each stretch in rank order, with what merging and scoring need; NaN if unjudged."""
     if task.ranks_given:
         return _entries(rows, _first_by_rank(rows, n_entries(task)), task)
     return first_entries(_entries(rows, _candidates(rows, n_entries(task)), task), task)
 
 
 def n_entries(task: RankingTask) -> int | None:
-    """How many first entries are kept before lists are complete; None keeps all.
+    """Return how many entries are kept before lists are complete, or None for all.
 
-    One more than the largest cutoff: with a rank or an item twice across the cutoff, both entries are seen.
+    One more than the largest cutoff, so that a rank or an item that comes twice across it is seen.
     """
     k = task.settings.max_k
     return k + 1 if k is not None and task.cuts_early else None
@@ -229,29 +191,29 @@ def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
     batch, convention, ranks_anew = rows.batch, task.settings.convention, not task.ranks_given
     by_item = ranks_anew and convention.ties in ("item_asc", "item_desc")
     columns: dict[str, Values] = (
-        {SCORE: rows.value[at].astype(np.float64)} if ranks_anew else {RANK: rows.value[at].astype(np.int64)}
+        {col.SCORE: rows.value[at].astype(np.float64)} if ranks_anew else {col.RANK: rows.value[at].astype(np.int64)}
     )
     if rows.relevance is not None:
         relevance = rows.relevance[at].astype(np.float64)
-        columns[RELEVANCE] = relevance if rows.judged is None else np.where(rows.judged[at], relevance, np.nan)
+        columns[col.RELEVANCE] = relevance if rows.judged is None else np.where(rows.judged[at], relevance, np.nan)
     needs_item = by_item or task.checks_duplicates or task.settings.lists_items or task.judgments is not None
-    if ITEM in batch.schema.names and needs_item:
-        columns[ITEM] = take_values(batch.column(ITEM), at)
-    if ranks_anew and convention.ties == "input_order" and ORDER in batch.schema.names:
-        columns[ORDER] = take_values(batch.column(ORDER), at)
+    if col.ITEM in batch.schema.names and needs_item:
+        columns[col.ITEM] = take_values(batch.column(col.ITEM), at)
+    if ranks_anew and convention.ties == "input_order" and col.ORDER in batch.schema.names:
+        columns[col.ORDER] = take_values(batch.column(col.ORDER), at)
     if ranks_anew and task.settings.groups_ties:
         columns[COUNT] = np.ones(len(at), dtype=np.int64)
-    return Entries(columns, chosen_offsets(at, rows.offsets))
+    return Entries(columns, ragged.chosen_offsets(at, rows.offsets))
 
 
 def _first_by_rank(rows: QueryRows, kept: int | None) -> IntArray:
     """Rows on the first ranks, in rank order."""
     if kept is None:
         chosen = _numbers(rows.ranked, len(rows.value))
-        return chosen[np.lexsort((rows.value[chosen], query_of_rows(rows.offsets)[chosen]))]
-    k, n_longest = kept - 1, int(lengths_of(rows.offsets).max(initial=0))
+        return chosen[np.lexsort((rows.value[chosen], ragged.query_of_rows(rows.offsets)[chosen]))]
+    k, n_longest = kept - 1, int(ragged.lengths_of(rows.offsets).max(initial=0))
     ranks = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value.astype(np.int64), k + 1)
-    return first_ranked(ranks, rows.offsets, k, min(kept, max(n_longest, 1)))[0]
+    return ragged.first_ranked(ranks, rows.offsets, k, min(kept, max(n_longest, 1)))[0]
 
 
 def _numbers(flags: BoolArray | None, n_rows: int) -> IntArray:
@@ -264,41 +226,39 @@ def _candidates(rows: QueryRows, kept: int | None) -> IntArray:
     if kept is None:
         return _numbers(rows.ranked, len(rows.value))
     score = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value, -np.inf)
-    chosen = score >= np.repeat(kth_largest(score, rows.offsets, kept), lengths_of(rows.offsets))
+    chosen = score >= np.repeat(ragged.kth_largest(score, rows.offsets, kept), ragged.lengths_of(rows.offsets))
     return np.flatnonzero(chosen if rows.ranked is None else chosen & rows.ranked)
 
 
 def first_entries(entries: Entries, task: RankingTask) -> Entries:
-    """Put entries in rank order and keep the first of each query, in whatever order they arrived."""
     kept = n_entries(task)
     if task.ranks_given:
-        order = np.lexsort((_relevance_key(entries), entries.numbers(RANK), query_of_rows(entries.offsets)))
+        order = np.lexsort(
+            (_relevance_key(entries), entries.numbers(col.RANK), ragged.query_of_rows(entries.offsets))
+        )
         return entries.taken(order).first(kept)
-    if COUNT in entries.columns and RELEVANCE in entries.columns:
+    if COUNT in entries.columns and col.RELEVANCE in entries.columns:
         return first_tie_groups(entries, None if kept is None else kept - 1, everywhere=False)
     order, same = rank_order(entries, task)
     return entries.taken(order).first(kept, same)
 
 
 def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray | None]:
-    """Order the entries of each query by score, then the tie rule, then relevance, the lowest first, then item.
+    """Order entries of each query by score, tie rule, relevance (lowest first) and item; also flag unresolved ties.
 
-    Items decide only which of equal rows a list names: no number of relevance depends on that, but metrics of items
-    do, and whether an item that comes twice is seen.
-
-    Where relevances are not known yet, also which entries (in the new order) tie with the one before in all that is.
+    Items only choose among equal rows, for metrics of items and duplicates.
     """
-    score, offsets = entries.numbers(SCORE), entries.offsets
-    order = falling_order(score, offsets)
-    tied = equals_previous(score[order], offsets)
+    score, offsets = entries.numbers(col.SCORE), entries.offsets
+    order = ragged.falling_order(score, offsets)
+    tied = ragged.equals_previous(score[order], offsets)
     if not tied.any():
         return order, None
     places = _tie_places(entries, task)
-    keys = [_relevance_key(entries), places, -score, query_of_rows(offsets)]
-    if task.settings.convention.ties == "input_order" and ITEM in entries.columns:
-        keys.insert(0, places_of(entries.columns[ITEM]))
+    keys = [_relevance_key(entries), places, -score, ragged.query_of_rows(offsets)]
+    if task.settings.convention.ties == "input_order" and col.ITEM in entries.columns:
+        keys.insert(0, places_of(entries.columns[col.ITEM]))
     order = np.lexsort(keys)
-    if RELEVANCE in entries.columns:
+    if col.RELEVANCE in entries.columns:
         return order, None
     tied[1:] &= places[order][1:] == places[order][:-1]
     return order, tied
@@ -306,10 +266,10 @@ def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray
 
 def _tie_places(entries: Entries, task: RankingTask) -> IntArray:
     """Numbers that put entries of equal score in the order of the tie rule; all equal where it has none."""
-    name = next((one for one in (ORDER, ITEM) if one in entries.columns), None)
+    name = next((one for one in (col.ORDER, col.ITEM) if one in entries.columns), None)
     ties = task.settings.convention.ties
-    if name is None or task.settings.groups_ties or (ties == "input_order" and name == ITEM):
-        return np.zeros(len(entries.numbers(SCORE)), dtype=np.int64)
+    if name is None or task.settings.groups_ties or (ties == "input_order" and name == col.ITEM):
+        return np.zeros(len(entries.numbers(col.SCORE)), dtype=np.int64)
     place = places_of(entries.columns[name])
     return ~place if ties == "item_desc" else place  # ~x falls as x rises, and cannot overflow
 
@@ -328,24 +288,21 @@ def places_of(values: Values) -> IntArray:
 
 def _relevance_key(entries: Entries) -> FloatArray:
     """What entries are told apart by at last; an unjudged item comes before all judged ones."""
-    if RELEVANCE not in entries.columns:
+    if col.RELEVANCE not in entries.columns:
         return np.zeros(entries.offsets[-1])
-    relevance = entries.numbers(RELEVANCE)
+    relevance = entries.numbers(col.RELEVANCE)
     return np.where(np.isnan(relevance), -np.inf, relevance)
 
 
 def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> Entries:
-    """Keep all groups of tied items that reach into the first k ranks, and put their equal items together.
+    """Keep the tie groups that reach into the first k ranks: best score first, then the lowest relevance.
 
-    Best score first, lowest relevance first within a group. `everywhere`: items of one score and relevance become
-    one entry in all groups. Else only in the group that reaches beyond rank k + 1, whose items then are not kept:
-    which of them are among the first is arbitrary. A query keeps at most k entries, and one for each relevance of
-    that group.
+    `everywhere` merges equal items in all groups; else only in the one beyond rank k + 1, and drops its items.
     """
-    score, relevance = entries.numbers(SCORE), _relevance_key(entries)
-    order = falling_order(score, entries.offsets)
-    if equals_previous(score[order], entries.offsets).any():
-        order = np.lexsort((relevance, -score, query_of_rows(entries.offsets)))
+    score, relevance = entries.numbers(col.SCORE), _relevance_key(entries)
+    order = ragged.falling_order(score, entries.offsets)
+    if ragged.equals_previous(score[order], entries.offsets).any():
+        order = np.lexsort((relevance, -score, ragged.query_of_rows(entries.offsets)))
     score, relevance = score[order], relevance[order]
     n = entries.numbers(COUNT)[order].astype(np.int64)
     # An item twice across the cutoff is seen as long as lists have one entry more.
@@ -362,9 +319,9 @@ def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> En
     found = entries.taken(order[first])
     found.columns[COUNT] = counts
     hidden = straddles[first]
-    if ITEM in found.columns and hidden.any():
-        found.columns[ITEM] = pc.if_else(pa.array(hidden), None, pa.array(found.columns[ITEM]))
-    return Entries(found.columns, chosen_offsets(first, entries.offsets))
+    if col.ITEM in found.columns and hidden.any():
+        found.columns[col.ITEM] = pc.if_else(pa.array(hidden), None, pa.array(found.columns[col.ITEM]))
+    return Entries(found.columns, ragged.chosen_offsets(first, entries.offsets))
 
 
 # -------------------------------------------------------------------------------------------------- the ideal list
@@ -377,19 +334,19 @@ def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
     relevance = rows.relevance
     if relevance is None:
         raise ValueError("rows have no relevances")
-    with_item = task.checks_duplicates and ITEM in rows.batch.schema.names
+    with_item = task.checks_duplicates and col.ITEM in rows.batch.schema.names
     k = n_ideal(task)
     if k is None or settings.convention.has_gain_table:
         at = _numbers(listed, len(relevance))
-        columns: dict[str, Values] = {RELEVANCE: relevance[at].astype(np.float64)}
+        columns: dict[str, Values] = {col.RELEVANCE: relevance[at].astype(np.float64)}
         if with_item:
-            columns[ITEM] = take_values(rows.batch.column(ITEM), at)
-        return best_entries(Entries(columns, chosen_offsets(at, offsets)), task)
+            columns[col.ITEM] = take_values(rows.batch.column(col.ITEM), at)
+        return best_entries(Entries(columns, ragged.chosen_offsets(at, offsets)), task)
     value = relevance if listed is None else np.where(listed, relevance.astype(np.float64), -np.inf)
-    best, lengths = largest(value, offsets, _n_where(listed, offsets), k)
-    entries = Entries({RELEVANCE: best.astype(np.float64)}, offsets_of(lengths))
+    best, lengths = ragged.largest(value, offsets, _n_where(listed, offsets), k)
+    entries = Entries({col.RELEVANCE: best.astype(np.float64)}, ragged.offsets_of(lengths))
     if with_item:
-        entries.columns[ITEM] = _best_items(rows, value, entries, k)
+        entries.columns[col.ITEM] = _best_items(rows, value, entries, k)
     return entries
 
 
@@ -401,8 +358,8 @@ def n_ideal(task: RankingTask) -> int | None:
 
 def best_entries(entries: Entries, task: RankingTask) -> Entries:
     """Put relevances in ideal order and keep the best of each query."""
-    order_by = ideal_order(entries.numbers(RELEVANCE), task)
-    query = query_of_rows(entries.offsets)
+    order_by = ideal_order(entries.numbers(col.RELEVANCE), task)
+    query = ragged.query_of_rows(entries.offsets)
     in_order = (order_by[1:] <= order_by[:-1]) | (query[1:] != query[:-1])
     if not in_order.all():
         entries = entries.taken(np.lexsort((-order_by, query)))
@@ -420,16 +377,16 @@ def ideal_order(relevance: FloatArray, task: RankingTask) -> FloatArray:
 
 def _best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> Values:
     """Items of the best relevances. Which of those that tie for the k-th are among them is arbitrary: any does."""
-    lengths, starts = lengths_of(best.offsets), best.offsets[:-1]
+    lengths, starts = ragged.lengths_of(best.offsets), best.offsets[:-1]
     lowest = np.full(len(lengths), -np.inf)
-    lowest[lengths == k] = best.numbers(RELEVANCE)[starts[lengths == k] + k - 1]
-    at = np.flatnonzero(value > np.repeat(lowest, lengths_of(rows.offsets)))
-    query = query_of_rows(rows.offsets)[at]
+    lowest[lengths == k] = best.numbers(col.RELEVANCE)[starts[lengths == k] + k - 1]
+    at = np.flatnonzero(value > np.repeat(lowest, ragged.lengths_of(rows.offsets)))
+    query = ragged.query_of_rows(rows.offsets)[at]
     order = np.lexsort((-value[at].astype(np.float64), query))
-    place = rank_of_rows(offsets_of(np.bincount(query, minlength=len(lengths))))
+    place = ragged.rank_of_rows(ragged.offsets_of(np.bincount(query, minlength=len(lengths))))
     found = np.repeat(rows.offsets[:-1], lengths)
     found[starts[query] + place] = at[order]
-    return take_values(rows.batch.column(ITEM), found)
+    return take_values(rows.batch.column(col.ITEM), found)
 
 
 def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
@@ -442,16 +399,15 @@ def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRa
     if order is None:
         return [found]
     groups = stretch_offsets(keys.take(pa.array(order)), tuple(keys.schema.names))
-    in_parts = lengths_of(groups) > 1
+    in_parts = ragged.lengths_of(groups) > 1
     alone = order[groups[:-1][~in_parts]]
-    apart = order[np.repeat(in_parts, lengths_of(groups))]
-    lengths = lengths_of(groups)[in_parts]
+    apart = order[np.repeat(in_parts, ragged.lengths_of(groups))]
+    lengths = ragged.lengths_of(groups)[in_parts]
     parts = [taken_partials(found, alone)] if len(alone) else []
-    return [*parts, _merged_groups(taken_partials(found, apart), offsets_of(lengths), task)]
+    return [*parts, _merged_groups(taken_partials(found, apart), ragged.offsets_of(lengths), task)]
 
 
 def taken_partials(partials: PartialRankings, at: IntArray) -> PartialRankings:
-    """Take some partial rankings, in the order given."""
     places = pa.array(at)
     return PartialRankings(
         {name: column.take(places) for name, column in partials.head.items()},
@@ -480,7 +436,6 @@ def _merged_groups(partials: PartialRankings, offsets: IntArray, task: RankingTa
 
 
 def joined_partials(partials: list[PartialRankings]) -> PartialRankings:
-    """Put partial rankings behind each other."""
     if len(partials) == 1:
         return partials[0]
     partials = _alike(partials)

@@ -32,9 +32,9 @@ from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, d
 N_LOST = "n_lost_queries"
 OF_REJECTED = (N_REJECTED, N_LOST)
 OF_ITEMS = (N_UNJUDGED_ITEMS, N_TOP_ITEMS)
-LATER_COUNTS = (*OF_REJECTED, *OF_ITEMS)
-"""Counts that are null where nobody counted: in nights of older versions, and in metrics of queries."""
-COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *LATER_COUNTS)
+OPTIONAL_COUNTS = (*OF_REJECTED, *OF_ITEMS)
+"""Counts that are null where nobody counted, as in metrics of queries."""
+COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *OPTIONAL_COUNTS)
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
 MOST_GROUPS_HELD = 50_000
 _ALWAYS = {"run": pa.string(), "k": pa.int32()}
@@ -112,16 +112,15 @@ class ListedItems:
 
 
 def _grouped(table: pa.Table) -> pa.Table:
-    """Add up counts of the same keys and item."""
     keys = [name for name in table.column_names if name != LISTED]
     grouped = table.group_by(keys, use_threads=False).aggregate([(LISTED, "sum")])
     return grouped.rename_columns([LISTED if name == f"{LISTED}_sum" else name for name in grouped.column_names])
 
 
 def make_partial_summer(task: SummingTask) -> BatchFunction:
-    """Build the function from metrics of queries to `PARTIAL_SCHEMA`: a row per group and metric, rarely several.
+    """Build the function from metrics of queries to `PARTIAL_SCHEMA`, a row per group and metric.
 
-    With metrics of the catalogue, rows have two columns more, and there are rows of counts of items.
+    Metrics of the catalogue add two columns, and rows of counts of items.
     """
     sets = ((), *task.segment_sets)
     if task.listed is None:
@@ -135,14 +134,21 @@ def _add_up(
     held: dict[tuple[str, ...], pa.Table] = {}
     totals: dict[tuple[Any, ...], Totals] = {}
     listed = ListedItems()
+    segments = {name for names in task.segment_sets for name in names}
     for batch in batches:
-        keys, numbers = _key_columns(batch, task), _numbers(batch, task)
+        numbers = _numbers(batch, task)
+        keys = {name: batch.column(name).cast(kind) for name, kind in _ALWAYS.items()}  # maybe of large strings
+        keys |= {_key(name): batch.column(name) for name in batch.schema.names if name in segments}
         alone = batch.num_rows > 0 and all(_is_constant(keys[name]) for name in _ALWAYS)
         if alone:  # one run and cutoff: to group costs much more
             group = tuple(keys[name][0].as_py() for name in _ALWAYS)
-            _add_totals(totals.setdefault(group, {}), numbers)
+            its = totals.setdefault(group, {})
+            for name, values in numbers.items():
+                its[name] = its.get(name, 0) + int(values.sum())
         table = pa.table({**keys, **numbers})
-        in_segments = _with_query(table, batch)
+        in_segments = table
+        if N_REJECTED in table.column_names:  # rejected rows without a query count in the overall row alone
+            in_segments = table.filter(pc.not_equal(batch.column("status"), "no_query"))
         for names in task.segment_sets if alone else sets:
             _hold(held, names, _group(in_segments if names else table, names))
             if held[names].num_rows > task.most_groups:
@@ -156,14 +162,6 @@ def _add_up(
     for names, grouped in held.items():
         yield from _partial_batches(grouped, names, task)
     yield from _listed_batches(listed, task, at_end=True)
-
-
-def _with_query(table: pa.Table, batch: pa.RecordBatch) -> pa.Table:
-    """Leave out what stands for rejected rows without a query: these count in the overall row alone."""
-    if N_REJECTED not in table.column_names:
-        return table
-    nameless = pc.equal(batch.column("status"), "no_query")
-    return table.filter(pc.invert(nameless)) if pc.any(nameless).as_py() else table
 
 
 def _listed_batches(listed: ListedItems, task: SummingTask, *, at_end: bool) -> Iterator[pa.RecordBatch]:
@@ -198,23 +196,12 @@ def _hold(held: dict[tuple[str, ...], pa.Table], names: tuple[str, ...], grouped
     held[names] = grouped
 
 
-def _add_totals(totals: Totals, numbers: dict[str, IntArray]) -> None:
-    for name, values in numbers.items():
-        totals[name] = totals.get(name, 0) + int(values.sum())
-
-
 def _totals_table(totals: dict[tuple[Any, ...], Totals]) -> pa.Table:
     """Groups that were added up by themselves, a row each."""
     names = {name: None for its in totals.values() for name in its}  # in order, unlike those of a set
     keys = {name: pa.array([group[at] for group in totals], kind) for at, (name, kind) in enumerate(_ALWAYS.items())}
     sums = {name: pa.array([its.get(name, 0) for its in totals.values()], pa.int64()) for name in names}
     return pa.table({**keys, **sums})
-
-
-def _key_columns(batch: pa.RecordBatch, task: SummingTask) -> dict[str, pa.Array]:
-    segments = {name for names in task.segment_sets for name in names}
-    keys = {name: batch.column(name).cast(kind) for name, kind in _ALWAYS.items()}  # of a run, maybe large strings
-    return keys | {_key(name): batch.column(name) for name in batch.schema.names if name in segments}
 
 
 def _key(segment: str) -> str:
@@ -299,8 +286,8 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
     n, segments = grouped.num_rows, _segment_columns(grouped, names)
     for metric in task.metrics:
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
-        counts = {name: grouped.column(name) for name in COUNTS if name not in LATER_COUNTS}
-        counts |= {name: _later_count(grouped, name, task) for name in LATER_COUNTS}
+        counts = {name: grouped.column(name) for name in COUNTS if name not in OPTIONAL_COUNTS}
+        counts |= {name: _optional_count(grouped, name, task) for name in OPTIONAL_COUNTS}
         for name in grouped.column_names:
             owner, marked_as_limb, at = name.partition(_LIMB)
             if marked_as_limb and owner == metric.name:
@@ -327,7 +314,7 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
         yield from table.cast(PARTIAL_SCHEMA).to_batches()
 
 
-def _later_count(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
+def _optional_count(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
     """A count that batches have where it is not 0; null where nobody knows it, if only of one query."""
     if name in task.unknown:
         return pa.nulls(grouped.num_rows, pa.int64())
@@ -355,12 +342,8 @@ def _state_column(states: IntArray) -> pa.Array:
 
 
 def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
-    """Text of each group's segment: '' for the overall mean, the value of a single column (None for null).
+    """Format segments: '' is the overall mean; several columns become a JSON list, which no value can make ambiguous.
 
-    For several columns a JSON list of the values, which nothing in a value can make ambiguous.
-
-    Examples
-    --------
     >>> segment_texts([["DE", None], [True, False]], 2)
     ['["DE","true"]', '[null,"false"]']
     """
@@ -381,10 +364,9 @@ def _value_text(value: object) -> str | None:
 def make_finisher(
     confidence: float, *, day_quantiles: Sequence[float] | None = None, across_rules: bool = False
 ) -> BatchFunction:
-    """Build the function from keys, counts and `states` to means; rounds each number once.
+    """Build the function from keys, counts and `states` to means; each number is rounded once. See `day_estimate`.
 
-    What else a row has is passed on. With `day_quantiles`, each of the states is a day, and errors are those of
-    `day_estimate`. Where rows have `rules`, a list of those of the states, two are refused unless `across_rules`.
+    `rules`, a list of those of the states, must be one unless `across_rules`.
     """
 
     def finish(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -418,7 +400,6 @@ def _group_text(batch: pa.RecordBatch, row: int) -> str:
 def finish_batch(
     batch: pa.RecordBatch, confidence: float, day_quantiles: Sequence[float] | None = None
 ) -> pa.RecordBatch:
-    """Turn keys, counts and `states` into rows of a summary."""
     n_queries = int_values(batch.column("n_queries")).tolist()
     parts = [int_values(one.values.flatten()).reshape(-1, STATE_SIZE) for one in batch.column("states")]
     states = np.zeros((batch.num_rows, STATE_SIZE), dtype=np.int64)
@@ -443,7 +424,6 @@ def finish_batch(
 def empty_summary(
     runs: tuple[str, ...], cutoffs: tuple[int | None, ...], metrics: tuple[SummedMetric, ...]
 ) -> list[dict[str, Any]]:
-    """Overall rows of a summary of no query."""
     nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
     nothing |= {"weight_sum": 0.0, "state": [0] * STATE_SIZE, "segment_by": "", "segment": ""}
     return [

@@ -1,7 +1,4 @@
-"""Rows as workers read them: under names of our own, whatever the user's table calls its columns, grouped by query.
-
-Names of the user's own columns have no place here, so none of them can collide with these.
-"""
+"""Rows as workers read them: grouped by query, under names of our own, so that columns of users cannot collide."""
 
 from __future__ import annotations
 
@@ -51,7 +48,6 @@ def bad_row_of(score: str) -> str:
 
 
 def canonical_names(settings: EvaluationSettings) -> Names:
-    """Name the columns that settings name."""
     scores = settings.columns.score if settings.columns.rank is None else ()
     several = len(scores) > 1
     return Names(
@@ -89,12 +85,10 @@ class RankingTask:
 
     @property
     def ranks_given(self) -> bool:
-        """Whether ranks are taken as they are."""
         return self.settings.ranks_given
 
     @property
     def counts_rejected(self) -> bool:
-        """Whether rows may be rejected, so that queries are told from which rows were."""
         return self.settings.on_invalid == "reject"
 
     @property
@@ -107,10 +101,7 @@ class RankingTask:
 
 @dataclass(slots=True)
 class QueryRows:
-    """Valid rows of one run, those of a query (or of a stretch of one) next to each other.
-
-    Of flags, None means all rows.
-    """
+    """Valid rows of one run, grouped by query (or stretch of one). Flags that are None hold for all rows."""
 
     batch: pa.RecordBatch
     offsets: IntArray
@@ -167,15 +158,11 @@ def stretch_offsets(batch: pa.RecordBatch, keys: tuple[str, ...]) -> IntArray:
 
 
 def hash_rows(batch: pa.RecordBatch, names: Names) -> HashArray:
-    """Hash the query of each row, and its run."""
     return key_hashes(batch, tuple(names.query), RUN if RUN in batch.schema.names else None)
 
 
 def grouped_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tuple[pa.RecordBatch, IntArray]:
-    """Bring the rows of a query next to each other, and find the offsets between queries.
-
-    Unless `completely`, rows stay as they are where most stretches are long.
-    """
+    """Group rows by query; return offsets, too. Unless `completely`, rows stay if most stretches are long."""
     keys = keys_in(batch, names)
     offsets = stretch_offsets(batch, keys)
     n_stretches = len(offsets) - 1

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ndcg_spark.core import ragged
 from ndcg_spark.core.batches import (
     Entries,
     Values,
@@ -18,17 +19,10 @@ from ndcg_spark.core.batches import (
     lists_of_counts,
     value_at,
 )
-from ndcg_spark.core.ragged import (
-    BoolArray,
-    FloatArray,
-    chosen_offsets,
-    equals_previous,
-    first_where,
-    lengths_of,
-    repeats,
-)
+from ndcg_spark.core.ragged import BoolArray
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
     COUNT,
@@ -39,16 +33,7 @@ from ndcg_spark.evaluation.tasks.partial_ranking import (
     first_tie_groups,
     ideal_order,
 )
-from ndcg_spark.evaluation.tasks.query_rows import (
-    ITEM,
-    RANK,
-    RANKED_ITEMS,
-    RELEVANCE,
-    RUN,
-    SCORE,
-    WEIGHT,
-    RankingTask,
-)
+from ndcg_spark.evaluation.tasks.query_rows import RankingTask
 from ndcg_spark.evaluation.tasks.scoring import TWO_ON_ONE_RANK
 from ndcg_spark.evaluation.tasks.valid_rows import key_text
 
@@ -70,7 +55,7 @@ def rankings_batches(complete: PartialRankings, task: RankingTask) -> Iterator[p
 def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     head, names = complete.head, task.names
     n = len(head["n_rows"])
-    columns = {RUN: head[RUN] if RUN in head else pa.repeat(pa.scalar(""), n)}
+    columns = {col.RUN: head[col.RUN] if col.RUN in head else pa.repeat(pa.scalar(""), n)}
     columns |= {label: head[name] for name, label in names.query.items()}
     columns |= {name: head[name] for name in COUNTS}
     if task.counts_rejected:
@@ -82,8 +67,10 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     keys = complete.keys(names)
     for name, label in names.carried.items():
         if f"low:{name}" in head:
-            shown = str(task.settings.columns.weight) if name == WEIGHT else label
-            columns[label] = require_constant(keys, head[f"low:{name}"], head[f"high:{name}"], shown, task)
+            shown = str(task.settings.columns.weight) if name == col.WEIGHT else label
+            several = differs(head[f"low:{name}"], head[f"high:{name}"])
+            refuse_first(keys, several, f"column {shown!r} has more than one value in query ", ".", task)
+            columns[label] = head[f"low:{name}"]
             if f"{LOST}:{name}" in head:  # a query of rejected rows only, which is in no mean
                 lost = (int_values(head["n_rows"]) == 0) & (int_values(head["n_judged"]) == 0)
                 columns[label] = pc.if_else(pa.array(lost), head[f"{LOST}:{name}"], columns[label])
@@ -91,10 +78,7 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
 
 
 def advice_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[str]) -> str:
-    """Say what can be done about an item that comes twice in a list of some kind.
-
-    `others` are the columns of the table that the settings do not use: one of them may name the ranker.
-    """
+    """Advise on an item that comes twice in a list; one of the unused columns `others` may name the ranker."""
     if kind == "list":  # of arrays, of which no entry is left out
         return "Remove it."
     best = settings.convention.advice("duplicates", "best")
@@ -108,15 +92,9 @@ def advice_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[
     return f"{SEVERAL_RANKERS} {run} Else remove it, or {which}."
 
 
-def require_constant(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> pa.Array:
-    """Give the one value of a carried column in each query; refuse a query that has several."""
-    refuse_first(keys, differs(low, high), f"column {name!r} has more than one value in query ", ".", task)
-    return low
-
-
 def refuse_two_values(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> None:
     """Raise where runs name two values of a segment column for a query."""
-    at = first_where(differs(low, high), np.arange(len(low) + 1))
+    at = ragged.first_where(differs(low, high), np.arange(len(low) + 1))
     if at is not None:
         values = f"{value_at(low, at)!r} and {value_at(high, at)!r}"
         raise InputRefusedError(
@@ -134,8 +112,7 @@ def differs(one: pa.Array, other: pa.Array) -> BoolArray:
 
 
 def refuse_first(keys: pa.RecordBatch, flags: np.ndarray, before: str, after: str, task: RankingTask) -> None:
-    """Raise with the name of the first flagged query, if one is flagged."""
-    at = first_where(flags, np.arange(len(flags) + 1))
+    at = ragged.first_where(flags, np.arange(len(flags) + 1))
     if at is not None:
         raise InputRefusedError(f"{before}{key_text(keys, task.names, at)}{after}")
 
@@ -144,52 +121,47 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
     ranked, ideal = complete.ranked, complete.ideal
     if ranked is None:
         raise ValueError("rankings without a ranked list")
-    if task.checks_duplicates and ITEM in ranked.columns:
+    if task.checks_duplicates and col.ITEM in ranked.columns:
         kind = "ranking" if task.judgments is None else "ranking or its judgments"
         refuse_repeats(keys, ranked, kind, task)
     k = task.settings.max_k
     others: dict[str, Values] = {}
     if COUNT in ranked.columns:
-        ranked = first_tie_groups(ranked.only(SCORE, RELEVANCE, COUNT), k, everywhere=True)
-        others = {"scores": ranked.numbers(SCORE), "tied": ranked.numbers(COUNT)}
-    elif RANK in ranked.columns:
-        ranked = ranked if k is None else ranked.where(ranked.numbers(RANK) <= k)
-        others = {"ranks": ranked.numbers(RANK)}
+        ranked = first_tie_groups(ranked.only(col.SCORE, col.RELEVANCE, COUNT), k, everywhere=True)
+        others = {"scores": ranked.numbers(col.SCORE), "tied": ranked.numbers(COUNT)}
+    elif col.RANK in ranked.columns:
+        ranked = ranked if k is None else ranked.where(ranked.numbers(col.RANK) <= k)
+        others = {"ranks": ranked.numbers(col.RANK)}
     else:
         ranked = ranked.first(k)
         if task.settings.columns.places:
-            same = equals_previous(ranked.numbers(SCORE), ranked.offsets)
-            shared = lengths_of(chosen_offsets(same, ranked.offsets)) > 0
+            same = ragged.equals_previous(ranked.numbers(col.SCORE), ranked.offsets)
+            shared = ragged.lengths_of(ragged.chosen_offsets(same, ranked.offsets)) > 0
             refuse_first(keys, shared, "query ", f" {TWO_ON_ONE_RANK}.", task)
     if ideal is None:
-        ideal = Entries({RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
+        ideal = Entries({col.RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
     ideal = _certain_ideal(keys, ideal, k, task)
     if task.settings.lists_items:
         kind = (
-            task.rows.field(ITEM).type if ITEM in task.rows.names else task.rows.field(RANKED_ITEMS).type.value_type
+            task.rows.field(col.ITEM).type
+            if col.ITEM in task.rows.names
+            else task.rows.field(col.RANKED_ITEMS).type.value_type
         )
-        others["items"] = pa.array(ranked.columns[ITEM]).cast(kind)
+        others["items"] = pa.array(ranked.columns[col.ITEM]).cast(kind)
+    relevance = ranked.numbers(col.RELEVANCE)
+    unjudged = np.isnan(relevance)
+    relevances = float_column(relevance, ~unjudged) if unjudged.any() else pa.array(relevance)
     return {
-        "ranked": list_column(relevance_column(ranked.numbers(RELEVANCE)), ranked.offsets),
+        "ranked": list_column(relevances, ranked.offsets),
         **{name: list_column(pa.array(values), ranked.offsets) for name, values in others.items()},
-        "ideal": list_column(pa.array(ideal.numbers(RELEVANCE)), ideal.offsets),
+        "ideal": list_column(pa.array(ideal.numbers(col.RELEVANCE)), ideal.offsets),
     }
 
 
-def relevance_column(values: FloatArray) -> pa.Array:
-    """Arrow doubles, null where an item is not judged."""
-    unjudged = np.isnan(values)
-    return float_column(values, ~unjudged) if unjudged.any() else pa.array(values)
-
-
 def _certain_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:
-    """Cut the ideal list to k, and refuse an item that is certainly in it twice.
-
-    The list has items only where they are looked for. Those tied at the cutoff are ignored: which of them made the
-    list is arbitrary.
-    """
-    if ITEM in best.columns:
-        order_by, lengths = ideal_order(best.numbers(RELEVANCE), task), lengths_of(best.offsets)
+    """Cut the ideal list to k; refuse a repeated item in it. Items tied at the cutoff are arbitrary, so ignored."""
+    if col.ITEM in best.columns:
+        order_by, lengths = ideal_order(best.numbers(col.RELEVANCE), task), ragged.lengths_of(best.offsets)
         beyond = np.full(len(lengths), -np.inf)
         if k is not None:
             beyond[lengths > k] = order_by[best.offsets[:-1][lengths > k] + k]
@@ -200,13 +172,13 @@ def _certain_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: Ran
 
 def refuse_repeats(keys: pa.RecordBatch, entries: Entries, kind: str, task: RankingTask) -> None:
     """Raise where an item comes twice in a list, or is judged twice. Nulls are items that were not kept."""
-    items = entries.columns[ITEM]
+    items = entries.columns[col.ITEM]
     if isinstance(items, pa.Array) and items.null_count:
         entries = entries.where(flags_of(items.is_valid()))
-        items = entries.columns[ITEM]
+        items = entries.columns[col.ITEM]
     codes = items if isinstance(items, np.ndarray) else int_values(items.dictionary_encode().indices)
-    twice = repeats(codes, entries.offsets)
+    twice = ragged.repeats(codes, entries.offsets)
     if TWICE in entries.columns:
-        twice |= lengths_of(chosen_offsets(entries.numbers(TWICE), entries.offsets)) > 0
+        twice |= ragged.lengths_of(ragged.chosen_offsets(entries.numbers(TWICE), entries.offsets)) > 0
     advice = advice_on_repeats(kind, task.settings, task.others)
     refuse_first(keys, twice, f"an item comes twice in the {kind} of query ", f". {advice}", task)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import LARGEST_GAIN, discount_table, gain_function
+from ndcg_spark.core import ragged
 from ndcg_spark.core.batches import (
     BatchFunction,
     batch_function,
@@ -21,16 +22,7 @@ from ndcg_spark.core.batches import (
     list_offsets,
     value_at,
 )
-from ndcg_spark.core.ragged import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    first_where,
-    lengths_of,
-    query_of_rows,
-    rank_of_rows,
-    segment_sum,
-)
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.items import known_items, with_items
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
@@ -93,16 +85,11 @@ def uncounted(convention: Convention) -> tuple[str, ...]:
 
 
 def make_scorer(task: ScoringTask) -> BatchFunction:
-    """Build the function from rankings to a row per query and cutoff, one batch a cutoff.
-
-    Metrics are null for a query that a rule drops and at cutoffs at which they are not asked for; ndcg for a query
-    with nothing relevant under `skip`, too.
-    """
+    """Build the function from rankings to a row per query and cutoff, one batch a cutoff; see `score_queries`."""
     return batch_function(lambda batches: (result for batch in batches for result in score_batch(batch, task)))
 
 
 def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordBatch]:
-    """Score one batch of rankings; yields a batch of results per cutoff."""
     lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
     found = _query_status(batch, task)
     seen = relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
@@ -136,7 +123,6 @@ def _unjudged(
 def _values(
     batch: pa.RecordBatch, seen: RelevanceLists, task: ScoringTask
 ) -> dict[int | None, dict[Metric, FloatArray]]:
-    """Values of metrics by cutoff."""
     found: dict[int | None, dict[Metric, FloatArray]] = {}
     for metric, k in task.metrics:
         try:
@@ -162,7 +148,7 @@ def _with_no_relevant(batch: pa.RecordBatch, task: ScoringTask, status: IntArray
     """Tell the evaluated queries apart whose ideal list gains nothing, and refuse them where the rule says so."""
     status = np.where((status == EVALUATED) & ~(best > 0), NO_RELEVANT, status)
     if task.convention.no_relevant == "error":
-        empty = first_where(status == NO_RELEVANT, np.arange(len(best) + 1))
+        empty = ragged.first_where(status == NO_RELEVANT, np.arange(len(best) + 1))
         refuse_query(batch, task.keys, empty, "has nothing relevant")
     return status
 
@@ -200,7 +186,7 @@ def _column(metric: Metric, values: FloatArray, status: IntArray, kept: BoolArra
 def _refuse_unweighted(batch: pa.RecordBatch, task: ScoringTask, kept: BoolArray, status: IntArray) -> None:
     if "weight" not in task.carried:
         return
-    unknown = first_where(kept & ~float_values(batch.column("weight"))[1], np.arange(len(kept) + 1))
+    unknown = ragged.first_where(kept & ~float_values(batch.column("weight"))[1], np.arange(len(kept) + 1))
     if unknown is not None:
         told, whose = NO_WEIGHT.get(int(status[unknown]), ("has no weight", ""))
         advice = f" too, or choose {task.convention.advice(f'{whose}_query', 'drop')}" if whose else ""
@@ -216,21 +202,22 @@ def read_lists(
 ) -> GainLists:
     """Read a batch of rankings as gains; `discount` is that of the largest cutoff, None where there is none.
 
-    Refuses an unjudged item under `unjudged=error`, two items on one given rank, a gain that is not finite, and a
-    gain function that falls.
+    Refuses unjudged items under `unjudged=error`, two items on one rank, and gains that fall or are not finite.
     """
     ranked_column, ideal_column = batch.column("ranked"), batch.column("ideal")
     offsets = list_offsets(ranked_column)
     relevance, judged = float_values(ranked_column.flatten())
     if convention.unjudged == "error":
-        refuse_query(batch, keys, first_where(~judged, offsets), "has an unjudged item among the first k")
+        refuse_query(batch, keys, ragged.first_where(~judged, offsets), "has an unjudged item among the first k")
     gains = ranked_gains = _gains(relevance, judged, convention)
     _refuse_too_large(batch, keys, gains, relevance, offsets)
     groups, has_gaps = None, "ranks" in batch.schema.names
-    rank, lengths = _given_ranks(batch, keys, offsets) if has_gaps else (rank_of_rows(offsets), lengths_of(offsets))
+    rank, lengths = (
+        _given_ranks(batch, keys, offsets) if has_gaps else (ragged.rank_of_rows(offsets), ragged.lengths_of(offsets))
+    )
     if "tied" in batch.schema.names:
         groups, gains = _tie_groups(batch, gains, offsets)
-        lengths = segment_sum(groups.count.astype(np.float64), offsets).astype(np.int64)
+        lengths = ragged.segment_sum(groups.count.astype(np.float64), offsets).astype(np.int64)
     ideal_offsets = list_offsets(ideal_column)
     best, known = float_values(ideal_column.flatten())
     ideal = _gains(best, known, convention)
@@ -243,9 +230,9 @@ def read_lists(
     if convention.ideal == "as_many":
         # Counts of items do not tell how many are left of a condensed list. Both lists are cut at the same K.
         most = lengths if convention.unjudged == "condensed" else int_values(batch.column("n_items"))
-        ideal = np.where(rank_of_rows(ideal_offsets) < most[query_of_rows(ideal_offsets)], ideal, 0.0)
+        ideal = np.where(ragged.rank_of_rows(ideal_offsets) < most[ragged.query_of_rows(ideal_offsets)], ideal, 0.0)
     if discount is None:
-        longest = (int(lengths.max(initial=0)), int(lengths_of(ideal_offsets).max(initial=0)))
+        longest = (int(lengths.max(initial=0)), int(ragged.lengths_of(ideal_offsets).max(initial=0)))
         discount = discount_table(convention.discount, max(*longest, *(k or 0 for k in cutoffs)))
     any_judged = int_values(batch.column("n_judged")) > 0
     rules = GainRules(
@@ -277,7 +264,7 @@ def relevance_lists(
     counts = int_values(batch.column("n_at_least").flatten()).reshape(-1, len(levels)) if levels else None
     lengths = lists.lengths
     if lists.has_gaps and max_k is not None:  # which end where their last rank is, beyond K if some items are
-        lengths = np.where(int_values(batch.column("n_items")) > lengths_of(lists.offsets), max_k, lengths)
+        lengths = np.where(int_values(batch.column("n_items")) > ragged.lengths_of(lists.offsets), max_k, lengths)
     return RelevanceLists(
         read=partial(_entries, batch, lists, convention),
         offsets=lists.offsets,
@@ -306,28 +293,26 @@ def _groups_of_relevances(
     scores = float_values(batch.column("scores").flatten())[0]
     counts = int_values(batch.column("tied").flatten())
     groups = tie_groups(scores, counts, offsets)
-    gains = relevance if convention.ties == "expected" else _gains_of(batch, convention)
+    gains = relevance
+    if convention.ties != "expected":
+        gains = _gains(*float_values(batch.column("ranked").flatten()), convention)
     order = np.lexsort((relevance, gains if convention.ties == "worst" else -gains, groups.group))
     counts = counts[order]
     if convention.ties == "expected":
         return tie_groups(scores, counts, offsets), order
     ends = np.cumsum(counts)
     begins = (ends - counts)[np.minimum(offsets[:-1], max(len(counts) - 1, 0))] if len(counts) else ends
-    start = ends - counts - begins[query_of_rows(offsets)] if len(counts) else counts
+    start = ends - counts - begins[ragged.query_of_rows(offsets)] if len(counts) else counts
     return TieGroups(start, counts, counts, np.arange(len(counts))), order
-
-
-def _gains_of(batch: pa.RecordBatch, convention: Convention) -> FloatArray:
-    return _gains(*float_values(batch.column("ranked").flatten()), convention)
 
 
 def _given_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray) -> tuple[IntArray, IntArray]:
     rank = int_values(batch.column("ranks").flatten()) - 1
     twice = np.zeros(len(rank), dtype=np.bool_)
     twice[1:] = rank[1:] == rank[:-1]
-    filled = lengths_of(offsets) > 0
+    filled = ragged.lengths_of(offsets) > 0
     twice[offsets[:-1][filled]] = False
-    refuse_query(batch, keys, first_where(twice, offsets), TWO_ON_ONE_RANK)
+    refuse_query(batch, keys, ragged.first_where(twice, offsets), TWO_ON_ONE_RANK)
     lengths = np.zeros(len(offsets) - 1, dtype=np.int64)
     lengths[filled] = rank[offsets[1:][filled] - 1] + 1
     return rank, lengths
@@ -358,7 +343,7 @@ def _refuse_too_large(
     batch: pa.RecordBatch, keys: tuple[str, ...], gains: FloatArray, relevance: FloatArray, offsets: IntArray
 ) -> None:
     too_large = _too_large(gains)
-    query = first_where(too_large, offsets)
+    query = ragged.first_where(too_large, offsets)
     if query is not None:
         what = f"has relevance {relevance[too_large.argmax()]:g}, whose gain is not finite, or above 2^63"
         refuse_query(batch, keys, query, what)
@@ -369,11 +354,8 @@ def _refuse_falling(
     keys: tuple[str, ...],
     lists: tuple[tuple[IntArray, BoolArray, FloatArray, FloatArray], ...],
 ) -> None:
-    """Raise where a gain function falls between two relevances of a query: its ideal list would not be ideal.
-
-    `lists` are offsets, which entries are judged, their relevances, and gains.
-    """
-    query = np.concatenate([query_of_rows(offsets)[judged] for offsets, judged, _, _ in lists])
+    """Refuse a gain function that falls within a query. `lists`: (offsets, judged, relevances, gains)."""
+    query = np.concatenate([ragged.query_of_rows(offsets)[judged] for offsets, judged, _, _ in lists])
     relevance = np.concatenate([levels[judged] for _, judged, levels, _ in lists])
     gains = np.concatenate([its[judged] for _, judged, _, its in lists])
     order = np.lexsort((gains, relevance, query))
@@ -395,7 +377,6 @@ def one_gain(relevance: float, convention: Convention) -> float:
 
 
 def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None, what: str) -> None:
-    """Raise with the name of a query, if there is one."""
     if query is not None:
         named = [(name, value_at(batch.column(name), query)) for name in keys]
         shown = [f"{name}={value}" for name, value in named if name != "run" or value]

@@ -23,26 +23,8 @@ from ndcg_spark.core.batches import (
 from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, lengths_of
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import MAX_RANK, MAX_WEIGHT, EvaluationSettings
-from ndcg_spark.evaluation.tasks.query_rows import (
-    BAD_ROW,
-    COPIES,
-    IDEAL_ITEMS,
-    IDEAL_LIST,
-    ITEM,
-    ORDER,
-    RANK,
-    RANKED_ITEMS,
-    RANKED_LIST,
-    RANKED_RANKS,
-    RANKED_SCORES,
-    RELEVANCE,
-    RUN,
-    SCORE,
-    WEIGHT,
-    Names,
-    bad_row_of,
-    canonical_names,
-)
+from ndcg_spark.evaluation.tasks import query_rows as col
+from ndcg_spark.evaluation.tasks.query_rows import Names, bad_row_of, canonical_names
 
 _HELPERS = ("tied", "n_ranked")
 
@@ -50,9 +32,7 @@ _HELPERS = ("tied", "n_ranked")
 def make_row_viewer(convention: Convention, k: int | None) -> BatchFunction:
     """Build the function that adds `gain`, `discount` and `ideal_discount` to ranked rows; ranks beyond k weigh 0.
 
-    Batches have `relevance`, `rank` and `ideal_rank` (null: not in that list, and so without a discount). Two more
-    columns are left out: `tied` (how many ranks, from `rank` on, the row shares with others) and `n_ranked`, the
-    items that the ranking of its query has.
+    Drops `tied` (ranks that the row shares, from `rank` on) and `n_ranked` (items in the ranking of its query).
     """
     return batch_function(lambda batches: (_view(batch, convention, k) for batch in batches))
 
@@ -102,15 +82,13 @@ class RowRules:
 
 
 def valid_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
-    """Keep the rows that can be evaluated, without `bad_row`. See `marked_rows`."""
     return divided_rows(marked_rows(batch, rules))[0]
 
 
 def marked_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
-    """Mark the rows that are rejected: `bad_row` is not null there, and is no column where no row is rejected.
+    """Mark rejected rows by a `bad_row` that is not null; no such column if none is. One score column at most.
 
-    Canonical columns, with one score column at most. Under `on_invalid=fail` a bad row raises an InputRefusedError
-    that names the first reason and the query.
+    Under `on_invalid=fail` a bad row raises an InputRefusedError with the first reason and the query.
     """
     bad: BoolArray | None = None
     for reason, at in bad_rows(batch, rules):
@@ -118,8 +96,8 @@ def marked_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
             row = int(np.flatnonzero(at)[0])
             raise InputRefusedError(f"bad row: {reason} at {key_text(batch, canonical_names(rules.settings), row)}")
         bad = at if bad is None else bad | at
-    if BAD_ROW in batch.schema.names:
-        batch = batch.select([name for name in batch.schema.names if name != BAD_ROW])
+    if col.BAD_ROW in batch.schema.names:
+        batch = batch.select([name for name in batch.schema.names if name != col.BAD_ROW])
     if bad is None:
         return batch
     return _with_marks(batch, pa.array(np.where(bad, "rejected", ""), pa.string(), mask=~bad))
@@ -127,10 +105,10 @@ def marked_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
 
 def divided_rows(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
     """Divide marked rows into valid and rejected ones, both without marks; None where no row is rejected."""
-    if BAD_ROW not in batch.schema.names:
+    if col.BAD_ROW not in batch.schema.names:
         return batch, None
-    marks = batch.column(BAD_ROW)
-    batch = batch.select([name for name in batch.schema.names if name != BAD_ROW])
+    marks = batch.column(col.BAD_ROW)
+    batch = batch.select([name for name in batch.schema.names if name != col.BAD_ROW])
     if marks.null_count == len(marks):
         return batch, None
     return batch.filter(marks.is_null()), batch.filter(marks.is_valid())
@@ -138,13 +116,13 @@ def divided_rows(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch 
 
 def with_marks(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Add the column that marks rejected rows where it is missing, as no row is."""
-    if BAD_ROW in batch.schema.names:
+    if col.BAD_ROW in batch.schema.names:
         return batch
     return _with_marks(batch, pa.nulls(batch.num_rows, pa.string()))
 
 
 def _with_marks(batch: pa.RecordBatch, marks: pa.Array) -> pa.RecordBatch:
-    schema = batch.schema.append(pa.field(BAD_ROW, pa.string()))  # the others may be said to have no nulls
+    schema = batch.schema.append(pa.field(col.BAD_ROW, pa.string()))  # the others may be said to have no nulls
     return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=schema)
 
 
@@ -166,34 +144,27 @@ def bad_rows(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, Bool
 
 
 def make_valid_rows(rules: RowRules) -> BatchFunction:
-    """Build the function that keeps valid rows, for strategies that rank in Spark."""
     return batch_function(lambda batches: (valid_rows(batch, rules) for batch in batches))
 
 
 def make_row_marker(rules: RowRules) -> BatchFunction:
-    """Build the function that marks rejected rows, for strategies that rank in Spark.
-
-    Of a rejected row, what names its query, and its segments, are left; all of it is null if its query is unknown.
-    """
+    """Build the function that marks rejected rows for Spark. These keep query and segments if the query is known."""
     return batch_function(lambda batches: (_emptied(marked_rows(batch, rules), rules) for batch in batches))
 
 
 def _emptied(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
     batch, names = with_marks(batch), canonical_names(rules.settings)
-    rejected, nameless = batch.column(BAD_ROW).is_valid(), pa.array(~has_query(batch, names))
+    rejected, nameless = batch.column(col.BAD_ROW).is_valid(), pa.array(~has_query(batch, names))
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name, column in columns.items() if rejected.true_count else ():
-        if name not in (RUN, BAD_ROW, COPIES):
+        if name not in (col.RUN, col.BAD_ROW, col.COPIES):
             kept = name in names.query or name in names.segments
             columns[name] = pc.if_else(nameless if kept else rejected, pa.scalar(None, column.type), column)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def make_row_checker(rules: RowRules) -> BatchFunction:
-    """Build the function that says why rows are bad: `reason`, `key`, `n` and, where it is there, `row`.
-
-    Each bad row is one (`n` is 1); the valid ones of a batch are one together, and all but their number `n` is null.
-    """
+    """Build the function that finds bad rows: `reason`, `key`, `n`, `row`; see `frames.canonical.checked_rows`."""
     names = canonical_names(rules.settings)
     return batch_function(
         lambda batches: (
@@ -228,35 +199,35 @@ def runs_of(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
     of_runs = {*names.scores, *map(bad_row_of, names.scores)}
     shared = [name for name in there if name not in of_runs]
     for score, run in names.scores.items():
-        columns = {RUN: pa.repeat(pa.scalar(run), batch.num_rows), SCORE: batch.column(score)}
+        columns = {col.RUN: pa.repeat(pa.scalar(run), batch.num_rows), col.SCORE: batch.column(score)}
         if bad_row_of(score) in there:
-            columns[BAD_ROW] = batch.column(bad_row_of(score))
+            columns[col.BAD_ROW] = batch.column(bad_row_of(score))
         columns |= {name: batch.column(name) for name in shared}
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def is_wide(batch: pa.RecordBatch, names: Names) -> bool:
     """Whether a batch has several score columns, each of which is a run."""
-    return len(names.scores) > 1 and SCORE not in batch.schema.names
+    return len(names.scores) > 1 and col.SCORE not in batch.schema.names
 
 
 def key_text(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = False) -> str:
     """Name the query of a row for a person: `query_id=7`; or the malformed line that it is."""
-    told = batch.column(BAD_ROW)[row].as_py() if BAD_ROW in batch.schema.names else None
+    told = batch.column(col.BAD_ROW)[row].as_py() if col.BAD_ROW in batch.schema.names else None
     if told is not None and ": " in told:
         return f"line {told.partition(': ')[2]!r}"
-    shown = ({RUN: RUN} if RUN in batch.schema.names else {}) | names.query
-    shown |= {ITEM: ITEM} if item and ITEM in batch.schema.names else {}
+    shown = ({col.RUN: col.RUN} if col.RUN in batch.schema.names else {}) | names.query
+    shown |= {col.ITEM: col.ITEM} if item and col.ITEM in batch.schema.names else {}
     found = {label: value_at(batch.column(name), row) for name, label in shown.items()}
     if not names.query:
-        whose = [f"{RUN}={found[RUN]}"] if found.get(RUN) else []
+        whose = [f"{col.RUN}={found[col.RUN]}"] if found.get(col.RUN) else []
         return ", ".join([*whose, _list_text(batch, row)])
     return ", ".join(f"{label}={'null' if value is None else value}" for label, value in found.items())
 
 
 def _list_text(batch: pa.RecordBatch, row: int) -> str:
     """Name a row without a key by the list that it has."""
-    items = value_at(batch.column(RANKED_ITEMS), row) if RANKED_ITEMS in batch.schema.names else None
+    items = value_at(batch.column(col.RANKED_ITEMS), row) if col.RANKED_ITEMS in batch.schema.names else None
     if not items:
         return NO_QUERY_COLUMN
     first = ", ".join("null" if one is None else str(one) for one in items[:3])
@@ -265,35 +236,37 @@ def _list_text(batch: pa.RecordBatch, row: int) -> str:
 
 def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
     settings, there = rules.settings, set(batch.schema.names)
-    if BAD_ROW in there:
-        yield from _reasons_from_spark(batch.column(BAD_ROW))
-    if RUN in there:
-        yield "null_run", _null(batch.column(RUN))
+    if col.BAD_ROW in there:
+        yield from _reasons_from_spark(batch.column(col.BAD_ROW))
+    if col.RUN in there:
+        yield "null_run", _null(batch.column(col.RUN))
     for name in canonical_names(settings).query:
         yield from _key_reasons(batch.column(name), "null_query")
-    if RANKED_ITEMS in there and RANKED_LIST not in there:
+    if col.RANKED_ITEMS in there and col.RANKED_LIST not in there:
         yield from _item_list_reasons(batch, settings)
-    for name in (RANKED_LIST, IDEAL_LIST):
+    for name in (col.RANKED_LIST, col.IDEAL_LIST):
         if name in there:
-            yield from _list_reasons(batch.column(name), settings)
-    if RANK in there:
-        yield from _rank_reasons(batch.column(RANK), settings)
-    if SCORE in there:
-        yield from _score_reasons(batch.column(SCORE), settings)
+            column = batch.column(name)
+            yield "null_list", flags_of(column.is_null())
+            yield from _of_lists(column, relevance_reasons(column.flatten(), settings))
+    if col.RANK in there:
+        yield from _rank_reasons(batch.column(col.RANK), settings)
+    if col.SCORE in there:
+        yield from _score_reasons(batch.column(col.SCORE), settings)
     yield from _other_reasons(batch, rules)
-    if RELEVANCE in there:
-        yield from relevance_reasons(batch.column(RELEVANCE), settings)
+    if col.RELEVANCE in there:
+        yield from relevance_reasons(batch.column(col.RELEVANCE), settings)
 
 
 def _other_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
     there = set(batch.schema.names)
-    if ITEM in there:
-        yield from _key_reasons(batch.column(ITEM), "null_item")
-    if WEIGHT in there:
-        weight, known = float_values(batch.column(WEIGHT))
+    if col.ITEM in there:
+        yield from _key_reasons(batch.column(col.ITEM), "null_item")
+    if col.WEIGHT in there:
+        weight, known = float_values(batch.column(col.WEIGHT))
         yield "bad_weight", ~(known & (weight >= 0) & (weight <= MAX_WEIGHT))
-    if ORDER in there and not rules.judgments:
-        yield "null_order", _null(batch.column(ORDER))
+    if col.ORDER in there and not rules.judgments:
+        yield "null_order", _null(batch.column(col.ORDER))
 
 
 def _key_reasons(column: pa.Array, reason: str) -> Iterator[Reason]:
@@ -303,19 +276,13 @@ def _key_reasons(column: pa.Array, reason: str) -> Iterator[Reason]:
         yield reason, np.isnan(float_values(column)[0])
 
 
-def _list_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
-    """Reasons of the relevances in each list."""
-    yield "null_list", flags_of(column.is_null())
-    yield from _of_lists(column, relevance_reasons(column.flatten(), settings))
-
-
 def _item_list_reasons(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
     """Reasons of lists of items and of their scores, those of judgments, too."""
-    for name in (RANKED_ITEMS, IDEAL_ITEMS):
+    for name in (col.RANKED_ITEMS, col.IDEAL_ITEMS):
         column = batch.column(name)
         yield "null_list", flags_of(column.is_null())
         yield from _of_lists(column, _key_reasons(column.flatten(), "null_item"))
-    for name, reasons in ((RANKED_SCORES, _score_reasons), (RANKED_RANKS, _rank_reasons)):
+    for name, reasons in ((col.RANKED_SCORES, _score_reasons), (col.RANKED_RANKS, _rank_reasons)):
         if name in batch.schema.names:
             yield from _of_lists(batch.column(name), reasons(batch.column(name).flatten(), settings))
 
