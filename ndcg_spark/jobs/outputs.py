@@ -44,10 +44,7 @@ REJECT_SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in ("
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """Rows of the first table read and rejected, by reason; the same of the judgments, for the report.
-
-    `with_rejects` names the tables that have bad rows.
-    """
+    """Rows of the first table read and rejected, those of the judgments, and the tables that have bad rows."""
 
     read: int
     rejected: dict[str, int]
@@ -66,10 +63,9 @@ class Checked(Protocol):
 
 
 def account(inputs: Checked, limit: float | None, all_valid: int | None = None) -> Accounts:
-    """Count the rows of each table by reason, and refuse when too many are bad. Runs an action for each table.
+    """Count the rows of each table by reason; refuse a larger share than `limit`. Runs an action for each table.
 
-    `limit` is the largest share of the rows of a table that may be bad. With `all_valid`, the number of rows of a
-    first table that is known to have no bad ones, that table is not read.
+    `all_valid` is the number of rows of the first table if it is known to have no bad ones; it is not read then.
     """
     tables, counted = inputs.checked(originals=False), {}
     if all_valid is not None:
@@ -92,11 +88,7 @@ def account(inputs: Checked, limit: float | None, all_valid: int | None = None) 
 
 
 def written_rejects(inputs: Checked, accounts: Accounts | None) -> DataFrame:
-    """Bad rows of all tables, as they are written; lazy. A table that has none is not read again.
-
-    Columns: `run` (empty), `source`, `reason`, `row`. Without `accounts` it is not known which have none, and all are
-    read.
-    """
+    """Bad rows as they are stored (`run`, `source`, `reason`, `row`); lazy. Tables without any are not read again."""
     found = {name: rejects_table(rows, name) for name, rows in inputs.checked(originals=True).items()}
     parts = [
         rows if accounts is None or name in accounts.with_rejects else rows.limit(0) for name, rows in found.items()
@@ -130,11 +122,7 @@ def refuse_outputs(
     files: Sequence[str],
     progress: Progress,
 ) -> None:
-    """Raise when one of several outputs could not be written, or would overwrite what is not ours. Runs no action.
-
-    The outputs are added to `readings`, what the job reads. `progress` gets a line for columns that a table gets, or
-    that the results lack.
-    """
+    """Refuse outputs that cannot be written or would overwrite other data; add them to `readings`. No action."""
     for flag, target, schema in planned:
         found = check_output(
             spark,
@@ -160,7 +148,7 @@ def write_all(
     facts: dict[str, Any],
     progress: Progress,
 ) -> None:
-    """Compute tables where no reader looks, then make all of them visible, or none. Runs an action for each.
+    """Compute tables where no reader looks, then show all of them, or none. Runs an action for each.
 
     `files` are what a file holds, its path, and its text; there is one at most.
     """
@@ -206,16 +194,14 @@ class StagedFile:
                     place.unlink()
 
     def swap(self) -> None:
-        """Put the file in its place."""
         with refusing(self.reference):
             self._unfinished.replace(self._target)
 
     def undo(self) -> None:
-        """Nothing that could fail comes after `swap`."""
+        """Do nothing: no step after `swap` can fail."""
 
     def finish(self) -> None:
         """There is nothing to keep."""
 
     def close(self) -> None:
-        """Remove what was not put in its place."""
         self._unfinished.unlink(missing_ok=True)

@@ -54,14 +54,10 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 
 
 def input_identities(spark: SparkSession, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Describe the input tables among the options of a job. Asks file system and catalog; reads no rows.
+    """Describe the tables that a job reads. Asks file system and catalog; reads no rows.
 
-    Input tables are options made by `table_to_read`, which have an option `NAME_option` beside them.
-
-    Each has `option`, `reference` and `format`. For local files `files`, `bytes` and `newest`, the last change of one
-    of them; for remote files and for queries `files` and `digest`, a hash of the sorted names that Spark lists, as
-    those of files that it writes never come again; for Delta and Iceberg tables `version`. What such inputs do not
-    have is left out; `unknown` says why the state of an input could not be found out.
+    Local files have `files`, `bytes`, `newest`; remote files and queries `files` and `digest`, a hash of their sorted
+    names, which Spark never uses twice; Delta and Iceberg tables `version`. `unknown` says why a state was not found.
     """
     return [_identity(spark, name, source_of(dict(options), name)) for name in tables_read(options)]
 
@@ -169,11 +165,7 @@ _ARROW = {
 
 
 class RunLog:
-    """Where the rows of one run go.
-
-    `partition` is the night and data set under which the row is stored. `tell` gets a line for each leftover of a
-    killed writer that was removed.
-    """
+    """A table of runs. `partition` is the night and data set of a row; `tell` reports removed leftovers."""
 
     def __init__(self, spark: SparkSession, target: Target, partition: RunPartition, run_id: str, tell: Tell) -> None:
         self.reference, self._spark, self._target, self._tell = target.reference, spark, target, tell
@@ -198,11 +190,7 @@ class RunLog:
             self._folder = shared_folder(self._spark, place, self.reference)
 
     def write(self, row: Mapping[str, Any], partition: RunPartition | None = None) -> None:
-        """Write the row of this run in place of an earlier one. An action, except to a shared folder of parquet.
-
-        Values of `RUN_LOG_SCHEMA` that are missing are null. `partition` is the night and data set that the run has
-        turned out to be about, if others than before: the row moves there.
-        """
+        """Write the row of this run, moved to `partition` if the job found another night. May run an action."""
         before, self._partition = self._partition, partition or self._partition
         with ExitStack() as stack:
             staged = [stack.enter_context(closing(self._staged([row], self._partition)))]
@@ -252,7 +240,6 @@ def _as_arrow(rows: Sequence[Mapping[str, Any]], dataset: str) -> pa.Table:
 
 
 def versions(spark: SparkSession) -> dict[str, str]:
-    """Versions that a number may depend on, under their names in the run log."""
     return {
         "package_version": __version__,
         "spark_version": spark.version,
@@ -271,7 +258,6 @@ def counts_of(outcome: Mapping[str, Any]) -> dict[str, int]:
 
 
 def as_json(value: Any) -> str:
-    """Write a value of a column that holds JSON."""
     return json.dumps(value, ensure_ascii=False, default=_plain)
 
 

@@ -46,7 +46,6 @@ INTERRUPTED, FAILED = "interrupted", "failed"
 _BY_CODE = {0: SUCCEEDED, 3: GATE_NOT_MET}
 _SECONDS_AFTER_SIGNAL = 10
 _LONGEST = 1000
-"""Characters of a message in the run log."""
 
 
 class Watched(Protocol):
@@ -79,16 +78,14 @@ class JobRun:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Labels of the Spark jobs of this run."""
         return f"ndcg-spark {self.command}", f"ndcg-spark run {self.id}"
 
     def exit(self, code: int) -> int:
-        """Note the exit code, and return it."""
         self._code = code
         return code
 
     def start(self) -> None:
-        """Say that the run starts, in the log and in the run log. An action, if there is a run log."""
+        """Log that the run starts. An action, if there is a run log."""
         place = self._operations.run_log
         if place is not None:
             self._log = self._opened(place)
@@ -161,7 +158,7 @@ class JobRun:
             raise failed[0]
 
     def _about(self) -> RunPartition:
-        """The night and the data set of the run: those that the job has found, if no option names them."""
+        """The night and data set of the run: what the job has found, if no option names them."""
         from ndcg_spark.tables import RunPartition
 
         facts = self.progress.facts
@@ -191,7 +188,7 @@ class JobRun:
 
 
 def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
-    """Tell how a run ended, by its error or else its exit code: its status, and a line that says why."""
+    """Return the status of a run, from its error or else its exit code, and a line that says why."""
     from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 
     if error is None:
@@ -214,10 +211,7 @@ def job_run(
     run_date: date | None = None,
     dataset: str = "",
 ) -> Iterator[JobRun]:
-    """Run a job: open its session, and log how it starts and how it ends.
-
-    The block calls `exit` of what is yielded with its exit code. `short_lists` is as for `spark_session`.
-    """
+    """Open the session of a job, and log its start and end. The block calls `exit` of the run with its exit code."""
 
     def tables() -> dict[str, str]:
         return catalog_tables_written(config.operations.options)
@@ -241,7 +235,7 @@ def job_run(
 
 @contextmanager
 def _surroundings_named() -> Iterator[None]:
-    """Say what a machine or its Python workers lack in place of a crash, whichever action of a job met it."""
+    """Replace a crash of any action by what the machine or its Python workers lack."""
     from ndcg_spark.core.failures import unfit_surroundings  # loads pyspark, which takes a moment
 
     try:
@@ -255,7 +249,7 @@ def _surroundings_named() -> Iterator[None]:
 
 @contextmanager
 def tagged(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
-    """Label the Spark jobs that this thread starts, where sessions can do that (Spark 4; Connect 3.5)."""
+    """Label the Spark jobs of this thread, where sessions can do that (Spark 4; Connect 3.5)."""
     added = []
     with suppress(Exception):  # without tags jobs are harder to find, and that is all
         there = spark.getTags()
@@ -274,16 +268,15 @@ def tagged(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
 S = TypeVar("S")
 EXIT_DONE, EXIT_GATE = 0, 3
 Line: TypeAlias = str | Callable[[], None]
-"""A line to print, or what prints several. One that begins with `warning: ` goes to standard error."""
+"""A line to print, or a function that prints several. `warning: ` sends it to standard error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a job.
+    """The results of a job. The fields of `facts` are the JSON; `tables` are rows or texts by output.
 
-    `facts` is a frozen class of the command, whose fields are the JSON. `tables` are rows by the name of the output,
-    and texts of files; one that is not among them is not written. `night` is the slice, if not that of the request.
-    `gates` are results of gates, each with the `run` that it is about. Unless `met`, the exit code is 3.
+    An output that is not in `tables` is not written. `night` is the slice, if not that of the request. Unless all
+    `gates` and `met` hold, the exit code is 3.
     """
 
     facts: Any
@@ -295,7 +288,7 @@ class Outcome:
 
 
 class Job(Generic[S]):
-    """A request whose tables are open, and what the work may ask of its run."""
+    """A request whose tables are open, and the services of its run."""
 
     def __init__(
         self, spark: SparkSession, request: Request[S], progress: Progress, stack: ExitStack, work: type[Work[S]]
@@ -310,23 +303,19 @@ class Job(Generic[S]):
         self.work = work(self)
 
     def wants(self, name: str) -> bool:
-        """Whether an output was named; `json` is the JSON."""
         return self.request.json_path is not None if name == "json" else name in self.request.targets
 
     def step(self, what: str) -> AbstractContextManager[None]:
-        """Show a step while it runs, and how long it took."""
         return self._progress.step(what)
 
     def note(self, **facts: Any) -> None:
-        """Keep what the run log is to say of the run."""
         self._progress.note(**facts)
 
     def tell(self, line: str) -> None:
-        """Print a line on standard error."""
         self._progress.line(line)
 
     def keep(self, frame: DataFrame) -> bool:
-        """Keep rows until the job ends, between the actions that need them; False where the platform cannot."""
+        """Cache rows until the job ends; False where the platform has no cache."""
         try:
             frame.persist()
         except PySparkException:  # some serverless platforms have no cache: the work is then done twice
@@ -335,9 +324,9 @@ class Job(Generic[S]):
         return True
 
     def count_bad_rows(self, all_valid: Callable[[], int | None] = lambda: None) -> Accounts | None:
-        """Run an action for each table: count bad rows, and refuse too many; None unless they are to be left out.
+        """Run an action for each table: count bad rows and refuse too many; None unless they are left out.
 
-        `all_valid` counts the rows of the first table, if none of them can be bad: it is not read again then.
+        `all_valid` returns the number of rows of the first table if none can be bad; it is not read again then.
         """
         if self.request.on_invalid == "reject":
             with self.step("counting bad rows"):
@@ -346,38 +335,37 @@ class Job(Generic[S]):
 
 
 class Work(Generic[S]):
-    """What a command does with its opened tables. Making it is lazy, and finds missing columns and wrong types."""
+    """The work of a command on open tables. Making it is lazy, and refuses missing columns and wrong types."""
 
     def __init__(self, job: Job[S]) -> None:
         self.job, self.request, self.settings, self.tables = job, job.request, job.settings, job.tables
 
     @staticmethod
     def require_packages() -> None:
-        """Raise for a package that it needs and that is not installed, before Spark starts."""
+        """Raise for a missing package, before Spark starts."""
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Schemas of the tables that were asked for, by the name of the output."""
+        """Schemas of requested tables by output."""
         return {}
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why rows are bad, by the name of their table, as from `checked_rows`; lazy."""
+        """Reasons why rows are bad, by table, as from `checked_rows`; lazy."""
         return {}
 
     def advice(self, message: str) -> str:
-        """Say what a refusal of rows says, with the way out as users of the command line have it."""
+        """Add the options of the command line to a refusal of rows."""
         return message
 
     def explanation(self) -> Sequence[str]:
-        """Say what the job would do, and its cost."""
+        """Lines for `--explain`: the steps of the job and their cost."""
         return ()
 
     def run(self) -> Outcome:
-        """Run the actions."""
         raise NotImplementedError
 
 
 def run(request: Request[S], work: type[Work[S]]) -> int:
-    """Run a job: 0 done, 3 gate not met. Where input or options are refused, nothing has been written."""
+    """Run a job; return 0, or 3 if a gate is not met. A refusal means that nothing was written."""
     command, settings = request.command, request.settings
     night, dataset = (request.run_date, request.dataset) if command.sliced else command.slice_of(settings)
     with job_run(
@@ -398,7 +386,7 @@ def run(request: Request[S], work: type[Work[S]]) -> int:
 
 
 def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None:
-    """Raise when an output could not be written, or would overwrite what is not ours. Runs no action."""
+    """Raise when an output could not be written, or would overwrite other data. Runs no action."""
     request, work = job.request, job.work
     if "rejects" in request.targets:
         work.checked(originals=True)  # rows that cannot be kept as they came are refused
@@ -422,7 +410,7 @@ def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None
 
 @contextmanager
 def _refusals(job: Job[S]) -> Iterator[None]:
-    """Turn what Spark says of bad rows into a refusal, and say of what is refused that nothing was written."""
+    """Turn Spark's errors about bad rows into refusals that say that nothing was written."""
     try:
         yield
     except Exception as error:
@@ -438,7 +426,7 @@ def _refusals(job: Job[S]) -> Iterator[None]:
 
 
 def json_of(facts: Any) -> dict[str, Any]:
-    """What JSON says: the fields of a frozen class. One that is a word of Python ends in `_` there."""
+    """Fields of a frozen class as JSON; a name that is a keyword of Python ends in `_` there."""
     return {one.name.removesuffix("_"): getattr(facts, one.name) for one in fields(facts)}
 
 
@@ -471,7 +459,7 @@ def _write(outcome: Outcome, shown: dict[str, Any], job: Job[S], progress: Progr
 
 
 def _tell(outcome: Outcome, shown: dict[str, Any], request: Request[S], progress: Progress) -> None:
-    """Print lines, how gates did, and the JSON as the last line."""
+    """Print lines, gates, and the JSON as the last line."""
     for line in outcome.lines:
         if callable(line):
             line()

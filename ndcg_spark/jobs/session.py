@@ -28,7 +28,6 @@ _FILES_BESIDE_JARS = 100
 """Files that Java has open beside its jars when a small job runs; with 64 fewer it ends for want of them."""
 _ASK_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 _PATIENCE = 60
-"""Seconds in which a Python must say its version."""
 
 
 def check_arrow() -> None:
@@ -43,7 +42,7 @@ def check_arrow() -> None:
 
 
 def check_surroundings(settings: Mapping[str, str]) -> None:
-    """Refuse to start a local session where Spark, Java, the Python of workers, or files are not to be had."""
+    """Refuse to start a local session where Spark, Java, the Python of workers, or files are missing."""
     home = _checked_home()
     _check_temporary_folder()
     if home is not None:
@@ -55,7 +54,7 @@ def check_surroundings(settings: Mapping[str, str]) -> None:
 
 
 def _checked_home() -> Path | None:
-    """The folder of the Spark that will start; None if pyspark is to look for it."""
+    """The folder of the Spark that will start; None if pyspark finds it."""
     import pyspark
 
     named = os.environ.get("SPARK_HOME")
@@ -90,7 +89,7 @@ def _check_temporary_folder() -> None:
 
 
 def _check_local_folders(settings: Mapping[str, str]) -> None:
-    """Refuse folders for temporary files of which none can be had; the Java of Spark would end without a word."""
+    """Refuse temporary folders of which none is writable; the Java of Spark would end without a message."""
     name = "SPARK_LOCAL_DIRS" if "SPARK_LOCAL_DIRS" in os.environ else "spark.local.dir"
     named = os.environ.get(name, settings.get(name))
     if named is None:
@@ -179,11 +178,10 @@ LARGEST_BATCH = str(2**31 - 1)
 def spark_session(
     app_name: str, settings: Mapping[str, str], *, short_lists: bool, tables: Callable[[], Mapping[str, str]] = dict
 ) -> Iterator[SparkSession]:
-    """Give the session to run in, and stop it afterwards if it was made here.
+    """Open a session, and stop it afterwards if it was made here. `settings` are for a local session only.
 
-    `settings` are for a local session; under spark-submit and on a server they belong there. `short_lists` says that
-    ten thousand rankings fit into memory easily, so that Spark need not weigh each on its way to Python. `tables`
-    gives the catalog tables that will be written, and their kinds; a catalog that ends with the session is refused.
+    `short_lists`: ten thousand rankings fit into memory, so Spark need not weigh each on its way to Python. `tables`
+    returns the catalog tables that will be written, and their kinds; a catalog that ends with the session is refused.
     """
     check_arrow()
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints the stack of what we explain
@@ -234,13 +232,13 @@ def _session(
 
 
 def _of_a_server(spark: SparkSession) -> bool:
-    """Whether a session is one of many on a server that somebody else runs: its catalog outlives the job."""
+    """Check for a session on a server that somebody else runs: its catalog outlives the job."""
     on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
     return on_connect and not os.environ.get("SPARK_REMOTE", "").startswith("local")
 
 
 def _refuse_forgotten(spark: SparkSession, tables: Mapping[str, str]) -> None:
-    """Refuse tables of a catalog that nobody sees after this session, whose files would be in the way of the next."""
+    """Refuse catalog tables that end with this session, whose files would block the next one."""
     from ndcg_spark.core.session import LASTING_CATALOG
     from ndcg_spark.tables.catalog import forgotten_tables
 
@@ -255,7 +253,7 @@ def _refuse_forgotten(spark: SparkSession, tables: Mapping[str, str]) -> None:
 
 
 def local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
-    """Settings of a session of our own, whose workers run `python`; `short_lists` is as for `spark_session`."""
+    """Settings of a session of our own, whose workers run `python`."""
     cores = os.cpu_count() or 1
     unweighed = {"spark.sql.execution.arrow.maxBytesPerBatch": LARGEST_BATCH} if short_lists else {}
     own_daemon = worker_daemon.SETTINGS if python == sys.executable else {}

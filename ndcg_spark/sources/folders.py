@@ -47,26 +47,22 @@ from ndcg_spark.sources.stores import (
 
 _log = logging.getLogger(__name__)
 DATA_FORMATS = ("parquet", "orc", "avro")
-"""Formats of the files of such tables."""
 _FAILURES: tuple[type[Exception], ...] = (OSError, *SPARK_ERRORS)
-"""Of a file system, here or where only Spark reaches it."""
 _GLOB = re.compile(r"[*?\[{]")
 
 
 @dataclass(frozen=True, slots=True)
 class TableFolder:
-    """A table of the format `kind` has its files below `root`; a path that leads there may be `whole`, or a part."""
+    """A Delta, Iceberg or Hudi table below `root`; a path that leads there names the `whole` table, or a part."""
 
     kind: str
     root: str
     whole: bool
 
     def __str__(self) -> str:
-        """Name it for a person: "the Delta table 's3://lake/runs'"."""
         return f"the {self.kind.capitalize()} table {self.root!r}"
 
     def refusal(self, path: str) -> str:
-        """Say that its files are not to be read for its rows."""
         return (
             f"{path!r} leads to files of {self}, which hold rows that were deleted or replaced, too; name the table "
             f"in the catalog, or read {self.root!r} with format {self.kind}."
@@ -74,10 +70,9 @@ class TableFolder:
 
 
 def table_folder_of(spark: SparkSession, path: str) -> TableFolder | None:
-    """Find the table whose files a path, maybe with a pattern, leads to. Looks for files, runs no action.
+    """Find the table whose files a path or pattern leads to; None if there is none. Looks for files, runs no action.
 
-    None where the path belongs to no such table, as far as can be seen: of a place that only Spark reaches, the
-    folders above are looked into only where the path has folders of partitions or of data files.
+    Above a place that only Spark reaches, only folders of partitions and data files are looked into.
     """
     scheme, rest = _split(path)
     fixed = _GLOB.split(rest)[0] if is_pattern(path) else rest
@@ -125,7 +120,7 @@ def _likely_roots(base: str) -> list[str]:
 
 
 def _tell_unknown(root: str, error: Exception) -> None:
-    """Warn that a folder may be a table for all that is known, and what follows for its files."""
+    """Warn that a folder may be a table, and what follows for its files."""
     _log.warning(
         "whether %s is a Delta, Iceberg or Hudi table is unknown (%s): files below it are read as they are, and "
         "deleted rows would be read, too",
@@ -135,7 +130,7 @@ def _tell_unknown(root: str, error: Exception) -> None:
 
 
 def _is_marked(root: str, mark: str) -> bool:
-    """Whether a folder of this machine has a mark. An OSError says that its metadata cannot be listed."""
+    """Look for a mark in a local folder. An OSError says that its metadata cannot be listed."""
     folder, _, pattern = mark.rpartition("/")
     if not folder:
         return os.path.lexists(os.path.join(root, mark))  # also a link that leads nowhere now
@@ -160,7 +155,7 @@ def _has(spark: SparkSession, root: str, mark: str) -> bool:
 
 
 def is_there(spark: SparkSession, uri: str) -> bool:
-    """Whether Spark finds a path. Runs no action."""
+    """Check that Spark finds a path. Runs no action."""
     try:
         # Twice, as Spark logs a stack trace when a single path is not there.
         spark.read.format("text").load([uri, uri]).schema  # noqa: B018  # analysis is lazy on Connect
@@ -172,7 +167,6 @@ def is_there(spark: SparkSession, uri: str) -> bool:
 
 
 FILE_FORMATS = ("parquet", "orc", "avro", "csv", "json", "text")
-"""Formats whose tables are folders of files, and nothing else."""
 _ALL_LEVELS, _MERGE = "recursiveFileLookup", "mergeSchema"
 _OF_ONE_FILE = ("parquet", "orc")
 """Formats of which Spark reads the columns of one file only, unless it is told to merge those of all."""
@@ -203,20 +197,15 @@ def read_files(
     *,
     called: str | None = None,
 ) -> DataFrame:
-    """Read a table of files. Lazy. A path with signs of a pattern is none where a file or folder has that name.
+    """Read a table of files. Lazy. `kind` is Spark's name of the format, `called` the user's.
 
-    `kind` is what Spark calls the format, `called` what the user calls it. Of a nightly table, the frame has the
-    columns of all nights, null where a night lacks them. A column of folder names (`run=007`) is text where a name is
-    not the text of the value that Spark takes it for: 007 and 7 are two runs. Else it has the type that Spark finds.
+    A nightly table has the columns of all nights, null where a night lacks them. A column of folder names (`run=007`)
+    is text if a name is not the text of its value: 007 and 7 are two runs. A path is refused if Spark would leave out
+    data files because of their folder. Of local Parquet files, a column that some lack is marked, and refused where
+    it is read.
 
-    A path is refused of which Spark would leave out data files because of the folder that they lie in. Errors of
-    Spark pass unchanged.
-
-    Of Parquet files on this machine, a column that some lack and others have is marked, so that it is refused where
-    it is read; not in a nightly table, and not where files are merged on request.
-
-    Spark cost: that of Spark's reader, and one more listing of the files. For a nightly table, a job reads the
-    footers of all files. Those of up to 2,000 Parquet files on this machine are read in this process.
+    Spark cost: that of Spark's reader and a listing of the files. For a nightly table, a job reads the footers of all
+    files; those of up to 2,000 local Parquet files are read in this process. Errors of Spark pass unchanged.
     """
     options, place, merges = dict(options or {}), escaped(path), _is_asked(_MERGE, options or {})
     reader = spark.read.format(kind).options(**options)
@@ -254,7 +243,7 @@ def read_files(
 def _lacking(
     spark: SparkSession, columns: Sequence[str], files: Sequence[str], folders: Iterable[str]
 ) -> dict[str, str]:
-    """Find columns that a file of this machine lacks, and the file; columns of folders are in none."""
+    """Find columns that a local file lacks, and the file; columns of folders are in no file."""
     on_server = "connect" in type(spark).__module__
     if on_server or not 1 < len(files) <= MAX_FILES or not all(name.startswith("file:") for name in files):
         return {}
@@ -266,7 +255,6 @@ def _lacking(
 
 
 def _with_marks(frame: DataFrame, lacking: Mapping[str, str]) -> DataFrame:
-    """Note in the schema which file lacks a column."""
     if not lacking:
         return frame
     chosen = [
@@ -293,13 +281,13 @@ def _is_asked(option: str, options: Mapping[str, str]) -> bool:
 
 
 def _is_nightly(schema: T.StructType) -> bool:
-    """Whether rows lie in folders of slices, as `ndcg_spark.tables` stores them; or those of one night do."""
+    """Check for folders of slices, as `ndcg_spark.tables` stores them, or those of one night."""
     names = schema.fieldNames()
     return names[-1:] == ["slice"] and "dataset" in names
 
 
 def _top_files(spark: SparkSession, path: str, options: Mapping[str, str]) -> list[str] | None:
-    """List the files that Spark reads; None where it takes none, as folders contradict each other."""
+    """List the files that Spark reads; None if folders contradict each other, and it reads none."""
     try:
         return visible_files(spark.read.options(**options).format("text").load(escaped(path)))
     except SPARK_ERRORS:
@@ -309,7 +297,7 @@ def _top_files(spark: SparkSession, path: str, options: Mapping[str, str]) -> li
 def _refuse_lost_files(
     spark: SparkSession, path: str, read: list[str] | None, options: Mapping[str, str], kind: str
 ) -> None:
-    """Raise where Spark leaves out data files below a path. It takes those at the top, or those of all `day=1`."""
+    """Raise if Spark leaves out data files below a path: it reads those at the top, or those of all `day=1`."""
     found = read or []
     if len({name.rpartition("/")[0] for name in found}) < 2 or is_pattern(path):
         try:  # options may leave out files by name or time
@@ -342,7 +330,7 @@ def _refuse_lost_files(
 
 
 def _values_of(column: str, folders: Iterable[str]) -> set[str]:
-    """Find the values of a column in names of folders. Of several folders of that name Spark takes the innermost."""
+    """Values of a column in names of folders. Of several folders of that name Spark takes the innermost."""
     found = set()
     for folder in folders:
         parts = (part.partition("=") for part in reversed(folder.split("/")))
@@ -356,7 +344,7 @@ def _unescaped(text: str) -> str:
 
 
 def _are_texts(texts: Iterable[str], kind: T.DataType, spark: SparkSession) -> bool:
-    """Whether each text is what Spark writes for the value that it reads it as."""
+    """Check that each text is how Spark writes the value that it reads."""
     if isinstance(kind, T.DoubleType):
         return all(map(_is_text_of_double, texts))
     if isinstance(kind, T.TimestampType):
@@ -367,7 +355,7 @@ def _are_texts(texts: Iterable[str], kind: T.DataType, spark: SparkSession) -> b
 
 
 def _is_text_of_double(text: str) -> bool:
-    """Of the two zeros, which are one key, only 0.0 is; so are the shortest digits, as Java arranges them."""
+    """Check for the shortest digits as Java writes them; of the two zeros, which are one key, only 0.0 is a text."""
     try:
         value = float(text) + 0.0
     except ValueError:  # Java also reads 1d and 0x1p3
@@ -382,7 +370,7 @@ def _is_text_of_double(text: str) -> bool:
 
 
 def _is_on_the_clock(text: str, zone: str) -> bool:
-    """Whether clocks of a zone show a time: Spark takes those that are skipped in spring for later ones."""
+    """Check that clocks of a zone show a time: Spark moves those that are skipped in spring."""
     try:
         shown = datetime.fromisoformat(text[:19]).replace(tzinfo=ZoneInfo(zone))
         again = shown.astimezone(timezone.utc).astimezone(shown.tzinfo)
@@ -392,15 +380,11 @@ def _is_on_the_clock(text: str, zone: str) -> bool:
 
 
 def read_parquet(spark: SparkSession, path: str) -> DataFrame:
-    """Read a table of Parquet files. Lazy.
+    """Read a table of Parquet files. Lazy; costs as `read_files`.
 
-    Spark cost: that of `read_files`. Where Spark has no file system for an object store, Arrow lists the objects and
-    reads the footer of the first in this process, and workers read the rest when rows are asked for: all columns, one
-    task an object. Read so, the table lacks columns that are in the names of folders, structs, maps, and timestamps
-    without a time zone.
-
-    Refused is a store that neither Spark nor Arrow reaches, and what `read_files` refuses. Other errors of Spark pass
-    unchanged.
+    Where Spark has no file system for an object store, Arrow lists the objects and reads the first footer in this
+    process, and workers read the rest, one task an object, without columns in folder names, structs, maps, and
+    timestamps without a time zone. A store that neither reaches is refused.
     """
     try:
         return read_files(spark, path, "parquet")

@@ -32,15 +32,11 @@ _STORED_OTHERWISE = frozenset((
 """Kinds of tables whose slices are not of a night and a run."""
 _OF_THE_MOMENT = frozenset({"package_version", "computed_at"})
 _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+$")
-"""Folders of partitions at the end of a path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Rows of a table to write, and the runs whose slices they replace; those of `empty` may have none.
-
-    Rows that are a `whole` are one slice, which the only run names.
-    """
+    """Rows to write, and the runs whose slices they replace; those of `empty` may have none; a `whole` is a slice."""
 
     frame: DataFrame
     runs: Sequence[str] = ("",)
@@ -50,7 +46,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows(Rows):
-    """Rows and where they go; `holds` is what a person calls them."""
+    """Rows and their place; `holds` is their name for a person."""
 
     reference: str
     kind: str | None
@@ -66,9 +62,9 @@ def write_together(
     step: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext(),
     tell: Tell = _log.warning,
 ) -> None:
-    """Compute tables where no reader looks, then make all of them visible, or none. Runs an action for each.
+    """Compute tables where no reader looks, then show all of them, or none. Runs an action for each.
 
-    `more` stages what is no table, behind them; `step` is entered for each table.
+    `more` stages outputs that are not tables; `step` is entered for each table.
     """
     with ExitStack() as stack:
         staged: list[Swappable] = []
@@ -195,7 +191,7 @@ def _is_of_means(frame: DataFrame) -> bool:
 
 
 def _completed(reference: str, frame: DataFrame, stamps: Mapping[str, str | None]) -> DataFrame:
-    """Add what stored rows have: a run, and to means what they were computed by."""
+    """Add a run, and to means their provenance."""
     kind = kind_of(frame.columns)
     if kind is not None and kind.name in _STORED_OTHERWISE:
         raise InvalidParameterError(
@@ -229,7 +225,7 @@ def _runs_in(reference: str, frame: DataFrame) -> set[str]:
 
 
 def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | None]) -> None:
-    """Raise when a table could not be written, is in the place of another, or is what rows are read from."""
+    """Raise for a table that could not be written, is in the place of another, or is read for the rows."""
     readings = [_reading_of(f"what goes to {reference!r}", frame) for reference, frame in frames.items()]
     for reference, frame in frames.items():
         found = check_output(
@@ -246,7 +242,7 @@ def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | Non
 
 
 def _reading_of(name: str, frame: DataFrame) -> Reading:
-    """The files that rows are read from, and the folders that these are in, below which no table may come to lie."""
+    """Files that rows are read from, and their folders, below which no table may be written."""
     found = reading_of(frame.sparkSession, name, "", "sql", frame)
     folders = {_PARTITIONS.sub("", one.rpartition("/")[0]) for one in found.files}
     return replace(found, folders=found.folders | {one for one in folders if one})

@@ -46,7 +46,7 @@ class LocalTableWrite:
         self._before: dict[str, str] | None = None
 
     def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
-        """Run an action: write rows to a folder of their own. They are counted by the footers of their files."""
+        """Run an action: write rows to a folder of their own; count them by the footers of their files."""
         del kind  # that of the table counts
         self.files.stage(as_declared(rows, self.facts), self.facts.format, empty)
         self._counted = {
@@ -54,7 +54,7 @@ class LocalTableWrite:
         }
 
     def swap(self) -> None:
-        """Swap files, register new partitions, and count what the table has now."""
+        """Swap files, register new partitions, and count the table's rows."""
         name, root = self.facts.name, self.files.root
         self._before = partition_locations(self.spark, name, self.folders)
         self.files.swap()
@@ -66,7 +66,6 @@ class LocalTableWrite:
         verify_counts(self.spark, name, self.folders, self._counted)
 
     def undo(self) -> None:
-        """Put the old files back, and forget partitions that are new."""
         self.files.undo()
         if self._before is None:
             return
@@ -78,10 +77,9 @@ class LocalTableWrite:
             self.spark.catalog.refreshTable(self.facts.name)
 
     def finish(self) -> None:
-        """Nothing is left to do; `release` removes the old files."""
+        """Do nothing; `release` removes the old files."""
 
     def release(self) -> None:
-        """Remove what is no longer needed; others may write the slices then."""
         self.files.release()
 
 
@@ -124,7 +122,7 @@ class RemoteTableWrite:
             self._nothing.write.format(self.facts.format).save(f"{self._attempt}/{folder}")
 
     def swap(self) -> None:
-        """Tell the catalog the new locations, and look whether it has them."""
+        """Set the new locations in the catalog, and check that it has them."""
         wanted = list(self.folders.values())
         if partition_locations(self.spark, self.facts.name, wanted) != self._before:
             raise OutputRefusedError(f"another job wrote the same runs to {self.facts.name!r} meanwhile; run again.")
@@ -141,7 +139,6 @@ class RemoteTableWrite:
         verify_counts(self.spark, self.facts.name, wanted, self._counted)
 
     def undo(self) -> None:
-        """Tell the catalog the old locations."""
         ours = partition_locations(self.spark, self.facts.name, self._swapped)
         for folder, location in ours.items():
             if not location.startswith(self._attempt):
@@ -155,13 +152,13 @@ class RemoteTableWrite:
             self.spark.catalog.refreshTable(self.facts.name)
 
     def finish(self) -> None:
-        """Overwrite the old files with none, where they lie where this package puts them."""
+        """Empty the old files in the folders of this package."""
         for folder, location in self._before.items():
             if location.startswith(self._own) or location == f"{self.facts.folder.rstrip('/')}/{folder}":
                 self._discard(location)
 
     def release(self) -> None:
-        """Discard what was staged, unless it may be what readers see; let others write the slices."""
+        """Discard what was staged, unless readers may see it."""
         try:
             if not self._is_live and is_there(self.spark, self._attempt):
                 self._discard(self._attempt)
@@ -171,7 +168,7 @@ class RemoteTableWrite:
             self._claim.release()
 
     def _discard(self, location: str) -> None:
-        """Spark has no way to delete files, but it overwrites them."""
+        """Overwrite files with none, as Spark cannot delete them."""
         try:
             self._nothing.write.mode("overwrite").format(self.facts.format).save(location)
         except SPARK_ERRORS:
