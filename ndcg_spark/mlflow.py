@@ -136,12 +136,7 @@ def log_evaluation(
 
 
 def _log(
-    mlflow: Any,
-    run_id: str,
-    rows: list[dict[str, Any]],
-    facts: _Facts,
-    metrics: dict[str, float],
-    step: int,
+    mlflow: Any, run_id: str, rows: list[dict[str, Any]], facts: _Facts, metrics: dict[str, float], step: int
 ) -> str:
     client: MlflowClient = mlflow.MlflowClient()
     entities, now = mlflow.entities, int(time.time() * 1000)

@@ -99,7 +99,7 @@ def in_folder(spark: SparkSession | None, table: str, night: date) -> dict[Slice
 RELEASE = (Claim, "release")
 """Called when the new rows are there and the old ones are not removed yet: a process can be killed there."""
 FILES = {"stage": (folders.FolderWrite, "stage"), "put": (folders.FolderWrite, "_put")}
-CATALOG = {**FILES, "register": (table_writes, "add_partitions"), "verify": (table_writes, "verify_counts")}
+CATALOG = {**FILES, "register": (table_writes.catalog, "add_partitions"), "verify": (table_writes.catalog, "verify_counts")}
 COMMITS = {"stage": (commits.CommittedWrite, "stage"), "commit": (commits.CommittedWrite, "_commit")}
 COMMITS["verify"] = (commits, "verify_counts")
 PARTITIONED = "PARTITIONED BY (run_date DATE, slice STRING)"

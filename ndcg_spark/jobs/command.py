@@ -189,6 +189,10 @@ class Command(Generic[S]):
     def groups(self) -> dict[str, list[click.Option]]:
         """Options by their title in the help."""
         own = options_of(self.settings, without=self.without) if self.options is None else self.options()
+        shared = {
+            "run_date": self.sliced, "dataset": self.sliced, "json": self.json, "explain": self.explains,
+            "allow_empty": self.allows_empty, "max_reject_fraction": self.rejects,
+        }  # fmt: skip
         return grouped(
             {"Input": []},
             *({one.group: one.options} for one in self.reads),
@@ -196,17 +200,10 @@ class Command(Generic[S]):
             *({one.group: one.options} for one in self.writes[::-1]),
             own,
             *([{REJECTS.group: REJECTS.options}] if self.rejects else []),
-            options_of(Shared, without=self._without()),
+            options_of(Shared, without={name for name, has in shared.items() if not has}),
             {"Checks": [self.gates.option]} if self.gates else {},
             {"Operations": [*config_options(), *RUN_LOG.options, log_format_option()]},
         )
-
-    def _without(self) -> set[str]:
-        lacks = {
-            "run_date": self.sliced, "dataset": self.sliced, "json": self.json, "explain": self.explains,
-            "allow_empty": self.allows_empty, "max_reject_fraction": self.rejects,
-        }  # fmt: skip
-        return {name for name, has in lacks.items() if not has}
 
     def as_click(self) -> click.Command:
         last = self.name.split()[-1]

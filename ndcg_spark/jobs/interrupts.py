@@ -8,9 +8,8 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from ndcg_spark.errors import PartlyWrittenError
 
@@ -62,7 +61,8 @@ class Interrupts:
             if self._again is not None:
                 self._again.cancel()
             for one, before in self._before.items():
-                signal.signal(one, _default(one) if before is None else before)
+                default = signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL
+                signal.signal(one, default if before is None else before)
         self._be_loud()
 
     def _install(self) -> None:
@@ -99,10 +99,6 @@ class Interrupts:
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
     return _PY4J.search(record.pathname) is None
-
-
-def _default(number: int) -> Callable[..., Any] | signal.Handlers:
-    return signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
 
 
 @contextmanager

@@ -394,14 +394,10 @@ def config_text(context: click.Context, groups: Mapping[str, Iterable[click.Opti
     """Write the options in force as TOML for `--config`, with their origin in comments; credentials are hidden."""
     lines = [f"# {' '.join(['ndcg-spark', *(_names(context) or [str(context.command.name)])])}"]
     for title, options in groups.items():
-        shown = [_line(option, context) for option in options if _is_in_force(option, context)]
+        in_force = [one for one in options if context.params.get(str(one.name)) not in (None, False, ())]
+        shown = [_line(option, context) for option in in_force]
         lines += ["", f"# {title}", *shown] if shown else []
     return "\n".join(lines)
-
-
-def _is_in_force(option: click.Option, context: click.Context) -> bool:
-    value = context.params.get(str(option.name))
-    return not (value is None or value is False or value == ())
 
 
 def _line(option: click.Option, context: click.Context) -> str:

@@ -10,9 +10,9 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -36,7 +36,7 @@ from ndcg_spark.tables import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ndcg_spark.jobs.runner import Work
 
 
 REJECT_SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in ("source", "reason", "row", "run")])
@@ -52,17 +52,7 @@ class Accounts:
     with_rejects: frozenset[str]
 
 
-class Checked(Protocol):
-    """Tables of a job whose rows may be bad."""
-
-    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why rows are bad, by the name of their table; lazy."""
-
-    def advice(self, message: str) -> str:
-        """Say what a refusal of rows says, with the way out as users of the command line have it."""
-
-
-def account(inputs: Checked, limit: float | None, all_valid: int | None = None) -> Accounts:
+def account(inputs: Work[Any], limit: float | None, all_valid: int | None = None) -> Accounts:
     """Count the rows of each table by reason; refuse a larger share than `limit`. Runs an action for each table.
 
     `all_valid` is the number of rows of the first table if it is known to have no bad ones; it is not read then.
@@ -87,7 +77,7 @@ def account(inputs: Checked, limit: float | None, all_valid: int | None = None) 
     )
 
 
-def written_rejects(inputs: Checked, accounts: Accounts | None) -> DataFrame:
+def written_rejects(inputs: Work[Any], accounts: Accounts | None) -> DataFrame:
     """Bad rows as they are stored (`run`, `source`, `reason`, `row`); lazy. Tables without any are not read again."""
     found = {name: rejects_table(rows, name) for name, rows in inputs.checked(originals=True).items()}
     parts = [
@@ -96,7 +86,7 @@ def written_rejects(inputs: Checked, accounts: Accounts | None) -> DataFrame:
     return reduce(DataFrame.unionByName, parts).withColumn("run", F.lit(""))
 
 
-def refusal_of(error: Exception, inputs: Checked) -> NdcgSparkError | None:
+def refusal_of(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
     """Find the refusal in an error; None where it is a crash. Runs an action a table when the cause is bad rows."""
     if isinstance(error, NdcgSparkError):
         return error
@@ -178,20 +168,17 @@ class StagedFile:
         self.reference = reference
         self._target = Path(os.path.realpath(reference))  # a link stays one
         self._unfinished = self._target.with_name(f"{self._target.name}.{os.getpid()}.unfinished")
-        self._remove_leftovers()
+        ours = re.compile(rf"{re.escape(self._target.name)}\.\d+\.unfinished")
+        with suppress(OSError):  # a folder that cannot be listed, or a file of somebody else
+            for place in self._target.parent.iterdir():
+                if ours.fullmatch(place.name) and time.time() - place.stat().st_mtime > _LEFT_OVER:
+                    place.unlink()
         try:
             with refusing(reference):
                 self._unfinished.write_text(text + "\n", encoding="utf-8")
         except BaseException:
             self.close()
             raise
-
-    def _remove_leftovers(self) -> None:
-        ours = re.compile(rf"{re.escape(self._target.name)}\.\d+\.unfinished")
-        with suppress(OSError):  # a folder that cannot be listed, or a file of somebody else
-            for place in self._target.parent.iterdir():
-                if ours.fullmatch(place.name) and time.time() - place.stat().st_mtime > _LEFT_OVER:
-                    place.unlink()
 
     def swap(self) -> None:
         with refusing(self.reference):

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
+from ndcg_spark import tables
 from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.core.redaction import redacted
@@ -26,17 +27,6 @@ from ndcg_spark.jobs.places import Source, Target, format_name, source_of, table
 from ndcg_spark.sources.formats import read_query
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import is_hidden, walked
-from ndcg_spark.tables import (
-    Reading,
-    RunPartition,
-    Staged,
-    canonical,
-    check_output,
-    reading_of,
-    refusing,
-    stage_partition,
-    swap_in,
-)
 from ndcg_spark.tables.catalog import TABLE_KINDS, described, place_of_table
 from ndcg_spark.tables.claims import Tell
 from ndcg_spark.tables.folders import FolderWrite
@@ -93,7 +83,7 @@ def _digest_of_names(frame: DataFrame) -> dict[str, Any]:
 
 def file_facts(reference: str) -> dict[str, Any]:
     """Count the files of a local path, and find the newest; nothing for a remote path, a glob, or too many files."""
-    place = Path(canonical(reference))
+    place = Path(tables.canonical(reference))
     if not place.is_absolute() or not place.exists():
         return {}
     files, size, newest = 0, 0, 0.0
@@ -167,7 +157,9 @@ _ARROW = {
 class RunLog:
     """A table of runs. `partition` is the night and data set of a row; `tell` reports removed leftovers."""
 
-    def __init__(self, spark: SparkSession, target: Target, partition: RunPartition, run_id: str, tell: Tell) -> None:
+    def __init__(
+        self, spark: SparkSession, target: Target, partition: tables.RunPartition, run_id: str, tell: Tell
+    ) -> None:
         self.reference, self._spark, self._target, self._tell = target.reference, spark, target, tell
         self._partition, self._run_id = partition, run_id
         self._folder: Path | None = None
@@ -175,7 +167,7 @@ class RunLog:
     def check(self, options: Mapping[str, Any]) -> None:
         """Raise when rows cannot be written there, or when that is where the job reads or writes other tables."""
         readings = other_places(self._spark, options)
-        found = check_output(
+        found = tables.check_output(
             self._spark,
             self.reference,
             self._target.kind,
@@ -189,21 +181,21 @@ class RunLog:
             (place,) = found.folders
             self._folder = shared_folder(self._spark, place, self.reference)
 
-    def write(self, row: Mapping[str, Any], partition: RunPartition | None = None) -> None:
+    def write(self, row: Mapping[str, Any], partition: tables.RunPartition | None = None) -> None:
         """Write the row of this run, moved to `partition` if the job found another night. May run an action."""
         before, self._partition = self._partition, partition or self._partition
         with ExitStack() as stack:
             staged = [stack.enter_context(closing(self._staged([row], self._partition)))]
             if before != self._partition:
                 staged.append(stack.enter_context(closing(self._staged([], before))))
-            swap_in(staged)
+            tables.swap_in(staged)
 
-    def _staged(self, rows: Sequence[Mapping[str, Any]], partition: RunPartition) -> Staged:
+    def _staged(self, rows: Sequence[Mapping[str, Any]], partition: tables.RunPartition) -> tables.Staged:
         if self._folder is not None and not (self._folder / "_delta_log").exists():
             return self._staged_file(self._folder, rows, partition)
         values = [tuple(row.get(name) for name in RUN_LOG_SCHEMA.fieldNames()) for row in rows]
         frame = self._spark.createDataFrame(values, RUN_LOG_SCHEMA).coalesce(1)
-        return stage_partition(
+        return tables.stage_partition(
             frame,
             self.reference,
             self._target.kind,
@@ -215,14 +207,16 @@ class RunLog:
             tell=self._tell,
         )
 
-    def _staged_file(self, folder: Path, rows: Sequence[Mapping[str, Any]], partition: RunPartition) -> Staged:
+    def _staged_file(
+        self, folder: Path, rows: Sequence[Mapping[str, Any]], partition: tables.RunPartition
+    ) -> tables.Staged:
         """Stage a row as a file: a job of Spark for one row takes longer than some evaluations."""
         folders = partition.folders([self._run_id])
-        with refusing(self.reference):
+        with tables.refusing(self.reference):
             writing = FolderWrite(self._spark, folder, folders, self.reference, self._tell)
-        staged = Staged(self.reference, writing, None)
+        staged = tables.Staged(self.reference, writing, None)
         try:
-            with refusing(self.reference):
+            with tables.refusing(self.reference):
                 place = writing.claim.rows / folders[self._run_id]
                 place.mkdir(parents=True)
                 pq.write_table(_as_arrow(rows, partition.dataset), place / "part-00000.parquet")
@@ -265,7 +259,7 @@ def _plain(value: Any) -> str:
     return value.isoformat() if isinstance(value, date | datetime) else str(value)
 
 
-def other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[Reading]:
+def other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[tables.Reading]:
     """Find where a job reads and writes, as far as that is known before it opens its tables. Runs no action."""
     found = []
     for name in tables_read(options):
@@ -274,18 +268,18 @@ def other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[Readin
         with suppress(*SPARK_ERRORS):  # what cannot be opened is refused by the job
             frame = spark.table(source.reference) if kind == "table" else None
             frame = read_query(spark, source.reference) if kind == "sql" else frame
-            found.append(reading_of(spark, _called(name, options), source.reference, kind, frame))
+            found.append(tables.reading_of(spark, _called(name, options), source.reference, kind, frame))
     for name in tables_written(options):
         reference = options[name]
         kind = options.get(format_name(name)) or guess_format(reference)
         with suppress(NdcgSparkError, *SPARK_ERRORS):  # an output that cannot be written is refused by the job
             place = place_of_table(spark, reference) if kind in TABLE_KINDS else spark_path(spark, reference)
-            found.append(Reading(name=_called(name, options), folders=frozenset([canonical(place)])))
+            found.append(tables.Reading(name=_called(name, options), folders=frozenset([tables.canonical(place)])))
     pages = ["output"] if "output_format" not in options else []
     for name in ("json", *pages):
         if options.get(name) not in (None, "-"):
-            file = canonical(os.path.abspath(options[name]))
-            found.append(Reading(name=_called(name, options), files=frozenset([file])))
+            file = tables.canonical(os.path.abspath(options[name]))
+            found.append(tables.Reading(name=_called(name, options), files=frozenset([file])))
     return found
 
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import date, datetime, timezone
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from ndcg_spark.core.failures import SPARK_ERRORS, first_line, unfit_surroundings
 from ndcg_spark.core.redaction import redacted, redacted_values
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, PartlyWrittenError, find_refusal, printable, text_of
 from ndcg_spark.jobs.command import Request, Writes
@@ -33,31 +34,16 @@ from ndcg_spark.jobs.outputs import (
 )
 from ndcg_spark.jobs.places import Operations, Target, catalog_tables_written
 from ndcg_spark.jobs.printing import gate_line, to_json
+from ndcg_spark.jobs.run_log import RunLog, as_json, counts_of, input_identities, versions
 from ndcg_spark.jobs.session import spark_session
 from ndcg_spark.sources.formats import Table, open_table
 from ndcg_spark.tables import ManyNights, Rows, RunPartition, TableRows, reading_of
-
-if TYPE_CHECKING:
-    from ndcg_spark.jobs.run_log import RunLog
-
 
 STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
 INTERRUPTED, FAILED = "interrupted", "failed"
 _BY_CODE = {0: SUCCEEDED, 3: GATE_NOT_MET}
 _SECONDS_AFTER_SIGNAL = 10
 _LONGEST = 1000
-
-
-class Watched(Protocol):
-    """Configuration of a job, whatever else it says."""
-
-    @property
-    def spark_settings(self) -> Mapping[str, str]:
-        """Spark settings of a local session."""
-
-    @property
-    def operations(self) -> Operations:
-        """How the run is watched."""
 
 
 class JobRun:
@@ -94,8 +80,6 @@ class JobRun:
             self.progress.line(f"run {self.id}: {STARTED}", **about)
 
     def _opened(self, place: Target) -> RunLog:
-        from ndcg_spark.jobs.run_log import RunLog, as_json, input_identities, versions
-
         options = self._operations.options
         in_force = {name: value for name, value in options.items() if value is not None and value != ()}
         log = RunLog(self.spark, place, self._about(), self.id, self.progress.line)
@@ -122,7 +106,12 @@ class JobRun:
         stopped = 143 if isinstance(error, TerminatedError) else 130
         code = {REFUSED: 2, INTERRUPTED: stopped, FAILED: 1}.get(status, self._code)
         if self._is_watched:
-            about = {"status": status, "exit_code": code, "seconds": round(seconds, 3), **self._counts()}
+            about = {
+                "status": status,
+                "exit_code": code,
+                "seconds": round(seconds, 3),
+                **counts_of(self.progress.facts),
+            }
             self.progress.line(f"run {self.id}: {status} after {seconds:.1f} s", **about)
         if self._log is None:
             return
@@ -159,27 +148,18 @@ class JobRun:
 
     def _about(self) -> RunPartition:
         """The night and data set of the run: what the job has found, if no option names them."""
-        from ndcg_spark.tables import RunPartition
-
         facts = self.progress.facts
         return RunPartition(
             run_date=facts.get("night") or self._night, dataset=self._dataset or facts.get("dataset") or ""
         )
 
-    def _counts(self) -> dict[str, int]:
-        from ndcg_spark.jobs.run_log import counts_of
-
-        return counts_of(self.progress.facts)
-
     def _facts(self) -> dict[str, Any]:
-        from ndcg_spark.jobs.run_log import as_json
-
         facts = self.progress.facts
         steps = [{"step": redacted(what), "seconds": round(seconds, 3)} for what, seconds in self.progress.steps]
         outputs = [redacted_values(one) for one in facts.get("outputs", [])]
         reasons = (facts.get("rows") or {}).get("rejected_by_reason")
         return {
-            **self._counts(),
+            **counts_of(facts),
             "rejected_by_reason": None if reasons is None else as_json(reasons),
             "config_hash": facts.get("config_hash"),
             "outputs": as_json(outputs),
@@ -189,8 +169,6 @@ class JobRun:
 
 def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
     """Return the status of a run, from its error or else its exit code, and a line that says why."""
-    from ndcg_spark.core.failures import SPARK_ERRORS, first_line
-
     if error is None:
         return _BY_CODE[code], None
     if isinstance(error, KeyboardInterrupt):
@@ -203,23 +181,18 @@ def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
 
 
 @contextmanager
-def job_run(
-    command: str,
-    config: Watched,
-    *,
-    short_lists: bool,
-    run_date: date | None = None,
-    dataset: str = "",
-) -> Iterator[JobRun]:
+def job_run(request: Request[Any]) -> Iterator[JobRun]:
     """Open the session of a job, and log its start and end. The block calls `exit` of the run with its exit code."""
-
-    def tables() -> dict[str, str]:
-        return catalog_tables_written(config.operations.options)
-
-    name = f"ndcg-spark {command}"
-    with spark_session(name, config.spark_settings, short_lists=short_lists, tables=tables) as spark:
-        run = JobRun(spark, command, config.operations, run_date, dataset)
-        if config.operations.options.get("explain"):  # nothing will run
+    command, settings, operations = request.command, request.settings, request.operations
+    night, dataset = (request.run_date, request.dataset) if command.sliced else command.slice_of(settings)
+    with spark_session(
+        f"ndcg-spark {command.name}",
+        request.spark_settings,
+        short_lists=not command.long_rows(settings),
+        tables=lambda: catalog_tables_written(operations.options),
+    ) as spark:
+        run = JobRun(spark, command.name, operations, night, dataset)
+        if operations.options.get("explain"):  # nothing will run
             yield run
             return
         with tagged(spark, run.tags), run.progress.watching(spark):
@@ -236,8 +209,6 @@ def job_run(
 @contextmanager
 def _surroundings_named() -> Iterator[None]:
     """Replace a crash of any action by what the machine or its Python workers lack."""
-    from ndcg_spark.core.failures import unfit_surroundings  # loads pyspark, which takes a moment
-
     try:
         yield
     except Exception as error:
@@ -366,11 +337,7 @@ class Work(Generic[S]):
 
 def run(request: Request[S], work: type[Work[S]]) -> int:
     """Run a job; return 0, or 3 if a gate is not met. A refusal means that nothing was written."""
-    command, settings = request.command, request.settings
-    night, dataset = (request.run_date, request.dataset) if command.sliced else command.slice_of(settings)
-    with job_run(
-        command.name, request, short_lists=not command.long_rows(settings), run_date=night, dataset=dataset
-    ) as run:
+    with job_run(request) as run:
         with ExitStack() as stack:
             job = Job(run.spark, request, run.progress, stack, work)
             _check_outputs(run.spark, job, run.progress)

@@ -14,15 +14,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
+
+from ndcg_spark.core.failures import condition_of, first_line, unfit_surroundings
+from ndcg_spark.core.session import LASTING_CATALOG, PROVIDED, use_this_python
+from ndcg_spark.core.workers import add_package_to_workers
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError, NdcgSparkError, OutputRefusedError
 from ndcg_spark.jobs import worker_daemon
 from ndcg_spark.jobs.interrupts import Interrupts, quiet_interrupts
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+from ndcg_spark.tables.catalog import forgotten_tables
 
 _FILES_BESIDE_JARS = 100
 """Files that Java has open beside its jars when a small job runs; with 64 fewer it ends for want of them."""
@@ -32,8 +36,6 @@ _PATIENCE = 60
 
 def check_arrow() -> None:
     """Refuse a pyarrow that this Spark does not take."""
-    from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
-
     try:
         require_minimum_pyarrow_version()
     except ImportError as error:
@@ -55,8 +57,6 @@ def check_surroundings(settings: Mapping[str, str]) -> None:
 
 def _checked_home() -> Path | None:
     """The folder of the Spark that will start; None if pyspark finds it."""
-    import pyspark
-
     named = os.environ.get("SPARK_HOME")
     home = Path(named or Path(pyspark.__file__).parent)
     if not (home / "bin" / "spark-submit").exists():
@@ -67,16 +67,12 @@ def _checked_home() -> Path | None:
             f"the installed pyspark {pyspark.__version__}."
         )
     found = re.search(r"-([\d.]+)[^-]*\.jar$", next((one.name for one in home.glob("jars/spark-core_*.jar")), ""))
-    if found and _minor(found[1]) != _minor(pyspark.__version__):
+    if found and found[1].split(".")[:2] != pyspark.__version__.split(".")[:2]:
         raise NdcgSparkError(
             f"SPARK_HOME is {str(home)!r}, a Spark {found[1].rstrip('.')}, and the installed pyspark is "
             f"{pyspark.__version__}: unset SPARK_HOME, or pip install pyspark=={found[1].rstrip('.')}."
         )
     return home
-
-
-def _minor(version: str) -> list[str]:
-    return version.split(".")[:2]
 
 
 def _check_temporary_folder() -> None:
@@ -124,8 +120,6 @@ def _check_limit_of_files(home: Path) -> None:
 
 
 def _check_java(home: Path) -> None:
-    import pyspark
-
     if (Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-env.sh").exists():
         return  # it may set JAVA_HOME
     oldest = 8 if pyspark.__version__.startswith("3.") else 17
@@ -197,11 +191,6 @@ def _session(
     short_lists: bool,
     tables: Mapping[str, str],
 ) -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession
-
-    from ndcg_spark.core.session import PROVIDED, use_this_python
-    from ndcg_spark.core.workers import add_package_to_workers
-
     active = SparkSession.getActiveSession()
     if active is not None or any(name in os.environ for name in PROVIDED):
         if settings:
@@ -239,9 +228,6 @@ def _of_a_server(spark: SparkSession) -> bool:
 
 def _refuse_forgotten(spark: SparkSession, tables: Mapping[str, str]) -> None:
     """Refuse catalog tables that end with this session, whose files would block the next one."""
-    from ndcg_spark.core.session import LASTING_CATALOG
-    from ndcg_spark.tables.catalog import forgotten_tables
-
     found = forgotten_tables(spark, tables)
     if found:
         folders = ", ".join(f"./{table.replace('`', '')}" for table in found)
@@ -283,11 +269,7 @@ def _memory_share() -> int:
 
 
 def _start_local(app_name: str, settings: Mapping[str, str]) -> SparkSession:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
-    from ndcg_spark.core.failures import condition_of, first_line, unfit_surroundings
+    from py4j.protocol import Py4JError  # a client of Spark Connect has none
 
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():

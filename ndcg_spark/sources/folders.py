@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from functools import partial
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
@@ -28,22 +27,9 @@ from ndcg_spark.core.redaction import redacted
 from ndcg_spark.core.session import is_on, session_time_zone
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.sources import stores
 from ndcg_spark.sources.parquet import files_without, make_object_reader, opened, plain_schema
 from ndcg_spark.sources.references import format_of_ending
-from ndcg_spark.sources.stores import (
-    MARKS,
-    MAX_FILES,
-    address_of,
-    below_common_folder,
-    column_of_folders,
-    data_files,
-    escaped,
-    is_hidden,
-    is_pattern,
-    list_files,
-    reason_of,
-    two_levels,
-)
 
 _log = logging.getLogger(__name__)
 DATA_FORMATS = ("parquet", "orc", "avro")
@@ -75,17 +61,22 @@ def table_folder_of(spark: SparkSession, path: str) -> TableFolder | None:
     Above a place that only Spark reaches, only folders of partitions and data files are looked into.
     """
     scheme, rest = _split(path)
-    fixed = _GLOB.split(rest)[0] if is_pattern(path) else rest
+    fixed = _GLOB.split(rest)[0] if stores.is_pattern(path) else rest
     base = (fixed if fixed == rest else fixed.rpartition("/")[0]).rstrip("/")
     base = base or ("/" if rest.startswith("/") else ".")
+
+    def has(root: str, mark: str) -> bool:
+        # Some engines find whatever they are asked for, so that a find says nothing.
+        return is_there(spark, f"{root}/{mark}") and not is_there(spark, f"{root}/{mark}-{uuid.uuid4().hex}")
+
     roots: list[tuple[str, Callable[[str, str], bool]]] = []
     if not scheme:
         roots += [(root, _is_marked) for root in _folders_above(base)]
     if scheme or not os.path.exists(base):
-        roots += [(f"{scheme}{root}", partial(_has, spark)) for root in _likely_roots(base)]
-    for root, has in roots:
+        roots += [(f"{scheme}{root}", has) for root in _likely_roots(base)]
+    for root, is_marked in roots:
         try:
-            kind = next((kind for kind in MARKS if has(root, MARKS[kind])), None)
+            kind = next((kind for kind in stores.MARKS if is_marked(root, stores.MARKS[kind])), None)
         except _FAILURES as error:
             if not isinstance(error, OSError) and not _is_reached(spark, f"{scheme}{base}"):
                 return None  # whoever reads it says so
@@ -149,11 +140,6 @@ def _is_reached(spark: SparkSession, uri: str) -> bool:
     return True
 
 
-def _has(spark: SparkSession, root: str, mark: str) -> bool:
-    # Some engines find whatever they are asked for, so that a find says nothing.
-    return is_there(spark, f"{root}/{mark}") and not is_there(spark, f"{root}/{mark}-{uuid.uuid4().hex}")
-
-
 def is_there(spark: SparkSession, uri: str) -> bool:
     """Check that Spark finds a path. Runs no action."""
     try:
@@ -190,12 +176,7 @@ _TEXTS = {
 
 
 def read_files(
-    spark: SparkSession,
-    path: str,
-    kind: str,
-    options: Mapping[str, str] | None = None,
-    *,
-    called: str | None = None,
+    spark: SparkSession, path: str, kind: str, options: Mapping[str, str] | None = None, *, called: str | None = None
 ) -> DataFrame:
     """Read a table of files. Lazy. `kind` is Spark's name of the format, `called` the user's.
 
@@ -207,7 +188,7 @@ def read_files(
     Spark cost: that of Spark's reader and a listing of the files. For a nightly table, a job reads the footers of all
     files; those of up to 2,000 local Parquet files are read in this process. Errors of Spark pass unchanged.
     """
-    options, place, merges = dict(options or {}), escaped(path), _is_asked(_MERGE, options or {})
+    options, place, merges = dict(options or {}), stores.escaped(path), _is_asked(_MERGE, options or {})
     reader = spark.read.format(kind).options(**options)
     of_files = kind in FILE_FORMATS and not _is_asked(_ALL_LEVELS, options)
     try:
@@ -245,7 +226,7 @@ def _lacking(
 ) -> dict[str, str]:
     """Find columns that a local file lacks, and the file; columns of folders are in no file."""
     on_server = "connect" in type(spark).__module__
-    if on_server or not 1 < len(files) <= MAX_FILES or not all(name.startswith("file:") for name in files):
+    if on_server or not 1 < len(files) <= stores.MAX_FILES or not all(name.startswith("file:") for name in files):
         return {}
     parts = (part for folder in folders for part in folder.split("/") if "=" in part)
     in_folders = {_unescaped(part.partition("=")[0]).lower() for part in parts}
@@ -267,13 +248,13 @@ def _with_marks(frame: DataFrame, lacking: Mapping[str, str]) -> DataFrame:
 def files_below(reader: DataFrameReader, path: str) -> list[str]:
     """List the files below a path on all levels, as URIs in which nothing is escaped. Runs no action."""
     # As text no file is opened to find out its columns.
-    return visible_files(reader.format("text").option(_ALL_LEVELS, "true").load(escaped(path)))
+    return visible_files(reader.format("text").option(_ALL_LEVELS, "true").load(stores.escaped(path)))
 
 
 def visible_files(frame: DataFrame) -> list[str]:
     """List the files that rows of a table may come from, as URIs in which nothing is escaped."""
     found = (unquote(uri) for uri in frame.inputFiles())
-    return [name for name in found if not is_hidden(name.rpartition("/")[2])]
+    return [name for name in found if not stores.is_hidden(name.rpartition("/")[2])]
 
 
 def _is_asked(option: str, options: Mapping[str, str]) -> bool:
@@ -289,7 +270,7 @@ def _is_nightly(schema: T.StructType) -> bool:
 def _top_files(spark: SparkSession, path: str, options: Mapping[str, str]) -> list[str] | None:
     """List the files that Spark reads; None if folders contradict each other, and it reads none."""
     try:
-        return visible_files(spark.read.options(**options).format("text").load(escaped(path)))
+        return visible_files(spark.read.options(**options).format("text").load(stores.escaped(path)))
     except SPARK_ERRORS:
         return None
 
@@ -299,15 +280,15 @@ def _refuse_lost_files(
 ) -> None:
     """Raise if Spark leaves out data files below a path: it reads those at the top, or those of all `day=1`."""
     found = read or []
-    if len({name.rpartition("/")[0] for name in found}) < 2 or is_pattern(path):
+    if len({name.rpartition("/")[0] for name in found}) < 2 or stores.is_pattern(path):
         try:  # options may leave out files by name or time
             found = files_below(spark.read.options(**options), path)
         except SPARK_ERRORS as error:
             if not is_unsupported(error):
                 raise
             return  # the platform does not list files
-    data = data_files(found, lambda name: format_of_ending(name) == kind)
-    levels = None if is_pattern(path) else two_levels(data)
+    data = stores.data_files(found, lambda name: format_of_ending(name) == kind)
+    levels = None if stores.is_pattern(path) else stores.two_levels(data)
     shown = repr(redacted(path))
     if levels is not None:
         raise InputRefusedError(
@@ -317,7 +298,7 @@ def _refuse_lost_files(
         )
     lost = [] if read is None else sorted(set(data).difference(read))
     if lost and read:
-        names = below_common_folder(min(read), lost[0])
+        names = stores.below_common_folder(min(read), lost[0])
         raise InputRefusedError(
             f"Spark does not read all data files below {shown}: it reads {names[0]!r} and leaves out {names[1]!r}; "
             "use a path of files on one level, or the option recursiveFileLookup=true of Spark's reader."
@@ -390,7 +371,7 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
         return read_files(spark, path, "parquet")
     except SPARK_ERRORS as error:
         lacks = no_file_system(error, path)
-        if lacks is None or address_of(path) is None:
+        if lacks is None or stores.address_of(path) is None:
             raise
         return _read_by_workers(spark, path, lacks)
 
@@ -398,7 +379,7 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
 def _read_by_workers(spark: SparkSession, path: str, lacks: str) -> DataFrame:
     at = ""
     try:
-        listed = list_files(path)
+        listed = stores.list_files(path)
         if isinstance(listed, str):
             raise InputRefusedError(f"cannot read parquet {path!r}: {listed}; {lacks}.")
         at = listed[0]
@@ -407,8 +388,8 @@ def _read_by_workers(spark: SparkSession, path: str, lacks: str) -> DataFrame:
     except FileNotFoundError as error:
         raise InputRefusedError(f"there is no path {(at or path)!r}.") from error
     except (OSError, pa.ArrowException) as error:
-        raise InputRefusedError(f"cannot read parquet {path!r}: {reason_of(error, at)}; {lacks}.") from error
-    in_folders = column_of_folders(path, listed, schema.names)
+        raise InputRefusedError(f"cannot read parquet {path!r}: {stores.reason_of(error, at)}; {lacks}.") from error
+    in_folders = stores.column_of_folders(path, listed, schema.names)
     if in_folders is not None:
         raise InputRefusedError(f"column {in_folders!r} of {path!r} is in files and folder names; {lacks}.")
     numbers = spark.range(0, len(listed), 1, len(listed))

@@ -115,7 +115,8 @@ def read_part(part: FilePart, columns: Mapping[str, str], schema: pa.Schema, row
         starts = enumerate(starts_of_groups(found.metadata))
         groups = [at for at, start in starts if part.start <= start < part.end]
         for batch in batches_of(found, groups, list(dict.fromkeys(columns.values())), rows):
-            yield _renamed(batch, columns, schema)
+            typed = [batch.column(columns[one.name]).cast(one.type) for one in schema]
+            yield pa.RecordBatch.from_arrays(typed, schema=schema)
 
 
 @contextmanager
@@ -136,11 +137,6 @@ def batches_of(found: OpenedFile, groups: list[int], columns: list[str], rows: i
         # What was fetched ahead is held until the last row group of a call is read.
         for some in [[one] for one in groups] if remote else [groups]:
             yield from file.iter_batches(rows, row_groups=some, columns=columns, use_threads=False)
-
-
-def _renamed(batch: pa.RecordBatch, columns: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
-    typed = [batch.column(columns[one.name]).cast(one.type) for one in schema]
-    return pa.RecordBatch.from_arrays(typed, schema=schema)
 
 
 def starts_of_groups(metadata: pq.FileMetaData) -> list[int]:
@@ -188,10 +184,7 @@ def make_object_reader(paths: Sequence[str], schema: pa.Schema) -> BatchFunction
 def _rows(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with refusing_unreadable(path), opened(path) as found:
         obstacle = misfit(
-            path,
-            plain_schema(found.metadata.schema.to_arrow_schema()),
-            {name: name for name in schema.names},
-            schema,
+            path, plain_schema(found.metadata.schema.to_arrow_schema()), {name: name for name in schema.names}, schema
         )
         if obstacle is not None:
             raise InputRefusedError(f"{obstacle}; only Spark's own connector to the store reads such tables.")
@@ -316,13 +309,9 @@ def _footer(file: OpenedFile, columns: Mapping[str, str], schema: pa.Schema) -> 
         at = [metadata.schema.column(n).path for n in range(len(metadata.schema))].index(columns["query_0"])
         for number, start in enumerate(starts_of_groups(metadata)):
             statistics = metadata.row_group(number).column(at).statistics
-            known = statistics is not None and statistics.has_min_max and _is_key(statistics.min)
+            known = statistics is not None and statistics.has_min_max and isinstance(statistics.min, int | str)
             groups.append((start, (statistics.min, statistics.max) if known else None))
     return Footer(file.identity, obstacle, lacks, groups)
-
-
-def _is_key(value: Any) -> bool:
-    return isinstance(value, int | str)
 
 
 def bounds_between(footers: Sequence[Footer], parts: Sequence[FilePart]) -> tuple[Range, ...] | None:

@@ -72,16 +72,11 @@ def file_system(path: str) -> tuple[Any, str]:
     """
     address = address_of(path)
     if address is None:
-        return _local(), path
+        return fs.LocalFileSystem(), path
     make, settings = _MAKERS[address.scheme]
     known = tuple((name, os.environ[name]) for name in settings if os.environ.get(name))
     bucket = address.bucket.partition("@")[0]
     return make(address.bucket, known), f"{bucket}/{address.key}".rstrip("/")
-
-
-@lru_cache(maxsize=1)
-def _local() -> Any:
-    return fs.LocalFileSystem()
 
 
 _Settings = tuple[tuple[str, str], ...]

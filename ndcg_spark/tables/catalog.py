@@ -185,15 +185,13 @@ class Grown:
                 f"column {want.name!r} is spelled {have.name!r} in {self.name}; rename it in the input, or "
                 f"{self.way_out}."
             )
-        if self._differ(have.dataType, want.dataType):
+        wanted = want.dataType.simpleString()
+        wider = _WIDER.get(wanted, ()) if self.in_catalog else ()
+        if have.dataType.simpleString() not in (wanted, *wider):
             raise OutputRefusedError(
                 f"column {want.name!r} is {have.dataType.simpleString()} in {self.name} and "
-                f"{want.dataType.simpleString()} in these results; cast it in the input, or {self.way_out}."
+                f"{wanted} in these results; cast it in the input, or {self.way_out}."
             )
-
-    def _differ(self, have: T.DataType, want: T.DataType) -> bool:
-        wider = _WIDER.get(want.simpleString(), ()) if self.in_catalog else ()
-        return have.simpleString() not in (want.simpleString(), *wider)
 
 
 COMMITTED = ("delta", "iceberg")

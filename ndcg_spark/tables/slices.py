@@ -146,13 +146,11 @@ def slices_condition(folders: Sequence[str]) -> str:
     nights: dict[str, list[str]] = {}
     for folder in folders:
         night, _, name = folder.partition("/slice=")
-        nights.setdefault(night.partition("=")[2], []).append(name)
-    clauses = [f"(run_date = DATE'{night}' AND slice IN ({_quoted(names)}))" for night, names in nights.items()]
+        nights.setdefault(night.partition("=")[2], []).append(f"'{name}'")  # of `slice_name`: without quotes
+    clauses = [
+        f"(run_date = DATE'{night}' AND slice IN ({', '.join(sorted(names))}))" for night, names in nights.items()
+    ]
     return " OR ".join(clauses)
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in sorted(names))  # of `slice_name`, which leaves no quotes in them
 
 
 def announced(rows: DataFrame, folders: Mapping[str, str], reference: str) -> DataFrame:
