@@ -218,15 +218,10 @@ class Command(Generic[S]):
         with needed_packages():
             from ndcg_spark.jobs.runner import run
 
-            work = command.loaded_work()
+            module, _, name = command.work.partition(":")
+            work: type[Work[Any]] = getattr(import_module(f"ndcg_spark.{module}"), name)
             work.require_packages()
         return run(request, work)
-
-    def loaded_work(self) -> type[Work[S]]:
-        """The class that `work` names."""
-        module, _, name = self.work.partition(":")
-        found: type[Work[S]] = getattr(import_module(f"ndcg_spark.{module}"), name)
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +274,6 @@ class Request(Generic[S]):
 
 
 def request_of(command: Command[S], given: Mapping[str, Any]) -> Request[S]:
-    """Check options and sort them."""
     settings = command.settings_of(given)
     shared = settings_of(Shared, given)
     used, ignored = dict(given), command.ignores(given)

@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 LOG_FORMATS = ("text", "json")
 LOGGER = "ndcg_spark"
-"""All loggers of this package are below it."""
 
 
 def log_format_option() -> click.Option:
@@ -66,14 +64,12 @@ class JsonFormatter(logging.Formatter):
             "context": getattr(record, "context", {}),
         }
         if record.exc_info and record.exc_info[1] is not None:
-            entry["exception"] = _exception(record.exc_info[1], record.exc_info[2])
+            error, frames = record.exc_info[1], traceback.extract_tb(record.exc_info[2])
+            stack = [
+                {"class": None, "method": one.name, "file": one.filename, "line": str(one.lineno)} for one in frames
+            ]
+            entry["exception"] = {"class": type(error).__name__, "msg": str(error), "stacktrace": stack}
         return json.dumps(redacted_values(entry), ensure_ascii=False, default=str)
-
-
-def _exception(error: BaseException, trace: TracebackType | None) -> dict[str, Any]:
-    frames = traceback.extract_tb(trace)
-    stack = [{"class": None, "method": one.name, "file": one.filename, "line": str(one.lineno)} for one in frames]
-    return {"class": type(error).__name__, "msg": str(error), "stacktrace": stack}
 
 
 class Logs:
@@ -89,7 +85,6 @@ class Logs:
         return self._handler is not None
 
     def use(self, form: str) -> None:
-        """Choose the form of log lines, one of `LOG_FORMATS`."""
         self.close()
         if form == "json":
             self._handler = logging.StreamHandler(sys.stderr)
@@ -127,7 +122,6 @@ class Progress:
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """Show a step while it runs, and how long it took."""
         began = time.monotonic()
         self._step = redacted(what)
         try:
@@ -143,7 +137,6 @@ class Progress:
         self.line(f"{what}: {seconds:.1f} s", step=what, seconds=round(seconds, 3))
 
     def note(self, **facts: Any) -> None:
-        """Keep facts for the run log."""
         self.facts.update(facts)
 
     def line(self, text: str, **context: Any) -> None:

@@ -323,7 +323,6 @@ def _names(context: click.Context) -> list[str]:
 
 
 def _key(option: click.Parameter) -> str:
-    """Name an option as its flag does: `run-date`."""
     return option.opts[0].removeprefix("--")
 
 

@@ -62,7 +62,7 @@ _OF_A_PART = re.compile(r"[^=]+=.*|\d*|part-\d.*|.*[*?\[{].*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A table to read: reference, format (None: guess), options of the reader."""
+    """A table to read; no `kind`: guess its format."""
 
     reference: str
     kind: str | None

@@ -93,7 +93,11 @@ def file_facts(reference: str) -> dict[str, Any]:
         if files > MOST_FILES:
             return {}
     stamp = datetime.fromtimestamp(newest, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return {"files": files, "bytes": size, "newest": stamp, **_delta_version(place)} if files else {}
+    log = place / "_delta_log"
+    names = os.listdir(log) if log.is_dir() else []
+    commits = [int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))]
+    version = {"version": max(commits)} if commits else {}
+    return {"files": files, "bytes": size, "newest": stamp, **version} if files else {}
 
 
 def _files(place: Path) -> Iterator[Path]:
@@ -103,14 +107,6 @@ def _files(place: Path) -> Iterator[Path]:
     for folder, inner, names in walked(place):
         inner[:] = [name for name in inner if not is_hidden(name)]
         yield from (Path(folder, name) for name in names if not is_hidden(name))
-
-
-def _delta_version(place: Path) -> dict[str, Any]:
-    log = place / "_delta_log"
-    commits = (
-        [int(found[1]) for name in os.listdir(log) if (found := _COMMIT.fullmatch(name))] if log.is_dir() else []
-    )
-    return {"version": max(commits)} if commits else {}
 
 
 def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:

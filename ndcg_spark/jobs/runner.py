@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import date, datetime, timezone
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -270,20 +270,11 @@ class Job(Generic[S]):
             for name, source in request.sources.items()
         }
         self.accounts: Accounts | None = None
-        self._progress, self._stack = progress, stack
+        self.step, self.note, self.tell, self._stack = progress.step, progress.note, progress.line, stack
         self.work = work(self)
 
     def wants(self, name: str) -> bool:
         return self.request.json_path is not None if name == "json" else name in self.request.targets
-
-    def step(self, what: str) -> AbstractContextManager[None]:
-        return self._progress.step(what)
-
-    def note(self, **facts: Any) -> None:
-        self._progress.note(**facts)
-
-    def tell(self, line: str) -> None:
-        self._progress.line(line)
 
     def keep(self, frame: DataFrame) -> bool:
         """Cache rows until the job ends; False where the platform has no cache."""
@@ -316,7 +307,6 @@ class Work(Generic[S]):
         """Raise for a missing package, before Spark starts."""
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Schemas of requested tables by output."""
         return {}
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
@@ -426,7 +416,6 @@ def _write(outcome: Outcome, shown: dict[str, Any], job: Job[S], progress: Progr
 
 
 def _tell(outcome: Outcome, shown: dict[str, Any], request: Request[S], progress: Progress) -> None:
-    """Print lines, gates, and the JSON as the last line."""
     for line in outcome.lines:
         if callable(line):
             line()

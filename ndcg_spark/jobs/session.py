@@ -25,7 +25,7 @@ from ndcg_spark.core.session import LASTING_CATALOG, PROVIDED, use_this_python
 from ndcg_spark.core.workers import add_package_to_workers
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError, NdcgSparkError, OutputRefusedError
 from ndcg_spark.jobs import worker_daemon
-from ndcg_spark.jobs.interrupts import Interrupts, quiet_interrupts
+from ndcg_spark.jobs.interrupts import quiet_interrupts
 from ndcg_spark.tables.catalog import forgotten_tables
 
 _FILES_BESIDE_JARS = 100
@@ -35,7 +35,6 @@ _PATIENCE = 60
 
 
 def check_arrow() -> None:
-    """Refuse a pyarrow that this Spark does not take."""
     try:
         require_minimum_pyarrow_version()
     except ImportError as error:
@@ -180,44 +179,34 @@ def spark_session(
     check_arrow()
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints the stack of what we explain
     with quiet_interrupts() as interrupts:
-        yield from _session(app_name, settings, interrupts, short_lists=short_lists, tables=tables())
-
-
-def _session(
-    app_name: str,
-    settings: Mapping[str, str],
-    interrupts: Interrupts,
-    *,
-    short_lists: bool,
-    tables: Mapping[str, str],
-) -> Iterator[SparkSession]:
-    active = SparkSession.getActiveSession()
-    if active is not None or any(name in os.environ for name in PROVIDED):
-        if settings:
-            raise InvalidParameterError("--conf is for local runs; here the session is set up from outside.")
-        spark = active or SparkSession.builder.appName(app_name).getOrCreate()
-        if active is None and "SPARK_REMOTE" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
-            add_package_to_workers(spark)  # there is no line of a user to do that; Databricks installs packages
-        interrupts.started()
-        if active is None and not _of_a_server(spark):
-            _refuse_forgotten(spark, tables)
-        yield spark
-        return
-    with as_file(files("ndcg_spark.jobs") / "log4j2-quiet.properties") as log_settings:
-        quiet = {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}"'}
-        use_this_python()
-        check_surroundings(settings)
-        python = settings.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"])
-        spark = _start_local(app_name, {**local_settings(python, short_lists=short_lists), **quiet, **settings})
-        try:
+        named = tables()
+        active = SparkSession.getActiveSession()
+        if active is not None or any(name in os.environ for name in PROVIDED):
+            if settings:
+                raise InvalidParameterError("--conf is for local runs; here the session is set up from outside.")
+            spark = active or SparkSession.builder.appName(app_name).getOrCreate()
+            if active is None and "SPARK_REMOTE" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
+                add_package_to_workers(spark)  # there is no line of a user to do that; Databricks installs packages
             interrupts.started()
-            _refuse_forgotten(spark, tables)
+            if active is None and not _of_a_server(spark):
+                _refuse_forgotten(spark, named)
             yield spark
-        finally:
-            with warnings.catch_warnings():
-                if interrupts.seen:
-                    warnings.simplefilter("ignore")  # the call that was interrupted may take the next one with it
-                spark.stop()
+            return
+        with as_file(files("ndcg_spark.jobs") / "log4j2-quiet.properties") as log_settings:
+            quiet = {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}"'}
+            use_this_python()
+            check_surroundings(settings)
+            python = settings.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"])
+            spark = _start_local(app_name, {**local_settings(python, short_lists=short_lists), **quiet, **settings})
+            try:
+                interrupts.started()
+                _refuse_forgotten(spark, named)
+                yield spark
+            finally:
+                with warnings.catch_warnings():
+                    if interrupts.seen:
+                        warnings.simplefilter("ignore")  # the call that was interrupted may take the next one with it
+                    spark.stop()
 
 
 def _of_a_server(spark: SparkSession) -> bool:

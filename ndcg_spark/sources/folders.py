@@ -80,7 +80,12 @@ def table_folder_of(spark: SparkSession, path: str) -> TableFolder | None:
         except _FAILURES as error:
             if not isinstance(error, OSError) and not _is_reached(spark, f"{scheme}{base}"):
                 return None  # whoever reads it says so
-            _tell_unknown(root, error)
+            _log.warning(
+                "whether %s is a Delta, Iceberg or Hudi table is unknown (%s): files below it are read as they are, "
+                "and deleted rows would be read, too",
+                redacted(root),
+                error.strerror if isinstance(error, OSError) else first_line(error).rstrip("."),
+            )
             continue
         if kind is not None:
             return TableFolder(kind, root, whole=root == f"{scheme}{rest.rstrip('/')}")
@@ -97,7 +102,6 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _folders_above(base: str) -> list[str]:
-    """A path and the folders above it."""
     above = [base]
     while (parent := os.path.dirname(os.path.abspath(above[-1]))) != os.path.abspath(above[-1]):
         above.append(parent)
@@ -108,16 +112,6 @@ def _likely_roots(base: str) -> list[str]:
     parts = base.split("/")
     cuts = [len(parts), *(at for at, part in enumerate(parts) if "=" in part or part == "data")]
     return list(dict.fromkeys("/".join(parts[:cut]) for cut in cuts if cut))
-
-
-def _tell_unknown(root: str, error: Exception) -> None:
-    """Warn that a folder may be a table, and what follows for its files."""
-    _log.warning(
-        "whether %s is a Delta, Iceberg or Hudi table is unknown (%s): files below it are read as they are, and "
-        "deleted rows would be read, too",
-        redacted(root),
-        error.strerror if isinstance(error, OSError) else first_line(error).rstrip("."),
-    )
 
 
 def _is_marked(root: str, mark: str) -> bool:
@@ -132,7 +126,6 @@ def _is_marked(root: str, mark: str) -> bool:
 
 
 def _is_reached(spark: SparkSession, uri: str) -> bool:
-    """Whether Spark can say if a path is there."""
     try:
         is_there(spark, uri)
     except SPARK_ERRORS:

@@ -90,7 +90,6 @@ class Growth:
     lacking: tuple[str, ...] = ()
 
     def lines(self, reference: str) -> list[str]:
-        """Describe for a person what happens to these columns."""
         found = []
         if self.added:
             names = ", ".join(repr(one.name) for one in self.added)
@@ -202,7 +201,6 @@ TABLE_KINDS = ("table", *COMMITTED)
 _DELEGATES = ("builtin", "DeltaCatalog", "HoodieCatalog")
 """Classes that may stand for `spark_catalog` and leave it to Spark's own catalog to remember tables."""
 _OF_ICEBERG = "SparkSessionCatalog"
-"""The class that remembers tables of Iceberg only, and leaves the others to Spark's own catalog."""
 _PER_STATEMENT = 500
 _ATTEMPTS = 6
 """To add columns that other jobs add at the same time, and to see them."""
@@ -305,7 +303,6 @@ def _catalog_of(spark: SparkSession, table: str) -> str:
 
 
 def current_schema(spark: SparkSession) -> str:
-    """Name the current schema as SQL quotes it."""
     name = spark.catalog.currentDatabase()
     return name if _SCHEMA.fullmatch(name) else quoted(name)
 

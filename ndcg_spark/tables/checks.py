@@ -146,60 +146,62 @@ def check_output(
     Return its place, for the `readings` of the next output. With `grow`, table and rows may lack each other's
     columns; `tell` gets a line for these, and for what could not be checked.
     """
+    kind, growth = kind or guess_format(reference), Growth()
     with refusing(reference):  # folders may be closed to whoever looks
-        place, growth = _checked_place(
-            spark, reference, kind or guess_format(reference), schema, readings, grow, tell or _log.warning
-        )
+        if kind not in (*TABLE_KINDS, *PATH_FORMATS):
+            raise OutputRefusedError(
+                f"outputs are written as {', '.join((*PATH_FORMATS, *TABLE_KINDS))}, not {kind!r}."
+            )
+        refuse_stamps(schema.fieldNames(), reference)
+        stored = T.StructType([*schema.fields, T.StructField("dataset", T.StringType())])
+        in_catalog = kind in TABLE_KINDS
+        if in_catalog:
+            _check_name(spark, reference, kind)
+        place = place_of_table(spark, reference) if in_catalog else spark_path(spark, reference)
+        refuse_nested(canonical(place), reference, readings)
+        if in_catalog:
+            facts = check_table(spark, reference, stored, kind, grow=grow)
+            growth = growth if facts is None else facts.growth
+            shared_folder(spark, place, reference)
+        else:
+            growth = _growth_of_folder(spark, place, reference, kind, stored, grow, tell or _log.warning)
     if tell is not None:
         for line in growth.lines(reference):
             tell(line)
-    return Reading(name=f"{name} {reference!r}", folders=frozenset([place]))
+    return Reading(name=f"{name} {reference!r}", folders=frozenset([canonical(place)]))
 
 
-def _checked_place(
-    spark: SparkSession,
-    reference: str,
-    kind: str,
-    schema: T.StructType,
-    readings: Sequence[Reading],
-    grow: bool,
-    tell: Tell,
-) -> tuple[str, Growth]:
-    """Check an output; return its canonical place, and the difference of columns."""
-    if kind not in (*TABLE_KINDS, *PATH_FORMATS):
-        raise OutputRefusedError(f"outputs are written as {', '.join((*PATH_FORMATS, *TABLE_KINDS))}, not {kind!r}.")
-    refuse_stamps(schema.fieldNames(), reference)
-    stored = T.StructType([*schema.fields, T.StructField("dataset", T.StringType())])
-    in_catalog = kind in TABLE_KINDS
-    if in_catalog:
-        _check_name(spark, reference, kind)
-    place = place_of_table(spark, reference) if in_catalog else spark_path(spark, reference)
-    refuse_nested(canonical(place), reference, readings)
-    growth = Growth()
-    if in_catalog:
-        facts = check_table(spark, reference, stored, kind, grow=grow)
-        growth = growth if facts is None else facts.growth
-    elif has_signs(place):
+def _growth_of_folder(
+    spark: SparkSession, place: str, reference: str, kind: str, stored: T.StructType, grow: bool, tell: Tell
+) -> Growth:
+    """Compare the columns of a folder's slices; refuse a folder of other files, or within a table."""
+    if has_signs(place):
         raise OutputRefusedError(
             f"{place!r} has a sign of a pattern (* ? [ ] {{ }} \\) in it, so Spark would not find it."
         )
     folder = shared_folder(spark, place, reference)
-    if not in_catalog:
-        _refuse_table_folder(spark, reference)
-        _refuse_inside(
-            reference, _table_above(folder) if folder is not None else _remote_table_above(spark, place, tell)
+    table = table_folder_of(spark, reference)
+    if table is not None:
+        raise OutputRefusedError(
+            f"{reference!r} is, or lies in, {table}; to write to such a table name it in the catalog "
+            f"(CREATE TABLE ... USING {table.kind} LOCATION {table.root!r}), or write to another folder."
         )
-        try:
-            slices = _slices_of(spark, place, folder, reference, kind)
-            if slices:
-                growth = _grown(spark, slices, reference, kind).growth(stored, grow=grow)
-        except SPARK_ERRORS as error:
-            raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
-    return canonical(place), growth
+    _refuse_inside(reference, _remote_table_above(spark, place, tell) if folder is None else _table_above(folder))
+    try:
+        if folder is None:
+            slices = _remote_slices(spark, place, reference, kind)
+        else:
+            slices = _local_slices(folder, reference, kind) if folder.exists() else []
+        if not slices:
+            return Growth()
+        # A job over the footers, if there are several.
+        columns = spark.read.format(kind).option("mergeSchema", "true").load(slices).schema
+    except SPARK_ERRORS as error:
+        raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
+    return Grown(name=repr(reference), schema=columns, way_out="write to a new folder").growth(stored, grow=grow)
 
 
 def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
-    """Refuse a path instead of a table's name, and a provider that this Spark lacks."""
     if "/" in reference:
         location = f" USING {kind} LOCATION {reference!r}" if kind in COMMITTED else ""
         raise OutputRefusedError(
@@ -217,17 +219,7 @@ def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
                 ) from error
 
 
-def _refuse_table_folder(spark: SparkSession, reference: str) -> None:
-    found = table_folder_of(spark, reference)
-    if found is not None:
-        raise OutputRefusedError(
-            f"{reference!r} is, or lies in, {found}; to write to such a table name it in the catalog "
-            f"(CREATE TABLE ... USING {found.kind} LOCATION {found.root!r}), or write to another folder."
-        )
-
-
 def refuse_inside_table(path: str) -> None:
-    """Raise for a local file among the nights of a table."""
     _refuse_inside(path, _table_above(Path(os.path.realpath(path))))
 
 
@@ -274,13 +266,6 @@ def _remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str | No
                 )
                 return None
     return None
-
-
-def _slices_of(spark: SparkSession, place: str, folder: Path | None, reference: str, kind: str) -> list[str]:
-    """Paths of slices with files, the newest nights first; foreign files are refused."""
-    if folder is None:
-        return _remote_slices(spark, place, reference, kind)
-    return _local_slices(folder, reference, kind) if folder.exists() else []
 
 
 def _local_slices(folder: Path, reference: str, kind: str) -> list[str]:
@@ -337,9 +322,3 @@ def _foreign(name: str, reference: str, kind: str | None = None) -> str:
         f"{reference!r} holds {name!r}, but tables of this job hold nothing but {files} in run_date=.../slice=...; "
         "write to a new folder."
     )
-
-
-def _grown(spark: SparkSession, slices: Sequence[str], reference: str, kind: str) -> Grown:
-    """The columns of some slices. Runs a job over their footers, if there are several."""
-    found = spark.read.format(kind).option("mergeSchema", "true").load(list(slices)).schema
-    return Grown(name=repr(reference), schema=found, way_out="write to a new folder")

@@ -62,7 +62,6 @@ class Claim:
         return self.folder / REPLACED
 
     def release(self) -> None:
-        """Remove what was staged or replaced."""
         try:
             _put_back(self.folder, self.root)
             shutil.rmtree(self.rows, ignore_errors=True)
@@ -93,7 +92,11 @@ def claim_slices(root: Path, slices: Sequence[str], tell: Tell) -> Claim:
                 if holder is None:
                     tell(_clear(entry, root))
                 elif not set(slices).isdisjoint(holder["slices"]):
-                    raise OutputRefusedError(_occupied(root, slices, holder))
+                    taken = min(set(slices) & set(holder["slices"]))
+                    who = f"process {holder['process']} on {holder['host']} since {holder['began']}"
+                    raise OutputRefusedError(
+                        f"{taken} of {str(root)!r} is being written by {who}; wait for it to end, or stop it."
+                    )
             return _new_claim(root, hidden, slices, created)
     except BaseException:
         _remove_empty(created)
@@ -204,7 +207,6 @@ def _clear(entry: Path, root: Path) -> str:
 
 
 def _put_back(entry: Path, root: Path) -> None:
-    """Move back old rows that a writer has moved away and not replaced."""
     for night in _entries(entry / REPLACED):
         for old in _entries(night):
             place = root / night.name / old.name
@@ -219,12 +221,6 @@ def _entries(folder: Path) -> list[Path]:
         return [folder / name for name in sorted(os.listdir(folder))]
     except FileNotFoundError:
         return []
-
-
-def _occupied(root: Path, slices: Sequence[str], holder: dict[str, Any]) -> str:
-    both = sorted(set(slices) & set(holder["slices"]))
-    who = f"process {holder['process']} on {holder['host']} since {holder['began']}"
-    return f"{both[0]} of {str(root)!r} is being written by {who}; wait for it to end, or stop it."
 
 
 def _missing(folder: Path) -> tuple[Path, ...]:

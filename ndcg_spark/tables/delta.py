@@ -74,7 +74,6 @@ class DeltaLog:
         return newest.version
 
     def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
-        """Run an action: replace the slices, unless somebody else has since the version `since`."""
         if any(one.touches(self._folders) for one in self._since(since)):
             raise ConflictError
         rows.writeTo(self._table).option("userMetadata", mark).overwrite(F.expr(slices_condition(self._folders)))

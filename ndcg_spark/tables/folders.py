@@ -50,14 +50,11 @@ class FolderWrite:
         """Run an action: write rows to a folder of this writer's own."""
         found = stage_slices(rows, kind, self.claim)
         check_staged(found, self.folders, empty, self.reference)
-        self._stage_empty(rows, kind, [folder for folder in self.folders.values() if folder not in found])
-
-    def _stage_empty(self, rows: DataFrame, kind: str, folders: list[str]) -> None:
-        """Write a file without rows for each slice without rows, so that its columns are known."""
-        for first in folders[:1]:
+        without = [folder for folder in self.folders.values() if folder not in found]
+        for first in without[:1]:  # a file without rows, so that the columns are known
             rows.drop(*PARTITIONS).limit(0).write.format(kind).save(f"file://{self.claim.rows}/{first}")
-        for folder in folders[1:]:
-            shutil.copytree(self.claim.rows / folders[0], self.claim.rows / folder)
+        for folder in without[1:]:
+            shutil.copytree(self.claim.rows / without[0], self.claim.rows / folder)
 
     def swap(self) -> None:
         """Put the staged slices in place of the old ones, and check that they are there."""

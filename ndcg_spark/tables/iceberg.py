@@ -46,7 +46,6 @@ class IcebergLog:
         return at.get(self._branch, at.get(_MAIN))
 
     def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
-        """Run an action: overwrite, unless such rows were added or deleted since, which Iceberg checks."""
         writer = rows.writeTo(self._table).option(f"snapshot-property.{MARK}", mark)
         writer = writer.option("isolation-level", "serializable")
         if since is not None:  # else all snapshots of the table are looked at

@@ -19,7 +19,7 @@ from ndcg_spark.core.flag import of_kind
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.tables.catalog import kind_of
-from ndcg_spark.tables.checks import Reading, check_output, reading_of
+from ndcg_spark.tables.checks import check_output, reading_of
 from ndcg_spark.tables.claims import Tell
 from ndcg_spark.tables.slices import ManyNights, RunPartition
 from ndcg_spark.tables.writing import Swappable, stage_partition, swap_in
@@ -29,7 +29,6 @@ METRIC_TABLE, RUN = "metric table", "run"
 _STORED_OTHERWISE = frozenset((
     "table of compared periods", "table of periods", "table of flags", "comparison table", "run log",
 ))  # fmt: skip
-"""Kinds of tables whose slices are not of a night and a run."""
 _OF_THE_MOMENT = frozenset({"package_version", "computed_at"})
 _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+$")
 
@@ -225,8 +224,12 @@ def _runs_in(reference: str, frame: DataFrame) -> set[str]:
 
 
 def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | None]) -> None:
-    """Raise for a table that could not be written, is in the place of another, or is read for the rows."""
-    readings = [_reading_of(f"what goes to {reference!r}", frame) for reference, frame in frames.items()]
+    """Raise for a table that cannot be written, or whose folder holds another one or files of the rows."""
+    readings = []
+    for reference, frame in frames.items():
+        source = reading_of(frame.sparkSession, f"what goes to {reference!r}", "", "sql", frame)
+        folders = {_PARTITIONS.sub("", file.rpartition("/")[0]) for file in source.files} - {""}
+        readings.append(replace(source, folders=source.folders | folders))
     for reference, frame in frames.items():
         found = check_output(
             frame.sparkSession,
@@ -239,10 +242,3 @@ def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | Non
             tell=_log.warning,
         )
         readings.append(found)
-
-
-def _reading_of(name: str, frame: DataFrame) -> Reading:
-    """Files that rows are read from, and their folders, below which no table may be written."""
-    found = reading_of(frame.sparkSession, name, "", "sql", frame)
-    folders = {_PARTITIONS.sub("", one.rpartition("/")[0]) for one in found.files}
-    return replace(found, folders=found.folders | {one for one in folders if one})

@@ -128,7 +128,23 @@ def stage_partition(
     refuse_stamps(frame.columns, reference)
     with refusing(reference):
         rows = stamped(frame, partition, runs, whole=whole)
-        staged = _open(spark, rows, reference, kind, folders, grow=grow, tell=tell)
+        if kind in TABLE_KINDS:
+            stored = T.StructType([one for one in rows.schema if one.name not in PARTITIONS])
+            attempts = (
+                _open_table(spark, stored, reference, kind, folders, grow=grow, tell=tell) for _ in range(_ATTEMPTS)
+            )
+            staged = next(filter(None, attempts), None)
+        else:
+            place = spark_path(spark, reference)
+            folder = shared_folder(spark, place, reference)
+            write: _Write = (
+                RemoteFolderWrite(place, folders, reference)
+                if folder is None
+                else FolderWrite(spark, folder, folders, reference, tell)
+            )
+            staged = Staged(reference, write, None)
+    if staged is None:
+        raise OutputRefusedError(f"table {reference!r} was dropped or altered by somebody else meanwhile; run again.")
     try:
         with refusing(reference):
             staged._write.stage(rows, kind, empty)
@@ -136,31 +152,6 @@ def stage_partition(
         staged.close()
         raise
     return staged
-
-
-def _open(
-    spark: SparkSession,
-    rows: DataFrame,
-    reference: str,
-    kind: str,
-    folders: Mapping[str, str],
-    *,
-    grow: bool,
-    tell: Tell,
-) -> Staged:
-    """Claim the slices, after the table is made."""
-    if kind not in TABLE_KINDS:
-        place = spark_path(spark, reference)
-        folder = shared_folder(spark, place, reference)
-        if folder is None:
-            return Staged(reference, RemoteFolderWrite(place, folders, reference), None)
-        return Staged(reference, FolderWrite(spark, folder, folders, reference, tell), None)
-    stored = T.StructType([one for one in rows.schema if one.name not in PARTITIONS])
-    for _ in range(_ATTEMPTS):
-        staged = _open_table(spark, stored, reference, kind, folders, grow=grow, tell=tell)
-        if staged is not None:
-            return staged
-    raise OutputRefusedError(f"table {reference!r} was dropped or altered by somebody else meanwhile; run again.")
 
 
 def _open_table(
@@ -252,7 +243,6 @@ def swap_in(staged: Sequence[Swappable]) -> None:
 
 
 def _undone(staged: Sequence[Swappable]) -> list[str]:
-    """Take back all that can be, the last first; name the others."""
     lost = []
     for one in reversed(staged):
         try:
