@@ -26,7 +26,6 @@ _WHERE = {
     "conventions": "evaluation.command:conventions",
     "metrics": "evaluation.command:metrics",
 }
-"""Modules below this package, and what they call the command."""
 
 
 def _loaded(name: str) -> Command[Any] | CommandGroup | click.Command:
@@ -42,8 +41,6 @@ def all_jobs() -> Iterator[Command[Any]]:
 
 
 class _Commands(Mapping[str, click.Command]):
-    """Commands by name, loaded when they are asked for."""
-
     def __getitem__(self, name: str) -> click.Command:
         found = _loaded(name)
         return found.as_click() if isinstance(found, Command | CommandGroup) else found

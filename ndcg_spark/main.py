@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
 
 
 def _ended(logs: Logs, prog: str, message: str, code: int) -> int:
-    """Say in one line why a command ended early."""
+    """Report in one line why a command ended early."""
     line = f"{prog}: {one_line(redacted(message))}"
     if logs.is_json:
         logs.error(line, {"exit_code": code})

@@ -34,7 +34,6 @@ from ndcg_spark.metrics import MetricAt
 
 MISSING_PREDICTIONS = ("error", "drop", "unretrieved")
 _CHOICES = ("gain", "discount", "ties")
-"""Choices of a convention that are params of their own."""
 
 
 def _names(value: Any) -> list[str]:
@@ -55,7 +54,7 @@ def _is_array(dataset: DataFrame, column: str) -> bool:
 
 @contextmanager
 def _with_names_of_params() -> Iterator[None]:
-    """Call options of `evaluate` in its errors what the evaluator calls them."""
+    """Name options of `evaluate` in errors as the evaluator does."""
     params = {"query": "queryCol", "item": "itemCol", "score": "predictionCol", "relevance": "labelCol"}
     params |= {"ranked": "predictionCol", "relevant": "labelCol"}
     try:
@@ -179,7 +178,7 @@ class NdcgEvaluator(
         return self._use(self._input_kwargs)
 
     def _use(self, given: dict[str, Any]) -> NdcgEvaluator:
-        """Set params; `_set` would keep None as a value that is defined."""
+        """Set params, and clear those that are None, which `_set` would keep as a value."""
         for name in [name for name, value in given.items() if value is None]:
             self.clear(getattr(self, name))
         return self._set(**{name: value for name, value in given.items() if value is not None})
@@ -206,7 +205,6 @@ class NdcgEvaluator(
         return float(found[0]["value"])
 
     def _columns(self, dataset: DataFrame) -> dict[str, Any]:
-        """Prediction and label as `evaluate` names them: of rows, or of lists."""
         prediction, label = self.getPredictionCol(), self.getLabelCol()
         if _is_array(dataset, prediction):
             return {"ranked": prediction, "relevant": label}
@@ -234,7 +232,6 @@ class NdcgEvaluator(
         return Convention.parse(self.getConvention()).changed(changes)
 
     def _rows(self, dataset: DataFrame) -> tuple[DataFrame, NullScore]:
-        """Rows to evaluate, and what a null score is in them."""
         missing = self.getMissingPrediction()
         one_of("missingPrediction", missing, MISSING_PREDICTIONS)
         if missing == "error":
@@ -256,71 +253,54 @@ class NdcgEvaluator(
         return bool(self._metric().metric.larger_is_better)
 
     def setPredictionCol(self, value: str) -> NdcgEvaluator:  # noqa: N802
-        """Set `predictionCol`."""
         return self._set(predictionCol=value)
 
     def setLabelCol(self, value: str) -> NdcgEvaluator:  # noqa: N802
-        """Set `labelCol`."""
         return self._set(labelCol=value)
 
     def setQueryCol(self, value: str | Sequence[str]) -> NdcgEvaluator:  # noqa: N802
-        """Set `queryCol`."""
         return self._set(queryCol=value)
 
     def getQueryCol(self) -> list[str]:  # noqa: N802
-        """Return `queryCol`, as a list."""
         return _names(self.getOrDefault(self.queryCol))
 
     def setItemCol(self, value: str) -> NdcgEvaluator:  # noqa: N802
-        """Set `itemCol`."""
         return self._set(itemCol=value)
 
     def getItemCol(self) -> str:  # noqa: N802
-        """Return `itemCol`; it has no default."""
         return str(self.getOrDefault(self.itemCol))
 
     def setK(self, value: int | str) -> NdcgEvaluator:  # noqa: N802
-        """Set `k`."""
         return self._set(k=value)
 
     def getK(self) -> str:  # noqa: N802
-        """Return `k`, as text."""
         return str(self.getOrDefault(self.k))
 
     def setMetricName(self, value: str) -> NdcgEvaluator:  # noqa: N802
-        """Set `metricName`."""
         return self._set(metricName=value)
 
     def getMetricName(self) -> str:  # noqa: N802
-        """Return `metricName`."""
         return str(self.getOrDefault(self.metricName))
 
     def setConvention(self, value: str) -> NdcgEvaluator:  # noqa: N802
-        """Set `convention`."""
         return self._set(convention=value)
 
     def getConvention(self) -> str:  # noqa: N802
-        """Return `convention`."""
         return str(self.getOrDefault(self.convention))
 
     def setGain(self, value: str) -> NdcgEvaluator:  # noqa: N802
-        """Set `gain`."""
         return self._set(gain=value)
 
     def setDiscount(self, value: str) -> NdcgEvaluator:  # noqa: N802
-        """Set `discount`."""
         return self._set(discount=value)
 
     def setTies(self, value: str) -> NdcgEvaluator:  # noqa: N802
-        """Set `ties`."""
         return self._set(ties=value)
 
     def setMissingPrediction(self, value: str) -> NdcgEvaluator:  # noqa: N802
-        """Set `missingPrediction`."""
         return self._set(missingPrediction=value)
 
     def getMissingPrediction(self) -> str:  # noqa: N802
-        """Return `missingPrediction`."""
         return str(self.getOrDefault(self.missingPrediction))
 
 

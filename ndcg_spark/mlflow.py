@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 SEGMENTS_FILE = "ndcg_spark/segments.json"
 _COLUMNS = tuple(name for name in SUMMARY_SCHEMA.fieldNames() if name != "state")
 _STAMPS = (CONVENTION, CONFIG_HASH, "package_version")
-"""Columns of a metric table beside those of a summary."""
 _REFUSED = re.compile(r"[^\w\- :]+")
 _NAME = re.compile(r"[\w./\- :]*")
 _LONGEST = {"name": 250, "param": 6000, "tag": 8000}
@@ -137,14 +136,8 @@ def log_evaluation(
 
 
 def _log(
-    mlflow: Any,
-    run_id: str,
-    rows: list[dict[str, Any]],
-    facts: _Facts,
-    metrics: dict[str, float],
-    step: int,
+    mlflow: Any, run_id: str, rows: list[dict[str, Any]], facts: _Facts, metrics: dict[str, float], step: int
 ) -> str:
-    """Log all but files; returns the run."""
     client: MlflowClient = mlflow.MlflowClient()
     entities, now = mlflow.entities, int(time.time() * 1000)
     client.log_batch(
@@ -161,7 +154,7 @@ def _log(
 
 
 def _write_queries(frame: DataFrame, path: Path) -> None:
-    """Write a table into a file of Parquet; an action, which holds one partition at a time."""
+    """Write a table into a Parquet file; an action, which holds one partition at a time."""
     # Rows have timestamps of the session's time zone without saying so.
     zoned = [field.name for field in frame.schema if isinstance(field.dataType, T.TimestampType)]
     frame = frame.withColumns({name: named(name).cast("timestamp_ntz") for name in zoned})
@@ -196,7 +189,7 @@ def _collected(result: Evaluation | DataFrame) -> list[dict[str, Any]]:
 
 
 class _Facts(NamedTuple):
-    """Parameters and tags of a run, by their names."""
+    """Parameters and tags of a run of MLflow."""
 
     params: dict[str, str]
     tags: dict[str, str]
@@ -231,7 +224,7 @@ def _beside(there: Any, facts: _Facts, prefix: str, *, across: bool) -> _Facts:
     """What to add to a run that has parameters and tags; refuses other rules under the same prefix."""
     tag = f"{prefix}ndcg_spark.rules"
     texts = [one.get(tag) for one in (there.tags, facts.tags)]
-    if texts[0] is None:  # logged by a version before, which has the convention alone
+    if texts[0] is None:  # rules are unknown: compare the conventions
         both = {name: value for name, value in facts.params.items() if name in there.params}
         texts = [write_rules({name: one[name] for name in both}) for one in (there.params, facts.params)]
     what = f"the run of MLflow, which has results already{f' under prefix {prefix!r}' if prefix else ''},"
@@ -262,7 +255,7 @@ def _params(convention: str) -> Iterator[tuple[str, str]]:
     yield "convention", convention
     try:
         parsed = Convention.parse(convention)
-    except ValueError:  # of a later version, or with a function of Python as gain or discount
+    except ValueError:  # a function of Python as gain or discount
         return
     for name in Convention.__dataclass_fields__:
         if name != "name":
@@ -286,21 +279,8 @@ def _metrics(rows: Sequence[dict[str, Any]], prefix: str) -> dict[str, float]:
 
 
 def mlflow_name(run: str, metric: str, k: int | None) -> str:
-    """Name a mean as MLflow takes it.
+    """Name a mean as MLflow takes it; `run` is empty if there is only one ranker.
 
-    Parameters
-    ----------
-    run : str
-        Name of the ranker; empty where there is only one.
-    metric : str
-    k : int or None
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> mlflow_name("", "ndcg", 10), mlflow_name("bm25", "p(rel=2)", 5), mlflow_name("", "ap", None)
     ('ndcg_at_10', 'bm25/p_rel_2_at_5', 'ap')
     """

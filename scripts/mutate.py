@@ -141,7 +141,6 @@ TOPICS: Mapping[str, Topic] = {
             "tests/evaluation/test_job_outputs.py",
             "tests/tables/test_output_disks.py",
             "tests/tables/test_metric_table.py",
-            "tests/tables/test_old_tables.py",
             "tests/sources/test_object_stores.py",
             "tests/history/test_roll_up.py",
         ),

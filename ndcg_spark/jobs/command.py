@@ -1,7 +1,4 @@
-"""A job as data: its settings, the tables that it reads and writes, and what it does with them.
-
-Light: help is shown, and options are checked, before Spark loads.
-"""
+"""A job as data: its settings, the tables that it reads and writes, and its work. Loads no Spark."""
 
 from __future__ import annotations
 
@@ -47,11 +44,10 @@ S = TypeVar("S")
 READ_FORMATS = "parquet, orc, csv, tsv, json, table, sql, or any other that Spark reads"
 WRITTEN_FORMATS = "parquet, or table; delta or iceberg for a table of that format"
 _LAST = ("Output", "Checks", "Running", "Operations")
-"""Titles of help that come after those of a command's own settings."""
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists its options under titles; `groups` have all but `--help`, which goes to the last."""
+    """A command whose help lists its options under titles; `--help` is in the last group."""
 
     def __init__(self, *args: Any, groups: Mapping[str, Sequence[click.Option]], **options: Any) -> None:
         options["params"] = [one for group in groups.values() for one in group]
@@ -59,14 +55,12 @@ class GroupedCommand(click.Command):
         self.groups = groups
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, or answer `--print-config`."""
         if ctx.params.pop("print_config", False):
             click.echo(config_text(ctx, self.groups))
             return 0
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one section per group."""
         grouped = [option for options in self.groups.values() for option in options]
         others = [param for param in self.get_params(ctx) if param not in grouped]
         for title, options in self.groups.items():
@@ -78,10 +72,7 @@ class GroupedCommand(click.Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
-    """A table to read: `--NAME`, its format, and options of Spark's reader.
-
-    The first one of a command that is given names the data set.
-    """
+    """A table to read: `--NAME`, its format, and reader options. The first one that is given names the data set."""
 
     name: str
     about: str
@@ -91,7 +82,6 @@ class Reads:
 
     @property
     def options(self) -> list[click.Option]:
-        """The options that say where it is."""
         flag = flag_of(self.name)
         return [
             click.Option([flag], required=self.required, metavar="REF", help=self.about),
@@ -104,7 +94,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writes:
-    """A table to write, `--NAME` and its format, or one `file`; log lines and the run log call it what it `holds`."""
+    """A table to write, `--NAME` and its format, or one `file`; logs call it what it `holds`."""
 
     name: str
     holds: str
@@ -114,7 +104,6 @@ class Writes:
 
     @property
     def options(self) -> list[click.Option]:
-        """The options that say where it goes."""
         if self.file:
             return [click.Option([flag_of(self.name)], metavar="FILE", help=self.about)]
         return [
@@ -137,7 +126,7 @@ RUN_LOG = Writes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates(Generic[S]):
-    """Conditions on results that set the exit code: how one is written, what of, and what reads it for settings."""
+    """Conditions on results that set the exit code: an example, their subject, and the function that parses one."""
 
     example: str
     about: str
@@ -145,7 +134,6 @@ class Gates(Generic[S]):
 
     @property
     def option(self) -> click.Option:
-        """The option `--gate`."""
         return click.Option(["--gate"], multiple=True, metavar=f'"{self.example}"', help=f"Exit with 3 if "
                             f"{self.about} does not meet this; may be repeated.")  # fmt: skip
 
@@ -154,15 +142,13 @@ class Gates(Generic[S]):
 class Command(Generic[S]):
     """A job, as the command line and the runner know it.
 
-    `name` is its words, `build-judgments events`; `about` its help, with exit codes. `without` are fields of the
-    settings that have no option. `sliced` says that its results are stored under `--run-date` and `--dataset`; the
-    night and data set of a run that is not are those of `slice_of`, as far as settings tell. `json` is whether there
-    is `--json`, and `gates` what reads `--gate`. `check` refuses settings that do not go with what else was asked.
-    `long_rows` says that Spark must weigh what it sends to workers. `options` and `read` are its own options and the
-    settings that they give, where these do not follow from the fields. `instead` is the command that some options
-    are short for. `ignores` are tables that play no part, as a file for `--config` may name them for another command.
-    `writes` are in the order in which tables become visible: the one that others wait for is the last. `work` is the
-    class that does it, which is loaded when the command is called: its module below this package, and its name.
+    `without` are fields of the settings that have no option. `sliced`: results are stored under `--run-date` and
+    `--dataset`; else `slice_of` names the night and data set of a run. `check` refuses settings that contradict other
+    options. `long_rows`: Spark must weigh rows on their way to workers. `options` and `read` replace options and
+    settings made from the fields. `instead` is the command that some options are short for; `ignores` are tables that
+    play no part, as a file for `--config` may name them for another command. `writes` become visible in their order,
+    so the one that others wait for is the last. `work` is a class as "module:name", loaded when the command is
+    called.
     """
 
     name: str
@@ -194,16 +180,19 @@ class Command(Generic[S]):
 
     @property
     def listed(self) -> tuple[Writes, ...]:
-        """Tables that it may write, in the order in which a person is told of them."""
+        """Tables that it may write, in the order of messages."""
         return self.written[::-1]
 
     def settings_of(self, given: Mapping[str, Any]) -> S:
-        """Make settings of what options were given."""
         return settings_of(self.settings, given) if self.read is None else self.read(given)
 
     def groups(self) -> dict[str, list[click.Option]]:
-        """Options by the title under which help lists them."""
+        """Options by their title in the help."""
         own = options_of(self.settings, without=self.without) if self.options is None else self.options()
+        shared = {
+            "run_date": self.sliced, "dataset": self.sliced, "json": self.json, "explain": self.explains,
+            "allow_empty": self.allows_empty, "max_reject_fraction": self.rejects,
+        }  # fmt: skip
         return grouped(
             {"Input": []},
             *({one.group: one.options} for one in self.reads),
@@ -211,20 +200,12 @@ class Command(Generic[S]):
             *({one.group: one.options} for one in self.writes[::-1]),
             own,
             *([{REJECTS.group: REJECTS.options}] if self.rejects else []),
-            options_of(Shared, without=self._without()),
+            options_of(Shared, without={name for name, has in shared.items() if not has}),
             {"Checks": [self.gates.option]} if self.gates else {},
             {"Operations": [*config_options(), *RUN_LOG.options, log_format_option()]},
         )
 
-    def _without(self) -> set[str]:
-        lacks = {
-            "run_date": self.sliced, "dataset": self.sliced, "json": self.json, "explain": self.explains,
-            "allow_empty": self.allows_empty, "max_reject_fraction": self.rejects,
-        }  # fmt: skip
-        return {name for name, has in lacks.items() if not has}
-
     def as_click(self) -> click.Command:
-        """Make the command of click that runs it."""
         last = self.name.split()[-1]
         return GroupedCommand(
             last, groups=self.groups(), callback=self._called, help=self.about, short_help=self.short or None
@@ -237,15 +218,10 @@ class Command(Generic[S]):
         with needed_packages():
             from ndcg_spark.jobs.runner import run
 
-            work = command.loaded_work()
+            module, _, name = command.work.partition(":")
+            work: type[Work[Any]] = getattr(import_module(f"ndcg_spark.{module}"), name)
             work.require_packages()
         return run(request, work)
-
-    def loaded_work(self) -> type[Work[S]]:
-        """The class that `work` names."""
-        module, _, name = self.work.partition(":")
-        found: type[Work[S]] = getattr(import_module(f"ndcg_spark.{module}"), name)
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,17 +233,16 @@ class CommandGroup:
     commands: tuple[Command[Any], ...]
 
     def as_click(self) -> click.Group:
-        """Make the group of click."""
         within = {one.name.split()[-1]: one.as_click() for one in self.commands}
         return click.Group(self.name, commands=within, help=self.about, no_args_is_help=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Generic[S]):
-    """What one run of a command is asked to do, checked: all that can be known before Spark loads.
+    """The checked options of one run of a command: all that can be known before Spark loads.
 
-    `sources` and `targets` are tables that were named, by `Reads.name` and `Writes.name`; `files` are other things to
-    write. `night` is the date that was asked for, `run_date` the one under which results are stored.
+    `sources` and `targets` are by `Reads.name` and `Writes.name`; `files` are other outputs. `night` is the requested
+    date, `run_date` the one under which results are stored.
     """
 
     command: Command[S]
@@ -285,23 +260,20 @@ class Request(Generic[S]):
 
     @property
     def night(self) -> date | None:
-        """The date under which results are to be stored, if one was given."""
         return self.shared.run_date
 
     @property
     def json_path(self) -> str | None:
-        """File for the JSON; - for standard output."""
         return self.shared.json
 
     @property
     def written(self) -> str:
-        """What would be written, and where to, as a phrase; empty if nothing."""
+        """Outputs and their places, as a phrase; empty if there are none."""
         named = [one for one in self.command.listed if one.name in self.targets]
         return ", ".join(f"{one.holds} to {self.targets[one.name].reference}" for one in named)
 
 
 def request_of(command: Command[S], given: Mapping[str, Any]) -> Request[S]:
-    """Check options, and put them in their places."""
     settings = command.settings_of(given)
     shared = settings_of(Shared, given)
     used, ignored = dict(given), command.ignores(given)

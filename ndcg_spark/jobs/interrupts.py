@@ -8,16 +8,14 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from ndcg_spark.errors import PartlyWrittenError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Those that end a job: Ctrl-C, and what schedulers, Kubernetes and systemd send before they kill."""
 _LOUD = ("py4j", "pyspark")
-"""Loggers that get the traceback of every call that fails or is interrupted."""
 _SECONDS_BETWEEN = 0.05
 _NEVER = logging.CRITICAL + 1
 _PY4J = re.compile(r"[\\/]py4j[\\/]\w+\.py$")
@@ -29,14 +27,11 @@ class TerminatedError(KeyboardInterrupt):
 
 
 class Interrupts:
-    """What Ctrl-C and SIGTERM do to a job.
+    """Handlers of Ctrl-C and SIGTERM: the first waits until Spark has started, later ones raise at once.
 
-    While Spark starts, the first one is remembered: Java that is interrupted before it has answered stays behind.
-    Afterwards one raises `KeyboardInterrupt`. Where that is raised within a finalizer, such as those of py4j for
-    objects of Java, Python prints and forgets it: such a signal is sent again a moment later.
-
-    The handler that pyspark installs calls Java in the middle of another call, which fails, and py4j logs that: so it
-    logs nothing from then on.
+    Java that is interrupted while it starts stays behind. A `KeyboardInterrupt` within a finalizer, such as those of
+    py4j, is printed and lost, so the signal is sent again. The loggers of py4j are silent after a signal: pyspark's
+    own handler calls Java in the middle of another call, and that failure would be logged.
     """
 
     def __init__(self) -> None:
@@ -61,13 +56,13 @@ class Interrupts:
         self._be_loud()
 
     def end(self) -> None:
-        """Put everything back as it was."""
         if self._is_main:
             sys.unraisablehook = self._hook_before
             if self._again is not None:
                 self._again.cancel()
             for one, before in self._before.items():
-                signal.signal(one, _default(one) if before is None else before)
+                default = signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL
+                signal.signal(one, default if before is None else before)
         self._be_loud()
 
     def _install(self) -> None:
@@ -106,16 +101,9 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
     return _PY4J.search(record.pathname) is None
 
 
-def _default(number: int) -> Callable[..., Any] | signal.Handlers:
-    return signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-
-
 @contextmanager
 def quiet_interrupts() -> Iterator[Interrupts]:
-    """Let Ctrl-C and SIGTERM end the block with `KeyboardInterrupt` alone, the latter with `TerminatedError`.
-
-    `started` of what is yielded is to be called once there is a session.
-    """
+    """End the block with `KeyboardInterrupt` or `TerminatedError` alone; call `started` once there is a session."""
     interrupts = Interrupts()
     try:
         yield interrupts

@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,18 +26,16 @@ if TYPE_CHECKING:
 
 LOG_FORMATS = ("text", "json")
 LOGGER = "ndcg_spark"
-"""All loggers of this package are below it."""
 
 
 def log_format_option() -> click.Option:
-    """Build `--log-format`."""
     return click.Option(["--log-format"], type=click.Choice(LOG_FORMATS), default="text", show_default=True,
                         envvar="NDCG_SPARK_LOG_FORMAT", is_eager=True, callback=_use, help="Form of the log lines on "
                         "standard error: for people, or one JSON object a line.")  # fmt: skip
 
 
 def form_asked_for(arguments: Sequence[str]) -> str:
-    """Find `--log-format` before options are parsed, so that what is wrong with them is logged in that form."""
+    """Find `--log-format` before options are parsed, so that errors in them are logged in that form."""
     asked = [*[one.partition("=")[2] for one in arguments if one.startswith("--log-format=")],
              *[after for one, after in itertools.pairwise(arguments) if one == "--log-format"]]  # fmt: skip
     found = asked[-1] if asked else os.environ.get("NDCG_SPARK_LOG_FORMAT", "")
@@ -52,13 +49,12 @@ def _use(context: click.Context, _: click.Parameter, form: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats records as `{"ts", "level", "logger", "msg", "context"}`, with `exception` where there is one.
+    """Format records as `{"ts", "level", "logger", "msg", "context", "exception"}`; credentials are hidden.
 
-    `spark.read.schema(pyspark.logger.SPARK_LOG_SCHEMA).json(path)` reads these lines. Credentials are hidden.
+    `spark.read.schema(pyspark.logger.SPARK_LOG_SCHEMA).json(path)` reads these lines.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as one line."""
         now = datetime.fromtimestamp(record.created, timezone.utc)
         entry: dict[str, Any] = {
             "ts": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -68,18 +64,16 @@ class JsonFormatter(logging.Formatter):
             "context": getattr(record, "context", {}),
         }
         if record.exc_info and record.exc_info[1] is not None:
-            entry["exception"] = _exception(record.exc_info[1], record.exc_info[2])
+            error, frames = record.exc_info[1], traceback.extract_tb(record.exc_info[2])
+            stack = [
+                {"class": None, "method": one.name, "file": one.filename, "line": str(one.lineno)} for one in frames
+            ]
+            entry["exception"] = {"class": type(error).__name__, "msg": str(error), "stacktrace": stack}
         return json.dumps(redacted_values(entry), ensure_ascii=False, default=str)
 
 
-def _exception(error: BaseException, trace: TracebackType | None) -> dict[str, Any]:
-    frames = traceback.extract_tb(trace)
-    stack = [{"class": None, "method": one.name, "file": one.filename, "line": str(one.lineno)} for one in frames]
-    return {"class": type(error).__name__, "msg": str(error), "stacktrace": stack}
-
-
 class Logs:
-    """Where log lines go while a command runs in this process. Close it afterwards: it leaves no handler behind."""
+    """Log lines of a command in this process. Close it afterwards: it leaves no handler behind."""
 
     def __init__(self) -> None:
         self._logger = logging.getLogger(LOGGER)
@@ -88,11 +82,9 @@ class Logs:
 
     @property
     def is_json(self) -> bool:
-        """Whether lines are JSON."""
         return self._handler is not None
 
     def use(self, form: str) -> None:
-        """Choose the form of log lines, one of `LOG_FORMATS`."""
         self.close()
         if form == "json":
             self._handler = logging.StreamHandler(sys.stderr)
@@ -102,11 +94,9 @@ class Logs:
             self._logger.propagate = False
 
     def error(self, message: str, context: Mapping[str, Any], error: BaseException | None = None) -> None:
-        """Log why a command ends."""
         self._logger.error(message, extra={"context": dict(context)}, exc_info=error)
 
     def close(self) -> None:
-        """Put logging back as it was."""
         if self._handler is not None:
             self._logger.removeHandler(self._handler)
             self._logger.setLevel(self._before[0])
@@ -115,10 +105,9 @@ class Logs:
 
 
 class Progress:
-    """Says on standard error what is going on: a spinner at a terminal, a line for each step in a log.
+    """Report progress on standard error: a spinner at a terminal, a line for each step in a log.
 
-    It also keeps what the run log says of the run: how long steps took, and what `note` was told. `context` is what
-    every line of JSON says beside its own.
+    It keeps the times of steps and the facts of `note` for the run log. `context` is part of every JSON line.
     """
 
     def __init__(self, log_format: str = "text", context: Mapping[str, Any] | None = None) -> None:
@@ -133,7 +122,6 @@ class Progress:
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """Show a step while it runs, and how long it took."""
         began = time.monotonic()
         self._step = redacted(what)
         try:
@@ -149,11 +137,10 @@ class Progress:
         self.line(f"{what}: {seconds:.1f} s", step=what, seconds=round(seconds, 3))
 
     def note(self, **facts: Any) -> None:
-        """Keep what the run log is to say of the run."""
         self.facts.update(facts)
 
     def line(self, text: str, **context: Any) -> None:
-        """Print a line; `context` is what JSON says beside it."""
+        """Print a line; `context` is for its JSON."""
         text = "\\n".join(redacted(text).splitlines())  # names of paths may hold any character
         if self._log is not None:
             level = logging.WARNING if text.startswith("warning: ") else logging.INFO
@@ -165,7 +152,7 @@ class Progress:
 
     @contextmanager
     def watching(self, spark: SparkSession) -> Iterator[None]:
-        """Show how many tasks are done at a terminal on Spark Connect; a classic session has a bar of its own."""
+        """Show how many tasks are done at a terminal on Spark Connect; a classic session has its own bar."""
         if not self._live:
             yield
             return

@@ -28,10 +28,8 @@ _COLUMNS = frozenset((
 
 
 def with_flags(text: str) -> str:
-    """Spell the options that the message of an error, from `text_of` or `find_refusal`, names as flags.
+    """Spell the options that an error names as flags.
 
-    Examples
-    --------
     >>> from ndcg_spark.errors import option
     >>> with_flags(f"leave {option('run')} out; {option('weight', repr(''))}, {option('keep_replicates', 'True')}")
     "leave --run-col out; --weight-col '', --keep-replicates"
@@ -40,7 +38,7 @@ def with_flags(text: str) -> str:
 
 
 def flag_of(name: str, value: str = "") -> str:
-    """Write an option of Python as a flag, with its value unless it is a switch; a rule has a flag of its own."""
+    """Spell an option of Python as a flag, with its value unless it is a switch; a rule has its own flag."""
     value = unquoted(value)
     if name == "convention" and ";" in value:
         rule, _, value = value.rpartition(";")[2].partition("=")
@@ -59,10 +57,7 @@ _TITLE = re.compile(r"(\w[\w ]*)\n-+\n", re.MULTILINE)
 
 
 def options_of(settings: type, *, without: Collection[str] = ()) -> dict[str, list[click.Option]]:
-    """Build the options of the fields of a settings class, by the title of help that they stand under.
-
-    `without` are fields that get none, also of the settings within.
-    """
+    """Build the options of the fields of a settings class, by their title in the help, except fields in `without`."""
     sentences, found = sentences_of(settings), dict[str, list[click.Option]]()
     spelling = {one.field: _flag(one) for one in settings_in(settings)}
     for one in settings_in(settings):
@@ -76,7 +71,7 @@ def options_of(settings: type, *, without: Collection[str] = ()) -> dict[str, li
 
 
 def changes_of(settings: type, *, without: Collection[str] = ()) -> dict[str, list[click.Option]]:
-    """Build options that change given settings: none has a default, and each takes a text, which the class reads."""
+    """Build options that change given settings: none has a default, and each is a text, which the class parses."""
     sentences, found = sentences_of(settings), dict[str, list[click.Option]]()
     for one in settings_in(settings):
         if one.field not in without:
@@ -88,7 +83,7 @@ def changes_of(settings: type, *, without: Collection[str] = ()) -> dict[str, li
 
 
 def grouped(*parts: Mapping[str, Sequence[click.Option]]) -> dict[str, list[click.Option]]:
-    """Put options together by their titles, which come in the order in which they are first met."""
+    """Join options by their titles, in the order in which these first appear."""
     found: dict[str, list[click.Option]] = {}
     for part in parts:
         for title, options in part.items():
@@ -97,7 +92,7 @@ def grouped(*parts: Mapping[str, Sequence[click.Option]]) -> dict[str, list[clic
 
 
 def settings_of(settings: type[S], given: Mapping[str, Any], **more: Any) -> S:
-    """Make settings of what the options of `options_of` were given; `more` are fields that have no option."""
+    """Make settings from the values of the options of `options_of`; `more` are fields that have no option."""
     values = dict(more)
     for one in settings_in(settings):
         if one.field in more or one.flag.hidden:
@@ -110,16 +105,13 @@ def settings_of(settings: type[S], given: Mapping[str, Any], **more: Any) -> S:
 
 
 def parameter_of(setting: Setting) -> str:
-    """Name of the parameter of a setting, under which configuration files and the run log have it, too."""
+    """Name the parameter of a setting, as configuration files and the run log have it."""
     names = setting.flag.name.split()
     return names[1] if len(names) > 1 else _flag(setting).removeprefix("--").replace("-", "_")
 
 
 def sentences_of(settings: type) -> dict[str, str]:
-    """The first paragraph of the entry of each field in docstrings of numpydoc, those of bases, too.
-
-    python -OO has none.
-    """
+    """Read the first paragraph of each parameter from numpydoc docstrings of a class and its bases."""
     found: dict[str, str] = {}
     for one in reversed(settings.__mro__):
         found |= _entries(inspect.cleandoc(one.__dict__.get("__doc__") or ""))
@@ -171,14 +163,12 @@ def _option(setting: Setting, sentence: str, spelling: Mapping[str, str]) -> cli
 
 
 def _text(setting: Setting) -> Any:
-    """The default as the command line has it."""
     if setting.flag.text is not None:
         return setting.flag.text(setting.default)
     return ",".join(setting.default) if get_origin(setting.kind) is tuple else setting.default
 
 
 def _value(setting: Setting, given: Any) -> Any:
-    """Make the value of a field of what its option was given."""
     if given == "" and setting.optional and _flag(setting).endswith("-col"):
         return None  # of a name, an empty one may be meant: that of a run without a name
     if setting.flag.read is not None:
@@ -193,7 +183,7 @@ def _value(setting: Setting, given: Any) -> Any:
 
 
 def instant_of(flag: str, text: str) -> datetime:
-    """Read the time that an option names: a date, or a time of day in ISO 8601."""
+    """Parse the time of an option: a date, or a time of day in ISO 8601."""
     try:
         return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
     except ValueError:
@@ -201,12 +191,11 @@ def instant_of(flag: str, text: str) -> datetime:
 
 
 def run_date_of(text: str | None) -> date:
-    """Read the date under which results are stored; today in UTC if there is none."""
+    """Parse the date under which results are stored; today in UTC if there is none."""
     return night_of("--run-date", text) or datetime.now(timezone.utc).date()
 
 
 def night_of(flag: str, text: str | None) -> date | None:
-    """Read the date that an option names, if it was given."""
     if text is None:
         return None
     try:
@@ -218,12 +207,10 @@ def night_of(flag: str, text: str | None) -> date | None:
 
 
 def names_of(text: str | None) -> tuple[str, ...]:
-    """Split a list of names at its commas."""
     return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
 def pairs_of(texts: Sequence[str]) -> dict[str, str]:
-    """Split texts of the form NAME=VALUE."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -248,7 +235,6 @@ _NOT_IN_FILES = ("config", "print_config", "help")
 
 
 def config_options() -> list[click.Option]:
-    """Build `--config` and `--print-config`."""
     return [
         click.Option(["--config"], metavar="FILE", is_eager=True, expose_value=False, callback=_use_file, help="TOML "
                      "file with options of this command; those of the command line override them."),
@@ -263,11 +249,9 @@ def _use_file(context: click.Context, _: click.Parameter, path: str | None) -> N
 
 
 def options_in_file(path: str, context: click.Context) -> dict[str, Any]:
-    """Read what a configuration file says about a command: values by the name of the parameter, for `default_map`.
+    """Read options of a command from a TOML file: its table, `[outer.inner]`, overrides keys outside of tables.
 
-    TOML: `name = value` for each option, by the name of its flag or of its parameter. Keys of the table `[command]`
-    override those outside of tables, which hold for every command that has such an option; a command within a command
-    is `[outer.inner]`. A key that is no option of the command, or outside of tables of none, is refused.
+    A key is refused that is not an option of the command, or, outside of tables, of any command.
     """
     options = keys_of(context.command)
     found: dict[str, Any] = {}
@@ -299,7 +283,6 @@ def keys_of(command: click.Command) -> dict[str, click.Parameter]:
 
 
 def _options_of_all(command: click.Command) -> set[str]:
-    """Names of the options of a command and of those within."""
     within = command.commands.values() if isinstance(command, click.Group) else ()
     return set(keys_of(command)).union(*map(_options_of_all, within))
 
@@ -340,7 +323,6 @@ def _names(context: click.Context) -> list[str]:
 
 
 def _key(option: click.Parameter) -> str:
-    """Name an option as its flag does: `run-date`."""
     return option.opts[0].removeprefix("--")
 
 
@@ -408,21 +390,13 @@ def _shown(value: Any) -> str:
 
 
 def config_text(context: click.Context, groups: Mapping[str, Iterable[click.Option]]) -> str:
-    """Write the options in force as a file for `--config`, in TOML.
-
-    Comments say where a value comes from unless it is a default. Credentials are hidden, so they have to be filled in
-    again.
-    """
+    """Write the options in force as TOML for `--config`, with their origin in comments; credentials are hidden."""
     lines = [f"# {' '.join(['ndcg-spark', *(_names(context) or [str(context.command.name)])])}"]
     for title, options in groups.items():
-        shown = [_line(option, context) for option in options if _is_in_force(option, context)]
+        in_force = [one for one in options if context.params.get(str(one.name)) not in (None, False, ())]
+        shown = [_line(option, context) for option in in_force]
         lines += ["", f"# {title}", *shown] if shown else []
     return "\n".join(lines)
-
-
-def _is_in_force(option: click.Option, context: click.Context) -> bool:
-    value = context.params.get(str(option.name))
-    return not (value is None or value is False or value == ())
 
 
 def _line(option: click.Option, context: click.Context) -> str:

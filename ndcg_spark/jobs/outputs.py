@@ -10,9 +10,9 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -36,7 +36,7 @@ from ndcg_spark.tables import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ndcg_spark.jobs.runner import Work
 
 
 REJECT_SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in ("source", "reason", "row", "run")])
@@ -44,10 +44,7 @@ REJECT_SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in ("
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """Rows of the first table read and rejected, by reason; the same of the judgments, for the report.
-
-    `with_rejects` names the tables that have bad rows.
-    """
+    """Rows of the first table read and rejected, those of the judgments, and the tables that have bad rows."""
 
     read: int
     rejected: dict[str, int]
@@ -55,21 +52,10 @@ class Accounts:
     with_rejects: frozenset[str]
 
 
-class Checked(Protocol):
-    """Tables of a job whose rows may be bad."""
+def account(inputs: Work[Any], limit: float | None, all_valid: int | None = None) -> Accounts:
+    """Count the rows of each table by reason; refuse a larger share than `limit`. Runs an action for each table.
 
-    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why rows are bad, by the name of their table; lazy."""
-
-    def advice(self, message: str) -> str:
-        """Say what a refusal of rows says, with the way out as users of the command line have it."""
-
-
-def account(inputs: Checked, limit: float | None, all_valid: int | None = None) -> Accounts:
-    """Count the rows of each table by reason, and refuse when too many are bad. Runs an action for each table.
-
-    `limit` is the largest share of the rows of a table that may be bad. With `all_valid`, the number of rows of a
-    first table that is known to have no bad ones, that table is not read.
+    `all_valid` is the number of rows of the first table if it is known to have no bad ones; it is not read then.
     """
     tables, counted = inputs.checked(originals=False), {}
     if all_valid is not None:
@@ -91,12 +77,8 @@ def account(inputs: Checked, limit: float | None, all_valid: int | None = None) 
     )
 
 
-def written_rejects(inputs: Checked, accounts: Accounts | None) -> DataFrame:
-    """Bad rows of all tables, as they are written; lazy. A table that has none is not read again.
-
-    Columns: `run` (empty), `source`, `reason`, `row`. Without `accounts` it is not known which have none, and all are
-    read.
-    """
+def written_rejects(inputs: Work[Any], accounts: Accounts | None) -> DataFrame:
+    """Bad rows as they are stored (`run`, `source`, `reason`, `row`); lazy. Tables without any are not read again."""
     found = {name: rejects_table(rows, name) for name, rows in inputs.checked(originals=True).items()}
     parts = [
         rows if accounts is None or name in accounts.with_rejects else rows.limit(0) for name, rows in found.items()
@@ -104,7 +86,7 @@ def written_rejects(inputs: Checked, accounts: Accounts | None) -> DataFrame:
     return reduce(DataFrame.unionByName, parts).withColumn("run", F.lit(""))
 
 
-def refusal_of(error: Exception, inputs: Checked) -> NdcgSparkError | None:
+def refusal_of(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
     """Find the refusal in an error; None where it is a crash. Runs an action a table when the cause is bad rows."""
     if isinstance(error, NdcgSparkError):
         return error
@@ -130,11 +112,7 @@ def refuse_outputs(
     files: Sequence[str],
     progress: Progress,
 ) -> None:
-    """Raise when one of several outputs could not be written, or would overwrite what is not ours. Runs no action.
-
-    The outputs are added to `readings`, what the job reads. `progress` gets a line for columns that a table gets, or
-    that the results lack.
-    """
+    """Refuse outputs that cannot be written or would overwrite other data; add them to `readings`. No action."""
     for flag, target, schema in planned:
         found = check_output(
             spark,
@@ -160,7 +138,7 @@ def write_all(
     facts: dict[str, Any],
     progress: Progress,
 ) -> None:
-    """Compute tables where no reader looks, then make all of them visible, or none. Runs an action for each.
+    """Compute tables where no reader looks, then show all of them, or none. Runs an action for each.
 
     `files` are what a file holds, its path, and its text; there is one at most.
     """
@@ -190,7 +168,11 @@ class StagedFile:
         self.reference = reference
         self._target = Path(os.path.realpath(reference))  # a link stays one
         self._unfinished = self._target.with_name(f"{self._target.name}.{os.getpid()}.unfinished")
-        self._remove_leftovers()
+        ours = re.compile(rf"{re.escape(self._target.name)}\.\d+\.unfinished")
+        with suppress(OSError):  # a folder that cannot be listed, or a file of somebody else
+            for place in self._target.parent.iterdir():
+                if ours.fullmatch(place.name) and time.time() - place.stat().st_mtime > _LEFT_OVER:
+                    place.unlink()
         try:
             with refusing(reference):
                 self._unfinished.write_text(text + "\n", encoding="utf-8")
@@ -198,24 +180,15 @@ class StagedFile:
             self.close()
             raise
 
-    def _remove_leftovers(self) -> None:
-        ours = re.compile(rf"{re.escape(self._target.name)}\.\d+\.unfinished")
-        with suppress(OSError):  # a folder that cannot be listed, or a file of somebody else
-            for place in self._target.parent.iterdir():
-                if ours.fullmatch(place.name) and time.time() - place.stat().st_mtime > _LEFT_OVER:
-                    place.unlink()
-
     def swap(self) -> None:
-        """Put the file in its place."""
         with refusing(self.reference):
             self._unfinished.replace(self._target)
 
     def undo(self) -> None:
-        """Nothing that could fail comes after `swap`."""
+        """Do nothing: no step after `swap` can fail."""
 
     def finish(self) -> None:
         """There is nothing to keep."""
 
     def close(self) -> None:
-        """Remove what was not put in its place."""
         self._unfinished.unlink(missing_ok=True)

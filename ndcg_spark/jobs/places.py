@@ -23,10 +23,7 @@ _NEEDED = ("numpy", "pyarrow", "pandas", "pyspark", "rich")
 
 @contextmanager
 def needed_packages() -> Iterator[None]:
-    """Import in this block what needs Spark, after the options are checked: it takes a second.
-
-    A package that cannot be imported is refused by name.
-    """
+    """Import in this block what needs Spark, after options are checked; a package that fails is refused by name."""
     try:
         with redirect_stderr(io.StringIO()):  # NumPy prints stacks about modules that were made for another one
             yield
@@ -39,7 +36,7 @@ def needed_packages() -> Iterator[None]:
 
 
 def _refused_import(name: str) -> MissingPackageError | None:
-    """Say why a package cannot be imported; None if it can."""
+    """Return why a package cannot be imported; None if it can."""
     try:
         with redirect_stderr(io.StringIO()):
             import_module(name)
@@ -65,7 +62,7 @@ _OF_A_PART = re.compile(r"[^=]+=.*|\d*|part-\d.*|.*[*?\[{].*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A table to read: reference, format (None: guess), options of the reader."""
+    """A table to read; no `kind`: guess its format."""
 
     reference: str
     kind: str | None
@@ -83,7 +80,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """How a run of a job is watched: its row in the run log, the form of log lines, all options of the job."""
+    """The run log, the form of log lines, and all options of a job."""
 
     run_log: Target | None
     log_format: str
@@ -93,7 +90,7 @@ class Operations:
 def check_places(
     read: Sequence[tuple[str, str]], written: Sequence[tuple[str, Target | None]], json_path: str | None
 ) -> None:
-    """Refuse to write two things to one place, or over what is read, or JSON where it cannot go."""
+    """Refuse to write two outputs to one place, or over an input, or JSON where it cannot go."""
     places: dict[str, str] = {}
     for flag, reference in read:
         places.setdefault(os.path.abspath(reference), flag)
@@ -111,7 +108,6 @@ def check_places(
 
 
 def check_file(flag: str, path: str) -> None:
-    """Refuse a file that cannot be written where a flag wants it."""
     parent = os.path.dirname(os.path.realpath(path))  # a link stays one, and its target is written
     if not os.path.isdir(parent) or os.path.isdir(path):
         raise InvalidParameterError(f"{flag} {path!r} is no file in a folder that is there.")
@@ -125,14 +121,13 @@ def check_file(flag: str, path: str) -> None:
 
 
 def source_of(options: dict[str, Any], name: str) -> Source:
-    """Read what the options of a `Reads` were given."""
     return Source(
         reference=options[name], kind=options[f"{name}_format"], options=pairs_of(options[f"{name}_option"])
     )
 
 
 def operations_of(options: dict[str, Any]) -> Operations:
-    """Read how a run is watched, and refuse a run log in the place of another table."""
+    """Read the options for operations; refuse a run log in the place of another table."""
     target = target_of(options, "run_log")
     if target is not None:
         others = [(name, options[name]) for name in (*tables_read(options), *tables_written(options))]
@@ -142,18 +137,18 @@ def operations_of(options: dict[str, Any]) -> Operations:
 
 
 def tables_read(options: Mapping[str, Any]) -> list[str]:
-    """Names of the options that name input tables: those of a `Reads`."""
+    """Names of given options that name input tables: those of a `Reads`."""
     return [name for name in options if f"{name}_option" in options and options[name]]
 
 
 def tables_written(options: Mapping[str, Any]) -> list[str]:
-    """Names of the options that name output tables: those of a `Writes`."""
+    """Names of given options that name output tables: those of a `Writes`."""
     made = [name for name in options if format_name(name) in options and f"{name}_option" not in options]
     return [name for name in made if name != "run_log" and options[name]]
 
 
 def catalog_tables_written(options: Mapping[str, Any]) -> dict[str, str]:
-    """Names of the catalog tables that are written, the run log too, and the kind of each."""
+    """Catalog tables that are written, with the run log, and the format of each."""
     with needed_packages():
         from ndcg_spark.tables.catalog import TABLE_KINDS
 
@@ -164,22 +159,20 @@ def catalog_tables_written(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def format_name(name: str) -> str:
-    """Name of the option for the format of an output: `output_format`, `rejects_format`, `per_query_format`."""
+    """Name the option for the format of an output: `output_format`, `rejects_format`, `per_query_format`."""
     return f"{name.removesuffix('_output')}_format"
 
 
 def target_of(options: Mapping[str, Any], name: str) -> Target | None:
-    """Read what the options of a `Writes` were given; None if they were not."""
     if not options.get(name):
         return None
     return Target(reference=options[name], kind=options[format_name(name)], grow=options["schema"] == "grow")
 
 
 def dataset_of(options: Mapping[str, Any], source: Source) -> str:
-    """Name the data set of a job, under which its results are stored.
+    """Name the data set of a job: `--dataset`, `query` for SQL, else the last part of the reference without dates.
 
-    As `--dataset` says. Else the last part of the path, or the name of the table, without dates; parts of a path such
-    as `run_date=2026-01-31`, `2026/01/31`, `part-00000.parquet` or `*.csv` are passed over. `query` for SQL.
+    Parts such as `run_date=2026-01-31`, `2026/01/31`, `part-00000.parquet` or `*.csv` are passed over.
     """
     if options["dataset"]:
         return str(options["dataset"])

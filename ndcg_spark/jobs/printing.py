@@ -19,7 +19,7 @@ MOST_SEGMENTS = 30
 
 
 def cell(text: str, style: str = "") -> Text:
-    """Make a cell of any text, such as a name from the data: brackets and colons in it are no markup and no emoji."""
+    """Make a cell in which brackets and colons are neither markup nor emoji."""
     return Text(printable(text), style=style)
 
 
@@ -33,10 +33,7 @@ def interval_text(row: dict[str, Any]) -> str:
 
 
 def show_cells(title: str, rows: list[dict[str, str]]) -> None:
-    """Print rows of named texts: a table at a terminal, else a line each.
-
-    All rows have the same names; the first two texts stand without theirs in a line.
-    """
+    """Print rows of named texts: a table at a terminal, else a line each, in which the first two have no names."""
     if not sys.stdout.isatty():
         for row in rows:
             first, second, *others = row.items()
@@ -58,15 +55,11 @@ def gate_line(gate: Mapping[str, Any], who: str) -> str:
 
 
 def to_json(outcome: dict[str, Any]) -> str:
-    """Write an outcome as one line of JSON."""
     return json_printable(json.dumps(outcome, ensure_ascii=False, allow_nan=False, default=str))
 
 
 class _Lasting:
-    """A stream that escapes what its encoding lacks, and goes on when nobody reads it, or its disk is full.
-
-    None stands for one that was closed when Python started.
-    """
+    """A stream that escapes what its encoding lacks and outlives its reader or disk; None: a closed one."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._is_open = stream is not None
@@ -75,7 +68,6 @@ class _Lasting:
         self.lost: OSError | None = None
 
     def write(self, text: str) -> int:
-        """Write a text, or nothing once something was lost."""
         if self.lost is None:
             try:
                 try:
@@ -88,7 +80,6 @@ class _Lasting:
         return len(text)
 
     def flush(self) -> None:
-        """Flush, unless something was lost."""
         if self.lost is None:
             try:
                 self._stream.flush()
@@ -112,10 +103,7 @@ class _Lasting:
 
 @contextmanager
 def lasting_streams(prog: str) -> Iterator[None]:
-    """Let what cannot be printed be a warning of the block at most, and no error.
-
-    Standard output that is lost is a warning on standard error. Nobody is told that standard error is lost.
-    """
+    """Let the block go on where nothing can be printed; lost standard output is a warning on standard error."""
     before = sys.stdout, sys.stderr
     _fill_descriptors()
     out, err = _Lasting(before[0]), _Lasting(before[1])

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
+from ndcg_spark import tables
 from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.core.redaction import redacted
@@ -26,17 +27,6 @@ from ndcg_spark.jobs.places import Source, Target, format_name, source_of, table
 from ndcg_spark.sources.formats import read_query
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import is_hidden, walked
-from ndcg_spark.tables import (
-    Reading,
-    RunPartition,
-    Staged,
-    canonical,
-    check_output,
-    reading_of,
-    refusing,
-    stage_partition,
-    swap_in,
-)
 from ndcg_spark.tables.catalog import TABLE_KINDS, described, place_of_table
 from ndcg_spark.tables.claims import Tell
 from ndcg_spark.tables.folders import FolderWrite
@@ -54,14 +44,10 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 
 
 def input_identities(spark: SparkSession, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Describe the input tables among the options of a job. Asks file system and catalog; reads no rows.
+    """Describe the tables that a job reads. Asks file system and catalog; reads no rows.
 
-    Input tables are options made by `table_to_read`, which have an option `NAME_option` beside them.
-
-    Each has `option`, `reference` and `format`. For local files `files`, `bytes` and `newest`, the last change of one
-    of them; for remote files and for queries `files` and `digest`, a hash of the sorted names that Spark lists, as
-    those of files that it writes never come again; for Delta and Iceberg tables `version`. What such inputs do not
-    have is left out; `unknown` says why the state of an input could not be found out.
+    Local files have `files`, `bytes`, `newest`; remote files and queries `files` and `digest`, a hash of their sorted
+    names, which Spark never uses twice; Delta and Iceberg tables `version`. `unknown` says why a state was not found.
     """
     return [_identity(spark, name, source_of(dict(options), name)) for name in tables_read(options)]
 
@@ -97,7 +83,7 @@ def _digest_of_names(frame: DataFrame) -> dict[str, Any]:
 
 def file_facts(reference: str) -> dict[str, Any]:
     """Count the files of a local path, and find the newest; nothing for a remote path, a glob, or too many files."""
-    place = Path(canonical(reference))
+    place = Path(tables.canonical(reference))
     if not place.is_absolute() or not place.exists():
         return {}
     files, size, newest = 0, 0, 0.0
@@ -107,7 +93,11 @@ def file_facts(reference: str) -> dict[str, Any]:
         if files > MOST_FILES:
             return {}
     stamp = datetime.fromtimestamp(newest, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return {"files": files, "bytes": size, "newest": stamp, **_delta_version(place)} if files else {}
+    log = place / "_delta_log"
+    names = os.listdir(log) if log.is_dir() else []
+    commits = [int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))]
+    version = {"version": max(commits)} if commits else {}
+    return {"files": files, "bytes": size, "newest": stamp, **version} if files else {}
 
 
 def _files(place: Path) -> Iterator[Path]:
@@ -117,14 +107,6 @@ def _files(place: Path) -> Iterator[Path]:
     for folder, inner, names in walked(place):
         inner[:] = [name for name in inner if not is_hidden(name)]
         yield from (Path(folder, name) for name in names if not is_hidden(name))
-
-
-def _delta_version(place: Path) -> dict[str, Any]:
-    log = place / "_delta_log"
-    commits = (
-        [int(found[1]) for name in os.listdir(log) if (found := _COMMIT.fullmatch(name))] if log.is_dir() else []
-    )
-    return {"version": max(commits)} if commits else {}
 
 
 def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
@@ -169,13 +151,11 @@ _ARROW = {
 
 
 class RunLog:
-    """Where the rows of one run go.
+    """A table of runs. `partition` is the night and data set of a row; `tell` reports removed leftovers."""
 
-    `partition` is the night and data set under which the row is stored. `tell` gets a line for each leftover of a
-    killed writer that was removed.
-    """
-
-    def __init__(self, spark: SparkSession, target: Target, partition: RunPartition, run_id: str, tell: Tell) -> None:
+    def __init__(
+        self, spark: SparkSession, target: Target, partition: tables.RunPartition, run_id: str, tell: Tell
+    ) -> None:
         self.reference, self._spark, self._target, self._tell = target.reference, spark, target, tell
         self._partition, self._run_id = partition, run_id
         self._folder: Path | None = None
@@ -183,7 +163,7 @@ class RunLog:
     def check(self, options: Mapping[str, Any]) -> None:
         """Raise when rows cannot be written there, or when that is where the job reads or writes other tables."""
         readings = other_places(self._spark, options)
-        found = check_output(
+        found = tables.check_output(
             self._spark,
             self.reference,
             self._target.kind,
@@ -197,25 +177,21 @@ class RunLog:
             (place,) = found.folders
             self._folder = shared_folder(self._spark, place, self.reference)
 
-    def write(self, row: Mapping[str, Any], partition: RunPartition | None = None) -> None:
-        """Write the row of this run in place of an earlier one. An action, except to a shared folder of parquet.
-
-        Values of `RUN_LOG_SCHEMA` that are missing are null. `partition` is the night and data set that the run has
-        turned out to be about, if others than before: the row moves there.
-        """
+    def write(self, row: Mapping[str, Any], partition: tables.RunPartition | None = None) -> None:
+        """Write the row of this run, moved to `partition` if the job found another night. May run an action."""
         before, self._partition = self._partition, partition or self._partition
         with ExitStack() as stack:
             staged = [stack.enter_context(closing(self._staged([row], self._partition)))]
             if before != self._partition:
                 staged.append(stack.enter_context(closing(self._staged([], before))))
-            swap_in(staged)
+            tables.swap_in(staged)
 
-    def _staged(self, rows: Sequence[Mapping[str, Any]], partition: RunPartition) -> Staged:
+    def _staged(self, rows: Sequence[Mapping[str, Any]], partition: tables.RunPartition) -> tables.Staged:
         if self._folder is not None and not (self._folder / "_delta_log").exists():
             return self._staged_file(self._folder, rows, partition)
         values = [tuple(row.get(name) for name in RUN_LOG_SCHEMA.fieldNames()) for row in rows]
         frame = self._spark.createDataFrame(values, RUN_LOG_SCHEMA).coalesce(1)
-        return stage_partition(
+        return tables.stage_partition(
             frame,
             self.reference,
             self._target.kind,
@@ -227,14 +203,16 @@ class RunLog:
             tell=self._tell,
         )
 
-    def _staged_file(self, folder: Path, rows: Sequence[Mapping[str, Any]], partition: RunPartition) -> Staged:
+    def _staged_file(
+        self, folder: Path, rows: Sequence[Mapping[str, Any]], partition: tables.RunPartition
+    ) -> tables.Staged:
         """Stage a row as a file: a job of Spark for one row takes longer than some evaluations."""
         folders = partition.folders([self._run_id])
-        with refusing(self.reference):
+        with tables.refusing(self.reference):
             writing = FolderWrite(self._spark, folder, folders, self.reference, self._tell)
-        staged = Staged(self.reference, writing, None)
+        staged = tables.Staged(self.reference, writing, None)
         try:
-            with refusing(self.reference):
+            with tables.refusing(self.reference):
                 place = writing.claim.rows / folders[self._run_id]
                 place.mkdir(parents=True)
                 pq.write_table(_as_arrow(rows, partition.dataset), place / "part-00000.parquet")
@@ -252,7 +230,6 @@ def _as_arrow(rows: Sequence[Mapping[str, Any]], dataset: str) -> pa.Table:
 
 
 def versions(spark: SparkSession) -> dict[str, str]:
-    """Versions that a number may depend on, under their names in the run log."""
     return {
         "package_version": __version__,
         "spark_version": spark.version,
@@ -271,7 +248,6 @@ def counts_of(outcome: Mapping[str, Any]) -> dict[str, int]:
 
 
 def as_json(value: Any) -> str:
-    """Write a value of a column that holds JSON."""
     return json.dumps(value, ensure_ascii=False, default=_plain)
 
 
@@ -279,7 +255,7 @@ def _plain(value: Any) -> str:
     return value.isoformat() if isinstance(value, date | datetime) else str(value)
 
 
-def other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[Reading]:
+def other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[tables.Reading]:
     """Find where a job reads and writes, as far as that is known before it opens its tables. Runs no action."""
     found = []
     for name in tables_read(options):
@@ -288,18 +264,18 @@ def other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[Readin
         with suppress(*SPARK_ERRORS):  # what cannot be opened is refused by the job
             frame = spark.table(source.reference) if kind == "table" else None
             frame = read_query(spark, source.reference) if kind == "sql" else frame
-            found.append(reading_of(spark, _called(name, options), source.reference, kind, frame))
+            found.append(tables.reading_of(spark, _called(name, options), source.reference, kind, frame))
     for name in tables_written(options):
         reference = options[name]
         kind = options.get(format_name(name)) or guess_format(reference)
         with suppress(NdcgSparkError, *SPARK_ERRORS):  # an output that cannot be written is refused by the job
             place = place_of_table(spark, reference) if kind in TABLE_KINDS else spark_path(spark, reference)
-            found.append(Reading(name=_called(name, options), folders=frozenset([canonical(place)])))
+            found.append(tables.Reading(name=_called(name, options), folders=frozenset([tables.canonical(place)])))
     pages = ["output"] if "output_format" not in options else []
     for name in ("json", *pages):
         if options.get(name) not in (None, "-"):
-            file = canonical(os.path.abspath(options[name]))
-            found.append(Reading(name=_called(name, options), files=frozenset([file])))
+            file = tables.canonical(os.path.abspath(options[name]))
+            found.append(tables.Reading(name=_called(name, options), files=frozenset([file])))
     return found
 
 

@@ -7,15 +7,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import date, datetime, timezone
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from ndcg_spark.core.failures import SPARK_ERRORS, first_line, unfit_surroundings
 from ndcg_spark.core.redaction import redacted, redacted_values
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, PartlyWrittenError, find_refusal, printable, text_of
 from ndcg_spark.jobs.command import Request, Writes
@@ -33,32 +34,16 @@ from ndcg_spark.jobs.outputs import (
 )
 from ndcg_spark.jobs.places import Operations, Target, catalog_tables_written
 from ndcg_spark.jobs.printing import gate_line, to_json
+from ndcg_spark.jobs.run_log import RunLog, as_json, counts_of, input_identities, versions
 from ndcg_spark.jobs.session import spark_session
 from ndcg_spark.sources.formats import Table, open_table
 from ndcg_spark.tables import ManyNights, Rows, RunPartition, TableRows, reading_of
-
-if TYPE_CHECKING:
-    from ndcg_spark.jobs.run_log import RunLog
-
 
 STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
 INTERRUPTED, FAILED = "interrupted", "failed"
 _BY_CODE = {0: SUCCEEDED, 3: GATE_NOT_MET}
 _SECONDS_AFTER_SIGNAL = 10
 _LONGEST = 1000
-"""Characters of a message in the run log."""
-
-
-class Watched(Protocol):
-    """Configuration of a job, whatever else it says."""
-
-    @property
-    def spark_settings(self) -> Mapping[str, str]:
-        """Spark settings of a local session."""
-
-    @property
-    def operations(self) -> Operations:
-        """How the run is watched."""
 
 
 class JobRun:
@@ -79,16 +64,14 @@ class JobRun:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Labels of the Spark jobs of this run."""
         return f"ndcg-spark {self.command}", f"ndcg-spark run {self.id}"
 
     def exit(self, code: int) -> int:
-        """Note the exit code, and return it."""
         self._code = code
         return code
 
     def start(self) -> None:
-        """Say that the run starts, in the log and in the run log. An action, if there is a run log."""
+        """Log that the run starts. An action, if there is a run log."""
         place = self._operations.run_log
         if place is not None:
             self._log = self._opened(place)
@@ -97,8 +80,6 @@ class JobRun:
             self.progress.line(f"run {self.id}: {STARTED}", **about)
 
     def _opened(self, place: Target) -> RunLog:
-        from ndcg_spark.jobs.run_log import RunLog, as_json, input_identities, versions
-
         options = self._operations.options
         in_force = {name: value for name, value in options.items() if value is not None and value != ()}
         log = RunLog(self.spark, place, self._about(), self.id, self.progress.line)
@@ -125,7 +106,12 @@ class JobRun:
         stopped = 143 if isinstance(error, TerminatedError) else 130
         code = {REFUSED: 2, INTERRUPTED: stopped, FAILED: 1}.get(status, self._code)
         if self._is_watched:
-            about = {"status": status, "exit_code": code, "seconds": round(seconds, 3), **self._counts()}
+            about = {
+                "status": status,
+                "exit_code": code,
+                "seconds": round(seconds, 3),
+                **counts_of(self.progress.facts),
+            }
             self.progress.line(f"run {self.id}: {status} after {seconds:.1f} s", **about)
         if self._log is None:
             return
@@ -161,28 +147,19 @@ class JobRun:
             raise failed[0]
 
     def _about(self) -> RunPartition:
-        """The night and the data set of the run: those that the job has found, if no option names them."""
-        from ndcg_spark.tables import RunPartition
-
+        """The night and data set of the run: what the job has found, if no option names them."""
         facts = self.progress.facts
         return RunPartition(
             run_date=facts.get("night") or self._night, dataset=self._dataset or facts.get("dataset") or ""
         )
 
-    def _counts(self) -> dict[str, int]:
-        from ndcg_spark.jobs.run_log import counts_of
-
-        return counts_of(self.progress.facts)
-
     def _facts(self) -> dict[str, Any]:
-        from ndcg_spark.jobs.run_log import as_json
-
         facts = self.progress.facts
         steps = [{"step": redacted(what), "seconds": round(seconds, 3)} for what, seconds in self.progress.steps]
         outputs = [redacted_values(one) for one in facts.get("outputs", [])]
         reasons = (facts.get("rows") or {}).get("rejected_by_reason")
         return {
-            **self._counts(),
+            **counts_of(facts),
             "rejected_by_reason": None if reasons is None else as_json(reasons),
             "config_hash": facts.get("config_hash"),
             "outputs": as_json(outputs),
@@ -191,9 +168,7 @@ class JobRun:
 
 
 def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
-    """Tell how a run ended, by its error or else its exit code: its status, and a line that says why."""
-    from ndcg_spark.core.failures import SPARK_ERRORS, first_line
-
+    """Return the status of a run, from its error or else its exit code, and a line that says why."""
     if error is None:
         return _BY_CODE[code], None
     if isinstance(error, KeyboardInterrupt):
@@ -206,26 +181,18 @@ def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
 
 
 @contextmanager
-def job_run(
-    command: str,
-    config: Watched,
-    *,
-    short_lists: bool,
-    run_date: date | None = None,
-    dataset: str = "",
-) -> Iterator[JobRun]:
-    """Run a job: open its session, and log how it starts and how it ends.
-
-    The block calls `exit` of what is yielded with its exit code. `short_lists` is as for `spark_session`.
-    """
-
-    def tables() -> dict[str, str]:
-        return catalog_tables_written(config.operations.options)
-
-    name = f"ndcg-spark {command}"
-    with spark_session(name, config.spark_settings, short_lists=short_lists, tables=tables) as spark:
-        run = JobRun(spark, command, config.operations, run_date, dataset)
-        if config.operations.options.get("explain"):  # nothing will run
+def job_run(request: Request[Any]) -> Iterator[JobRun]:
+    """Open the session of a job, and log its start and end. The block calls `exit` of the run with its exit code."""
+    command, settings, operations = request.command, request.settings, request.operations
+    night, dataset = (request.run_date, request.dataset) if command.sliced else command.slice_of(settings)
+    with spark_session(
+        f"ndcg-spark {command.name}",
+        request.spark_settings,
+        short_lists=not command.long_rows(settings),
+        tables=lambda: catalog_tables_written(operations.options),
+    ) as spark:
+        run = JobRun(spark, command.name, operations, night, dataset)
+        if operations.options.get("explain"):  # nothing will run
             yield run
             return
         with tagged(spark, run.tags), run.progress.watching(spark):
@@ -241,9 +208,7 @@ def job_run(
 
 @contextmanager
 def _surroundings_named() -> Iterator[None]:
-    """Say what a machine or its Python workers lack in place of a crash, whichever action of a job met it."""
-    from ndcg_spark.core.failures import unfit_surroundings  # loads pyspark, which takes a moment
-
+    """Replace a crash of any action by what the machine or its Python workers lack."""
     try:
         yield
     except Exception as error:
@@ -255,7 +220,7 @@ def _surroundings_named() -> Iterator[None]:
 
 @contextmanager
 def tagged(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
-    """Label the Spark jobs that this thread starts, where sessions can do that (Spark 4; Connect 3.5)."""
+    """Label the Spark jobs of this thread, where sessions can do that (Spark 4; Connect 3.5)."""
     added = []
     with suppress(Exception):  # without tags jobs are harder to find, and that is all
         there = spark.getTags()
@@ -274,16 +239,15 @@ def tagged(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
 S = TypeVar("S")
 EXIT_DONE, EXIT_GATE = 0, 3
 Line: TypeAlias = str | Callable[[], None]
-"""A line to print, or what prints several. One that begins with `warning: ` goes to standard error."""
+"""A line to print, or a function that prints several. `warning: ` sends it to standard error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a job.
+    """The results of a job. The fields of `facts` are the JSON; `tables` are rows or texts by output.
 
-    `facts` is a frozen class of the command, whose fields are the JSON. `tables` are rows by the name of the output,
-    and texts of files; one that is not among them is not written. `night` is the slice, if not that of the request.
-    `gates` are results of gates, each with the `run` that it is about. Unless `met`, the exit code is 3.
+    An output that is not in `tables` is not written. `night` is the slice, if not that of the request. Unless all
+    `gates` and `met` hold, the exit code is 3.
     """
 
     facts: Any
@@ -295,7 +259,7 @@ class Outcome:
 
 
 class Job(Generic[S]):
-    """A request whose tables are open, and what the work may ask of its run."""
+    """A request whose tables are open, and the services of its run."""
 
     def __init__(
         self, spark: SparkSession, request: Request[S], progress: Progress, stack: ExitStack, work: type[Work[S]]
@@ -306,27 +270,14 @@ class Job(Generic[S]):
             for name, source in request.sources.items()
         }
         self.accounts: Accounts | None = None
-        self._progress, self._stack = progress, stack
+        self.step, self.note, self.tell, self._stack = progress.step, progress.note, progress.line, stack
         self.work = work(self)
 
     def wants(self, name: str) -> bool:
-        """Whether an output was named; `json` is the JSON."""
         return self.request.json_path is not None if name == "json" else name in self.request.targets
 
-    def step(self, what: str) -> AbstractContextManager[None]:
-        """Show a step while it runs, and how long it took."""
-        return self._progress.step(what)
-
-    def note(self, **facts: Any) -> None:
-        """Keep what the run log is to say of the run."""
-        self._progress.note(**facts)
-
-    def tell(self, line: str) -> None:
-        """Print a line on standard error."""
-        self._progress.line(line)
-
     def keep(self, frame: DataFrame) -> bool:
-        """Keep rows until the job ends, between the actions that need them; False where the platform cannot."""
+        """Cache rows until the job ends; False where the platform has no cache."""
         try:
             frame.persist()
         except PySparkException:  # some serverless platforms have no cache: the work is then done twice
@@ -335,9 +286,9 @@ class Job(Generic[S]):
         return True
 
     def count_bad_rows(self, all_valid: Callable[[], int | None] = lambda: None) -> Accounts | None:
-        """Run an action for each table: count bad rows, and refuse too many; None unless they are to be left out.
+        """Run an action for each table: count bad rows and refuse too many; None unless they are left out.
 
-        `all_valid` counts the rows of the first table, if none of them can be bad: it is not read again then.
+        `all_valid` returns the number of rows of the first table if none can be bad; it is not read again then.
         """
         if self.request.on_invalid == "reject":
             with self.step("counting bad rows"):
@@ -346,43 +297,37 @@ class Job(Generic[S]):
 
 
 class Work(Generic[S]):
-    """What a command does with its opened tables. Making it is lazy, and finds missing columns and wrong types."""
+    """The work of a command on open tables. Making it is lazy, and refuses missing columns and wrong types."""
 
     def __init__(self, job: Job[S]) -> None:
         self.job, self.request, self.settings, self.tables = job, job.request, job.settings, job.tables
 
     @staticmethod
     def require_packages() -> None:
-        """Raise for a package that it needs and that is not installed, before Spark starts."""
+        """Raise for a missing package, before Spark starts."""
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Schemas of the tables that were asked for, by the name of the output."""
         return {}
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why rows are bad, by the name of their table, as from `checked_rows`; lazy."""
+        """Reasons why rows are bad, by table, as from `checked_rows`; lazy."""
         return {}
 
     def advice(self, message: str) -> str:
-        """Say what a refusal of rows says, with the way out as users of the command line have it."""
+        """Add the options of the command line to a refusal of rows."""
         return message
 
     def explanation(self) -> Sequence[str]:
-        """Say what the job would do, and its cost."""
+        """Lines for `--explain`: the steps of the job and their cost."""
         return ()
 
     def run(self) -> Outcome:
-        """Run the actions."""
         raise NotImplementedError
 
 
 def run(request: Request[S], work: type[Work[S]]) -> int:
-    """Run a job: 0 done, 3 gate not met. Where input or options are refused, nothing has been written."""
-    command, settings = request.command, request.settings
-    night, dataset = (request.run_date, request.dataset) if command.sliced else command.slice_of(settings)
-    with job_run(
-        command.name, request, short_lists=not command.long_rows(settings), run_date=night, dataset=dataset
-    ) as run:
+    """Run a job; return 0, or 3 if a gate is not met. A refusal means that nothing was written."""
+    with job_run(request) as run:
         with ExitStack() as stack:
             job = Job(run.spark, request, run.progress, stack, work)
             _check_outputs(run.spark, job, run.progress)
@@ -398,7 +343,7 @@ def run(request: Request[S], work: type[Work[S]]) -> int:
 
 
 def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None:
-    """Raise when an output could not be written, or would overwrite what is not ours. Runs no action."""
+    """Raise when an output could not be written, or would overwrite other data. Runs no action."""
     request, work = job.request, job.work
     if "rejects" in request.targets:
         work.checked(originals=True)  # rows that cannot be kept as they came are refused
@@ -422,7 +367,7 @@ def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None
 
 @contextmanager
 def _refusals(job: Job[S]) -> Iterator[None]:
-    """Turn what Spark says of bad rows into a refusal, and say of what is refused that nothing was written."""
+    """Turn Spark's errors about bad rows into refusals that say that nothing was written."""
     try:
         yield
     except Exception as error:
@@ -438,7 +383,7 @@ def _refusals(job: Job[S]) -> Iterator[None]:
 
 
 def json_of(facts: Any) -> dict[str, Any]:
-    """What JSON says: the fields of a frozen class. One that is a word of Python ends in `_` there."""
+    """Fields of a frozen class as JSON; a name that is a keyword of Python ends in `_` there."""
     return {one.name.removesuffix("_"): getattr(facts, one.name) for one in fields(facts)}
 
 
@@ -471,7 +416,6 @@ def _write(outcome: Outcome, shown: dict[str, Any], job: Job[S], progress: Progr
 
 
 def _tell(outcome: Outcome, shown: dict[str, Any], request: Request[S], progress: Progress) -> None:
-    """Print lines, how gates did, and the JSON as the last line."""
     for line in outcome.lines:
         if callable(line):
             line()

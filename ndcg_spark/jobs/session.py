@@ -14,27 +14,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
+
+from ndcg_spark.core.failures import condition_of, first_line, unfit_surroundings
+from ndcg_spark.core.session import LASTING_CATALOG, PROVIDED, use_this_python
+from ndcg_spark.core.workers import add_package_to_workers
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError, NdcgSparkError, OutputRefusedError
 from ndcg_spark.jobs import worker_daemon
-from ndcg_spark.jobs.interrupts import Interrupts, quiet_interrupts
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+from ndcg_spark.jobs.interrupts import quiet_interrupts
+from ndcg_spark.tables.catalog import forgotten_tables
 
 _FILES_BESIDE_JARS = 100
 """Files that Java has open beside its jars when a small job runs; with 64 fewer it ends for want of them."""
 _ASK_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 _PATIENCE = 60
-"""Seconds in which a Python must say its version."""
 
 
 def check_arrow() -> None:
-    """Refuse a pyarrow that this Spark does not take."""
-    from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
-
     try:
         require_minimum_pyarrow_version()
     except ImportError as error:
@@ -43,7 +43,7 @@ def check_arrow() -> None:
 
 
 def check_surroundings(settings: Mapping[str, str]) -> None:
-    """Refuse to start a local session where Spark, Java, the Python of workers, or files are not to be had."""
+    """Refuse to start a local session where Spark, Java, the Python of workers, or files are missing."""
     home = _checked_home()
     _check_temporary_folder()
     if home is not None:
@@ -55,9 +55,7 @@ def check_surroundings(settings: Mapping[str, str]) -> None:
 
 
 def _checked_home() -> Path | None:
-    """The folder of the Spark that will start; None if pyspark is to look for it."""
-    import pyspark
-
+    """The folder of the Spark that will start; None if pyspark finds it."""
     named = os.environ.get("SPARK_HOME")
     home = Path(named or Path(pyspark.__file__).parent)
     if not (home / "bin" / "spark-submit").exists():
@@ -68,16 +66,12 @@ def _checked_home() -> Path | None:
             f"the installed pyspark {pyspark.__version__}."
         )
     found = re.search(r"-([\d.]+)[^-]*\.jar$", next((one.name for one in home.glob("jars/spark-core_*.jar")), ""))
-    if found and _minor(found[1]) != _minor(pyspark.__version__):
+    if found and found[1].split(".")[:2] != pyspark.__version__.split(".")[:2]:
         raise NdcgSparkError(
             f"SPARK_HOME is {str(home)!r}, a Spark {found[1].rstrip('.')}, and the installed pyspark is "
             f"{pyspark.__version__}: unset SPARK_HOME, or pip install pyspark=={found[1].rstrip('.')}."
         )
     return home
-
-
-def _minor(version: str) -> list[str]:
-    return version.split(".")[:2]
 
 
 def _check_temporary_folder() -> None:
@@ -90,7 +84,7 @@ def _check_temporary_folder() -> None:
 
 
 def _check_local_folders(settings: Mapping[str, str]) -> None:
-    """Refuse folders for temporary files of which none can be had; the Java of Spark would end without a word."""
+    """Refuse temporary folders of which none is writable; the Java of Spark would end without a message."""
     name = "SPARK_LOCAL_DIRS" if "SPARK_LOCAL_DIRS" in os.environ else "spark.local.dir"
     named = os.environ.get(name, settings.get(name))
     if named is None:
@@ -125,8 +119,6 @@ def _check_limit_of_files(home: Path) -> None:
 
 
 def _check_java(home: Path) -> None:
-    import pyspark
-
     if (Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-env.sh").exists():
         return  # it may set JAVA_HOME
     oldest = 8 if pyspark.__version__.startswith("3.") else 17
@@ -179,71 +171,52 @@ LARGEST_BATCH = str(2**31 - 1)
 def spark_session(
     app_name: str, settings: Mapping[str, str], *, short_lists: bool, tables: Callable[[], Mapping[str, str]] = dict
 ) -> Iterator[SparkSession]:
-    """Give the session to run in, and stop it afterwards if it was made here.
+    """Open a session, and stop it afterwards if it was made here. `settings` are for a local session only.
 
-    `settings` are for a local session; under spark-submit and on a server they belong there. `short_lists` says that
-    ten thousand rankings fit into memory easily, so that Spark need not weigh each on its way to Python. `tables`
-    gives the catalog tables that will be written, and their kinds; a catalog that ends with the session is refused.
+    `short_lists`: ten thousand rankings fit into memory, so Spark need not weigh each on its way to Python. `tables`
+    returns the catalog tables that will be written, and their kinds; a catalog that ends with the session is refused.
     """
     check_arrow()
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints the stack of what we explain
     with quiet_interrupts() as interrupts:
-        yield from _session(app_name, settings, interrupts, short_lists=short_lists, tables=tables())
-
-
-def _session(
-    app_name: str,
-    settings: Mapping[str, str],
-    interrupts: Interrupts,
-    *,
-    short_lists: bool,
-    tables: Mapping[str, str],
-) -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession
-
-    from ndcg_spark.core.session import PROVIDED, use_this_python
-    from ndcg_spark.core.workers import add_package_to_workers
-
-    active = SparkSession.getActiveSession()
-    if active is not None or any(name in os.environ for name in PROVIDED):
-        if settings:
-            raise InvalidParameterError("--conf is for local runs; here the session is set up from outside.")
-        spark = active or SparkSession.builder.appName(app_name).getOrCreate()
-        if active is None and "SPARK_REMOTE" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
-            add_package_to_workers(spark)  # there is no line of a user to do that; Databricks installs packages
-        interrupts.started()
-        if active is None and not _of_a_server(spark):
-            _refuse_forgotten(spark, tables)
-        yield spark
-        return
-    with as_file(files("ndcg_spark.jobs") / "log4j2-quiet.properties") as log_settings:
-        quiet = {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}"'}
-        use_this_python()
-        check_surroundings(settings)
-        python = settings.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"])
-        spark = _start_local(app_name, {**local_settings(python, short_lists=short_lists), **quiet, **settings})
-        try:
+        named = tables()
+        active = SparkSession.getActiveSession()
+        if active is not None or any(name in os.environ for name in PROVIDED):
+            if settings:
+                raise InvalidParameterError("--conf is for local runs; here the session is set up from outside.")
+            spark = active or SparkSession.builder.appName(app_name).getOrCreate()
+            if active is None and "SPARK_REMOTE" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
+                add_package_to_workers(spark)  # there is no line of a user to do that; Databricks installs packages
             interrupts.started()
-            _refuse_forgotten(spark, tables)
+            if active is None and not _of_a_server(spark):
+                _refuse_forgotten(spark, named)
             yield spark
-        finally:
-            with warnings.catch_warnings():
-                if interrupts.seen:
-                    warnings.simplefilter("ignore")  # the call that was interrupted may take the next one with it
-                spark.stop()
+            return
+        with as_file(files("ndcg_spark.jobs") / "log4j2-quiet.properties") as log_settings:
+            quiet = {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}"'}
+            use_this_python()
+            check_surroundings(settings)
+            python = settings.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"])
+            spark = _start_local(app_name, {**local_settings(python, short_lists=short_lists), **quiet, **settings})
+            try:
+                interrupts.started()
+                _refuse_forgotten(spark, named)
+                yield spark
+            finally:
+                with warnings.catch_warnings():
+                    if interrupts.seen:
+                        warnings.simplefilter("ignore")  # the call that was interrupted may take the next one with it
+                    spark.stop()
 
 
 def _of_a_server(spark: SparkSession) -> bool:
-    """Whether a session is one of many on a server that somebody else runs: its catalog outlives the job."""
+    """Check for a session on a server that somebody else runs: its catalog outlives the job."""
     on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
     return on_connect and not os.environ.get("SPARK_REMOTE", "").startswith("local")
 
 
 def _refuse_forgotten(spark: SparkSession, tables: Mapping[str, str]) -> None:
-    """Refuse tables of a catalog that nobody sees after this session, whose files would be in the way of the next."""
-    from ndcg_spark.core.session import LASTING_CATALOG
-    from ndcg_spark.tables.catalog import forgotten_tables
-
+    """Refuse catalog tables that end with this session, whose files would block the next one."""
     found = forgotten_tables(spark, tables)
     if found:
         folders = ", ".join(f"./{table.replace('`', '')}" for table in found)
@@ -255,7 +228,7 @@ def _refuse_forgotten(spark: SparkSession, tables: Mapping[str, str]) -> None:
 
 
 def local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
-    """Settings of a session of our own, whose workers run `python`; `short_lists` is as for `spark_session`."""
+    """Settings of a session of our own, whose workers run `python`."""
     cores = os.cpu_count() or 1
     unweighed = {"spark.sql.execution.arrow.maxBytesPerBatch": LARGEST_BATCH} if short_lists else {}
     own_daemon = worker_daemon.SETTINGS if python == sys.executable else {}
@@ -285,11 +258,7 @@ def _memory_share() -> int:
 
 
 def _start_local(app_name: str, settings: Mapping[str, str]) -> SparkSession:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
-    from ndcg_spark.core.failures import condition_of, first_line, unfit_surroundings
+    from py4j.protocol import Py4JError  # a client of Spark Connect has none
 
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():

@@ -20,7 +20,6 @@ from types import ModuleType
 from typing import Any, ParamSpec
 
 Socket = ParamSpec("Socket")
-"""What a worker is called with: its socket, and whether Spark is known at the other end."""
 
 SETTINGS = {"spark.python.daemon.module": "ndcg_spark.jobs.worker_daemon"}
 """Names the module that Spark starts workers with: this one, where workers run the Python of the driver."""
@@ -33,15 +32,15 @@ ZIPS = ("pyspark.zip", "-src.zip")
 
 
 def zips_last(path: list[str]) -> list[str]:
-    """Put Spark's zips behind everything else on a `sys.path`, where they still help if nothing is installed."""
+    """Move Spark's zips to the end of a `sys.path`, where they help if nothing is installed."""
     return sorted(path, key=lambda entry: entry.endswith(ZIPS))
 
 
 def ends_quietly(worker: Callable[Socket, int | None]) -> Callable[Socket, int]:
-    """Make a worker, or the daemon, end without a traceback at Ctrl-C, and when Spark has closed the other end.
+    """Make a worker, or the daemon, end without a traceback at Ctrl-C and when Spark has closed the other end.
 
-    Spark closes the socket of a worker after a minute without work, and everything when a job fails: also what it has
-    just asked for. The process of a worker ends unless its exit code is 0.
+    Spark closes the socket of a worker after a minute without work, and all sockets when a job fails. A worker
+    process ends unless its exit code is 0.
     """
 
     def serve(*args: Socket.args, **kwargs: Socket.kwargs) -> int:
@@ -54,7 +53,7 @@ def ends_quietly(worker: Callable[Socket, int | None]) -> Callable[Socket, int]:
 
 
 def freezes_survivors(worker: Callable[Socket, int]) -> Callable[Socket, int]:
-    """Make a worker leave what outlives a task, modules above all, out of later collections of garbage."""
+    """Exclude what outlives a task, modules above all, from later collections of garbage."""
 
     def serve(*args: Socket.args, **kwargs: Socket.kwargs) -> int:
         code = worker(*args, **kwargs)
@@ -72,7 +71,6 @@ class QuietTraceback:
         self._module = module
 
     def print_exc(self) -> None:
-        """Print the exception that is being handled, unless Spark is gone."""
         if not isinstance(sys.exc_info()[1], _GONE):
             self._module.print_exc()
 

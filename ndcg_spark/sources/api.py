@@ -26,13 +26,10 @@ _WORDS = {RUN_DATE: "night", DATASET: "data set"}
 def one_slice(
     frame: DataFrame, table: str, *, night: date | None, dataset: str | None, chosen_otherwise: str = ""
 ) -> DataFrame:
-    """Rows of one night and data set, of a table that has either column.
+    """Rows of one night and data set of a table that has either column. Runs one or two actions for each column.
 
-    What is not asked for must be one alone. Where the night has one data set, its rows are taken whatever `dataset`
-    is, as that may name the results. `table` is what a person calls it; where no option chooses its night,
-    `chosen_otherwise` says what does.
-
-    Spark cost: an action for each of the columns, and one more for each that is asked for.
+    A night or data set that is not requested must be the only one; a data set that is the only one of its night is
+    used whatever `dataset` is, as that may name the results. `table` and `chosen_otherwise` are for messages.
     """
     frame = rows_of_one(frame, RUN_DATE, table, night, chosen_otherwise=chosen_otherwise)
     return rows_of_one(frame, DATASET, table, dataset, takes_one_alone=True)
@@ -48,7 +45,7 @@ def rows_of_one(
     takes_one_alone: bool = False,
     chosen_otherwise: str = "",
 ) -> DataFrame:
-    """Rows of one night, or one data set; `by` is the option that asks for it. See `one_slice`."""
+    """Rows of one night, or one data set, which the option `by` requests. See `one_slice`."""
     if not has_column(frame, column):
         return frame
     words, text, by = _WORDS[column], named(column).cast("string"), option(by or column)

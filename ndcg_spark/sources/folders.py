@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from functools import partial
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
@@ -28,45 +27,28 @@ from ndcg_spark.core.redaction import redacted
 from ndcg_spark.core.session import is_on, session_time_zone
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.sources import stores
 from ndcg_spark.sources.parquet import files_without, make_object_reader, opened, plain_schema
 from ndcg_spark.sources.references import format_of_ending
-from ndcg_spark.sources.stores import (
-    MARKS,
-    MAX_FILES,
-    address_of,
-    below_common_folder,
-    column_of_folders,
-    data_files,
-    escaped,
-    is_hidden,
-    is_pattern,
-    list_files,
-    reason_of,
-    two_levels,
-)
 
 _log = logging.getLogger(__name__)
 DATA_FORMATS = ("parquet", "orc", "avro")
-"""Formats of the files of such tables."""
 _FAILURES: tuple[type[Exception], ...] = (OSError, *SPARK_ERRORS)
-"""Of a file system, here or where only Spark reaches it."""
 _GLOB = re.compile(r"[*?\[{]")
 
 
 @dataclass(frozen=True, slots=True)
 class TableFolder:
-    """A table of the format `kind` has its files below `root`; a path that leads there may be `whole`, or a part."""
+    """A Delta, Iceberg or Hudi table below `root`; a path that leads there names the `whole` table, or a part."""
 
     kind: str
     root: str
     whole: bool
 
     def __str__(self) -> str:
-        """Name it for a person: "the Delta table 's3://lake/runs'"."""
         return f"the {self.kind.capitalize()} table {self.root!r}"
 
     def refusal(self, path: str) -> str:
-        """Say that its files are not to be read for its rows."""
         return (
             f"{path!r} leads to files of {self}, which hold rows that were deleted or replaced, too; name the table "
             f"in the catalog, or read {self.root!r} with format {self.kind}."
@@ -74,27 +56,36 @@ class TableFolder:
 
 
 def table_folder_of(spark: SparkSession, path: str) -> TableFolder | None:
-    """Find the table whose files a path, maybe with a pattern, leads to. Looks for files, runs no action.
+    """Find the table whose files a path or pattern leads to; None if there is none. Looks for files, runs no action.
 
-    None where the path belongs to no such table, as far as can be seen: of a place that only Spark reaches, the
-    folders above are looked into only where the path has folders of partitions or of data files.
+    Above a place that only Spark reaches, only folders of partitions and data files are looked into.
     """
     scheme, rest = _split(path)
-    fixed = _GLOB.split(rest)[0] if is_pattern(path) else rest
+    fixed = _GLOB.split(rest)[0] if stores.is_pattern(path) else rest
     base = (fixed if fixed == rest else fixed.rpartition("/")[0]).rstrip("/")
     base = base or ("/" if rest.startswith("/") else ".")
+
+    def has(root: str, mark: str) -> bool:
+        # Some engines find whatever they are asked for, so that a find says nothing.
+        return is_there(spark, f"{root}/{mark}") and not is_there(spark, f"{root}/{mark}-{uuid.uuid4().hex}")
+
     roots: list[tuple[str, Callable[[str, str], bool]]] = []
     if not scheme:
         roots += [(root, _is_marked) for root in _folders_above(base)]
     if scheme or not os.path.exists(base):
-        roots += [(f"{scheme}{root}", partial(_has, spark)) for root in _likely_roots(base)]
-    for root, has in roots:
+        roots += [(f"{scheme}{root}", has) for root in _likely_roots(base)]
+    for root, is_marked in roots:
         try:
-            kind = next((kind for kind in MARKS if has(root, MARKS[kind])), None)
+            kind = next((kind for kind in stores.MARKS if is_marked(root, stores.MARKS[kind])), None)
         except _FAILURES as error:
             if not isinstance(error, OSError) and not _is_reached(spark, f"{scheme}{base}"):
                 return None  # whoever reads it says so
-            _tell_unknown(root, error)
+            _log.warning(
+                "whether %s is a Delta, Iceberg or Hudi table is unknown (%s): files below it are read as they are, "
+                "and deleted rows would be read, too",
+                redacted(root),
+                error.strerror if isinstance(error, OSError) else first_line(error).rstrip("."),
+            )
             continue
         if kind is not None:
             return TableFolder(kind, root, whole=root == f"{scheme}{rest.rstrip('/')}")
@@ -111,7 +102,6 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _folders_above(base: str) -> list[str]:
-    """A path and the folders above it."""
     above = [base]
     while (parent := os.path.dirname(os.path.abspath(above[-1]))) != os.path.abspath(above[-1]):
         above.append(parent)
@@ -124,18 +114,8 @@ def _likely_roots(base: str) -> list[str]:
     return list(dict.fromkeys("/".join(parts[:cut]) for cut in cuts if cut))
 
 
-def _tell_unknown(root: str, error: Exception) -> None:
-    """Warn that a folder may be a table for all that is known, and what follows for its files."""
-    _log.warning(
-        "whether %s is a Delta, Iceberg or Hudi table is unknown (%s): files below it are read as they are, and "
-        "deleted rows would be read, too",
-        redacted(root),
-        error.strerror if isinstance(error, OSError) else first_line(error).rstrip("."),
-    )
-
-
 def _is_marked(root: str, mark: str) -> bool:
-    """Whether a folder of this machine has a mark. An OSError says that its metadata cannot be listed."""
+    """Look for a mark in a local folder. An OSError says that its metadata cannot be listed."""
     folder, _, pattern = mark.rpartition("/")
     if not folder:
         return os.path.lexists(os.path.join(root, mark))  # also a link that leads nowhere now
@@ -146,7 +126,6 @@ def _is_marked(root: str, mark: str) -> bool:
 
 
 def _is_reached(spark: SparkSession, uri: str) -> bool:
-    """Whether Spark can say if a path is there."""
     try:
         is_there(spark, uri)
     except SPARK_ERRORS:
@@ -154,13 +133,8 @@ def _is_reached(spark: SparkSession, uri: str) -> bool:
     return True
 
 
-def _has(spark: SparkSession, root: str, mark: str) -> bool:
-    # Some engines find whatever they are asked for, so that a find says nothing.
-    return is_there(spark, f"{root}/{mark}") and not is_there(spark, f"{root}/{mark}-{uuid.uuid4().hex}")
-
-
 def is_there(spark: SparkSession, uri: str) -> bool:
-    """Whether Spark finds a path. Runs no action."""
+    """Check that Spark finds a path. Runs no action."""
     try:
         # Twice, as Spark logs a stack trace when a single path is not there.
         spark.read.format("text").load([uri, uri]).schema  # noqa: B018  # analysis is lazy on Connect
@@ -172,7 +146,6 @@ def is_there(spark: SparkSession, uri: str) -> bool:
 
 
 FILE_FORMATS = ("parquet", "orc", "avro", "csv", "json", "text")
-"""Formats whose tables are folders of files, and nothing else."""
 _ALL_LEVELS, _MERGE = "recursiveFileLookup", "mergeSchema"
 _OF_ONE_FILE = ("parquet", "orc")
 """Formats of which Spark reads the columns of one file only, unless it is told to merge those of all."""
@@ -196,29 +169,19 @@ _TEXTS = {
 
 
 def read_files(
-    spark: SparkSession,
-    path: str,
-    kind: str,
-    options: Mapping[str, str] | None = None,
-    *,
-    called: str | None = None,
+    spark: SparkSession, path: str, kind: str, options: Mapping[str, str] | None = None, *, called: str | None = None
 ) -> DataFrame:
-    """Read a table of files. Lazy. A path with signs of a pattern is none where a file or folder has that name.
+    """Read a table of files. Lazy. `kind` is Spark's name of the format, `called` the user's.
 
-    `kind` is what Spark calls the format, `called` what the user calls it. Of a nightly table, the frame has the
-    columns of all nights, null where a night lacks them. A column of folder names (`run=007`) is text where a name is
-    not the text of the value that Spark takes it for: 007 and 7 are two runs. Else it has the type that Spark finds.
+    A nightly table has the columns of all nights, null where a night lacks them. A column of folder names (`run=007`)
+    is text if a name is not the text of its value: 007 and 7 are two runs. A path is refused if Spark would leave out
+    data files because of their folder. Of local Parquet files, a column that some lack is marked, and refused where
+    it is read.
 
-    A path is refused of which Spark would leave out data files because of the folder that they lie in. Errors of
-    Spark pass unchanged.
-
-    Of Parquet files on this machine, a column that some lack and others have is marked, so that it is refused where
-    it is read; not in a nightly table, and not where files are merged on request.
-
-    Spark cost: that of Spark's reader, and one more listing of the files. For a nightly table, a job reads the
-    footers of all files. Those of up to 2,000 Parquet files on this machine are read in this process.
+    Spark cost: that of Spark's reader and a listing of the files. For a nightly table, a job reads the footers of all
+    files; those of up to 2,000 local Parquet files are read in this process. Errors of Spark pass unchanged.
     """
-    options, place, merges = dict(options or {}), escaped(path), _is_asked(_MERGE, options or {})
+    options, place, merges = dict(options or {}), stores.escaped(path), _is_asked(_MERGE, options or {})
     reader = spark.read.format(kind).options(**options)
     of_files = kind in FILE_FORMATS and not _is_asked(_ALL_LEVELS, options)
     try:
@@ -254,9 +217,9 @@ def read_files(
 def _lacking(
     spark: SparkSession, columns: Sequence[str], files: Sequence[str], folders: Iterable[str]
 ) -> dict[str, str]:
-    """Find columns that a file of this machine lacks, and the file; columns of folders are in none."""
+    """Find columns that a local file lacks, and the file; columns of folders are in no file."""
     on_server = "connect" in type(spark).__module__
-    if on_server or not 1 < len(files) <= MAX_FILES or not all(name.startswith("file:") for name in files):
+    if on_server or not 1 < len(files) <= stores.MAX_FILES or not all(name.startswith("file:") for name in files):
         return {}
     parts = (part for folder in folders for part in folder.split("/") if "=" in part)
     in_folders = {_unescaped(part.partition("=")[0]).lower() for part in parts}
@@ -266,7 +229,6 @@ def _lacking(
 
 
 def _with_marks(frame: DataFrame, lacking: Mapping[str, str]) -> DataFrame:
-    """Note in the schema which file lacks a column."""
     if not lacking:
         return frame
     chosen = [
@@ -279,13 +241,13 @@ def _with_marks(frame: DataFrame, lacking: Mapping[str, str]) -> DataFrame:
 def files_below(reader: DataFrameReader, path: str) -> list[str]:
     """List the files below a path on all levels, as URIs in which nothing is escaped. Runs no action."""
     # As text no file is opened to find out its columns.
-    return visible_files(reader.format("text").option(_ALL_LEVELS, "true").load(escaped(path)))
+    return visible_files(reader.format("text").option(_ALL_LEVELS, "true").load(stores.escaped(path)))
 
 
 def visible_files(frame: DataFrame) -> list[str]:
     """List the files that rows of a table may come from, as URIs in which nothing is escaped."""
     found = (unquote(uri) for uri in frame.inputFiles())
-    return [name for name in found if not is_hidden(name.rpartition("/")[2])]
+    return [name for name in found if not stores.is_hidden(name.rpartition("/")[2])]
 
 
 def _is_asked(option: str, options: Mapping[str, str]) -> bool:
@@ -293,15 +255,15 @@ def _is_asked(option: str, options: Mapping[str, str]) -> bool:
 
 
 def _is_nightly(schema: T.StructType) -> bool:
-    """Whether rows lie in folders of slices, as `ndcg_spark.tables` stores them; or those of one night do."""
+    """Check for folders of slices, as `ndcg_spark.tables` stores them, or those of one night."""
     names = schema.fieldNames()
     return names[-1:] == ["slice"] and "dataset" in names
 
 
 def _top_files(spark: SparkSession, path: str, options: Mapping[str, str]) -> list[str] | None:
-    """List the files that Spark reads; None where it takes none, as folders contradict each other."""
+    """List the files that Spark reads; None if folders contradict each other, and it reads none."""
     try:
-        return visible_files(spark.read.options(**options).format("text").load(escaped(path)))
+        return visible_files(spark.read.options(**options).format("text").load(stores.escaped(path)))
     except SPARK_ERRORS:
         return None
 
@@ -309,17 +271,17 @@ def _top_files(spark: SparkSession, path: str, options: Mapping[str, str]) -> li
 def _refuse_lost_files(
     spark: SparkSession, path: str, read: list[str] | None, options: Mapping[str, str], kind: str
 ) -> None:
-    """Raise where Spark leaves out data files below a path. It takes those at the top, or those of all `day=1`."""
+    """Raise if Spark leaves out data files below a path: it reads those at the top, or those of all `day=1`."""
     found = read or []
-    if len({name.rpartition("/")[0] for name in found}) < 2 or is_pattern(path):
+    if len({name.rpartition("/")[0] for name in found}) < 2 or stores.is_pattern(path):
         try:  # options may leave out files by name or time
             found = files_below(spark.read.options(**options), path)
         except SPARK_ERRORS as error:
             if not is_unsupported(error):
                 raise
             return  # the platform does not list files
-    data = data_files(found, lambda name: format_of_ending(name) == kind)
-    levels = None if is_pattern(path) else two_levels(data)
+    data = stores.data_files(found, lambda name: format_of_ending(name) == kind)
+    levels = None if stores.is_pattern(path) else stores.two_levels(data)
     shown = repr(redacted(path))
     if levels is not None:
         raise InputRefusedError(
@@ -329,7 +291,7 @@ def _refuse_lost_files(
         )
     lost = [] if read is None else sorted(set(data).difference(read))
     if lost and read:
-        names = below_common_folder(min(read), lost[0])
+        names = stores.below_common_folder(min(read), lost[0])
         raise InputRefusedError(
             f"Spark does not read all data files below {shown}: it reads {names[0]!r} and leaves out {names[1]!r}; "
             "use a path of files on one level, or the option recursiveFileLookup=true of Spark's reader."
@@ -342,7 +304,7 @@ def _refuse_lost_files(
 
 
 def _values_of(column: str, folders: Iterable[str]) -> set[str]:
-    """Find the values of a column in names of folders. Of several folders of that name Spark takes the innermost."""
+    """Values of a column in names of folders. Of several folders of that name Spark takes the innermost."""
     found = set()
     for folder in folders:
         parts = (part.partition("=") for part in reversed(folder.split("/")))
@@ -356,7 +318,7 @@ def _unescaped(text: str) -> str:
 
 
 def _are_texts(texts: Iterable[str], kind: T.DataType, spark: SparkSession) -> bool:
-    """Whether each text is what Spark writes for the value that it reads it as."""
+    """Check that each text is how Spark writes the value that it reads."""
     if isinstance(kind, T.DoubleType):
         return all(map(_is_text_of_double, texts))
     if isinstance(kind, T.TimestampType):
@@ -367,7 +329,7 @@ def _are_texts(texts: Iterable[str], kind: T.DataType, spark: SparkSession) -> b
 
 
 def _is_text_of_double(text: str) -> bool:
-    """Of the two zeros, which are one key, only 0.0 is; so are the shortest digits, as Java arranges them."""
+    """Check for the shortest digits as Java writes them; of the two zeros, which are one key, only 0.0 is a text."""
     try:
         value = float(text) + 0.0
     except ValueError:  # Java also reads 1d and 0x1p3
@@ -382,7 +344,7 @@ def _is_text_of_double(text: str) -> bool:
 
 
 def _is_on_the_clock(text: str, zone: str) -> bool:
-    """Whether clocks of a zone show a time: Spark takes those that are skipped in spring for later ones."""
+    """Check that clocks of a zone show a time: Spark moves those that are skipped in spring."""
     try:
         shown = datetime.fromisoformat(text[:19]).replace(tzinfo=ZoneInfo(zone))
         again = shown.astimezone(timezone.utc).astimezone(shown.tzinfo)
@@ -392,21 +354,17 @@ def _is_on_the_clock(text: str, zone: str) -> bool:
 
 
 def read_parquet(spark: SparkSession, path: str) -> DataFrame:
-    """Read a table of Parquet files. Lazy.
+    """Read a table of Parquet files. Lazy; costs as `read_files`.
 
-    Spark cost: that of `read_files`. Where Spark has no file system for an object store, Arrow lists the objects and
-    reads the footer of the first in this process, and workers read the rest when rows are asked for: all columns, one
-    task an object. Read so, the table lacks columns that are in the names of folders, structs, maps, and timestamps
-    without a time zone.
-
-    Refused is a store that neither Spark nor Arrow reaches, and what `read_files` refuses. Other errors of Spark pass
-    unchanged.
+    Where Spark has no file system for an object store, Arrow lists the objects and reads the first footer in this
+    process, and workers read the rest, one task an object, without columns in folder names, structs, maps, and
+    timestamps without a time zone. A store that neither reaches is refused.
     """
     try:
         return read_files(spark, path, "parquet")
     except SPARK_ERRORS as error:
         lacks = no_file_system(error, path)
-        if lacks is None or address_of(path) is None:
+        if lacks is None or stores.address_of(path) is None:
             raise
         return _read_by_workers(spark, path, lacks)
 
@@ -414,7 +372,7 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
 def _read_by_workers(spark: SparkSession, path: str, lacks: str) -> DataFrame:
     at = ""
     try:
-        listed = list_files(path)
+        listed = stores.list_files(path)
         if isinstance(listed, str):
             raise InputRefusedError(f"cannot read parquet {path!r}: {listed}; {lacks}.")
         at = listed[0]
@@ -423,8 +381,8 @@ def _read_by_workers(spark: SparkSession, path: str, lacks: str) -> DataFrame:
     except FileNotFoundError as error:
         raise InputRefusedError(f"there is no path {(at or path)!r}.") from error
     except (OSError, pa.ArrowException) as error:
-        raise InputRefusedError(f"cannot read parquet {path!r}: {reason_of(error, at)}; {lacks}.") from error
-    in_folders = column_of_folders(path, listed, schema.names)
+        raise InputRefusedError(f"cannot read parquet {path!r}: {stores.reason_of(error, at)}; {lacks}.") from error
+    in_folders = stores.column_of_folders(path, listed, schema.names)
     if in_folders is not None:
         raise InputRefusedError(f"column {in_folders!r} of {path!r} is in files and folder names; {lacks}.")
     numbers = spark.range(0, len(listed), 1, len(listed))

@@ -35,12 +35,7 @@ _QRELS_FIELDS = ("query_id", "iteration", "item_id", "relevance")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table as it was read.
-
-    `name` is the format and the reference without credentials, for messages and for the metric table; `parse_text`
-    tells that columns are text that stands for numbers; `path` is that of Parquet files, where the table is nothing
-    else.
-    """
+    """A table, its format and reference without credentials, whether its numbers are text, its path if Parquet."""
 
     frame: DataFrame
     name: str
@@ -51,17 +46,12 @@ class Table:
 def open_table(
     spark: SparkSession, reference: str, kind: str | None = None, options: dict[str, str] | None = None
 ) -> Table:
-    """Read a table of any format Spark knows by name, or of the two TREC text formats.
+    """Read a table of any format Spark knows by name, or of the two TREC text formats. Reads schemas.
 
-    Reads schemas; for json Spark itself scans the files to infer one. The reference is a path, a catalog table, or a
-    SQL query. `kind` is `parquet`, `orc`, `csv`, `tsv`, `json`, `table`, `sql`, `trec-run`, `trec-qrels`, or any
-    other name Spark has a reader for; None guesses with `guess_format`.
-
-    csv and tsv have a header and stay text, so that ids such as 007 keep their zeros; the columns that are numbers by
-    their part are parsed later, and what is no number is a bad row.
-
-    A path that leads to the files of a Delta, Iceberg or Hudi table is refused, as they hold deleted rows, too. The
-    folder of such a table is read as the table it is.
+    `kind` is the format; None guesses with `guess_format`. For json Spark scans the files to infer a schema. csv and
+    tsv have a header and stay text, so that ids such as 007 keep their zeros; numbers are parsed later, and other
+    text in their columns is a bad row. A path to the files of a Delta, Iceberg or Hudi table is refused, as they hold
+    deleted rows, too; the folder of such a table is read as the table.
     """
     refuse_secrets(reference)
     kind = _kind_of_table(spark, reference, kind)
@@ -80,7 +70,7 @@ def open_table(
 
 
 def _kind_of_table(spark: SparkSession, reference: str, kind: str | None) -> str:
-    """Settle the format, and refuse to read the files of a table that keeps a log of them."""
+    """Choose the format, and refuse the files of a table that keeps a log of them."""
     found = kind or guess_format(reference)
     table = table_folder_of(spark, reference) if found in DATA_FORMATS else None
     if table is None:
@@ -110,15 +100,12 @@ def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str
 
 
 def read_query(spark: SparkSession, text: str) -> DataFrame:
-    """Read what a query finds. Spark runs other statements at once; as a part of a query they do not parse."""
+    """Read the rows of a query. Other statements do not parse as part of a query; Spark would run them at once."""
     return spark.sql(f"SELECT * FROM (\n{text.rstrip().removesuffix(';')}\n)")
 
 
 def _read_csv(spark: SparkSession, path: str, options: dict[str, str], kind: str) -> DataFrame:
-    """Mark lines with more or fewer fields than the header, and fail where headers of files differ.
-
-    Spark otherwise cuts such lines or fills them with nulls, and takes the header of one file for all.
-    """
+    """Mark lines with more or fewer fields than the header, and fail if headers differ; Spark does neither."""
     frame = read_files(spark, path, "csv", options, called=kind)
     schema = frame.schema
     if not len(schema):
@@ -132,20 +119,14 @@ def _read_csv(spark: SparkSession, path: str, options: dict[str, str], kind: str
 
 
 def _renamed_header(columns: list[str]) -> bool:
-    """Whether Spark may have renamed columns, which then match no header: nameless ones, and those of one name.
-
-    These get their place, as in `_c0` and `name1`, `name2`.
-    """
+    """Check for names that Spark makes of nameless and repeated columns, `_c0` and `name1`: no header has them."""
     places = [(name, str(at)) for at, name in enumerate(columns)]
     numbered = [name.removesuffix(at).lower() for name, at in places if name.endswith(at)]
     return "_c" in numbered or len(set(numbered)) < len(numbered)
 
 
 def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:
-    """Fields set apart by white space, as trec_eval 10 reads them.
-
-    Empty lines and comments, which start with #, are not rows. Fields after the tag of a run are ignored.
-    """
+    """Split lines at white space, as trec_eval 10 does. Skips empty lines, # comments, and fields after the tag."""
     line = F.trim(F.regexp_replace("value", r"\s+", " "))
     lines = read_files(spark, path, "text", called=kind).select(line.alias("line"))
     lines = lines.where((F.col("line") != "") & ~F.col("line").startswith("#"))

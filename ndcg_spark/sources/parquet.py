@@ -28,10 +28,7 @@ _ROWS = 131_072
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """A file when the evaluation was planned: bytes, its version, and a digest of the Parquet footer.
-
-    The version is what the store calls the object (ETag), or nanoseconds since 1970 when the file was modified.
-    """
+    """A planned file: bytes, version (ETag, or nanoseconds since 1970 of its change), digest of the footer."""
 
     path: str
     size: int
@@ -59,11 +56,7 @@ class OpenedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSizes:
-    """How files are divided into parts. A part is a task, which takes some hundredths of a second to start.
-
-    All files are divided into about `wanted` parts, of `smallest` to `largest` bytes. Only the last part of a file
-    may be smaller.
-    """
+    """How many parts all files have in about, and the bytes of a part. A task takes some hundredths of a second."""
 
     wanted: int = 8
     smallest: int = 2**22
@@ -97,7 +90,7 @@ def _end_of(file: Any, size: int, length: int) -> bytes:
 
 
 def identify(path: str) -> FileIdentity:
-    """Read what tells a file from what it may become; an OSError if it is no Parquet file."""
+    """Read the identity of a file; an OSError if it is not Parquet."""
     with opened(path) as found:
         return found.identity
 
@@ -114,7 +107,7 @@ def parts_of(files: list[FileIdentity], sizes: PartSizes = PART_SIZES) -> tuple[
 
 
 def read_part(part: FilePart, columns: Mapping[str, str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-    """Read columns of a part of a file. Refuses a file that is not what it was when the evaluation was planned."""
+    """Read columns of a part of a file. Refuses a file that changed after the evaluation was planned."""
     path = part.file.path
     with refusing_unreadable(path), opened(path) as found:
         if found.identity != part.file:
@@ -122,12 +115,13 @@ def read_part(part: FilePart, columns: Mapping[str, str], schema: pa.Schema, row
         starts = enumerate(starts_of_groups(found.metadata))
         groups = [at for at, start in starts if part.start <= start < part.end]
         for batch in batches_of(found, groups, list(dict.fromkeys(columns.values())), rows):
-            yield _renamed(batch, columns, schema)
+            typed = [batch.column(columns[one.name]).cast(one.type) for one in schema]
+            yield pa.RecordBatch.from_arrays(typed, schema=schema)
 
 
 @contextmanager
 def refusing_unreadable(path: str) -> Iterator[None]:
-    """Turn what Arrow says of a file into a refusal that names it."""
+    """Turn Arrow's errors about a file into a refusal that names it."""
     try:
         yield
     except FileNotFoundError as error:
@@ -145,13 +139,7 @@ def batches_of(found: OpenedFile, groups: list[int], columns: list[str], rows: i
             yield from file.iter_batches(rows, row_groups=some, columns=columns, use_threads=False)
 
 
-def _renamed(batch: pa.RecordBatch, columns: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
-    typed = [batch.column(columns[one.name]).cast(one.type) for one in schema]
-    return pa.RecordBatch.from_arrays(typed, schema=schema)
-
-
 def starts_of_groups(metadata: pq.FileMetaData) -> list[int]:
-    """Byte at which each row group starts."""
     starts = []
     for group in range(metadata.num_row_groups):
         first = metadata.row_group(group).column(0)
@@ -161,7 +149,7 @@ def starts_of_groups(metadata: pq.FileMetaData) -> list[int]:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType | None:
-    """Find the type under which Spark gets the values of a column; None where it gets none."""
+    """Return the type that Spark gets for a column; None if it gets none."""
     types = pa.types
     if types.is_dictionary(kind):
         return plain_type(kind.value_type)
@@ -179,13 +167,13 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def plain_schema(found: pa.Schema) -> pa.Schema:
-    """Keep the columns that Spark can get, under the types in which it gets them."""
+    """Select the columns that Spark can get, with the types that it gets."""
     kinds = [(one.name, plain_type(one.type)) for one in found]
     return pa.schema([(name, kind) for name, kind in kinds if kind is not None])
 
 
 def make_object_reader(paths: Sequence[str], schema: pa.Schema) -> BatchFunction:
-    """Build the function that reads the files whose numbers are given; all must have the columns of the first."""
+    """Build the worker function that reads files by number; all must have the columns of the first."""
     return batch_function(
         lambda batches: (
             row for batch in batches for number in batch.column(0).to_pylist() for row in _rows(paths[number], schema)
@@ -196,10 +184,7 @@ def make_object_reader(paths: Sequence[str], schema: pa.Schema) -> BatchFunction
 def _rows(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with refusing_unreadable(path), opened(path) as found:
         obstacle = misfit(
-            path,
-            plain_schema(found.metadata.schema.to_arrow_schema()),
-            {name: name for name in schema.names},
-            schema,
+            path, plain_schema(found.metadata.schema.to_arrow_schema()), {name: name for name in schema.names}, schema
         )
         if obstacle is not None:
             raise InputRefusedError(f"{obstacle}; only Spark's own connector to the store reads such tables.")
@@ -211,7 +196,7 @@ def _rows(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def misfit(path: str, found: pa.Schema, columns: Mapping[str, str], schema: pa.Schema) -> str | None:
-    """Say which column of a file is not as the table has it. Spark knows what to do then."""
+    """Say which column of a file differs from the table. Spark handles such files."""
     for name, column in columns.items():
         alike = [one for one in found if one.name.lower() == column.lower()]
         wanted = schema.field(name).type
@@ -233,7 +218,7 @@ FOUND_SCHEMA = pa.schema([("number", pa.int64()), ("found", pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file, and why workers cannot read it, or else its row groups."""
+    """A file, and its row groups or the reason why workers cannot read it."""
 
     identity: FileIdentity
     obstacle: str | None
@@ -244,16 +229,13 @@ class Footer:
 
 
 def read_footers(paths: Sequence[str], columns: Mapping[str, str], schema: pa.Schema) -> list[Footer] | str:
-    """Read footers of files of this machine; or say in a clause why workers cannot read one of the files."""
+    """Read footers of local files; or say in a clause why workers cannot read one of the files."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return _usable(list(pool.map(lambda path: _read(path, columns, schema), paths)))
 
 
 def files_without(paths: Sequence[str], columns: Sequence[str], *, exact: bool) -> dict[str, str]:
-    """Find columns that a file lacks, and the first such file; `exact`: the case of letters matters, too.
-
-    Files that cannot be read are left to Spark.
-    """
+    """Find columns that a readable file lacks, and the first such file; `exact` compares the case of letters, too."""
 
     def spelled(name: str) -> str:
         return name if exact else name.lower()
@@ -272,7 +254,7 @@ def files_without(paths: Sequence[str], columns: Sequence[str], *, exact: bool) 
 
 
 def make_footer_reader(paths: Sequence[str], columns: Mapping[str, str], schema: pa.Schema) -> BatchFunction:
-    """Build the function that reads the footers of the files whose numbers are given, as JSON."""
+    """Build the worker function that reads footers of files by number, as JSON."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -286,7 +268,7 @@ def make_footer_reader(paths: Sequence[str], columns: Mapping[str, str], schema:
 
 
 def parse_footers(texts: Sequence[str]) -> list[Footer] | str:
-    """Read what `make_footer_reader` found; or say in a clause why workers cannot read one of the files."""
+    """Parse the rows of `make_footer_reader`; or say in a clause why workers cannot read one of the files."""
     return _usable([_parsed(json.loads(text)) for text in texts])
 
 
@@ -327,20 +309,13 @@ def _footer(file: OpenedFile, columns: Mapping[str, str], schema: pa.Schema) -> 
         at = [metadata.schema.column(n).path for n in range(len(metadata.schema))].index(columns["query_0"])
         for number, start in enumerate(starts_of_groups(metadata)):
             statistics = metadata.row_group(number).column(at).statistics
-            known = statistics is not None and statistics.has_min_max and _is_key(statistics.min)
+            known = statistics is not None and statistics.has_min_max and isinstance(statistics.min, int | str)
             groups.append((start, (statistics.min, statistics.max) if known else None))
     return Footer(file.identity, obstacle, lacks, groups)
 
 
-def _is_key(value: Any) -> bool:
-    return isinstance(value, int | str)
-
-
 def bounds_between(footers: Sequence[Footer], parts: Sequence[FilePart]) -> tuple[Range, ...] | None:
-    """For each part, between which values of the query column its rows lie in no other part.
-
-    Returns None where parts are not in the order of the column, or their files do not say so.
-    """
+    """For each part, the query values between which only its rows lie; None if parts are not in order."""
     groups = {one.identity.path: one.groups for one in footers}
     ranges: dict[int, Range] = {}
     for number, part in enumerate(parts):

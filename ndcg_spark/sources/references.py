@@ -29,14 +29,9 @@ def reference_text(reference: str | os.PathLike[str]) -> str:
 
 
 def guess_format(reference: str) -> str:
-    """Tell what kind of reference, to a path, a table or a query, a user gave.
+    """Guess the format of a reference: a query, a path by its ending, or a table of the catalog.
 
-    By its ending, or `parquet`, for a path (it is there, or has a slash and is no query); `sql` for a query; else
-    `table`.
-
-    Examples
-    --------
-    >>> guess_format("logs/2026-01-01/run.csv.gz"), guess_format("s3://bucket/run"), guess_format("prod.rankings")
+    >>> guess_format("judgments.csv.gz"), guess_format("s3://bucket/run"), guess_format("prod.rankings")
     ('csv', 'parquet', 'table')
     """
     exists = os.path.exists(reference)
@@ -47,17 +42,17 @@ def guess_format(reference: str) -> str:
 
 
 def format_of_ending(name: str) -> str | None:
-    """Tell the format of a file or folder by the ending of its name, behind which may be that of a compression."""
+    """Return the format of a file name's ending, which an ending of a compression may follow."""
     return _ENDINGS.get(os.path.splitext(_COMPRESSED.sub("", name.lower()))[1])
 
 
 def without_ending(name: str) -> str:
-    """Take the endings of a file's name that say its format and compression from it."""
+    """Strip the endings of format and compression from a file name."""
     plain = _COMPRESSED.sub("", name)
     return os.path.splitext(plain)[0] if format_of_ending(plain) else plain
 
 
 def sql_text(value: str) -> str:
-    """Write a text as a literal of a SQL statement, for statements that take no parameters."""
+    """Write a text as a SQL literal, for statements that take no parameters."""
     # The code of $, as Spark replaces ${name} by the setting of that name before it parses.
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"

@@ -33,7 +33,7 @@ _GS_RETRIES = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """A place in an object store: `s3`, `gs` or `abfss`; bucket, or container and account; key, maybe empty."""
+    """A place in an object store: `s3`, `gs` or `abfss`; bucket, or container and account; key or ""."""
 
     scheme: str
     bucket: str
@@ -41,7 +41,7 @@ class StoreAddress:
 
 
 def address_of(path: str) -> StoreAddress | None:
-    """Read an address such as `s3a://bucket/key`; None for any other path. Nothing in a key is decoded."""
+    """Parse an address such as `s3a://bucket/key`; None for any other path. Nothing in a key is decoded."""
     found = _ADDRESS.fullmatch(path)
     scheme = SCHEMES.get(found[1].lower()) if found else None
     if found is None or scheme is None or not found[2]:
@@ -50,14 +50,13 @@ def address_of(path: str) -> StoreAddress | None:
 
 
 def without_secrets(path: str) -> str:
-    """Hide what is a password or a signature in an address; other paths and texts stay as they are."""
+    """Hide a password or signature in an address; other texts stay as they are."""
     if not _ADDRESS.fullmatch(path):
         return path
     return _TOKEN.sub("?***", _LOGIN.sub(r"\1***@", path))
 
 
 def refuse_secrets(path: str) -> None:
-    """Raise where an address has a password or signature in it, which would end in logs and tables."""
     shown = without_secrets(path)
     if shown != path:
         raise InvalidParameterError(
@@ -67,23 +66,17 @@ def refuse_secrets(path: str) -> None:
 
 
 def file_system(path: str) -> tuple[Any, str]:
-    """Arrow's file system for a path of this machine or of an object store, and the path inside it.
+    """Arrow's file system for a local path or an object store, and the path inside it; an OSError if Arrow lacks it.
 
-    Runs no request, except that the region of a bucket of AWS is asked for where the environment does not name it.
-    An OSError says that this build of Arrow lacks the file system.
+    Runs no request, unless the region of a bucket of AWS is not in the environment.
     """
     address = address_of(path)
     if address is None:
-        return _local(), path
+        return fs.LocalFileSystem(), path
     make, settings = _MAKERS[address.scheme]
     known = tuple((name, os.environ[name]) for name in settings if os.environ.get(name))
     bucket = address.bucket.partition("@")[0]
     return make(address.bucket, known), f"{bucket}/{address.key}".rstrip("/")
-
-
-@lru_cache(maxsize=1)
-def _local() -> Any:
-    return fs.LocalFileSystem()
 
 
 _Settings = tuple[tuple[str, str], ...]
@@ -147,7 +140,7 @@ _MAKERS: dict[str, tuple[Callable[[str, _Settings], Any], tuple[str, ...]]] = {
 
 
 def reason_of(error: Exception, path: str = "") -> str:
-    """Say in a line why Arrow cannot read, of which file, and without the request ids that stores add."""
+    """Say in a line why Arrow cannot read a file, without the request ids of stores."""
     line = next(iter(str(error).strip().splitlines()), type(error).__name__)
     why = re.sub(r"\s*\(Request ID: [^)]*\)", "", line).rstrip(". ")
     return why if path in why else f"{path}: {why}"
@@ -156,7 +149,7 @@ def reason_of(error: Exception, path: str = "") -> str:
 MAX_FILES = 2_000
 """Whose footers are read before anything else is done, about a millisecond each."""
 MARKS = {"delta": "_delta_log", "hudi": ".hoodie", "iceberg": "metadata/*.metadata.json"}
-"""What lies in the folder of a table of each format that keeps a log of its files, and in no other."""
+"""Names in the folder of a table of each format that keeps a log of its files, and in no other."""
 _MARKED = re.compile("|".join(rf"(?:^|/){re.escape(mark)}(?:/|$)".replace(r"\*", "[^/]*") for mark in MARKS.values()))
 _NOT_ALL = "not every file below the path belongs to the table"
 _SIGNS = re.compile(r"[*?\[\]{}\\]")
@@ -165,7 +158,7 @@ _OF_A_COLUMN = re.compile(r"([^=]+)=.+", re.DOTALL)
 
 
 def local_path(path: str) -> str:
-    """Turn `file:` addresses into paths of this machine. Like Spark, decode nothing: `%20` is part of a name."""
+    """Turn `file:` addresses into local paths. Like Spark, decode nothing: `%20` is part of a name."""
     if not path.startswith("file:"):
         return path
     rest = path.removeprefix("file:")
@@ -173,17 +166,17 @@ def local_path(path: str) -> str:
 
 
 def has_signs(path: str) -> bool:
-    """Whether a path has signs of a pattern, which Spark acts on unless they are escaped."""
+    """Check for signs of a pattern, which Spark acts on unless they are escaped."""
     return bool(_SIGNS.search(path))
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path stands for those that match it: it has signs of a pattern, and nothing here has that name."""
+    """Check for signs of a pattern in a path that does not exist under that name."""
     return has_signs(path) and not os.path.exists(local_path(path))
 
 
 def escaped(path: str) -> str:
-    """Write a path for Spark's readers; where something on this machine has that name, it is that and no pattern."""
+    """Write a path for Spark's readers; a local file or folder of that name is not a pattern."""
     if not os.path.exists(local_path(path)):
         return path
     whole = os.path.abspath(path) if ":" in path and not path.startswith("file:") else path  # no scheme ends there
@@ -191,16 +184,12 @@ def escaped(path: str) -> str:
 
 
 def list_files(path: str) -> list[str] | str:
-    """List the files below a path of this machine or of an object store; or say in a clause why workers cannot.
-
-    An object store is asked once for each thousand objects. Raises an OSError where it refuses to answer.
-    """
+    """List the files below a path; or say in a clause why workers cannot read them. Raises an OSError of a store."""
     address = address_of(path)
     return _below_folder(path) if address is None else _below_prefix(path, address)
 
 
 def fitting(found: list[str]) -> list[str] | str:
-    """Return files if workers can read all of them."""
     others = [name for name in found if not name.endswith(".parquet")]
     if len(found) > MAX_FILES:
         return f"there are more than {MAX_FILES:,} files"
@@ -211,7 +200,7 @@ def data_files(names: Sequence[str], has_ending: Callable[[str], bool]) -> list[
     """Leave out stray files, such as notes.
 
     Data has an ending of the format, or no ending but a number, as Hive and Flink name files. Any file is data in a
-    folder of a column, as Spark takes all such folders for parts of the table; and where no file looks like data.
+    folder of a column, which Spark takes for a part of the table, and if no file looks like data.
     """
 
     def is_data(name: str) -> bool:
@@ -226,7 +215,7 @@ def data_files(names: Sequence[str], has_ending: Callable[[str], bool]) -> list[
 
 
 def two_levels(names: Sequence[str]) -> tuple[str, str] | None:
-    """Find two files that lie on different levels, by their names below the folder that holds both."""
+    """Find two files on different levels, by their names below the folder that holds both."""
     levels = sorted(names, key=lambda name: (name.count("/"), name))
     if not levels or levels[0].count("/") == levels[-1].count("/"):
         return None
@@ -234,21 +223,21 @@ def two_levels(names: Sequence[str]) -> tuple[str, str] | None:
 
 
 def below_common_folder(first: str, second: str) -> tuple[str, str]:
-    """Cut what two names of files have in common in front of them."""
+    """Cut the common folders off two names of files."""
     folders = zip(first.split("/")[:-1], second.split("/")[:-1], strict=False)
     n_common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], folders))
     return "/".join(first.split("/")[n_common:]), "/".join(second.split("/")[n_common:])
 
 
 def column_of_folders(path: str, files: Sequence[str], columns: Iterable[str]) -> str | None:
-    """Find a column that Spark takes from the names of folders below a path, whatever is in the files."""
+    """Find a column that Spark takes from names of folders below a path, whatever the files contain."""
     root = path.rstrip("/") + "/"
     below = {one.removeprefix(root).rpartition("/")[0].lower() for one in files}
     return next((one for one in columns if any(f"/{one.lower()}=" in f"/{folder}" for folder in below)), None)
 
 
 def walked(path: str | os.PathLike[str], *, follow_links: bool = False) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a folder as `os.walk` does, but raise an OSError where a folder cannot be listed: it is not empty."""
+    """Walk a folder as `os.walk` does, but raise an OSError if a folder cannot be listed."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -276,7 +265,7 @@ def _below_folder(path: str) -> list[str] | str:
 
 
 def _is_file(path: str) -> bool:
-    """Whether a name leads to a file. Like Spark, this passes over links that lead nowhere."""
+    """Check that a name leads to a file; like Spark, ignore broken links."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:
@@ -296,7 +285,7 @@ def _below_prefix(path: str, address: StoreAddress) -> list[str] | str:
 
 
 def _placed(found: list[str], root: str) -> list[str] | str:
-    """Return files that all lie at the top, or all in folders of the same columns; or say which do not."""
+    """Return files that all lie at the top, or all in folders of the same columns; or name two that do not."""
     files = fitting(found)
     if isinstance(files, str):
         return files
@@ -314,5 +303,4 @@ def _placed(found: list[str], root: str) -> list[str] | str:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether Spark passes over a file or folder."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")

@@ -26,16 +26,15 @@ from ndcg_spark.tables.slices import PARTITION_FIELDS, PARTITIONS
 _WIDER = {"int": ("bigint",), "float": ("double",)}
 """Types that a column of a catalog table may have instead, as no value changes by the cast."""
 _DATASET = "dataset"
-"""The last column of a table when it was made; those that were added later stand behind it."""
+"""The last column of a new table; columns that were added later follow it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of table that jobs write.
+    """A kind of table that jobs write, known by its `marks`, columns that each such table has, with values.
 
-    `marks` are columns by which it is known: each table of the kind has had them from the first version on, with
-    values. Columns whose names the user chooses, and which identify rows, stand after the first of `keys` (None: from
-    the first column on) and before the second; no `keys`: there are no such columns.
+    User-named columns that identify rows are after the first of `keys` (None: from the first column on) and before
+    the second; without `keys` there are none.
     """
 
     name: str
@@ -43,7 +42,7 @@ class Kind:
     keys: tuple[str | None, str] | None = None
 
     def keys_in(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Columns of a table, in its order, that identify rows; none where the order does not show them."""
+        """Columns of a table that identify rows; none if their order does not show them."""
         if self.keys is None or self.keys[1] not in columns:
             return ()
         first = columns.index(self.keys[0]) + 1 if self.keys[0] in columns else 0
@@ -69,14 +68,11 @@ KINDS = (
     _kind("table of rankings", "score rank", (None, "score")),
     _kind("judgments table", "relevance", (None, "relevance")),
 )
-"""The first whose marks a table has; where one has the marks of another and more, it stands before it."""
+"""The first whose marks a table has; a kind with the marks of another and more comes before it."""
 
 
 def kind_of(columns: Sequence[str]) -> Kind | None:
-    """Tell which of our tables one is, by its columns in their order; None: it is none of ours.
-
-    A table to which columns of another kind were added is still of its own.
-    """
+    """Find the kind of a table by its columns in their order, whatever was added to it; None if none of ours."""
     names = [one.lower() for one in columns]
     first = names[: names.index(_DATASET)] if _DATASET in names else names
     for some in (set(first), set(names)):
@@ -88,13 +84,12 @@ def kind_of(columns: Sequence[str]) -> Kind | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How results differ from the table that they go to: columns `added` to it, and those that they are `lacking`."""
+    """Columns of results that a table lacks, `added` to it, and columns of the table that results are `lacking`."""
 
     added: tuple[T.StructField, ...] = ()
     lacking: tuple[str, ...] = ()
 
     def lines(self, reference: str) -> list[str]:
-        """Say what becomes of these columns."""
         found = []
         if self.added:
             names = ", ".join(repr(one.name) for one in self.added)
@@ -122,10 +117,9 @@ class Grown:
     in_catalog: bool = False
 
     def growth(self, results: T.StructType, *, grow: bool) -> Growth:
-        """Compare the columns with those of results, and refuse what no new column can settle.
+        """Compare the columns with those of results, which have `dataset` and no partition columns.
 
-        Results have `dataset`, and no partition columns. Refused are a table of another kind, and a column of another
-        type or spelling; without `grow` also one that is new or lacking.
+        Refused are a table of another kind, and a column of another type or spelling; without `grow` any difference.
         """
         have = [one for one in self.schema if one.name not in PARTITIONS]
         pairs = {one.name: self._alike(one.name, have) for one in results}
@@ -156,7 +150,7 @@ class Grown:
                 )
 
     def _alike(self, name: str, have: Sequence[T.StructField]) -> T.StructField | None:
-        """The column of a name; else one that Spark takes for it, as it does not mind the case."""
+        """The column of a name; else the one that differs in case, which Spark ignores."""
         exact = next((one for one in have if one.name == name), None)
         return exact or next((one for one in have if one.name.lower() == name.lower()), None)
 
@@ -190,46 +184,40 @@ class Grown:
                 f"column {want.name!r} is spelled {have.name!r} in {self.name}; rename it in the input, or "
                 f"{self.way_out}."
             )
-        if self._differ(have.dataType, want.dataType):
+        wanted = want.dataType.simpleString()
+        wider = _WIDER.get(wanted, ()) if self.in_catalog else ()
+        if have.dataType.simpleString() not in (wanted, *wider):
             raise OutputRefusedError(
                 f"column {want.name!r} is {have.dataType.simpleString()} in {self.name} and "
-                f"{want.dataType.simpleString()} in these results; cast it in the input, or {self.way_out}."
+                f"{wanted} in these results; cast it in the input, or {self.way_out}."
             )
-
-    def _differ(self, have: T.DataType, want: T.DataType) -> bool:
-        wider = _WIDER.get(want.simpleString(), ()) if self.in_catalog else ()
-        return have.simpleString() not in (want.simpleString(), *wider)
 
 
 COMMITTED = ("delta", "iceberg")
-"""Providers whose tables have commits, which replace rows; the others have partitions, which are replaced."""
+"""Providers whose tables have commits; those of others have partitions."""
 TABLE_PROVIDERS = ("parquet", "orc", "hive", *COMMITTED)
 TABLE_KINDS = ("table", *COMMITTED)
 """Formats of outputs that are catalog tables: of any provider, or of this one."""
 _DELEGATES = ("builtin", "DeltaCatalog", "HoodieCatalog")
 """Classes that may stand for `spark_catalog` and leave it to Spark's own catalog to remember tables."""
 _OF_ICEBERG = "SparkSessionCatalog"
-"""The class that remembers tables of Iceberg only, and leaves the others to Spark's own catalog."""
 _PER_STATEMENT = 500
 _ATTEMPTS = 6
 """To add columns that other jobs add at the same time, and to see them."""
 _altering = threading.Lock()
 """A catalog of Hive replaces all columns of a table at once, so that one of two threads would undo the other."""
 _QUOTED = r"`(?:[^`]|``)*`"
-"""A part of a name that may hold any character, dots too."""
 _GONE = "TABLE_OR_VIEW_NOT_FOUND"
-"""The condition of a table that was dropped between two questions."""
 _TABLE = re.compile(rf"(?:(.*)\.)?({_QUOTED}|[^`.]*)")
 _SCHEMA = re.compile(rf"(?:[A-Za-z_]\w*|{_QUOTED})(?:\.(?:[A-Za-z_]\w*|{_QUOTED}))*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """A table as the catalog describes it.
+    """A table as the catalog describes it; `columns` without partitions, `growth` against the rows to write.
 
-    `format` is that of its files; `delta` or `iceberg` where the provider keeps a log of them. `location` is None
-    where the catalog does not tell, which only those of `COMMITTED` may do. `columns` are without those of its
-    partitions; `growth` is how the rows that it was looked at for differ from them.
+    `format` is that of its files, or of the log of them. `location` is None if the catalog does not say, as for some
+    tables of `COMMITTED`.
     """
 
     name: str
@@ -240,27 +228,24 @@ class TableFacts:
 
     @property
     def folder(self) -> str:
-        """The location, where it must be known."""
         if self.location is None:
             raise OutputRefusedError(f"the catalog does not say where table {self.name!r} lies; name another table.")
         return self.location
 
 
 def described(spark: SparkSession, table: str) -> dict[str, str]:
-    """Facts of a table by their lower-case names, as `provider` and `location`; a view has neither."""
+    """Facts of a table by lower-case name, such as `provider` and `location`; a view has neither."""
     return _described(spark, f"DESCRIBE TABLE EXTENDED {table}")
 
 
 def location_of(spark: SparkSession, table: str) -> str | None:
-    """Find where the files of a table are; None for a view."""
     return described(spark, table).get("location")
 
 
 def place_of_table(spark: SparkSession, table: str) -> str:
-    """Find where the files of a table are, or would be once it is created.
+    """Canonical place of a table's files, also before it is created; `table:NAME` if the catalog does not say.
 
-    Canonical; `table:NAME` where the catalog does not tell, as that of Unity Catalog. Refused where there is no such
-    schema, and for a view.
+    A missing schema and a view are refused.
     """
     try:
         if spark.catalog.tableExists(table):
@@ -281,10 +266,8 @@ def place_of_table(spark: SparkSession, table: str) -> str:
 
 
 def split_name(table: str) -> tuple[str, str]:
-    """Cut the name of a table into its schema, as it is quoted, and its last part without quotes.
+    """Split the name of a table into its schema, as it is quoted, and its last part without quotes.
 
-    Examples
-    --------
     >>> split_name("`my-catalog`.`a.b`.`runs``of``night`")
     ('`my-catalog`.`a.b`', 'runs`of`night')
     >>> split_name("metrics")
@@ -296,11 +279,7 @@ def split_name(table: str) -> tuple[str, str]:
 
 
 def forgotten_tables(spark: SparkSession, tables: Mapping[str, str]) -> list[str]:
-    """Find those of the tables to write that only this session would know. Reads settings, runs no action.
-
-    `tables` has kinds of `TABLE_KINDS` by name, with or without schema and catalog; they need not exist. Found are
-    those of a `spark_catalog` that is kept in memory, in their order.
-    """
+    """Find tables to write (kinds by name) of a `spark_catalog` in memory, which only this session knows."""
     if not has_own_catalog(spark):
         return []
     keeper = setting(spark, "spark.sql.catalog.spark_catalog", "builtin").rpartition(".")[2]
@@ -314,7 +293,7 @@ def forgotten_tables(spark: SparkSession, tables: Mapping[str, str]) -> list[str
 
 
 def _catalog_of(spark: SparkSession, table: str) -> str:
-    """Name the catalog that a table's name leads to in a session which has just started."""
+    """Name the catalog of a table in a session that has just started."""
     first = split_name(table)[0].partition(".")[0].strip("`")
     if first.lower() == "spark_catalog":
         return "spark_catalog"
@@ -324,7 +303,6 @@ def _catalog_of(spark: SparkSession, table: str) -> str:
 
 
 def current_schema(spark: SparkSession) -> str:
-    """Name the current schema as SQL takes it."""
     name = spark.catalog.currentDatabase()
     return name if _SCHEMA.fullmatch(name) else quoted(name)
 
@@ -332,10 +310,9 @@ def current_schema(spark: SparkSession) -> str:
 def check_table(
     spark: SparkSession, table: str, stored: T.StructType, kind: str = "table", *, grow: bool = True
 ) -> TableFacts | None:
-    """Refuse a table that these rows cannot be written to: of another provider, partitioning or columns.
+    """Refuse a table of another provider, partitioning or columns than `stored`; None if there is no such table.
 
-    None where there is no such table. `stored` is without the partition columns. `kind` is the provider that the
-    table must have, or `table`. With `grow`, rows may have columns that the table lacks, or lack some of its own.
+    `stored` is without partition columns; `kind` is a provider, or `table` for any. See `Grown.growth` for `grow`.
     """
     try:
         if not spark.catalog.tableExists(table):
@@ -382,17 +359,17 @@ def check_table(
 
 
 def columns_now(spark: SparkSession, table: str) -> T.StructType:
-    """Ask for the columns of a table anew: Spark remembers those that it had when a query read it."""
+    """Read the columns of a table anew: Spark remembers those of an earlier query."""
     with suppress(*SPARK_ERRORS):  # not every engine has to be told
         spark.catalog.refreshTable(table)
     return spark.table(table).schema
 
 
 def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField]) -> None:
-    """Add columns to a table unless it has them; they are null in all of its rows.
+    """Add columns to a table unless it has them; they are null in its rows. Spark sees them afterwards.
 
-    Spark sees them afterwards. A query that looked the table up before, and ends later, would else let it remember
-    the table without them, and the values of rows to come would be lost.
+    A query that looked the table up before, and ends later, would else let Spark remember the table without them, and
+    lose their values in later rows.
     """
     failure: Exception | None = None
     with _altering:
@@ -419,10 +396,7 @@ def _declared(one: T.StructField) -> str:
 
 
 def publishes_later(spark: SparkSession, table: str, name: str) -> str:
-    """Tell the value of a setting for write-audit-publish of Iceberg, where the table heeds it.
-
-    The setting is `spark.wap.branch` or `spark.wap.id`. Empty where commits are published at once.
-    """
+    """Value of `spark.wap.branch` or `spark.wap.id` if an Iceberg table heeds it; else empty."""
     value = setting(spark, name, "")
     if not value:
         return ""
@@ -431,11 +405,7 @@ def publishes_later(spark: SparkSession, table: str, name: str) -> str:
 
 
 def provider_of_new(spark: SparkSession, kind: str) -> str:
-    """Choose the provider of a table that is not there yet.
-
-    For kind `table` that which tables of this session get by default, as Delta on Databricks, if it has commits; else
-    parquet.
-    """
+    """Choose the provider of a new table: for kind `table` the session's default if it has commits, else parquet."""
     if kind != "table":
         return kind
     usual = "delta" if "DATABRICKS_RUNTIME_VERSION" in os.environ else "parquet"
@@ -444,7 +414,7 @@ def provider_of_new(spark: SparkSession, kind: str) -> str:
 
 
 def create_table(spark: SparkSession, table: str, stored: T.StructType, kind: str) -> bool:
-    """Create a table unless it is there; tells whether it was created here, as somebody else may be quicker."""
+    """Create a table unless it exists; return whether it was created here, as somebody else may be quicker."""
     if spark.catalog.tableExists(table):
         return False
     columns = ", ".join(map(_declared, [*stored, *PARTITION_FIELDS]))
@@ -461,7 +431,7 @@ def create_table(spark: SparkSession, table: str, stored: T.StructType, kind: st
 
 
 def drop_empty_table(spark: SparkSession, facts: TableFacts) -> None:
-    """Drop a table if it has no partitions, or no rows where it has commits."""
+    """Drop a table without partitions, or without rows if it has commits."""
     if spark.catalog.tableExists(facts.name):
         committed = facts.format in COMMITTED
         something = spark.table(facts.name) if committed else spark.sql(f"SHOW PARTITIONS {facts.name}")
@@ -470,7 +440,7 @@ def drop_empty_table(spark: SparkSession, facts: TableFacts) -> None:
 
 
 def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
-    """Cast rows to the declared columns of a table, partition columns last; those that they lack are null. Lazy."""
+    """Cast rows to the columns of a table, partition columns last; those that they lack are null. Lazy."""
     declared = {one.name.lower() for one in facts.columns}
     lost = [name for name in rows.columns if name.lower() not in declared and name not in PARTITIONS]
     if lost:
@@ -489,13 +459,13 @@ def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
 
 
 def with_columns_of_now(spark: SparkSession, facts: TableFacts) -> TableFacts:
-    """Look at the columns of a table again: other jobs may have added some."""
+    """Read the columns of a table again: other jobs may have added some."""
     columns = [one for one in columns_now(spark, facts.name) if one.name not in PARTITIONS]
     return replace(facts, columns=T.StructType(columns))
 
 
 def partition_locations(spark: SparkSession, table: str, folders: Sequence[str]) -> dict[str, str]:
-    """Locations of those of some partitions that the catalog has, by their folders; one look-up for each."""
+    """Locations of partitions that the catalog has, by folder; one look-up for each."""
     nights = {folder.partition("/")[0] for folder in folders}
     there: set[str] = set()
     for night in nights:
@@ -509,7 +479,7 @@ def partition_locations(spark: SparkSession, table: str, folders: Sequence[str])
 
 
 def add_partitions(spark: SparkSession, table: str, places: Mapping[str, str | None]) -> None:
-    """Register partitions by folder and location (None: below the table); those that are there stay as they are."""
+    """Register new partitions by folder and location (None: below the table)."""
     rest = iter(places.items())
     while some := list(islice(rest, _PER_STATEMENT)):
         parts = [f"PARTITION ({_spec(one)})" + (f" LOCATION {sql_text(at)}" if at else "") for one, at in some]
@@ -517,7 +487,6 @@ def add_partitions(spark: SparkSession, table: str, places: Mapping[str, str | N
 
 
 def set_location(spark: SparkSession, table: str, folder: str, location: str) -> None:
-    """Let a partition have its files elsewhere, in one step."""
     spark.sql(f"ALTER TABLE {table} PARTITION ({_spec(folder)}) SET LOCATION {sql_text(location)}")
 
 
@@ -555,7 +524,7 @@ def _spec(folder: str) -> str:
 
 
 def _described(spark: SparkSession, statement: str, *, partition: bool = False) -> dict[str, str]:
-    """Facts of a table or partition by their lower-case names; those of the columns before them are left out."""
+    """Facts of a table or partition by lower-case name, without its columns."""
     rows = [((row[0] or "").strip().lower(), (row[1] or "").strip()) for row in spark.sql(statement).collect()]
     start = "# detailed partition information" if partition else "# detailed table information"
     names = [name for name, _ in rows]

@@ -32,18 +32,16 @@ PATH_FORMATS = ("parquet",)
 _NIGHT = re.compile(r"run_date=\d{4,}-\d\d-\d\d")
 _NIGHTS_BELOW = "run_date=*/slice=*"
 _UNREACHED: tuple[type[Exception], ...] = (NdcgSparkError, *SPARK_ERRORS)
-"""What looking for the place of a table may raise."""
 _SLICES_LOOKED_INTO = 1000
 """The newest of a folder; a listing of all takes minutes in a table of ten thousand runs a night."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Places that a job reads, or has planned to write: no other output may touch them.
+    """Places that a job reads, or will write, with a name for a person: no other output may touch them.
 
-    `name` is what a person calls them: `--input './logs'`. `folders`, with everything below them, and `files` are
-    canonical places. `patterns` are globs that a new file or folder must not match, as it would be read the next
-    time.
+    `folders`, with all below them, and `files` are canonical. `patterns` are globs that a new file or folder must not
+    match, as the next run would read it.
     """
 
     name: str
@@ -52,18 +50,16 @@ class Reading:
     patterns: tuple[str, ...] = field(default=())
 
     def touches(self, place: str) -> bool:
-        """Whether writing to a canonical place would change what is read."""
+        """Check whether writing to a canonical place changes what is read."""
         around = any(is_within(place, one) or is_within(one, place) for one in (*self.folders, *self.files))
         return around or any(_matches(place, pattern) for pattern in self.patterns)
 
 
 def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None, frame: DataFrame | None) -> Reading:
-    """Find the places that a frame reads. Lists its files, runs no action.
+    """Find the places that a frame reads. Lists its files, runs no action. Refused if none could be found out.
 
-    `reference` is the path, table or query that it was opened by. Where it is not open (None), single files are not
-    among the places, nor is what cannot be reached: whoever opens it says so. There are no files, either, where the
-    platform does not list those of a frame. Refused when none of the places could be found out, so that any output
-    might lie there.
+    `reference` is its path, table or query. Without a frame (None), single files and unreachable places are left out,
+    as are files on platforms that do not list them.
     """
     kind = kind or guess_format(reference)
     folders: set[str] = set()
@@ -117,7 +113,7 @@ def _real_files(uris: Sequence[str]) -> Iterator[str]:
 
 
 def _matches(place: str, pattern: str) -> bool:
-    """Whether a glob matches a place, or a folder around it. Of braces it looks at what stands before them."""
+    """Check whether a glob matches a place or a folder around it, up to the braces of its parts."""
     wanted, found = pattern.split("/"), place.split("/")
     if len(found) < len(wanted):
         return False
@@ -126,7 +122,7 @@ def _matches(place: str, pattern: str) -> bool:
 
 
 def refuse_nested(place: str, reference: str, readings: Sequence[Reading]) -> None:
-    """Raise when writing to a canonical place would change what is read, or what else is written."""
+    """Raise when writing to a canonical place would change what is read or otherwise written."""
     for reading in readings:
         if reading.touches(place):
             raise OutputRefusedError(
@@ -145,68 +141,67 @@ def check_output(
     grow: bool = True,
     tell: Tell | None = None,
 ) -> Reading:
-    """Raise when an output could not be written, or is not ours. Lists folders, reads schemas, runs no action.
+    """Refuse an output that cannot be written, or is not ours. Lists folders, reads schemas, runs no action.
 
-    Gives its place, for the `readings` of the next output: what the job reads and writes beside it.
-
-    With `grow`, a table that is there gets the columns of the rows that it does not have, and the rows get nulls for
-    the columns that only the table has; else such rows are refused. `tell` gets a line for such columns, and for what
-    could not be checked.
+    Return its place, for the `readings` of the next output. With `grow`, table and rows may lack each other's
+    columns; `tell` gets a line for these, and for what could not be checked.
     """
+    kind, growth = kind or guess_format(reference), Growth()
     with refusing(reference):  # folders may be closed to whoever looks
-        place, growth = _checked_place(
-            spark, reference, kind or guess_format(reference), schema, readings, grow, tell or _log.warning
-        )
+        if kind not in (*TABLE_KINDS, *PATH_FORMATS):
+            raise OutputRefusedError(
+                f"outputs are written as {', '.join((*PATH_FORMATS, *TABLE_KINDS))}, not {kind!r}."
+            )
+        refuse_stamps(schema.fieldNames(), reference)
+        stored = T.StructType([*schema.fields, T.StructField("dataset", T.StringType())])
+        in_catalog = kind in TABLE_KINDS
+        if in_catalog:
+            _check_name(spark, reference, kind)
+        place = place_of_table(spark, reference) if in_catalog else spark_path(spark, reference)
+        refuse_nested(canonical(place), reference, readings)
+        if in_catalog:
+            facts = check_table(spark, reference, stored, kind, grow=grow)
+            growth = growth if facts is None else facts.growth
+            shared_folder(spark, place, reference)
+        else:
+            growth = _growth_of_folder(spark, place, reference, kind, stored, grow, tell or _log.warning)
     if tell is not None:
         for line in growth.lines(reference):
             tell(line)
-    return Reading(name=f"{name} {reference!r}", folders=frozenset([place]))
+    return Reading(name=f"{name} {reference!r}", folders=frozenset([canonical(place)]))
 
 
-def _checked_place(
-    spark: SparkSession,
-    reference: str,
-    kind: str,
-    schema: T.StructType,
-    readings: Sequence[Reading],
-    grow: bool,
-    tell: Tell,
-) -> tuple[str, Growth]:
-    """Check an output; return its canonical place, and how its columns differ."""
-    if kind not in (*TABLE_KINDS, *PATH_FORMATS):
-        raise OutputRefusedError(f"outputs are written as {', '.join((*PATH_FORMATS, *TABLE_KINDS))}, not {kind!r}.")
-    refuse_stamps(schema.fieldNames(), reference)
-    stored = T.StructType([*schema.fields, T.StructField("dataset", T.StringType())])
-    in_catalog = kind in TABLE_KINDS
-    if in_catalog:
-        _check_name(spark, reference, kind)
-    place = place_of_table(spark, reference) if in_catalog else spark_path(spark, reference)
-    refuse_nested(canonical(place), reference, readings)
-    growth = Growth()
-    if in_catalog:
-        facts = check_table(spark, reference, stored, kind, grow=grow)
-        growth = growth if facts is None else facts.growth
-    elif has_signs(place):
+def _growth_of_folder(
+    spark: SparkSession, place: str, reference: str, kind: str, stored: T.StructType, grow: bool, tell: Tell
+) -> Growth:
+    """Compare the columns of a folder's slices; refuse a folder of other files, or within a table."""
+    if has_signs(place):
         raise OutputRefusedError(
             f"{place!r} has a sign of a pattern (* ? [ ] {{ }} \\) in it, so Spark would not find it."
         )
     folder = shared_folder(spark, place, reference)
-    if not in_catalog:
-        _refuse_table_folder(spark, reference)
-        _refuse_inside(
-            reference, _table_above(folder) if folder is not None else _remote_table_above(spark, place, tell)
+    table = table_folder_of(spark, reference)
+    if table is not None:
+        raise OutputRefusedError(
+            f"{reference!r} is, or lies in, {table}; to write to such a table name it in the catalog "
+            f"(CREATE TABLE ... USING {table.kind} LOCATION {table.root!r}), or write to another folder."
         )
-        try:
-            slices = _slices_of(spark, place, folder, reference, kind)
-            if slices:
-                growth = _grown(spark, slices, reference, kind).growth(stored, grow=grow)
-        except SPARK_ERRORS as error:
-            raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
-    return canonical(place), growth
+    _refuse_inside(reference, _remote_table_above(spark, place, tell) if folder is None else _table_above(folder))
+    try:
+        if folder is None:
+            slices = _remote_slices(spark, place, reference, kind)
+        else:
+            slices = _local_slices(folder, reference, kind) if folder.exists() else []
+        if not slices:
+            return Growth()
+        # A job over the footers, if there are several.
+        columns = spark.read.format(kind).option("mergeSchema", "true").load(slices).schema
+    except SPARK_ERRORS as error:
+        raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
+    return Grown(name=repr(reference), schema=columns, way_out="write to a new folder").growth(stored, grow=grow)
 
 
 def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
-    """Refuse a path where a table's name is needed, and a provider that this Spark does not have."""
     if "/" in reference:
         location = f" USING {kind} LOCATION {reference!r}" if kind in COMMITTED else ""
         raise OutputRefusedError(
@@ -224,17 +219,7 @@ def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
                 ) from error
 
 
-def _refuse_table_folder(spark: SparkSession, reference: str) -> None:
-    found = table_folder_of(spark, reference)
-    if found is not None:
-        raise OutputRefusedError(
-            f"{reference!r} is, or lies in, {found}; to write to such a table name it in the catalog "
-            f"(CREATE TABLE ... USING {found.kind} LOCATION {found.root!r}), or write to another folder."
-        )
-
-
 def refuse_inside_table(path: str) -> None:
-    """Raise when a file of this machine would lie among the nights of a table."""
     _refuse_inside(path, _table_above(Path(os.path.realpath(path))))
 
 
@@ -247,7 +232,7 @@ def _refuse_inside(reference: str, table: str | None) -> None:
 
 
 def _table_above(place: Path) -> str | None:
-    """The folder above a place that holds nights of a table, which what is written there would break."""
+    """The folder above a place that holds nights of a table."""
     return next((str(folder) for folder in place.parents if _holds_nights(folder)), None)
 
 
@@ -257,7 +242,7 @@ def _holds_nights(folder: Path) -> bool:
 
 
 def _listed(folder: Path) -> list[str]:
-    """Names in a folder; none where there is no such folder, or it is closed to us. Another failure is an OSError."""
+    """Names in a folder; none if it does not exist or is closed to us."""
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -265,7 +250,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str | None:
-    """As `_table_above`, by globs of Spark, which list each folder above the place once."""
+    """Like `_table_above`, by globs of Spark, which list each folder above the place once."""
     root = re.match(r"(?:[^/:]+:(?://[^/]*)?)?", place)[0]  # type: ignore[index]  # matches anything
     path = place.removeprefix(root)
     while "/" in path:
@@ -283,13 +268,6 @@ def _remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str | No
     return None
 
 
-def _slices_of(spark: SparkSession, place: str, folder: Path | None, reference: str, kind: str) -> list[str]:
-    """Paths of slices with files, the newest nights first; what is not ours is refused."""
-    if folder is None:
-        return _remote_slices(spark, place, reference, kind)
-    return _local_slices(folder, reference, kind) if folder.exists() else []
-
-
 def _local_slices(folder: Path, reference: str, kind: str) -> list[str]:
     found = []
     for place in islice(_slice_folders(folder, reference), _SLICES_LOOKED_INTO):
@@ -302,7 +280,7 @@ def _local_slices(folder: Path, reference: str, kind: str) -> list[str]:
 
 
 def _slice_folders(folder: Path, reference: str) -> Iterator[Path]:
-    """Folders of slices, those of the newest night first. What is neither night nor slice is refused."""
+    """Folders of slices, those of the newest night first. Other entries are refused."""
     nights = _visible(folder)
     for name in nights:
         if not (_NIGHT.fullmatch(name) and (folder / name).is_dir()):
@@ -316,12 +294,11 @@ def _slice_folders(folder: Path, reference: str) -> Iterator[Path]:
 
 
 def _visible(folder: Path) -> list[str]:
-    """What Spark sees."""
     return sorted(name for name in os.listdir(folder) if not is_hidden(name))
 
 
 def _remote_slices(spark: SparkSession, place: str, reference: str, kind: str) -> list[str]:
-    """As `_local_slices`, with Spark's listing of all files."""
+    """Like `_local_slices`, with Spark's listing of all files."""
     if not is_there(spark, place):
         return []
     below = [canonical(uri).removeprefix(canonical(place)).lstrip("/") for uri in files_below(spark.read, place)]
@@ -345,9 +322,3 @@ def _foreign(name: str, reference: str, kind: str | None = None) -> str:
         f"{reference!r} holds {name!r}, but tables of this job hold nothing but {files} in run_date=.../slice=...; "
         "write to a new folder."
     )
-
-
-def _grown(spark: SparkSession, slices: Sequence[str], reference: str, kind: str) -> Grown:
-    """The columns of all of some slices. Runs a job over their footers, if there are several."""
-    found = spark.read.format(kind).option("mergeSchema", "true").load(list(slices)).schema
-    return Grown(name=repr(reference), schema=found, way_out="write to a new folder")

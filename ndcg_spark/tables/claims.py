@@ -45,7 +45,7 @@ _claiming = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Slices of a folder that this writer, and nobody else, may replace."""
+    """Slices of a folder that only this writer may replace."""
 
     root: Path
     folder: Path
@@ -54,16 +54,14 @@ class Claim:
 
     @property
     def rows(self) -> Path:
-        """Where new rows are staged; the writer makes it."""
         return self.folder / ROWS
 
     @property
     def replaced(self) -> Path:
-        """Where old rows wait when they cannot be exchanged for new ones in one step."""
+        """Old rows that cannot be exchanged for new ones in one step."""
         return self.folder / REPLACED
 
     def release(self) -> None:
-        """Remove what was staged or replaced, and let others write the slices."""
         try:
             _put_back(self.folder, self.root)
             shutil.rmtree(self.rows, ignore_errors=True)
@@ -79,11 +77,10 @@ class Claim:
 
 
 def claim_slices(root: Path, slices: Sequence[str], tell: Tell) -> Claim:
-    """Claim slices of a folder for this writer, and remove what killed writers left there.
+    """Claim slices of a folder, made if it does not exist, and remove what killed writers left there.
 
-    `root` is made when it is not there; `slices` are folders below it. `tell` gets a line for each leftover that was
-    removed. Refused when somebody else is writing one of the slices, or the file system has no locks. The claim is to
-    be released.
+    `tell` reports each leftover. Refused when somebody else writes one of the slices, or the file system has no
+    locks.
     """
     if fcntl is None:
         raise OutputRefusedError(f"cannot write {str(root)!r}: this system has no flock; write to a remote path.")
@@ -95,7 +92,11 @@ def claim_slices(root: Path, slices: Sequence[str], tell: Tell) -> Claim:
                 if holder is None:
                     tell(_clear(entry, root))
                 elif not set(slices).isdisjoint(holder["slices"]):
-                    raise OutputRefusedError(_occupied(root, slices, holder))
+                    taken = min(set(slices) & set(holder["slices"]))
+                    who = f"process {holder['process']} on {holder['host']} since {holder['began']}"
+                    raise OutputRefusedError(
+                        f"{taken} of {str(root)!r} is being written by {who}; wait for it to end, or stop it."
+                    )
             return _new_claim(root, hidden, slices, created)
     except BaseException:
         _remove_empty(created)
@@ -119,7 +120,7 @@ def _new_claim(root: Path, hidden: Path, slices: Sequence[str], created: tuple[P
 
 @contextlib.contextmanager
 def alone(root: Path) -> Iterator[bool]:
-    """Keep new writers out of a folder for a moment; yields whether there are none now."""
+    """Keep new writers out of a folder for a moment; yields whether there are none."""
     with _mutex(root) as hidden:
         yield os.listdir(hidden) == [_MUTEX]
 
@@ -178,7 +179,7 @@ def _lock(descriptor: int, root: Path, *, wait: bool) -> None:
 
 
 def _holder(entry: Path) -> dict[str, Any] | None:
-    """Tell who holds a writer's folder; None where its writer is dead. Call this inside the mutex."""
+    """Return who holds a writer's folder; None if its writer is dead. Call this inside the mutex."""
     try:
         descriptor = os.open(entry / _CLAIM, os.O_RDWR)
     except FileNotFoundError:
@@ -193,7 +194,6 @@ def _holder(entry: Path) -> dict[str, Any] | None:
 
 
 def _clear(entry: Path, root: Path) -> str:
-    """Remove a leftover, and say whose it was."""
     _put_back(entry, root)
     try:
         holder = json.loads((entry / _CLAIM).read_text())
@@ -207,7 +207,6 @@ def _clear(entry: Path, root: Path) -> str:
 
 
 def _put_back(entry: Path, root: Path) -> None:
-    """Put back old rows that a writer has moved away and not replaced."""
     for night in _entries(entry / REPLACED):
         for old in _entries(night):
             place = root / night.name / old.name
@@ -217,21 +216,15 @@ def _put_back(entry: Path, root: Path) -> None:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What lies in a folder, if it is there; an OSError says that it cannot be listed."""
+    """Entries of a folder; none if it does not exist. An OSError says that it cannot be listed."""
     try:
         return [folder / name for name in sorted(os.listdir(folder))]
     except FileNotFoundError:
         return []
 
 
-def _occupied(root: Path, slices: Sequence[str], holder: dict[str, Any]) -> str:
-    both = sorted(set(slices) & set(holder["slices"]))
-    who = f"process {holder['process']} on {holder['host']} since {holder['began']}"
-    return f"{both[0]} of {str(root)!r} is being written by {who}; wait for it to end, or stop it."
-
-
 def _missing(folder: Path) -> tuple[Path, ...]:
-    """Folders that making this one will make, the innermost first."""
+    """Folders that must be made for this one, the innermost first."""
     return tuple(place for place in (folder, *folder.parents) if not place.exists())
 
 
@@ -256,6 +249,5 @@ class ThreadClaim:
             _claimed.update(self._mine)
 
     def release(self) -> None:
-        """Let others write the slices."""
         with _claiming:
             _claimed.difference_update(self._mine)

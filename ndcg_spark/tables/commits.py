@@ -46,7 +46,7 @@ class ConflictError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit of this writer: its version, that of the table before, and whether it changed these slices alone."""
+    """A commit of this writer: its version, the version before, and whether it changed these slices alone."""
 
     version: int
     before: int | None
@@ -54,20 +54,17 @@ class Commit:
 
 
 class CommitLog(Protocol):
-    """The commits of a table to some of its slices, as its format keeps them."""
+    """The commits of a table to some of its slices."""
 
     @property
     def undoable(self) -> bool:
-        """Whether `rows_at` finds the rows from before a commit, so that they can be committed again."""
+        """Whether `rows_at` finds the rows from before a commit."""
 
     def version(self) -> int | None:
         """Version of the table now; None for a new one."""
 
     def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
-        """Run an action: replace the slices in one commit, which is found again by its mark.
-
-        Raises `ConflictError` when somebody else has committed rows of them after the version `since`.
-        """
+        """Run an action: replace the slices in one commit with a mark; ConflictError if they changed since."""
 
     def find(self, mark: str, since: int | None) -> Commit | None:
         """Find the commit with a mark, which came after the version `since`."""
@@ -104,7 +101,7 @@ class CommittedWrite:
         self._counted: dict[str, int] | None = None
 
     def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
-        """Run an action where rows can be staged: write them to a folder of this writer's own, and count them."""
+        """Run an action if rows can be staged: write them to a folder of this writer's own, and count them."""
         del kind  # that of the table counts
         self._since, self._empty = self._log.version(), empty
         rows = as_declared(rows, self.facts)
@@ -118,7 +115,7 @@ class CommittedWrite:
         self._rows = staged.parquet(f"file://{self._claim.rows}") if found else rows.limit(0)
 
     def swap(self) -> None:
-        """Run actions: commit the rows, and look what the commit and the table have now."""
+        """Run actions: commit the rows, and check the commit and the table."""
         name = self.facts.name
         try:
             self._commit(self._rows, self._since, self._mark)
@@ -136,13 +133,13 @@ class CommittedWrite:
         check_staged(set(found), self.folders, self._empty, name)
 
     def _nothing_to_commit(self) -> bool:
-        """Whether no row came and none was there; Delta then makes no commit."""
+        """Check that there are no new and no old rows; Delta then makes no commit."""
         if any((self._counted or {}).values()) or set(self._empty) != set(self.folders):
             return False
         return not count_slices(self.spark.table(self.facts.name).where(self._condition))
 
     def _commit(self, rows: DataFrame, since: int | None, mark: str) -> None:
-        """Replace the slices; again, if commits of others to other slices come first."""
+        """Replace the slices; try again if commits of others to other slices come first."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 # By the columns of now: Iceberg refuses rows without a column that another job has added.
@@ -160,7 +157,7 @@ class CommittedWrite:
                 return
 
     def undo(self) -> None:
-        """Commit the old rows again, unless there is no commit to take back, or others have replaced its rows."""
+        """Commit the old rows again, unless there is no commit, or others have replaced its rows."""
         commit = self._log.find(self._mark, self._since)
         if commit is None:
             return
@@ -173,8 +170,7 @@ class CommittedWrite:
             return
 
     def finish(self) -> None:
-        """Nothing is left to do; `release` removes what was staged."""
+        """Do nothing; `release` removes what was staged."""
 
     def release(self) -> None:
-        """Remove what was staged; others may write the slices then."""
         self._claim.release()

@@ -34,7 +34,7 @@ _LOOK_BACK = 100
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A commit in the log: what it says of itself, and the slices whose files it changed, where that can be seen."""
+    """A commit in the log, and the slices whose files it changed, if known."""
 
     version: int
     operation: str
@@ -43,7 +43,7 @@ class _Entry:
     changed: frozenset[str] | None
 
     def touches(self, folders: Sequence[str]) -> bool:
-        """Whether rows of some slices may have been changed."""
+        """Check whether rows of some slices may have changed."""
         if self.changed is not None:
             return not self.changed.isdisjoint(folders)
         if _ROWS_STAY.fullmatch(self.operation):
@@ -74,7 +74,6 @@ class DeltaLog:
         return newest.version
 
     def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
-        """Run an action: replace the slices, unless somebody else has since the version `since`."""
         if any(one.touches(self._folders) for one in self._since(since)):
             raise ConflictError
         rows.writeTo(self._table).option("userMetadata", mark).overwrite(F.expr(slices_condition(self._folders)))
@@ -85,7 +84,6 @@ class DeltaLog:
             raise ConflictError
 
     def find(self, mark: str, since: int | None) -> Commit | None:
-        """Find a commit by its user metadata."""
         found = next((one for one in self._since(since) if one.mark == mark), None)
         if found is None:
             return None
@@ -94,7 +92,6 @@ class DeltaLog:
         return Commit(version=found.version, before=found.version - 1, alone=alone)
 
     def rows_at(self, version: int) -> DataFrame:
-        """Rows of an earlier version."""
         return self._spark.sql(f"SELECT * FROM {self._table} VERSION AS OF {version}")
 
     def _since(self, version: int | None) -> Iterator[_Entry]:

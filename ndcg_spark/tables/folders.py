@@ -47,20 +47,17 @@ class FolderWrite:
         self._done: list[tuple[str, str]] = []
 
     def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
-        """Run an action: write rows, which have their partition columns, to a folder of this writer's own."""
+        """Run an action: write rows to a folder of this writer's own."""
         found = stage_slices(rows, kind, self.claim)
         check_staged(found, self.folders, empty, self.reference)
-        self._stage_empty(rows, kind, [folder for folder in self.folders.values() if folder not in found])
-
-    def _stage_empty(self, rows: DataFrame, kind: str, folders: list[str]) -> None:
-        """A slice without rows is a file without rows, so that its columns are known."""
-        for first in folders[:1]:
+        without = [folder for folder in self.folders.values() if folder not in found]
+        for first in without[:1]:  # a file without rows, so that the columns are known
             rows.drop(*PARTITIONS).limit(0).write.format(kind).save(f"file://{self.claim.rows}/{first}")
-        for folder in folders[1:]:
-            shutil.copytree(self.claim.rows / folders[0], self.claim.rows / folder)
+        for folder in without[1:]:
+            shutil.copytree(self.claim.rows / without[0], self.claim.rows / folder)
 
     def swap(self) -> None:
-        """Put the staged slices in place of the old ones, each in one step, and look whether they are there."""
+        """Put the staged slices in place of the old ones, and check that they are there."""
         _settle(self.claim.rows)
         for folder in self.folders.values():
             staged, place = self.claim.rows / folder, self.root / folder
@@ -87,7 +84,6 @@ class FolderWrite:
         return "moved"
 
     def undo(self) -> None:
-        """Put the old slices back."""
         while self._done:
             folder, how = self._done.pop()
             staged, place = self.claim.rows / folder, self.root / folder
@@ -102,18 +98,17 @@ class FolderWrite:
                     place.parent.rmdir()
 
     def finish(self) -> None:
-        """Forget what Spark remembers of the old files, and mark the folder as Spark marks what it has written."""
+        """Make Spark forget the old files, and mark the folder as Spark marks its own."""
         with contextlib.suppress(OSError):
             (self.root / "_SUCCESS").touch()
         self.spark.catalog.refreshByPath(f"file:{self.root}")
 
     def release(self) -> None:
-        """Remove what is no longer needed; others may write the slices then."""
         self.claim.release()
 
 
 def _settle(folder: Path) -> None:
-    """Have files written to disk: after a loss of power new names must not stand for files without content."""
+    """Sync files to disk: after a loss of power new names must not lead to files without content."""
     for parent, _, names in walked(folder):
         for place in (parent, *(os.path.join(parent, name) for name in names)):
             descriptor = os.open(place, os.O_RDONLY)
@@ -127,10 +122,9 @@ def _settle(folder: Path) -> None:
 
 
 def stage_slices(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
-    """Run an action: write rows, which have their partition columns, to the folder of a writer.
+    """Run an action: write rows to a writer's folder; return the slices that have rows.
 
-    Gives the folders of the slices that rows were found for. Refused when executors have written rows to disks of
-    their own.
+    Refused when executors have written rows to disks of their own.
     """
     # Executors on this machine share its disks.
     here = runs_locally(rows.sparkSession, "local")
@@ -150,13 +144,13 @@ def stage_slices(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
 
 
 def _observation(spark: SparkSession) -> Observation | None:
-    """Make what counts rows on their way; clients of Spark Connect have it from 4.0 on."""
+    """Make a counter of rows; clients of Spark Connect have it from 4.0 on."""
     on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
     return None if on_connect and not find_spec("pyspark.sql.connect.observation") else Observation()
 
 
 def rows_in(folder: Path, kind: str) -> int:
-    """Count the rows of a slice by the footers of its files, which are of orc or of parquet."""
+    """Count the rows of a slice by the footers of its files (orc or parquet)."""
     files = [place for place in folder.iterdir() if not is_hidden(place.name)]
     if kind == "orc":
         return sum(orc.ORCFile(place).nrows for place in files)
@@ -164,7 +158,7 @@ def rows_in(folder: Path, kind: str) -> int:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap the names of two folders in one step; False: system or file system cannot, and nothing has changed."""
+    """Swap the names of two folders in one step; False if system or file system cannot."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False

@@ -40,13 +40,12 @@ class IcebergLog:
         return publishes_later(self._spark, self._table, "spark.wap.branch") or _MAIN
 
     def version(self) -> int | None:
-        """Id of the current snapshot; that of main where the branch begins with this write."""
+        """Id of the current snapshot; that of main if the branch begins with this write."""
         found = self._spark.sql(f"SELECT name, snapshot_id FROM {self._table}.refs WHERE type = 'BRANCH'").collect()
         at = {row[0]: int(row[1]) for row in found}
         return at.get(self._branch, at.get(_MAIN))
 
     def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
-        """Run an action: overwrite, after Iceberg has made sure that no such row was added or deleted since."""
         writer = rows.writeTo(self._table).option(f"snapshot-property.{MARK}", mark)
         writer = writer.option("isolation-level", "serializable")
         if since is not None:  # else all snapshots of the table are looked at
@@ -59,7 +58,6 @@ class IcebergLog:
             raise
 
     def find(self, mark: str, since: int | None) -> Commit | None:
-        """Find a snapshot by its property."""
         del since
         row = self._spark.sql(
             f"SELECT snapshot_id, parent_id, summary['changed-partition-count'] FROM {self._table}.snapshots "
@@ -72,5 +70,4 @@ class IcebergLog:
         return Commit(version=row[0], before=row[1], alone=alone)
 
     def rows_at(self, version: int) -> DataFrame:
-        """Rows of an earlier snapshot."""
         return self._spark.sql(f"SELECT * FROM {self._table} VERSION AS OF {version}")

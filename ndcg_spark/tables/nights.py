@@ -19,7 +19,7 @@ from ndcg_spark.core.flag import of_kind
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.tables.catalog import kind_of
-from ndcg_spark.tables.checks import Reading, check_output, reading_of
+from ndcg_spark.tables.checks import check_output, reading_of
 from ndcg_spark.tables.claims import Tell
 from ndcg_spark.tables.slices import ManyNights, RunPartition
 from ndcg_spark.tables.writing import Swappable, stage_partition, swap_in
@@ -29,18 +29,13 @@ METRIC_TABLE, RUN = "metric table", "run"
 _STORED_OTHERWISE = frozenset((
     "table of compared periods", "table of periods", "table of flags", "comparison table", "run log",
 ))  # fmt: skip
-"""Kinds of tables whose slices are not of a night and a run."""
 _OF_THE_MOMENT = frozenset({"package_version", "computed_at"})
 _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+$")
-"""Folders of partitions at the end of a path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Rows of a table to write, and the runs whose slices they replace; those of `empty` may have none.
-
-    Rows that are a `whole` are one slice, which the only run names.
-    """
+    """Rows to write, and the runs whose slices they replace; those of `empty` may have none; a `whole` is a slice."""
 
     frame: DataFrame
     runs: Sequence[str] = ("",)
@@ -50,7 +45,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows(Rows):
-    """Rows and where they go; `holds` is what a person calls them."""
+    """Rows and their place; `holds` is their name for a person."""
 
     reference: str
     kind: str | None
@@ -66,9 +61,9 @@ def write_together(
     step: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext(),
     tell: Tell = _log.warning,
 ) -> None:
-    """Compute tables where no reader looks, then make all of them visible, or none. Runs an action for each.
+    """Compute tables where no reader looks, then show all of them, or none. Runs an action for each.
 
-    `more` stages what is no table, behind them; `step` is entered for each table.
+    `more` stages outputs that are not tables; `step` is entered for each table.
     """
     with ExitStack() as stack:
         staged: list[Swappable] = []
@@ -195,7 +190,7 @@ def _is_of_means(frame: DataFrame) -> bool:
 
 
 def _completed(reference: str, frame: DataFrame, stamps: Mapping[str, str | None]) -> DataFrame:
-    """Add what stored rows have: a run, and to means what they were computed by."""
+    """Add a run, and to means their provenance."""
     kind = kind_of(frame.columns)
     if kind is not None and kind.name in _STORED_OTHERWISE:
         raise InvalidParameterError(
@@ -229,8 +224,12 @@ def _runs_in(reference: str, frame: DataFrame) -> set[str]:
 
 
 def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | None]) -> None:
-    """Raise when a table could not be written, is in the place of another, or is what rows are read from."""
-    readings = [_reading_of(f"what goes to {reference!r}", frame) for reference, frame in frames.items()]
+    """Raise for a table that cannot be written, or whose folder holds another one or files of the rows."""
+    readings = []
+    for reference, frame in frames.items():
+        source = reading_of(frame.sparkSession, f"what goes to {reference!r}", "", "sql", frame)
+        folders = {_PARTITIONS.sub("", file.rpartition("/")[0]) for file in source.files} - {""}
+        readings.append(replace(source, folders=source.folders | folders))
     for reference, frame in frames.items():
         found = check_output(
             frame.sparkSession,
@@ -243,10 +242,3 @@ def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | Non
             tell=_log.warning,
         )
         readings.append(found)
-
-
-def _reading_of(name: str, frame: DataFrame) -> Reading:
-    """The files that rows are read from, and the folders that these are in, below which no table may come to lie."""
-    found = reading_of(frame.sparkSession, name, "", "sql", frame)
-    folders = {_PARTITIONS.sub("", one.rpartition("/")[0]) for one in found.files}
-    return replace(found, folders=found.folders | {one for one in folders if one})

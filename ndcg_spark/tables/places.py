@@ -21,11 +21,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
 def spark_path(spark: SparkSession, reference: str) -> str:
-    """Resolve a path as Spark resolves it: scheme, working folder and default file system. Runs no action.
-
-    Absolute and without symbolic links for local files (`/data/metrics`); for others a URI, with the scheme that the
-    session knows the place by.
-    """
+    """Resolve a path as Spark does: an absolute path without links if local, else a URI. Runs no action."""
     refuse_secrets(reference)
     probe = f"{HIDDEN}-{uuid.uuid4().hex}"
     missing = f"{reference.rstrip('/')}/{probe}"
@@ -47,11 +43,7 @@ def _unreached(reference: str, error: Exception) -> str:
 
 
 def canonical(uri: str) -> str:
-    """One spelling for a place, to compare it with others: Spark may not know a place by it.
-
-    A real path for local files; else a URI without a closing slash, in which stores that have several schemes have
-    one (`s3`, `abfss`).
-    """
+    """One spelling of a place, to compare it with others: a real path, or a URI with one scheme for each store."""
     place = _absolute(uri)
     if is_local(place):
         return place
@@ -72,27 +64,24 @@ def _absolute(uri: str) -> str:
 
 
 def _mounted(path: str) -> str:
-    """Under `/dbfs` and `/Volumes`, Databricks shows files of object stores as if they lay on each machine."""
+    """Map `/dbfs` and `/Volumes`, under which Databricks shows object stores as local files."""
     if is_within(path, "/dbfs"):
         return f"dbfs:{path.removeprefix('/dbfs')}"
     return f"dbfs:{path}" if is_within(path, "/Volumes") else path
 
 
 def is_local(place: str) -> bool:
-    """Whether a canonical place is one of this machine's file system."""
     return place.startswith("/")
 
 
 def is_within(place: str, other: str) -> bool:
-    """Whether a canonical place is another, or lies below it."""
     return place == other or place.startswith(other.rstrip("/") + "/")
 
 
 def shared_folder(spark: SparkSession, place: str, reference: str) -> Path | None:
-    """Find out whether this process and Spark share a folder, by making one there and asking Spark for it.
+    """Return a canonical place if this process and Spark share it, found out by a trial folder there; else None.
 
-    None: only Spark reaches it, so that files cannot be renamed from here. `place` is canonical, and need not exist.
-    Refused when it is a local folder that cannot be written.
+    Files cannot be renamed from here where only Spark reaches them. A local folder that cannot be written is refused.
     """
     if not is_local(place):
         return None

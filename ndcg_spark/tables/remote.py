@@ -18,7 +18,6 @@ from ndcg_spark.tables.slices import PARTITIONS, announced, check_staged
 _PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
 """Signs that Hadoop takes for a pattern, and what it takes them for themselves by."""
 _UNREACHABLE: tuple[type[Exception], ...] = (*SPARK_ERRORS, OSError)
-"""Of Spark, or of the way to it."""
 
 
 class RemoteFolderWrite:
@@ -37,15 +36,12 @@ class RemoteFolderWrite:
         self._claim = ThreadClaim(canonical(place), list(folders.values()), reference)
 
     def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
-        """Look at the slices as they are. Spark stages the rows itself, in `swap`."""
+        """Remember the slices as they are. Spark stages the rows itself, in `swap`."""
         self._rows, self._kind, self._empty = announced(rows, self.folders, self.reference), kind, empty
         self._before = self._files()
 
     def swap(self) -> None:
-        """Run an action: write the rows over the old ones of their slices, then empty slices that got none.
-
-        A PartlyWrittenError says that something failed, or Ctrl-C came, after Spark began to replace files.
-        """
+        """Run an action: overwrite slices, then empty those without rows. PartlyWrittenError: files were replaced."""
         try:
             self._overwrite()
         except BaseException as error:
@@ -75,7 +71,7 @@ class RemoteFolderWrite:
                 nothing.write.mode("overwrite").format(self._kind).save(f"{self.place}/{folder}")
 
     def _changed(self) -> list[str]:
-        """Slices that are no longer as they were; all of them where nobody can tell."""
+        """Slices that have changed; all of them if that cannot be found out."""
         try:
             now = self._files()
         except _UNREACHABLE:
@@ -83,7 +79,7 @@ class RemoteFolderWrite:
         return [folder for folder, files in self._before.items() if now[folder] != files]
 
     def _files(self) -> dict[str, set[str]]:
-        """Files of each slice, by one look-up; Spark gives those of each write names of their own."""
+        """Files of each slice, by one listing; those of each write have other names."""
         folders = set(self.folders.values())
         pattern = f"{_PATTERN.sub(_ESCAPED, self.place)}/{{{','.join(sorted(folders))}}}"
         reader = self._rows.sparkSession.read.schema(self._rows.drop(*PARTITIONS).schema).format(self._kind)
@@ -96,11 +92,10 @@ class RemoteFolderWrite:
         return {folder: {file for file in files if f"/{folder}/" in unquote(file)} for folder in folders}
 
     def undo(self) -> None:
-        """Nothing can be undone."""
+        """Do nothing: nothing can be undone."""
 
     def finish(self) -> None:
-        """There is nothing to remove."""
+        """Do nothing."""
 
     def release(self) -> None:
-        """Let others write the slices."""
         self._claim.release()

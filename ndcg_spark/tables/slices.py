@@ -26,7 +26,7 @@ _RUN = "run of the slice"  # has spaces, so that no column of a result is likely
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPartition:
-    """The night and data set that a set of rows belongs to."""
+    """The night and data set of rows."""
 
     run_date: date
     dataset: str
@@ -37,7 +37,7 @@ class RunPartition:
 
 
 class NightlySlice(NamedTuple):
-    """What a slice is of, where rows of many nights are written together; of comparisons, `run` is the baseline."""
+    """A slice of rows of many nights; of comparisons, `run` is the baseline."""
 
     night: date
     run: str
@@ -46,11 +46,10 @@ class NightlySlice(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManyNights:
-    """The data set of rows of many nights, and the columns that say which slice a row belongs to.
+    """The data set of rows of many nights, and the columns `night`, `run` and `part` that name the slice of a row.
 
-    Column `night` has the date of the night, `run` the run, and `part`, if there is one, a value that belongs to the
-    slice beside data set and run, such as the length of a period. `slices` are all that rows belong to; their `part`
-    is empty where there is no such column.
+    `part` is a third key of a slice, such as the length of a period, or None; then it is empty in `slices`, which are
+    all that rows belong to.
     """
 
     dataset: str
@@ -61,26 +60,20 @@ class ManyNights:
 
     @property
     def names(self) -> dict[str, NightlySlice]:
-        """Slices by a name for a person, which is used where `RunPartition` has the run."""
+        """Slices by a name for a person, which takes the place of the run of `RunPartition`."""
         return {" ".join(filter(None, (str(one.night), one.part, one.run))): one for one in self.slices}
 
     def folders(self, names: Sequence[str]) -> dict[str, str]:
-        """Folder of each slice below the table, for some of `names`."""
         known = self.names
         return {name: f"run_date={known[name].night}/slice={self.slice_of(known[name])}" for name in names}
 
     def slice_of(self, one: NightlySlice) -> str:
-        """Name of a slice as a partition value."""
         return slice_name(self.dataset, one.run, *filter(None, (one.part,)))
 
 
 def slice_name(dataset: str, run: str, *parts: str) -> str:
-    """Name the (data set, run) that rows belong to, as a partition value.
+    """Name (data set, run) as a partition value: readable, safe in paths, not a number or date, unique for the pair.
 
-    Readable, safe in paths, never taken for a number or date, and different for different pairs.
-
-    Examples
-    --------
     >>> slice_name("digits", "bm25")
     'digits.bm25-c62165d1'
     """
@@ -92,10 +85,9 @@ def slice_name(dataset: str, run: str, *parts: str) -> str:
 def stamped(
     frame: DataFrame, partition: RunPartition | ManyNights, runs: Sequence[str], *, whole: bool = False
 ) -> DataFrame:
-    """Add `dataset`, `run_date` and `slice` to rows; a row of another run than `runs` gets a null slice.
+    """Add `dataset`, `run_date` and `slice`; a row of another run than `runs` gets a null slice. Lazy.
 
-    Lazy, in the partitions of `frame`. With `whole`, all rows belong to the one slice that `runs` names, whatever
-    their column `run` says. For `ManyNights`, `runs` are names of slices.
+    With `whole`, all rows belong to the one slice that `runs` names. For `ManyNights`, `runs` are names of slices.
     """
     columns = columns_of(frame.columns)
     if isinstance(partition, ManyNights):
@@ -129,7 +121,6 @@ def _stamped_by_night(frame: DataFrame, partition: ManyNights, names: Sequence[s
 
 
 def refuse_stamps(columns: Sequence[str], reference: str) -> None:
-    """Raise when rows have a column that storing them would overwrite."""
     taken = [name for name in columns if name.lower() in STAMPS]  # Spark does not mind the case
     if taken:
         raise OutputRefusedError(
@@ -139,10 +130,7 @@ def refuse_stamps(columns: Sequence[str], reference: str) -> None:
 
 
 def check_staged(found: set[str], folders: Mapping[str, str], empty: Sequence[str], reference: str) -> None:
-    """Raise unless the slices that rows were found for are those that were announced.
-
-    Runs in `empty` may have no rows.
-    """
+    """Raise unless the slices with rows are those that were announced; runs in `empty` may have none."""
     others = found - set(folders.values())
     if others:
         raise OutputRefusedError(f"rows for {reference!r} belong to no announced run: {sorted(others)[0]}.")
@@ -154,21 +142,19 @@ def check_staged(found: set[str], folders: Mapping[str, str], empty: Sequence[st
 
 
 def slices_condition(folders: Sequence[str]) -> str:
-    """Write the condition that rows of some slices meet, in SQL; one clause for each night."""
+    """Write a SQL condition for rows of some slices; one clause for each night."""
     nights: dict[str, list[str]] = {}
     for folder in folders:
         night, _, name = folder.partition("/slice=")
-        nights.setdefault(night.partition("=")[2], []).append(name)
-    clauses = [f"(run_date = DATE'{night}' AND slice IN ({_quoted(names)}))" for night, names in nights.items()]
+        nights.setdefault(night.partition("=")[2], []).append(f"'{name}'")  # of `slice_name`: without quotes
+    clauses = [
+        f"(run_date = DATE'{night}' AND slice IN ({', '.join(sorted(names))}))" for night, names in nights.items()
+    ]
     return " OR ".join(clauses)
 
 
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in sorted(names))  # of `slice_name`, which leaves no quotes in them
-
-
 def announced(rows: DataFrame, folders: Mapping[str, str], reference: str) -> DataFrame:
-    """Let rows of other slices raise, as a write would add them to the output."""
+    """Let rows of other slices raise, as a write would add them."""
     others = F.lit(f"rows for {reference!r} belong to no announced run.")
     checked = F.when(F.expr(slices_condition(list(folders.values()))), F.col("slice")).otherwise(
         F.raise_error(others)

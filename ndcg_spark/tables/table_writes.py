@@ -12,17 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.sources.folders import is_there
-from ndcg_spark.tables.catalog import (
-    TableFacts,
-    add_columns,
-    add_partitions,
-    as_declared,
-    count_slices,
-    drop_partitions,
-    partition_locations,
-    set_location,
-    verify_counts,
-)
+from ndcg_spark.tables import catalog
+from ndcg_spark.tables.catalog import TableFacts
 from ndcg_spark.tables.claims import Tell, ThreadClaim
 from ndcg_spark.tables.folders import FolderWrite, rows_in
 from ndcg_spark.tables.places import canonical
@@ -46,42 +37,40 @@ class LocalTableWrite:
         self._before: dict[str, str] | None = None
 
     def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
-        """Run an action: write rows to a folder of their own. They are counted by the footers of their files."""
+        """Run an action: write rows to a folder of their own; count them by the footers of their files."""
         del kind  # that of the table counts
-        self.files.stage(as_declared(rows, self.facts), self.facts.format, empty)
+        self.files.stage(catalog.as_declared(rows, self.facts), self.facts.format, empty)
         self._counted = {
             folder: rows_in(self.files.claim.rows / folder, self.facts.format) for folder in self.folders
         }
 
     def swap(self) -> None:
-        """Swap files, register new partitions, and count what the table has now."""
+        """Swap files, register new partitions, and count the table's rows."""
         name, root = self.facts.name, self.files.root
-        self._before = partition_locations(self.spark, name, self.folders)
+        self._before = catalog.partition_locations(self.spark, name, self.folders)
         self.files.swap()
-        add_partitions(self.spark, name, {one: None for one in self.folders if one not in self._before})
+        catalog.add_partitions(self.spark, name, {one: None for one in self.folders if one not in self._before})
         for folder, location in self._before.items():
             if canonical(location) != str(root / folder):
-                set_location(self.spark, name, folder, f"file:{root / folder}")
+                catalog.set_location(self.spark, name, folder, f"file:{root / folder}")
         self.spark.catalog.refreshTable(name)
-        verify_counts(self.spark, name, self.folders, self._counted)
+        catalog.verify_counts(self.spark, name, self.folders, self._counted)
 
     def undo(self) -> None:
-        """Put the old files back, and forget partitions that are new."""
         self.files.undo()
         if self._before is None:
             return
         for folder, location in self._before.items():
             if canonical(location) != str(self.files.root / folder):
-                set_location(self.spark, self.facts.name, folder, location)
-        drop_partitions(self.spark, self.facts.name, [one for one in self.folders if one not in self._before])
+                catalog.set_location(self.spark, self.facts.name, folder, location)
+        catalog.drop_partitions(self.spark, self.facts.name, [one for one in self.folders if one not in self._before])
         with suppress(*SPARK_ERRORS):  # the rows are back
             self.spark.catalog.refreshTable(self.facts.name)
 
     def finish(self) -> None:
-        """Nothing is left to do; `release` removes the old files."""
+        """Do nothing; `release` removes the old files."""
 
     def release(self) -> None:
-        """Remove what is no longer needed; others may write the slices then."""
         self.files.release()
 
 
@@ -104,7 +93,7 @@ class RemoteTableWrite:
         self._swapped: list[str] = []
         self._is_live = False  # whether the catalog may point to what was staged
         try:
-            self._before = partition_locations(spark, facts.name, list(folders.values()))
+            self._before = catalog.partition_locations(spark, facts.name, list(folders.values()))
         except BaseException:
             self._claim.release()
             raise
@@ -112,56 +101,57 @@ class RemoteTableWrite:
     def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
         """Run two actions: write rows to a folder of their own, and count them."""
         del kind  # that of the table counts
-        rows = as_declared(rows, self.facts)
+        rows = catalog.as_declared(rows, self.facts)
         self._nothing = rows.drop(*PARTITIONS).limit(0)
         rows.write.partitionBy(*PARTITIONS).format(self.facts.format).save(self._attempt)
         self._counted = {}
         if any(is_there(self.spark, f"{self._attempt}/{folder}") for folder in self.folders.values()):
-            self._counted = count_slices(self.spark.read.format(self.facts.format).load(self._attempt))
+            self._counted = catalog.count_slices(self.spark.read.format(self.facts.format).load(self._attempt))
         found = set(self._counted)
         check_staged(found, self.folders, empty, self.facts.name)
         for folder in set(self.folders.values()) - found:
             self._nothing.write.format(self.facts.format).save(f"{self._attempt}/{folder}")
 
     def swap(self) -> None:
-        """Tell the catalog the new locations, and look whether it has them."""
+        """Set the new locations in the catalog, and check that it has them."""
         wanted = list(self.folders.values())
-        if partition_locations(self.spark, self.facts.name, wanted) != self._before:
+        if catalog.partition_locations(self.spark, self.facts.name, wanted) != self._before:
             raise OutputRefusedError(f"another job wrote the same runs to {self.facts.name!r} meanwhile; run again.")
         new = {folder: f"{self._attempt}/{folder}" for folder in wanted}
         self._swapped, self._is_live = wanted, True
-        add_partitions(self.spark, self.facts.name, {one: at for one, at in new.items() if one not in self._before})
+        catalog.add_partitions(
+            self.spark, self.facts.name, {one: at for one, at in new.items() if one not in self._before}
+        )
         for folder in self._before:
-            set_location(self.spark, self.facts.name, folder, new[folder])
-        ours = partition_locations(self.spark, self.facts.name, wanted)
+            catalog.set_location(self.spark, self.facts.name, folder, new[folder])
+        ours = catalog.partition_locations(self.spark, self.facts.name, wanted)
         if not all(ours.get(folder, "").startswith(self._attempt) for folder in wanted):
             raise OutputRefusedError(f"another job wrote the same runs to {self.facts.name!r} meanwhile; run again.")
         # Again: no lock keeps other jobs from undoing that.
-        add_columns(self.spark, self.facts.name, list(self.facts.columns))
-        verify_counts(self.spark, self.facts.name, wanted, self._counted)
+        catalog.add_columns(self.spark, self.facts.name, list(self.facts.columns))
+        catalog.verify_counts(self.spark, self.facts.name, wanted, self._counted)
 
     def undo(self) -> None:
-        """Tell the catalog the old locations."""
-        ours = partition_locations(self.spark, self.facts.name, self._swapped)
+        ours = catalog.partition_locations(self.spark, self.facts.name, self._swapped)
         for folder, location in ours.items():
             if not location.startswith(self._attempt):
                 continue  # not swapped yet, or swapped by somebody else since
             if folder in self._before:
-                set_location(self.spark, self.facts.name, folder, self._before[folder])
+                catalog.set_location(self.spark, self.facts.name, folder, self._before[folder])
             else:
-                drop_partitions(self.spark, self.facts.name, [folder])
+                catalog.drop_partitions(self.spark, self.facts.name, [folder])
         self._is_live = False
         with suppress(*SPARK_ERRORS):  # the rows are back
             self.spark.catalog.refreshTable(self.facts.name)
 
     def finish(self) -> None:
-        """Overwrite the old files with none, where they lie where this package puts them."""
+        """Empty the old files in the folders of this package."""
         for folder, location in self._before.items():
             if location.startswith(self._own) or location == f"{self.facts.folder.rstrip('/')}/{folder}":
                 self._discard(location)
 
     def release(self) -> None:
-        """Discard what was staged, unless it may be what readers see; let others write the slices."""
+        """Discard what was staged, unless readers may see it."""
         try:
             if not self._is_live and is_there(self.spark, self._attempt):
                 self._discard(self._attempt)
@@ -171,7 +161,7 @@ class RemoteTableWrite:
             self._claim.release()
 
     def _discard(self, location: str) -> None:
-        """Spark has no way to delete files, but it overwrites them."""
+        """Overwrite files with none, as Spark cannot delete them."""
         try:
             self._nothing.write.mode("overwrite").format(self.facts.format).save(location)
         except SPARK_ERRORS:

@@ -51,7 +51,7 @@ class _Write(Protocol):
 
 
 class Swappable(Protocol):
-    """What `swap_in` makes visible together with others."""
+    """Anything that `swap_in` makes visible together with others."""
 
     reference: str
 
@@ -70,27 +70,23 @@ class Swappable(Protocol):
 
 
 class Staged:
-    """Rows that are written, and not visible yet. Close it in any case: what `swap_in` did not take is removed."""
+    """Rows that are written, and not visible yet. Close it in any case: what was not swapped in is removed."""
 
     def __init__(self, reference: str, write: _Write, on_failure: Callable[[], None] | None) -> None:
         self.reference, self._write, self._on_failure = reference, write, on_failure
 
     @property
     def undoable(self) -> bool:
-        """Whether a swap can be taken back."""
         return self._write.undoable
 
     def swap(self) -> None:
-        """Make the rows visible."""
         with refusing(self.reference):
             self._write.swap()
 
     def undo(self) -> None:
-        """Make the old rows visible again."""
         self._write.undo()
 
     def finish(self) -> None:
-        """Keep the new rows for good."""
         self._on_failure = None
         self._write.finish()
 
@@ -114,22 +110,16 @@ def stage_partition(
     grow: bool = True,
     tell: Tell = _log.warning,
 ) -> Staged:
-    """Run an action: compute rows of a date, data set and runs, and write them where no reader looks.
+    """Run an action: write rows of a night, data set and runs where no reader looks; claim their slices until close.
 
-    From here until the result is closed nobody else can write these slices. For a catalog table, `swap_in` runs one
-    more action, which counts its rows of the slices.
+    Column `run` has no other values than `runs`, the runs to replace (names of slices for `ManyNights`); those in
+    `empty` may have no rows. With `whole`, all rows are the one slice of `runs`. For a catalog table, `swap_in` runs
+    one more action, which counts its rows.
 
-    Column `run` of `frame` has no other values than `runs`, the runs to replace (for `ManyNights` names of slices).
-    Those in `empty` may have no rows; what was there of them goes. With `whole`, all rows are one slice, which `runs`
-    names.
-
-    `reference` is the path of a folder or the name of a catalog table; either is made when it is not there. `kind` is
-    `parquet` for a folder; `table`, `delta`, `iceberg` for a catalog table, the first for one of any
-    of these providers, of orc or of Hive. None guesses: a reference with a slash is a folder of parquet.
-
-    With `grow`, a catalog table that is there gets the columns of the rows that it does not have. They are added
-    first, and stay if the rows do not come. (Folders are looked at by `check_output` alone.) `tell` gets a line for
-    each leftover of a killed writer that was removed.
+    `reference` is a folder or a catalog table, made if it does not exist. `kind` is `parquet` for a folder; `table`,
+    `delta`, `iceberg` for a catalog table, the first for any of these providers, orc or Hive; None guesses. With
+    `grow`, a catalog table gets the columns that it lacks; they stay if the rows do not come. `tell` reports removed
+    leftovers.
     """
     kind = kind or guess_format(reference)
     spark, folders = frame.sparkSession, partition.folders(runs)
@@ -138,7 +128,23 @@ def stage_partition(
     refuse_stamps(frame.columns, reference)
     with refusing(reference):
         rows = stamped(frame, partition, runs, whole=whole)
-        staged = _open(spark, rows, reference, kind, folders, grow=grow, tell=tell)
+        if kind in TABLE_KINDS:
+            stored = T.StructType([one for one in rows.schema if one.name not in PARTITIONS])
+            attempts = (
+                _open_table(spark, stored, reference, kind, folders, grow=grow, tell=tell) for _ in range(_ATTEMPTS)
+            )
+            staged = next(filter(None, attempts), None)
+        else:
+            place = spark_path(spark, reference)
+            folder = shared_folder(spark, place, reference)
+            write: _Write = (
+                RemoteFolderWrite(place, folders, reference)
+                if folder is None
+                else FolderWrite(spark, folder, folders, reference, tell)
+            )
+            staged = Staged(reference, write, None)
+    if staged is None:
+        raise OutputRefusedError(f"table {reference!r} was dropped or altered by somebody else meanwhile; run again.")
     try:
         with refusing(reference):
             staged._write.stage(rows, kind, empty)
@@ -146,31 +152,6 @@ def stage_partition(
         staged.close()
         raise
     return staged
-
-
-def _open(
-    spark: SparkSession,
-    rows: DataFrame,
-    reference: str,
-    kind: str,
-    folders: Mapping[str, str],
-    *,
-    grow: bool,
-    tell: Tell,
-) -> Staged:
-    """Claim the slices, the table being made first."""
-    if kind not in TABLE_KINDS:
-        place = spark_path(spark, reference)
-        folder = shared_folder(spark, place, reference)
-        if folder is None:
-            return Staged(reference, RemoteFolderWrite(place, folders, reference), None)
-        return Staged(reference, FolderWrite(spark, folder, folders, reference, tell), None)
-    stored = T.StructType([one for one in rows.schema if one.name not in PARTITIONS])
-    for _ in range(_ATTEMPTS):
-        staged = _open_table(spark, stored, reference, kind, folders, grow=grow, tell=tell)
-        if staged is not None:
-            return staged
-    raise OutputRefusedError(f"table {reference!r} was dropped or altered by somebody else meanwhile; run again.")
 
 
 def _open_table(
@@ -183,10 +164,10 @@ def _open_table(
     grow: bool,
     tell: Tell,
 ) -> Staged | None:
-    """Claim slices of a table, made first if it is not there; None where somebody dropped or altered it meanwhile.
+    """Claim slices of a table, made if it does not exist; None if it was dropped or altered meanwhile.
 
-    A writer drops the table that it has made if its rows do not come, unless others have claimed slices of it. That
-    can only be seen where the table's folder is shared; elsewhere an empty table stays.
+    A writer drops the table that it made if its rows do not come and nobody else has claimed slices of it, which can
+    only be seen in a shared folder; elsewhere an empty table stays.
     """
     check_table(spark, reference, stored, kind, grow=grow)
     created = create_table(spark, reference, stored, kind)
@@ -219,7 +200,7 @@ def _open_table(
 def _table_write(
     spark: SparkSession, facts: TableFacts, folders: Mapping[str, str], root: Path | None, tell: Tell
 ) -> _Write:
-    """Choose how slices of a table are replaced: by its format, and by whether this process reaches its files."""
+    """Choose the write by the table's format, and by whether this process reaches its files."""
     slices = list(folders.values())
     if facts.format == "delta":
         return CommittedWrite(spark, facts, DeltaLog(spark, facts.name, slices, root), folders, root, tell)
@@ -230,20 +211,17 @@ def _table_write(
 
 
 def _drop_created(spark: SparkSession, facts: TableFacts, root: Path) -> None:
-    """Drop a table that was made for rows which did not come, unless somebody else has begun to use it."""
+    """Drop a table that was made for rows which did not come, unless somebody else uses it."""
     with alone(root) as nobody:
         if nobody:
             drop_empty_table(spark, facts)
 
 
 def swap_in(staged: Sequence[Swappable]) -> None:
-    """Make staged rows visible: all of them or, when one fails, none.
+    """Make staged rows visible: all or, when one fails, none. The caller closes them. Readers see each slice whole.
 
-    Readers may see one slice before another, but each slice whole. The caller closes what is staged afterwards.
-
-    Where it is refused (`OutputRefusedError`), nothing has been written. `PartlyWrittenError`: a remote folder is
-    half replaced, or another output failed and one that was written could not be taken back: a remote folder, or one
-    whose catalog or file system is gone.
+    `OutputRefusedError`: nothing was written. `PartlyWrittenError`: a remote folder is half replaced, or an output
+    failed after one that cannot be taken back: a remote folder, or one whose catalog or file system is gone.
     """
     # What cannot be undone comes first: when it fails, nothing else has been written.
     ordered = sorted(staged, key=lambda one: one.undoable)
@@ -265,7 +243,6 @@ def swap_in(staged: Sequence[Swappable]) -> None:
 
 
 def _undone(staged: Sequence[Swappable]) -> list[str]:
-    """Take back all that can be, the last first; name those that cannot."""
     lost = []
     for one in reversed(staged):
         try:
@@ -278,11 +255,7 @@ def _undone(staged: Sequence[Swappable]) -> list[str]:
 
 @contextmanager
 def refusing(reference: str) -> Iterator[None]:
-    """Turn what Spark or the file system says about an output into a refusal.
-
-    Workers that lack a package or run another Python, and no room for temporary files, are refused as what they are.
-    Refusals from the rows and crashes pass unchanged: the output is not their cause.
-    """
+    """Turn errors of Spark or files about an output into refusals; refusals of rows and crashes pass unchanged."""
     try:
         yield
     except SPARK_ERRORS as error:

@@ -96,7 +96,7 @@ def session_from_outside(
         # stands in for: a notebook, spark-submit or a server, because each takes a process and ten seconds
         monkeypatch.setattr(SparkSession, "getActiveSession", lambda: there if active else None)
         monkeypatch.setattr(SparkSession, "builder", builder)
-        monkeypatch.setattr("ndcg_spark.core.workers.add_package_to_workers", sent.append)
+        monkeypatch.setattr("ndcg_spark.jobs.session.add_package_to_workers", sent.append)
         with session.spark_session("a job", **{"settings": {}, "short_lists": True, **more}) as found:
             return found is there, sent
 

@@ -329,17 +329,17 @@ def test_a_table_with_its_partition_columns_in_another_order_is_refused(table, s
 def test_a_partition_that_another_job_adds_at_the_same_moment_is_not_taken_for_ours(table, spark, monkeypatch):
     """`ADD IF NOT EXISTS` adds nothing to Hive's catalog then, and both have as many rows."""
     table.write(rows(spark, 1, ("a",)), ("a",))
-    add = table_writes.add_partitions
+    add = table_writes.catalog.add_partitions
 
     def late(*_):
         with monkeypatch.context() as first:
-            first.setattr(table_writes, "add_partitions", add)
+            first.setattr(table_writes.catalog, "add_partitions", add)
             # stands in for: the claims of another process, because a catalog in memory has one process
             first.setattr(claims, "_claimed", set())
             table.write(rows(spark, 2))
 
     # stands in for: Hive's catalog, which adds no partition that it has, because that in memory replaces it
-    monkeypatch.setattr(table_writes, "add_partitions", late)
+    monkeypatch.setattr(table_writes.catalog, "add_partitions", late)
     with pytest.raises(OutputRefusedError, match="another job wrote the same runs"):
         table.write(rows(spark, 3))
     assert table.values() == [("shop", "", 2, 5), ("shop", "a", 1, 5)]
@@ -447,13 +447,13 @@ def test_a_table_that_is_dropped_every_time_is_refused(table, spark, monkeypatch
 
 @pytest.mark.parametrize("table", ["table", "remote table"], indirect=True)
 def test_rows_that_somebody_adds_to_a_slice_before_a_write_ends_are_told(table, spark, monkeypatch):
-    verify = table_writes.verify_counts
+    verify = table_writes.catalog.verify_counts
 
     def late(*arguments):
         spark.sql(f"INSERT INTO {table.reference} SELECT * FROM {table.reference} LIMIT 1")
         verify(*arguments)
 
-    monkeypatch.setattr(table_writes, "verify_counts", late)
+    monkeypatch.setattr(table_writes.catalog, "verify_counts", late)
     with pytest.raises(OutputRefusedError, match="has 6 rows where 5 were written: somebody else changed it"):
         table.write(rows(spark, 1))
 
@@ -513,7 +513,7 @@ def test_a_place_without_locks_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("table", "module", "name"),
-    [("table", writing, "Staged"), ("remote table", table_writes, "partition_locations")],
+    [("table", writing, "Staged"), ("remote table", table_writes.catalog, "partition_locations")],
     ids=["once it is opened", "between two questions to the catalog"],
     indirect=["table"],
 )
