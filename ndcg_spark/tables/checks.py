@@ -174,7 +174,7 @@ def check_output(
 def _growth_of_folder(
     spark: SparkSession, place: str, reference: str, kind: str, stored: T.StructType, grow: bool, tell: Tell
 ) -> Growth:
-    """Compare the columns of a folder's slices; refuse a folder of other files, or within a table."""
+    """Compare the columns of slices, by a job over footers if several; refuse other files and places in tables."""
     if has_signs(place):
         raise OutputRefusedError(
             f"{place!r} has a sign of a pattern (* ? [ ] {{ }} \\) in it, so Spark would not find it."
@@ -194,7 +194,6 @@ def _growth_of_folder(
             slices = _local_slices(folder, reference, kind) if folder.exists() else []
         if not slices:
             return Growth()
-        # A job over the footers, if there are several.
         columns = spark.read.format(kind).option("mergeSchema", "true").load(slices).schema
     except SPARK_ERRORS as error:
         raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
