@@ -166,7 +166,7 @@ def test_what_schemas_show_is_refused_at_once(spark, tables_178):
     queries, corpus = tables_178
     with pytest.raises(MissingColumnError, match="'vector'"):
         retrieved_items(queries, corpus, RetrievalSettings())
-    with pytest.raises(InputRefusedError, match="metric=cosine needs an array of numbers"):
+    with pytest.raises(InputRefusedError, match="metric='cosine' needs an array of numbers"):
         retrieved_items(queries, corpus, RetrievalSettings(vector="code"))
     with pytest.raises(InputRefusedError, match="packed alike"):
         retrieved_items(queries, corpus.selectExpr("item_id", "array(1L) code"), RetrievalSettings(metric="hamming"))
