@@ -1,4 +1,4 @@
-"""Commands where nothing but click (and tomli) can be imported: help, settings and refused options are there."""
+"""Commands where nothing but click and NumPy (and tomli) can be imported: help, settings and refused options are there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from ndcg_spark.commands import all_jobs
 
-ALLOWED = (*sys.stdlib_module_names, "ndcg_spark", "click", "tomli", "typing_extensions")
+ALLOWED = (*sys.stdlib_module_names, "ndcg_spark", "click", "numpy", "tomli", "typing_extensions")
 PROGRAM = f"""
 import sys
 
