@@ -151,8 +151,7 @@ def difference_steps(
     parts = list(PARTS.items())
     wanted = settings.cutoffs if k == "same" else (one_cutoff_of(k, "the k of the other convention"),)
     if wanted[0] is not None and (settings.max_k is None or settings.max_k > wanted[0]):
-        # A table of discounts must reach as far as the cutoff at every step.
-        _cut(found, wanted)
+        _cut(found, wanted)  # a table of discounts must reach as far as the cutoff at every step
     for part, choices in parts[:-1]:
         _append(found, part, choices, other)
     _cut(found, wanted)
