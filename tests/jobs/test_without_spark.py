@@ -1,4 +1,4 @@
-"""Commands where nothing but click and NumPy (and tomli) can be imported: help, settings and refused options are there."""
+"""Commands where nothing but click, NumPy and tomli can be imported: help, settings and refused options work."""
 
 from __future__ import annotations
 
