@@ -188,7 +188,18 @@ class Convention:
         return replace(self, **parsed)  # type: ignore[arg-type]  # text, which __post_init__ checks
 
     def advice(self, choice: str, value: str) -> str:
-        """Name a change of this convention for a message, as each front end writes it."""
+        """Name a change of this convention for a message, as each front end writes it.
+
+        Parameters
+        ----------
+        choice, value : str
+            A field, and what it is to be.
+
+        Returns
+        -------
+        str
+            With marks that become `convention='default;ties=best'` in Python and `--ties best` in the shell.
+        """
         parts = [part for part in str(self).split(";") if not part.startswith(f"{choice}=")]
         return option("convention", repr(";".join([*parts, f"{choice}={value}"])))
 

@@ -568,7 +568,18 @@ class EvaluationSettings:
 
     @staticmethod
     def rules_by(convention: Convention, null_score: NullScore = "bad", sample: float = 1.0) -> str:
-        """Rules of a convention and of the other choices that change the value of a query."""
+        """Write the rules of a convention and of the other choices that change the value of a query.
+
+        Parameters
+        ----------
+        convention : Convention
+        null_score : str
+        sample : float
+
+        Returns
+        -------
+        str
+        """
         return write_rules({**convention.choices, "null_score": null_score, "sample": repr(sample)})
 
     @property

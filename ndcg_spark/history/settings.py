@@ -109,10 +109,10 @@ class RollUpSettings:
         Level of the confidence intervals.
     margin
         Of comparisons: a run is not worse if its interval lies above minus this.
-    across_rules
-        Add nights up that were computed by different rules, as by two conventions, all the same.
 
         Where smaller is better, it lies below this.
+    across_rules
+        Add nights up that were computed by different rules, as by two conventions, all the same.
 
     Raises
     ------

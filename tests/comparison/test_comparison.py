@@ -455,7 +455,8 @@ def test_a_query_without_a_list_has_no_diversity_in_any_form_of_input(spark):
     categories = {"a": ["x"], "b": ["y"], "c": ["x"]}
     items = spark.createDataFrame(list(categories.items()), "item_id string, categories array<string>")
     queries = [f"q{n}" for n in range(12)]
-    lists = {"A": dict.fromkeys(queries, ("a", "c")), "B": dict.fromkeys(queries[2:], ("a", "b")) | {"q2": ("a", "c")}}
+    lists = {"A": dict.fromkeys(queries, ("a", "c")), "B": dict.fromkeys(queries[2:], ("a", "b"))}
+    lists["B"]["q2"] = ("a", "c")
     run = [
         (name, query, item, 1.0 - place)
         for name, its in lists.items()
