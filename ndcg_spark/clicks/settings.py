@@ -157,7 +157,12 @@ class WeightSettings:
     def check_source(self, *, table: bool) -> None:
         """Raise unless propensities come from exactly one place: a column, a table, or a power of the position.
 
-        Those of actions come from a column. `table` says whether there is a table of propensities.
+        Those of actions come from a column.
+
+        Parameters
+        ----------
+        table : bool
+            Whether there is a table of propensities.
         """
         given = {
             "a propensity column": self.columns.propensity is not None,
