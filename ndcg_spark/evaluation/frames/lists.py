@@ -352,7 +352,7 @@ def _with_numbers(found: _Lists, part: str) -> _Lists:
     elif isinstance(kind, T.DecimalType | T.NullType):
         kind = T.DoubleType()
     elif not isinstance(kind, T.NumericType):
-        what = "grades" if part == option("relevant") else "scores"
+        what = "grades" if part == option("relevant") else "scores or ranks"
         shown = "nothing" if kind is None else kind.simpleString()
         raise InputRefusedError(f"the {what} in column {found.name!r} ({part}) are {shown}; cast them to numbers.")
     return (
