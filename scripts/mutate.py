@@ -146,7 +146,7 @@ TOPICS: Mapping[str, Topic] = {
         ),
     ),
     "functions": Topic(
-        modules=("functions/aggregates.py", "functions/arrays.py", "functions/frames/*.py", "functions/sql.py"),
+        modules=("functions/*.py",),
         tests=(
             "tests/functions/test_aggregates.py",
             "tests/functions/test_array_functions.py",
@@ -166,7 +166,7 @@ TOPICS: Mapping[str, Topic] = {
             "retrieval/tasks/tables.py",
             "evaluation/frames/canonical.py",
             "core/bad_rows.py",
-            "judgments/frames/*.py",
+            "judgments/frames.py",
             "clicks/frames.py",
             "evaluation/frames/ranking.py",
             "comparison/tasks/pairing.py",
