@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 _OPEN, _CLOSE, _AROUND = "\u2063\u2062", "\u2062\u2063", "\u2061"
 """Invisible marks of a refusal in the text of a Spark error, and of an option in a message; people read both."""
+MARKS = "".join({*_OPEN, *_CLOSE})
+"""Characters of marks, which have no shape."""
+_WITHOUT_MARKS = dict.fromkeys(map(ord, MARKS))
 _REFUSAL = re.compile(rf"{_OPEN}(.*?){_CLOSE}", re.DOTALL)
 _LONG_WORD = re.compile(r"(\S{200})\S{101,}")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -70,8 +73,8 @@ def not_in_file(column: str, path: str) -> InputRefusedError:
 
 
 def mark_refusal(text: str) -> str:
-    """Wrap a message so that `find_refusal` finds it behind the JVM."""
-    return f"{_OPEN}{text}{_CLOSE}"
+    """Wrap a message so that `find_refusal` finds it behind the JVM; ids in it lose marks of their own."""
+    return f"{_OPEN}{text.translate(_WITHOUT_MARKS)}{_CLOSE}"
 
 
 def find_refusal(text: str) -> str | None:

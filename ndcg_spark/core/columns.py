@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.session import is_on
-from ndcg_spark.errors import InputRefusedError, MissingColumnError, mark_refusal, not_in_file
+from ndcg_spark.errors import MARKS, InputRefusedError, MissingColumnError, mark_refusal, not_in_file
 
 MALFORMED = "__malformed_line"
 """Column beside those of a text format: the line, if it is malformed. No user's column has such a name."""
@@ -184,8 +184,8 @@ def number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: 
 def refuse(*parts: Column | str) -> Column:
     """Raise on the worker with a message that the driver recognises, where this column is evaluated."""
     opening, closing = mark_refusal("\0").split("\0")
-    pieces = [F.lit(part) if isinstance(part, str) else part for part in (opening, *parts, closing)]
-    return F.raise_error(F.concat(*pieces))
+    texts = [F.lit(part) if isinstance(part, str) else F.translate(part.cast("string"), MARKS, "") for part in parts]
+    return F.raise_error(F.concat(F.lit(opening), *texts, F.lit(closing)))
 
 
 def key_text(keys: Iterable[str], labels: Mapping[str, str]) -> Column:

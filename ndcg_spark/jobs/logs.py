@@ -15,13 +15,12 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.status import Status
 
 from ndcg_spark.core.redaction import redacted, redacted_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from rich.status import Status
 
 
 LOG_FORMATS = ("text", "json")
@@ -111,6 +110,8 @@ class Progress:
     """
 
     def __init__(self, log_format: str = "text", context: Mapping[str, Any] | None = None) -> None:
+        from rich.console import Console  # help does without it
+
         self.steps: list[tuple[str, float]] = []
         self.facts: dict[str, Any] = {}
         self._log = logging.getLogger(f"{LOGGER}.jobs") if log_format == "json" else None

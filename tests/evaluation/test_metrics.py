@@ -257,7 +257,7 @@ def test_names_without_a_cutoff_take_those_of_k(spark, tied_rows):
     ("options", "message"),
     [
         ({"metrics": ["ap@3"], "tie_bounds": True}, "tie bounds are those of ndcg"),
-        ({"metrics": ["rprec"]}, "metric 'rprec' needs an order of tied items; choose ties=item_asc"),
+        ({"metrics": ["rprec"]}, "metric 'rprec' needs an order of tied items, which ties=expected is not"),
         ({"metrics": []}, "metrics must name at least one"),
         ({"metrics": ["ap@0"]}, "k must be a whole number from 1 on"),
         ({"metrics": ["p_rel_2@5", "ap"]}, "there is no metric 'p_rel_2'"),

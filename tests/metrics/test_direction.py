@@ -114,6 +114,8 @@ def test_the_page_of_metrics_has_all_directions():
 
 # --------------------------------------------------------------------------------------------------- comparisons
 
+NO_VALUE = {"ild", "judged", "novelty", "pairs_left_out"}
+"""Metrics, not of those where smaller is better, that have no value for a list without items."""
 COMPARED = {name: direction for name, direction in ALL.items() if name != "idcg"}  # which is refused
 
 
@@ -229,12 +231,12 @@ def test_the_one_sided_p_is_of_the_worse_direction(metric, difference):
 
 
 def test_a_query_that_a_run_lacks_earns_it_nothing():
-    """`unpaired=zero` counts 0, which is the best value where smaller is better: such a query is left out there."""
+    """`unpaired=zero` counts 0, unless that is the best value, or an empty list has no value: then it is left out."""
     metrics = tuple(SummedMetric(name, name) for name in COMPARED)
     rows = [{"query": f"q{at}", "run": run, "value": 0.5} for at in range(4) for run in (0, 1) if at or not run]
     found = {row["metric"]: row for row in compared(rows, settings_of(metrics=metrics, unpaired="zero"))}
     for metric, direction in COMPARED.items():
-        row, is_left_out = found[metric], direction is False
+        row, is_left_out = found[metric], direction is False or metric.partition("(")[0] in NO_VALUE
         assert (row["n_queries"], row["n_skipped"], row["n_only_baseline"]) == (
             (3, 1, 1) if is_left_out else (4, 0, 1)
         )

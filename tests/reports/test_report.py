@@ -664,5 +664,5 @@ def test_changed_queries_of_an_evaluation_are_what_a_report_reads(spark):
 @pytest.mark.parametrize("missing", ["baseline", "list"])
 def test_rows_that_are_no_changed_queries(spark, missing):
     rows = [{name: value for name, value in row.items() if name != missing} for row in CHANGED]
-    with pytest.raises(InvalidParameterError, match=f"they lack {missing}"):
+    with pytest.raises(MissingColumnError, match=f"column '{missing}' .* is not in the table of changed queries"):
         report(metrics_table(spark), changed=rows)

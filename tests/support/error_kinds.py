@@ -190,7 +190,7 @@ KINDS = {
     ),
     "conventions that do not merge": Kind(
         "InputRefusedError",
-        "summaries of two configurations cannot be merged into one ndcg: config_hash default and ",
+        "the mean of metric=ndcg, k=10 would combine results of different rules (gain: ",
         lambda spark, _: merge_summaries(
             summary_of(spark, "default").unionByName(summary_of(spark, "linear"))
         ).collect(),
