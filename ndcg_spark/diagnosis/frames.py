@@ -23,7 +23,7 @@ from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import make_partial_summer
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
-from ndcg_spark.metrics import direction_of, judge_change
+from ndcg_spark.metrics import has_value_when_missing, judge_change
 
 MOST_RANKS = 50
 """Cutoffs up to which the gain of every rank is computed; a column each."""
@@ -172,17 +172,20 @@ def most_changed(
     """
     query = list(settings.columns.query)
     name = next(str(one) for one, _ in settings.scored if one.column == metric)
-    # Where smaller is better, 0 would reward a run for a query without a value.
-    zero = F.lit(None if direction_of(name) is False else 0.0).cast("double")
+    missing = F.lit(0.0 if has_value_when_missing(name) else None).cast("double")
+
+    def value_of(run: str) -> Column:
+        """Value of a query; `missing` where the run lacks the query, null where the query has no value."""
+        of_run, value = named(RUN) == run, F.max(F.when(named(RUN) == run, F.col(metric)))
+        is_there = F.max(of_run & (F.col("status") != "missing"))
+        return F.when(is_there, value).otherwise(F.coalesce(value, missing))
+
     sides = {"baseline_value": baseline, "value": run}
     found = (
         per_query.where(named(RUN).isin(baseline, run) & named("k").eqNullSafe(F.lit(k)))
         .groupBy(*columns_of([*query, "k"]))
         .agg(
-            *[
-                F.coalesce(F.max(F.when(named(RUN) == its, F.col(metric))), zero).alias(at)
-                for at, its in sides.items()
-            ],
+            *[value_of(its).alias(at) for at, its in sides.items()],
             F.max(F.lit(1.0) if settings.columns.weight is None else named("weight")).alias("weight"),
             *[F.max(named(name)).alias(name) for name in segments if name not in query],
         )

@@ -7,19 +7,20 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ndcg_spark.errors import json_printable, printable
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 MOST_SEGMENTS = 30
 
 
 def cell(text: str, style: str = "") -> Text:
     """Make a cell in which brackets and colons are neither markup nor emoji."""
+    from rich.text import Text  # help does without it
+
     return Text(printable(text), style=style)
 
 
@@ -39,6 +40,9 @@ def show_cells(title: str, rows: list[dict[str, str]]) -> None:
             first, second, *others = row.items()
             print(printable("  ".join([first[1], second[1], *(f"{name} {text}" for name, text in others)])))
         return
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(title=cell(title))
     for name in rows[0] if rows else ():
         table.add_column(cell(name))
