@@ -21,7 +21,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.gates import find_metric
-from ndcg_spark.evaluation.rules import rules_difference
+from ndcg_spark.evaluation.rules import MIXED, RULES, read_rules, rules_difference
 from ndcg_spark.jobs.outputs import StagedFile
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import building, reading
@@ -374,6 +374,9 @@ class _Parts:
         """Read how queries are distributed, and which are lowest."""
         table = reading.query_table(frame, self.scope.metric)
         places = {run: at for at, run in enumerate(self.scope.runs)}
+        rules = reading.rules_of_queries(table, self.scope, self.scope.run_date)
+        for run, texts in rules.items():
+            self._require_rules(run, texts, "per-query table")
         counted = reading.distributions_of(table, self.scope)
         self.found["distributions"] = tuple(
             building.distribution_of(row) for row in sorted(counted, key=lambda row: places[row["run"]])
@@ -388,10 +391,26 @@ class _Parts:
         if baseline is not None and self._rules_differ:
             self.not_covered.append(f"Losses against {plain(baseline)} are not shown: other rules, other values.")
             return
+        if before is not None and baseline is None:
+            earlier = reading.rules_of_queries(table, self.scope, before)
+            if any(rules_difference([*texts, *rules.get(run, ())]) for run, texts in earlier.items()):
+                self.not_covered.append(f"Losses against {day(before)} are not shown: other rules, other values.")
+                return
         lost = reading.largest_losses(table, self.scope, most, before=before, baseline=baseline)
         lost.sort(key=lambda row: places[row["run"]])
         self.found["losses"] = tuple(building.query_row(row, table.keys) for row in lost)
         self.found["losses_against"] = day(before) if baseline is None else plain(baseline)
+
+    def _require_rules(self, run: str, texts: Iterable[str | None], table: str) -> None:
+        """Refuse a table whose rows of a run were computed by other rules than the means of that run."""
+        means = [one.rules for one in self.standings if one.mean.run == run]
+        known = [text for text in texts if MIXED not in read_rules(text).values()]  # else combined on purpose
+        difference = rules_difference([*means, *known])
+        if difference:
+            raise InputRefusedError(
+                f"the {table} has rows of run {run!r} by other rules than its means ({difference}); evaluate both by "
+                "the same rules, or leave the table out."
+            )
 
     @property
     def _rules_differ(self) -> str:
@@ -403,6 +422,8 @@ class _Parts:
         rows, more, last = reading.comparisons_of(table, self.scope, self.limits.comparisons)
         if isinstance(comparison, Comparison):
             check_compared(rows, comparison.evaluations, allowed=comparison.allow_unmatched)
+        for row in rows:
+            self._require_rules(row["run"], [row.get(RULES)], "comparison table")
         self.found["comparisons"] = tuple(building.comparison_of(row) for row in rows)
         if not rows:
             night = day(self.scope.run_date)

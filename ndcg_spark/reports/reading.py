@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
 from ndcg_spark.core.columns import columns_of, has_column, named, require_column, utc_text
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history.frames import missing_series
 from ndcg_spark.history.tasks import HIGH, LOW
 from ndcg_spark.metrics import direction_of, parse_metric
@@ -41,6 +42,7 @@ _OPTIONAL = {
 _COMPARED = {"run": "string", "baseline": "string", "segment_by": "string", "segment": "string",
              "metric": "string", "k": "int", "difference": "double"}  # fmt: skip
 _COMPARED_OPTIONAL = {
+    RULES: "string",
     **dict.fromkeys(("n_queries", "n_wins", "n_ties", "n_losses"), "bigint"),
     **dict.fromkeys(("value", "baseline_value", "ci_low", "ci_high", "lift", "p_value", "p_holm"), "double"),
     **dict.fromkeys(("verdict", "note", "dataset", "period"), "string"),
@@ -284,7 +286,7 @@ class QueryTable:
             its = its.where(F.col("dataset") == scope.dataset)
         if self.has_nights:
             its = its.where(F.col("run_date").eqNullSafe(F.lit(night).cast("date")))
-        kept = [name for name in ("status", "n_items", "n_relevant") if has_column(self.frame, name)]
+        kept = [name for name in ("status", "n_items", "n_relevant", RULES) if has_column(self.frame, name)]
         return its.select("run", *columns_of(self.keys), named(self.value).cast("double").alias(VALUE), *kept)
 
 
@@ -302,6 +304,14 @@ def query_table(frame: DataFrame, metric: str) -> QueryTable:
         )
     require_column(frame, column, f"metric {metric}", "per-query table")
     return QueryTable(frame=frame, keys=keys, value=column)
+
+
+def rules_of_queries(table: QueryTable, scope: Scope, night: date | None) -> dict[str, list[str]]:
+    """Run an action: the rules by which queries of each run were computed; empty for a table that does not say."""
+    if not has_column(table.frame, RULES):
+        return {}
+    rows = table.rows(scope, night, scope.runs).groupBy("run").agg(F.collect_set(RULES).alias(RULES))
+    return {row["run"]: row[RULES] for row in _collected(rows)}
 
 
 def distributions_of(table: QueryTable, scope: Scope, *, most_exact: int = MOST_EXACT) -> Rows:

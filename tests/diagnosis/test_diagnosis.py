@@ -166,3 +166,25 @@ def test_what_cannot_be_diagnosed_is_refused(rankings):
     padded = evaluate(rankings, score=["old", "new"], k=5, convention="default;ideal=as_many")
     with pytest.raises(InvalidParameterError, match="lost gain needs ideal=judged or retrieved; got as_many"):
         score_losses(padded.rankings, padded.settings)
+
+
+def test_changed_queries_leave_out_what_has_no_value(spark):
+    """A list of one item has no diversity, so nothing was gained or lost; only q3 has two values."""
+    lists = {
+        ("A", "q1"): "ab",
+        ("B", "q1"): "a",
+        ("A", "q2"): "a",
+        ("B", "q2"): "ab",
+        ("A", "q3"): "ab",
+        ("B", "q3"): "ac",
+    }
+    rows = [(*key, item, 2.0 - at, 1) for key, items in lists.items() for at, item in enumerate(items)]
+    table = spark.createDataFrame(rows, "run string, query_id string, item_id string, score double, relevance int")
+    items = spark.createDataFrame(
+        [("a", ["x"]), ("b", ["y"]), ("c", ["x"])], "item_id string, categories array<string>"
+    )
+    result = evaluate(
+        table, items=items, run="run", metrics="ild(by=categories)@2", convention="default;ties=item_asc"
+    )
+    found = changed_queries(result, baseline="A", run="B", metric="ild(by=categories)@2").collect()
+    assert [(row["query_id"], row["change"], row["difference"]) for row in found] == [("q3", "lost", -1.0)]

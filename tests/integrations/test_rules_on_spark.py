@@ -213,3 +213,20 @@ def test_mlflow_refuses_other_rules_under_one_prefix(means, tmp_path, monkeypatc
     finally:
         mlflow.end_run()
         mlflow.set_tracking_uri(before)
+
+
+def test_a_report_refuses_tables_of_other_rules(spark):
+    rows = [
+        (run, f"q{n}", item, score, n % 2)
+        for run in "AB"
+        for n in range(4)
+        for item, score in (("a", 1.0), ("b", 1.0))
+    ]
+    table = spark.createDataFrame(rows, "run string, query_id string, item_id string, score double, relevance int")
+    means, worst = (
+        evaluate(table, run="run", k=1, convention=f"default;ties={ties}") for ties in ("expected", "worst")
+    )
+    differences = compare(worst, baseline="A", replicates=0, flips=0)
+    for beside in ({"per_query": worst.per_query_table}, {"comparison": differences}):
+        with pytest.raises(InputRefusedError, match=r"by other rules than its means \(ties: expected and worst\)"):
+            report(means, **beside)
