@@ -164,7 +164,7 @@ def test_what_cannot_be_diagnosed_is_refused(rankings):
     with pytest.raises(InvalidParameterError, match="segment 'item_id' is no segment column of the evaluation"):
         changed_queries(result, baseline="old", run="new", segments=["item_id"])
     padded = evaluate(rankings, score=["old", "new"], k=5, convention="default;ideal=as_many")
-    with pytest.raises(InvalidParameterError, match="lost gain needs ideal=judged or retrieved; got as_many"):
+    with pytest.raises(InvalidParameterError, match="lost gain needs convention='default;ideal=judged', or retrieved; got ideal=as_many"):
         score_losses(padded.rankings, padded.settings)
 
 
@@ -186,5 +186,5 @@ def test_changed_queries_leave_out_what_has_no_value(spark):
     result = evaluate(
         table, items=items, run="run", metrics="ild(by=categories)@2", convention="default;ties=item_asc"
     )
-    found = changed_queries(result, baseline="A", run="B", metric="ild(by=categories)@2").collect()
+    found = changed_queries(result, baseline="A", run="B", metric="ild_by_categories").collect()
     assert [(row["query_id"], row["change"], row["difference"]) for row in found] == [("q3", "lost", -1.0)]
