@@ -164,7 +164,10 @@ def test_what_cannot_be_diagnosed_is_refused(rankings):
     with pytest.raises(InvalidParameterError, match="segment 'item_id' is no segment column of the evaluation"):
         changed_queries(result, baseline="old", run="new", segments=["item_id"])
     padded = evaluate(rankings, score=["old", "new"], k=5, convention="default;ideal=as_many")
-    with pytest.raises(InvalidParameterError, match="lost gain needs convention='default;ideal=judged', or retrieved; got ideal=as_many"):
+    with pytest.raises(
+        InvalidParameterError,
+        match="lost gain needs convention='default;ideal=judged', or retrieved; got ideal=as_many",
+    ):
         score_losses(padded.rankings, padded.settings)
 
 
