@@ -190,7 +190,7 @@ def most_changed(
             *[F.max(named(name)).alias(name) for name in segments if name not in query],
         )
         .withColumn("difference", F.col("value") - F.col("baseline_value"))
-        .where(F.rint(F.col("difference") * _UNIT) != 0)
+        .where((F.rint(F.col("difference") * _UNIT) != 0) & (F.col("weight") != 0))
         .withColumn("change", _change(name))
     )
     by_change = Window.partitionBy("change", *columns_of(list(segments)))

@@ -191,3 +191,19 @@ def test_changed_queries_leave_out_what_has_no_value(spark):
     )
     found = changed_queries(result, baseline="A", run="B", metric="ild_by_categories").collect()
     assert [(row["query_id"], row["change"], row["difference"]) for row in found] == [("q3", "lost", -1.0)]
+
+
+def test_changed_queries_leave_out_what_weighs_nothing(spark):
+    """No mean changed with them."""
+    rows = [
+        (run, query, item, float(score), int(item == "a"), weight)
+        for query, weight in (("q1", 0.0), ("q2", 2.0))
+        for run, items in (("A", "ab"), ("B", "ba"))
+        for score, item in enumerate(reversed(items))
+    ]
+    table = spark.createDataFrame(
+        rows, "run string, query_id string, item_id string, score double, relevance int, w double"
+    )
+    result = evaluate(table, run="run", k=1, weight="w")
+    found = changed_queries(result, baseline="A", run="B").collect()
+    assert [(row["query_id"], row["change"], row["difference"]) for row in found] == [("q2", "lost", -1.0)]
