@@ -1,19 +1,16 @@
-"""Functions, schemas and packages for Python workers."""
+"""Functions and schemas for Python workers, and the package sent to them."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import socket
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator
-from importlib.resources import files
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -23,11 +20,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ndcg_spark.core.batches import EXCHANGE_SCHEMA, BatchFunction
 from ndcg_spark.core.failures import HOW_TO_INSTALL, HOW_TO_SHIP, SPARK_ERRORS, WORKERS_RUN, first_line
+from ndcg_spark.core.package import PACKAGE, package_zip
 from ndcg_spark.core.session import runs_locally, session_time_zone
 from ndcg_spark.errors import NdcgSparkError
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 
 def as_shipped(function: BatchFunction) -> BatchFunction:
@@ -90,11 +85,6 @@ def _in_zone(kind: pa.DataType, zone: str) -> pa.DataType:
     return kind
 
 
-PACKAGE = "ndcg_spark"
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The earliest time that a zip can hold."""
-
-
 def add_package_to_workers(spark: SparkSession) -> bool:
     """Send this package to the Python workers of a session.
 
@@ -147,26 +137,3 @@ def add_package_to_workers(spark: SparkSession) -> bool:
                 "or start it with spark-submit --py-files dist/ndcg_spark.zip."
             ) from error
     return True
-
-
-def package_zip() -> bytes:
-    """Return the files of this package, wherever it came from, as a zip; the same files give the same bytes."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in sorted(_files(files(PACKAGE), PACKAGE)):
-            entry = zipfile.ZipInfo(name, _EPOCH)
-            entry.external_attr = 0o100644 << 16
-            entry.create_system = 3  # Unix, on whatever system this runs
-            archive.writestr(entry, content)
-    return buffer.getvalue()
-
-
-def _files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
-    for one in folder.iterdir():
-        if one.name == "__pycache__" or one.name.startswith("."):
-            continue
-        path = f"{name}/{one.name}"
-        if one.is_dir():
-            yield from _files(one, path)
-        else:
-            yield path, one.read_bytes()

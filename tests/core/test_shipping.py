@@ -13,7 +13,7 @@ import pytest
 
 import ndcg_spark
 from ndcg_spark import add_package_to_workers
-from ndcg_spark.core.workers import _files, package_zip
+from ndcg_spark.core.package import _files, package_zip
 from ndcg_spark.errors import NdcgSparkError
 
 
@@ -46,12 +46,12 @@ def test_what_python_and_others_keep_beside_the_package_is_not_sent(tmp_path):
 def test_a_package_in_a_zip_is_read_from_there(tmp_path):
     """As where the driver itself got it by `spark-submit --py-files`."""
     (tmp_path / "package.zip").write_bytes(package_zip())
-    code = "from ndcg_spark.core import workers as s; print(s.__file__, len(s.package_zip()))"
+    code = "from ndcg_spark.core import package as s; print(s.__file__, len(s.package_zip()))"
     environment = {"PYTHONPATH": str(tmp_path / "package.zip")}
     command = [sys.executable, "-c", code]
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ended.stdout.split() == [
-        f"{tmp_path}/package.zip/ndcg_spark/core/workers.py",
+        f"{tmp_path}/package.zip/ndcg_spark/core/package.py",
         str(len(package_zip())),
     ], ended.stderr
 
