@@ -94,13 +94,14 @@ def fuzz(spark: SparkSession, seed: int, folder: Path) -> tuple[int, list[str]]:
     common = {
         "k": cutoffs,
         "convention": convention_of(choices),
-        "order": "position",
         "check_duplicates": check,
         "null_score": "unretrieved" if any(row.score is None for row in rows) else "bad",
     }
     expected = None if doubled else oracle.evaluate(rows, choices, cutoffs)
     compared, wrong = 0, []
     for form, table, judgments, options in forms(rows, choices, common, doubled=doubled):
+        if choices.ties == "input_order" and "rank" not in options:
+            options["order"] = "position"
         found = {
             name: evaluated(spark, data, judged, {**common, **options, **how})
             for name, data, judged, how in strategies(spark, table, judgments, folder / f"{seed}-{form}", draw)
