@@ -13,6 +13,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from support.oracle import Choices, Row, rows_by_query
 from support.oracle import evaluate as by_definition
@@ -289,7 +290,7 @@ def test_nights_of_different_rules_are_refused(spark, collected):
     """Building the merge runs nothing, so raises nothing. Rows without rules are merged."""
     summary = spark.createDataFrame(*collected)
     merged = merge_summaries(summary.unionByName(summary.withColumn("rules", F.lit("ties=worst"))))
-    with pytest.raises(Exception, match="ndcg-spark") as caught:
+    with pytest.raises(PySparkException) as caught:
         merged.collect()
     assert "different rules (ties: " in (find_refusal(str(caught.value)) or "")
     nights = stamped(summary, "default", "aa11").unionByName(stamped(summary, None, None))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -42,11 +43,15 @@ def test_no_options_are_the_defaults_of_the_settings() -> None:
     assert evaluation_settings() == EvaluationSettings()
 
 
+def names_of(settings: Any) -> list[str]:
+    return [field.name for field in fields(settings)]
+
+
 def test_every_field_of_a_plan_can_be_chosen() -> None:
     renamed = {"cutoffs": "k", "segment_sets": "segments"}
-    fields = {renamed.get(name, name) for name in EvaluationSettings.__dataclass_fields__}
+    fields = {renamed.get(name, name) for name in names_of(EvaluationSettings)}
     settings = EvaluationSettings()
-    columns = {name for its in (settings.columns, settings.item_columns) for name in its.__dataclass_fields__}
+    columns = {name for its in (settings.columns, settings.item_columns) for name in names_of(its)}
     assert (fields - {"columns", "item_columns"}) | columns == set(OPTIONS)
 
 

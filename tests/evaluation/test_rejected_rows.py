@@ -96,7 +96,7 @@ def test_every_road_counts_rejected_rows_and_lost_queries(spark: SparkSession, t
     found = {name: evaluate(rows, **OPTIONS | options).summary for name, options in ROADS.items()}
     found["files"] = evaluate(str(tmp_path / "rows"), source="parquet", **OPTIONS).summary
     found["many parts"] = evaluate(rows.repartition(7), **OPTIONS).summary
-    with_items: dict[str, Any] = {"items": items, "metrics": ["ndcg@3", "ild(by=categories)@3", "coverage@3"]}
+    with_items: dict[str, Any] = {"items": items, "metrics": ["ndcg", "ild(by=categories)@3", "coverage@3"]}
     found["with items"] = evaluate(rows, **OPTIONS, **with_items, convention="default;ties=item_asc").summary
     kept = evaluate(rows, **OPTIONS).ranking
     found["kept metrics of queries"] = kept.summary(kept.per_query(rejected=True))

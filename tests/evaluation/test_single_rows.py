@@ -80,7 +80,9 @@ def test_the_view_ranks_by_score_and_shows_items(spark):
         ranked_rows(table, EvaluationSettings(columns=Columns(rank="rank")))
     with pytest.raises(InvalidParameterError, match="name the item column"):
         ranked_rows(table, EvaluationSettings(columns=Columns(item=None)))
-    with pytest.raises(InvalidParameterError, match="no rule of these settings needs; use ties=item_asc"):
+    with pytest.raises(
+        InvalidParameterError, match="no rule of these settings needs; use convention='default;ties=item_asc'"
+    ):
         ranked_rows(table, EvaluationSettings(check_duplicates="none"))
     for name in ("gain", "Item"):  # whatever its case
         with pytest.raises(InvalidParameterError, match=f"'{name}' has the name of a column of the result"):

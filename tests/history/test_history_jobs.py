@@ -184,7 +184,7 @@ def test_refused_roll_ups_of_comparisons(compared, table, tmp_path):
     ended = roll_up("--input", copied, *output)
     assert_refused(ended, "two rows for the night 2026-01-29; keep the rows of one data set and slice")
     sql = f"SELECT * FROM parquet.`{copied}` WHERE slice LIKE 'shop.a-%'"
-    assert roll_up("--input", sql, "--output", tmp_path / "of_two_configurations").code == 0
+    assert_refused(roll_up("--input", sql, *output), "was computed in two ways: n_replicates 0 on 2026-01-29, 200 on")
     assert files_below(tmp_path / "periods") == {}
 
 

@@ -275,7 +275,8 @@ def test_two_rules_are_refused_by_name(table):
     assert "period=week, period_start=2026-01-26, period_end=2026-02-01" in said
     assert "different rules (ties: expected and worst)" in said
     alike = table.where("run_date <> '2026-01-28'").unionByName(changed.withColumn("rules", F.lit("ties=expected")))
-    (week,) = roll_up(alike, periods="week").where("period_start = '2026-01-26' and segment_by = ''").collect()
+    weeks = roll_up(alike, periods="week").where("period_start = '2026-01-26' and segment_by = ''")
+    (week,) = weeks.select("config_hash", "convention", "rules").distinct().collect()
     assert (week["config_hash"], week["convention"], week["rules"]) == (None, "default", "ties=expected")
     alone = roll_up(table.unionByName(changed).where("run_date > '2026-02-01'"))
     assert refusal(alone) is None

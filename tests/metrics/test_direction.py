@@ -63,6 +63,8 @@ NEITHER = (
 DIRECTIONS = {**dict.fromkeys(LARGER, True), **dict.fromkeys(SMALLER, False), **dict.fromkeys(NEITHER, None)}
 """Stated by people, once here and once in the metrics; a metric that is new must be stated in both."""
 OF_PARAMETERS = {"p(rel=2)": True, "ils(by=categories)": False, "rbp_residual(p=0.5)": None}
+NO_VALUE_OF_NOTHING = {"ild", "novelty", "judged", "pairs_left_out"}
+"""Metrics of which an empty list has no value, so that a query that a run lacks does not count as 0."""
 UNKNOWN = {"clicks_per_visit": None, "ndcg_rank_1": None, "lost_ranked_low": None}
 ALL = {**DIRECTIONS, **OF_PARAMETERS, **UNKNOWN}
 """Metrics as stored rows name them."""
@@ -374,13 +376,14 @@ def per_query(spark):
     values = {"a": (0.9, 0.2), "b": (0.1, 0.5), "c": (0.3, None)}
     columns = [metric.column for metric in metrics_of_queries()]
     rows = [
-        (run, query, 3, *[value] * len(columns), 1)
+        (run, query, 3, *[value] * len(columns), 1, "missing" if value is None else "evaluated")
         for query, its in values.items()
         for run, value in zip(("old", "new"), its, strict=True)
     ]
-    rows.append(("old", "d", 3, *[0.3] * len(columns), 1))
+    rows.append(("old", "d", 3, *[0.3] * len(columns), 1, "evaluated"))
     names = ", ".join(f"{name} double" for name in columns)
-    return spark.createDataFrame(rows, f"run string, query_id string, k int, {names}, n_relevant int").cache()
+    schema = f"run string, query_id string, k int, {names}, n_relevant int, status string"
+    return spark.createDataFrame(rows, schema).cache()
 
 
 def test_queries_that_gained_and_lost(spark, per_query):
@@ -403,7 +406,7 @@ def test_queries_that_gained_and_lost(spark, per_query):
         (metric, query): {words[metric, way]}
         for metric, direction in OF_QUERIES.items()
         for query, way in ways.items()
-        if query in "ab" or direction is not False  # without a value, or without a row: 0 is the best value there
+        if query in "ab" or (direction is not False and metric not in NO_VALUE_OF_NOTHING)
     }
 
 
