@@ -43,7 +43,7 @@ class Convention:
         Name of the preset it started from; it does not change a number.
     gain
         How a relevance becomes a gain: `exponential` (2^rel - 1), `linear`, or `binary`, each also as NAME:LEVEL with
-        gain 0 below that level; power:P; or table:LEVEL=GAIN,... for a gain by level.
+        gain 0 below that level; power:P (the sign stays); or table:LEVEL=GAIN,... for a gain by level.
 
         In Python also a NumPy function of float64 relevances that does not fall as relevance grows.
     discount
@@ -238,8 +238,7 @@ class Convention:
     @property
     def digest(self) -> str:
         """Sixteen hex digits of a hash of all choices, without the name."""
-        choices = {choice: _printed(getattr(self, choice)) for choice in _CHANGEABLE}
-        return hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(self.choices, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _parse_padding(text: str) -> float | None:

@@ -52,6 +52,8 @@ def detectable_effect(std_error: float, df: float, *, alpha: float) -> float:
     """Smallest effect that a paired t-test at level alpha finds with probability 0.8."""
     from scipy.optimize import brentq
 
+    if alpha >= POWER:
+        return 0.0
     highest = 2.0
     while power(highest, 1.0, df, alpha=alpha) < POWER:
         highest *= 2

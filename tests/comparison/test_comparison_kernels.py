@@ -358,6 +358,7 @@ def test_power_of_example_1():
     assert student.detectable_effect(error, 11, alpha=0.05) == near(0.080456195888)
     assert student.power(0.05, error, 11, alpha=0.05) == near(0.415487174027)
     assert student.required_units(0.02, error, 12, alpha=0.05) == 163
+    assert student.detectable_effect(error, 11, alpha=0.9) == 0  # which no effect at all is found with
     found = estimate(X, Y)
     assert student.upper_p((found.difference + 0.01) / found.std_error, 11) == near(0.004834274074)
 

@@ -80,6 +80,12 @@ def test_the_digest_depends_on_every_choice(field):
     assert Convention(**{field: other[field]}).digest != Convention().digest
 
 
+def test_functions_of_one_name_have_two_digests():
+    """As all lambdas of a notebook have."""
+    one, other = (Convention(gain=lambda relevance, factor=factor: relevance * factor) for factor in (2, 3))
+    assert one.digest != other.digest
+
+
 @pytest.mark.parametrize(("one", "other"), [(0, 0.0), (1, 1.0), (-0.0, 0.0)])
 def test_equal_relevances_for_padding_have_equal_digests(one, other):
     assert Convention(pad_to_k=one) == Convention(pad_to_k=other)
