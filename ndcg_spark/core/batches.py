@@ -34,6 +34,8 @@ _DAYS_OF_AN_ERA = 146_097
 """Days of 400 years, after which the calendar repeats, with its days of the week and so the rules of time zones."""
 _MICROS_OF_A_DAY = 86_400_000_000
 BatchFunction: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+WorkerFunction: TypeAlias = Callable[..., Iterator[pa.RecordBatch]]
+"""A function of (batches, *task), which `core.workers.in_workers` runs; the task is pickled."""
 
 
 def list_offsets(column: pa.Array) -> IntArray:
@@ -124,6 +126,20 @@ def _with_year(near: date, eras: int) -> str:
     year = near.year + 400 * eras
     sign = "-" if year < 0 else "+" if year > 9999 else ""
     return f"{sign}{abs(year):04}-{near:%m-%d}"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTask:
+    """A function with its task, as workers get it; marks the text of our errors, whose class is lost on the way."""
+
+    function: WorkerFunction
+    task: tuple[Any, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self.function(batches, *self.task)
+        except NdcgSparkError as error:
+            raise type(error)(mark_refusal(text_of(error))) from error
 
 
 def batch_function(work: BatchFunction) -> BatchFunction:

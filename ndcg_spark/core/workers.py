@@ -14,23 +14,27 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from ndcg_spark.core.batches import EXCHANGE_SCHEMA, BatchFunction
+from ndcg_spark.core.batches import EXCHANGE_SCHEMA, BatchFunction, WorkerFunction, WorkerTask
 from ndcg_spark.core.failures import HOW_TO_INSTALL, HOW_TO_SHIP, SPARK_ERRORS, WORKERS_RUN, first_line
 from ndcg_spark.core.package import PACKAGE, package_zip
 from ndcg_spark.core.session import runs_locally, session_time_zone
 from ndcg_spark.errors import NdcgSparkError
 
 
-def as_shipped(function: BatchFunction) -> BatchFunction:
-    """Pack a function for Python workers; those that lack this package then raise with the Python they run.
+def in_workers(frame: DataFrame, function: WorkerFunction, *task: Any, schema: T.StructType | str) -> DataFrame:
+    """Run `function(batches, *task)` on the Arrow batches of each partition; lazy.
 
-    The packed function has the annotations that Spark reads, and uses nothing of this package, so that any worker can
-    load it.
+    Workers that lack this package raise with the Python they run.
     """
+    return frame.mapInArrow(as_shipped(WorkerTask(function, task)), schema=schema)
+
+
+def as_shipped(function: BatchFunction) -> BatchFunction:
+    """Pack a function for Python workers; the packed one uses nothing of this package, so that any worker loads it."""
     content: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]  # it has no types
     here, host = sys.executable, socket.gethostname()
     on_connect = "SPARK_CONNECT_MODE_ENABLED" in os.environ or "SPARK_REMOTE" in os.environ
