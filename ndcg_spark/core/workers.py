@@ -34,7 +34,7 @@ def in_workers(frame: DataFrame, function: WorkerFunction, *task: Any, schema: T
 
 
 def as_shipped(function: BatchFunction) -> BatchFunction:
-    """Pack a function for Python workers; the packed one uses nothing of this package, so that any worker loads it."""
+    """Pack a function for Python workers. The packed one uses nothing of this package, so any worker can load it."""
     content: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]  # it has no types
     here, host = sys.executable, socket.gethostname()
     on_connect = "SPARK_CONNECT_MODE_ENABLED" in os.environ or "SPARK_REMOTE" in os.environ
