@@ -17,7 +17,7 @@ from ndcg_spark.jobs.logs import Logs, form_asked_for
 from ndcg_spark.jobs.options import with_flags
 from ndcg_spark.jobs.printing import lasting_streams
 
-EXIT_DONE, EXIT_CRASHED, EXIT_REFUSED, EXIT_GATE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_DONE, EXIT_CRASHED, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 1, 2, 130
 EXIT_TERMINATED = 143
 
 

@@ -1,6 +1,6 @@
 """Metrics of ranked lists: one small module each, found by name.
 
-To add a metric, add a module with a subclass of `Metric`; nothing else names it.
+To add a metric, add a module with a subclass of `Metric`; no other code names it.
 """
 
 from ndcg_spark.metrics.base import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, QueryError, named_at
