@@ -63,7 +63,7 @@ def send_complete(
 ) -> Iterator[pa.RecordBatch]:
     """Read parts by their numbers, add up complete queries and send the others."""
     for number in _numbers(batches):
-        yield from _Part(number, files, task, scoring, summing).sent()
+        yield from _Part(number, files, task).sent(scoring, summing)
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
@@ -71,17 +71,13 @@ def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
 
 
 class _Part:
-    def __init__(
-        self, number: int, files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask
-    ) -> None:
+    def __init__(self, number: int, files: FilesTask, task: RankingTask) -> None:
         self._number, self._files, self._task = number, files, task
-        self._scoring, self._summing = scoring, summing
         self._outbox = Outbox(task)
 
-    def sent(self) -> Iterator[pa.RecordBatch]:
+    def sent(self, scoring: ScoringTask, summing: SummingTask) -> Iterator[pa.RecordBatch]:
         try:
-            # Nothing is sent before the end.
-            sums = list(score_and_add_up(self._rankings(), self._scoring, self._summing))
+            sums = list(score_and_add_up(self._rankings(), scoring, summing))  # nothing is sent before the end
         except (_OutOfOrderError, InputRefusedError):  # what is refused may be a query whose rest is yet to come
             self._outbox = Outbox(self._task)
             for batch in self._files.read_part(self._number):
