@@ -18,7 +18,7 @@ import pyarrow as pa
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, metrics_of
-from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings
 
 Cutoff = int | None
 Values = dict[tuple[str, Cutoff], float]
@@ -164,7 +164,7 @@ def score(queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff]) -
         discount=None if settings.max_k is None else discount_table(settings.convention.discount, settings.max_k),
     )
     batch = rankings(queries, convention)
-    rows = [row for result in make_scorer(task)(iter([batch])) for row in result.to_pylist()]
+    rows = [row for result in score_rankings(iter([batch]), task) for row in result.to_pylist()]
     return {(row["query_id"], row["k"]): row["ndcg"] for row in rows if row["ndcg"] is not None}
 
 
@@ -185,7 +185,7 @@ def metric_values(queries: Queries, convention: Convention, name: str) -> dict[s
         for rows in queries.values()
     ]
     batch = batch.append_column("n_at_least", pa.array(counts, pa.list_(pa.int64())))
-    rows = [row for result in make_scorer(task)(iter([batch])) for row in result.to_pylist()]
+    rows = [row for result in score_rankings(iter([batch]), task) for row in result.to_pylist()]
     column = metrics[0].metric.column
     return {row["query_id"]: row[column] for row in rows if row[column] is not None}
 

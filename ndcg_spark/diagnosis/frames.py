@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.core.columns import columns_of, named, raise_if, require_column
 from ndcg_spark.core.given import takes_rows, takes_tables
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import in_workers
 from ndcg_spark.diagnosis import tasks
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Arrays, Ranking, long_rows, valid_only
@@ -20,7 +20,7 @@ from ndcg_spark.evaluation.frames.scoring import scored_schema, scoring_task, wi
 from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, rules_column, summing_task
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.partial_sums import make_partial_summer
+from ndcg_spark.evaluation.tasks.partial_sums import add_up
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.metrics import has_value_when_missing, judge_change
@@ -64,8 +64,8 @@ def score_losses(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame
     added += [T.StructField(name, T.IntegerType()) for name in tasks.SWAPPED]
     added += [T.StructField(tasks.rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
     schema = T.StructType([*scored_schema(rankings, settings), *added])
-    scorer = tasks.make_loss_scorer(scoring_task(rankings.columns, settings), max_k)
-    return with_rules(rankings.mapInArrow(as_shipped(scorer), schema=schema), settings)
+    task = scoring_task(rankings.columns, settings)
+    return with_rules(in_workers(rankings, tasks.score_losses, task, max_k, schema=schema), settings)
 
 
 @takes_tables
@@ -89,8 +89,7 @@ def summarize_losses(losses: DataFrame, settings: EvaluationSettings) -> DataFra
     Spark cost: as for `summarize`.
     """
     task = replace(summing_task(settings, losses), metrics=tasks.loss_metrics(_max_k(settings)), needs_ndcg=True)
-    rows = losses.drop(RULES)
-    found = finished(rows.mapInArrow(as_shipped(make_partial_summer(task)), schema=PARTIAL_SCHEMA), settings)
+    found = finished(in_workers(losses.drop(RULES), add_up, task, schema=PARTIAL_SCHEMA), settings)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
     return found.where(
         (rank == "") | (F.expr("try_cast(regexp_extract(metric, '([0-9]+)$', 1) as int)") <= F.col("k"))
@@ -140,9 +139,8 @@ def shift_of_means(before: DataFrame, after: DataFrame, *, across_rules: bool = 
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     rows = _night(before, after=False).unionByName(_night(after, after=True))
-    return rows.repartition(*tasks.SHIFT_KEYS).mapInArrow(
-        as_shipped(tasks.make_shifter(across_rules=across_rules)), schema=from_arrow_schema(tasks.SHIFT_SCHEMA)
-    )
+    rows, schema = rows.repartition(*tasks.SHIFT_KEYS), from_arrow_schema(tasks.SHIFT_SCHEMA)
+    return in_workers(rows, tasks.divide_changes, across_rules, schema=schema)
 
 
 def _night(frame: DataFrame, *, after: bool) -> DataFrame:

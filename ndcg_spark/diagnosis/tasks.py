@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.core.batches import BatchFunction, batch_function, float_column, float_values
+from ndcg_spark.core.batches import float_column, float_values
 from ndcg_spark.core.exact import from_limbs
 from ndcg_spark.core.moments import N_MOMENTS
 from ndcg_spark.core.ragged import BoolArray, FloatArray
@@ -35,19 +35,15 @@ def loss_metrics(max_k: int) -> tuple[SummedMetric, ...]:
     return tuple(SummedMetric(name, name) for name in names)
 
 
-def make_loss_scorer(task: ScoringTask, max_k: int) -> BatchFunction:
-    """Build the function from rankings to metrics of queries and what they lose, one batch a cutoff.
+def score_losses(batches: Iterator[pa.RecordBatch], task: ScoringTask, max_k: int) -> Iterator[pa.RecordBatch]:
+    """Score rankings: metrics of queries and what they lose, one batch a cutoff.
 
     All losses are null for a query without a relevant item, also under rules that define an NDCG for it.
     """
-
-    def score(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
-            for k, scored in zip(task.cutoffs, score_batch(batch, task), strict=True):
-                yield _with_losses(scored, lists, task, k, max_k)
-
-    return batch_function(score)
+    for batch in batches:
+        lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
+        for k, scored in zip(task.cutoffs, score_batch(batch, task), strict=True):
+            yield _with_losses(scored, lists, task, k, max_k)
 
 
 def _with_losses(
@@ -113,31 +109,27 @@ SHIFT_SCHEMA = pa.schema(
 Group = dict[tuple[str | None, bool], SegmentSums]
 
 
-def make_shifter(*, across_rules: bool = False) -> BatchFunction:
-    """Build the function from rows of summaries, all segments of a mean in one worker, to `SHIFT_SCHEMA`."""
-
-    def shift(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        groups: dict[tuple[Any, ...], Group] = {}
-        rules: dict[tuple[Any, ...], dict[bool, set[str]]] = {}
-        for batch in batches:
-            for row in batch.to_pylist():
-                key = tuple(row[name] for name in SHIFT_KEYS)
-                rules.setdefault(key, {False: set(), True: set()})[row[AFTER]].add(row[RULES])
-                held = groups.setdefault(key, {})
-                place = row["segment"], row[AFTER]
-                before = held.get(place, SegmentSums(*2 * [from_limbs([])]))
-                sums = _sums(row["state"])
-                held[place] = SegmentSums(before.weight + sums.weight, before.total + sums.total)
-        for key, held in groups.items():
-            about = dict(zip(SHIFT_KEYS, key, strict=True))
-            texts = [text for night in rules[key].values() for text in sorted(night)]
-            what = f"the change of {named_at(about['metric'], about['k'])} by {about['segment_by']}"
-            about[RULES] = combine_rules(texts, what, across=across_rules)
-            rows = list(_rows(about, held))
-            if rows:
-                yield pa.RecordBatch.from_pylist(rows, schema=SHIFT_SCHEMA)
-
-    return batch_function(shift)
+def divide_changes(batches: Iterator[pa.RecordBatch], across_rules: bool) -> Iterator[pa.RecordBatch]:
+    """Divide changes of means into mix and within: rows of summaries, all segments of a mean in one worker."""
+    groups: dict[tuple[Any, ...], Group] = {}
+    rules: dict[tuple[Any, ...], dict[bool, set[str]]] = {}
+    for batch in batches:
+        for row in batch.to_pylist():
+            key = tuple(row[name] for name in SHIFT_KEYS)
+            rules.setdefault(key, {False: set(), True: set()})[row[AFTER]].add(row[RULES])
+            held = groups.setdefault(key, {})
+            place = row["segment"], row[AFTER]
+            before = held.get(place, SegmentSums(*2 * [from_limbs([])]))
+            sums = _sums(row["state"])
+            held[place] = SegmentSums(before.weight + sums.weight, before.total + sums.total)
+    for key, held in groups.items():
+        about = dict(zip(SHIFT_KEYS, key, strict=True))
+        texts = [text for night in rules[key].values() for text in sorted(night)]
+        what = f"the change of {named_at(about['metric'], about['k'])} by {about['segment_by']}"
+        about[RULES] = combine_rules(texts, what, across=across_rules)
+        rows = list(_rows(about, held))
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, schema=SHIFT_SCHEMA)
 
 
 def _sums(state: list[int]) -> SegmentSums:

@@ -16,7 +16,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.core.columns import columns_of, key_text, named, raise_if
 from ndcg_spark.core.flag import OnInvalid
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.api import OPTIONS, evaluation_settings
 from ndcg_spark.evaluation.frames.canonical import run_rows
@@ -34,7 +34,7 @@ from ndcg_spark.evaluation.settings import (
 )
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, make_row_viewer
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules, add_gains
 
 SHOWN = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")
 
@@ -73,8 +73,8 @@ def ranked_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     )
     kept = [one for one in shown.schema if one.name not in ("tied", "n_ranked")]
     added = [T.StructField(name, T.DoubleType()) for name in ("gain", "discount", "ideal_discount")]
-    viewer = make_row_viewer(settings.convention, settings.max_k)
-    return shown.mapInArrow(as_shipped(viewer), schema=T.StructType([*kept, *added]))
+    schema = T.StructType([*kept, *added])
+    return in_workers(shown, add_gains, settings.convention, settings.max_k, schema=schema)
 
 
 def _without_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:

@@ -18,12 +18,12 @@ from ndcg_spark.comparison.tasks.pairing import PAIR
 from ndcg_spark.comparison.tasks.totals import COUNTS as COUNTS_OF_PAIRS
 from ndcg_spark.core.columns import MALFORMED, columns_of, has_column, named, number, raise_if, require_column
 from ndcg_spark.core.student import require_scipy, t_quantile
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import as_shipped, in_workers
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames import summary
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ASKED, SummedMetric
-from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
+from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, finish_means
 from ndcg_spark.history import tasks
 from ndcg_spark.history.settings import LONGEST_PERIOD, FlagSettings, RollUpSettings
 from ndcg_spark.metrics import parse_metric
@@ -404,9 +404,9 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *twice, kind="bigint")
     passed = [*columns_of(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
     passed += [F.col(summary.CONVENTION), F.col(summary.CONFIG_HASH), F.lit(independence).alias("independence")]
-    finisher = make_finisher(settings.confidence, day_quantiles=quantiles, across_rules=settings.across_rules)
     rows = merged.select(*passed, *columns_of([ASKED, *COUNTS, "states", RULES]))
-    return rows.mapInArrow(as_shipped(finisher), schema=_ddl(ROLL_UP_COLUMNS))
+    task = settings.confidence, quantiles, settings.across_rules
+    return in_workers(rows, finish_means, *task, schema=_ddl(ROLL_UP_COLUMNS))
 
 
 def roll_up_columns(table: DataFrame) -> dict[str, str]:

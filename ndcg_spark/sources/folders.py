@@ -25,10 +25,10 @@ from ndcg_spark.core.columns import WITHOUT_IT, named
 from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line, is_unsupported, no_file_system
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.core.session import is_on, session_time_zone
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.sources import stores
-from ndcg_spark.sources.parquet import files_without, make_object_reader, opened, plain_schema
+from ndcg_spark.sources.parquet import files_without, opened, plain_schema, read_objects
 from ndcg_spark.sources.references import format_of_ending
 
 _log = logging.getLogger(__name__)
@@ -386,4 +386,4 @@ def _read_by_workers(spark: SparkSession, path: str, lacks: str) -> DataFrame:
     if in_folders is not None:
         raise InputRefusedError(f"column {in_folders!r} of {path!r} is in files and folder names; {lacks}.")
     numbers = spark.range(0, len(listed), 1, len(listed))
-    return numbers.mapInArrow(as_shipped(make_object_reader(listed, schema)), schema=from_arrow_schema(schema))
+    return in_workers(numbers, read_objects, listed, schema, schema=from_arrow_schema(schema))

@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.errors import InputRefusedError, not_in_file, option
 from ndcg_spark.sources.stores import address_of, file_system, reason_of
 
@@ -172,13 +171,13 @@ def plain_schema(found: pa.Schema) -> pa.Schema:
     return pa.schema([(name, kind) for name, kind in kinds if kind is not None])
 
 
-def make_object_reader(paths: Sequence[str], schema: pa.Schema) -> BatchFunction:
-    """Build the worker function that reads files by number; all must have the columns of the first."""
-    return batch_function(
-        lambda batches: (
-            row for batch in batches for number in batch.column(0).to_pylist() for row in _rows(paths[number], schema)
-        )
-    )
+def read_objects(
+    batches: Iterator[pa.RecordBatch], paths: Sequence[str], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Read files by number; all must have the columns of the first."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from _rows(paths[number], schema)
 
 
 def _rows(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -253,22 +252,20 @@ def files_without(paths: Sequence[str], columns: Sequence[str], *, exact: bool) 
     return {name: paths[0] for name, paths in without if paths}
 
 
-def make_footer_reader(paths: Sequence[str], columns: Mapping[str, str], schema: pa.Schema) -> BatchFunction:
-    """Build the worker function that reads footers of files by number, as JSON."""
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            numbers = batch.column(0).to_pylist()
-            with ThreadPoolExecutor(AT_ONCE) as pool:
-                found = list(pool.map(lambda number: _read(paths[number], columns, schema), numbers))
-            texts = [json.dumps(one if isinstance(one, str) else asdict(one)) for one in found]
-            yield pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64()), pa.array(texts)], schema=FOUND_SCHEMA)
-
-    return batch_function(read)
+def send_footers(
+    batches: Iterator[pa.RecordBatch], paths: Sequence[str], columns: Mapping[str, str], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Read footers of files by number, as JSON."""
+    for batch in batches:
+        numbers = batch.column(0).to_pylist()
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            found = list(pool.map(lambda number: _read(paths[number], columns, schema), numbers))
+        texts = [json.dumps(one if isinstance(one, str) else asdict(one)) for one in found]
+        yield pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64()), pa.array(texts)], schema=FOUND_SCHEMA)
 
 
 def parse_footers(texts: Sequence[str]) -> list[Footer] | str:
-    """Parse the rows of `make_footer_reader`; or say in a clause why workers cannot read one of the files."""
+    """Parse the rows of `send_footers`; or say in a clause why workers cannot read one of the files."""
     return _usable([_parsed(json.loads(text)) for text in texts])
 
 

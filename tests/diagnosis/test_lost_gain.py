@@ -9,7 +9,7 @@ from support.closeness import near
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table
-from ndcg_spark.diagnosis.tasks import make_loss_scorer, rank_column
+from ndcg_spark.diagnosis.tasks import rank_column, score_losses
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask
 from ndcg_spark.metrics.normalized_gain import GAINS
 
@@ -42,7 +42,7 @@ def losses(batch, *cutoffs, ties="item_asc", **choices):
         discount=discount_table("log2", max(cutoffs)),
         metrics=tuple((metric, k) for k in cutoffs for metric in GAINS),
     )
-    return [batch.to_pylist() for batch in make_loss_scorer(task, max(cutoffs))(iter([batch]))]
+    return [batch.to_pylist() for batch in score_losses(iter([batch]), task, max(cutoffs))]
 
 
 def test_the_worked_list():

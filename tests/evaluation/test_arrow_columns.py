@@ -11,9 +11,9 @@ from support.oracle import Choices
 from support.small_rankings import only, ranked
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.batches import batch_function, float_column, float_values, int_values, list_offsets
+from ndcg_spark.core.batches import WorkerTask, float_column, float_values, int_values, list_offsets
 from ndcg_spark.errors import InvalidParameterError, find_refusal
-from ndcg_spark.evaluation.tasks.valid_rows import make_row_viewer
+from ndcg_spark.evaluation.tasks.valid_rows import add_gains
 
 # --- Arrow columns
 
@@ -41,18 +41,15 @@ def test_what_is_not_known_is_null():
 
 
 def test_only_our_own_errors_are_marked():
-    def failing(errors):
-        for error in errors:
-            yield 1
-            raise error
-
-    run = batch_function(failing)
+    def failing(batches, error):
+        yield from batches
+        raise error
 
     with pytest.raises(InvalidParameterError) as caught:
-        list(run([InvalidParameterError("query 7 is bad.")]))
+        list(WorkerTask(failing, (InvalidParameterError("query 7 is bad."),))(iter([])))
     assert find_refusal(f"at Foo.java: {caught.value}\n at Bar.java") == "query 7 is bad."
     with pytest.raises(ZeroDivisionError, match=r"^crash$"):
-        list(run([ZeroDivisionError("crash")]))
+        list(WorkerTask(failing, (ZeroDivisionError("crash"),))(iter([])))
 
 
 # --- Single rows
@@ -66,7 +63,7 @@ def viewed(convention: Convention, k: int | None = None, **columns) -> list[dict
     types |= {"tied": pa.int32(), "n_ranked": pa.int32()}
     arrays = {name: pa.array([None, *values, None], types[name]) for name, values in columns.items()}
     batch = pa.RecordBatch.from_pydict(arrays).slice(1, len(columns["rank"]))
-    return [row for result in make_row_viewer(convention, k)(iter([batch])) for row in result.to_pylist()]
+    return [row for result in add_gains(iter([batch]), convention, k) for row in result.to_pylist()]
 
 
 def test_rows_with_their_gain_and_discounts():
@@ -119,7 +116,6 @@ def test_a_view_of_no_rows():
     assert viewed(Convention(), relevance=[], rank=[], ideal_rank=[]) == []
 
 
-def test_a_refusal_of_the_view_is_marked():
-    with pytest.raises(InvalidParameterError) as caught:
+def test_a_view_of_a_relevance_without_gain_is_refused():
+    with pytest.raises(InvalidParameterError, match="relevance 5 has no gain"):
         viewed(Convention(gain="table:0=0"), relevance=[5.0], rank=[1], ideal_rank=[1])
-    assert "relevance 5 has no gain" in (find_refusal(str(caught.value)) or "")

@@ -20,8 +20,8 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.evaluation.frames.summary import summing_task
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.complete_queries import FilesTask, make_complete_sender
-from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, SUMS, make_merging_summer, make_row_sender
+from ndcg_spark.evaluation.tasks.complete_queries import FilesTask, send_complete, send_files
+from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, SUMS, merge_and_add_up
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
 from ndcg_spark.sources.parquet import PartSizes, identify, parts_of, read_part
 
@@ -59,10 +59,10 @@ def summed(files: FilesTask, task: RankingTask) -> tuple[dict[tuple, dict[str, A
     scoring, summing = scoring_task(COLUMNS, task.settings), summing_task(task.settings)
     numbers = [[pa.RecordBatch.from_pydict({"id": pa.array([at])})] for at in range(len(files.parts))]
     if files.bounds is None:
-        rows = sent(make_row_sender(task, files.read), numbers)
+        rows = sent(numbers, send_files, files, task)
     else:
-        rows = sent(make_complete_sender(files, task, scoring, summing), numbers)
-    partial = received(rows, make_merging_summer(task, scoring, summing))
+        rows = sent(numbers, send_complete, files, task, scoring, summing)
+    partial = received(rows, merge_and_add_up, task, scoring, summing)
     return finished_rows(partial), [row["kind"] for row in rows]
 
 

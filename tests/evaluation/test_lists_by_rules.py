@@ -21,9 +21,9 @@ from support.spark_rankings import Case, assert_same_results, collect_cases
 from ndcg_spark.conventions import CHOICES, Convention
 from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceColumns
-from ndcg_spark.evaluation.tasks.list_rankings import make_list_ranker
+from ndcg_spark.evaluation.tasks.list_rankings import rank_lists
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
-from ndcg_spark.evaluation.tasks.scoring import make_scorer
+from ndcg_spark.evaluation.tasks.scoring import score_rankings
 
 CUTOFFS = (1, 3, None)
 OTHERS: dict[str, tuple[Any, ...]] = {
@@ -181,8 +181,8 @@ def test_rows_with_both_lists_are_as_loops_say(rule, scored, graded):
     if not scored:
         del columns["ranked_scores"]
     batch = pa.RecordBatch.from_pydict(columns)
-    rankings = list(make_list_ranker(RankingTask(settings=settings, rows=batch.schema))(iter([batch])))
-    rows = [one for its in make_scorer(scoring_task(rankings[0].schema.names, settings))(iter(rankings))
+    rankings = list(rank_lists(iter([batch]), RankingTask(settings=settings, rows=batch.schema)))
+    rows = [one for its in score_rankings(iter(rankings), scoring_task(rankings[0].schema.names, settings))
             for one in its.to_pylist() if one["status"] not in ("lost", "no_query")]  # fmt: skip
     expected = by_loops(lists, rule, scored=scored, graded=graded, whole_lists=True)
     assert len(rows) == len(expected)

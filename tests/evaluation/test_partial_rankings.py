@@ -29,7 +29,7 @@ from support.spark_rankings import ranks_of
 from ndcg_spark.core.batches import key_hashes
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, make_row_sender
+from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, send_rows
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
 from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
 
@@ -235,7 +235,7 @@ def test_rows_that_tie_in_all_else_rank_by_relevance_the_lowest_first(ties: str,
 def kinds_sent(rows: Sequence[Row], k: int | None, **limits: int) -> list[int]:
     settings = settings_of(Choices(ties="item_asc"), (k,))
     task = ranking_task(canonical_rows(rows, settings), settings, **limits)
-    return [row["kind"] for row in sent(make_row_sender(task), [[canonical_rows(rows, settings)]])]
+    return [row["kind"] for row in sent([[canonical_rows(rows, settings)]], send_rows, task)]
 
 
 def test_long_stretches_are_cut_and_short_ones_sent_as_they_are() -> None:
@@ -256,7 +256,7 @@ def test_what_a_worker_holds_is_bounded() -> None:
     batches = [rows.slice(at, 5) for at in range(0, 50, 5)]
     for limits in ({"held_rows": 10}, {"held_bytes": 1}):
         task = ranking_task(rows, settings, chunk_rows=5, **limits)
-        assert len(sent(make_row_sender(task), [batches])) == (5 if "held_rows" in limits else 10)
+        assert len(sent([batches], send_rows, task)) == (5 if "held_rows" in limits else 10)
 
 
 # --- Duplicates

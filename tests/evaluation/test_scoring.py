@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.arrow_rankings import LISTS, batch_of, pieces, scores, task_of
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InputRefusedError, find_refusal
+from ndcg_spark.errors import InputRefusedError
 
 ALL_FIVE = "table:1,0.5,0.25,0.125,0.0625"
 HALVING = Convention(gain="linear", discount=ALL_FIVE)  # weights 1, 1/2, 1/4, ...: every sum below is exact
@@ -212,11 +212,10 @@ def test_policies_of_unusual_queries(no_relevant, missing, unjudged):
         ),
     ],
 )
-def test_refusals_name_the_query_or_the_value_and_survive_the_jvm(convention, bad, text):
+def test_refusals_name_the_query_or_the_value(convention, bad, text):
     batch = batch_of([{"ranked": [1], "ideal": [1]}, bad])
-    with pytest.raises(InputRefusedError, match=text) as caught:
+    with pytest.raises(InputRefusedError, match=text):
         scores([batch], task_of(convention, (2,)))
-    assert find_refusal(f"org.apache.spark.SparkException: ... {caught.value} at Foo.scala") is not None
 
 
 def test_an_error_names_the_run_where_it_has_a_name():

@@ -12,7 +12,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import canonical_names
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, bad_rows, make_row_checker, runs_of, valid_rows
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules, bad_rows, find_bad_rows, runs_of, valid_rows
 
 NAMES = {"run": "run", "query_id": "query_0", "item_id": "item", "relevance": "relevance", "w": "weight"}
 
@@ -144,7 +144,7 @@ def test_each_bad_row_is_told_its_first_reason_and_its_key() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"query_0": ["a", None], "item": ["x", "y"], "score_0": [1.0, None], "score_1": [NAN, 2.0], "row": ["1", "2"]}
     )
-    found = [row for one in make_row_checker(RowRules(settings))(iter([batch])) for row in one.to_pylist()]
+    found = [row for one in find_bad_rows(iter([batch]), RowRules(settings)) for row in one.to_pylist()]
     assert found == [
         {"reason": "null_query", "key": "run=bm25, query_id=null, item=y", "n": 1, "row": "2"},
         {"reason": None, "key": None, "n": 1, "row": None},

@@ -26,12 +26,12 @@ from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, summing, totals
 from ndcg_spark.conventions import PRESETS, Convention
 from ndcg_spark.core.moments import N_MOMENTS, STATE_SIZE
-from ndcg_spark.diagnosis.tasks import make_shifter
+from ndcg_spark.diagnosis.tasks import divide_changes
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Columns, Evaluation, EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.rules import combine_rules, read_rules, rules_lines
 from ndcg_spark.evaluation.settings import SummedMetric
-from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, make_finisher
+from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, finish_means
 from ndcg_spark.history.settings import FlagSettings, RollUpSettings
 from ndcg_spark.history.tasks import make_flagger, make_roller
 from ndcg_spark.metrics import parse_metric
@@ -120,7 +120,7 @@ def rules_in(found: Iterator[pa.RecordBatch]) -> set[str | None]:
 
 def add_means(one: str | None, other: str | None, across: bool) -> set[str | None]:
     row = {**KEYS, **dict.fromkeys(COUNTS, 0), "states": [STATE, STATE], "rules": [one or "", other or ""]}
-    return rules_in(make_finisher(0.95, across_rules=across)(batch([row])))
+    return rules_in(finish_means(batch([row]), 0.95, None, across))
 
 
 def divide_shift(one: str | None, other: str | None, across: bool) -> set[str | None]:
@@ -128,7 +128,7 @@ def divide_shift(one: str | None, other: str | None, across: bool) -> set[str | 
     state[0] = state[STATE_SIZE // N_MOMENTS] = 1
     row = {**KEYS, "segment_by": "country", "segment": "DE", "state": state.tolist()}
     rows = [{**row, "after": after, "rules": text or ""} for after, text in ((False, one), (True, other))]
-    return rules_in(make_shifter(across_rules=across)(batch(rows)))
+    return rules_in(divide_changes(batch(rows), across))
 
 
 def link_clicks(one: str | None, other: str | None, across: bool) -> set[str | None]:

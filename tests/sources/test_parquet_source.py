@@ -33,7 +33,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Evaluation
 from ndcg_spark.evaluation.frames.source import ParquetSource
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.sources.parquet import make_footer_reader, parse_footers, read_footers
+from ndcg_spark.sources.parquet import parse_footers, read_footers, send_footers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -478,7 +478,7 @@ def test_footers_that_workers_read_name_the_file_as_well(uneven: dict[str, str])
     with pytest.raises(InputRefusedError, match=r"^column 'relevance' of the input is not in .*/1\.parquet, but in "):
         read_footers(paths, columns, schema)
     numbers = pa.RecordBatch.from_pydict({"id": pa.array([0, 1])})
-    (found,) = make_footer_reader(paths, columns, schema)(iter([numbers]))
+    (found,) = send_footers(iter([numbers]), paths, columns, schema)
     with pytest.raises(InputRefusedError, match="'relevance' of the input is not in "):
         parse_footers(found.column("found").to_pylist())
 

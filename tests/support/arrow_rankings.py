@@ -12,7 +12,7 @@ import pytest
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table
-from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings
 from ndcg_spark.metrics.normalized_gain import GAINS
 from support.oracle import Choices, Cutoff, Row, gain_function, rows_by_query, to_float32
 
@@ -115,7 +115,7 @@ def task_of(convention: Convention, cutoffs: tuple[Cutoff, ...], *, carried: tup
 
 def scores(batches: Sequence[pa.RecordBatch], task: ScoringTask) -> dict[tuple[str, Cutoff], dict[str, Any]]:
     """What the scorer answers, by (query, k)."""
-    rows = [row for result in make_scorer(task)(iter(batches)) for row in result.to_pylist()]
+    rows = [row for result in score_rankings(iter(batches), task) for row in result.to_pylist()]
     by_key = {(row["query_id"], row["k"]): row for row in rows}
     assert len(by_key) == len(rows), "a (query, k) came twice"
     return by_key

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ndcg_spark.core.batches import EXCHANGE_SCHEMA, BatchFunction
+from ndcg_spark.core.batches import EXCHANGE_SCHEMA, WorkerFunction
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.exchange import make_judgment_sender, make_merger, make_row_sender
+from ndcg_spark.evaluation.tasks.exchange import merge_rankings, send_judgments, send_rows
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, ORDER, RANK, RELEVANCE, SCORE, RankingTask
 from support.oracle import Row
 
@@ -86,14 +86,16 @@ def split(rows: pa.RecordBatch, seed: int, *, n_workers: int = 3, most_rows: int
     return parts
 
 
-def sent(send: BatchFunction, parts: Parts) -> list[dict[str, Any]]:
+def sent(parts: Parts, send: WorkerFunction, *task: Any) -> list[dict[str, Any]]:
     """Rows of the exchange, as every worker sends them."""
-    batches = [batch for part in parts for batch in send(iter(part))]
+    batches = [batch for part in parts for batch in send(iter(part), *task)]
     assert all(batch.schema == EXCHANGE_SCHEMA for batch in batches)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def received(rows: Iterable[dict[str, Any]], receive: BatchFunction, seed: int = 0) -> list[pa.RecordBatch]:
+def received(
+    rows: Iterable[dict[str, Any]], receive: WorkerFunction, *task: Any, seed: int = 0
+) -> list[pa.RecordBatch]:
     """What the workers behind the exchange make of its rows, which arrive in any order and in small batches."""
     arriving = list(rows)
     random.Random(seed).shuffle(arriving)
@@ -103,17 +105,17 @@ def received(rows: Iterable[dict[str, Any]], receive: BatchFunction, seed: int =
         batches = [
             pa.RecordBatch.from_pylist(its[at : at + 4], schema=EXCHANGE_SCHEMA) for at in range(0, len(its), 4)
         ]
-        found += receive(iter(batches))
+        found += receive(iter(batches), *task)
     return found
 
 
 def exchanged(task: RankingTask, parts: Parts, judged: Parts = (), seed: int = 0) -> list[pa.RecordBatch]:
     """Rankings of rows, and of judgments where they are a table of their own."""
-    rows = sent(make_row_sender(task), parts)
+    rows = sent(parts, send_rows, task)
     if task.judgments is not None:
-        rows += sent(make_judgment_sender(task), judged)
+        rows += sent(judged, send_judgments, task)
     assert {row["partition_id"] for row in rows} <= set(range(task.n_partitions))
-    return received(rows, make_merger(task), seed)
+    return received(rows, merge_rankings, task, seed=seed)
 
 
 def bits_of(rankings: Iterable[pa.RecordBatch]) -> dict[tuple[object, ...], tuple[object, ...]]:

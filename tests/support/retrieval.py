@@ -12,7 +12,7 @@ import pyarrow as pa
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.core.batches import EXCHANGE_SCHEMA
-from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings
 from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.retrieval.settings import RetrievalSettings
 from ndcg_spark.retrieval.tasks.merging import make_merger
@@ -154,4 +154,4 @@ def scored(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, cu
         discount=None if k is None else discount_table(rules.discount, k),
     )  # fmt: skip
     rankings = run_workers(queries, items, task, rows=rows)
-    return [row for batch in make_scorer(scoring)(iter(rankings)) for row in batch.to_pylist()]
+    return [row for batch in score_rankings(iter(rankings), scoring) for row in batch.to_pylist()]

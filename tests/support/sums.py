@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from ndcg_spark.evaluation.settings import ASKED
-from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, GROUP_KEYS, PARTIAL_SCHEMA, make_finisher
+from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, GROUP_KEYS, PARTIAL_SCHEMA, finish_means
 from support.arrow_rankings import pieces
 
 
@@ -25,7 +25,7 @@ def summary_rows(rows: Iterable[dict[str, Any]], confidence: float = 0.95) -> di
     types = {"states": pa.list_(pa.list_(pa.int64())), "k": pa.int32(), "segment": pa.string(), ASKED: pa.string()}
     arrays = [pa.array(values, types.get(name)) for name, values in columns.items()]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    results = [row for one in make_finisher(confidence)(iter(pieces(batch, 7))) for row in one.to_pylist()]
+    results = [row for one in finish_means(iter(pieces(batch, 7)), confidence) for row in one.to_pylist()]
     return dict(zip(groups, results, strict=True))
 
 

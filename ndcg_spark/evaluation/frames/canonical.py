@@ -24,12 +24,12 @@ from ndcg_spark.core.columns import (
     row_of,
     same_names,
 )
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.query_rows import bad_row_of, canonical_names
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, make_row_checker
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows
 
 
 def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
@@ -44,7 +44,7 @@ def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
     ]
     if "row" in rows.columns:
         fields.append(T.StructField("row", rows.schema["row"].dataType))
-    return rows.mapInArrow(as_shipped(make_row_checker(rules)), schema=T.StructType(fields))
+    return in_workers(rows, find_bad_rows, rules, schema=T.StructType(fields))
 
 
 Reasons = list[tuple[str, Column]]

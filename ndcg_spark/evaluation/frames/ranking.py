@@ -16,11 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.conventions.convention import CHOICES
-from ndcg_spark.core.batches import BatchFunction
 from ndcg_spark.core.columns import MALFORMED, columns_of, key_text, named, raise_if
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.session import in_tasks, session_here, task_limit
-from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
+from ndcg_spark.core.workers import EXCHANGE, arrow_schema, in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import (
     TOPICS_COLUMN,
@@ -54,16 +53,17 @@ from ndcg_spark.evaluation.frames.source import (
 from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, summarize, summarize_rankings, summing_task
 from ndcg_spark.evaluation.frames.window import Windows
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.complete_queries import make_complete_sender
+from ndcg_spark.evaluation.tasks.complete_queries import send_complete, send_files
 from ndcg_spark.evaluation.tasks.exchange import (
-    make_judgment_sender,
-    make_merger,
-    make_merging_summer,
-    make_row_sender,
-    make_run_sender,
+    merge_and_add_up,
+    merge_rankings,
+    send_judgments,
+    send_rows,
+    send_runs,
 )
-from ndcg_spark.evaluation.tasks.list_rankings import make_array_ranker, make_list_ranker
+from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
+from ndcg_spark.evaluation.tasks.partial_sums import SummingTask
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
@@ -79,7 +79,8 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     canonical_names,
 )
 from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, make_row_marker, make_valid_rows
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules, keep_valid, mark_rejected
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.parquet import PART_SIZES, PartSizes
@@ -390,12 +391,12 @@ def _checked(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
         return valid_only(rows, RowRules(settings))
     kept = [T.StructField(one.name, one.dataType) for one in rows.schema if one.name != BAD_ROW]
     schema = T.StructType([*kept, T.StructField(BAD_ROW, T.StringType())])
-    return rows.mapInArrow(as_shipped(make_row_marker(RowRules(settings))), schema=schema)
+    return in_workers(rows, mark_rejected, RowRules(settings), schema=schema)
 
 
 def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
     kept = [one for one in rows.schema if one.name != BAD_ROW]
-    return rows.mapInArrow(as_shipped(make_valid_rows(rules)), schema=T.StructType(kept))
+    return in_workers(rows, keep_valid, rules, schema=T.StructType(kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,18 +412,14 @@ class Engine:
     def rankings(self) -> DataFrame:
         """Rank every query, count rejected rows: two passes through workers, a shuffle of packed batches. Lazy."""
         task = self._task(counts_relevant=True)
-        return self._exchanged(task, None).mapInArrow(as_shipped(make_merger(task)), schema=self.schema())
+        return in_workers(self._exchanged(task), merge_rankings, task, schema=self.schema())
 
     def summary(self) -> DataFrame:
         """Summarize rankings inside workers; complete queries of sorted files are scored where read. Lazy."""
         task = self._task(counts_relevant=False)
         columns = [name for name in self.schema().names if name != "n_relevant"]  # of no use to means
-        scoring, summing = scoring_task(columns, self.settings), summing_task(self.settings)
-        send = None
-        if isinstance(self.source, ParquetSource) and self.source.files.bounds:
-            send = make_complete_sender(self.source.files, task, scoring, summing)  # `cost_of_means` tells it
-        merge = make_merging_summer(task, scoring, summing)
-        partial = self._exchanged(task, send).mapInArrow(as_shipped(merge), schema=PARTIAL_SCHEMA)
+        tasks = scoring_task(columns, self.settings), summing_task(self.settings)
+        partial = in_workers(self._exchanged(task, *tasks), merge_and_add_up, task, *tasks, schema=PARTIAL_SCHEMA)
         return finished(partial, self.settings, n_tasks=self.source.n_tasks)
 
     @property
@@ -457,14 +454,14 @@ class Engine:
     def exchanged(self, *, shuffled: bool = True) -> DataFrame:
         """What crosses the shuffle on the way to `rankings`, before or after it: for measurements. Lazy."""
         task = self._task(counts_relevant=False)
-        return self._exchanged(task, None) if shuffled else self._sent(task, None)
+        return self._exchanged(task) if shuffled else self._sent(task)
 
-    def _exchanged(self, task: RankingTask, send: BatchFunction | None) -> DataFrame:
-        sent = self._sent(task, send)
+    def _exchanged(self, task: RankingTask, *of_means: ScoringTask | SummingTask) -> DataFrame:
+        sent = self._sent(task, *of_means)
         if self.judgments is not None:
-            sent = sent.unionAll(self.judgments.mapInArrow(as_shipped(make_judgment_sender(task)), schema=EXCHANGE))
+            sent = sent.unionAll(in_workers(self.judgments, send_judgments, task, schema=EXCHANGE))
         if self.runs is not None:
-            sent = sent.unionAll(self.runs.mapInArrow(as_shipped(make_run_sender(task)), schema=EXCHANGE))
+            sent = sent.unionAll(in_workers(self.runs, send_runs, task, schema=EXCHANGE))
         if isinstance(self.source, SparkSource):
             # Spark puts small partitions together, which it does not do with a number given, nor by id: 200 tasks
             # for six rows take 6.5 s, one takes 0.7. Without adaptive execution it does not, and a number is given.
@@ -475,13 +472,16 @@ class Engine:
             return sent.repartitionById(task.n_partitions, "partition_id")
         return sent.repartition(task.n_partitions, "partition_id")
 
-    def _sent(self, task: RankingTask, send: BatchFunction | None) -> DataFrame:
+    def _sent(self, task: RankingTask, *of_means: ScoringTask | SummingTask) -> DataFrame:
+        """Send rows; with the tasks of means, add up complete queries of sorted files (see `cost_of_means`)."""
         if isinstance(self.source, SparkSource):
-            return self.source.rows.mapInArrow(as_shipped(make_row_sender(task)), schema=EXCHANGE)
+            return in_workers(self.source.rows, send_rows, task, schema=EXCHANGE)
         files = self.source.files
         n_parts = max(1, len(files.parts))
         numbers = self.source.rows.sparkSession.range(0, len(files.parts), 1, n_parts)
-        return numbers.mapInArrow(as_shipped(send or make_row_sender(task, files.read)), schema=EXCHANGE)
+        if of_means and files.bounds:
+            return in_workers(numbers, send_complete, files, task, *of_means, schema=EXCHANGE)
+        return in_workers(numbers, send_files, files, task, schema=EXCHANGE)
 
 
 _ONE_ROW = (
@@ -515,8 +515,8 @@ class Arrays:
             rows=arrow_schema(self.rows.schema, self.rows.sparkSession),
             checks_duplicates=False,  # of lists that are cut; arrays are checked whole
         )
-        rank = make_array_ranker(task) if RANKED_LIST in self.rows.columns else make_list_ranker(task)
-        found = self.rows.mapInArrow(as_shipped(rank), schema=rankings_schema(self.settings, self.rows, None))
+        rank = rank_arrays if RANKED_LIST in self.rows.columns else rank_lists
+        found = in_workers(self.rows, rank, task, schema=rankings_schema(self.settings, self.rows, None))
         if self.settings.check_duplicates != "all" or not self.settings.columns.query:
             return found
         return in_tasks(_refuse_repeats(found, self.settings), self.n_tasks)

@@ -10,13 +10,13 @@ from pyspark.sql import types as T
 
 from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.core.given import takes_rows
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import MissingColumnError
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS, N_REJECTED
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
-from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, ScoringTask, make_scorer
+from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, ScoringTask, score_rankings
 
 
 @takes_rows
@@ -50,7 +50,7 @@ def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFram
     Spark cost: no shuffle, no action, one pass through Python workers of about 2 K numbers per query.
     """
     task, schema = scoring_task(rankings.columns, settings), scored_schema(rankings, settings)
-    return with_rules(rankings.mapInArrow(as_shipped(make_scorer(task)), schema=schema), settings)
+    return with_rules(in_workers(rankings, score_rankings, task, schema=schema), settings)
 
 
 def with_rules(queries: DataFrame, settings: EvaluationSettings) -> DataFrame:

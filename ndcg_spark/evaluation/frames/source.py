@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.core.columns import MALFORMED
 from ndcg_spark.core.session import BYTES_OF_A_PARTITION, is_on, runs_locally, shuffle_partitions
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import item_needed
 from ndcg_spark.evaluation.settings import EvaluationSettings
@@ -188,9 +188,9 @@ def _footers_by_workers(
 ) -> list[Footer] | str:
     """Run a job: read a footer per object, at most `MAX_FILES`."""
     numbers = spark.range(0, len(paths), 1, min(len(paths), FOOTER_TASKS))
-    read = parquet.make_footer_reader(paths, columns, schema)
-    found = numbers.mapInArrow(as_shipped(read), schema=from_arrow_schema(parquet.FOUND_SCHEMA)).collect()
-    return parquet.parse_footers([row["found"] for row in sorted(found, key=lambda row: int(row["number"]))])
+    sent = from_arrow_schema(parquet.FOUND_SCHEMA)
+    rows = in_workers(numbers, parquet.send_footers, paths, columns, schema, schema=sent).collect()
+    return parquet.parse_footers([row["found"] for row in sorted(rows, key=lambda row: int(row["number"]))])
 
 
 def _session_obstacle(spark: SparkSession, path: str, settings: EvaluationSettings) -> str | None:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.core.batches import BatchFunction
+from ndcg_spark.core.batches import WorkerFunction
 from ndcg_spark.core.columns import has_column, named, require_column
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.session import in_tasks, task_limit
-from ndcg_spark.core.workers import arrow_schema, as_shipped
+from ndcg_spark.core.workers import arrow_schema, in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.items import catalogue_of, item_type
 from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ASKED, EvaluationSettings, SummedMetric
 from ndcg_spark.evaluation.tasks import partial_sums as sums
-from ndcg_spark.evaluation.tasks.catalogue import make_catalogue_finisher
+from ndcg_spark.evaluation.tasks.catalogue import finish_catalogue
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.scoring import make_scorer
 from ndcg_spark.metrics.base import CATALOGUE
 
 CONFIG_HASH, CONVENTION = "config_hash", "convention"
@@ -84,7 +85,7 @@ def summarize(
     partitioning and row order. Metrics of the catalogue add a shuffle of a row per listed item and input partition,
     and a join with the items of the catalogue.
     """
-    return _summed(per_query, sums.make_partial_summer(summing_task(settings, per_query)), settings, items, n_tasks)
+    return _summed(per_query, settings, items, n_tasks, sums.add_up, summing_task(settings, per_query))
 
 
 @takes_tables
@@ -113,27 +114,27 @@ def summarize_rankings(
     Spark cost: as for `summarize`, without handing a row per query and cutoff to Spark.
     """
     rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
-    scorer = make_scorer(scoring_task(rankings.columns, settings))
-    add_up = sums.make_partial_summer(summing_task(settings, rankings))
-
-    def score_and_add_up(batches):  # type: ignore[no-untyped-def]  # Spark reads the annotations of what it is given
-        return add_up(scorer(batches))
-
-    return _summed(rankings, score_and_add_up, settings, items, n_tasks)
+    tasks = scoring_task(rankings.columns, settings), summing_task(settings, rankings)
+    return _summed(rankings, settings, items, n_tasks, sums.score_and_add_up, *tasks)
 
 
 def _summed(
-    rows: DataFrame, add_up: BatchFunction, settings: EvaluationSettings, items: DataFrame | None, n_tasks: int | None
+    rows: DataFrame,
+    settings: EvaluationSettings,
+    items: DataFrame | None,
+    n_tasks: int | None,
+    add_up: WorkerFunction,
+    *task: Any,
 ) -> DataFrame:
     rows = rows.drop(RULES)  # which would go to workers with every row
     if not settings.catalogue_metrics:
-        return finished(rows.mapInArrow(as_shipped(add_up), schema=PARTIAL_SCHEMA), settings, n_tasks=n_tasks)
+        return finished(in_workers(rows, add_up, *task, schema=PARTIAL_SCHEMA), settings, n_tasks=n_tasks)
     if items is None:
         raise InvalidParameterError(
             f"metric {settings.metric_with(CATALOGUE)!r} needs the item table ({option('items')})."
         )
     kind = item_type(rows)
-    partial = rows.mapInArrow(as_shipped(add_up), schema=_with_items(kind))
+    partial = in_workers(rows, add_up, *task, schema=_with_items(kind))
     catalogue = catalogue_of(items, settings, kind)
     return _finished_with_catalogue(partial, catalogue, settings)
 
@@ -172,8 +173,8 @@ def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95, across_ru
     partial = with_counts(summaries).select(*sums.GROUP_KEYS, ASKED, *sums.COUNTS, "state", rules)
     states = [F.collect_list("state").alias("states"), F.collect_set(RULES).alias(RULES)]
     merged = partial.groupBy(*sums.GROUP_KEYS).agg(*summed_counts(), *states)
-    finish = sums.make_finisher(confidence, across_rules=across_rules)
-    return in_tasks(merged, task_limit(summaries)).mapInArrow(as_shipped(finish), schema=SUMMARY_SCHEMA)
+    merged = in_tasks(merged, task_limit(summaries))
+    return in_workers(merged, sums.finish_means, confidence, None, across_rules, schema=SUMMARY_SCHEMA)
 
 
 def rules_column(table: DataFrame) -> Column:
@@ -209,12 +210,11 @@ def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) ->
 def finished(partial: DataFrame, settings: EvaluationSettings, *, n_tasks: int | None = None) -> DataFrame:
     """Merge partial summaries (keys, counts, `state`; any number of rows a group) to means, as `summarize`. Lazy."""
     merged = partial.groupBy(*sums.GROUP_KEYS).agg(*summed_counts(), F.collect_list("state").alias("states"))
-    return _means(in_tasks(merged, n_tasks), sums.make_finisher(settings.confidence), settings)
+    return _means(in_tasks(merged, n_tasks), settings, sums.finish_means, settings.confidence)
 
 
-def _means(merged: DataFrame, finish: BatchFunction, settings: EvaluationSettings) -> DataFrame:
-    schema = T.StructType(SUMMARY_SCHEMA.fields[:-1])
-    means = merged.mapInArrow(as_shipped(finish), schema=schema)
+def _means(merged: DataFrame, settings: EvaluationSettings, finish: WorkerFunction, *task: Any) -> DataFrame:
+    means = in_workers(merged, finish, *task, schema=T.StructType(SUMMARY_SCHEMA.fields[:-1]))
     return means.withColumn(RULES, F.lit(settings.rules_of_means).cast("string"))
 
 
@@ -264,5 +264,5 @@ def _finished_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings:
     merged = histogram.groupBy(*sums.GROUP_KEYS).agg(*summed_counts(), states, F.collect_list(level).alias("levels"))
     twice = F.max(F.when(F.col("copies") > 1, F.col(sums.ITEM).cast("string"))).alias("twice")
     size = catalogue.agg(F.count(F.lit(1)).alias("n_items"), twice)
-    finish = make_catalogue_finisher(settings.confidence, settings.catalogue_metrics, str(settings.columns.item))
-    return _means(merged.crossJoin(F.broadcast(size)), finish, settings)
+    task = settings.confidence, settings.catalogue_metrics, str(settings.columns.item)
+    return _means(merged.crossJoin(F.broadcast(size)), settings, finish_catalogue, *task)

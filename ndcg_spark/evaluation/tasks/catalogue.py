@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import BatchFunction, batch_function, value_at
+from ndcg_spark.core.batches import value_at
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import ASKED
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, ESTIMATES, GROUP_KEYS, LISTS, STATE_TYPE, finish_batch
@@ -15,21 +15,19 @@ from ndcg_spark.metrics import CatalogueMetric
 from ndcg_spark.metrics.catalogue import Exposure
 
 
-def make_catalogue_finisher(
-    confidence: float, metrics: tuple[tuple[CatalogueMetric, int | None, str | None], ...], item_column: str
-) -> BatchFunction:
-    def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if batch.num_rows and (twice := value_at(batch.column("twice"), 0)) is not None:
-                raise InputRefusedError(
-                    f"item {item_column}={twice} comes twice in the item table; keep one row of it."
-                )
-            of_lists = pc.equal(batch.column("metric"), LISTS)
-            means = batch.filter(pc.invert(of_lists)).select([*GROUP_KEYS, ASKED, *COUNTS, "states"])
-            yield finish_batch(means, confidence)
-            yield from _of_catalogue(batch.filter(of_lists), metrics)
-
-    return batch_function(finish)
+def finish_catalogue(
+    batches: Iterator[pa.RecordBatch],
+    confidence: float,
+    metrics: tuple[tuple[CatalogueMetric, int | None, str | None], ...],
+    item_column: str,
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows and (twice := value_at(batch.column("twice"), 0)) is not None:
+            raise InputRefusedError(f"item {item_column}={twice} comes twice in the item table; keep one row of it.")
+        of_lists = pc.equal(batch.column("metric"), LISTS)
+        means = batch.filter(pc.invert(of_lists)).select([*GROUP_KEYS, ASKED, *COUNTS, "states"])
+        yield finish_batch(means, confidence)
+        yield from _of_catalogue(batch.filter(of_lists), metrics)
 
 
 def _of_catalogue(

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import BatchFunction, batch_function, joined, message, one_zero, to_bytes
+from ndcg_spark.core.batches import joined, message, one_zero, to_bytes
 from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.tasks.exchange import SUMS, Outbox, checked_rows, partials_of, send_chunk
+from ndcg_spark.evaluation.tasks.exchange import SUMS, Outbox, checked_rows, partials_of, send_chunk, send_rows
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED, PartialRankings, joined_partials, merged
-from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, make_partial_summer
+from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, score_and_add_up
 from ndcg_spark.evaluation.tasks.query_rows import BAD_ROW, RankingTask, stretch_offsets
 from ndcg_spark.evaluation.tasks.rankings import rankings_batches
-from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask
 from ndcg_spark.evaluation.tasks.valid_rows import with_marks
 from ndcg_spark.sources.parquet import FilePart, read_part
 
@@ -39,10 +39,6 @@ class FilesTask:
     )
     batch_rows: int = 131_072
 
-    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in _numbers(batches):
-            yield from self.read_part(number)
-
     def read_part(self, number: int) -> Iterator[pa.RecordBatch]:
         """Read one part. Of the columns that workers read, only numbers and segments may be floats."""
         segments = [at for at, name in enumerate(self.schema.names) if name.startswith("segment_")]
@@ -57,15 +53,17 @@ class _OutOfOrderError(Exception):
     """A part whose queries do not rise, or one of which is too long to be held."""
 
 
-def make_complete_sender(
-    files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask
-) -> BatchFunction:
-    """Build the function that reads parts by their numbers, adds up complete queries and sends the others."""
-    return batch_function(
-        lambda batches: (
-            row for number in _numbers(batches) for row in _Part(number, files, task, scoring, summing).sent()
-        )
-    )
+def send_files(batches: Iterator[pa.RecordBatch], files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
+    """Read parts by their numbers and send their rows."""
+    return send_rows((rows for number in _numbers(batches) for rows in files.read_part(number)), task)
+
+
+def send_complete(
+    batches: Iterator[pa.RecordBatch], files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask
+) -> Iterator[pa.RecordBatch]:
+    """Read parts by their numbers, add up complete queries and send the others."""
+    for number in _numbers(batches):
+        yield from _Part(number, files, task).sent(scoring, summing)
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
@@ -73,16 +71,13 @@ def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
 
 
 class _Part:
-    def __init__(
-        self, number: int, files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask
-    ) -> None:
+    def __init__(self, number: int, files: FilesTask, task: RankingTask) -> None:
         self._number, self._files, self._task = number, files, task
-        self._score, self._add_up = make_scorer(scoring), make_partial_summer(summing)
         self._outbox = Outbox(task)
 
-    def sent(self) -> Iterator[pa.RecordBatch]:
+    def sent(self, scoring: ScoringTask, summing: SummingTask) -> Iterator[pa.RecordBatch]:
         try:
-            sums = list(self._add_up(self._score(self._rankings())))  # nothing is sent before the end
+            sums = list(score_and_add_up(self._rankings(), scoring, summing))  # nothing is sent before the end
         except (_OutOfOrderError, InputRefusedError):  # what is refused may be a query whose rest is yet to come
             self._outbox = Outbox(self._task)
             for batch in self._files.read_part(self._number):

@@ -15,8 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core.batches import (
-    BatchFunction,
-    batch_function,
     entries_in,
     entry_columns,
     from_bytes,
@@ -33,7 +31,7 @@ from ndcg_spark.core.ragged import IntArray, lengths_of, offsets_of, rows_of
 from ndcg_spark.evaluation.tasks import partial_ranking
 from ndcg_spark.evaluation.tasks.judging import judged_partials, without_empty_lists
 from ndcg_spark.evaluation.tasks.partial_ranking import PartialRankings
-from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, make_partial_summer
+from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, score_and_add_up
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
@@ -46,7 +44,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     stretch_offsets,
 )
 from ndcg_spark.evaluation.tasks.rankings import rankings_batches
-from ndcg_spark.evaluation.tasks.scoring import ScoringTask, make_scorer
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask
 from ndcg_spark.evaluation.tasks.valid_rows import (
     RowRules,
     divided_rows,
@@ -60,31 +58,18 @@ from ndcg_spark.evaluation.tasks.valid_rows import (
 ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS, NAMELESS = range(6)
 
 
-def make_row_sender(task: RankingTask, read: BatchFunction | None = None) -> BatchFunction:
-    """Build the function that sends rows, cut where that makes them fewer; `read` makes them of what a task gets."""
-    return batch_function(lambda batches: _send_rows(batches if read is None else read(batches), task))
-
-
-def make_judgment_sender(task: RankingTask) -> BatchFunction:
-    return batch_function(lambda batches: _send_judgments(batches, task))
-
-
-def make_run_sender(task: RankingTask) -> BatchFunction:
-    """Build the function that sends names of runs to all partitions. Rows may name a query with an empty list."""
-
-    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        outbox, runs = Outbox(task), set[str]()
-        for rows in chunks(batches, task):
-            if RUN in rows.schema.names:
-                runs.update(pc.unique(rows.column(RUN)).to_pylist())
-            if set(task.names.query) <= set(rows.schema.names):
-                rows = rows.filter(pa.array(has_query(rows, task.names)))
-                outbox.partials += [_empty_partials(rows, task)] if rows.num_rows else []
-                yield from outbox.flushed(at_end=False)
-        yield from outbox.flushed(at_end=True)
-        yield from _sent_runs(runs, task)
-
-    return batch_function(send)
+def send_runs(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+    """Send names of runs to all partitions. Rows may name a query with an empty list."""
+    outbox, runs = Outbox(task), set[str]()
+    for rows in chunks(batches, task):
+        if RUN in rows.schema.names:
+            runs.update(pc.unique(rows.column(RUN)).to_pylist())
+        if set(task.names.query) <= set(rows.schema.names):
+            rows = rows.filter(pa.array(has_query(rows, task.names)))
+            outbox.partials += [_empty_partials(rows, task)] if rows.num_rows else []
+            yield from outbox.flushed(at_end=False)
+    yield from outbox.flushed(at_end=True)
+    yield from _sent_runs(runs, task)
 
 
 def _empty_partials(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
@@ -106,7 +91,8 @@ def _sent_runs(runs: set[str], task: RankingTask) -> Iterator[pa.RecordBatch]:
         yield message(range(task.n_partitions), RUNS, [to_bytes(names)] * task.n_partitions)
 
 
-def _send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+def send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+    """Send rows, cut where that makes them fewer."""
     outbox, runs = Outbox(task), set[str]()
     for chunk in chunks(batches, task):
         rows = checked_rows(chunk, outbox)
@@ -122,7 +108,7 @@ def _send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator
     yield from _sent_runs(runs, task)
 
 
-def _send_judgments(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+def send_judgments(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     outbox, rules = Outbox(task, kind=JUDGMENTS), RowRules(task.settings, judgments=True)
     for chunk in chunks(batches, task):
         outbox.rows.append(valid_rows(chunk, rules))
@@ -272,33 +258,26 @@ def partials_in(batch: pa.RecordBatch) -> PartialRankings:
     return PartialRankings(head, entries_in(batch, "ranked"), entries_in(batch, "ideal"))
 
 
-def make_merger(task: RankingTask) -> BatchFunction:
-    """Build the function from what arrives in a partition to rankings, under the user's names."""
-    return batch_function(lambda batches: _rankings(batches, task, []))
-
-
-def make_merging_summer(task: RankingTask, scoring: ScoringTask, summing: SummingTask) -> BatchFunction:
-    """Build the function from what arrives in a partition to partial summaries."""
-    score, add_up = make_scorer(scoring), make_partial_summer(summing)
-
-    def summarize(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sums: list[pa.RecordBatch] = []
-        yield from add_up(score(_rankings(batches, task, sums)))
-        yield from sums
-
-    return batch_function(summarize)
-
-
-def _rankings(
-    batches: Iterator[pa.RecordBatch], task: RankingTask, sums: list[pa.RecordBatch]
+def merge_and_add_up(
+    batches: Iterator[pa.RecordBatch], task: RankingTask, scoring: ScoringTask, summing: SummingTask
 ) -> Iterator[pa.RecordBatch]:
+    """Merge what arrives in a partition to partial summaries."""
+    sums: list[pa.RecordBatch] = []
+    yield from score_and_add_up(merge_rankings(batches, task, sums), scoring, summing)
+    yield from sums
+
+
+def merge_rankings(
+    batches: Iterator[pa.RecordBatch], task: RankingTask, sums: list[pa.RecordBatch] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Merge what arrives in a partition to rankings, under the user's names; `sums` collects those of senders."""
     held = _Held(task)
     for batch in batches:
         ids, kinds = batch.column("partition_id").to_pylist(), batch.column("kind").to_pylist()
         for number, kind, payload in zip(ids, kinds, batch.column("payload"), strict=True):
             buffer = payload.as_buffer()
             found = from_bytes(buffer)
-            if kind == SUMS:
+            if sums is not None and kind == SUMS:
                 sums += found
             else:
                 held.add(number, kind, found, buffer.size)

@@ -11,16 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import ragged
-from ndcg_spark.core.batches import (
-    BatchFunction,
-    Entries,
-    batch_function,
-    float_values,
-    int_values,
-    list_offsets,
-    one_zero,
-    plain_texts,
-)
+from ndcg_spark.core.batches import Entries, float_values, int_values, list_offsets, one_zero, plain_texts
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks import partial_ranking
@@ -33,19 +24,13 @@ from ndcg_spark.evaluation.tasks.rankings import LISTS, rankings_batches, refuse
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, divided_rows, has_query, marked_rows
 
 
-def make_array_ranker(task: RankingTask) -> BatchFunction:
+def rank_arrays(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     rules = RowRules(task.settings)
-
-    def rank(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            valid, rejected = divided_rows(marked_rows(plain_texts(batch), rules))
-            yield from rankings_batches(_complete(valid, task), task)
-            if rejected is not None:
-                yield from rankings_batches(
-                    counted_rankings(rejected, task, lambda rows: _complete(rows, task)), task
-                )
-
-    return batch_function(rank)
+    for batch in batches:
+        valid, rejected = divided_rows(marked_rows(plain_texts(batch), rules))
+        yield from rankings_batches(_complete(valid, task), task)
+        if rejected is not None:
+            yield from rankings_batches(counted_rankings(rejected, task, lambda rows: _complete(rows, task)), task)
 
 
 def counted_rankings(
@@ -143,18 +128,14 @@ ROW = "query_0"
 """The number of a row in its batch: the query of its items."""
 
 
-def make_list_ranker(task: RankingTask) -> BatchFunction:
-    rules, rank = RowRules(task.settings), _RowRanker(task)
-
-    def ranked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            valid, rejected = divided_rows(marked_rows(plain_texts(batch), rules))
-            for part in _parts(valid, task.chunk_rows):
-                yield from rankings_batches(rank.complete(part), task)
-            if rejected is not None:
-                yield from rankings_batches(counted_rankings(rejected, task, rank.complete), task)
-
-    return batch_function(ranked)
+def rank_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+    rules, ranker = RowRules(task.settings), _RowRanker(task)
+    for batch in batches:
+        valid, rejected = divided_rows(marked_rows(plain_texts(batch), rules))
+        for part in _parts(valid, task.chunk_rows):
+            yield from rankings_batches(ranker.complete(part), task)
+        if rejected is not None:
+            yield from rankings_batches(counted_rankings(rejected, task, ranker.complete), task)
 
 
 def _parts(batch: pa.RecordBatch, n_entries: int) -> Iterator[pa.RecordBatch]:

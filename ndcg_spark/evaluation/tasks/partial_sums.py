@@ -12,22 +12,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.batches import (
-    BatchFunction,
-    batch_function,
-    flags_of,
-    float_values,
-    int_values,
-    list_offsets,
-    plain_values,
-)
+from ndcg_spark.core.batches import flags_of, float_values, int_values, list_offsets, plain_values
 from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.settings import ASKED, SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, dropped, uncounted
+from ndcg_spark.evaluation.tasks.scoring import (
+    N_TOP_ITEMS,
+    N_UNJUDGED_ITEMS,
+    ScoringTask,
+    dropped,
+    score_rankings,
+    uncounted,
+)
 
 N_LOST = "n_lost_queries"
 OF_REJECTED = (N_REJECTED, N_LOST)
@@ -117,20 +116,19 @@ def _grouped(table: pa.Table) -> pa.Table:
     return grouped.rename_columns([LISTED if name == f"{LISTED}_sum" else name for name in grouped.column_names])
 
 
-def make_partial_summer(task: SummingTask) -> BatchFunction:
-    """Build the function from metrics of queries to `PARTIAL_SCHEMA`, a row per group and metric.
+def score_and_add_up(
+    batches: Iterator[pa.RecordBatch], scoring: ScoringTask, summing: SummingTask
+) -> Iterator[pa.RecordBatch]:
+    """Add up metrics of rankings."""
+    return add_up(score_rankings(batches, scoring), summing)
+
+
+def add_up(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterator[pa.RecordBatch]:
+    """Add up metrics of queries to `PARTIAL_SCHEMA`, a row per group and metric.
 
     Metrics of the catalogue add two columns, and rows of counts of items.
     """
     sets = ((), *task.segment_sets)
-    if task.listed is None:
-        return batch_function(lambda batches: _add_up(batches, task, sets))
-    return batch_function(lambda batches: (_widened(batch, task) for batch in _add_up(batches, task, sets)))
-
-
-def _add_up(
-    batches: Iterator[pa.RecordBatch], task: SummingTask, sets: tuple[tuple[str, ...], ...]
-) -> Iterator[pa.RecordBatch]:
     held: dict[tuple[str, ...], pa.Table] = {}
     totals: dict[tuple[Any, ...], Totals] = {}
     listed = ListedItems()
@@ -184,7 +182,7 @@ def _listed_batches(listed: ListedItems, task: SummingTask, *, at_end: bool) -> 
 
 def _widened(batch: pa.RecordBatch, task: SummingTask) -> pa.RecordBatch:
     """Rows of sums with the columns that those of counts of items have."""
-    if task.listed is None or batch.num_columns == len(task.listed):
+    if task.listed is None:
         return batch
     more = [pa.nulls(batch.num_rows, field.type) for field in list(task.listed)[batch.num_columns :]]
     return pa.RecordBatch.from_arrays([*batch.columns, *more], schema=task.listed)
@@ -311,7 +309,8 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
         )
         if metric.cutoffs is not None:
             table = table.filter(pa.array([metric.is_at(k) for k in grouped.column("k").to_pylist()], pa.bool_()))
-        yield from table.cast(PARTIAL_SCHEMA).to_batches()
+        for batch in table.cast(PARTIAL_SCHEMA).to_batches():
+            yield _widened(batch, task)
 
 
 def _optional_count(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
@@ -361,19 +360,19 @@ def _value_text(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def make_finisher(
-    confidence: float, *, day_quantiles: Sequence[float] | None = None, across_rules: bool = False
-) -> BatchFunction:
-    """Build the function from keys, counts and `states` to means; each number is rounded once. See `day_estimate`.
+def finish_means(
+    batches: Iterator[pa.RecordBatch],
+    confidence: float,
+    day_quantiles: Sequence[float] | None = None,
+    across_rules: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Make means of keys, counts and `states`; each number is rounded once. See `day_estimate`.
 
     `rules`, a list of those of the states, must be one unless `across_rules`.
     """
-
-    def finish(batch: pa.RecordBatch) -> pa.RecordBatch:
+    for batch in batches:
         means = finish_batch(batch, confidence, day_quantiles)
-        return means if RULES not in means.schema.names else _with_one_rules(means, across=across_rules)
-
-    return batch_function(lambda batches: map(finish, batches))
+        yield means if RULES not in means.schema.names else _with_one_rules(means, across=across_rules)
 
 
 def _with_one_rules(means: pa.RecordBatch, *, across: bool) -> pa.RecordBatch:

@@ -12,16 +12,7 @@ import pyarrow as pa
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import LARGEST_GAIN, discount_table, gain_function
 from ndcg_spark.core import ragged
-from ndcg_spark.core.batches import (
-    BatchFunction,
-    batch_function,
-    flags_of,
-    float_column,
-    float_values,
-    int_values,
-    list_offsets,
-    value_at,
-)
+from ndcg_spark.core.batches import flags_of, float_column, float_values, int_values, list_offsets, value_at
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.items import known_items, with_items
@@ -84,9 +75,10 @@ def uncounted(convention: Convention) -> tuple[str, ...]:
     return (*dropped(convention), *skipped)
 
 
-def make_scorer(task: ScoringTask) -> BatchFunction:
-    """Build the function from rankings to a row per query and cutoff, one batch a cutoff; see `score_queries`."""
-    return batch_function(lambda batches: (result for batch in batches for result in score_batch(batch, task)))
+def score_rankings(batches: Iterator[pa.RecordBatch], task: ScoringTask) -> Iterator[pa.RecordBatch]:
+    """Score rankings: a row per query and cutoff, one batch a cutoff; see `score_queries`."""
+    for batch in batches:
+        yield from score_batch(batch, task)
 
 
 def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordBatch]:

@@ -11,15 +11,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table, gain_function, parse_gain, relevance_range
-from ndcg_spark.core.batches import (
-    BatchFunction,
-    batch_function,
-    flags_of,
-    float_values,
-    list_offsets,
-    plain_texts,
-    value_at,
-)
+from ndcg_spark.core.batches import flags_of, float_values, list_offsets, plain_texts, value_at
 from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, lengths_of
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import MAX_RANK, MAX_WEIGHT, EvaluationSettings
@@ -29,15 +21,16 @@ from ndcg_spark.evaluation.tasks.query_rows import Names, bad_row_of, canonical_
 _HELPERS = ("tied", "n_ranked")
 
 
-def make_row_viewer(convention: Convention, k: int | None) -> BatchFunction:
-    """Build the function that adds `gain`, `discount` and `ideal_discount` to ranked rows; ranks beyond k weigh 0.
+def add_gains(batches: Iterator[pa.RecordBatch], convention: Convention, k: int | None) -> Iterator[pa.RecordBatch]:
+    """Add `gain`, `discount` and `ideal_discount` to ranked rows; ranks beyond k weigh 0.
 
     Drops `tied` (ranks that the row shares, from `rank` on) and `n_ranked` (items in the ranking of its query).
     """
-    return batch_function(lambda batches: (_view(batch, convention, k) for batch in batches))
+    for batch in batches:
+        yield _with_gains(batch, convention, k)
 
 
-def _view(batch: pa.RecordBatch, convention: Convention, k: int | None) -> pa.RecordBatch:
+def _with_gains(batch: pa.RecordBatch, convention: Convention, k: int | None) -> pa.RecordBatch:
     relevance, judged = float_values(batch.column("relevance"))
     levels = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
     gains = np.zeros(len(levels))
@@ -143,13 +136,15 @@ def bad_rows(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, Bool
             yield reason, at
 
 
-def make_valid_rows(rules: RowRules) -> BatchFunction:
-    return batch_function(lambda batches: (valid_rows(batch, rules) for batch in batches))
+def keep_valid(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield valid_rows(batch, rules)
 
 
-def make_row_marker(rules: RowRules) -> BatchFunction:
-    """Build the function that marks rejected rows for Spark. These keep query and segments if the query is known."""
-    return batch_function(lambda batches: (_emptied(marked_rows(batch, rules), rules) for batch in batches))
+def mark_rejected(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
+    """Mark rejected rows for Spark. These keep query and segments if the query is known."""
+    for batch in batches:
+        yield _emptied(marked_rows(batch, rules), rules)
 
 
 def _emptied(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
@@ -163,14 +158,12 @@ def _emptied(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def make_row_checker(rules: RowRules) -> BatchFunction:
-    """Build the function that finds bad rows: `reason`, `key`, `n`, `row`; see `frames.canonical.checked_rows`."""
+def find_bad_rows(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
+    """Find bad rows: `reason`, `key`, `n`, `row`; see `frames.canonical.checked_rows`."""
     names = canonical_names(rules.settings)
-    return batch_function(
-        lambda batches: (
-            _checked(of_run, rules, names) for batch in batches for of_run in runs_of(plain_texts(batch), names)
-        )
-    )
+    for batch in batches:
+        for of_run in runs_of(plain_texts(batch), names):
+            yield _checked(of_run, rules, names)
 
 
 def _checked(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordBatch:
