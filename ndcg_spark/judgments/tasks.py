@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.core.batches import BatchFunction, batch_function, float_values, list_offsets, value_at
+from ndcg_spark.core.batches import float_values, list_offsets, value_at
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, lengths_of, offsets_of, query_of_rows
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.judgments import kernels
@@ -18,35 +18,33 @@ RATINGS = "ratings"
 """List of struct<relevance, annotator, weight>, sorted."""
 
 
-def make_judge(settings: RatingSettings) -> BatchFunction:
-    """Build the function from rows of keys and `ratings` to judgments."""
-    return batch_function(lambda batches: (_judged(batch, settings) for batch in batches))
+def judge_items(batches: Iterator[pa.RecordBatch], settings: RatingSettings) -> Iterator[pa.RecordBatch]:
+    """Judge items by their `ratings`; keys are kept."""
+    for batch in batches:
+        yield _judged(batch, settings)
 
 
-def make_pair_counter(settings: RatingSettings) -> BatchFunction:
-    """Build the function from rows of keys and `ratings` to `raters`, `first`, `second`, `n`."""
-    return batch_function(lambda batches: (_counted(batch, settings) for batch in batches))
+def count_pairs(batches: Iterator[pa.RecordBatch], settings: RatingSettings) -> Iterator[pa.RecordBatch]:
+    """Count pairs of `ratings` of one item: `raters`, `first`, `second`, `n`."""
+    for batch in batches:
+        yield _counted(batch, settings)
 
 
-def make_agreement() -> BatchFunction:
-    """Build the function from rows of a list `pairs` to `alpha`, `reason`, `n_items`, `n_ratings`."""
-
-    def agree(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            pairs = batch.column("pairs")
-            parts = pairs.flatten()
-            raters, first, second, count = (np.asarray(parts.field(at).to_numpy(False)) for at in range(4))
-            offsets = list_offsets(pairs)
-            ends = pairwise(offsets.tolist())
-            found = [
-                kernels.ordinal_alpha(kernels.PairCounts(raters[a:b], first[a:b], second[a:b], count[a:b]))
-                for a, b in ends
-            ]
-            types = (pa.float64(), pa.string(), pa.int64(), pa.int64())
-            columns = [pa.array(list(its), kind) for its, kind in zip(zip(*found, strict=True), types, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, names=["alpha", "reason", "n_items", "n_ratings"])
-
-    return agree
+def measure_agreement(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Compute `alpha`, `reason`, `n_items`, `n_ratings` from each list `pairs`."""
+    for batch in batches:
+        pairs = batch.column("pairs")
+        parts = pairs.flatten()
+        raters, first, second, count = (np.asarray(parts.field(at).to_numpy(False)) for at in range(4))
+        offsets = list_offsets(pairs)
+        ends = pairwise(offsets.tolist())
+        found = [
+            kernels.ordinal_alpha(kernels.PairCounts(raters[a:b], first[a:b], second[a:b], count[a:b]))
+            for a, b in ends
+        ]
+        types = (pa.float64(), pa.string(), pa.int64(), pa.int64())
+        columns = [pa.array(list(its), kind) for its, kind in zip(zip(*found, strict=True), types, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, names=["alpha", "reason", "n_items", "n_ratings"])
 
 
 def _counted(batch: pa.RecordBatch, settings: RatingSettings) -> pa.RecordBatch:
