@@ -267,22 +267,20 @@ def _states(states: IntArray) -> pa.Array:
 def estimate_groups(batches: Iterator[pa.RecordBatch], confidence: float) -> Iterator[pa.RecordBatch]:
     """Estimate from keys, counts, `propensity_of` and `states`; rounds each number once."""
     for batch in batches:
-        yield _estimated(batch, confidence)
-
-
-def _estimated(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
-    states = np.zeros((batch.num_rows, kernels.STATE_SIZE), dtype=np.int64)
-    for row, parts in enumerate(batch.column("states")):
-        states[row] = int_values(parts.values.flatten()).reshape(-1, kernels.STATE_SIZE).sum(axis=0)
-    n_queries = int_values(batch.column("n_queries")).tolist()
-    found = [kernels.estimates(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)]
-    reasons = [REASONS.get(kind) for kind in batch.column(OF).to_pylist()]
-    values = [
-        (*one.ips, *(kernels.NO_ESTIMATE if reason else one.snips), one.n_eff)
-        for one, reason in zip(found, reasons, strict=True)
-    ]
-    columns = {name: batch.column(name) for name in (*GROUP_KEYS, "n_queries", "n_impressions")}
-    for at, name in enumerate(ESTIMATES):
-        columns[name] = pa.array([its[at] for its in values], pa.float64())
-    columns |= {OF: batch.column(OF), REASON: pa.array(reasons, pa.string()), "state": _states(states)}
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        states = np.zeros((batch.num_rows, kernels.STATE_SIZE), dtype=np.int64)
+        for row, parts in enumerate(batch.column("states")):
+            states[row] = int_values(parts.values.flatten()).reshape(-1, kernels.STATE_SIZE).sum(axis=0)
+        n_queries = int_values(batch.column("n_queries")).tolist()
+        found = [
+            kernels.estimates(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)
+        ]
+        reasons = [REASONS.get(kind) for kind in batch.column(OF).to_pylist()]
+        values = [
+            (*one.ips, *(kernels.NO_ESTIMATE if reason else one.snips), one.n_eff)
+            for one, reason in zip(found, reasons, strict=True)
+        ]
+        columns = {name: batch.column(name) for name in (*GROUP_KEYS, "n_queries", "n_impressions")}
+        for at, name in enumerate(ESTIMATES):
+            columns[name] = pa.array([its[at] for its in values], pa.float64())
+        columns |= {OF: batch.column(OF), REASON: pa.array(reasons, pa.string()), "state": _states(states)}
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
