@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tasks.finishing import make_finisher
-from ndcg_spark.comparison.tasks.summing import make_summer
+from ndcg_spark.comparison.tasks.finishing import estimate_groups
+from ndcg_spark.comparison.tasks.summing import add_up
 from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.metrics.dcg import dcg, ndcg
@@ -97,8 +97,8 @@ def compared(x: np.ndarray, y: np.ndarray, units: np.ndarray, *, clustered: bool
         for run, values in ((0, x), (1, y))
     ]
     rows = pa.concat_tables(tables).sort_by([(name, "ascending") for name in ("unit", *(["query"] * clustered))])
-    partial = make_summer(settings)(iter(rows.combine_chunks().to_batches()))
-    (found,) = [row for batch in make_finisher(settings)(partial) for row in batch.to_pylist()]
+    partial = add_up(iter(rows.combine_chunks().to_batches()), settings)
+    (found,) = [row for batch in estimate_groups(partial, settings) for row in batch.to_pylist()]
     return found
 
 

@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.business.settings import LinkSettings
-from ndcg_spark.business.tasks import LINK_COLUMNS, make_linker
+from ndcg_spark.business.tasks import LINK_COLUMNS, link_rates
 from ndcg_spark.core.columns import columns_of, has_column, key_text, number, raise_if, require_column
 from ndcg_spark.core.flag import settings_from
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import in_workers
 from ndcg_spark.evaluation.frames.summary import rules_column
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history.frames import (
@@ -42,7 +42,7 @@ def linked_rates(
     nights, counts = _metric_nights(metrics, settings, parse_text), _click_nights(clicks, settings, parse_text)
     rows = _join(nights, counts, "left").select(*SERIES, "nights", "clicks")
     schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
-    return rows.mapInArrow(as_shipped(make_linker(settings)), schema=schema)
+    return in_workers(rows, link_rates, settings, schema=schema)
 
 
 def unmatched_clicks(

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from ndcg_spark.business import kernels
 from ndcg_spark.business.settings import LinkSettings
-from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history import tasks as history
@@ -51,19 +50,15 @@ LINK_COLUMNS = {
 _SCHEMA = history.arrow_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
 
 
-def make_linker(settings: LinkSettings) -> BatchFunction:
-    """Build the function from rows of `SERIES`, `nights` and `clicks` to `LINK_COLUMNS`.
+def link_rates(batches: Iterator[pa.RecordBatch], settings: LinkSettings) -> Iterator[pa.RecordBatch]:
+    """Link rows of `SERIES`, `nights` and `clicks`: `LINK_COLUMNS`.
 
     `nights` is a list of struct<day, value, config_hash, rules>, `clicks` of struct<day, impressions, clicks,
     conversions>, each in any order; `day` counts from 1970.
     """
-
-    def link(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = [row for series in batch.to_pylist() for row in _series_rows(series, settings)]
-            yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
-
-    return batch_function(link)
+    for batch in batches:
+        rows = [row for series in batch.to_pylist() for row in _series_rows(series, settings)]
+        yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
 
 
 def _series_rows(series: dict[str, Any], settings: LinkSettings) -> Iterator[dict[str, Any]]:

@@ -26,7 +26,7 @@ from ndcg_spark.core.columns import columns_of, comparable_key, from_limbs, has_
 from ndcg_spark.core.flag import OnInvalid, settings_from
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.student import require_scipy
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import option
 from ndcg_spark.evaluation.settings import segment_sets_of
 
@@ -226,7 +226,7 @@ def fitted_propensities(
 ) -> DataFrame:
     """Implement `fit_propensities`; with `parse_text`, numbers may be text. Lazy."""
     patterns = click_patterns(impressions, settings, parse_text=parse_text)
-    return patterns.repartition(1).mapInArrow(as_shipped(tasks.make_fitter(settings)), schema=FIT)
+    return in_workers(patterns.repartition(1), tasks.fit_patterns, settings, schema=FIT)
 
 
 def propensity_table(fitted: DataFrame) -> DataFrame:
@@ -288,7 +288,7 @@ def propensity_estimates(
     sums = [total(name).alias(name) for name in _SUMS]
     grouped = _by_segment(queries, settings) if segments else queries.select(*_overall(settings), *_limbs())
     values = grouped.select(*tasks.GROUP_KEYS, named(_N).alias("n_impressions"), *sums)
-    partial = values.mapInArrow(as_shipped(tasks.make_partial_summer()), schema=_PARTIAL)
+    partial = in_workers(values, tasks.add_up, schema=_PARTIAL)
     return _finished(partial.withColumn(tasks.OF, F.lit(settings.propensity_of)), settings.confidence)
 
 
@@ -297,7 +297,7 @@ def _finished(partial: DataFrame, confidence: float) -> DataFrame:
     aggregates.append(F.collect_list("state").alias("states"))
     kind = F.when(F.min(tasks.OF) == F.max(tasks.OF), F.min(tasks.OF)).otherwise(tasks.MIXED)
     groups = partial.groupBy(*tasks.GROUP_KEYS).agg(*aggregates, kind.alias(tasks.OF))
-    return groups.mapInArrow(as_shipped(tasks.make_estimator(confidence)), schema=_ESTIMATES)
+    return in_workers(groups, tasks.estimate_groups, confidence, schema=_ESTIMATES)
 
 
 def _overall(settings: WeightSettings) -> list[Column]:

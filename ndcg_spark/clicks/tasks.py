@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ndcg_spark.clicks import kernels
 from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensitySettings
-from ndcg_spark.core.batches import BatchFunction, batch_function, float_values, int_values, list_offsets
+from ndcg_spark.core.batches import float_values, int_values, list_offsets
 from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.ragged import BoolArray, IntArray, offsets_of, query_of_rows
 from ndcg_spark.errors import InputRefusedError
@@ -41,20 +41,18 @@ FIT_SCHEMA = pa.schema(
 )
 
 
-def make_fitter(settings: PropensitySettings, *, limit: int = MAX_CELLS) -> BatchFunction:
-    """Build the function from all patterns to one row of `FIT_SCHEMA`.
+def fit_patterns(
+    batches: Iterator[pa.RecordBatch], settings: PropensitySettings, limit: int = MAX_CELLS
+) -> Iterator[pa.RecordBatch]:
+    """Fit all patterns: one row of `FIT_SCHEMA`.
 
     EM takes many steps and holds its patterns: all, or a sample of them with at most `limit` counts. Sums of the
     other methods are added up batch by batch.
     """
-
-    def fit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        patterns = _Patterns(settings.method, limit)
-        for batch in batches:
-            patterns.add(batch)
-        yield pa.RecordBatch.from_pylist([patterns.fitted(settings)], schema=FIT_SCHEMA)
-
-    return batch_function(fit)
+    patterns = _Patterns(settings.method, limit)
+    for batch in batches:
+        patterns.add(batch)
+    yield pa.RecordBatch.from_pylist([patterns.fitted(settings)], schema=FIT_SCHEMA)
 
 
 class _Patterns:
@@ -224,20 +222,16 @@ MOST_GROUPS_HELD = 50_000
 _Group = tuple[str | None, ...]
 
 
-def make_partial_summer() -> BatchFunction:
-    """Build the function from queries (`a`, `b`, `ww`: see `query_states`) to a state per group, rarely two."""
-
-    def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: dict[_Group, IntArray] = {}
-        for batch in batches:
-            _add_batch(batch, held)
-            if len(held) > MOST_GROUPS_HELD:
-                yield _partial(held)
-                held = {}
-        if held:
+def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Add up queries (`a`, `b`, `ww`: see `query_states`): a state per group, rarely two."""
+    held: dict[_Group, IntArray] = {}
+    for batch in batches:
+        _add_batch(batch, held)
+        if len(held) > MOST_GROUPS_HELD:
             yield _partial(held)
-
-    return batch_function(add_up)
+            held = {}
+    if held:
+        yield _partial(held)
 
 
 def _add_batch(batch: pa.RecordBatch, held: dict[_Group, IntArray]) -> None:
@@ -270,29 +264,23 @@ def _states(states: IntArray) -> pa.Array:
     return pa.array(states.tolist(), pa.list_(pa.int64()))
 
 
-def make_estimator(confidence: float) -> BatchFunction:
-    """Build the function from keys, counts, `propensity_of` and `states` to estimates; rounds each number once."""
-
-    def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield _estimated(batch, confidence)
-
-    return batch_function(finish)
-
-
-def _estimated(batch: pa.RecordBatch, confidence: float) -> pa.RecordBatch:
-    states = np.zeros((batch.num_rows, kernels.STATE_SIZE), dtype=np.int64)
-    for row, parts in enumerate(batch.column("states")):
-        states[row] = int_values(parts.values.flatten()).reshape(-1, kernels.STATE_SIZE).sum(axis=0)
-    n_queries = int_values(batch.column("n_queries")).tolist()
-    found = [kernels.estimates(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)]
-    reasons = [REASONS.get(kind) for kind in batch.column(OF).to_pylist()]
-    values = [
-        (*one.ips, *(kernels.NO_ESTIMATE if reason else one.snips), one.n_eff)
-        for one, reason in zip(found, reasons, strict=True)
-    ]
-    columns = {name: batch.column(name) for name in (*GROUP_KEYS, "n_queries", "n_impressions")}
-    for at, name in enumerate(ESTIMATES):
-        columns[name] = pa.array([its[at] for its in values], pa.float64())
-    columns |= {OF: batch.column(OF), REASON: pa.array(reasons, pa.string()), "state": _states(states)}
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+def estimate_groups(batches: Iterator[pa.RecordBatch], confidence: float) -> Iterator[pa.RecordBatch]:
+    """Estimate from keys, counts, `propensity_of` and `states`; rounds each number once."""
+    for batch in batches:
+        states = np.zeros((batch.num_rows, kernels.STATE_SIZE), dtype=np.int64)
+        for row, parts in enumerate(batch.column("states")):
+            states[row] = int_values(parts.values.flatten()).reshape(-1, kernels.STATE_SIZE).sum(axis=0)
+        n_queries = int_values(batch.column("n_queries")).tolist()
+        found = [
+            kernels.estimates(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)
+        ]
+        reasons = [REASONS.get(kind) for kind in batch.column(OF).to_pylist()]
+        values = [
+            (*one.ips, *(kernels.NO_ESTIMATE if reason else one.snips), one.n_eff)
+            for one, reason in zip(found, reasons, strict=True)
+        ]
+        columns = {name: batch.column(name) for name in (*GROUP_KEYS, "n_queries", "n_impressions")}
+        for at, name in enumerate(ESTIMATES):
+            columns[name] = pa.array([its[at] for its in values], pa.float64())
+        columns |= {OF: batch.column(OF), REASON: pa.array(reasons, pa.string()), "state": _states(states)}
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, pairing, summing, totals
 from ndcg_spark.core.columns import columns_of, comparable_key, has_column, named, require_column
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES
 
@@ -34,8 +34,8 @@ def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], settings: Co
     Spark cost: one shuffle of the rows, of the columns that are needed (two with a cluster column), and sorts within
     partitions; three small shuffles of sums; four passes through Python workers. No action.
     """
-    results = estimated_groups(tables, settings)
-    return results.repartition(1).mapInArrow(as_shipped(finishing.make_family(settings)), schema=_COUNTED)
+    results = estimated_groups(tables, settings).repartition(1)
+    return in_workers(results, finishing.decide_family, settings, schema=_COUNTED)
 
 
 def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
@@ -50,19 +50,13 @@ def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: C
             ]
         )
         checked = rows.repartition(pairing.QUERY).sortWithinPartitions(pairing.QUERY)
-        rows = checked.mapInArrow(as_shipped(pairing.make_unifier(settings)), schema=schema)
+        rows = in_workers(checked, pairing.unify_queries, settings, schema=schema)
     order = [pairing.UNIT] if settings.cluster is None else [pairing.UNIT, pairing.SOLO, pairing.QUERY]
-    partial = (
-        rows.repartition(pairing.UNIT)
-        .sortWithinPartitions(*order)
-        .mapInArrow(as_shipped(summing.make_summer(settings)), schema=_PARTIAL)
-    )
-    merged = partial.repartition(*totals.GROUP_KEYS, "kind", "block").mapInArrow(
-        as_shipped(totals.make_merger()), schema=_PARTIAL
-    )
-    return merged.repartition(*totals.GROUP_KEYS).mapInArrow(
-        as_shipped(finishing.make_finisher(settings)), schema=_COUNTED
-    )
+    units = rows.repartition(pairing.UNIT).sortWithinPartitions(*order)
+    partial = in_workers(units, summing.add_up, settings, schema=_PARTIAL)
+    blocks = partial.repartition(*totals.GROUP_KEYS, "kind", "block")
+    groups = in_workers(blocks, totals.merge_sums, schema=_PARTIAL).repartition(*totals.GROUP_KEYS)
+    return in_workers(groups, finishing.estimate_groups, settings, schema=_COUNTED)
 
 
 def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> list[DataFrame]:

@@ -302,22 +302,20 @@ def flagged_nights(
     inside = rows.where(between(F.col(NIGHT), _first(settings), settings.end))
     series = _series(rows, settings, parse_text=parse_text)
     if per_query is None:
-        return series.mapInArrow(as_shipped(tasks.make_flagger(settings)), schema=_ddl(tasks.FLAG_COLUMNS))
+        return in_workers(series, tasks.flag_nights, settings, schema=_ddl(tasks.FLAG_COLUMNS))
     require_scipy()
-    judged = series.mapInArrow(
-        as_shipped(tasks.make_flagger(settings, tasks.TO_PAIR_COLUMNS)), schema=_ddl(tasks.TO_PAIR_COLUMNS)
-    )
+    columns = tasks.TO_PAIR_COLUMNS
+    judged = in_workers(series, tasks.flag_nights, settings, columns, schema=_ddl(columns))
     paired = with_pairs(judged, per_query, inside, [query] if isinstance(query, str) else list(query))
-    return paired.mapInArrow(as_shipped(tasks.make_pairer(settings)), schema=_ddl(tasks.FLAG_COLUMNS))
+    return in_workers(paired, tasks.flag_pairs, settings, schema=_ddl(tasks.FLAG_COLUMNS))
 
 
 def missing_series(metrics: DataFrame, night: date) -> DataFrame:
     """Series that `flagged_nights` finds missing on a night: columns of `MISSING_COLUMNS`; lazy."""
     settings = FlagSettings(start=night, end=night, lookback=tasks.LATEST_DAYS)
     series = _series(series_rows(metrics), settings, parse_text=False)
-    judged = series.mapInArrow(
-        as_shipped(tasks.make_flagger(settings, tasks.MISSING_COLUMNS)), schema=_ddl(tasks.MISSING_COLUMNS)
-    )
+    columns = tasks.MISSING_COLUMNS
+    judged = in_workers(series, tasks.flag_nights, settings, columns, schema=_ddl(columns))
     return judged.where(F.col("status") == tasks.MISSING)
 
 
@@ -432,8 +430,6 @@ def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> Da
         *columns_of([*tasks.SERIES_OF_PAIRS, NIGHT])
     )
     family = F.xxhash64(*columns_of([*PERIOD, "baseline"])).alias(tasks.FAMILY)
-    rolled = by_series.mapInArrow(as_shipped(tasks.make_roller(settings)), schema=PERIODS_OF_PAIRS).select(
-        "*", family
-    )
+    rolled = in_workers(by_series, tasks.roll_up_nights, settings, schema=PERIODS_OF_PAIRS).select("*", family)
     ordered = rolled.repartition(tasks.FAMILY).sortWithinPartitions(tasks.FAMILY)
-    return ordered.mapInArrow(as_shipped(tasks.make_decider(settings)), schema=PERIODS_OF_PAIRS)
+    return in_workers(ordered, tasks.decide_families, settings, schema=PERIODS_OF_PAIRS)

@@ -19,7 +19,7 @@ from ndcg_spark.comparison.kernels.replicates import MOST_EXACT, hashed_flip_p, 
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, totals
 from ndcg_spark.comparison.tasks.pairing import whole_units
-from ndcg_spark.core.batches import BatchFunction, batch_function, int_values, list_offsets
+from ndcg_spark.core.batches import int_values, list_offsets
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
 from ndcg_spark.errors import InputRefusedError, option
@@ -166,8 +166,10 @@ MISSING_CHANCE = 0.01
 """A segment without queries is missing if this happens by chance on at most so many nights, as with other flags."""
 
 
-def make_flagger(settings: FlagSettings, columns: Mapping[str, str] = FLAG_COLUMNS) -> BatchFunction:
-    """Build the function from rows of `SERIES`, `nights`, `run_nights` and `table_nights` to `FLAG_COLUMNS` and more.
+def flag_nights(
+    batches: Iterator[pa.RecordBatch], settings: FlagSettings, columns: Mapping[str, str] = FLAG_COLUMNS
+) -> Iterator[pa.RecordBatch]:
+    """Judge rows of `SERIES`, `nights`, `run_nights` and `table_nights`: `FLAG_COLUMNS` and more.
 
     `nights` is a list of struct<day, value, std_error, config_hash, rules, n_queries>, in any order; `day` counts
     from 1970. `run_nights` is a list of struct<day, config_hash>: nights of the same run, metric and k over all
@@ -175,31 +177,25 @@ def make_flagger(settings: FlagSettings, columns: Mapping[str, str] = FLAG_COLUM
     queries alone.
     """
     schema = arrow_schema(columns)
-
-    def flagged(batch: pa.RecordBatch) -> pa.RecordBatch:
+    for batch in batches:
         rows = [row for series in batch.to_pylist() for row in _series_rows(series, settings)]
-        return pa.RecordBatch.from_pylist(rows, schema=schema)
-
-    return batch_function(lambda batches: map(flagged, batches))
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
-def make_pairer(settings: FlagSettings) -> BatchFunction:
-    """Build the function from `TO_PAIR_COLUMNS` and a struct `paired`, null without pairs, to `FLAG_COLUMNS`."""
+def flag_pairs(batches: Iterator[pa.RecordBatch], settings: FlagSettings) -> Iterator[pa.RecordBatch]:
+    """Judge rows of `TO_PAIR_COLUMNS` by their struct `paired`, null without pairs: `FLAG_COLUMNS`."""
     schema = arrow_schema(FLAG_COLUMNS)
+    for batch in batches:
+        rows = [_judge_by_pairs(row, settings) for row in batch.to_pylist()]
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
-    def pair(row: dict[str, Any]) -> dict[str, Any]:
-        its = row["paired"]
-        if its is None or its["std_error"] is None:
-            return row
-        judged = {
-            "median": row["before_value"],
-            **_held(its["difference"], its["std_error"], BEFORE_PAIRED, its["df"]),
-        }
-        return row | judged | {"rule": _rule({**row, **judged}, settings)}
 
-    return batch_function(
-        lambda batches: (pa.RecordBatch.from_pylist([*map(pair, one.to_pylist())], schema=schema) for one in batches)
-    )
+def _judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, Any]:
+    its = row["paired"]
+    if its is None or its["std_error"] is None:
+        return row
+    judged = {"median": row["before_value"], **_held(its["difference"], its["std_error"], BEFORE_PAIRED, its["df"])}
+    return row | judged | {"rule": _rule({**row, **judged}, settings)}
 
 
 def _series_rows(series: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
@@ -378,7 +374,7 @@ SERIES_OF_PAIRS = ("baseline", *SERIES)
 CHOICES = ("seed", "n_replicates", "cluster_by", "unpaired")
 """Columns that must be the same for all nights of a period."""
 FAMILY = "family"
-"""Hash of period and baseline, by which rows are sorted for `make_decider`."""
+"""Hash of period and baseline, by which rows are sorted for `decide_families`."""
 _PERIOD = ("period", "period_start", "period_end")
 _FIRST = ("run", "baseline", *SERIES[1:])
 PERIOD_SCHEMA = pa.schema(
@@ -440,15 +436,11 @@ class Period:
                 totals.add_sums(held, its)
 
 
-def make_roller(settings: RollUpSettings) -> BatchFunction:
-    """Build the function from nights, sorted by series and night, to `PERIOD_SCHEMA` without its families."""
-
-    def roll(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        periods = _finished(_nights(batches), settings)
-        while rows := list(islice(periods, finishing.HELD_RESULTS)):
-            yield pa.RecordBatch.from_pylist(rows, schema=PERIOD_SCHEMA)
-
-    return batch_function(roll)
+def roll_up_nights(batches: Iterator[pa.RecordBatch], settings: RollUpSettings) -> Iterator[pa.RecordBatch]:
+    """Add up nights, sorted by series and night, to `PERIOD_SCHEMA`; the columns of families are filled in later."""
+    periods = _finished(_nights(batches), settings)
+    while rows := list(islice(periods, finishing.HELD_RESULTS)):
+        yield pa.RecordBatch.from_pylist(rows, schema=PERIOD_SCHEMA)
 
 
 def _nights(batches: Iterator[pa.RecordBatch]) -> Iterator[Night]:
@@ -609,22 +601,18 @@ def _means(period: Period, settings: ComparisonSettings) -> tuple[dict[str, Any]
 _ESTIMATES = {"query_day": _by_query_day, "query": _by_query, "day": _by_day}
 
 
-def make_decider(settings: RollUpSettings) -> BatchFunction:
-    """Build the function that adjusts p-values and decides, for every period and baseline by itself.
+def decide_families(batches: Iterator[pa.RecordBatch], settings: RollUpSettings) -> Iterator[pa.RecordBatch]:
+    """Adjust p-values and decide, for every period and baseline by itself.
 
     Rows must come sorted by `FAMILY`, all of a family in one worker. Where queries are independent, the p-values are
     those of the sign flips.
     """
-
-    def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in whole_units(batches, FAMILY):
-            families = int_values(rows.column(FAMILY))
-            starts = [0, *(np.flatnonzero(families[1:] != families[:-1]) + 1).tolist(), rows.num_rows]
-            for start, end in pairwise(starts):
-                its = rows.slice(start, end - start)
-                columns = [its.column(name).to_pylist() for name in ("independence", "p_sign_flip", "p_value")]
-                p_values = [flips if by == "query" else p for by, flips, p in zip(*columns, strict=True)]
-                for batch in finishing.decided([its], p_values, alpha=settings.alpha, margin=settings.margin):
-                    yield batch.select(PERIOD_SCHEMA.names).cast(PERIOD_SCHEMA)
-
-    return batch_function(decide)
+    for rows in whole_units(batches, FAMILY):
+        families = int_values(rows.column(FAMILY))
+        starts = [0, *(np.flatnonzero(families[1:] != families[:-1]) + 1).tolist(), rows.num_rows]
+        for start, end in pairwise(starts):
+            its = rows.slice(start, end - start)
+            columns = [its.column(name).to_pylist() for name in ("independence", "p_sign_flip", "p_value")]
+            p_values = [flips if by == "query" else p for by, flips, p in zip(*columns, strict=True)]
+            for batch in finishing.decided([its], p_values, alpha=settings.alpha, margin=settings.margin):
+                yield batch.select(PERIOD_SCHEMA.names).cast(PERIOD_SCHEMA)

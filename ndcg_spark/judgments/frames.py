@@ -22,7 +22,7 @@ from ndcg_spark.core.columns import (
 )
 from ndcg_spark.core.flag import OnInvalid, settings_from
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.workers import as_shipped
+from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import option
 from ndcg_spark.judgments.settings import (
     GRADES,
@@ -36,7 +36,7 @@ from ndcg_spark.judgments.settings import (
     RatingSettings,
     TieRule,
 )
-from ndcg_spark.judgments.tasks import RATINGS, make_agreement, make_judge, make_pair_counter
+from ndcg_spark.judgments.tasks import RATINGS, count_pairs, judge_items, measure_agreement
 
 EVENTS_TABLE, RATINGS_TABLE = "events", "ratings"
 _MICROS_A_DAY = 86_400_000_000.0
@@ -275,7 +275,7 @@ def judged_ratings(ratings: DataFrame, settings: RatingSettings, *, parse_text: 
     rows = rated_items(ratings, settings, parse_text=parse_text)
     keys = [one for one in rows.schema if one.name != RATINGS]
     schema = T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]])
-    return rows.mapInArrow(as_shipped(make_judge(settings)), schema=schema)
+    return in_workers(rows, judge_items, settings, schema=schema)
 
 
 def rated_items(ratings: DataFrame, settings: RatingSettings, *, parse_text: bool) -> DataFrame:
@@ -339,14 +339,14 @@ def item_pairs(items: DataFrame, settings: RatingSettings) -> DataFrame:
     `items` has the keys and `ratings` of each item. Pairs from tables of different items may be united with `union`.
     """
     kept = items.select(*columns_of([*settings.columns.query, settings.columns.item, RATINGS]))
-    pairs = kept.mapInArrow(as_shipped(make_pair_counter(settings)), schema=_PAIRS)
+    pairs = in_workers(kept, count_pairs, settings, schema=_PAIRS)
     return pairs.groupBy("raters", "first", "second").agg(F.sum("n").alias("n"))
 
 
 def agreement_of(pairs: DataFrame) -> DataFrame:
     """Krippendorff's alpha of pairs from `item_pairs`, with the columns of `rating_agreement`. Lazy."""
     listed = F.collect_list(F.struct("raters", "first", "second", "n")).alias("pairs")
-    return pairs.agg(listed).mapInArrow(as_shipped(make_agreement()), schema=_AGREEMENT)
+    return in_workers(pairs.agg(listed), measure_agreement, schema=_AGREEMENT)
 
 
 @takes_tables

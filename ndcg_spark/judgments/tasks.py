@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.core.batches import BatchFunction, batch_function, float_values, list_offsets, value_at
+from ndcg_spark.core.batches import float_values, list_offsets, value_at
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, lengths_of, offsets_of, query_of_rows
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.judgments import kernels
@@ -18,67 +18,55 @@ RATINGS = "ratings"
 """List of struct<relevance, annotator, weight>, sorted."""
 
 
-def make_judge(settings: RatingSettings) -> BatchFunction:
-    """Build the function from rows of keys and `ratings` to judgments."""
-    return batch_function(lambda batches: (_judged(batch, settings) for batch in batches))
+def judge_items(batches: Iterator[pa.RecordBatch], settings: RatingSettings) -> Iterator[pa.RecordBatch]:
+    """Judge items by their `ratings`; keys are kept."""
+    for batch in batches:
+        relevance, weight, offsets = _ratings(batch, settings)
+        ratings = kernels.weighty_ratings(relevance, weight, offsets)
+        value, rule, deciding = _decided(ratings, settings, offsets)
+        n_ratings = lengths_of(ratings.offsets)
+        low, high = kernels.rating_range(ratings)
+        votes = kernels.majority(ratings)
+        disputed = ratings.rated & ((high - low >= settings.dispute_range) | ~votes.more_than_half)
+        columns = {
+            "relevance": pa.array(value, mask=np.isnan(value)),
+            "rule": pa.array(rule, pa.string()),
+            "decided_by": _names(batch.column(RATINGS), ratings, deciding),
+            "n_ratings": pa.array(n_ratings),
+            "n_zero_weight": pa.array(lengths_of(offsets) - n_ratings),
+            "weight_sum": pa.array(kernels.weight_sums(ratings)),
+            "lowest": pa.array(low, mask=~ratings.rated),
+            "highest": pa.array(high, mask=~ratings.rated),
+            "disputed": pa.array(disputed),
+        }
+        kept = {name: batch.column(name) for name in batch.schema.names if name != RATINGS}
+        yield pa.RecordBatch.from_pydict({**kept, **columns, RATINGS: batch.column(RATINGS)})
 
 
-def make_pair_counter(settings: RatingSettings) -> BatchFunction:
-    """Build the function from rows of keys and `ratings` to `raters`, `first`, `second`, `n`."""
-    return batch_function(lambda batches: (_counted(batch, settings) for batch in batches))
+def count_pairs(batches: Iterator[pa.RecordBatch], settings: RatingSettings) -> Iterator[pa.RecordBatch]:
+    """Count pairs of `ratings` of one item: `raters`, `first`, `second`, `n`."""
+    for batch in batches:
+        relevance, weight, offsets = _ratings(batch, settings)
+        counts = weight > 0
+        numbers = np.bincount(query_of_rows(offsets)[counts], minlength=len(offsets) - 1).astype(np.int64)
+        raters, first, second, count = kernels.pair_counts(relevance[counts], offsets_of(numbers))
+        columns = [pa.array(raters), pa.array(first), pa.array(second), pa.array(count)]
+        yield pa.RecordBatch.from_arrays(columns, names=["raters", "first", "second", "n"])
 
 
-def make_agreement() -> BatchFunction:
-    """Build the function from rows of a list `pairs` to `alpha`, `reason`, `n_items`, `n_ratings`."""
-
-    def agree(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            pairs = batch.column("pairs")
-            parts = pairs.flatten()
-            raters, first, second, count = (np.asarray(parts.field(at).to_numpy(False)) for at in range(4))
-            offsets = list_offsets(pairs)
-            ends = pairwise(offsets.tolist())
-            found = [
-                kernels.ordinal_alpha(kernels.PairCounts(raters[a:b], first[a:b], second[a:b], count[a:b]))
-                for a, b in ends
-            ]
-            types = (pa.float64(), pa.string(), pa.int64(), pa.int64())
-            columns = [pa.array(list(its), kind) for its, kind in zip(zip(*found, strict=True), types, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, names=["alpha", "reason", "n_items", "n_ratings"])
-
-    return agree
-
-
-def _counted(batch: pa.RecordBatch, settings: RatingSettings) -> pa.RecordBatch:
-    relevance, weight, offsets = _ratings(batch, settings)
-    counts = weight > 0
-    numbers = np.bincount(query_of_rows(offsets)[counts], minlength=len(offsets) - 1).astype(np.int64)
-    raters, first, second, count = kernels.pair_counts(relevance[counts], offsets_of(numbers))
-    columns = [pa.array(raters), pa.array(first), pa.array(second), pa.array(count)]
-    return pa.RecordBatch.from_arrays(columns, names=["raters", "first", "second", "n"])
-
-
-def _judged(batch: pa.RecordBatch, settings: RatingSettings) -> pa.RecordBatch:
-    relevance, weight, offsets = _ratings(batch, settings)
-    ratings = kernels.weighty_ratings(relevance, weight, offsets)
-    value, rule, deciding = _decided(ratings, settings, offsets)
-    n_ratings = lengths_of(ratings.offsets)
-    low, high = kernels.rating_range(ratings)
-    votes = kernels.majority(ratings)
-    disputed = ratings.rated & ((high - low >= settings.dispute_range) | ~votes.more_than_half)
-    columns = {
-        "relevance": pa.array(value, mask=np.isnan(value)),
-        "rule": pa.array(rule, pa.string()),
-        "decided_by": _names(batch.column(RATINGS), ratings, deciding),
-        "n_ratings": pa.array(n_ratings),
-        "n_zero_weight": pa.array(lengths_of(offsets) - n_ratings),
-        "weight_sum": pa.array(kernels.weight_sums(ratings)),
-        "lowest": pa.array(low, mask=~ratings.rated),
-        "highest": pa.array(high, mask=~ratings.rated),
-        "disputed": pa.array(disputed),
-    }
-    kept = {name: batch.column(name) for name in batch.schema.names if name != RATINGS}
-    return pa.RecordBatch.from_pydict({**kept, **columns, RATINGS: batch.column(RATINGS)})
+def measure_agreement(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Compute `alpha`, `reason`, `n_items`, `n_ratings` from each list `pairs`."""
+    for batch in batches:
+        pairs = batch.column("pairs")
+        parts = pairs.flatten()
+        raters, first, second, count = (np.asarray(parts.field(at).to_numpy(False)) for at in range(4))
+        found = [
+            kernels.ordinal_alpha(kernels.PairCounts(raters[a:b], first[a:b], second[a:b], count[a:b]))
+            for a, b in pairwise(list_offsets(pairs).tolist())
+        ]
+        types = (pa.float64(), pa.string(), pa.int64(), pa.int64())
+        columns = [pa.array(list(its), kind) for its, kind in zip(zip(*found, strict=True), types, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, names=["alpha", "reason", "n_items", "n_ratings"])
 
 
 def _ratings(batch: pa.RecordBatch, settings: RatingSettings) -> tuple[FloatArray, FloatArray, IntArray]:

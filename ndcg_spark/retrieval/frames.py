@@ -11,14 +11,14 @@ from pyspark.sql import types as T
 from ndcg_spark.core.columns import comparable, comparable_key, is_ml_vector, named, require_column, vector_column
 from ndcg_spark.core.flag import settings_from
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
+from ndcg_spark.core.workers import EXCHANGE, arrow_schema, in_workers
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import MAX_K, EvaluationSettings, whole_k
 from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS
 from ndcg_spark.evaluation.tasks.query_rows import WEIGHT
 from ndcg_spark.retrieval.settings import Metric, RetrievalSettings, ZeroVector
-from ndcg_spark.retrieval.tasks.merging import make_judge, make_merger
-from ndcg_spark.retrieval.tasks.searching import make_searcher, make_sender
+from ndcg_spark.retrieval.tasks.merging import judge_pairs, merge_cells
+from ndcg_spark.retrieval.tasks.searching import search_cells, send_rows
 from ndcg_spark.retrieval.tasks.tables import ID, LABELS, N_ITEMS, N_QUERIES, SAME, VECTOR, RetrievalTask
 
 _ANY_NUMBER = 2**62
@@ -75,7 +75,7 @@ def labelled_items(queries: DataFrame, corpus: DataFrame, settings: RetrievalSet
         raise InvalidParameterError("judgments need labels, the column that decides relevance.")
     task = _task(queries, corpus, settings, 1)
     schema = _keys(queries, corpus, settings).add("relevance", T.DoubleType())
-    return _Cells(queries, corpus, task).cells().mapInArrow(as_shipped(make_judge(task)), schema=schema)
+    return in_workers(_Cells(queries, corpus, task).cells(), judge_pairs, task, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,8 @@ class _Cells:
             sizes = sizes.withColumn(N_ITEMS, F.lit(_ANY_NUMBER).cast("bigint"))
         sent = []
         for of_corpus in (False, True):
-            send = make_sender(self.task, of_corpus=of_corpus)
             rows = self._rows(of_corpus).crossJoin(F.broadcast(sizes))
-            sent.append(rows.mapInArrow(as_shipped(send), schema=EXCHANGE))
+            sent.append(in_workers(rows, send_rows, self.task, of_corpus, schema=EXCHANGE))
         both, parts = sent[0].unionAll(sent[1]), self.task.settings.parts
         if hasattr(both, "repartitionById"):
             spread = both.repartitionById(parts, F.col("partition_id") % F.lit(parts))
@@ -108,9 +107,9 @@ class _Cells:
 
     def merged(self, schema: T.StructType) -> DataFrame:
         """Search the cells, and merge the results of each query."""
-        found = self.cells().mapInArrow(as_shipped(make_searcher(self.task)), schema=EXCHANGE)
-        together = found.repartition("partition_id").sortWithinPartitions("partition_id")
-        return together.mapInArrow(as_shipped(make_merger(self.task)), schema=schema)
+        partial = in_workers(self.cells(), search_cells, self.task, schema=EXCHANGE)
+        together = partial.repartition("partition_id").sortWithinPartitions("partition_id")
+        return in_workers(together, merge_cells, self.task, schema=schema)
 
     def _rows(self, of_corpus: bool) -> DataFrame:
         """Select the canonical columns of a table."""

@@ -10,7 +10,7 @@ import pytest
 from support.clicks import simulation
 
 from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensitySettings
-from ndcg_spark.clicks.tasks import known_positions, make_fitter
+from ndcg_spark.clicks.tasks import fit_patterns, known_positions
 from ndcg_spark.errors import InputRefusedError
 
 CELL = pa.struct([("position", pa.int64()), ("shown", pa.int64()), ("clicked", pa.int64())])
@@ -39,8 +39,8 @@ def rows_of(found):
 
 
 def fitted(method="pbm", *, rows_per_batch=1000, of=None, limit=MAX_CELLS):
-    fit = make_fitter(PropensitySettings(method=method, max_iter=7), limit=limit)
-    (row,) = rows_of(fit(batches(rows_per_batch) if of is None else iter(of)))
+    settings = PropensitySettings(method=method, max_iter=7)
+    (row,) = rows_of(fit_patterns(batches(rows_per_batch) if of is None else iter(of), settings, limit))
     return row
 
 
@@ -84,7 +84,7 @@ def test_frequent_patterns_are_in_every_sample_and_rare_ones_stand_for_others():
 
 
 def test_no_pattern_is_no_position():
-    (row,) = rows_of(make_fitter(PropensitySettings())(iter([])))
+    (row,) = rows_of(fit_patterns(iter([]), PropensitySettings()))
     assert (row["positions"], row["n_patterns"], row["n_fitted"]) == ([], 0, 0)
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from ndcg_spark.business.settings import LinkSettings
-from ndcg_spark.business.tasks import make_linker
+from ndcg_spark.business.tasks import link_rates
 from ndcg_spark.comparison.api import comparison_settings
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, summing, totals
@@ -33,7 +33,7 @@ from ndcg_spark.evaluation.rules import combine_rules, read_rules, rules_lines
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, finish_means
 from ndcg_spark.history.settings import FlagSettings, RollUpSettings
-from ndcg_spark.history.tasks import make_flagger, make_roller
+from ndcg_spark.history.tasks import flag_nights, roll_up_nights
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.metrics.base import MetricAt
 
@@ -138,7 +138,7 @@ def link_clicks(one: str | None, other: str | None, across: bool) -> set[str | N
     ]
     clicks = [{"day": 0, "impressions": 10, "clicks": 5, "conversions": 1}]
     settings = LinkSettings(across_rules=across)
-    return rules_in(make_linker(settings)(batch([{**KEYS, "nights": nights, "clicks": clicks}])))
+    return rules_in(link_rates(batch([{**KEYS, "nights": nights, "clicks": clicks}]), settings))
 
 
 COMPARED = ComparisonSettings(
@@ -161,8 +161,8 @@ def compared_batch(one: str | None, other: str | None, across: bool = False) -> 
     canonical = pa.RecordBatch.from_pylist(
         rows, schema=pa.schema([*schema, ("value_0", pa.float64()), ("rules", pa.string())])
     )
-    sums = totals.make_merger()(summing.make_summer(settings)(iter([canonical])))
-    (found,) = finishing.make_finisher(settings)(sums)
+    sums = totals.merge_sums(summing.add_up(iter([canonical]), settings))
+    (found,) = finishing.estimate_groups(sums, settings)
     return found
 
 
@@ -174,7 +174,7 @@ def add_comparisons(one: str | None, other: str | None, across: bool) -> set[str
          "config_hash": str(day), "rules": text or "", "verdict": "unclear"}
         for day, text in ((5, one), (6, other))
     ]  # fmt: skip
-    return rules_in(make_roller(RollUpSettings(across_rules=across))(batch(rows)))
+    return rules_in(roll_up_nights(batch(rows), RollUpSettings(across_rules=across)))
 
 
 def log_rows(one: str | None, other: str | None, across: bool) -> set[str | None]:
@@ -297,8 +297,8 @@ def test_queries_outside_a_sample_are_not_missing():
     key = totals.GroupKey(0, 0, "", 0, 2)
     sums = list(totals.partial_batches({key: base}))
     with pytest.raises(InputRefusedError, match="two samples"):
-        list(finishing.make_finisher(settings)(iter(sums)))
-    (found,) = finishing.make_finisher(replace(settings, unpaired="drop"))(iter(sums))
+        list(finishing.estimate_groups(iter(sums), settings))
+    (found,) = finishing.estimate_groups(iter(sums), replace(settings, unpaired="drop"))
     assert read_rules(found.column("rules")[0].as_py())["sample"] == "mixed"
 
 
@@ -310,7 +310,7 @@ def test_nights_of_other_rules_are_no_history(name):
     nights = [{**night, "day": day, "rules": BASE.rules} for day in range(28)]
     nights.append({**night, "day": 28, "value": 0.1, "config_hash": "y", "rules": rules})
     series = {**KEYS, "nights": nights, "run_nights": [], "table_nights": None}
-    flags = [row for one in make_flagger(FlagSettings())(batch([series])) for row in one.to_pylist()]
+    flags = [row for one in flag_nights(batch([series]), FlagSettings()) for row in one.to_pylist()]
     assert flags[-1]["status"] == ("low" if name == "nothing" else "short_history")
     assert flags[-1]["n_nights"] == (28 if name == "nothing" else 0)
 
@@ -321,7 +321,7 @@ def test_without_rules_a_history_is_that_of_one_configuration():
     for config_hash, rules, n in (("x", BASE.rules, 28), ("x", "", 28), ("y", BASE.rules, 0), ("y", "", 0)):
         series = {**KEYS, "nights": [*nights, {**night, "day": 28, "config_hash": config_hash, "rules": rules}]}
         series |= {"run_nights": [], "table_nights": None}
-        flags = [row for one in make_flagger(FlagSettings())(batch([series])) for row in one.to_pylist()]
+        flags = [row for one in flag_nights(batch([series]), FlagSettings()) for row in one.to_pylist()]
         assert flags[-1]["n_nights"] == n
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tasks.finishing import make_family, make_finisher
-from ndcg_spark.comparison.tasks.pairing import make_unifier
-from ndcg_spark.comparison.tasks.summing import SummingLimits, make_summer
-from ndcg_spark.comparison.tasks.totals import GROUP_KEYS, make_merger
+from ndcg_spark.comparison.tasks.finishing import decide_family, estimate_groups
+from ndcg_spark.comparison.tasks.pairing import unify_queries
+from ndcg_spark.comparison.tasks.summing import SummingLimits, add_up
+from ndcg_spark.comparison.tasks.totals import GROUP_KEYS, merge_sums
 from ndcg_spark.evaluation.settings import SummedMetric
 from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, key_hash
 
@@ -74,8 +74,10 @@ def shuffled(table: pa.Table, keys: list[str], n_partitions: int, *, sort: list[
     return [part.sort_by([(name, "ascending") for name in sort]) if sort else part for part in parts]
 
 
-def through(function, parts: list[pa.Table], *, rows_per_batch: int = 1000) -> pa.Table | None:
-    found = [batch for part in parts for batch in function(iter(part.to_batches(max_chunksize=rows_per_batch)))]
+def through(function, parts: list[pa.Table], *task, rows_per_batch: int = 1000) -> pa.Table | None:
+    """Run a worker function on each partition, as `in_workers` does."""
+    sent = [iter(part.to_batches(max_chunksize=rows_per_batch)) for part in parts]
+    found = [batch for batches in sent for batch in function(batches, *task)]
     return pa.Table.from_batches(found) if found else None
 
 
@@ -87,15 +89,15 @@ def compared(
     table, sort = canonical(rows, settings), ["unit"]
     if settings.cluster is not None:
         parts = shuffled(table, ["query"], n_partitions, sort=["query"])
-        table = through(make_unifier(settings, chunk_rows=sizes.chunk_rows), parts, rows_per_batch=rows_per_batch)
+        table = through(unify_queries, parts, settings, sizes.chunk_rows, rows_per_batch=rows_per_batch)
         sort = ["unit", "solo", "query"]
     parts = shuffled(table, ["unit"], n_partitions, sort=sort)
-    partial = through(make_summer(settings, sizes), parts, rows_per_batch=rows_per_batch)
+    partial = through(add_up, parts, settings, sizes, rows_per_batch=rows_per_batch)
     if partial is None:
         return []
-    merged = through(make_merger(), shuffled(partial, [*GROUP_KEYS, "kind", "block"], n_partitions))
-    finished = through(make_finisher(settings), shuffled(merged, list(GROUP_KEYS), n_partitions))
-    found = through(make_family(settings), [finished]).to_pylist()
+    merged = through(merge_sums, shuffled(partial, [*GROUP_KEYS, "kind", "block"], n_partitions))
+    finished = through(estimate_groups, shuffled(merged, list(GROUP_KEYS), n_partitions), settings)
+    found = through(decide_family, [finished], settings).to_pylist()
     return sorted(
         found,
         key=lambda row: (

@@ -15,8 +15,8 @@ from ndcg_spark.core.batches import EXCHANGE_SCHEMA
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings
 from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.retrieval.settings import RetrievalSettings
-from ndcg_spark.retrieval.tasks.merging import make_merger
-from ndcg_spark.retrieval.tasks.searching import make_searcher, make_sender
+from ndcg_spark.retrieval.tasks.merging import merge_cells
+from ndcg_spark.retrieval.tasks.searching import search_cells, send_rows
 from ndcg_spark.retrieval.tasks.tables import N_ITEMS, N_QUERIES, RetrievalTask
 
 LETTERS = "ABCD"
@@ -109,10 +109,10 @@ def run_workers(
     """Send, search and merge."""
     sizes = len(queries["id"]), len(items["id"])
     sent = [
-        *make_sender(task, of_corpus=False)(batches(queries, task.kind, task.k, sizes, rows)),
-        *make_sender(task, of_corpus=True)(batches(items, task.item_kind, task.k, sizes, rows)),
+        *send_rows(batches(queries, task.kind, task.k, sizes, rows), task, of_corpus=False),
+        *send_rows(batches(items, task.item_kind, task.k, sizes, rows), task, of_corpus=True),
     ]
-    return list(make_merger(task)(in_order(make_searcher(task)(in_order(sent)))))
+    return list(merge_cells(in_order(search_cells(in_order(sent), task)), task))
 
 
 def found_items(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, k: int, *, kind: str = "doubles",

@@ -31,7 +31,6 @@ from ndcg_spark.comparison.tasks.totals import (
     sums_from_bytes,
     travelling,
 )
-from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.student import detectable_effect, required_units
 from ndcg_spark.errors import InputRefusedError, option
@@ -74,37 +73,33 @@ HELD_RESULTS = 64
 _SQUARES = slice(len(FIRST) * N_LIMBS, len(FIRST) * N_LIMBS + SQUARES_SIZE)
 
 
-def make_finisher(settings: ComparisonSettings) -> BatchFunction:
-    """Build the function from merged rows, all of a group in one worker, to results without their family."""
-
-    def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: dict[GroupKey, Totals] = {}
-        for key, kind, block, payload in travelling(batches):
-            totals = held.setdefault(key, Totals())
-            if kind == BASE:
-                totals.base = Base.from_bytes(payload)
-            elif kind == UNITS:
-                totals.units.append(payload)
-            elif kind == TEXTS:
-                totals.rules.add(payload.decode())
-            else:
-                length = settings.replicates if kind == DRAWS else settings.flips
-                start, whole = block * BLOCKS[kind], totals.replicates(kind)
-                for place, sums in sums_from_bytes(payload).items():
-                    numbers = whole.setdefault(place, np.zeros(length, dtype=np.int64))
-                    numbers[start : start + len(sums)] = sums
-        rows: list[dict[str, Any]] = []
-        for key in list(held):
-            totals = held.pop(key)
-            add_replicates(totals, settings)
-            rows.append(_result(key, totals, settings))
-            if len(rows) >= HELD_RESULTS:
-                yield _row_batch(rows)
-                rows = []
-        if rows:
+def estimate_groups(batches: Iterator[pa.RecordBatch], settings: ComparisonSettings) -> Iterator[pa.RecordBatch]:
+    """Estimate each group from its merged rows, all in one worker; `OF_FAMILY` is filled in later."""
+    held: dict[GroupKey, Totals] = {}
+    for key, kind, block, payload in travelling(batches):
+        totals = held.setdefault(key, Totals())
+        if kind == BASE:
+            totals.base = Base.from_bytes(payload)
+        elif kind == UNITS:
+            totals.units.append(payload)
+        elif kind == TEXTS:
+            totals.rules.add(payload.decode())
+        else:
+            length = settings.replicates if kind == DRAWS else settings.flips
+            start, whole = block * BLOCKS[kind], totals.replicates(kind)
+            for place, sums in sums_from_bytes(payload).items():
+                numbers = whole.setdefault(place, np.zeros(length, dtype=np.int64))
+                numbers[start : start + len(sums)] = sums
+    rows: list[dict[str, Any]] = []
+    for key in list(held):
+        totals = held.pop(key)
+        add_replicates(totals, settings)
+        rows.append(_result(key, totals, settings))
+        if len(rows) >= HELD_RESULTS:
             yield _row_batch(rows)
-
-    return batch_function(finish)
+            rows = []
+    if rows:
+        yield _row_batch(rows)
 
 
 def _row_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -243,17 +238,13 @@ def notes_of(row: dict[str, Any], *, no_spread: bool) -> Iterator[str]:
         yield "few_clusters"
 
 
-def make_family(settings: ComparisonSettings) -> BatchFunction:
-    """Build the function that adjusts the p-values of all rows of a comparison, and decides on each."""
-
-    def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = _at_its_cutoffs([batch for batch in batches if batch.num_rows], settings)
-        _refuse_empty_sides(tables, settings)
-        p_values = [p for batch in tables for p in batch.column("p_value").to_pylist()]
-        for batch in decided(tables, p_values, alpha=settings.alpha, margin=settings.margin):
-            yield batch.cast(COUNTED_SCHEMA)
-
-    return batch_function(decide)
+def decide_family(batches: Iterator[pa.RecordBatch], settings: ComparisonSettings) -> Iterator[pa.RecordBatch]:
+    """Adjust the p-values of all rows of a comparison, and decide on each."""
+    tables = _at_its_cutoffs([batch for batch in batches if batch.num_rows], settings)
+    _refuse_empty_sides(tables, settings)
+    p_values = [p for batch in tables for p in batch.column("p_value").to_pylist()]
+    for batch in decided(tables, p_values, alpha=settings.alpha, margin=settings.margin):
+        yield batch.cast(COUNTED_SCHEMA)
 
 
 def _refuse_empty_sides(tables: Sequence[pa.RecordBatch], settings: ComparisonSettings) -> None:

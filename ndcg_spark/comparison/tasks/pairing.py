@@ -12,16 +12,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.comparison.kernels.resampling import WordArray
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.core.batches import (
-    BatchFunction,
-    batch_function,
-    flags_of,
-    float_values,
-    int_values,
-    joined,
-    plain_texts,
-    value_at,
-)
+from ndcg_spark.core.batches import flags_of, float_values, int_values, joined, plain_texts, value_at
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES
@@ -77,24 +68,22 @@ class Queries:
     top_items: IntArray | None = None
 
 
-def make_unifier(settings: ComparisonSettings, *, chunk_rows: int = CHUNK_ROWS) -> BatchFunction:
-    """Build the function that checks the rows of each query and gives all of them its cluster, weight and segments.
+def unify_queries(
+    batches: Iterator[pa.RecordBatch], settings: ComparisonSettings, chunk_rows: int = CHUNK_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Check the rows of each query, sorted by query, and set its cluster, weight and segments in all of them.
 
-    Rows must come sorted by query; the result is to be sorted by unit.
+    The result must be sorted by unit.
     """
-
-    def unify(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in whole_units(batches, QUERY, chunk_rows):
-            ids, chosen = _checked(rows, settings)
-            columns = {name: rows.column(name) for name in rows.schema.names if name != CLUSTER}
-            shared = {name: rows.column(name).take(pa.array(its[ids])) for name, its in chosen.items()}
-            cluster = shared.pop(CLUSTER)
-            columns |= shared
-            columns[UNIT] = pc.coalesce(cluster, rows.column(QUERY))
-            columns[SOLO] = cluster.is_null()
-            yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-    return batch_function(unify)
+    for rows in whole_units(batches, QUERY, chunk_rows):
+        ids, chosen = _checked(rows, settings)
+        columns = {name: rows.column(name) for name in rows.schema.names if name != CLUSTER}
+        shared = {name: rows.column(name).take(pa.array(its[ids])) for name, its in chosen.items()}
+        cluster = shared.pop(CLUSTER)
+        columns |= shared
+        columns[UNIT] = pc.coalesce(cluster, rows.column(QUERY))
+        columns[SOLO] = cluster.is_null()
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def whole_units(

@@ -15,7 +15,7 @@ from ndcg_spark.comparison.kernels.resampling import WordArray, drawn_sums, flip
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import CHUNK_ROWS, UNIT, Queries, query_text, read_queries, whole_units
 from ndcg_spark.comparison.tasks.totals import DRAWS, FLIPS, SQUARES_SIZE, GroupKey, Totals, add_sums, partial_batches
-from ndcg_spark.core.batches import BatchFunction, batch_function, plain_values
+from ndcg_spark.core.batches import plain_values
 from ndcg_spark.core.exact import N_LIMBS, rounded_sums, to_limbs, two_product
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, option
@@ -115,22 +115,20 @@ class SummingLimits:
 _LIMITS = SummingLimits()
 
 
-def make_summer(settings: ComparisonSettings, limits: SummingLimits = _LIMITS) -> BatchFunction:
-    """Build the function from canonical rows, sorted by unit, to `PARTIAL_SCHEMA`."""
-
-    def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: dict[GroupKey, Totals] = {}
-        for rows in whole_units(batches, UNIT, limits.chunk_rows):
-            queries = read_queries(rows, settings)
-            _add_chunk(held, queries, settings, limits)
-            for totals in held.values():  # those of any query are those of the comparison
-                totals.rules |= queries.rules
-            if _size(held, settings) > limits.held_bytes:
-                yield from partial_batches(held)
-                held = {}
-        yield from partial_batches(held)
-
-    return batch_function(add_up)
+def add_up(
+    batches: Iterator[pa.RecordBatch], settings: ComparisonSettings, limits: SummingLimits = _LIMITS
+) -> Iterator[pa.RecordBatch]:
+    """Add up canonical rows, sorted by unit, to `PARTIAL_SCHEMA`."""
+    held: dict[GroupKey, Totals] = {}
+    for rows in whole_units(batches, UNIT, limits.chunk_rows):
+        queries = read_queries(rows, settings)
+        _add_chunk(held, queries, settings, limits)
+        for totals in held.values():  # those of any query are those of the comparison
+            totals.rules |= queries.rules
+        if _size(held, settings) > limits.held_bytes:
+            yield from partial_batches(held)
+            held = {}
+    yield from partial_batches(held)
 
 
 def _size(held: dict[GroupKey, Totals], settings: ComparisonSettings) -> int:

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from ndcg_spark.comparison.kernels.paired import SQUARES, STATE_SIZE
 from ndcg_spark.comparison.kernels.replicates import DRAWN, MOST_EXACT
-from ndcg_spark.core.batches import BatchFunction, batch_function
 from ndcg_spark.core.exact import N_LIMBS, Limbs
 from ndcg_spark.core.ragged import IntArray
 
@@ -213,29 +212,25 @@ def _batch(rows: list[tuple[object, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=PARTIAL_SCHEMA)
 
 
-def make_merger() -> BatchFunction:
-    """Build the function that adds up rows of one group, kind and block, which must all reach one worker."""
-
-    def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        bases: dict[tuple[object, ...], Base] = {}
-        sums: dict[tuple[object, ...], Sums] = {}
-        units: list[tuple[object, ...]] = []
-        rules: dict[tuple[object, ...], None] = {}
-        for key, kind, block, payload in travelling(batches):
-            place = (*key, kind, block)
-            if kind == UNITS:
-                units.append((*place, payload))
-            elif kind == TEXTS:
-                rules[(*place, payload)] = None
-            elif kind == BASE:
-                bases.setdefault(place, Base()).add(Base.from_bytes(payload))
-            else:
-                add_sums(sums.setdefault(place, {}), sums_from_bytes(payload))
-        yield from row_batches(iter([*units, *rules]))
-        yield from row_batches((*place, base.to_bytes()) for place, base in bases.items())
-        yield from row_batches((*place, sums_to_bytes(its)) for place, its in sums.items())
-
-    return batch_function(merge)
+def merge_sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Add up rows of one group, kind and block, which must all reach one worker."""
+    bases: dict[tuple[object, ...], Base] = {}
+    sums: dict[tuple[object, ...], Sums] = {}
+    units: list[tuple[object, ...]] = []
+    rules: dict[tuple[object, ...], None] = {}
+    for key, kind, block, payload in travelling(batches):
+        place = (*key, kind, block)
+        if kind == UNITS:
+            units.append((*place, payload))
+        elif kind == TEXTS:
+            rules[(*place, payload)] = None
+        elif kind == BASE:
+            bases.setdefault(place, Base()).add(Base.from_bytes(payload))
+        else:
+            add_sums(sums.setdefault(place, {}), sums_from_bytes(payload))
+    yield from row_batches(iter([*units, *rules]))
+    yield from row_batches((*place, base.to_bytes()) for place, base in bases.items())
+    yield from row_batches((*place, sums_to_bytes(its)) for place, its in sums.items())
 
 
 def travelling(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[GroupKey, int, int, bytes]]:

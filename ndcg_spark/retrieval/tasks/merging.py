@@ -11,9 +11,7 @@ import pyarrow as pa
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import gain_function
 from ndcg_spark.core.batches import (
-    BatchFunction,
     Entries,
-    batch_function,
     entries_in,
     int_values,
     joined,
@@ -32,18 +30,14 @@ _ENTRIES = 2**18
 """Of the rankings in a batch."""
 
 
-def make_merger(task: RetrievalTask) -> BatchFunction:
-    """Build the function that merges the partial results of each query.
+def merge_cells(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
+    """Merge the partial results of each query, from batches of `EXCHANGE_SCHEMA`, sorted by partition id.
 
-    From batches of `EXCHANGE_SCHEMA`, sorted by partition id, to rows (query, item, score, rank, relevance) or, for
-    an evaluation, to rankings as `evaluation.tasks.scoring` reads them.
+    The result has rows (query, item, score, rank, relevance) or, for an evaluation, rankings as
+    `evaluation.tasks.scoring` reads them.
     """
-
-    def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for arrived in arrivals(batches):
-            yield from _answers([rows for _, rows in arrived], task)
-
-    return batch_function(merge)
+    for arrived in arrivals(batches):
+        yield from _answers([rows for _, rows in arrived], task)
 
 
 def _answers(held: list[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
@@ -163,23 +157,19 @@ _QUERIES, _ITEMS = 64, 2**14
 """Of the pairs that are judged at once."""
 
 
-def make_judge(task: RetrievalTask) -> BatchFunction:
-    """Build the function from batches of `EXCHANGE_SCHEMA`, sorted by cell and kind, to rows of relevant items.
+def judge_pairs(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
+    """List relevant items, from batches of `EXCHANGE_SCHEMA`, sorted by cell and kind.
 
     Pairs that are not relevant, or that a filter rules out, are left out.
     """
-
-    def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for arrived in arrivals(batches):
-            sent, block = list[pa.RecordBatch](), None
-            for kind, rows in arrived:
-                if kind == searching.QUERIES:
-                    sent.append(rows)
-                elif sent:
-                    block = query_block(joined(sent), task) if block is None else block
-                    yield from _relevant(block, rows, task)
-
-    return batch_function(judge)
+    for arrived in arrivals(batches):
+        sent, block = list[pa.RecordBatch](), None
+        for kind, rows in arrived:
+            if kind == searching.QUERIES:
+                sent.append(rows)
+            elif sent:
+                block = query_block(joined(sent), task) if block is None else block
+                yield from _relevant(block, rows, task)
 
 
 def _relevant(queries: QueryBlock, rows: pa.RecordBatch, task: RetrievalTask) -> Iterator[pa.RecordBatch]:

@@ -14,10 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ndcg_spark.core.batches import (
-    BatchFunction,
     Entries,
     Values,
-    batch_function,
     column_hashes,
     entry_columns,
     from_bytes,
@@ -273,26 +271,22 @@ N_BLOCKS = b"n_blocks"
 """Metadata of a payload: number of blocks of queries."""
 
 
-def make_sender(task: RetrievalTask, *, of_corpus: bool) -> BatchFunction:
-    """Build the function from canonical rows to batches of `EXCHANGE_SCHEMA`; the partition id is the cell."""
-
-    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held, n_blocks, sizes = list[pa.RecordBatch](), 1, (tables.N_QUERIES, tables.N_ITEMS)
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            n_blocks = task.n_blocks(*[batch.column(name)[0].as_py() for name in sizes])
-            rows = plain_texts(batch.select([name for name in batch.schema.names if name not in sizes]))
-            held.append(tables.packed_rows(rows, task, of_corpus=of_corpus))
-            tables.require_one_width(tables.VECTOR, held[0], held[-1])
-            n_rows, n_bytes = sum(one.num_rows for one in held), sum(one.nbytes for one in held)
-            if n_rows >= task.sent_rows or n_bytes >= task.sent_bytes:
-                yield from _messages(joined(held), n_blocks, task, of_corpus=of_corpus)
-                held = []
-        if held:
+def send_rows(batches: Iterator[pa.RecordBatch], task: RetrievalTask, of_corpus: bool) -> Iterator[pa.RecordBatch]:
+    """Pack canonical rows into batches of `EXCHANGE_SCHEMA`; the partition id is the cell."""
+    held, n_blocks, sizes = list[pa.RecordBatch](), 1, (tables.N_QUERIES, tables.N_ITEMS)
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        n_blocks = task.n_blocks(*[batch.column(name)[0].as_py() for name in sizes])
+        rows = plain_texts(batch.select([name for name in batch.schema.names if name not in sizes]))
+        held.append(tables.packed_rows(rows, task, of_corpus=of_corpus))
+        tables.require_one_width(tables.VECTOR, held[0], held[-1])
+        n_rows, n_bytes = sum(one.num_rows for one in held), sum(one.nbytes for one in held)
+        if n_rows >= task.sent_rows or n_bytes >= task.sent_bytes:
             yield from _messages(joined(held), n_blocks, task, of_corpus=of_corpus)
-
-    return batch_function(send)
+            held = []
+    if held:
+        yield from _messages(joined(held), n_blocks, task, of_corpus=of_corpus)
 
 
 def _messages(
@@ -315,27 +309,23 @@ def _messages(
 LEVELS, BEST = "levels", "best"
 
 
-def make_searcher(task: RetrievalTask) -> BatchFunction:
-    """Build the function that searches cells, from and to batches of `EXCHANGE_SCHEMA`, sorted by cell and kind.
+def search_cells(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
+    """Search cells, from and to batches of `EXCHANGE_SCHEMA`, sorted by cell and kind.
 
     Sent are the best of each query in this stripe, and how many of its items have each relevance. The partition id is
     a part of the block.
     """
-
-    def search(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for arrived in arrivals(batches):
-            sent, cell = list[pa.RecordBatch](), None
-            for kind, rows in arrived:
-                if kind == QUERIES:
-                    sent.append(rows)
-                elif sent:  # else the stripe of a block that no query is in
-                    cell = cell or _Cell(sent, task)
-                    cell.add_items(rows)
-            if sent:
+    for arrived in arrivals(batches):
+        sent, cell = list[pa.RecordBatch](), None
+        for kind, rows in arrived:
+            if kind == QUERIES:
+                sent.append(rows)
+            elif sent:  # else the stripe of a block that no query is in
                 cell = cell or _Cell(sent, task)
-                yield from cell.partials()
-
-    return batch_function(search)
+                cell.add_items(rows)
+        if sent:
+            cell = cell or _Cell(sent, task)
+            yield from cell.partials()
 
 
 def arrivals(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[tuple[int, pa.RecordBatch]]]:
