@@ -126,6 +126,12 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
         raise InvalidParameterError(f"{name} must be one of {', '.join(allowed)}; got {value!r}.")
 
 
+def check_fraction(name: str, value: float) -> None:
+    """Raise unless a value lies between 0 and 1, neither included."""
+    if not 0 < value < 1:
+        raise InvalidParameterError(f"{name} must lie between 0 and 1; got {value}.")
+
+
 def printable(text: str) -> str:
     """Escape characters that a terminal acts on, so that no id or name can colour or fake a line."""
     return _UNPRINTABLE.sub(lambda found: repr(found.group())[1:-1], text)

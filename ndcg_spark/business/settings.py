@@ -7,8 +7,8 @@ from datetime import date
 from typing import Annotated
 
 from ndcg_spark.core.flag import Flag, check_values
-from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.history.settings import MainMetricRows, check_confidence, check_nights
+from ndcg_spark.errors import InvalidParameterError, check_fraction, option
+from ndcg_spark.history.settings import MainMetricRows, check_nights
 
 MAX_LAG = 60
 
@@ -71,7 +71,7 @@ class LinkSettings:
             raise InvalidParameterError(f"{option('min_impressions', str(self.min_impressions))} must be at least 0.")
         if not 0 <= self.max_lag <= MAX_LAG:
             raise InvalidParameterError(f"{option('max_lag', str(self.max_lag))} must lie between 0 and {MAX_LAG}.")
-        check_confidence(self.confidence)
+        check_fraction("confidence", self.confidence)
         if self.window < 2:
             raise InvalidParameterError(f"window must be at least 2 nights; got {self.window}.")
         if self.window_days < 2 * self.window:

@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.clicks import tasks
 from ndcg_spark.clicks.settings import (
     MAX_CLICK,
+    MAX_CLIP,
     MAX_POSITION,
-    MAX_WEIGHT,
     ImpressionColumns,
     Method,
     PropensityOf,
@@ -33,7 +33,7 @@ from ndcg_spark.evaluation.settings import segment_sets_of
 TABLE = "impressions"
 """What the table is called for a person."""
 N_LIMBS, HIGHEST = 4, 1
-"""From 2^32 down to 2^-64: what `MAX_WEIGHT` and `MAX_CLICK` allow for, and all bits of a weight."""
+"""From 2^32 down to 2^-64: what `MAX_CLIP` and `MAX_CLICK` allow for, and all bits of a weight."""
 _POSITION, _GIVEN, _TIMES = "given position", "given propensity", "times given"
 CLICK, WEIGHT, WEIGHTED, SQUARED = "click value", "weight value", "weighted click", "squared weight"
 _CLIPPED = "was clipped"
@@ -105,7 +105,7 @@ def weighted_impressions(
                 *_range(propensity),
             ]
     if settings.clip is None:
-        of_propensity.append(("propensity_too_small", propensity < F.lit(1 / MAX_WEIGHT)))
+        of_propensity.append(("propensity_too_small", propensity < F.lit(1 / MAX_CLIP)))
     click, of_click = _click(impressions, columns, parse_text)
     reasons += [*of_click, *of_propensity]
     weight = F.lit(1.0) / F.when(propensity > 0, propensity)  # a division by 0 would raise even in a bad row

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from ndcg_spark.core.flag import Flag, OnInvalid, check_values
-from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.errors import InvalidParameterError, check_fraction, option
 from ndcg_spark.evaluation.settings import read_segment_sets
 from ndcg_spark.judgments.settings import check_keys
 
@@ -20,7 +20,7 @@ MAX_POSITIONS = 10_000
 MAX_CELLS = 8_000_000
 """Counts of patterns that a click model is fitted to, a sample if there are more; they take half a gigabyte."""
 MAX_CLICK = 1e6
-MAX_WEIGHT = 1e9
+MAX_CLIP = 1e9
 """Sums of 2^31 products of such clicks and weights, and of their squares, fit into limbs from 2^32 on."""
 IMPRESSION_RESERVED = (
     "relevance", "rule", "uncorrected", "n_impressions", "n_clipped", "weight_sum", "largest_weight", "segment_by",
@@ -93,8 +93,7 @@ class PropensitySettings:
 
     def __post_init__(self) -> None:
         check_values(self)
-        if not 0 < self.tolerance < 1:
-            raise InvalidParameterError(f"tolerance must lie between 0 and 1; got {self.tolerance:g}.")
+        check_fraction("tolerance", self.tolerance)
         if self.max_iter < 1:
             raise InvalidParameterError(f"{option('max_iter', str(self.max_iter))} must be at least 1.")
 
@@ -146,13 +145,11 @@ class WeightSettings:
         check_values(self)
         if self.power is not None and not 0 <= self.power < math.inf:
             raise InvalidParameterError(f"power must be a number of at least 0; got {self.power:g}.")
-        if self.clip is not None and not 1 <= self.clip <= MAX_WEIGHT:
+        if self.clip is not None and not 1 <= self.clip <= MAX_CLIP:
             raise InvalidParameterError(
-                f"clip must lie between 1, the weight of the first position, and {MAX_WEIGHT:,.0f}; "
-                f"got {self.clip:g}."
+                f"clip must lie between 1, the weight of the first position, and {MAX_CLIP:,.0f}; got {self.clip:g}."
             )
-        if not 0 < self.confidence < 1:
-            raise InvalidParameterError(f"confidence must lie between 0 and 1; got {self.confidence:g}.")
+        check_fraction("confidence", self.confidence)
 
     def check_source(self, *, table: bool) -> None:
         """Raise unless propensities come from exactly one place: a column, a table, or a power of the position.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import Flag, check_values
-from ndcg_spark.errors import InvalidParameterError, one_of, option
+from ndcg_spark.errors import InvalidParameterError, check_fraction, one_of, option
 from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric
 
 Unpaired: TypeAlias = Literal["zero", "drop", "error"]
@@ -66,8 +66,7 @@ class Statistics:
                 raise InvalidParameterError(f"{name} must lie between 0 and {MAX_REPLICATES:,}; got {value}.")
         if not 0 <= self.seed < 2**63:
             raise InvalidParameterError(f"seed must lie between 0 and 2^63 - 1; got {self.seed}.")
-        if not 0 < self.alpha < 1:
-            raise InvalidParameterError(f"alpha must lie between 0 and 1; got {self.alpha}.")
+        check_fraction("alpha", self.alpha)
         check_margin(self.margin)
         if self.effect is not None and not 0 < abs(self.effect) < float("inf"):
             raise InvalidParameterError(f"effect must be a number other than 0; got {self.effect}.")

@@ -23,6 +23,8 @@ Limbs: TypeAlias = dict[int, IntArray]
 LIMB_BITS = 32
 LOWEST_BIT = -256
 N_LIMBS = 13
+MAX_WEIGHT = 1e18
+"""Largest weight of a query or rating. Its square, times that of a metric, is far below the limit of the limbs."""
 _LIMIT = 2.0 ** (LOWEST_BIT + LIMB_BITS * N_LIMBS - 1)
 
 

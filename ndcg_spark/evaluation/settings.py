@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import check_discount
 from ndcg_spark.core.flag import Flag, OnInvalid, check_values
-from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.errors import InvalidParameterError, check_fraction, option
 from ndcg_spark.evaluation.rules import RULES, with_weight, write_rules
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, named_at, parse_metric
 from ndcg_spark.metrics.base import FIRST_SEEN, TOPICS
@@ -27,7 +27,6 @@ DuplicateCheck: TypeAlias = Literal["top", "all", "none"]
 USUAL_QUERY = ("query_id",)
 MAX_K = 1_000_000
 MAX_RANK = 10_000_000
-MAX_WEIGHT = 1e18
 MANY_REJECTED = 0.1
 """Share of rejected rows from which the job says so, and the report if it is also more than twice the usual share."""
 SHOWN_FIRST = tuple(one.name for one in (NDCG, *NDCG.comes_with, *TIE_BOUNDS))
@@ -374,8 +373,7 @@ class EvaluationSettings:
     def __post_init__(self) -> None:
         check_cutoffs(self.cutoffs)
         check_values(self)
-        if not 0 < self.confidence < 1:
-            raise InvalidParameterError(f"confidence must lie between 0 and 1; got {self.confidence}.")
+        check_fraction("confidence", self.confidence)
         if not 0 < self.sample <= 1:
             raise InvalidParameterError(f"sample must be above 0 and at most 1; got {self.sample}.")
         check_discount(self.convention.discount, self.max_k)

@@ -25,7 +25,7 @@ from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ASKED, SummedMetric
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, finish_means
 from ndcg_spark.history import tasks
-from ndcg_spark.history.settings import LONGEST_PERIOD, FlagSettings, RollUpSettings
+from ndcg_spark.history.settings import EPOCH, LONGEST_PERIOD, FlagSettings, RollUpSettings
 from ndcg_spark.metrics import parse_metric
 
 METRIC_TABLE = "metric table"
@@ -112,7 +112,7 @@ def between(night: Column, start: date | None, end: date | None) -> Column:
 
 
 def day_of(night: Column) -> Column:
-    return F.datediff(night, F.lit(date(1970, 1, 1)))
+    return F.datediff(night, F.lit(EPOCH))
 
 
 def config_hash(rows: DataFrame) -> Column:

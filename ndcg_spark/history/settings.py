@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 from ndcg_spark.comparison.settings import check_margin
 from ndcg_spark.core.flag import Flag, check_values
-from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.errors import InvalidParameterError, check_fraction, option
 from ndcg_spark.evaluation.settings import cutoffs_of, split_metrics
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.metrics.normalized_gain import NDCG
@@ -135,7 +135,7 @@ class RollUpSettings:
         if not self.periods:
             raise InvalidParameterError(f"periods must name at least one of {', '.join(PERIODS)}.")
         check_nights(self.start, self.end)
-        check_confidence(self.confidence)
+        check_fraction("confidence", self.confidence)
         check_margin(self.margin)
 
     @property
@@ -241,11 +241,6 @@ class FlagSettings:
 def is_behind(last: date, today: date, *, apart: int = 1) -> bool:
     """Return whether a later night is due; it may be a day late, as many jobs date it by the day before they run."""
     return (today - last).days > apart
-
-
-def check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise InvalidParameterError(f"confidence must lie between 0 and 1; got {confidence}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,13 +20,13 @@ from ndcg_spark.core.columns import (
     require_column,
     time_column,
 )
+from ndcg_spark.core.exact import MAX_WEIGHT
 from ndcg_spark.core.flag import OnInvalid, settings_from
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import option
 from ndcg_spark.judgments.settings import (
     GRADES,
-    MAX_WEIGHT,
     DedupRule,
     EventColumns,
     EventRule,

@@ -22,7 +22,6 @@ MAX_SECONDS = 10_000_000_000
 """Three centuries; in microseconds they fit into 64 bits."""
 MAX_GRADE = 1e6
 """A sum of 2^43 such grades fits into 64 bits."""
-MAX_WEIGHT = 1e18
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 EVENT_RESERVED = (
     "relevance", "rule", "event", "n_events", "n_negative", "n_impressions", "n_duplicates", "first_ts", "last_ts",

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table, gain_function, parse_gain, relevance_range
 from ndcg_spark.core.batches import flags_of, float_values, list_offsets, plain_texts, value_at
+from ndcg_spark.core.exact import MAX_WEIGHT
 from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, lengths_of
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.settings import MAX_RANK, MAX_WEIGHT, EvaluationSettings
+from ndcg_spark.evaluation.settings import MAX_RANK, EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.query_rows import Names, bad_row_of, canonical_names
 
