@@ -313,7 +313,7 @@ def flagged_nights(
 def missing_series(metrics: DataFrame, night: date) -> DataFrame:
     """Series that `flagged_nights` finds missing on a night: columns of `MISSING_COLUMNS`; lazy."""
     settings = FlagSettings(start=night, end=night, lookback=tasks.LATEST_DAYS)
-    series = _series(series_rows(metrics.drop(MALFORMED)), settings)  # text is refused
+    series = _series(series_rows(metrics), settings)
     judged = series.mapInArrow(
         as_shipped(tasks.make_flagger(settings, tasks.MISSING_COLUMNS)), schema=_ddl(tasks.MISSING_COLUMNS)
     )
