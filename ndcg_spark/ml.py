@@ -242,7 +242,7 @@ class NdcgEvaluator(
                 "out."
             )
         prediction = self.getPredictionCol()
-        score = F.nanvl(number(dataset, prediction, option("score"), "predictions", parse_text=False), F.lit(None))
+        score = F.nanvl(number(dataset, prediction, option("score"), "predictions"), F.lit(None))
         rows = dataset.withColumn(prediction, score)
         if missing == "drop":
             return rows.where(named(prediction).isNotNull()), "bad"

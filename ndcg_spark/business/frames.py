@@ -35,22 +35,18 @@ _PLACE = ("segment_by", "segment")
 _LARGEST = 2.0**53
 
 
-def linked_rates(
-    metrics: DataFrame, clicks: DataFrame, settings: LinkSettings, *, parse_text: bool = False
-) -> DataFrame:
-    """Hold a metric against clicks, as `business_link` describes it; with `parse_text`, numbers may be text. Lazy."""
-    nights, counts = _metric_nights(metrics, settings, parse_text), _click_nights(clicks, settings, parse_text)
+def linked_rates(metrics: DataFrame, clicks: DataFrame, settings: LinkSettings) -> DataFrame:
+    """Hold a metric against clicks, as `business_link` describes it. Lazy."""
+    nights, counts = _metric_nights(metrics, settings), _click_nights(clicks, settings)
     rows = _join(nights, counts, "left").select(*SERIES, "nights", "clicks")
     schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
     return in_workers(rows, link_rates, settings, schema=schema)
 
 
-def unmatched_clicks(
-    metrics: DataFrame, clicks: DataFrame, settings: LinkSettings, *, parse_text: bool = False
-) -> DataFrame:
+def unmatched_clicks(metrics: DataFrame, clicks: DataFrame, settings: LinkSettings) -> DataFrame:
     """Find the segments of the clicks, and runs if they have any, that no series of the metric table has; lazy."""
-    counts = _click_nights(clicks, settings, parse_text).drop("clicks")
-    return _join(counts, _metric_nights(metrics, settings, parse_text).select(*counts.columns), "left_anti")
+    counts = _click_nights(clicks, settings).drop("clicks")
+    return _join(counts, _metric_nights(metrics, settings).select(*counts.columns), "left_anti")
 
 
 def _join(rows: DataFrame, others: DataFrame, how: str) -> DataFrame:
@@ -60,10 +56,10 @@ def _join(rows: DataFrame, others: DataFrame, how: str) -> DataFrame:
     return rows.join(renamed, reduce(and_, (F.col(name).eqNullSafe(F.col(f"its_{name}")) for name in keys)), how)
 
 
-def _metric_nights(metrics: DataFrame, settings: LinkSettings, parse_text: bool) -> DataFrame:
+def _metric_nights(metrics: DataFrame, settings: LinkSettings) -> DataFrame:
     """One row per series, with the list of its nights."""
-    rows = series_rows(metrics, parse_text=parse_text)
-    value = number(rows, "value", "column of a metric table", METRIC_TABLE, parse_text=parse_text)
+    rows = series_rows(metrics)
+    value = number(rows, "value", "column of a metric table", METRIC_TABLE)
     config = config_hash(rows).alias("config_hash")
     rules = rules_column(rows).alias(RULES)
     night = F.struct(day_of(F.col(NIGHT)).alias("day"), value.alias("value"), config, rules)
@@ -71,7 +67,7 @@ def _metric_nights(metrics: DataFrame, settings: LinkSettings, parse_text: bool)
     return inside.groupBy(*SERIES).agg(F.collect_list(night).alias("nights"))
 
 
-def _click_nights(clicks: DataFrame, settings: LinkSettings, parse_text: bool) -> DataFrame:
+def _click_nights(clicks: DataFrame, settings: LinkSettings) -> DataFrame:
     """One row per segment, with the list of its nights and their counts."""
     for name in _PLACE:
         require_column(clicks, name, "column of the clicks", CLICKS)
@@ -80,7 +76,7 @@ def _click_nights(clicks: DataFrame, settings: LinkSettings, parse_text: bool) -
     if has_column(clicks, "run"):
         keys["run"] = F.coalesce(F.col("run").cast("string"), F.lit(""))
     night = night_column(clicks, CLICKS)
-    counts = [_count(clicks, name, parse_text).alias(name) for name in COUNTS]
+    counts = [_count(clicks, name).alias(name) for name in COUNTS]
     given = [
         night.alias(NIGHT),
         *[column.alias(name) for name, column in keys.items()],
@@ -95,9 +91,9 @@ def _click_nights(clicks: DataFrame, settings: LinkSettings, parse_text: bool) -
     return nightly.groupBy(*keys).agg(F.collect_list(one).alias("clicks"))
 
 
-def _count(clicks: DataFrame, name: str, parse_text: bool) -> Column:
+def _count(clicks: DataFrame, name: str) -> Column:
     """A count as bigint; the action raises where it is none."""
-    value = number(clicks, name, "column of the clicks", CLICKS, parse_text=parse_text)
+    value = number(clicks, name, "column of the clicks", CLICKS)
     good = (value >= 0) & (value <= _LARGEST) & (value == F.rint(value))
     text = F.coalesce(F.col(name).cast("string"), F.lit("null"))
     where = key_text(["run_date", *_PLACE], {})

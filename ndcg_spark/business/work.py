@@ -80,7 +80,7 @@ class BusinessLink(Work[LinkJobSettings]):
                     f"{self.clicks.name}, and --min-impressions."
                 )
             links.sort(key=lambda row: (*sort_key(row), row["rate"]))
-            unmatched = unmatched_clicks(self.rows, self.clicks.frame, settings, parse_text=self._parses)
+            unmatched = unmatched_clicks(self.rows, self.clicks.frame, settings)
             facts = Links(
                 links=links,
                 alarms=[row for row in links if row["alarm"]],
@@ -98,12 +98,8 @@ class BusinessLink(Work[LinkJobSettings]):
             met=not (facts.alarms and self.settings.fail_on_alarm),
         )
 
-    @property
-    def _parses(self) -> bool:
-        return self.table.parse_text or self.clicks.parse_text
-
     def _linked(self, settings: LinkSettings) -> DataFrame:
-        return linked_rates(self.rows, self.clicks.frame, settings, parse_text=self._parses)
+        return linked_rates(self.rows, self.clicks.frame, settings)
 
     def _stored(self, facts: Links) -> DataFrame:
         schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())

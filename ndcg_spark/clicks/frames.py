@@ -22,7 +22,16 @@ from ndcg_spark.clicks.settings import (
     WeightSettings,
 )
 from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons, without_bad_rows
-from ndcg_spark.core.columns import columns_of, comparable_key, from_limbs, has_column, limbs, named, number
+from ndcg_spark.core.columns import (
+    columns_of,
+    comparable_key,
+    from_limbs,
+    has_column,
+    limbs,
+    mark_text_table,
+    named,
+    number,
+)
 from ndcg_spark.core.flag import OnInvalid, settings_from
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.student import require_scipy
@@ -57,23 +66,23 @@ class Impressions:
     columns: list[str]
 
 
-def counted_impressions(impressions: DataFrame, settings: PropensitySettings, *, parse_text: bool) -> Impressions:
+def counted_impressions(impressions: DataFrame, settings: PropensitySettings) -> Impressions:
     """Read impressions to fit propensities from: clicks are 0 or 1. Reads the schema, runs no action."""
     columns = settings.columns
     reasons = key_reasons(impressions, columns.query, columns.item, TABLE)
-    position, reasons_of_position = _position(impressions, columns, parse_text)
-    click, reasons_of_click = _click(impressions, columns, parse_text)
+    position, reasons_of_position = _position(impressions, columns)
+    click, reasons_of_click = _click(impressions, columns)
     reasons += [*reasons_of_position, *reasons_of_click, ("click_not_0_or_1", (click != 0) & (click != 1))]
     names = impressions.columns
     return Impressions(frame=impressions, reasons=reasons, click=click, position=position, columns=names)
 
 
 def weighted_impressions(
-    impressions: DataFrame, settings: WeightSettings, propensities: DataFrame | None, *, parse_text: bool
+    impressions: DataFrame, settings: WeightSettings, propensities: DataFrame | None
 ) -> Impressions:
     """Read impressions and their inverse propensities. Reads schemas, runs no action.
 
-    `propensities` has `position` and `propensity`, and is broadcast. With `parse_text`, numbers may be text.
+    `propensities` has `position` and `propensity`, and is broadcast.
     """
     settings.check_source(table=propensities is not None)
     columns = settings.columns
@@ -85,14 +94,14 @@ def weighted_impressions(
     frame = impressions
     of_propensity: Reasons = []
     if columns.propensity is not None:
-        propensity = number(impressions, columns.propensity, option("propensity"), TABLE, parse_text=parse_text)
+        propensity = number(impressions, columns.propensity, option("propensity"), TABLE)
         of_propensity = [
             ("null_propensity", named(columns.propensity).isNull()),
             ("propensity_not_a_number", propensity.isNull()),
             *_range(propensity),
         ]
     else:
-        position, of_position = _position(impressions, columns, parse_text)
+        position, of_position = _position(impressions, columns)
         reasons += of_position
         if propensities is None:
             power, there = float(settings.power or 0), F.when(position >= 1, position)
@@ -106,7 +115,7 @@ def weighted_impressions(
             ]
     if settings.clip is None:
         of_propensity.append(("propensity_too_small", propensity < F.lit(1 / MAX_CLIP)))
-    click, of_click = _click(impressions, columns, parse_text)
+    click, of_click = _click(impressions, columns)
     reasons += [*of_click, *of_propensity]
     weight = F.lit(1.0) / F.when(propensity > 0, propensity)  # a division by 0 would raise even in a bad row
     return Impressions(frame=frame, reasons=reasons, click=click, weight=weight, columns=impressions.columns)
@@ -126,8 +135,8 @@ def checked_impressions(found: Impressions, columns: ImpressionColumns, *, origi
     return checked(found.frame, found.reasons, keys, originals=found.columns if originals else ())
 
 
-def _position(frame: DataFrame, columns: ImpressionColumns, parse_text: bool) -> tuple[Column, Reasons]:
-    position = number(frame, columns.position, option("position"), TABLE, parse_text=parse_text)
+def _position(frame: DataFrame, columns: ImpressionColumns) -> tuple[Column, Reasons]:
+    position = number(frame, columns.position, option("position"), TABLE)
     reasons: Reasons = [
         ("null_position", named(columns.position).isNull() | F.isnan(position)),
         ("position_not_a_number", position.isNull()),
@@ -138,8 +147,8 @@ def _position(frame: DataFrame, columns: ImpressionColumns, parse_text: bool) ->
     return position, reasons
 
 
-def _click(frame: DataFrame, columns: ImpressionColumns, parse_text: bool) -> tuple[Column, Reasons]:
-    click = number(frame, columns.click, option("click"), TABLE, parse_text=parse_text)
+def _click(frame: DataFrame, columns: ImpressionColumns) -> tuple[Column, Reasons]:
+    click = number(frame, columns.click, option("click"), TABLE)
     reasons: Reasons = [
         ("null_click", named(columns.click).isNull()),
         ("click_not_a_number", click.isNull()),
@@ -153,7 +162,7 @@ def _click(frame: DataFrame, columns: ImpressionColumns, parse_text: bool) -> tu
 def _with_given(impressions: DataFrame, position: Column, propensities: DataFrame) -> DataFrame:
     """Look up propensities by position. A bad propensity makes all rows of its position bad."""
     where, value = (
-        number(propensities, name, "propensities", "table of propensities", parse_text=True)
+        number(mark_text_table(propensities), name, "propensities", "table of propensities")
         for name in ("position", "propensity")
     )
     listed = propensities.select(where.alias(_POSITION), value.alias(_GIVEN)).groupBy(named(_POSITION))
@@ -162,14 +171,10 @@ def _with_given(impressions: DataFrame, position: Column, propensities: DataFram
 
 
 def judged_impressions(
-    impressions: DataFrame,
-    settings: WeightSettings,
-    propensities: DataFrame | None = None,
-    *,
-    parse_text: bool = False,
+    impressions: DataFrame, settings: WeightSettings, propensities: DataFrame | None = None
 ) -> DataFrame:
-    """Implement `judgments_from_impressions`; with `parse_text`, numbers may be text. Lazy."""
-    found = weighted_impressions(impressions, settings, propensities, parse_text=parse_text)
+    """Implement `judgments_from_impressions`. Lazy."""
+    found = weighted_impressions(impressions, settings, propensities)
     keys = [*settings.columns.query, settings.columns.item]
     aggregates = [F.count(F.lit(1)).alias("n_impressions"), F.sum(_CLIPPED).alias("n_clipped")]
     aggregates.append(F.max(named(WEIGHT)).alias("largest_weight"))
@@ -221,11 +226,9 @@ def total(name: str) -> Column:
 FIT: T.StructType = from_arrow_schema(tasks.FIT_SCHEMA)
 
 
-def fitted_propensities(
-    impressions: DataFrame, settings: PropensitySettings, *, parse_text: bool = False
-) -> DataFrame:
-    """Implement `fit_propensities`; with `parse_text`, numbers may be text. Lazy."""
-    patterns = click_patterns(impressions, settings, parse_text=parse_text)
+def fitted_propensities(impressions: DataFrame, settings: PropensitySettings) -> DataFrame:
+    """Implement `fit_propensities`. Lazy."""
+    patterns = click_patterns(impressions, settings)
     return in_workers(patterns.repartition(1), tasks.fit_patterns, settings, schema=FIT)
 
 
@@ -234,13 +237,13 @@ def propensity_table(fitted: DataFrame) -> DataFrame:
     return fitted.select(F.explode("positions").alias("one"), "method").select("one.*", "method")
 
 
-def click_patterns(impressions: DataFrame, settings: PropensitySettings, *, parse_text: bool) -> DataFrame:
+def click_patterns(impressions: DataFrame, settings: PropensitySettings) -> DataFrame:
     """Count the (query, item) with the same impressions and clicks at the same positions. Lazy.
 
     Columns are `cells`, `pairs` and `hash`, see `clicks/tasks.py`. `method=randomized` needs counts by position
     alone, so all pairs are one.
     """
-    found = counted_impressions(impressions, settings, parse_text=parse_text)
+    found = counted_impressions(impressions, settings)
     keys = [*settings.columns.query, settings.columns.item]
     valid = without_bad_rows(found.frame, found.reasons, keys, settings.on_invalid)
     if settings.method == "randomized":
@@ -270,15 +273,11 @@ _SUMS = {"a": WEIGHTED, "b": WEIGHT, "ww": SQUARED}
 
 
 def propensity_estimates(
-    impressions: DataFrame,
-    settings: WeightSettings,
-    propensities: DataFrame | None = None,
-    *,
-    parse_text: bool = False,
+    impressions: DataFrame, settings: WeightSettings, propensities: DataFrame | None = None
 ) -> DataFrame:
-    """Implement `inverse_propensity_estimates`; with `parse_text`, numbers may be text. Lazy."""
+    """Implement `inverse_propensity_estimates`. Lazy."""
     require_scipy()
-    found = weighted_impressions(impressions, settings, propensities, parse_text=parse_text)
+    found = weighted_impressions(impressions, settings, propensities)
     segments = list(dict.fromkeys(name for its in settings.segment_sets for name in its))
     runs = [settings.run] if settings.run is not None else []
     keys = list(dict.fromkeys([*runs, *segments, *settings.columns.query]))

@@ -43,7 +43,7 @@ class _OfClicks(Work[S]):
     def __init__(self, job: Job[S]) -> None:
         super().__init__(job)
         self.table, self.propensities = self.tables["input"], self.tables.get("propensities")
-        self.frame, self.parse_text = self.table.frame, self.table.parse_text
+        self.frame = self.table.frame
         self.given = self.propensities.frame if self.propensities else None
         self.name = self.table.name + (f" weighted by {self.propensities.name}" if self.propensities else "")
         self.made = self._made()
@@ -144,10 +144,10 @@ class Propensities(_OfClicks[PropensitySettings]):
     MAKES = "propensities"
 
     def _made(self) -> DataFrame:
-        return frames.fitted_propensities(self.frame, self.settings, parse_text=self.parse_text)
+        return frames.fitted_propensities(self.frame, self.settings)
 
     def _impressions(self) -> frames.Impressions:
-        return frames.counted_impressions(self.frame, self.settings, parse_text=self.parse_text)
+        return frames.counted_impressions(self.frame, self.settings)
 
     def _stored(self, made: DataFrame) -> DataFrame:
         return super()._stored(frames.propensity_table(made))
@@ -218,7 +218,7 @@ class _Weighing(_OfClicks[WeightSettings]):
     COST: str
 
     def _impressions(self) -> frames.Impressions:
-        return frames.weighted_impressions(self.frame, self.settings, self.given, parse_text=self.parse_text)
+        return frames.weighted_impressions(self.frame, self.settings, self.given)
 
     def _about(self) -> tuple[Sequence[str], str]:
         settings, table = self.settings, self.request.sources.get("propensities")
@@ -243,7 +243,7 @@ class Judgments(_Weighing):
     MAKES, COST = "judgments", "one shuffle of sums, in Spark SQL"
 
     def _made(self) -> DataFrame:
-        return frames.judged_impressions(self.frame, self.settings, self.given, parse_text=self.parse_text)
+        return frames.judged_impressions(self.frame, self.settings, self.given)
 
     def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
         self.job.keep(self.made)
@@ -272,7 +272,7 @@ class Estimates(_Weighing):
     COST = "one shuffle of sums (two with segments), one pass of queries through Python workers"
 
     def _made(self) -> DataFrame:
-        return frames.propensity_estimates(self.frame, self.settings, self.given, parse_text=self.parse_text)
+        return frames.propensity_estimates(self.frame, self.settings, self.given)
 
     def _stored(self, made: DataFrame) -> DataFrame:
         return made

@@ -22,6 +22,8 @@ MALFORMED = "__malformed_line"
 """Column beside those of a text format: the line, if it is malformed. No user's column has such a name."""
 BELOW_MICROSECONDS = "ndcg_spark.below_microseconds"
 """Metadata of a column of timestamps of which Spark has cut nanoseconds off; see `core/given.py`."""
+TEXT_TABLE = "ndcg_spark.text_table"
+"""Metadata of the column `MALFORMED`: text of the table is parsed; see `mark_text_table`."""
 WITHOUT_IT = "ndcg_spark.file_without_it"
 """Metadata of a column: the name of a file of the table that lacks it; see `sources/folders.py`."""
 _KEY_TYPES = (
@@ -165,13 +167,24 @@ def _doubled(same: Sequence[str]) -> str:
     return f"there {len(same)} times" + (f" ({', '.join(spellings)})" if len(spellings) > 1 else "")
 
 
-def number(frame: DataFrame, column: str, part: str, table: str, *, parse_text: bool) -> Column:
+def mark_text_table(frame: DataFrame) -> DataFrame:
+    """Mark a table that has numbers and times as text, which `number` and `time_column` parse. Lazy."""
+    if MALFORMED not in frame.columns:
+        frame = frame.withColumn(MALFORMED, F.lit(None).cast("string"))
+    return frame.withMetadata(MALFORMED, {TEXT_TABLE: True})
+
+
+def is_text_table(frame: DataFrame) -> bool:
+    return MALFORMED in frame.columns and TEXT_TABLE in (frame.schema[MALFORMED].metadata or {})
+
+
+def number(frame: DataFrame, column: str, part: str, table: str) -> Column:
     """Cast a numeric column to double; booleans are 1 and 0. `part` and `table` are as for `require_column`.
 
-    With `parse_text`, for formats that have only text, text is read as numbers; anything else becomes null.
+    Text of a text table is parsed, and null if it is not a number; any other text is refused.
     """
     kind = require_column(frame, column, part, table)
-    if isinstance(kind, T.StringType) and parse_text:
+    if isinstance(kind, T.StringType) and is_text_table(frame):
         parsed = F.expr(f"try_cast(trim({quoted(column)}) as double)")
         return F.when(F.trim(named(column)).rlike(_NUMBER), parsed)  # Java also takes 1d and 0x1p3 for numbers
     if not isinstance(kind, T.NumericType | T.BooleanType):
@@ -290,13 +303,13 @@ class TimeColumn:
         return self.micros if self.is_text else self.column
 
 
-def time_column(frame: DataFrame, column: str, part: str, table: str, *, parse_text: bool) -> TimeColumn:
-    """Find a column of timestamps, or with `parse_text` of text. Reads the schema, runs no action.
+def time_column(frame: DataFrame, column: str, part: str, table: str) -> TimeColumn:
+    """Find a column of timestamps, or of text in a text table. Reads the schema, runs no action.
 
     Text without time zone is UTC. `part` and `table` are as for `require_column`.
     """
     kind = require_column(frame, column, part, table)
-    wanted = (T.TimestampType, T.TimestampNTZType, *((T.StringType,) if parse_text else ()))
+    wanted = (T.TimestampType, T.TimestampNTZType, *((T.StringType,) if is_text_table(frame) else ()))
     if not isinstance(kind, wanted):
         raise InputRefusedError(
             f"column {column!r} ({part}) of the {table} is {kind.simpleString()}, not a timestamp; cast it first."

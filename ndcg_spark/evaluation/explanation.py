@@ -320,8 +320,6 @@ def explain_step_by_step(
     *,
     k: int | str | None = "same",
     judgments: DataFrame | None = None,
-    parse_text: bool = False,
-    parse_judgment_text: bool = False,
 ) -> Explanation:
     """Split the gap between two conventions into contributions of `PARTS`, in that order; others may shift them.
 
@@ -330,12 +328,7 @@ def explain_step_by_step(
     convention = Convention.parse(other)
     settings = replace(settings, segment_sets=(), tie_bounds=False, metrics=())
     steps = difference_steps(settings, convention, k)
-    rankings = [
-        choose_ranking(
-            data, step, judgments=judgments, parse_text=parse_text, parse_judgment_text=parse_judgment_text
-        )
-        for *_, step in steps
-    ]
+    rankings = [choose_ranking(data, step, judgments=judgments) for *_, step in steps]
     require_query(rankings[0].settings)
     rows = [
         one.summary()

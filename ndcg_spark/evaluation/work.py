@@ -76,8 +76,6 @@ class Inputs:
             items=self.items.frame if self.items else None,
             interactions=self.interactions.frame if self.interactions else None,
             path=self.table.path,
-            parse_text=self.table.parse_text,
-            parse_judgment_text=judgments.parse_text if judgments else False,
         )
 
     @cached_property
@@ -99,7 +97,7 @@ class Inputs:
         if self.ranking.strategy == "arrays":
             return rows_of_lists(table.frame, settings).count()
         frame, _, settings = self._long()
-        rows = run_rows(frame, settings, judged=self.judgments is None, parse_text=table.parse_text)
+        rows = run_rows(frame, settings, judged=self.judgments is None)
         return rows.count() * max(1, len(canonical_names(settings).scores))
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
@@ -109,13 +107,10 @@ class Inputs:
             rows = rows_of_lists(table.frame, settings, original=originals)
             return {"input": checked_rows(rows, RowRules(settings))}
         frame, judgments, settings = self._long()
-        rows = run_rows(
-            frame, settings, judged=self.judgments is None, parse_text=table.parse_text, original=originals
-        )
+        rows = run_rows(frame, settings, judged=self.judgments is None, original=originals)
         found = {"input": checked_rows(rows, RowRules(settings))}
         if judgments is not None:
-            parse_text = self.judgments is not None and self.judgments.parse_text
-            judged = judgment_rows(judgments, settings, parse_text=parse_text, original=originals)
+            judged = judgment_rows(judgments, settings, original=originals)
             found["judgments"] = checked_rows(judged, RowRules(settings, judgments=True))
         return found
 
@@ -393,8 +388,6 @@ class ExplainDifference(OfRankings[DifferenceJobSettings]):
             inputs.settings,
             self.settings.to,
             judgments=judgments.frame if judgments else None,
-            parse_text=inputs.table.parse_text,
-            parse_judgment_text=judgments.parse_text if judgments else False,
         )
         with self.job.step("evaluating each step"):
             steps = [row.asDict() for row in found.steps.orderBy("run", "step").collect()]

@@ -36,11 +36,11 @@ HELD = "held"
 """Column with the periods of a night."""
 
 
-def series_rows(metrics: DataFrame, *, parse_text: bool = False) -> DataFrame:
+def series_rows(metrics: DataFrame) -> DataFrame:
     """Metric table with `night` in place of `run_date`, and keys of their stored types; lazy."""
     for name in ("run_date", *tasks.SERIES):
         require_column(metrics, name, "column of a metric table", METRIC_TABLE)
-    k = number(metrics, "k", "column of a metric table", METRIC_TABLE, parse_text=parse_text).cast("int")
+    k = number(metrics, "k", "column of a metric table", METRIC_TABLE).cast("int")
     by = F.coalesce(F.col("segment_by").cast("string"), F.lit(""))  # csv and json write no empty text
     keys = {
         NIGHT: night_column(metrics, METRIC_TABLE),
@@ -295,12 +295,11 @@ def flagged_nights(
     *,
     per_query: DataFrame | None = None,
     query: str | Sequence[str] = "query_id",
-    parse_text: bool = False,
 ) -> DataFrame:
-    """Judge nights by those before them, as `flag_changes` describes it; with `parse_text`, numbers may be text."""
-    rows = series_rows(metrics, parse_text=parse_text)
+    """Judge nights by those before them, as `flag_changes` describes it."""
+    rows = series_rows(metrics)
     inside = rows.where(between(F.col(NIGHT), _first(settings), settings.end))
-    series = _series(rows, settings, parse_text=parse_text)
+    series = _series(rows, settings)
     if per_query is None:
         return in_workers(series, tasks.flag_nights, settings, schema=_ddl(tasks.FLAG_COLUMNS))
     require_scipy()
@@ -313,7 +312,7 @@ def flagged_nights(
 def missing_series(metrics: DataFrame, night: date) -> DataFrame:
     """Series that `flagged_nights` finds missing on a night: columns of `MISSING_COLUMNS`; lazy."""
     settings = FlagSettings(start=night, end=night, lookback=tasks.LATEST_DAYS)
-    series = _series(series_rows(metrics), settings, parse_text=False)
+    series = _series(series_rows(metrics), settings)
     columns = tasks.MISSING_COLUMNS
     judged = in_workers(series, tasks.flag_nights, settings, columns, schema=_ddl(columns))
     return judged.where(F.col("status") == tasks.MISSING)
@@ -326,10 +325,10 @@ def _first(settings: FlagSettings) -> date | None:
     return settings.start - timedelta(days=max(settings.lookback, tasks.LATEST_DAYS))
 
 
-def _series(rows: DataFrame, settings: FlagSettings, *, parse_text: bool) -> DataFrame:
+def _series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
     """Nights of each series, with those of its run and of the table, from which it may be missing; lazy."""
     day, by_hash = day_of(F.col(NIGHT)).alias("day"), config_hash(rows).alias("config_hash")
-    numbers = [_number(rows, name, parse_text=parse_text) for name in ("value", "std_error", "n_queries")]
+    numbers = [_number(rows, name) for name in ("value", "std_error", "n_queries")]
     night = F.struct(day, by_hash, summary.rules_column(rows).alias(RULES), *numbers)
     series = rows.where(between(F.col(NIGHT), _first(settings), settings.end)).groupBy(*tasks.SERIES)
     first = None if settings.start is None else settings.start - timedelta(days=tasks.LATEST_DAYS)
@@ -349,10 +348,10 @@ def _ddl(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
-def _number(rows: DataFrame, name: str, *, parse_text: bool) -> Column:
+def _number(rows: DataFrame, name: str) -> Column:
     if name != "value" and name not in rows.columns:
         return F.lit(None).cast("double").alias(name)
-    return number(rows, name, "column of a metric table", METRIC_TABLE, parse_text=parse_text).alias(name)
+    return number(rows, name, "column of a metric table", METRIC_TABLE).alias(name)
 
 
 ROLL_UP_COLUMNS = {
@@ -372,6 +371,7 @@ _STORED = (*COUNTS_OF_PAIRS[:-1], *tasks.CHOICES, "note", "difference", "verdict
 
 
 def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
+    metrics = metrics.drop(MALFORMED)  # text is refused: it holds no states
     if is_comparison(metrics):
         return _roll_up_comparisons(metrics, settings)
     independence = settings.independence or "query_day"

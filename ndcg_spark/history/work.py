@@ -227,7 +227,7 @@ class FlagChanges(Work[FlagJobSettings]):
         super().__init__(job)
         self.rows = taken_rows(self.tables["input"], self.settings.rows)
         self.per_query = self.tables.get("per_query")
-        frames.flagged_nights(self.rows, self.settings.flags, parse_text=self.tables["input"].parse_text)
+        frames.flagged_nights(self.rows, self.settings.flags)
 
     def schemas(self) -> Mapping[str, T.StructType]:
         return {"output": result_schema(self.job.spark, FLAG_COLUMNS)}
@@ -243,10 +243,7 @@ class FlagChanges(Work[FlagJobSettings]):
         pairs = None if self.per_query is None else self.per_query.frame
         if pairs is not None and "dataset" in pairs.columns:
             pairs = pairs.where(F.col("dataset") == nights.dataset)
-        text = self.tables["input"].parse_text
-        judged = frames.flagged_nights(
-            self.rows, settings, per_query=pairs, query=self.settings.query, parse_text=text
-        )
+        judged = frames.flagged_nights(self.rows, settings, per_query=pairs, query=self.settings.query)
         self.job.keep(judged)
         with self.job.step("judging nights"):
             slices = tuple(

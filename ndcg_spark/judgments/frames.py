@@ -47,9 +47,9 @@ _FIRST, _LAST, _BEST = "event first", "event last", "event best"
 """Intermediate columns; they have spaces, so that no key is likely to share the name."""
 
 
-def judged_events(events: DataFrame, settings: EventSettings, *, parse_text: bool = False) -> DataFrame:
-    """Implement `from_events`; with `parse_text`, timestamps may be text. Lazy."""
-    time, reasons = _checks(events, settings, parse_text)
+def judged_events(events: DataFrame, settings: EventSettings) -> DataFrame:
+    """Implement `from_events`. Lazy."""
+    time, reasons = _checks(events, settings)
     keys = [*settings.columns.query, settings.columns.item]
     valid = without_bad_rows(_in_window(events, time, settings), reasons, keys, settings.on_invalid)
     rows = valid.select(
@@ -64,24 +64,22 @@ def judged_events(events: DataFrame, settings: EventSettings, *, parse_text: boo
     return state.select(*columns_of(keys), *_judged(settings))
 
 
-def checked_events(
-    events: DataFrame, settings: EventSettings, *, parse_text: bool = False, originals: bool = False
-) -> DataFrame:
+def checked_events(events: DataFrame, settings: EventSettings, *, originals: bool = False) -> DataFrame:
     """Name the reason why each event of the window is bad; null if it is not. Lazy; rows as from `checked`.
 
     The reasons: `malformed_line`, `null_query`, `null_item`, `null_event`, `unknown_event`, `null_ts`,
     `ts_not_a_timestamp`, `null_event_id`, `null_user`.
     """
-    time, reasons = _checks(events, settings, parse_text)
+    time, reasons = _checks(events, settings)
     keys = [*settings.columns.query, settings.columns.item, settings.columns.event]
     return checked(_in_window(events, time, settings), reasons, keys, originals=events.columns if originals else ())
 
 
-def _checks(events: DataFrame, settings: EventSettings, parse_text: bool) -> tuple[TimeColumn, Reasons]:
+def _checks(events: DataFrame, settings: EventSettings) -> tuple[TimeColumn, Reasons]:
     columns = settings.columns
     reasons = key_reasons(events, columns.query, columns.item, EVENTS_TABLE)
     require_column(events, columns.event, option("event"), EVENTS_TABLE)
-    time = time_column(events, columns.ts, option("ts"), EVENTS_TABLE, parse_text=parse_text)
+    time = time_column(events, columns.ts, option("ts"), EVENTS_TABLE)
     event = named(columns.event).cast("string")
     reasons.append(("null_event", event.isNull()))
     reasons.append(("unknown_event", ~event.isin(settings.impression, *settings.grades)))
@@ -270,23 +268,23 @@ _JUDGED = [
 ]
 
 
-def judged_ratings(ratings: DataFrame, settings: RatingSettings, *, parse_text: bool = False) -> DataFrame:
-    """Implement `from_ratings`; with `parse_text`, numbers may be text. Lazy."""
-    rows = rated_items(ratings, settings, parse_text=parse_text)
+def judged_ratings(ratings: DataFrame, settings: RatingSettings) -> DataFrame:
+    """Implement `from_ratings`. Lazy."""
+    rows = rated_items(ratings, settings)
     keys = [one for one in rows.schema if one.name != RATINGS]
     schema = T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]])
     return in_workers(rows, judge_items, settings, schema=schema)
 
 
-def rated_items(ratings: DataFrame, settings: RatingSettings, *, parse_text: bool) -> DataFrame:
+def rated_items(ratings: DataFrame, settings: RatingSettings) -> DataFrame:
     """Collect the ratings of each item as `ratings`: sorted, without nulls. Lazy; one shuffle."""
     columns, keys = settings.columns, [*settings.columns.query, settings.columns.item]
-    reasons = _reasons(ratings, settings, parse_text)
+    reasons = _reasons(ratings, settings)
     valid = without_bad_rows(ratings, reasons, [*keys, columns.annotator], settings.on_invalid)
-    relevance = number(ratings, columns.relevance, option("relevance"), RATINGS_TABLE, parse_text=parse_text)
+    relevance = number(ratings, columns.relevance, option("relevance"), RATINGS_TABLE)
     weight = F.lit(1.0)
     if columns.weight is not None:
-        weight = number(ratings, columns.weight, option("weight"), RATINGS_TABLE, parse_text=parse_text)
+        weight = number(ratings, columns.weight, option("weight"), RATINGS_TABLE)
     rating = F.struct(
         (relevance + F.lit(0.0)).alias("relevance"),  # -0.0 is 0.0
         named(columns.annotator).cast("string").alias("annotator"),
@@ -297,24 +295,22 @@ def rated_items(ratings: DataFrame, settings: RatingSettings, *, parse_text: boo
     return rows.groupBy(*columns_of(keys)).agg(listed.alias(RATINGS))
 
 
-def checked_ratings(
-    ratings: DataFrame, settings: RatingSettings, *, parse_text: bool = False, originals: bool = False
-) -> DataFrame:
+def checked_ratings(ratings: DataFrame, settings: RatingSettings, *, originals: bool = False) -> DataFrame:
     """Name the reason why each rating is bad; null if it is not. Lazy; rows as from `checked`.
 
     The reasons: `malformed_line`, `null_query`, `null_item`, `null_annotator`, `relevance_not_a_number`,
     `nan_relevance`, `infinite_relevance`, `bad_weight` (null, NaN, negative, or above 1e18).
     """
     keys = [*settings.columns.query, settings.columns.item, settings.columns.annotator]
-    reasons = _reasons(ratings, settings, parse_text)
+    reasons = _reasons(ratings, settings)
     return checked(ratings, reasons, keys, originals=ratings.columns if originals else ())
 
 
-def _reasons(ratings: DataFrame, settings: RatingSettings, parse_text: bool) -> Reasons:
+def _reasons(ratings: DataFrame, settings: RatingSettings) -> Reasons:
     columns = settings.columns
     reasons = key_reasons(ratings, columns.query, columns.item, RATINGS_TABLE)
     require_column(ratings, columns.annotator, option("annotator"), RATINGS_TABLE)
-    relevance = number(ratings, columns.relevance, option("relevance"), RATINGS_TABLE, parse_text=parse_text)
+    relevance = number(ratings, columns.relevance, option("relevance"), RATINGS_TABLE)
     given = named(columns.relevance).isNotNull()
     reasons += [
         ("null_annotator", named(columns.annotator).isNull()),
@@ -323,7 +319,7 @@ def _reasons(ratings: DataFrame, settings: RatingSettings, parse_text: bool) -> 
         ("infinite_relevance", F.abs(relevance) == float("inf")),
     ]
     if columns.weight is not None:
-        weight = number(ratings, columns.weight, option("weight"), RATINGS_TABLE, parse_text=parse_text)
+        weight = number(ratings, columns.weight, option("weight"), RATINGS_TABLE)
         good = F.coalesce((weight >= 0) & (weight <= MAX_WEIGHT), F.lit(False))
         reasons.append(("bad_weight", ~good))
     return reasons
@@ -513,4 +509,4 @@ def rating_agreement(
     Hayes and Krippendorff, Communication Methods and Measures 1(1), 2007, doi:10.1080/19312450709336664.
     """
     settings = settings_from(RatingSettings, dict(locals()))
-    return agreement_of(item_pairs(rated_items(ratings, settings, parse_text=False), settings))
+    return agreement_of(item_pairs(rated_items(ratings, settings), settings))

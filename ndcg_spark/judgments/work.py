@@ -52,7 +52,7 @@ class _Judging(Work[S]):
     def __init__(self, job: Job[S]) -> None:
         super().__init__(job)
         self.table = self.tables["input"]
-        self.frame, self.parse_text = self.table.frame, self.table.parse_text
+        self.frame = self.table.frame
         self.judgments = self._made().withColumn("run", F.lit(""))  # slices are named by data set and run
 
     @abstractmethod
@@ -134,10 +134,10 @@ class FromEvents(_Judging[EventSettings]):
     COUNTED = ("n_events", "n_impressions", "n_duplicates")
 
     def _made(self) -> DataFrame:
-        return frames.judged_events(self.frame, self.settings, parse_text=self.parse_text)
+        return frames.judged_events(self.frame, self.settings)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        reasons = frames.checked_events(self.frame, self.settings, parse_text=self.parse_text, originals=originals)
+        reasons = frames.checked_events(self.frame, self.settings, originals=originals)
         return {"events": reasons}
 
     def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
@@ -172,10 +172,10 @@ class FromRatings(_Judging[RatingSettings]):
     COUNTED = ("n_ratings", "n_zero_weight")
 
     def _made(self) -> DataFrame:
-        return frames.judged_ratings(self.frame, self.settings, parse_text=self.parse_text)
+        return frames.judged_ratings(self.frame, self.settings)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        reasons = frames.checked_ratings(self.frame, self.settings, parse_text=self.parse_text, originals=originals)
+        reasons = frames.checked_ratings(self.frame, self.settings, originals=originals)
         return {"ratings": reasons}
 
     def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:

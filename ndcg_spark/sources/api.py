@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import MALFORMED, has_column, named, number
+from ndcg_spark.core.columns import MALFORMED, has_column, mark_text_table, named, number
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import of_kind
 from ndcg_spark.core.given import session_or_started
@@ -135,13 +135,14 @@ def read_table(
         numbers = [name for name in _OF_TREC if name in frame.columns] if table.name.startswith("trec-") else []
     found = {}
     for name in [numbers] if isinstance(numbers, str) else numbers:
-        value = number(frame, name, "one of the numbers", "table", parse_text=True).cast("double")
+        value = number(mark_text_table(frame), name, "one of the numbers", "table").cast("double")
         if isinstance(frame.schema[name].dataType, T.StringType):
             lost = named(name).isNotNull() & value.isNull()
             if MALFORMED in frame.columns:
                 lost = lost | named(MALFORMED).isNotNull()
             found[name] = F.when(lost, F.lit(_NO_NUMBER)).otherwise(value)
-    return frame.withColumns(found) if found else frame
+    frame = frame.withColumns(found) if found else frame
+    return frame.withMetadata(MALFORMED, {}) if MALFORMED in frame.columns else frame  # other text stays text
 
 
 def _of_slice(frame: DataFrame, table: str, night: date | None, dataset: str | None) -> DataFrame:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import MALFORMED
+from ndcg_spark.core.columns import MALFORMED, mark_text_table
 from ndcg_spark.core.failures import (
     SPARK_ERRORS,
     condition_of,
@@ -27,7 +27,6 @@ from ndcg_spark.sources.folders import DATA_FORMATS, read_files, read_parquet, t
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import escaped, refuse_secrets
 
-TEXT_FORMATS = ("csv", "tsv", "trec-run", "trec-qrels")
 _IN_A_DATABASE = re.compile(r"\w+\.\w+")
 _RUN_FIELDS = ("query_id", "iteration", "item_id", "rank", "score", "tag")
 _QRELS_FIELDS = ("query_id", "iteration", "item_id", "relevance")
@@ -35,11 +34,10 @@ _QRELS_FIELDS = ("query_id", "iteration", "item_id", "relevance")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table, its format and reference without credentials, whether its numbers are text, its path if Parquet."""
+    """A table, its format and reference without credentials, and its path if Parquet."""
 
     frame: DataFrame
     name: str
-    parse_text: bool
     path: str | None
 
 
@@ -66,7 +64,7 @@ def open_table(
             raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
         raise InputRefusedError(_unreached(reference, kind, error)) from error
     path = reference if kind == "parquet" and not options else None
-    return Table(frame=frame, name=f"{kind}:{redacted(reference)}", parse_text=kind in TEXT_FORMATS, path=path)
+    return Table(frame=frame, name=f"{kind}:{redacted(reference)}", path=path)
 
 
 def _kind_of_table(spark: SparkSession, reference: str, kind: str | None) -> str:
@@ -115,7 +113,7 @@ def _read_csv(spark: SparkSession, path: str, options: dict[str, str], kind: str
     checked = {**options, "columnNameOfCorruptRecord": MALFORMED, "columnPruning": "false"}
     if not _renamed_header(frame.columns):
         checked = {"enforceSchema": "false", **checked}
-    return spark.read.options(**checked).schema(marked).csv(escaped(path))
+    return mark_text_table(spark.read.options(**checked).schema(marked).csv(escaped(path)))
 
 
 def _renamed_header(columns: list[str]) -> bool:
@@ -134,7 +132,7 @@ def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:
     parts = F.split("line", " ")
     fits = F.size(parts) >= len(fields) if kind == "trec-run" else F.size(parts) == len(fields)
     columns = [F.when(fits, parts[at]).alias(name) for at, name in enumerate(fields)]
-    return lines.select(*columns, F.when(~fits, F.col("line")).alias(MALFORMED))
+    return mark_text_table(lines.select(*columns, F.when(~fits, F.col("line")).alias(MALFORMED)))
 
 
 def _no_table(spark: SparkSession, reference: str) -> str:

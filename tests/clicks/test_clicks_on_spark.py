@@ -23,6 +23,7 @@ from ndcg_spark.clicks.frames import (
     propensity_table,
     weighted_impressions,
 )
+from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 
 NEAR = {"abs": 1e-12, "rel": 0}
@@ -395,7 +396,7 @@ def bad_row(at, change):
 
 def reasons_of(rows, settings, given=None):
     """Reason and key of each bad row, sorted."""
-    found = weighted_impressions(rows, settings, given, parse_text=False)
+    found = weighted_impressions(rows, settings, given)
     checked = checked_impressions(found, settings.columns, originals=False).where("reason is not null").collect()
     return sorted((row["reason"], row["key"]) for row in checked)
 
@@ -446,9 +447,12 @@ def test_text_of_a_propensity_is_a_number(spark):
     texts = spark.createDataFrame([("q", "a", 1.0, "0.5"), ("r", "a", 1.0, "half")],
                                   "query_id string, item_id string, click double, propensity string")  # fmt: skip
     settings = WeightSettings(columns=BY_PROPENSITY, on_invalid="reject")
+    with pytest.raises(InputRefusedError, match="is string, not a number"):
+        judged_impressions(texts, settings)
+    texts = mark_text_table(texts)
     with pytest.raises(InputRefusedError, match="bad row: propensity_not_a_number at query_id=r"), readable_errors():
-        propensity_estimates(texts, WeightSettings(columns=BY_PROPENSITY), parse_text=True).collect()
-    kept = judged_impressions(texts, settings, parse_text=True).collect()
+        propensity_estimates(texts, WeightSettings(columns=BY_PROPENSITY)).collect()
+    kept = judged_impressions(texts, settings).collect()
     assert [row["query_id"] for row in kept] == ["q"]
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate
-from ndcg_spark.core.columns import time_column, utc_text
+from ndcg_spark.core.columns import mark_text_table, time_column, utc_text
 from ndcg_spark.history.frames import HELD, NIGHT, nights_to_add
 from ndcg_spark.history.settings import RollUpSettings
 from ndcg_spark.judgments.frames import judged_events
@@ -55,12 +55,12 @@ def micros(instant: datetime) -> int:
 
 
 def texts(spark, values):
-    """A column `ts` of texts with their number, `at`."""
-    return spark.createDataFrame(list(enumerate(values)), "at int, ts string")
+    """A column `ts` of texts with their number, `at`, as of csv."""
+    return mark_text_table(spark.createDataFrame(list(enumerate(values)), "at int, ts string"))
 
 
-def micros_read(frame, *, parse_text):
-    time = time_column(frame, "ts", "ts", "events", parse_text=parse_text)
+def micros_read(frame):
+    time = time_column(frame, "ts", "ts", "events")
     return dict(frame.select("at", time.micros.alias("micros")).collect())
 
 
@@ -74,8 +74,8 @@ def test_timestamps_without_time_zone_are_utc(spark, instants, session):
         rows = texts(spark, [one.isoformat(sep=" ") for one in instants])
         plain = rows.withColumn("ts", F.col("ts").cast("timestamp_ntz"))
         expected = {at: micros(one) for at, one in enumerate(instants)}
-        assert micros_read(plain, parse_text=False) == expected
-        assert micros_read(rows, parse_text=True) == expected
+        assert micros_read(plain) == expected
+        assert micros_read(rows) == expected
 
 
 @few
@@ -105,7 +105,7 @@ def test_text_with_an_offset_is_that_instant(spark, instants, session):
             expected[len(written)] = micros(instant)
             written.append(there + form)
     with session_settings(spark, **session):
-        assert micros_read(texts(spark, written), parse_text=True) == expected
+        assert micros_read(texts(spark, written)) == expected
 
 
 @few
@@ -125,7 +125,7 @@ def test_text_with_the_name_of_a_zone_is_that_instant(spark, instants, session):
             expected[len(written)] = micros(instant)
             written.append(f"{there.replace(tzinfo=None).isoformat(sep=' ')} {zone}")
     with session_settings(spark, **session):
-        assert micros_read(texts(spark, written), parse_text=True) == expected
+        assert micros_read(texts(spark, written)) == expected
 
 
 def test_text_that_is_no_instant_has_none(spark):
@@ -133,7 +133,7 @@ def test_text_that_is_no_instant_has_none(spark):
     none = ["", "12:30", "12:30:00Z", "T12:30:00+01:00", "yesterday", "2026-02-30", "2026-02-29 12:00:00Z", None]
     for ansi in ("true", "false"):
         with session_settings(spark, spark__sql__ansi__enabled=ansi):
-            found = micros_read(texts(spark, none), parse_text=True)
+            found = micros_read(texts(spark, none))
         assert found == dict.fromkeys(range(len(none)))
 
 
@@ -166,7 +166,7 @@ def test_windows_and_intervals_of_events(spark, instants, seconds, kind, session
             events = events.withColumn("ts", F.concat("ts", F.lit("Z")).cast(kind))
         events = events.withColumn("ts", F.col("ts").cast(kind))
         settings = EventSettings(start=start, as_of=as_of, dedup="time", dedup_seconds=seconds)
-        found = judged_events(events, settings, parse_text=True)
+        found = judged_events(mark_text_table(events), settings)
         found = found.selectExpr(
             "item_id", "struct(unix_micros(first_ts), unix_micros(last_ts), n_events, n_duplicates)"
         )

@@ -21,7 +21,7 @@ from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark import read_table, readable_errors
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import RowCount, count_rows, rejects_table
-from ndcg_spark.core.columns import MALFORMED, number
+from ndcg_spark.core.columns import MALFORMED, is_text_table, mark_text_table, number
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
 from ndcg_spark.evaluation.frames.canonical import checked_rows, judgment_rows, run_rows
 from ndcg_spark.evaluation.frames.ranking import rank_queries
@@ -67,11 +67,11 @@ def together(spark, references: dict[str, str], *, text: bool):
     frames = []
     for name, reference in references.items():
         table = open_table(spark, reference)
-        assert table.parse_text == text, name
+        assert is_text_table(table.frame) == text, name
         assert ("score", "string" if text else "double") in table.frame.dtypes, name
         frames.append(table.frame.withColumn("query_id", F.concat(F.lit(f"{name}:"), "query_id")))
     joined = reduce(lambda left, right: left.unionByName(right), frames)
-    return score_queries(rank_queries(joined, SETTINGS, parse_text=text), SETTINGS)
+    return score_queries(rank_queries(joined, SETTINGS), SETTINGS)
 
 
 def named_rows(name: str, rows=ROWS) -> list[Row]:
@@ -155,10 +155,9 @@ def test_options_of_the_reader(spark, tmp_path):
     path = tmp_path / "rows.csv"
     lines = [f"{r.query};{r.item};{r.score};{'' if r.relevance is None else r.relevance}" for r in ROWS[3:]]
     path.write_text("\n".join(lines), "utf-8")
-    frame = open_table(spark, str(path), options={"sep": ";", "header": "false"})
-    assert frame.parse_text
-    named = frame.frame.drop(MALFORMED).toDF("query_id", "item_id", "score", "relevance")
-    assert_expected(score_queries(rank_queries(named, SETTINGS, parse_text=True), SETTINGS), ROWS[3:])
+    table = open_table(spark, str(path), options={"sep": ";", "header": "false"})
+    named = table.frame.toDF("query_id", "item_id", "score", "relevance", MALFORMED)
+    assert_expected(score_queries(rank_queries(named, SETTINGS), SETTINGS), ROWS[3:])
 
 
 def test_trec_text_files_with_comments_and_malformed_lines(spark, tmp_path):
@@ -169,17 +168,16 @@ def test_trec_text_files_with_comments_and_malformed_lines(spark, tmp_path):
     )
     qrels.write_text("  # comment\n1 0 d1 0\n1  0\td2 2\n1 0 d9 1 extra\n2 0 d1 1\n2 0 d2 one\n3 0 d1 -1\n")
     tables = open_table(spark, str(run), "trec-run"), open_table(spark, str(qrels), "trec-qrels")
-    checked = run_rows(tables[0].frame, SETTINGS, judged=False, parse_text=True)
+    checked = run_rows(tables[0].frame, SETTINGS, judged=False)
     found = counted(checked)
     assert found.read == 4
     assert found.rejected == {"malformed_line": 1, "score_not_a_number": 1}
     assert found.examples["score_not_a_number"] == "query_id=2, item=d1"
     assert found.examples["malformed_line"] == "line '1 Q0 d3 0.7 tag'"
-    judged = counted(judgment_rows(tables[1].frame, SETTINGS, parse_text=True), judgments=True)
+    judged = counted(judgment_rows(tables[1].frame, SETTINGS), judgments=True)
     assert (judged.read, judged.rejected) == (6, {"malformed_line": 1, "relevance_not_a_number": 1})
     settings = EvaluationSettings(cutoffs=CUTOFFS, on_invalid="reject")
-    texts = {"parse_text": True, "parse_judgment_text": True}
-    found = score_queries(rank_queries(tables[0].frame, settings, judgments=tables[1].frame, **texts), settings)
+    found = score_queries(rank_queries(tables[0].frame, settings, judgments=tables[1].frame), settings)
     rows = [Row(query="1", item="d1", score=0.9, relevance=0.0), Row(query="1", item="d2", score=0.8, relevance=2.0)]
     rows += [Row(query="2", item="d1", relevance=1.0), Row(query="3", item="d1", relevance=-1.0)]
     assert_expected(found, rows)
@@ -231,13 +229,13 @@ def test_a_line_with_more_or_fewer_fields_than_the_header_is_malformed(spark, tm
     path.write_text("\n".join(line.replace(",", separator) for line in lines) + "\n")
     with session_settings(spark, spark__sql__csv__parser__columnPruning__enabled=pruning):
         table = open_table(spark, str(path))
-        checked = run_rows(table.frame, SETTINGS, judged=True, parse_text=True)
+        checked = run_rows(table.frame, SETTINGS, judged=True)
         counts = counted(checked)
         assert (counts.read, counts.rejected) == (7, {"malformed_line": 3})
         settings = EvaluationSettings(cutoffs=(10,), on_invalid="reject")
-        found = score_queries(rank_queries(table.frame, settings, parse_text=True), settings).collect()
+        found = score_queries(rank_queries(table.frame, settings), settings).collect()
         assert [(row["n_items"], row["n_relevant"]) for row in found] == [(4, 3)]
-        checked = run_rows(table.frame, SETTINGS, judged=True, parse_text=True, original=True)
+        checked = run_rows(table.frame, SETTINGS, judged=True, original=True)
         lost = checked.where("bad_row is not null")
         assert {row["row"][MALFORMED] for row in lost.select("row").collect()} == {
             line.replace(",", separator) for line in ("q,d,4,1,one,many", "q,e,5,1", "q,f")
@@ -247,7 +245,7 @@ def test_a_line_with_more_or_fewer_fields_than_the_header_is_malformed(spark, tm
 def test_rejects_of_a_text_format_have_its_columns_and_the_line_where_it_is_no_row(spark, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("query_id,item_id,score,relevance\nq,a,one,1\nq,b,1\n")
-    checked = run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True, parse_text=True, original=True)
+    checked = run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True, original=True)
     rejected = rejects_table(checked_rows(checked, RowRules(SETTINGS)), "input").collect()
     found = {row["reason"]: json.loads(row["row"]) for row in rejected}
     assert found["score_not_a_number"] == {"query_id": "q", "item_id": "a", "score": "one", "relevance": "1"}
@@ -268,7 +266,7 @@ def test_files_of_a_csv_folder_whose_headers_differ_are_refused(spark, tmp_path)
             pytest.raises(InputRefusedError, match=r"[ab]\.csv.*header.*give all files the same header"),
             readable_errors(),
         ):
-            score_queries(rank_queries(frame, SETTINGS, parse_text=True), SETTINGS).collect()
+            score_queries(rank_queries(frame, SETTINGS), SETTINGS).collect()
 
 
 def test_headers_that_spark_renames_or_that_differ_in_case_only_are_read(spark, tmp_path):
@@ -285,13 +283,13 @@ def test_a_csv_without_a_line_has_no_columns(spark, tmp_path):
     (tmp_path / "empty.csv").write_text("")
     table = open_table(spark, str(tmp_path / "empty.csv"))
     with pytest.raises(MissingColumnError, match="has: no columns at all"):
-        run_rows(table.frame, SETTINGS, judged=True, parse_text=True)
+        run_rows(table.frame, SETTINGS, judged=True)
 
 
 def test_a_missing_column_of_a_csv_is_named_beside_those_of_its_header(spark, tmp_path):
     path = write_table(tmp_path / "rows.csv", {"query_id": ["q"], "item_id": ["a"], "score": [1]})
     with pytest.raises(MissingColumnError, match=r"which has: query_id, item_id, score\.$"):
-        run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True, parse_text=True)
+        run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True)
 
 
 def test_a_score_in_csv_that_is_no_number_is_a_bad_row(spark, tmp_path):
@@ -301,7 +299,7 @@ def test_a_score_in_csv_that_is_no_number_is_a_bad_row(spark, tmp_path):
     lines = [f'q,i{n},"{text}",1' for n, text in enumerate(texts)]
     path.write_text("query_id,item_id,score,relevance\n" + "\n".join(lines) + "\n")
     table = open_table(spark, str(path))
-    found = counted(run_rows(table.frame, SETTINGS, judged=True, parse_text=table.parse_text))
+    found = counted(run_rows(table.frame, SETTINGS, judged=True))
     expected = {"score_not_a_number": 4, "nan_score": 1, "infinite_score": 1, "null_score": 1}
     assert (found.read, found.rejected) == (10, expected)
 
@@ -310,7 +308,7 @@ def test_what_only_java_takes_for_a_number_is_a_bad_row(spark, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("query_id,item_id,score,relevance\nq,a,1d,1\nq,b,2.5f,1\nq,c,0x1p3,1\n")
     table = open_table(spark, str(path))
-    found = counted(run_rows(table.frame, SETTINGS, judged=True, parse_text=True))
+    found = counted(run_rows(table.frame, SETTINGS, judged=True))
     assert found.rejected == {"score_not_a_number": 3}
 
 
@@ -600,13 +598,13 @@ def test_a_query_column_with_a_name_of_the_results_is_refused(table, name):
 
 
 def test_a_column_that_is_no_text_is_not_parsed_in_a_text_format_either(spark):
-    """As one of names of folders; or in a table beside a csv, by one option for both."""
-    table = spark.sql("SELECT '1' AS text, true AS yes, 2.5D AS plain, array(1) AS several")
+    """As one of names of folders."""
+    table = mark_text_table(spark.sql("SELECT '1' AS text, true AS yes, 2.5D AS plain, array(1) AS several"))
     names = ("text", "yes", "plain")
-    columns = [number(table, name, "x=", "input", parse_text=True).alias(name) for name in names]
+    columns = [number(table, name, "x=", "input").alias(name) for name in names]
     assert table.select(columns).collect() == [(1.0, 1.0, 2.5)]
     with pytest.raises(InputRefusedError, match=r"'several' \(x=\) of the input is array<int>, not a number"):
-        number(table, "several", "x=", "input", parse_text=True)
+        number(table, "several", "x=", "input")
 
 
 def test_every_type_of_score_and_relevance(spark):

@@ -24,6 +24,7 @@ from support.spark_rankings import (
 from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import count_rows, rejects_table
+from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, find_refusal, spelled
 from ndcg_spark.evaluation import rank_queries
 from ndcg_spark.evaluation.frames.canonical import checked_rows, run_rows
@@ -118,11 +119,11 @@ def test_a_text_that_is_no_number_in_one_score_column_is_bad_for_that_run_alone(
     """As in csv files, where all is text: the other run keeps item y, which is the relevant one."""
     options = dict(options)
     rows = [("q", "x", "1", "1", "0"), ("q", "y", *bad, "1"), ("p", "x", "1", "1", "1")]
-    table = spark.createDataFrame(rows, KEYS + "a string, b string, relevance string")
-    judgments = table.select("query_id", "item_id", "relevance") if options.pop("judged", False) else None
+    table = mark_text_table(spark.createDataFrame(rows, KEYS + "a string, b string, relevance string"))
+    judgments = table.drop("a", "b") if options.pop("judged", False) else None
     data = table if judgments is None else table.drop("relevance")
     settings = EvaluationSettings(columns=Columns(score=("a", "b")), cutoffs=(1,), on_invalid="reject", **options)
-    ranked = rank_queries(data, settings, judgments=judgments, parse_text=True, parse_judgment_text=True)
+    ranked = rank_queries(data, settings, judgments=judgments)
     expected = {
         (run, query): [1.0] if query == "p" or text != "high" else [0.0]
         for run, text in zip("ab", bad, strict=True)
@@ -130,7 +131,7 @@ def test_a_text_that_is_no_number_in_one_score_column_is_bad_for_that_run_alone(
     }
     assert {(row["run"], row["query_id"]): row["ranked"] for row in ranked.collect()} == expected
 
-    rows = run_rows(data, settings, judged=judgments is None, parse_text=True, original=True)
+    rows = run_rows(data, settings, judged=judgments is None, original=True)
     checked = checked_rows(rows, RowRules(settings))
     counted, run = count_rows(checked), "ab"[bad.index("high")]
     assert (counted.read, counted.rejected) == (6, {"score_not_a_number": 1})

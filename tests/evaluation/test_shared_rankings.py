@@ -141,13 +141,7 @@ def test_the_text_files_of_trec_eval(spark, shared_data, judgments, name):
     run = open_table(spark, str(folder / "results.test"), "trec-run")
     judged = open_table(spark, str(folder / judgments), "trec-qrels")
     settings = EvaluationSettings(cutoffs=CUTOFFS, convention=PRESETS["trec_eval_9"])
-    rankings = rank_queries(
-        run.frame,
-        settings,
-        judgments=judged.frame,
-        parse_text=run.parse_text,
-        parse_judgment_text=judged.parse_text,
-    )
+    rankings = rank_queries(run.frame, settings, judgments=judged.frame)
     found = score_queries(rankings, settings).where("ndcg is not null").collect()
     got = {(row["query_id"], row["k"]): row["ndcg"] for row in found}
     shared = load(shared_data, name)

@@ -11,6 +11,7 @@ import scipy.stats
 from support.nights import METRIC_COLUMNS, metric_rows, night
 from support.refusals import refusal
 
+from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 from ndcg_spark.history import FlagSettings, flag_changes
 from ndcg_spark.history.frames import flagged_nights
@@ -140,6 +141,13 @@ def test_which_nights_are_judged_and_looked_back_on(spark):
 def test_a_night_twice_is_refused(spark):
     rows = spark.createDataFrame([*weekly(USUAL), *weekly(USUAL[:1])], METRIC_COLUMNS)
     assert "has two rows for the night 2026-01-01" in refusal(flag_changes(rows))
+
+
+def test_flagged_nights_parses_numbers_of_a_text_format(spark):
+    rows = spark.createDataFrame(weekly([*USUAL, 0.4312]), METRIC_COLUMNS)
+    text = mark_text_table(rows.select([rows[name].cast("string") for name in rows.columns]))
+    found, expected = (flagged_nights(table, FlagSettings()).orderBy("night").collect() for table in (text, rows))
+    assert found == expected
 
 
 def test_partitions_do_not_matter(spark):

@@ -11,6 +11,7 @@ from support.closeness import approx
 from support.refusals import refusal
 
 from ndcg_spark import compare, evaluate, merge_summaries
+from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.core.moments import STATE_SIZE, fill_unweighted, query_states
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.history import RollUpSettings, roll_up
@@ -306,6 +307,13 @@ def test_options_out_of_range(options, named):
 def test_a_night_that_is_a_number_is_refused(table):
     with pytest.raises(InputRefusedError, match=r"column 'run_date' of the metric table is int; cast it to date"):
         roll_up(table.withColumn("run_date", F.lit(20260131)))
+
+
+def test_roll_up_refuses_numbers_of_a_text_format(table):
+    """They have no states to add."""
+    text = mark_text_table(table.withColumns({name: F.col(name).cast("string") for name in ("k", "n_queries")}))
+    with pytest.raises(InputRefusedError, match=r"column 'k' .* of the metric table is string, not a number"):
+        roll_up(text)
 
 
 def test_replicates_that_a_metric_table_cannot_have(table):

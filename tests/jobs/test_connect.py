@@ -63,9 +63,13 @@ def test_a_long_table(seen):
 
 
 def test_a_path_is_read_by_the_session_that_the_user_made(seen):
-    """By `.remote(...)`, without an address in the environment; as on classic sessions, folders are checked."""
-    source, mean, (name, text), runs = seen["path"]
-    assert (source, mean) == ("spark", pytest.approx(0.960808, abs=5e-7))
+    """By `.remote(...)`, without an address in the environment; as on classic sessions, folders are checked.
+
+    Of parquet and of csv; text of a DataFrame is refused.
+    """
+    source, means, (name, text), runs, refused = seen["path"]
+    assert (source, means) == ("spark", pytest.approx([0.960808] * 2, abs=5e-7))
+    assert "is string, not a number" in refused[1]
     assert name == "InputRefusedError"
     assert "levels' has data files on two levels" in text
     assert runs == ["007", "7"]

@@ -11,6 +11,7 @@ from support.judging import AS_OF, EVENT_SCHEMA, Event, judged, random_events
 from support.refusals import refusal
 
 from ndcg_spark import evaluate
+from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import EvaluationSettings
 from ndcg_spark.judgments import from_events
@@ -173,7 +174,7 @@ def test_the_time_zone_of_the_session_does_not_matter(spark):
     try:
         spark.conf.set("spark.sql.session.timeZone", "America/New_York")
         text = spark.createDataFrame(rows, "query_id string, item_id string, event string, ts string")
-        found = judged_events(text, EventSettings(), parse_text=True)
+        found = judged_events(mark_text_table(text), EventSettings())
         plain = text.where("item_id in (0, 2)").withColumn("ts", F.col("ts").cast("timestamp_ntz"))
         both = [found, judged_events(plain, EventSettings())]
         micros = [

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.refusals import refusal
 
+from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.judgments import from_ratings, rating_agreement
 from ndcg_spark.judgments.frames import agreement_of, checked_ratings, item_pairs, judged_ratings, rated_items
@@ -40,7 +41,7 @@ def test_the_worked_values(spark, rule, expected):
 def test_the_agreement_of_five_items(spark):
     """krippendorff 0.9.0 gives .858490566038; nights of other items add up to it."""
     tables = [spark.createDataFrame(rows, SCHEMA) for rows in (FIVE_ITEMS[:6], FIVE_ITEMS[6:])]
-    nights = [item_pairs(rated_items(one, RatingSettings(), parse_text=False), RatingSettings()) for one in tables]
+    nights = [item_pairs(rated_items(one, RatingSettings()), RatingSettings()) for one in tables]
     whole = rating_agreement(spark.createDataFrame(FIVE_ITEMS, SCHEMA)).collect()
     assert agreement_of(nights[0].union(nights[1])).collect() == whole
     assert whole[0]["alpha"] == pytest.approx(0.858490566038, abs=1e-12)
@@ -119,9 +120,9 @@ def test_text_is_read_as_numbers_where_asked_for(spark):
         "query_id string, item_id string, annotator string, relevance string",
     )
     settings = RatingSettings(on_invalid="reject")
-    (row,) = judged_ratings(frame, settings, parse_text=True).collect()
+    (row,) = judged_ratings(mark_text_table(frame), settings).collect()
     assert row["relevance"] == 2.0
-    reasons = [one["reason"] for one in checked_ratings(frame, settings, parse_text=True).collect()]
+    reasons = [one["reason"] for one in checked_ratings(mark_text_table(frame), settings).collect()]
     assert reasons == [None, "relevance_not_a_number"]
     with pytest.raises(InputRefusedError, match="not a number"):
         judged_ratings(frame, settings)

@@ -86,6 +86,8 @@ def test_numbers_of_csv(spark, written, ansi):
             bad = read_table(written("bad.csv", [*names, line]), numbers=["score", "relevance"])
             with pytest.raises(InputRefusedError, match=reason):
                 evaluate(bad.select("query_id", "item_id", "score", "relevance")).to_pandas()
+        with pytest.raises(InputRefusedError, match=r"'relevance' .* is string, not a number"):
+            evaluate(read_table(written("good.csv", names), numbers="score"))
         with pytest.raises(MissingColumnError, match=r"column 'grade' .* is not in the table"):
             read_table(written("good.csv", names), numbers="grade")
 

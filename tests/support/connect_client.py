@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ndcg_spark import add_package_to_workers, compare, dcg, evaluate, ndcg, readable_errors, report
+from ndcg_spark import add_package_to_workers, compare, dcg, evaluate, ndcg, read_table, readable_errors, report
 from ndcg_spark.clicks import PropensitySettings, WeightSettings
 from ndcg_spark.clicks.frames import fitted_propensities, judged_impressions, propensity_estimates, propensity_table
 from ndcg_spark.diagnosis import changed_queries, score_losses
@@ -74,14 +74,24 @@ def jobs(folder: Path, bad: DataFrame) -> dict[str, Any]:
 
 
 def by_path(folder: Path, good: DataFrame) -> list[Any]:
-    """The mean of a table that is given by its path, and who reads it; a folder of two levels; folders as columns."""
+    """Means of tables given by their paths, and who reads one; a folder of two levels; folders as columns."""
     for name in ("flat", "levels", "levels/s", "runs/run=007", "runs/run=7"):
         good.write.mode("append").parquet(str(folder / name))
     found = evaluate(str(folder / "flat"), k=6, convention="linear")
     (mean,) = found.summary.where("metric = 'ndcg'").collect()
     runs = evaluate(folder / "runs", run="run").summary.select("run").distinct().collect()
     levels = raised(lambda: evaluate(folder / "levels"))
-    return [found.ranking.source, mean["value"], levels, sorted(row["run"] for row in runs)]
+    text = str(folder / "text.csv")
+    good.write.option("header", True).csv(text)
+    (of_text,) = evaluate(text, k=6, convention="linear").summary.where("metric = 'ndcg'").collect()
+    refused = raised(lambda: evaluate(read_table(text)))
+    return [
+        found.ranking.source,
+        [mean["value"], of_text["value"]],
+        levels,
+        sorted(row["run"] for row in runs),
+        refused,
+    ]
 
 
 def reported(spark: SparkSession) -> list[Any]:

@@ -16,6 +16,7 @@ from ndcg_spark.core.columns import (
     field_named,
     has_column,
     is_key,
+    is_text_table,
     named,
     number,
     refuse_collation,
@@ -57,7 +58,6 @@ def run_rows(
     settings: EvaluationSettings,
     *,
     judged: bool,
-    parse_text: bool = False,
     original: bool = False,
     topics: Column | None = None,
 ) -> DataFrame:
@@ -74,18 +74,16 @@ def run_rows(
     for name, column in names.query.items():
         selected[name] = comparable_key(frame, column, option("query"), "input")
     if columns.rank is not None:
-        selected[col.RANK] = _number(
-            frame, columns.rank, option("rank"), "input", "rank", reasons, parse_text=parse_text
-        )
+        selected[col.RANK] = _number(frame, columns.rank, option("rank"), "input", "rank", reasons)
     for name, column in names.scores.items():
         part = (option("score"), "input", "score")
-        selected[name] = _number(frame, column, *part, of_scores[name], parse_text=parse_text)
-    _optional(frame, settings, selected, reasons, needs_item=item_needed(settings, judged), parse_text=parse_text)
+        selected[name] = _number(frame, column, *part, of_scores[name])
+    _optional(frame, settings, selected, reasons, needs_item=item_needed(settings, judged))
     if columns.order is not None and has_column(frame, columns.order):
-        selected[col.ORDER] = _order(frame, columns.order, parse_text)
+        selected[col.ORDER] = _order(frame, columns.order)
     if judged:
         part = (option("relevance"), "input", "relevance")
-        selected[col.RELEVANCE] = _number(frame, columns.relevance, *part, reasons, parse_text=parse_text)
+        selected[col.RELEVANCE] = _number(frame, columns.relevance, *part, reasons)
     if topics is not None:
         selected[TOPICS_COLUMN] = topics
     malformed = _malformed(frame)
@@ -96,12 +94,7 @@ def run_rows(
 
 
 def judgment_rows(
-    frame: DataFrame,
-    settings: EvaluationSettings,
-    *,
-    parse_text: bool = False,
-    original: bool = False,
-    topics: Column | None = None,
+    frame: DataFrame, settings: EvaluationSettings, *, original: bool = False, topics: Column | None = None
 ) -> DataFrame:
     """Select the canonical columns of a judgments table, as `run_rows`. A null relevance judges nothing. Lazy."""
     names, frame = canonical_names(settings), sampled(frame, settings)
@@ -109,12 +102,12 @@ def judgment_rows(
     key = option("query")
     selected = {name: comparable_key(frame, column, key, "judgments") for name, column in names.query.items()}
     needs = "joining judgments"
-    _optional(frame, settings, selected, reasons, needs_item=needs, parse_text=parse_text, table="judgments")
+    _optional(frame, settings, selected, reasons, needs_item=needs, table="judgments")
     order = settings.columns.order
     if settings.convention.duplicates == "first" and order is not None and has_column(frame, order):
-        selected[col.ORDER] = _order(frame, order, parse_text)
+        selected[col.ORDER] = _order(frame, order)
     part = (option("relevance"), "judgments", "relevance")
-    selected[col.RELEVANCE] = _number(frame, settings.columns.relevance, *part, reasons, parse_text=parse_text)
+    selected[col.RELEVANCE] = _number(frame, settings.columns.relevance, *part, reasons)
     if topics is not None:
         selected[TOPICS_COLUMN] = topics
     return select_canonical(frame, selected, {col.BAD_ROW: reasons}, original=original)
@@ -193,11 +186,9 @@ def _malformed(frame: DataFrame) -> Reasons:
     return [(MALFORMED_LINE, F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
 
 
-def _number(
-    frame: DataFrame, column: str, part: str, table: str, what: str, reasons: Reasons, *, parse_text: bool
-) -> Column:
+def _number(frame: DataFrame, column: str, part: str, table: str, what: str, reasons: Reasons) -> Column:
     """Give a column of numbers in its own type where workers read it; text and decimals as doubles."""
-    value = number(frame, column, part, table, parse_text=parse_text)
+    value = number(frame, column, part, table)
     kind = frame.schema[column].dataType
     if isinstance(kind, T.StringType):
         reasons.append((f"{what}_not_a_number", value.isNull() & named(column).isNotNull()))
@@ -213,7 +204,6 @@ def _optional(
     reasons: Reasons,
     *,
     needs_item: str | None,
-    parse_text: bool,
     table: str = "input",
 ) -> None:
     """Add item, segments and weight where the table has them or a rule needs them."""
@@ -229,12 +219,13 @@ def _optional(
         if has_column(frame, column):
             selected[name] = comparable_key(frame, column, option("segments"), table)
     if columns.weight is not None and has_column(frame, columns.weight):
-        selected[col.WEIGHT] = number(frame, columns.weight, option("weight"), table, parse_text=parse_text)
+        selected[col.WEIGHT] = number(frame, columns.weight, option("weight"), table)
 
 
-def _order(frame: DataFrame, order: str, parse_text: bool) -> Column:
-    is_text = isinstance(require_column(frame, order, option("order"), "input"), T.StringType)
-    return number(frame, order, option("order"), "input", parse_text=True) if is_text and parse_text else named(order)
+def _order(frame: DataFrame, order: str) -> Column:
+    kind = require_column(frame, order, option("order"), "input")
+    is_parsed = isinstance(kind, T.StringType) and is_text_table(frame)
+    return number(frame, order, option("order"), "input") if is_parsed else named(order)
 
 
 def sampled(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
@@ -260,7 +251,7 @@ def rows_with_lists(
     for name, column in names.segments.items():
         selected[name] = comparable_key(frame, column, option("segments"), "input")
     if columns.weight is not None:
-        selected[col.WEIGHT] = number(frame, columns.weight, option("weight"), "input", parse_text=False)
+        selected[col.WEIGHT] = number(frame, columns.weight, option("weight"), "input")
     return select_canonical(frame, selected, {}, original=original)
 
 

@@ -160,8 +160,6 @@ def rank_queries(
     judgments: Reference | None = None,
     items: Reference | None = None,
     interactions: Reference | None = None,
-    parse_text: bool = False,
-    parse_judgment_text: bool = False,
 ) -> DataFrame:
     """Rank every query: one row per (run, query), with the lists that metrics are computed from.
 
@@ -174,8 +172,6 @@ def rank_queries(
         Query, item and relevance, if the main table has no relevances.
     items, interactions : DataFrame, str, path or None
         The item table and the interactions of users, if metrics read them; see `evaluate`.
-    parse_text, parse_judgment_text : bool
-        Whether columns of text are parsed as numbers, as for csv files.
 
     Returns
     -------
@@ -202,15 +198,8 @@ def rank_queries(
     Spark cost: no action. The engine takes two passes through Python workers and one shuffle, of about 2 K numbers
     per query and input partition; windows take three shuffles of all rows; arrays take one pass.
     """
-    return choose_ranking(
-        data,
-        settings,
-        judgments=judgments,
-        items=items,
-        interactions=interactions,
-        parse_text=parse_text,
-        parse_judgment_text=parse_judgment_text,
-    ).rankings()
+    ranking = choose_ranking(data, settings, judgments=judgments, items=items, interactions=interactions)
+    return ranking.rankings()
 
 
 def choose_ranking(
@@ -221,18 +210,16 @@ def choose_ranking(
     items: Reference | None = None,
     interactions: Reference | None = None,
     path: str | None = None,
-    parse_text: bool = False,
-    parse_judgment_text: bool = False,
     sizes: PartSizes = PART_SIZES,
 ) -> Ranking:
     """Decide how a table is ranked. Reads schemas, and footers of Parquet files.
 
     `path` is where the DataFrame comes from, if the user named Parquet files; `sizes` are those of their parts.
     """
-    frame, path, parse_text = _opened(data, path, parse_text)
-    if judgments is not None:
-        judgments, _, parse_judgment_text = _opened(judgments, None, parse_judgment_text)
-    items, interactions = (None if one is None else _opened(one)[0] for one in (items, interactions))
+    frame, path = _opened(data, path)
+    judgments, items, interactions = (
+        None if table is None else _opened(table)[0] for table in (judgments, items, interactions)
+    )
     settings = without_query(frame, settings)
     if not _is_array(frame, settings.columns.relevance):  # arrays are in rank order already
         settings = replace(settings, columns=settings.columns.with_usual_rank(frame.columns))
@@ -255,28 +242,18 @@ def choose_ranking(
     )
     check_item_tables(settings, tables)
     n_tasks = task_limit(frame, judgments)
-    strategy, source, reason, steps = _chosen(
-        *(frame, settings, judgments, path, sizes, n_tasks),
-        runs=runs,
-        parse_text=parse_text,
-        parse_judgment_text=parse_judgment_text,
-    )
+    strategy, source, reason, steps = _chosen(frame, settings, judgments, path, sizes, n_tasks, runs=runs)
     if TOPICS in settings.needs:
-        judged = _rows_with_topics(
-            settings, tables, parse_text=parse_text if judgments is None else parse_judgment_text
-        )
-        tables = replace(tables, rows_with_topics=judged)
+        tables = replace(tables, rows_with_topics=_rows_with_topics(settings, tables))
     return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables, n_tasks=n_tasks)
 
 
-def _opened(
-    table: Reference, path: str | None = None, parse_text: bool = False
-) -> tuple[DataFrame, str | None, bool]:
-    """Open what a reference names: the table, its `path` and whether text is parsed; a DataFrame is as it was."""
+def _opened(table: Reference, path: str | None = None) -> tuple[DataFrame, str | None]:
+    """Open what a reference names: the table and its `path`; a DataFrame is as it was."""
     if not isinstance(table, str | os.PathLike):
-        return table, path, parse_text
+        return table, path
     found = open_table(session_here(), reference_text(table))
-    return found.frame, found.path, found.parse_text
+    return found.frame, found.path
 
 
 def _chosen(
@@ -288,8 +265,6 @@ def _chosen(
     n_tasks: int | None,
     *,
     runs: DataFrame | None,
-    parse_text: bool,
-    parse_judgment_text: bool,
 ) -> tuple[str, str, str, Engine | Windows | Arrays]:
     arrays = _arrays(frame, settings, judgments, n_tasks)
     if arrays is not None:
@@ -303,12 +278,12 @@ def _chosen(
     if settings.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     require_carried(settings, frame, *([] if judgments is None else [judgments]))
-    rows = run_rows(frame, settings, judged=judgments is None, parse_text=parse_text)
+    rows = run_rows(frame, settings, judged=judgments is None)
     if runs is not None:
         runs = runs.select(*[named(name).cast(rows.schema[name].dataType).alias(name) for name in runs.columns])
     judged, others = None, other_columns(frame, settings)
     if judgments is not None:
-        judged = judgment_rows(judgments, settings, parse_text=parse_judgment_text)
+        judged = judgment_rows(judgments, settings)
         rows, judged = with_common_keys(rows, judged, settings)
     if settings.resolves_duplicates:
         rows = resolve_duplicates(_checked(long_rows(rows, settings), settings), settings, n_tasks, others=others)
@@ -356,14 +331,14 @@ def _arrays(
     return f"{what}: each row is {how} where it is", steps
 
 
-def _rows_with_topics(settings: EvaluationSettings, tables: ItemTables, *, parse_text: bool) -> DataFrame:
+def _rows_with_topics(settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
     """Select the rows with relevances and topics; checked only if some are left out, as ranking refuses bad rows."""
     frame, topics = tables.relevances, topics_column(settings, tables)
     chooses = settings.convention.duplicates != "error"
     if tables.of_runs:
-        rows = run_rows(frame, settings, judged=True, parse_text=parse_text, topics=topics)
+        rows = run_rows(frame, settings, judged=True, topics=topics)
     else:
-        rows = judgment_rows(frame, settings, parse_text=parse_text, topics=topics)
+        rows = judgment_rows(frame, settings, topics=topics)
     if chooses or settings.on_invalid == "reject":
         rows = long_rows(rows, settings) if tables.of_runs else rows
         rows = valid_only(rows, RowRules(settings, judgments=not tables.of_runs))
