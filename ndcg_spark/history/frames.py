@@ -18,7 +18,7 @@ from ndcg_spark.comparison.tasks.pairing import PAIR
 from ndcg_spark.comparison.tasks.totals import COUNTS as COUNTS_OF_PAIRS
 from ndcg_spark.core.columns import MALFORMED, columns_of, has_column, named, number, raise_if, require_column
 from ndcg_spark.core.student import require_scipy, t_quantile
-from ndcg_spark.core.workers import as_shipped, in_workers
+from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames import summary
 from ndcg_spark.evaluation.rules import RULES
