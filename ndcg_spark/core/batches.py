@@ -24,7 +24,7 @@ from ndcg_spark.core.ragged import (
     rank_of_rows,
     rows_of,
 )
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError, is_marked, mark_refusal, option, text_of
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError, mark_refusal, option, text_of
 
 EXCHANGE_SCHEMA = pa.schema([("partition_id", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
 """Rows of a shuffle that carry packed Arrow batches: some thousand, never a row a query. Senders define the kinds."""
@@ -130,30 +130,44 @@ def _with_year(near: date, eras: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTask:
-    """A function with its task, as workers get it; marks the text of our errors, whose class is lost on the way."""
+    """A function with its task, as workers get it. A refusal ends it.
+
+    With an `output` schema a refusal is one more row, with its text in the column `REFUSAL`; a function that gets
+    such a row refuses the same. Without it the error is raised, its text marked, as its class is lost on the way.
+    """
 
     function: WorkerFunction
     task: tuple[Any, ...]
+    output: pa.Schema | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self.function(batches, *self.task)
+            for batch in self.function(map(_accepted, batches), *self.task):
+                yield batch if self.output is None else _with_refusal(batch, None)
         except NdcgSparkError as error:
-            raise type(error)(mark_refusal(text_of(error))) from error
+            if self.output is None:
+                raise type(error)(mark_refusal(text_of(error))) from error
+            # Spark takes no null where a column has none.
+            values = [pa.array([_ZEROS.get(one.type) if not one.nullable else None], one.type) for one in self.output]
+            yield _with_refusal(pa.RecordBatch.from_arrays(values, schema=self.output), text_of(error))
 
 
-def batch_function(work: BatchFunction) -> BatchFunction:
-    """Mark the text of our own errors, whose class is lost on the way to the driver; annotate as Spark reads it."""
+REFUSAL = "refusal"
+_ZEROS = {pa.int32(): 0, pa.int64(): 0, pa.float64(): 0.0, pa.bool_(): False, pa.string(): "", pa.binary(): b""}
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from work(batches)
-        except NdcgSparkError as error:
-            if is_marked(text_of(error)):  # one function chained to another: marked already
-                raise
-            raise type(error)(mark_refusal(text_of(error))) from error
 
-    return run
+def _accepted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if REFUSAL not in batch.schema.names:
+        return batch
+    refused = pc.min(batch.column(REFUSAL)).as_py()
+    if refused is not None:
+        raise InputRefusedError(refused)
+    return batch.select([name for name in batch.schema.names if name != REFUSAL])
+
+
+def _with_refusal(batch: pa.RecordBatch, text: str | None) -> pa.RecordBatch:
+    column = pa.array([text] * batch.num_rows, pa.string())
+    return pa.RecordBatch.from_arrays([*batch.columns, column], names=[*batch.schema.names, REFUSAL])
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

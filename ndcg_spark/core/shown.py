@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from ndcg_spark.core.failures import readable_errors
+from ndcg_spark.core.batches import REFUSAL
+from ndcg_spark.core.workers import collect
 from ndcg_spark.errors import InputRefusedError, printable, spelled
 
 if TYPE_CHECKING:
@@ -46,14 +47,13 @@ class Shown(ABC):
 
         frame = self._for_people()
         try:
-            with readable_errors():
-                rows = frame.collect()
+            rows = collect(frame)
         except InputRefusedError as error:
             explained = self._explained(error)
             if explained is error:
                 raise
             raise explained from error
-        found = pd.DataFrame([tuple(row) for row in rows], columns=frame.columns)
+        found = pd.DataFrame([tuple(row) for row in rows], columns=[one for one in frame.columns if one != REFUSAL])
         if BESIDE in found.columns:
             beside = [row[BESIDE].asDict() for row in rows if row[BESIDE] is not None]
             found = found.drop(columns=BESIDE)

@@ -14,27 +14,78 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from ndcg_spark.core.batches import EXCHANGE_SCHEMA, BatchFunction, WorkerFunction, WorkerTask
-from ndcg_spark.core.failures import HOW_TO_INSTALL, HOW_TO_SHIP, SPARK_ERRORS, WORKERS_RUN, first_line
+from ndcg_spark.core.batches import EXCHANGE_SCHEMA, REFUSAL, BatchFunction, WorkerFunction, WorkerTask
+from ndcg_spark.core.columns import raise_if
+from ndcg_spark.core.failures import (
+    HOW_TO_INSTALL,
+    HOW_TO_SHIP,
+    SPARK_ERRORS,
+    WORKERS_RUN,
+    first_line,
+    readable_errors,
+)
 from ndcg_spark.core.package import PACKAGE, package_zip
 from ndcg_spark.core.session import runs_locally, session_time_zone
-from ndcg_spark.errors import NdcgSparkError
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError
 
 
-def in_workers(frame: DataFrame, function: WorkerFunction, *task: Any, schema: T.StructType | str) -> DataFrame:
+def in_workers(
+    frame: DataFrame,
+    function: WorkerFunction,
+    *task: Any,
+    schema: T.StructType | str,
+    keep_refusals: bool = False,
+) -> DataFrame:
     """Run `function(batches, *task)` on the Arrow batches of each partition; lazy.
+
+    With `keep_refusals`, or if `frame` has kept them, a refusal is a row with a text in the column `REFUSAL`, until
+    `raise_refusals` or `collect`; otherwise the action raises it.
+    """
+    if not keep_refusals and REFUSAL not in frame.columns:
+        return frame.mapInArrow(_packed(WorkerTask(function, task)), schema=schema)
+    if isinstance(schema, str):
+        raise TypeError("refusals are kept beside columns of a StructType.")
+    work = WorkerTask(function, task, arrow_schema(schema, frame.sparkSession))
+    kept = T.StructType([*schema.fields, T.StructField(REFUSAL, T.StringType())])
+    return frame.mapInArrow(_packed(work), schema=kept)
+
+
+def filter_rows(frame: DataFrame, condition: Column) -> DataFrame:
+    """Keep rows for which a condition holds, and refusals. Lazy."""
+    return frame.where(condition | F.col(REFUSAL).isNotNull() if REFUSAL in frame.columns else condition)
+
+
+def raise_refusals(frame: DataFrame) -> DataFrame:
+    """Raise kept refusals where an action meets one, and drop their column. Lazy."""
+    if REFUSAL not in frame.columns:
+        return frame
+    refused = F.col(REFUSAL)
+    return frame.where(raise_if(F.lit(True), refused.isNotNull(), refused, kind="boolean")).drop(REFUSAL)
+
+
+def collect(frame: DataFrame) -> list[Row]:
+    """Run an action: collect rows. Kept refusals are raised here, so that Spark logs no failed task."""
+    with readable_errors():
+        rows = frame.collect()
+    if REFUSAL not in frame.columns:
+        return rows
+    refused = [row[REFUSAL] for row in rows if row[REFUSAL] is not None]
+    if refused:
+        raise InputRefusedError(min(refused))
+    names = [name for name in frame.columns if name != REFUSAL]
+    return [Row(**{name: row[name] for name in names}) for row in rows]
+
+
+def _packed(function: BatchFunction) -> BatchFunction:
+    """Pack a function for Python workers. The packed one uses nothing of this package, so any worker can load it.
 
     Workers that lack this package raise with the Python they run.
     """
-    return frame.mapInArrow(as_shipped(WorkerTask(function, task)), schema=schema)
-
-
-def as_shipped(function: BatchFunction) -> BatchFunction:
-    """Pack a function for Python workers. The packed one uses nothing of this package, so any worker can load it."""
     content: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]  # it has no types
     here, host = sys.executable, socket.gethostname()
     on_connect = "SPARK_CONNECT_MODE_ENABLED" in os.environ or "SPARK_REMOTE" in os.environ

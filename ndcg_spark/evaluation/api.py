@@ -20,6 +20,7 @@ from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import OnInvalid, settings_in, several
 from ndcg_spark.core.given import ArrowTable, takes_tables
 from ndcg_spark.core.shown import Shown
+from ndcg_spark.core.workers import collect, filter_rows, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
 from ndcg_spark.evaluation.frames.canonical import checked_rows
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
@@ -116,7 +117,7 @@ class Evaluation(Shown):
         -----
         Spark cost: that of `summary`, and one small shuffle. Whether judgments match anything is not checked.
         """
-        return self._means()
+        return raise_refusals(self._means())
 
     def _means(self, *beside: str) -> DataFrame:
         with_ndcg = [
@@ -128,7 +129,7 @@ class Evaluation(Shown):
             [f"{one.metric}@{'all' if one.k is None else one.k}" for one in metrics]
             for metrics in (self.settings.asked, with_ndcg)
         )
-        return readable_means(self.summary, asked=asked, without=without, beside=beside)
+        return readable_means(self.ranking.summary(keep_refusals=True), asked=asked, without=without, beside=beside)
 
     def plot(self, metric: str | None = None) -> Figure:
         """Run two actions and draw means by segment with their intervals, and how many queries have which value.
@@ -162,13 +163,13 @@ class Evaluation(Shown):
         chosen = self._chosen(metric)
         of_k = F.col("k").eqNullSafe(F.lit(chosen.k))
         drawn = (F.col("metric") == str(chosen.metric)) & of_k
-        means = in_order(self.summary.where(drawn | (F.col("segment_by") == "")), F.col("run"))
-        names = ("run", "value", "ci_low", "ci_high", "segment_by", "k", *COUNTS)
+        summary = filter_rows(self.ranking.summary(keep_refusals=True), drawn | (F.col("segment_by") == ""))
+        means = in_order(summary, F.col("run"))
         value = F.col(chosen.metric.column)
         try:
             with readable_errors():
-                found = means.select(segment_label().alias("label"), drawn.alias("drawn"), *names).collect()
-                rows = [row.asDict() for row in found]
+                means = means.drop("state").withColumns({"label": segment_label(), "drawn": drawn})
+                rows = [row.asDict() for row in collect(means)]
                 check_matched(top_items(rows), self.ranking)
                 groups = groups_of([row for row in rows if row["drawn"]])
                 step = step_of(groups, within_1=chosen.metric.within_1)

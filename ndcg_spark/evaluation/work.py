@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation import printed
 from ndcg_spark.evaluation.explanation import explain_step_by_step
@@ -260,11 +261,13 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         ranking = self.inputs.ranking
         if ranking.fell_back:
             self.job.tell(f"read by Spark: {ranking.reason}")
-        per_query = ranking.per_query(rejected=True) if self.job.wants("per_query_output") else None
+        per_query = (
+            ranking.per_query(rejected=True, keep_refusals=True) if self.job.wants("per_query_output") else None
+        )
         if per_query is not None:
             self.job.keep(per_query)
         with self.job.step("ranking and scoring"):
-            rows = [row.asDict() for row in ranking.summary(per_query).collect()]
+            rows = [row.asDict() for row in collect(ranking.summary(per_query, keep_refusals=True))]
         rows = [row for row in rows if row["run"] is not None]  # rejected rows without a run; `accounts` has them
         self.matched = check_matched(top_items(rows), ranking)
         used = sum(
@@ -280,7 +283,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         tables = {"output": Rows(frame=metric_rows(self.job.spark, summary, facts, now), runs=runs)}
         if per_query is not None:
             has = {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]}
-            queries = per_query_rows(per_query, self.inputs.settings)
+            queries = per_query_rows(raise_refusals(per_query), self.inputs.settings)
             tables["per_query_output"] = Rows(frame=queries, runs=runs, empty=sorted(set(runs) - has))
         return Outcome(facts=facts, tables=tables, lines=self._lines(facts), gates=gates)
 

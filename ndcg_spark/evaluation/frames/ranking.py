@@ -19,7 +19,7 @@ from ndcg_spark.conventions.convention import CHOICES
 from ndcg_spark.core.columns import MALFORMED, columns_of, key_text, named, raise_if
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.session import in_tasks, session_here, task_limit
-from ndcg_spark.core.workers import EXCHANGE, arrow_schema, in_workers
+from ndcg_spark.core.workers import EXCHANGE, arrow_schema, in_workers, raise_refusals
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import (
     TOPICS_COLUMN,
@@ -126,30 +126,36 @@ class Ranking:
     def rows(self) -> DataFrame:
         return self.steps.source.rows if isinstance(self.steps, Engine) else self.steps.rows
 
-    def rankings(self, *, rejected: bool = False) -> DataFrame:
+    def rankings(self, *, rejected: bool = False, keep_refusals: bool = False) -> DataFrame:
         """Rank, one row per query; see `rank_queries`. Lazy.
 
         `rejected` adds `n_rejected` and rows for queries that lost all rows and for rejected rows without a query.
+        `keep_refusals` is as for `in_workers`, where nothing is filtered or joined.
         """
         found, settings = self.steps.rankings(), self.steps.settings
+        if settings.needs or not (rejected and keep_refusals):
+            found = raise_refusals(found)
         found = with_item_features(found, settings, self.tables) if settings.needs else found
         if rejected or N_REJECTED not in found.columns:
             return found
         return found.where("n_rows > 0 OR n_judged > 0").drop(N_REJECTED)
 
-    def per_query(self, *, rejected: bool = False) -> DataFrame:
-        """Metrics of every query; lazy. See `score_queries`; `rejected` as for `rankings`."""
-        return score_queries(self.rankings(rejected=rejected), self.steps.settings)
+    def per_query(self, *, rejected: bool = False, keep_refusals: bool = False) -> DataFrame:
+        """Metrics of every query; lazy. See `score_queries`; options as for `rankings`."""
+        rankings = self.rankings(rejected=rejected, keep_refusals=keep_refusals)
+        return score_queries(rankings, self.steps.settings)
 
-    def summary(self, per_query: DataFrame | None = None) -> DataFrame:
+    def summary(self, per_query: DataFrame | None = None, *, keep_refusals: bool = False) -> DataFrame:
         """Summary of all metrics; lazy. `per_query`: metrics of queries, with `rejected`, if these are kept."""
         settings = self.steps.settings
         if per_query is not None:
-            return summarize(per_query, settings, items=self.tables.items, n_tasks=self.n_tasks)
-        if settings.needs:
+            summary = summarize(per_query, settings, items=self.tables.items, n_tasks=self.n_tasks)
+        elif settings.needs:
             rankings = self.rankings(rejected=True)
-            return summarize_rankings(rankings, settings, items=self.tables.items, n_tasks=self.n_tasks)
-        return self.steps.summary()
+            summary = summarize_rankings(rankings, settings, items=self.tables.items, n_tasks=self.n_tasks)
+        else:
+            summary = self.steps.summary()
+        return summary if keep_refusals else raise_refusals(summary)
 
 
 @takes_tables
@@ -434,9 +440,11 @@ class Engine:
     def _exchanged(self, task: RankingTask, *of_means: ScoringTask | SummingTask) -> DataFrame:
         sent = self._sent(task, *of_means)
         if self.judgments is not None:
-            sent = sent.unionAll(in_workers(self.judgments, send_judgments, task, schema=EXCHANGE))
+            sent = sent.unionAll(
+                in_workers(self.judgments, send_judgments, task, schema=EXCHANGE, keep_refusals=True)
+            )
         if self.runs is not None:
-            sent = sent.unionAll(in_workers(self.runs, send_runs, task, schema=EXCHANGE))
+            sent = sent.unionAll(in_workers(self.runs, send_runs, task, schema=EXCHANGE, keep_refusals=True))
         if isinstance(self.source, SparkSource):
             # Spark puts small partitions together, which it does not do with a number given, nor by id: 200 tasks
             # for six rows take 6.5 s, one takes 0.7. Without adaptive execution it does not, and a number is given.
@@ -450,13 +458,13 @@ class Engine:
     def _sent(self, task: RankingTask, *of_means: ScoringTask | SummingTask) -> DataFrame:
         """Send rows; with the tasks of means, add up complete queries of sorted files (see `cost_of_means`)."""
         if isinstance(self.source, SparkSource):
-            return in_workers(self.source.rows, send_rows, task, schema=EXCHANGE)
+            return in_workers(self.source.rows, send_rows, task, schema=EXCHANGE, keep_refusals=True)
         files = self.source.files
         n_parts = max(1, len(files.parts))
         numbers = self.source.rows.sparkSession.range(0, len(files.parts), 1, n_parts)
         if of_means and files.bounds:
-            return in_workers(numbers, send_complete, files, task, *of_means, schema=EXCHANGE)
-        return in_workers(numbers, send_files, files, task, schema=EXCHANGE)
+            return in_workers(numbers, send_complete, files, task, *of_means, schema=EXCHANGE, keep_refusals=True)
+        return in_workers(numbers, send_files, files, task, schema=EXCHANGE, keep_refusals=True)
 
 
 _ONE_ROW = (
@@ -491,7 +499,8 @@ class Arrays:
             checks_duplicates=False,  # of lists that are cut; arrays are checked whole
         )
         rank = rank_arrays if RANKED_LIST in self.rows.columns else rank_lists
-        found = in_workers(self.rows, rank, task, schema=rankings_schema(self.settings, self.rows, None))
+        schema = rankings_schema(self.settings, self.rows, None)
+        found = in_workers(self.rows, rank, task, schema=schema, keep_refusals=True)
         if self.settings.check_duplicates != "all" or not self.settings.columns.query:
             return found
         return in_tasks(_refuse_repeats(found, self.settings), self.n_tasks)

@@ -10,7 +10,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.shown import BESIDE
+from ndcg_spark.core.workers import filter_rows
 from ndcg_spark.evaluation.frames.scoring import per_query_schema
 from ndcg_spark.evaluation.frames.summary import SUMMARY_SCHEMA
 from ndcg_spark.evaluation.rules import RULES
@@ -66,7 +68,7 @@ def readable_means(
 
     `beside` are columns to carry for all queries, in `BESIDE`. Lazy; one small shuffle to sort.
     """
-    ordered = in_order(summary.where(~metric_label().isin(*without)), F.col("run"), asked=asked)
+    ordered = in_order(filter_rows(summary, ~metric_label().isin(*without)), F.col("run"), asked=asked)
     shown = (
         "run",
         segment_label().alias("segment"),
@@ -78,7 +80,8 @@ def readable_means(
         F.col("n_queries").alias("n"),
     )
     overall = F.when(F.col("segment_by") == "", F.struct(*beside))
-    return ordered.select(*shown, *([overall.alias(BESIDE)] if beside else []))
+    kept = [REFUSAL] if REFUSAL in summary.columns else []
+    return ordered.select(*shown, *([overall.alias(BESIDE)] if beside else []), *kept)
 
 
 HIDDEN = ("state", RULES)

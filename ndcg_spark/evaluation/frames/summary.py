@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.core.batches import WorkerFunction
+from ndcg_spark.core.batches import REFUSAL, WorkerFunction
 from ndcg_spark.core.columns import has_column, named, require_column
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.session import in_tasks, task_limit
@@ -209,7 +209,10 @@ def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) ->
 
 def finished(partial: DataFrame, settings: EvaluationSettings, *, n_tasks: int | None = None) -> DataFrame:
     """Merge partial summaries (keys, counts, `state`; any number of rows a group) to means, as `summarize`. Lazy."""
-    merged = partial.groupBy(*sums.GROUP_KEYS).agg(*summed_counts(), F.collect_list("state").alias("states"))
+    more = [F.collect_list("state").alias("states")]
+    if REFUSAL in partial.columns:
+        more.append(F.min(REFUSAL).alias(REFUSAL))
+    merged = partial.groupBy(*sums.GROUP_KEYS).agg(*summed_counts(), *more)
     return _means(in_tasks(merged, n_tasks), settings, sums.finish_means, settings.confidence)
 
 
