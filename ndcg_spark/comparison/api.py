@@ -16,11 +16,13 @@ from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unp
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS as TOP_ITEMS_OF_PAIR
 from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS, UNWEIGHTED
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.columns import has_column
 from ndcg_spark.core.flag import several
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.shown import BESIDE, Shown
 from ndcg_spark.core.student import require_scipy
+from ndcg_spark.core.workers import filter_rows, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.evaluation.api import Cutoffs, Evaluation
 from ndcg_spark.evaluation.frames.lists import require_query
@@ -82,7 +84,8 @@ class Comparison(Shown):
         What is compared, as far as it was not metrics of queries; None stands for all runs. Their bad rows are
         counted where an action of `show` or `to_pandas` meets one.
     counted : DataFrame
-        The summary with counts of items, by which `show` and `to_pandas` check that judgments match the runs.
+        What `show` and `to_pandas` read: the summary with counts of items, by which they check that judgments match
+        the runs, and refusals as rows.
     allow_unmatched : bool
         Whether runs that judgments do not match are compared.
 
@@ -139,7 +142,7 @@ class Comparison(Shown):
             F.col("k").asc_nulls_last(),
         ]
         names = [F.col(name).asc_nulls_last() for name in ("segment_by", "segment", "baseline", "run")]
-        tested = summary.where("verdict is not null").orderBy(of_segment, *by_metric, *size, *names)
+        tested = filter_rows(summary, F.col("verdict").isNotNull()).orderBy(of_segment, *by_metric, *size, *names)
         return tested.select(
             "run",
             "baseline",
@@ -154,6 +157,7 @@ class Comparison(Shown):
             F.col("n_queries").alias("n"),
             (F.col("n_only_run") + F.col("n_only_baseline")).alias("missing"),
             *beside,
+            *([REFUSAL] if REFUSAL in summary.columns else []),
         )
 
     def _for_people(self) -> DataFrame:
@@ -290,7 +294,7 @@ def compare(
     counted = compare_by(results, settings)
     return Comparison(
         settings=settings,
-        summary=counted.drop(TOP_ITEMS_OF_PAIR),
+        summary=raise_refusals(counted).drop(TOP_ITEMS_OF_PAIR),
         evaluations=compared_evaluations(results, settings),
         counted=counted,
         allow_unmatched=allow_unmatched,
@@ -326,7 +330,7 @@ def check_compared(
 
 
 def compare_by(runs: Tables, settings: ComparisonSettings) -> DataFrame:
-    """Compare runs by settings that fit them; lazy, as `compare`, with counts of items."""
+    """Compare runs by settings that fit them; lazy, as `compare`, with counts of items and with refusals kept."""
     tables = _chosen(runs, settings)
     return compare_queries(
         [(_queries_of(one) if isinstance(one, Evaluation) else one, run) for one, run in tables], settings
@@ -338,9 +342,9 @@ def _queries_of(evaluation: Evaluation) -> DataFrame:
 
     Where judgments are a table of their own, with counts of items among the first k.
     """
-    convention, rows = evaluation.settings.convention, evaluation.per_query
+    convention, rows = evaluation.settings.convention, evaluation.ranking.per_query(keep_refusals=True)
     if convention.missing_query == "drop":
-        rows = rows.where("status != 'missing'")
+        rows = filter_rows(rows, F.col("status") != "missing")
     if evaluation.ranking.tables.of_runs:
         return rows
     counts = ~F.col("status").isin(*dropped(convention))

@@ -12,8 +12,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, pairing, summing, totals
+from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.columns import columns_of, comparable_key, has_column, named, require_column
-from ndcg_spark.core.workers import in_workers
+from ndcg_spark.core.workers import filter_rows, in_workers
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES
 
@@ -28,8 +29,8 @@ _NUMBERS = (T.NumericType, T.BooleanType)
 def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
     """Compare runs by the metrics of their queries; lazy, the columns of `COUNTED_SCHEMA`.
 
-    Each table comes with the run that it holds, None where a column `run` tells; rows of other runs are left out. The
-    action refuses rows that cannot be paired.
+    Each table comes with the run that it holds, None where a column `run` tells; rows of other runs are left out.
+    Refusals are kept (`in_workers`): those of the tables, and of rows that cannot be paired.
 
     Spark cost: one shuffle of the rows, of the columns that are needed (two with a cluster column), and sorts within
     partitions; three small shuffles of sums; four passes through Python workers. No action.
@@ -44,17 +45,17 @@ def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: C
     if settings.cluster is not None:
         schema = T.StructType(
             [
-                *(one for one in rows.schema if one.name != pairing.CLUSTER),
+                *(one for one in rows.schema if one.name not in (pairing.CLUSTER, REFUSAL)),
                 T.StructField(pairing.UNIT, T.LongType()),
                 T.StructField(pairing.SOLO, T.BooleanType()),
             ]
         )
         checked = rows.repartition(pairing.QUERY).sortWithinPartitions(pairing.QUERY)
-        rows = in_workers(checked, pairing.unify_queries, settings, schema=schema)
+        rows = in_workers(checked, pairing.unify_queries, settings, schema=schema, keep_refusals=True)
     order = [pairing.UNIT] if settings.cluster is None else [pairing.UNIT, pairing.SOLO, pairing.QUERY]
     units = rows.repartition(pairing.UNIT).sortWithinPartitions(*order)
-    partial = in_workers(units, summing.add_up, settings, schema=_PARTIAL)
-    blocks = partial.repartition(*totals.GROUP_KEYS, "kind", "block")
+    sums = in_workers(units, summing.add_up, settings, schema=_PARTIAL, keep_refusals=True)
+    blocks = sums.repartition(*totals.GROUP_KEYS, "kind", "block")
     groups = in_workers(blocks, totals.merge_sums, schema=_PARTIAL).repartition(*totals.GROUP_KEYS)
     return in_workers(groups, finishing.estimate_groups, settings, schema=_COUNTED)
 
@@ -65,10 +66,11 @@ def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: Com
     has_ideal = settings.same_ideal and all(has_column(frame, "idcg") for frame, _ in tables)
     has_status = any(has_column(frame, "status") for frame, _ in tables)
     found = [_selected(frame, run, settings, has_ideal=has_ideal, has_status=has_status) for frame, run in tables]
-    if not any(pairing.TOP_ITEMS[0] in rows.columns for rows in found):
-        return found
-    unknown = {name: F.lit(None).cast("bigint") for name in pairing.TOP_ITEMS}
-    return [rows if pairing.TOP_ITEMS[0] in rows.columns else rows.withColumns(unknown) for rows in found]
+    for name, kind in (*((name, "bigint") for name in pairing.TOP_ITEMS), (REFUSAL, "string")):
+        if any(name in rows.columns for rows in found):
+            null = F.lit(None).cast(kind)
+            found = [rows if name in rows.columns else rows.withColumn(name, null) for rows in found]
+    return found
 
 
 def _refuse_other_keys(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> None:
@@ -134,7 +136,8 @@ def _selected(
         text = named(RULES).cast("string") if has_column(frame, RULES) else F.lit(None).cast("string")
         chosen.append(F.when(text == settings.rules, pairing.SAME_RULES).otherwise(text).alias(RULES))
     chosen += columns_of([name for name in pairing.TOP_ITEMS if name in frame.columns])
-    rows = frame.where(named(pairing.RUN).isin(*settings.runs)) if run is None else frame
+    chosen += columns_of([REFUSAL] if REFUSAL in frame.columns else [])
+    rows = filter_rows(frame, named(pairing.RUN).isin(*settings.runs)) if run is None else frame
     return _at_cutoffs(rows, settings).select(*chosen)
 
 
@@ -167,7 +170,7 @@ def _at_cutoffs(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
         wanted |= one.cutoffs
     numbers = [k for k in wanted if k is not None]
     kept = named("k").isin(*numbers) if numbers else F.lit(False)
-    return rows.where(kept | named("k").isNull() if None in wanted else kept)
+    return filter_rows(rows, kept | named("k").isNull() if None in wanted else kept)
 
 
 def runs_in(frame: DataFrame) -> dict[str, bool]:

@@ -26,6 +26,7 @@ from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSett
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
 from ndcg_spark.core.columns import has_column, named, require_column
 from ndcg_spark.core.student import require_scipy
+from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.stored import PROVENANCE
@@ -209,8 +210,8 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         if stores_replicates:
             self.job.keep(frame)
         with self.job.step("comparing"):
-            found = [row.asDict() for row in frame.drop("replicates").collect()]
-        frame = frame.select(*COMPARISON_SCHEMA.names)
+            found = [row.asDict() for row in collect(frame.drop("replicates"))]
+        frame = raise_refusals(frame).select(*COMPARISON_SCHEMA.names)
         if not any(row["n_queries"] for row in found):
             raise InputRefusedError("there are no queries to compare; nothing was written.")
         self.matched = check_compared(found, evaluations)

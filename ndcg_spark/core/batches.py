@@ -152,7 +152,7 @@ class WorkerTask:
             yield _with_refusal(pa.RecordBatch.from_arrays(values, schema=self.output), text_of(error))
 
 
-REFUSAL = "refusal"
+REFUSAL = "__refusal"
 _ZEROS = {pa.int32(): 0, pa.int64(): 0, pa.float64(): 0.0, pa.bool_(): False, pa.string(): "", pa.binary(): b""}
 
 

@@ -18,7 +18,7 @@ from ndcg_spark.comparison.tasks.pairing import PAIR
 from ndcg_spark.comparison.tasks.totals import COUNTS as COUNTS_OF_PAIRS
 from ndcg_spark.core.columns import MALFORMED, columns_of, has_column, named, number, raise_if, require_column
 from ndcg_spark.core.student import require_scipy, t_quantile
-from ndcg_spark.core.workers import in_workers
+from ndcg_spark.core.workers import in_workers, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames import summary
 from ndcg_spark.evaluation.rules import RULES
@@ -182,7 +182,7 @@ def with_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: S
     settings = _settings(rows, per_query, query)
     flags = flags.withColumn(PAIR, F.xxhash64(*_PAIR_KEYS).cast("string"))
     pairs = flags.where(F.col("before").isNotNull()).select(PAIR, *_PAIR_KEYS).distinct()
-    found = _by_key(estimated_groups([(_as_runs(per_query, pairs, settings), None)], settings))
+    found = _by_key(raise_refusals(estimated_groups([(_as_runs(per_query, pairs, settings), None)], settings)))
     on = [F.col(name).eqNullSafe(F.col(key)) for name, key in _KEYS.items()]
     return flags.join(found, reduce(and_, on), "left").drop(*_KEYS.values(), PAIR)
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from ndcg_spark.comparison.api import Comparison, check_compared
 from ndcg_spark.core.flag import of_kind, several
 from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.workers import raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
@@ -417,7 +418,7 @@ class _Parts:
         return rules_difference(one.rules for one in self.standings)
 
     def read_comparisons(self, comparison: DataFrame | Comparison) -> None:
-        frame = comparison.counted if isinstance(comparison, Comparison) else comparison
+        frame = raise_refusals(comparison.counted) if isinstance(comparison, Comparison) else comparison
         table = reading.comparison_table(frame)
         rows, more, last = reading.comparisons_of(table, self.scope, self.limits.comparisons)
         if isinstance(comparison, Comparison):

@@ -19,7 +19,7 @@ from ndcg_spark.conventions.convention import CHOICES
 from ndcg_spark.core.columns import MALFORMED, columns_of, key_text, named, raise_if
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.session import in_tasks, session_here, task_limit
-from ndcg_spark.core.workers import EXCHANGE, arrow_schema, in_workers, raise_refusals
+from ndcg_spark.core.workers import EXCHANGE, arrow_schema, filter_rows, in_workers, raise_refusals
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import (
     TOPICS_COLUMN,
@@ -130,15 +130,15 @@ class Ranking:
         """Rank, one row per query; see `rank_queries`. Lazy.
 
         `rejected` adds `n_rejected` and rows for queries that lost all rows and for rejected rows without a query.
-        `keep_refusals` is as for `in_workers`, where nothing is filtered or joined.
+        `keep_refusals` is as for `in_workers`, unless a metric needs the item table.
         """
         found, settings = self.steps.rankings(), self.steps.settings
-        if settings.needs or not (rejected and keep_refusals):
+        if settings.needs or not keep_refusals:
             found = raise_refusals(found)
         found = with_item_features(found, settings, self.tables) if settings.needs else found
         if rejected or N_REJECTED not in found.columns:
             return found
-        return found.where("n_rows > 0 OR n_judged > 0").drop(N_REJECTED)
+        return filter_rows(found, (F.col("n_rows") > 0) | (F.col("n_judged") > 0)).drop(N_REJECTED)
 
     def per_query(self, *, rejected: bool = False, keep_refusals: bool = False) -> DataFrame:
         """Metrics of every query; lazy. See `score_queries`; options as for `rankings`."""

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.conventions.forms import discount_table
+from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.given import takes_rows
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import MissingColumnError
@@ -84,7 +85,7 @@ def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> Scorin
 
 
 def _carried(columns: Sequence[str], settings: EvaluationSettings) -> tuple[str, ...]:
-    passed = {"run", *settings.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "n_at_least"}
+    passed = {"run", *settings.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "n_at_least", REFUSAL}
     passed |= set(ITEM_RESERVED if settings.needs else ())
     return tuple(name for name in columns if name not in passed)
 
