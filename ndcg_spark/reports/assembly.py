@@ -180,12 +180,14 @@ def report(
     and cut by Spark; what comes to the driver is bounded by `limits`.
     """
     limits = limits or ReportLimits()
-    table = reading.metric_table(metrics.summary if isinstance(metrics, Evaluation) else metrics)
+    means = metrics.ranking.summary(keep_refusals=True) if isinstance(metrics, Evaluation) else metrics
+    table = reading.metric_table(means)
     # Queries of lists may lack names.
     if isinstance(metrics, Evaluation) and per_query is None and metrics.settings.columns.query:
         per_query = metrics.per_query_table
     runs, gates = several("runs", runs), several("gates", gates)
     place = _place(reading.datasets_of(table), dataset, night)
+    table = raise_refusals(table)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: building.sort_key(*one))
     found = (

@@ -11,7 +11,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
+from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.columns import columns_of, has_column, named, require_column, utc_text
+from ndcg_spark.core.workers import collect
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history.frames import missing_series
@@ -110,12 +112,14 @@ def _shaped(frame: DataFrame, needed: dict[str, str], optional: dict[str, str], 
             for name, kind in optional.items()
             if name not in needed
         ],
+        *([REFUSAL] if REFUSAL in frame.columns else []),
     )
 
 
 def datasets_of(metrics: DataFrame) -> Rows:
     """Run an action: name, newest night and number of nights of each data set."""
     newest = [F.max("run_date").alias("newest"), F.count_distinct("run_date").alias("n_nights")]
+    newest += [F.min(REFUSAL).alias(REFUSAL)] if REFUSAL in metrics.columns else []
     return _collected(metrics.groupBy("dataset").agg(*newest).orderBy("dataset").limit(MOST_DATASETS + 1))
 
 
@@ -436,4 +440,4 @@ def _described(scope: Scope) -> str:
 
 
 def _collected(rows: DataFrame) -> Rows:
-    return [row.asDict() for row in rows.collect()]
+    return [row.asDict() for row in collect(rows)]
