@@ -13,8 +13,8 @@ from ndcg_spark._version import __version__
 from ndcg_spark.business.frames import linked_rates, unmatched_clicks
 from ndcg_spark.business.settings import LinkJobSettings, LinkSettings
 from ndcg_spark.business.tasks import DOWN_DOWN, FLAT_UP, LINK_COLUMNS, NO_DIRECTION, UP_DOWN
+from ndcg_spark.core import labels
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.printed import sort_key
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.history.tasks import series_name
 from ndcg_spark.history.work import found_nights, result_schema, stamped_results, taken_rows
@@ -79,7 +79,7 @@ class BusinessLink(Work[LinkJobSettings]):
                     f"{nights.first} to {nights.last}; compare run_date, segment_by and segment of "
                     f"{self.clicks.name}, and --min-impressions."
                 )
-            links.sort(key=lambda row: (*sort_key(row), row["rate"]))
+            links.sort(key=lambda row: (*labels.row_order(row), row["rate"]))
             unmatched = unmatched_clicks(self.rows, self.clicks.frame, settings, parse_text=self._parses)
             facts = Links(
                 links=links,
@@ -119,7 +119,7 @@ def _lines(facts: Links, settings: LinkSettings) -> Iterator[Line]:
         more = len(facts.links) - len(shown)
         yield f"... and {more} more, without a night or beyond these; --output and --json have all."
     if facts.clicks_without_metric:
-        yield f"clicks without a metric: {'; '.join(map(_place, facts.clicks_without_metric))}"
+        yield f"clicks without a metric: {'; '.join(map(labels.segment, facts.clicks_without_metric))}"
     short = sum(row["note"] == "not_enough_nights" for row in facts.links)
     if short:
         yield f"alarms: {short} of {len(facts.links)} series have fewer than {2 * settings.window} nights to compare"
@@ -137,11 +137,6 @@ def _lines(facts: Links, settings: LinkSettings) -> Iterator[Line]:
     )
 
 
-def _place(row: dict[str, Any]) -> str:
-    by = row["segment_by"]
-    return f"{by}={'null' if row['segment'] is None else row['segment']}" if by else "overall"
-
-
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     left_out = ", ".join(f"{row[name]} {why}" for name, why in _LEFT_OUT.items() if row[name])
     return {
@@ -156,10 +151,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
 
 
 def _interval(row: dict[str, Any], name: str) -> str:
-    if row[name] is None:
-        return "-"
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return f"{row[name]:+.3f}" + ("" if low is None else f" [{low:+.3f}, {high:+.3f}]")
+    return labels.estimate(row[name], row[f"{name}_low"], row[f"{name}_high"], "+.3f")
 
 
 def _strongest(lags: list[dict[str, Any]]) -> str:

@@ -16,6 +16,7 @@ from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unp
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS as TOP_ITEMS_OF_PAIR
 from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS, UNWEIGHTED
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core import labels
 from ndcg_spark.core.columns import has_column
 from ndcg_spark.core.flag import several
 from ndcg_spark.core.given import takes_tables
@@ -25,7 +26,6 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, 
 from ndcg_spark.evaluation.api import Cutoffs, Evaluation
 from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.matching import TopItems, check_matched
-from ndcg_spark.evaluation.frames.stored import asked_label, interval_of, places, segment_label
 from ndcg_spark.evaluation.rules import RULES, combine_rules, read_rules, rules_lines
 from ndcg_spark.evaluation.settings import (
     EVERY,
@@ -135,7 +135,7 @@ class Comparison(Shown):
         of_segment = F.col("segment_by") != ""
         size = [F.when(of_segment, one) for one in (F.col("verdict") == "unclear", -F.abs("difference"))]
         by_metric = [
-            *places(F.col("metric"), [one.name for one in self.settings.metrics]),
+            *labels.place_columns(F.col("metric"), [one.name for one in self.settings.metrics]),
             F.col("k").asc_nulls_last(),
         ]
         names = [F.col(name).asc_nulls_last() for name in ("segment_by", "segment", "baseline", "run")]
@@ -143,10 +143,10 @@ class Comparison(Shown):
         return tested.select(
             "run",
             "baseline",
-            segment_label().alias("segment"),
-            asked_label().alias("metric"),
+            labels.segment_column().alias("segment"),
+            labels.metric_column().alias("metric"),
             "difference",
-            interval_of("ci_low", "ci_high").alias("interval"),
+            labels.interval_column("ci_low", "ci_high").alias("interval"),
             "ci_low",
             "ci_high",
             F.col("p_holm").alias("p"),
@@ -308,7 +308,7 @@ def check_compared(
     """Refuse judgments of an evaluation that match nothing, as `check_matched`, by rows of `compare_by`."""
     counts: dict[str, tuple[float, list[int]]] = {}
     for row in (row for row in rows if not row["segment_by"]):
-        k = math.inf if row["k"] is None else row["k"]
+        k = labels.cutoff_order(row["k"])
         for run, its in ((row["baseline"], row[TOP_ITEMS_OF_PAIR][:2]), (row["run"], row[TOP_ITEMS_OF_PAIR][2:])):
             if run not in counts or k > counts[run][0]:
                 counts[run] = (k, its)
@@ -564,4 +564,4 @@ def _common_metrics(evaluated: Sequence[EvaluationSettings]) -> list[SummedMetri
 
 
 def _shown(cutoffs: Iterable[int | None]) -> str:
-    return ", ".join("all" if k is None else str(k) for k in cutoffs)
+    return ", ".join(map(labels.cutoff, cutoffs))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ndcg_spark.core import labels
 from ndcg_spark.core.batches import BatchFunction, batch_function, float_column, float_values
 from ndcg_spark.core.exact import from_limbs
 from ndcg_spark.core.moments import N_MOMENTS
@@ -16,7 +17,6 @@ from ndcg_spark.diagnosis.kernels import SegmentSums, best_swap, gain_by_rank, m
 from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, read_lists, score_batch
-from ndcg_spark.metrics import named_at
 from ndcg_spark.metrics.lists import GainLists
 from ndcg_spark.metrics.ties import TieGroups, expected_weights, extreme_groups
 
@@ -131,7 +131,7 @@ def make_shifter(*, across_rules: bool = False) -> BatchFunction:
         for key, held in groups.items():
             about = dict(zip(SHIFT_KEYS, key, strict=True))
             texts = [text for night in rules[key].values() for text in sorted(night)]
-            what = f"the change of {named_at(about['metric'], about['k'])} by {about['segment_by']}"
+            what = f"the change of {labels.metric_at(about['metric'], about['k'])} by {about['segment_by']}"
             about[RULES] = combine_rules(texts, what, across=across_rules)
             rows = list(_rows(about, held))
             if rows:

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.columns import columns_of, key_text, named, raise_if
+from ndcg_spark.core.columns import columns_of, named, raise_if
+from ndcg_spark.core.labels import cutoff, key_column
 from ndcg_spark.core.flag import OnInvalid
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import as_shipped
@@ -84,7 +85,7 @@ def _without_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: lis
         return rows
     twice = F.count(F.lit(1)).over(Window.partitionBy(*columns_of([*keys, ITEM]))) > 1
     advice = advice_on_repeats("ranking", settings, ())
-    message = ("an item comes twice in query ", key_text(keys, canonical_names(settings).query), f". {advice}")
+    message = ("an item comes twice in query ", key_column(keys, canonical_names(settings).query), f". {advice}")
     return rows.withColumn("twice", twice).withColumn(
         RELEVANCE, raise_if(F.col(RELEVANCE), F.col("twice"), *message, kind="double")
     )
@@ -162,7 +163,7 @@ def difference_steps(
 def _cut(found: list[tuple[str, str, str, EvaluationSettings]], cutoffs: tuple[int | None, ...]) -> None:
     last = found[-1][3]
     if cutoffs != last.cutoffs:
-        before, after = ("all" if one is None else str(one) for one in (*last.cutoffs, *cutoffs))
+        before, after = map(cutoff, (*last.cutoffs, *cutoffs))
         found.append(("cutoff", before, after, replace(last, cutoffs=cutoffs)))
 
 

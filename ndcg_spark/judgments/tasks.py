@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from ndcg_spark.core import labels
 from ndcg_spark.core.batches import BatchFunction, batch_function, float_values, list_offsets, value_at
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, lengths_of, offsets_of, query_of_rows
 from ndcg_spark.errors import InputRefusedError
@@ -92,7 +93,7 @@ def _ratings(batch: pa.RecordBatch, settings: RatingSettings) -> tuple[FloatArra
     if len(twice):
         row = int(order[twice[0]])
         keys = (*settings.columns.query, settings.columns.item)
-        place = ", ".join(f"{name}={value_at(batch.column(name), int(item[row]))}" for name in keys)
+        place = labels.key({name: value_at(batch.column(name), int(item[row])) for name in keys})
         who = value_at(flat.field("annotator"), row)
         raise InputRefusedError(f"annotator {who!r} rated {place} twice; keep one of the ratings.")
     return float_values(flat.field("relevance"))[0], float_values(flat.field("weight"))[0], offsets

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from ndcg_spark.comparison.api import Comparison, check_compared
 from ndcg_spark.core.flag import of_kind, several
 from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.labels import metric_order
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
@@ -186,7 +187,7 @@ def report(
     runs, gates = several("runs", runs), several("gates", gates)
     place = _place(reading.datasets_of(table), dataset, night)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
-    computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: building.sort_key(*one))
+    computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: metric_order(*one))
     found = (
         building.headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
     )
@@ -451,7 +452,7 @@ class _Parts:
         places = {plain(run): at for at, run in enumerate(self.scope.runs)}
         means = sorted(
             (building.mean_of(row) for row in self.rows),
-            key=lambda one: (places[one.run], building.sort_key(one.metric, one.k)),
+            key=lambda one: (places[one.run], metric_order(one.metric, one.k)),
         )
         runs = [plain(run) for run in self.scope.runs]
         return Contents(

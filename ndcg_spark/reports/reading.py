@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
 from ndcg_spark.core.columns import columns_of, has_column, named, require_column, utc_text
+from ndcg_spark.core.labels import metric_at
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history.frames import missing_series
@@ -430,9 +431,8 @@ def changes_of(changed: DataFrame | Iterable[Mapping[str, Any]], most: int) -> R
 
 def _described(scope: Scope) -> str:
     night = "" if scope.run_date is None else f" on {scope.run_date.isoformat()}"
-    at = "all" if scope.k is None else scope.k
     runs = ", ".join(repr(run) for run in scope.runs)
-    return f"{scope.metric}@{at}, data set {scope.dataset!r}, run {runs}{night}"
+    return f"{metric_at(scope.metric, scope.k)}, data set {scope.dataset!r}, run {runs}{night}"
 
 
 def _collected(rows: DataFrame) -> Rows:

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core.batches import BatchFunction, batch_function, value_at
+from ndcg_spark.core.labels import ASKED
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.settings import ASKED
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, ESTIMATES, GROUP_KEYS, LISTS, STATE_TYPE, finish_batch
 from ndcg_spark.metrics import CatalogueMetric
 from ndcg_spark.metrics.catalogue import Exposure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core import labels
 from ndcg_spark.core.batches import (
     BatchFunction,
     batch_function,
@@ -25,7 +25,7 @@ from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unw
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.evaluation.rules import RULES, combine_rules
-from ndcg_spark.evaluation.settings import ASKED, SummedMetric
+from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, dropped, uncounted
 
@@ -56,7 +56,7 @@ PARTIAL_SCHEMA = pa.schema(
         ("segment", pa.string()),
         ("metric", pa.string()),
         ("k", pa.int32()),
-        (ASKED, pa.string()),
+        (labels.ASKED, pa.string()),
         *[(name, pa.int64()) for name in COUNTS],
         ("state", STATE_TYPE),
     ]
@@ -173,7 +173,7 @@ def _listed_batches(listed: ListedItems, task: SummingTask, *, at_end: bool) -> 
             **_segment_columns(table, names),
             "metric": pa.array([LISTS] * n, type=pa.string()),
             "k": table.column("k"),
-            ASKED: pa.nulls(n, pa.string()),
+            labels.ASKED: pa.nulls(n, pa.string()),
             **{name: pa.array(np.zeros(n, dtype=np.int64)) for name in COUNTS},
             "state": pa.nulls(n, STATE_TYPE),
             ITEM: table.column(ITEM),
@@ -304,7 +304,7 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
                 **segments,
                 "metric": pa.array([metric.name] * n, type=pa.string()),
                 "k": grouped.column("k"),
-                ASKED: pa.array([metric.asked_at(k) for k in grouped.column("k").to_pylist()], pa.string()),
+                labels.ASKED: pa.array([metric.asked_at(k) for k in grouped.column("k").to_pylist()], pa.string()),
                 **counts,
                 "state": _state_column(states),
             }
@@ -329,7 +329,7 @@ def _optional_count(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array
 
 def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
     n = grouped.num_rows
-    segments = segment_texts([plain_values(grouped.column(_key(name))) for name in names], n)
+    segments = labels.segment_values([plain_values(grouped.column(_key(name))) for name in names], n)
     return {
         "segment_by": pa.array(["+".join(names)] * n, type=pa.string()),
         "segment": pa.array(segments, type=pa.string()),
@@ -339,26 +339,6 @@ def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.
 def _state_column(states: IntArray) -> pa.Array:
     offsets = np.arange(0, states.size + 1, STATE_SIZE, dtype=np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(states.reshape(-1)))
-
-
-def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
-    """Format segments: '' is the overall mean; several columns become a JSON list, which no value can make ambiguous.
-
-    >>> segment_texts([["DE", None], [True, False]], 2)
-    ['["DE","true"]', '[null,"false"]']
-    """
-    if not columns:
-        return [""] * n_rows
-    texts = [[_value_text(value) for value in column] for column in columns]
-    if len(texts) == 1:
-        return texts[0]
-    return [json.dumps(values, ensure_ascii=False, separators=(",", ":")) for values in zip(*texts, strict=True)]
-
-
-def _value_text(value: object) -> str | None:
-    if value is None:
-        return None
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def make_finisher(
@@ -394,7 +374,7 @@ def _group_text(batch: pa.RecordBatch, row: int) -> str:
     keys = ("run", "segment", "metric", "k", "period", "period_start", "period_end")
     names = [name for name in keys if name in batch.schema.names]
     values = {name: batch.column(name)[row].as_py() for name in names}
-    return ", ".join(f"{name}={value}" for name, value in values.items() if value not in (None, ""))
+    return labels.key({name: value for name, value in values.items() if value not in (None, "")})
 
 
 def finish_batch(
@@ -427,7 +407,7 @@ def empty_summary(
     nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
     nothing |= {"weight_sum": 0.0, "state": [0] * STATE_SIZE, "segment_by": "", "segment": ""}
     return [
-        {**nothing, "run": run, "metric": metric.name, "k": k, ASKED: metric.asked_at(k)}
+        {**nothing, "run": run, "metric": metric.name, "k": k, labels.ASKED: metric.asked_at(k)}
         for run in runs
         for metric in metrics
         for k in cutoffs
