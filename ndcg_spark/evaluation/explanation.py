@@ -14,9 +14,9 @@ from pyspark.sql import types as T
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.columns import columns_of, named, raise_if
-from ndcg_spark.core.labels import cutoff, key_column
 from ndcg_spark.core.flag import OnInvalid
 from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.labels import cutoff, key_column
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.api import OPTIONS, evaluation_settings
