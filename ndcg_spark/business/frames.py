@@ -11,10 +11,9 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.business.tasks import LINK_COLUMNS, make_linker
-from ndcg_spark.core.columns import columns_of, has_column, number, raise_if, require_column
+from ndcg_spark.core.columns import columns_of, has_column, key_text, number, raise_if, require_column
 from ndcg_spark.core.flag import settings_from
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.labels import key_column
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.evaluation.frames.summary import rules_column
 from ndcg_spark.evaluation.rules import RULES
@@ -101,7 +100,7 @@ def _count(clicks: DataFrame, name: str, parse_text: bool) -> Column:
     value = number(clicks, name, "column of the clicks", CLICKS, parse_text=parse_text)
     good = (value >= 0) & (value <= _LARGEST) & (value == F.rint(value))
     text = F.coalesce(F.col(name).cast("string"), F.lit("null"))
-    where = key_column(["run_date", *_PLACE])
+    where = key_text(["run_date", *_PLACE], {})
     message = (f"bad row of the clicks: {name} must be a whole number of at least 0; got ", text, " at ", where, ".")
     whole = F.when(good, value).cast("bigint")
     return raise_if(whole, ~F.coalesce(good, F.lit(False)), *message, kind="bigint")

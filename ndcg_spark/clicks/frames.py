@@ -25,7 +25,6 @@ from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons, without_bad_
 from ndcg_spark.core.columns import columns_of, comparable_key, from_limbs, has_column, limbs, named, number
 from ndcg_spark.core.flag import OnInvalid, settings_from
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.labels import segment_value_column
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import option
@@ -324,7 +323,9 @@ def _by_segment(queries: DataFrame, settings: WeightSettings) -> DataFrame:
 
 
 def _segment(names: tuple[str, ...]) -> Column:
-    return F.struct(F.lit("+".join(names)).alias("segment_by"), segment_value_column(names).alias("segment"))
+    texts = [named(name).cast("string") for name in names] or [F.lit("")]
+    text = texts[0] if len(texts) == 1 else F.to_json(F.array(*texts))
+    return F.struct(F.lit("+".join(names)).alias("segment_by"), text.alias("segment"))
 
 
 @takes_tables

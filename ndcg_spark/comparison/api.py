@@ -135,7 +135,7 @@ class Comparison(Shown):
         of_segment = F.col("segment_by") != ""
         size = [F.when(of_segment, one) for one in (F.col("verdict") == "unclear", -F.abs("difference"))]
         by_metric = [
-            *labels.place_columns(F.col("metric"), [one.name for one in self.settings.metrics]),
+            F.expr(labels.place_sql("metric", [one.name for one in self.settings.metrics])),
             F.col("k").asc_nulls_last(),
         ]
         names = [F.col(name).asc_nulls_last() for name in ("segment_by", "segment", "baseline", "run")]
@@ -143,10 +143,10 @@ class Comparison(Shown):
         return tested.select(
             "run",
             "baseline",
-            labels.segment_column().alias("segment"),
-            labels.metric_column().alias("metric"),
+            F.expr(labels.SEGMENT_SQL).alias("segment"),
+            F.expr(labels.METRIC_SQL).alias("metric"),
             "difference",
-            labels.interval_column("ci_low", "ci_high").alias("interval"),
+            F.expr(labels.INTERVAL_SQL).alias("interval"),
             "ci_low",
             "ci_high",
             F.col("p_holm").alias("p"),
@@ -515,7 +515,8 @@ def _metrics(
             evaluated = () if evaluation is None else evaluation.settings.cutoffs_of(one.column)
             if evaluated and one.cutoffs is not None and one.cutoffs.isdisjoint(evaluated):
                 raise InvalidParameterError(
-                    f"{one.name!r} was evaluated at k={_shown(evaluated)}; got k={_shown(one.cutoffs)}."
+                    f"{one.name!r} was evaluated at k={labels.cutoffs(evaluated)}; got "
+                    f"k={labels.cutoffs(one.cutoffs)}."
                 )
         return chosen, ()
     if evaluation is None:
@@ -561,7 +562,3 @@ def _common_metrics(evaluated: Sequence[EvaluationSettings]) -> list[SummedMetri
             f"{option('metrics')} and {option('k')} of the evaluations so that they share one."
         )
     return common
-
-
-def _shown(cutoffs: Iterable[int | None]) -> str:
-    return ", ".join(map(labels.cutoff, cutoffs))

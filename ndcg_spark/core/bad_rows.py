@@ -13,13 +13,13 @@ from ndcg_spark.core.columns import (
     MALFORMED,
     MALFORMED_LINE,
     comparable_key,
+    key_text,
     malformed_key,
     named,
     raise_if,
     row_as_json,
     row_of,
 )
-from ndcg_spark.core.labels import key_column
 from ndcg_spark.errors import option
 
 Reasons = list[tuple[str, Column]]
@@ -55,7 +55,7 @@ def without_bad_rows(frame: DataFrame, reasons: Reasons, keys: Sequence[str], on
     reason = first_reason(reasons)
     if on_invalid == "reject":
         return frame.where(reason.isNull())
-    message = ("bad row: ", reason, " at ", malformed_key(frame, key_column(keys)))
+    message = ("bad row: ", reason, " at ", malformed_key(frame, key_text(keys, {})))
     return frame.where(raise_if(F.lit(True), reason.isNotNull(), *message, kind="boolean"))
 
 
@@ -65,7 +65,7 @@ def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, original
     Lazy. `row` is a struct of the columns `originals`.
     """
     reason = first_reason(reasons)
-    key = malformed_key(frame, key_column(keys))
+    key = malformed_key(frame, key_text(keys, {}))
     columns = [reason.alias("reason"), F.when(reason.isNotNull(), key).alias("key")]
     columns.append(F.lit(1).cast("bigint").alias("n"))
     if originals:

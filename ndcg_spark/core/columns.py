@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import reduce
@@ -186,6 +186,15 @@ def refuse(*parts: Column | str) -> Column:
     opening, closing = mark_refusal("\0").split("\0")
     texts = [F.lit(part) if isinstance(part, str) else F.translate(part.cast("string"), MARKS, "") for part in parts]
     return F.raise_error(F.concat(F.lit(opening), *texts, F.lit(closing)))
+
+
+def key_text(keys: Iterable[str], labels: Mapping[str, str]) -> Column:
+    """Name a query for a person, as a column: `query_id=7`. Keys without a label are named as they are."""
+    parts = [
+        F.concat(F.lit(f"{labels.get(key, key)}="), F.coalesce(named(key).cast("string"), F.lit("null")))
+        for key in keys
+    ]
+    return F.concat_ws(", ", *parts)
 
 
 def malformed_key(frame: DataFrame, key: Column) -> Column:

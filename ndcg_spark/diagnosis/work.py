@@ -68,11 +68,9 @@ def show_losses(rows: list[dict[str, Any]]) -> None:
     for name in ("queries", "NDCG", "not retrieved", "ranked too low", "best swap adds (DCG)"):
         table.add_column(name, justify="right")
     for (run, by, segment, k), its in list(groups.items())[:MOST_SEGMENTS]:
-        name = labels.segment_at(by, segment)
+        name, n_queries = labels.segment_at(by, segment), f"{its['ndcg']['n_queries']:,}"
         shown = [its[metric]["value"] for metric in ("ndcg", "lost_not_retrieved", "lost_ranked_low", "swap_gain")]
-        table.add_row(
-            cell(run), cell(name), labels.cutoff(k), f"{its['ndcg']['n_queries']:,}", *map(labels.number, shown)
-        )
+        table.add_row(cell(run), cell(name), labels.cutoff(k), n_queries, *map(labels.number, shown))
     _console().print(table)
     for (run, by, _, k), its in groups.items():
         ranks = [its[f"ndcg_rank_{rank}"]["value"] for rank in range(1, _PROFILE + 1) if f"ndcg_rank_{rank}" in its]
@@ -159,7 +157,7 @@ class DiagnoseNights(Work[ShiftJobSettings]):
         for what, column, names in (
             ("data set", F.col("dataset"), [] if settings.dataset is None else [settings.dataset]),
             ("metric", F.col("metric"), [settings.name]),
-            ("metric", labels.metric_at_column(), metrics),
+            ("metric", F.expr(labels.METRIC_AT_SQL), metrics),
             ("run", F.col("run"), settings.runs),
             ("segment column", F.col("segment_by"), settings.segments),
             ("night", F.col("run_date").cast("string"), [str(settings.before), str(settings.after)]),

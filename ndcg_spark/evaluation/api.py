@@ -161,12 +161,14 @@ class Evaluation(Shown):
         chosen = self._chosen(metric)
         of_k = F.col("k").eqNullSafe(F.lit(chosen.k))
         drawn = (F.col("metric") == str(chosen.metric)) & of_k
-        means = self.summary.where(drawn | (F.col("segment_by") == "")).orderBy(*labels.row_order_columns())
+        means = self.summary.where(drawn | (F.col("segment_by") == "")).orderBy(*map(F.expr, labels.row_order_sql()))
         names = ("run", "value", "ci_low", "ci_high", "segment_by", "k", *COUNTS)
         value = F.col(chosen.metric.column)
         try:
             with readable_errors():
-                found = means.select(labels.segment_column().alias("label"), drawn.alias("drawn"), *names).collect()
+                found = means.select(
+                    F.expr(labels.SEGMENT_SQL).alias("label"), drawn.alias("drawn"), *names
+                ).collect()
                 rows = [row.asDict() for row in found]
                 check_matched(top_items(rows), self.ranking)
                 groups = groups_of([row for row in rows if row["drawn"]])

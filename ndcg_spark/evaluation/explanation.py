@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.columns import columns_of, named, raise_if
+from ndcg_spark.core.columns import columns_of, key_text, named, raise_if
 from ndcg_spark.core.flag import OnInvalid
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.labels import cutoff, key_column
+from ndcg_spark.core.labels import cutoff
 from ndcg_spark.core.workers import as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.api import OPTIONS, evaluation_settings
@@ -85,7 +85,7 @@ def _without_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: lis
         return rows
     twice = F.count(F.lit(1)).over(Window.partitionBy(*columns_of([*keys, ITEM]))) > 1
     advice = advice_on_repeats("ranking", settings, ())
-    message = ("an item comes twice in query ", key_column(keys, canonical_names(settings).query), f". {advice}")
+    message = ("an item comes twice in query ", key_text(keys, canonical_names(settings).query), f". {advice}")
     return rows.withColumn("twice", twice).withColumn(
         RELEVANCE, raise_if(F.col(RELEVANCE), F.col("twice"), *message, kind="double")
     )

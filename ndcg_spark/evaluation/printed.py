@@ -175,7 +175,8 @@ def unjudged_lines(summary: list[dict[str, Any]]) -> list[str]:
     whose = "items" if len(by_run) == 1 else f"items, those of {len(by_run)} runs added up"
     metric = labels.metric_at(Judged.name, k)
     share = "" if any(row["metric"] == Judged.name for row in summary) else f"; see the metric {metric}"
-    return [f"{whose}: {n:,} {labels.top(k)} {'is' if n == 1 else 'are'} unjudged{share}"]
+    where = "in the lists" if k is None else f"among the first {k}"
+    return [f"{whose}: {n:,} {where} {'is' if n == 1 else 'are'} unjudged{share}"]
 
 
 def tie_warnings(summary: list[dict[str, Any]]) -> list[str]:

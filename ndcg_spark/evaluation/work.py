@@ -248,7 +248,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         metrics = ", ".join(one.asked_at for one in settings.reported)
         lines = (
             f"input        {self.inputs.name}",
-            f"cutoffs      {', '.join(map(labels.cutoff, settings.cutoffs))} (all in one pass)",
+            f"cutoffs      {labels.cutoffs(settings.cutoffs)} (all in one pass)",
             f"metrics      {metrics if settings.metrics else 'ndcg, dcg, idcg'}",
             f"convention   {settings.convention} (digest {settings.convention.digest}; {choices})",
             f"segments     {', '.join('+'.join(names) for names in settings.segment_sets) or 'none'}",

@@ -65,9 +65,8 @@ def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
     """Run an action: find the one data set and the nights of rows from `taken_rows`, or refuse them."""
     night = frames.night_column(rows, frames.METRIC_TABLE)
     dataset = F.col("dataset") if has_column(rows, "dataset") else F.lit("")
-    found = rows.select(
-        night.alias("night"), dataset.alias("dataset"), "metric", labels.metric_at_column().alias("at")
-    ).agg(
+    at = F.expr(labels.METRIC_AT_SQL)
+    found = rows.select(night.alias("night"), dataset.alias("dataset"), "metric", at.alias("at")).agg(
         *(F.min("night").alias("first"), F.max("night").alias("last"), F.collect_set("dataset").alias("datasets")),
         F.array_union(F.collect_set("metric"), F.collect_set("at")).alias("metrics"),
     )
@@ -93,7 +92,7 @@ def _require_names(frame: DataFrame, asked: MetricRows) -> None:
             frame = frame.where(F.col(column) == name)
     frames.require_present(frame, "metric", F.col("metric"), [one.name for one in asked.metrics])
     frames.require_present(
-        frame, "metric", labels.metric_at_column(), [one.text for one in asked.metrics if not one.every_cutoff]
+        frame, "metric", F.expr(labels.METRIC_AT_SQL), [one.text for one in asked.metrics if not one.every_cutoff]
     )
 
 

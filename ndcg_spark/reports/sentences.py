@@ -556,7 +556,7 @@ def unjudged_text(accounting: Accounting) -> str:
     n = accounting.n_unjudged_items
     if not n:
         return ""
-    where = labels.top(accounting.k)
+    where = "in the lists" if accounting.k is None else f"among the first {accounting.k}"
     return f"{w.counted(n, 'item', 'items')} {where} {'has' if n == 1 else 'have'} no judgment."
 
 

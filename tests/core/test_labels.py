@@ -1,14 +1,14 @@
-"""Names of metrics, segments, numbers and rows, and the order of rows: in Python, and as columns of Spark."""
+"""Names of metrics, segments, numbers and rows, and the order of rows: in Python and in Spark."""
 
 from __future__ import annotations
 
 import random
 import subprocess
 import sys
-from datetime import date
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from ndcg_spark.core import labels
 from ndcg_spark.metrics.normalized_gain import NDCG, TIE_BOUNDS
@@ -55,8 +55,8 @@ def test_key_names_null():
     assert labels.key({}) == ""
 
 
-def test_top_is_a_number_of_items_or_the_whole_list():
-    assert (labels.top(10), labels.top(None)) == ("among the first 10", "in the lists")
+def test_cutoffs_are_numbers_or_all():
+    assert labels.cutoffs([1, 10, None]) == "1, 10, all"
 
 
 def test_number_has_a_dash_for_null():
@@ -76,21 +76,6 @@ def test_interval_has_the_form_of_its_value():
 )
 def test_mean_has_half_of_its_interval(value, low, high, shown):
     assert labels.mean({"value": value, "ci_low": low, "ci_high": high}) == shown
-
-
-@pytest.mark.parametrize(
-    ("columns", "texts"),
-    [
-        ([], ["", "", ""]),
-        ([["DE", None, ""]], ["DE", None, ""]),
-        ([[True, False, None]], ["true", "false", None]),
-        ([[1, 2.5, date(2026, 1, 31)]], ["1", "2.5", "2026-01-31"]),
-        ([["a", "ü", None], ["b", '"', "null"]], ['["a","b"]', '["ü","\\""]', '[null,"null"]']),
-        ([["a,b", "a", "x"], ["c", "b,c", "x"]], ['["a,b","c"]', '["a","b,c"]', '["x","x"]']),
-    ],
-)
-def test_segment_values(columns, texts):
-    assert labels.segment_values(columns, 3) == texts
 
 
 def test_shown_first_are_ndcg_and_what_comes_with_it():
@@ -125,47 +110,28 @@ def test_row_order_begins_with_the_metrics_that_were_asked_for():
     assert [labels.metric(row) for row in ordered] == ["ap@5", "ndcg@all", "ndcg@1", "ndcg@5", "ap@1", "ap@all"]
 
 
-# --- As columns
+# --- In Spark
 
 
-def test_columns_say_what_python_says(spark: SparkSession):
-    found = frame(spark).select(
-        labels.metric_at_column().alias("metric_at"),
-        labels.metric_column().alias("metric"),
-        labels.segment_column().alias("segment"),
-        labels.key_column(["run", "segment"], {"run": "ranker"}).alias("key"),
-    )
-    assert [row.asDict() for row in found.collect()] == [
-        {
-            "metric_at": labels.metric_at(row["metric"], row["k"]),
-            "metric": labels.metric(row),
-            "segment": labels.segment(row),
-            "key": labels.key({"ranker": row["run"], "segment": row["segment"]}),
-        }
-        for row in rows()
+def test_spark_says_what_python_says(spark: SparkSession):
+    found = frame(spark).selectExpr(labels.METRIC_AT_SQL, labels.METRIC_SQL, labels.SEGMENT_SQL)
+    assert [tuple(row) for row in found.collect()] == [
+        (labels.metric_at(row["metric"], row["k"]), labels.metric(row), labels.segment(row)) for row in rows()
     ]
 
 
-def test_interval_column_is_null_without_bounds(spark: SparkSession):
+def test_interval_in_spark_is_null_without_bounds(spark: SparkSession):
     bounds = [(0.25, 0.75), (-1.0, 12.5), (None, None)]
-    found = spark.createDataFrame(bounds, "low double, high double").select(labels.interval_column("low", "high"))
+    found = spark.createDataFrame(bounds, "ci_low double, ci_high double").selectExpr(labels.INTERVAL_SQL)
     shown = [None if low is None else labels.interval(low, high) for low, high in bounds]
     assert [row[0] for row in found.collect()] == shown
 
 
-@pytest.mark.parametrize("names", [[], ["a.b"], ["a.b", "c"]])
-def test_segment_value_column_is_what_workers_write(spark: SparkSession, names):
-    values = [("DE", True), (None, False), ('"ü/', None), ("null", True)]
-    found = spark.createDataFrame(values, "`a.b` string, c boolean").select(labels.segment_value_column(names))
-    columns = [list(column) for column in zip(*values, strict=True)][: len(names)]
-    assert [row[0] for row in found.collect()] == labels.segment_values(columns, len(values))
-
-
 @pytest.mark.parametrize("first", [[], ["ap@5", "ndcg@all"]])
-def test_row_order_columns_sort_as_row_order_with_runs_last(spark: SparkSession, first):
+def test_spark_sorts_as_row_order_with_runs_last(spark: SparkSession, first):
     expected = ordered_rows(["ndcg", "dcg", "ap"])
     expected.sort(key=lambda row: (*labels.row_order(row, first)[1:], row["run"]))
     shuffled = random.Random(7).sample(expected, len(expected))
     values = [tuple(row[name] for name in NAMES) for row in shuffled]
-    found = frame(spark, values).orderBy(*labels.row_order_columns(first))
+    found = frame(spark, values).orderBy(*map(F.expr, labels.row_order_sql(first)))
     assert [row.asDict() for row in found.collect()] == expected

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Sequence
+from datetime import date
 from fractions import Fraction
 from typing import Any
 
@@ -25,6 +26,7 @@ from ndcg_spark.evaluation.tasks.partial_sums import (
     SummingTask,
     empty_summary,
     make_partial_summer,
+    segment_texts,
 )
 
 METRICS = ("ndcg", "dcg", "idcg")
@@ -214,6 +216,21 @@ def test_a_summary_of_nothing():
 
 
 # --- Segments
+
+
+@pytest.mark.parametrize(
+    ("columns", "texts"),
+    [
+        ([], ["", "", ""]),
+        ([["DE", None, ""]], ["DE", None, ""]),
+        ([[True, False, None]], ["true", "false", None]),
+        ([[1, 2.5, date(2026, 1, 31)]], ["1", "2.5", "2026-01-31"]),
+        ([["a", "ü", None], ["b", '"', "null"]], ['["a","b"]', '["ü","\\""]', '[null,"null"]']),
+        ([["a,b", "a", "x"], ["c", "b,c", "x"]], ['["a,b","c"]', '["a","b,c"]', '["x","x"]']),
+    ],
+)
+def test_segment_texts(columns, texts):
+    assert segment_texts(columns, 3) == texts
 
 
 def counted_by_segment(name: str, values: list) -> dict[str | None, int]:

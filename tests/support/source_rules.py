@@ -213,18 +213,14 @@ def imports_of_later_kinds(source: Source) -> list[str]:
 
 
 def foreign_imports(source: Source) -> list[str]:
-    """Imports of other projects that what the module is must do without.
-
-    Of light modules those count that importing them runs.
-    """
+    """Imports of other projects that what the module is must do without."""
     kind = KINDS[-1] if source.module == PACKAGE else KINDS[kind_of(source.module)]
     if kind.third_party is ANYTHING:
         return []
     allowed = frozenset(kind.third_party) | sys.stdlib_module_names | {PACKAGE}
-    nodes = run_at_import(source.tree.body) if kind.name == "light" else None
     return [
         f"{source.module}:{line} imports {name}, which {kind.name} must do without"
-        for line, name in imported_modules(source, nodes)
+        for line, name in imported_modules(source)
         if name.split(".")[0] not in allowed
     ]
 
@@ -321,6 +317,8 @@ def _spells_metric(node: ast.AST) -> bool:
     if isinstance(node, ast.JoinedStr):
         shown = "".join(one.value if isinstance(one, ast.Constant) else "{}" for one in node.values)
         return re.search(r"(?<!\s)@\{|\}@all\b", shown) is not None
+    if isinstance(node, ast.Constant):
+        return "concat_ws('@'" in str(node.value)
     return isinstance(node, ast.Call) and ast.unparse(node).startswith(("F.concat_ws('@'", "concat_ws('@'"))
 
 

@@ -286,6 +286,5 @@ def _refuse(rows: pa.RecordBatch, row: int, what: str, settings: ComparisonSetti
 
 def query_text(rows: pa.RecordBatch, row: int, names: Sequence[str]) -> str:
     """Name the query of a row for a person: `query_id=7`."""
-    return labels.key(
-        {name: value_at(rows.column(key_column(at)), row) for at, name in enumerate(names) if name != PAIR}
-    )
+    columns = {name: rows.column(key_column(at)) for at, name in enumerate(names) if name != PAIR}
+    return labels.key({name: value_at(column, row) for name, column in columns.items()})

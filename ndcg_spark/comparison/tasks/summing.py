@@ -15,11 +15,11 @@ from ndcg_spark.comparison.kernels.resampling import WordArray, drawn_sums, flip
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import CHUNK_ROWS, UNIT, Queries, query_text, read_queries, whole_units
 from ndcg_spark.comparison.tasks.totals import DRAWS, FLIPS, SQUARES_SIZE, GroupKey, Totals, add_sums, partial_batches
-from ndcg_spark.core import labels
 from ndcg_spark.core.batches import BatchFunction, batch_function, plain_values
 from ndcg_spark.core.exact import N_LIMBS, rounded_sums, to_limbs, two_product
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, option
+from ndcg_spark.evaluation.tasks.partial_sums import segment_texts
 from ndcg_spark.metrics import has_value_when_missing
 
 Columns = list[tuple[int, FloatArray]]
@@ -201,7 +201,7 @@ def _grouping(queries: Queries, number: int, names: tuple[str, ...]) -> Grouping
     ordered = codes[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     first = pa.array(order[starts])
-    texts = labels.segment_values(
+    texts = segment_texts(
         [plain_values(pa.chunked_array([queries.segments[name].take(first)])) for name in names], len(starts)
     )
     units = queries.units[order]

@@ -17,12 +17,12 @@ from ndcg_spark.core.columns import (
     field_named,
     has_column,
     is_key,
+    key_text,
     named,
     raise_if,
     refuse_collation,
     require_column,
 )
-from ndcg_spark.core.labels import key_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames.canonical import relevance_lists, rows_with_lists
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceColumns
@@ -173,7 +173,7 @@ def _long_judgments(frame: DataFrame, settings: EvaluationSettings, columns: Col
     if settings.check_duplicates != "none":
         first, is_known = columns.query[0], reduce(and_, [key.isNotNull() for key in keys])
         n_rows = F.count(F.when(is_known, 1)).over(Window.partitionBy(*keys))
-        message = ("query ", key_column(columns.query), " comes in ", n_rows.cast("string"), f" rows; {ONE_TRUTH}")
+        message = ("query ", key_text(columns.query, {}), " comes in ", n_rows.cast("string"), f" rows; {ONE_TRUTH}")
         kind = frame.schema[first].dataType.simpleString()
         frame = frame.withColumn(first, raise_if(named(first), n_rows > 1, *message, kind=kind))
     return _long(frame, settings, _entries(relevant, columns, columns.relevance, usual=F.lit(1)))

@@ -17,9 +17,8 @@ from pyspark.sql import types as T
 
 from ndcg_spark.conventions.convention import CHOICES
 from ndcg_spark.core.batches import BatchFunction
-from ndcg_spark.core.columns import MALFORMED, columns_of, named, raise_if
+from ndcg_spark.core.columns import MALFORMED, columns_of, key_text, named, raise_if
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.labels import key_column
 from ndcg_spark.core.session import in_tasks, session_here, task_limit
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, as_shipped
 from ndcg_spark.errors import InvalidParameterError, option
@@ -529,7 +528,7 @@ class Arrays:
 def _refuse_repeats(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
     keys = ["run", *settings.columns.query]
     n_rows = F.sum("n_rows").over(Window.partitionBy(*columns_of(keys)))
-    shown = key_column(
+    shown = key_text(
         keys if settings.columns.run is not None else settings.columns.query, {"run": str(settings.columns.run)}
     )
     message = ("query ", shown, " comes in ", n_rows.cast("string"), " rows; ", _ONE_ROW)
@@ -567,7 +566,7 @@ def resolve_duplicates(
     if policy != "error":
         return flat
     message = ("item ", F.col(ITEM).cast("string"), " comes ", F.col(COPIES).cast("string"), " times in query ")
-    text = key_column(keys, names.query)
+    text = key_text(keys, names.query)
     advice = advice_on_repeats("ranking" if {SCORE, RANK} & {*flat.columns} else "judgments", settings, others)
     guard = next(name for name in (SCORE, RANK, RELEVANCE) if name in flat.columns)
     kind = flat.schema[guard].dataType.simpleString()
@@ -602,7 +601,7 @@ def differing_columns(frame: DataFrame, settings: EvaluationSettings, query: str
         column = named(name)
         return (F.min(column) != F.max(column)) | (F.count(column).between(1, F.count(F.lit(1)) - 1))
 
-    rows = frame.where(key_column(settings.columns.query) == query)
+    rows = frame.where(key_text(settings.columns.query, {}) == query)
     flags = [F.coalesce(differs(name), F.lit(False)) for name in others]
     columns = [flag.cast("int").alias(f"differs_{at}") for at, flag in enumerate(flags)]
     items = rows.groupBy(named(item)).agg(F.count(F.lit(1)), *columns)

@@ -28,13 +28,15 @@ def readable_means(
 
     `beside` are columns to carry for all queries, in `BESIDE`. Lazy; one small shuffle to sort.
     """
-    ordered = summary.where(~labels.metric_at_column().isin(*without)).orderBy(*labels.row_order_columns(asked))
+    ordered = summary.where(~F.expr(labels.METRIC_AT_SQL).isin(*without)).orderBy(
+        *map(F.expr, labels.row_order_sql(asked))
+    )
     shown = (
         "run",
-        labels.segment_column().alias("segment"),
-        labels.metric_column().alias("metric"),
+        F.expr(labels.SEGMENT_SQL).alias("segment"),
+        F.expr(labels.METRIC_SQL).alias("metric"),
         "value",
-        labels.interval_column("ci_low", "ci_high").alias("interval"),
+        F.expr(labels.INTERVAL_SQL).alias("interval"),
         "ci_low",
         "ci_high",
         F.col("n_queries").alias("n"),

@@ -8,8 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.conventions.forms import parse_gain
-from ndcg_spark.core.columns import columns_of, named, raise_if
-from ndcg_spark.core.labels import key_column
+from ndcg_spark.core.columns import columns_of, key_text, named, raise_if
 from ndcg_spark.core.session import in_tasks
 from ndcg_spark.evaluation.frames.scoring import rankings_schema
 from ndcg_spark.evaluation.frames.summary import summarize_rankings
@@ -103,7 +102,7 @@ class Windows:
         """Give queries for which a run names no segment that of other runs; refuse two segments of a query."""
         names = canonical_names(self.settings)
         of_query = Window.partitionBy(*columns_of([*names.query]))
-        query = key_column([*names.query], names.query)
+        query = key_text([*names.query], names.query)
         for name in (one for one in _carried(found, self.settings, "low:") if one != col.WEIGHT):
             low, high = F.min(named(f"low:{name}")).over(of_query), F.max(named(f"high:{name}")).over(of_query)
             found = found.withColumns({"lowest": low, "highest": high})
@@ -122,7 +121,7 @@ class Windows:
         """Refuse what is to be refused, and use the user's names."""
         names = canonical_names(self.settings)
         labels = {**names.query, **names.carried}
-        rows_name = key_column(keys, labels)
+        rows_name = key_text(keys, labels)
         for name in _carried(found, self.settings, "low:"):
             low, high = named(f"low:{name}"), named(f"high:{name}")
             its_type = found.schema[f"low:{name}"].dataType.simpleString()
@@ -162,7 +161,7 @@ def _numbered(judgments: DataFrame, settings: EvaluationSettings) -> DataFrame:
         advice = advice_on_repeats("judgments", settings, ())
         message = (
             "an item comes twice in the judgments of query ",
-            key_column([*names.query], names.query),
+            key_text([*names.query], names.query),
             f". {advice}",
         )
         judgments = judgments.withColumn(

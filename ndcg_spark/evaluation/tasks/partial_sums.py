@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -329,7 +330,7 @@ def _optional_count(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array
 
 def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
     n = grouped.num_rows
-    segments = labels.segment_values([plain_values(grouped.column(_key(name))) for name in names], n)
+    segments = segment_texts([plain_values(grouped.column(_key(name))) for name in names], n)
     return {
         "segment_by": pa.array(["+".join(names)] * n, type=pa.string()),
         "segment": pa.array(segments, type=pa.string()),
@@ -339,6 +340,26 @@ def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.
 def _state_column(states: IntArray) -> pa.Array:
     offsets = np.arange(0, states.size + 1, STATE_SIZE, dtype=np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(states.reshape(-1)))
+
+
+def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
+    """Format segments: '' is the overall mean; several columns become a JSON list, which no value can make ambiguous.
+
+    >>> segment_texts([["DE", None], [True, False]], 2)
+    ['["DE","true"]', '[null,"false"]']
+    """
+    if not columns:
+        return [""] * n_rows
+    texts = [[_value_text(value) for value in column] for column in columns]
+    if len(texts) == 1:
+        return texts[0]
+    return [json.dumps(values, ensure_ascii=False, separators=(",", ":")) for values in zip(*texts, strict=True)]
+
+
+def _value_text(value: object) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def make_finisher(
