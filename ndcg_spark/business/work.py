@@ -143,15 +143,11 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "series": series_name(row),
         "rate": RATES[row["rate"]],
         "nights": f"{row['n_nights']}" + (f" (left out: {left_out})" if left_out else ""),
-        "Pearson": _interval(row, "pearson"),
-        "Spearman": _interval(row, "spearman"),
-        "nightly changes": _interval(row, "change_pearson"),
+        "Pearson": labels.estimate(row, "pearson", "pearson_", "+.3f"),
+        "Spearman": labels.estimate(row, "spearman", "spearman_", "+.3f"),
+        "nightly changes": labels.estimate(row, "change_pearson", "change_pearson_", "+.3f"),
         "strongest lag": _strongest(row["lags"]),
     }
-
-
-def _interval(row: dict[str, Any], name: str) -> str:
-    return labels.estimate(row[name], row[f"{name}_low"], row[f"{name}_high"], "+.3f")
 
 
 def _strongest(lags: list[dict[str, Any]]) -> str:

@@ -290,7 +290,8 @@ class Estimates(_Weighing):
     def _lines(self, facts: Estimated) -> Iterator[Line]:
         for one in facts.estimates[:MOST_SHOWN]:
             run = f"run={one['run']} " if one["run"] else ""
-            values = "  ".join(f"{name} {_with_interval(one, name)}" for name in ("ips", "snips"))
+            estimates = {name: labels.estimate(one, name, f"{name}_ci_", ".6f") for name in ("ips", "snips")}
+            values = "  ".join(f"{name} {estimate}" for name, estimate in estimates.items())
             n_eff = labels.number(one["n_eff"], ".1f")
             yield f"{run}{labels.segment(one)} queries={one['n_queries']}  {values}  n_eff {n_eff}"
         if len(facts.estimates) > MOST_SHOWN:
@@ -300,7 +301,3 @@ class Estimates(_Weighing):
                 "no SNIPS: these are propensities of positions, and it needs those of showing an item "
                 "(--propensity-of action)."
             )
-
-
-def _with_interval(one: dict[str, Any], name: str) -> str:
-    return labels.estimate(one[name], one[f"{name}_ci_low"], one[f"{name}_ci_high"], ".6f")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
@@ -306,15 +305,12 @@ def check_compared(
     rows: Iterable[Mapping[str, Any]], evaluations: Mapping[str | None, Evaluation], *, allowed: bool = False
 ) -> list[str]:
     """Refuse judgments of an evaluation that match nothing, as `check_matched`, by rows of `compare_by`."""
-    counts: dict[str, tuple[float, list[int]]] = {}
-    for row in (row for row in rows if not row["segment_by"]):
-        k = labels.cutoff_order(row["k"])
+    counts: dict[str, tuple[int | None, list[int]]] = {}
+    for row in sorted((row for row in rows if not row["segment_by"]), key=lambda row: -labels.cutoff_order(row["k"])):
         for run, its in ((row["baseline"], row[TOP_ITEMS_OF_PAIR][:2]), (row["run"], row[TOP_ITEMS_OF_PAIR][2:])):
-            if run not in counts or k > counts[run][0]:
-                counts[run] = (k, its)
+            counts.setdefault(run, (row["k"], its))
     found = {
-        run: TopItems(run=run, k=None if k == math.inf else int(k), n_items=its[0], n_judged=its[1])
-        for run, (k, its) in sorted(counts.items())
+        run: TopItems(run=run, k=k, n_items=its[0], n_judged=its[1]) for run, (k, its) in sorted(counts.items())
     }
     lines = []
     for run, evaluation in evaluations.items():

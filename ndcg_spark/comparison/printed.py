@@ -172,14 +172,10 @@ def _show_table(rows: list[dict[str, Any]], settings: ComparisonSettings) -> Non
     Console().print(table)
 
 
-def difference_text(row: dict[str, Any]) -> str:
-    return labels.estimate(row["difference"], row["ci_low"], row["ci_high"], "+.4f")
-
-
 def _numbers(row: dict[str, Any]) -> list[str]:
     p = "-" if row["p_holm"] is None else _p(row["p_holm"])
     means = [labels.number(row[name]) for name in ("baseline_value", "value")]
-    return [*means, difference_text(row), labels.number(row["lift"], "+.1%"), p]
+    return [*means, labels.estimate(row, "difference", form="+.4f"), labels.number(row["lift"], "+.1%"), p]
 
 
 def verdict_text(row: dict[str, Any]) -> str:

@@ -71,11 +71,10 @@ def interval(low: float, high: float, form: str = ".4f") -> str:
     return f"[{low:{form}}, {high:{form}}]"
 
 
-def estimate(value: float | None, low: float | None, high: float | None, form: str = ".4f") -> str:
-    """Write a value with its interval, if it has one: `0.4310 [0.4281, 0.4339]`."""
-    if value is None or low is None or high is None:
-        return number(value, form)
-    return f"{number(value, form)} {interval(low, high, form)}"
+def estimate(row: Row, name: str, bounds: str = "ci_", form: str = ".4f") -> str:
+    """Write a number of a row with its interval, if it has one: `0.4310 [0.4281, 0.4339]`; `ci_` is before `low`."""
+    value, low, high = row[name], row[f"{bounds}low"], row[f"{bounds}high"]
+    return number(value, form) if low is None else f"{number(value, form)} {interval(low, high, form)}"
 
 
 def mean(row: Row) -> str:

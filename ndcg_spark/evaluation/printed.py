@@ -166,8 +166,7 @@ def reasons_text(reasons: dict[str, int]) -> str:
 def unjudged_lines(summary: list[dict[str, Any]]) -> list[str]:
     """Count the unjudged items among the first k, at the largest cutoff; empty where there are none."""
     overall = [row for row in summary if not row["segment_by"]]
-    cutoffs = {row["k"] for row in overall}
-    k = None if None in cutoffs else max(cutoffs, default=None)
+    k = max((row["k"] for row in overall), key=labels.cutoff_order, default=None)
     by_run = {row["run"]: row["n_unjudged_items"] or 0 for row in overall if row["k"] == k}
     n = sum(by_run.values())
     if not n:

@@ -635,9 +635,7 @@ def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | 
     if isinstance(k, str):
         k = [one.strip() for one in k.split(",")]
     given = list(k) if isinstance(k, Iterable) else [k]
-    found = {cutoff_of(one) for one in given}
-    whole: list[int | None] = [None] if None in found else []
-    return (*sorted(one for one in found if one is not None), *whole)
+    return tuple(sorted({cutoff_of(one) for one in given}, key=cutoff_order))
 
 
 def one_cutoff_of(k: object, name: str = "k") -> int | None:

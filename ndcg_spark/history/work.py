@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
-from ndcg_spark.comparison.printed import difference_text, verdict_text
+from ndcg_spark.comparison.printed import verdict_text
 from ndcg_spark.core import labels
 from ndcg_spark.core.columns import has_column, require_column
 from ndcg_spark.errors import InputRefusedError
@@ -196,7 +196,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     missing = ", ".join(map(str, row["missing_days"]))
     found = {"value": labels.mean(row)}
     if "baseline" in row:
-        found = {"difference": difference_text(row), "verdict": verdict_text(row)}
+        found = {"difference": labels.estimate(row, "difference", form="+.4f"), "verdict": verdict_text(row)}
     return {
         "period": f"{row['period']} {row['period_start']}..{row['period_end']}",
         "series": series_name(row),

@@ -65,9 +65,10 @@ def test_number_has_a_dash_for_null():
 
 def test_interval_has_the_form_of_its_value():
     assert labels.interval(-0.5, 0.25, "+.2f") == "[-0.50, +0.25]"
-    assert labels.estimate(0.5, 0.25, 0.75) == "0.5000 [0.2500, 0.7500]"
-    assert labels.estimate(0.5, None, None, ".1f") == "0.5"
-    assert labels.estimate(None, None, None) == "-"
+    row = {"difference": 0.5, "ci_low": 0.25, "ci_high": 0.75, "r": 0.5, "r_low": None, "r_high": None}
+    assert labels.estimate(row, "difference", form="+.4f") == "+0.5000 [+0.2500, +0.7500]"
+    assert labels.estimate(row, "r", "r_", ".1f") == "0.5"
+    assert labels.estimate({**row, "r": None}, "r", "r_") == "-"
 
 
 @pytest.mark.parametrize(
