@@ -19,6 +19,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.core.columns import named, number, require_column
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.given import takes_rows
+from ndcg_spark.core.labels import metric_at
 from ndcg_spark.errors import (
     InputRefusedError,
     InvalidParameterError,
@@ -192,7 +193,7 @@ class NdcgEvaluator(
             rows,
             query=self.getQueryCol(),
             **self._columns(dataset),
-            metrics=str(asked) if asked.k is not None or not asked.metric.takes_cutoff else f"{asked}@all",
+            metrics=metric_at(asked.metric, asked.k) if asked.metric.takes_cutoff else str(asked),
             convention=convention,
             null_score=null_score,
             **options,

@@ -13,8 +13,8 @@ from ndcg_spark._version import __version__
 from ndcg_spark.business.frames import linked_rates, unmatched_clicks
 from ndcg_spark.business.settings import LinkJobSettings, LinkSettings
 from ndcg_spark.business.tasks import DOWN_DOWN, FLAT_UP, LINK_COLUMNS, NO_DIRECTION, UP_DOWN
+from ndcg_spark.core import labels
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.printed import sort_key
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.history.tasks import series_name
 from ndcg_spark.history.work import found_nights, result_schema, stamped_results, taken_rows
@@ -115,7 +115,7 @@ def _lines(facts: Links, settings: LinkSettings) -> Iterator[Line]:
         more = len(facts.links) - len(shown)
         yield f"... and {more} more, without a night or beyond these; --output and --json have all."
     if facts.clicks_without_metric:
-        yield f"clicks without a metric: {'; '.join(map(_place, facts.clicks_without_metric))}"
+        yield f"clicks without a metric: {'; '.join(map(labels.segment, facts.clicks_without_metric))}"
     short = sum(row["note"] == "not_enough_nights" for row in facts.links)
     if short:
         yield f"alarms: {short} of {len(facts.links)} series have fewer than {2 * settings.window} nights to compare"
@@ -133,29 +133,17 @@ def _lines(facts: Links, settings: LinkSettings) -> Iterator[Line]:
     )
 
 
-def _place(row: dict[str, Any]) -> str:
-    by = row["segment_by"]
-    return f"{by}={'null' if row['segment'] is None else row['segment']}" if by else "overall"
-
-
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     left_out = ", ".join(f"{row[name]} {why}" for name, why in _LEFT_OUT.items() if row[name])
     return {
         "series": series_name(row),
         "rate": RATES[row["rate"]],
         "nights": f"{row['n_nights']}" + (f" (left out: {left_out})" if left_out else ""),
-        "Pearson": _interval(row, "pearson"),
-        "Spearman": _interval(row, "spearman"),
-        "nightly changes": _interval(row, "change_pearson"),
+        "Pearson": labels.estimate(row, "pearson", "pearson_", "+.3f"),
+        "Spearman": labels.estimate(row, "spearman", "spearman_", "+.3f"),
+        "nightly changes": labels.estimate(row, "change_pearson", "change_pearson_", "+.3f"),
         "strongest lag": _strongest(row["lags"]),
     }
-
-
-def _interval(row: dict[str, Any], name: str) -> str:
-    if row[name] is None:
-        return "-"
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return f"{row[name]:+.3f}" + ("" if low is None else f" [{low:+.3f}, {high:+.3f}]")
 
 
 def _strongest(lags: list[dict[str, Any]]) -> str:

@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.clicks import frames
 from ndcg_spark.clicks.settings import PropensitySettings, WeightSettings
+from ndcg_spark.core import labels
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.tables import Rows
@@ -161,8 +162,8 @@ class Propensities(_OfClicks[PropensitySettings]):
     def _lines(self, facts: Fitted) -> Iterator[Line]:
         for one in facts.positions[:MOST_SHOWN]:
             yield (
-                f"position {one['position']}: {_number(one['propensity'])} ({one['n_clicks']:,} clicks of "
-                f"{one['n_impressions']:,} impressions)"
+                f"position {one['position']}: {labels.number(one['propensity'], '.6f')} "
+                f"({one['n_clicks']:,} clicks of {one['n_impressions']:,} impressions)"
             )
         if len(facts.positions) > MOST_SHOWN:
             yield f"... and {len(facts.positions) - MOST_SHOWN} more; --output and --json have all of them."
@@ -280,7 +281,7 @@ class Estimates(_Weighing):
     def _counted(self) -> tuple[DataFrame, int, type[Found], dict[str, Any]]:
         rows = self.made.collect()
         found = [row.asDict(recursive=True) for row in rows]
-        found.sort(key=lambda row: (row["run"], row["segment_by"], row["segment"] is None, row["segment"] or ""))
+        found.sort(key=labels.segment_order)
         total = sum(row["n_impressions"] for row in found if not row["segment_by"])
         estimates = [{name: value for name, value in row.items() if name != "state"} for row in found]
         frame = self.job.spark.createDataFrame(rows, self.made.schema).coalesce(1)
@@ -289,10 +290,10 @@ class Estimates(_Weighing):
     def _lines(self, facts: Estimated) -> Iterator[Line]:
         for one in facts.estimates[:MOST_SHOWN]:
             run = f"run={one['run']} " if one["run"] else ""
-            segment = "null" if one["segment"] is None else one["segment"]
-            group = f"{one['segment_by']}={segment}" if one["segment_by"] else "overall"
-            values = "  ".join(f"{name} {_with_interval(one, name)}" for name in ("ips", "snips"))
-            yield f"{run}{group} queries={one['n_queries']}  {values}  n_eff {_number(one['n_eff'], 1)}"
+            estimates = {name: labels.estimate(one, name, f"{name}_ci_", ".6f") for name in ("ips", "snips")}
+            values = "  ".join(f"{name} {estimate}" for name, estimate in estimates.items())
+            n_eff = labels.number(one["n_eff"], ".1f")
+            yield f"{run}{labels.segment(one)} queries={one['n_queries']}  {values}  n_eff {n_eff}"
         if len(facts.estimates) > MOST_SHOWN:
             yield f"... and {len(facts.estimates) - MOST_SHOWN} more; --output and --json have all of them."
         if any(one["snips_reason"] for one in facts.estimates):
@@ -300,13 +301,3 @@ class Estimates(_Weighing):
                 "no SNIPS: these are propensities of positions, and it needs those of showing an item "
                 "(--propensity-of action)."
             )
-
-
-def _with_interval(one: dict[str, Any], name: str) -> str:
-    if one[f"{name}_ci_low"] is None:
-        return _number(one[name])
-    return f"{one[name]:.6f} [{one[f'{name}_ci_low']:.6f}, {one[f'{name}_ci_high']:.6f}]"
-
-
-def _number(value: float | None, digits: int = 6) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"

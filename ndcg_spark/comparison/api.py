@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
@@ -27,7 +26,6 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, 
 from ndcg_spark.evaluation.api import Cutoffs, Evaluation
 from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.matching import TopItems, check_matched
-from ndcg_spark.evaluation.frames.stored import asked_label, interval_of, places, segment_label
 from ndcg_spark.evaluation.rules import RULES, combine_rules, read_rules, rules_lines
 from ndcg_spark.evaluation.settings import (
     EVERY,
@@ -138,7 +136,7 @@ class Comparison(Shown):
         of_segment = F.col("segment_by") != ""
         size = [F.when(of_segment, one) for one in (F.col("verdict") == "unclear", -F.abs("difference"))]
         by_metric = [
-            *places(F.col("metric"), [one.name for one in self.settings.metrics]),
+            F.expr(labels.place_sql("metric", [one.name for one in self.settings.metrics])),
             F.col("k").asc_nulls_last(),
         ]
         names = [F.col(name).asc_nulls_last() for name in ("segment_by", "segment", "baseline", "run")]
@@ -146,10 +144,10 @@ class Comparison(Shown):
         return tested.select(
             "run",
             "baseline",
-            segment_label().alias("segment"),
-            asked_label().alias("metric"),
+            F.expr(labels.SEGMENT_SQL).alias("segment"),
+            F.expr(labels.METRIC_SQL).alias("metric"),
             "difference",
-            interval_of("ci_low", "ci_high").alias("interval"),
+            F.expr(labels.INTERVAL_SQL).alias("interval"),
             "ci_low",
             "ci_high",
             F.col("p_holm").alias("p"),
@@ -310,15 +308,12 @@ def check_compared(
     rows: Iterable[Mapping[str, Any]], evaluations: Mapping[str | None, Evaluation], *, allowed: bool = False
 ) -> list[str]:
     """Refuse judgments of an evaluation that match nothing, as `check_matched`, by rows of `compare_by`."""
-    counts: dict[str, tuple[float, list[int]]] = {}
-    for row in (row for row in rows if not row["segment_by"]):
-        k = math.inf if row["k"] is None else row["k"]
+    counts: dict[str, tuple[int | None, list[int]]] = {}
+    for row in sorted((row for row in rows if not row["segment_by"]), key=lambda row: -labels.cutoff_order(row["k"])):
         for run, its in ((row["baseline"], row[TOP_ITEMS_OF_PAIR][:2]), (row["run"], row[TOP_ITEMS_OF_PAIR][2:])):
-            if run not in counts or k > counts[run][0]:
-                counts[run] = (k, its)
+            counts.setdefault(run, (row["k"], its))
     found = {
-        run: TopItems(run=run, k=None if k == math.inf else int(k), n_items=its[0], n_judged=its[1])
-        for run, (k, its) in sorted(counts.items())
+        run: TopItems(run=run, k=k, n_items=its[0], n_judged=its[1]) for run, (k, its) in sorted(counts.items())
     }
     lines = []
     for run, evaluation in evaluations.items():
@@ -519,7 +514,8 @@ def _metrics(
             evaluated = () if evaluation is None else evaluation.settings.cutoffs_of(one.column)
             if evaluated and one.cutoffs is not None and one.cutoffs.isdisjoint(evaluated):
                 raise InvalidParameterError(
-                    f"{one.name!r} was evaluated at k={_shown(evaluated)}; got k={_shown(one.cutoffs)}."
+                    f"{one.name!r} was evaluated at k={labels.cutoffs(evaluated)}; got "
+                    f"k={labels.cutoffs(one.cutoffs)}."
                 )
         return chosen, ()
     if evaluation is None:
@@ -565,7 +561,3 @@ def _common_metrics(evaluated: Sequence[EvaluationSettings]) -> list[SummedMetri
             f"{option('metrics')} and {option('k')} of the evaluations so that they share one."
         )
     return common
-
-
-def _shown(cutoffs: Iterable[int | None]) -> str:
-    return ", ".join("all" if k is None else str(k) for k in cutoffs)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ndcg_spark.comparison.settings import ChosenRuns, ComparisonJobSettings, Statistics, refuse_unread_seed
+from ndcg_spark.core import labels
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.command import (
     JUDGMENTS,
@@ -92,14 +93,14 @@ class ComparisonGate:
                 f"gate {self.text!r}: {self.metric} stands beside ndcg and is not tested; name it in "
                 f"{option('metrics')}."
             )
-        cutoffs = sorted({"all" if row["k"] is None else str(row["k"]) for row in its})
         if not its:
-            there = sorted({f"{row['metric']}@{'all' if row['k'] is None else row['k']}" for row in overall})
+            there = sorted({labels.metric_at(row["metric"], row["k"]) for row in overall})
             raise InvalidParameterError(
                 f"gate {self.text!r} is about what is not compared; there are {', '.join(there)}."
             )
-        if len(cutoffs) > 1:
-            raise InvalidParameterError(f"gate {self.text!r}: name the cutoff too, as {self.metric}@{cutoffs[0]}.")
+        metrics = sorted({labels.metric_at(row["metric"], row["k"]) for row in its})
+        if len(metrics) > 1:
+            raise InvalidParameterError(f"gate {self.text!r}: name the cutoff too, as {metrics[0]}.")
         return [
             {"gate": self.text, "run": row["run"], "baseline": row["baseline"], "value": row[self.column],
              "met": row[self.column] is not None and COMPARISONS[self.comparison](row[self.column], self.bound)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import Any
 
@@ -11,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ndcg_spark.comparison.settings import ComparisonSettings
+from ndcg_spark.core import labels
 from ndcg_spark.core.student import POWER, upper_p
 from ndcg_spark.errors import printable
-from ndcg_spark.evaluation.settings import shown_metric
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell
 from ndcg_spark.metrics import direction_of, has_value_when_missing
 
@@ -45,8 +44,8 @@ def _show_all(listed: list[dict[str, Any]], settings: ComparisonSettings) -> Non
         for row in shown:
             baseline, run, difference, lift, _ = _numbers(row)
             p = adjusted_p(row) if row["p_holm"] is not None else "no test"
-            about = f"run={row['run']} baseline={row['baseline']} {_segment(row, '=')} queries={row['n_queries']}"
-            values = f"{shown_metric(row)} {baseline} -> {run}  {difference}  lift {lift}  {p}"
+            about = f"run={row['run']} baseline={row['baseline']} {labels.segment(row)} queries={row['n_queries']}"
+            values = f"{labels.metric(row)} {baseline} -> {run}  {difference}  lift {lift}  {p}"
             print(printable(f"{about}  {values}  {verdict_text(row)}"))
     if len(listed) > len(shown):
         more = len(listed) - len(shown)
@@ -63,9 +62,9 @@ def lines_of_pair(rows: list[dict[str, Any]], settings: ComparisonSettings) -> l
     """Say which queries a run lacks, what the first metric shows at its largest cutoff, and what the others do."""
     first = settings.metrics[0].name
     overall = [row for row in rows if not row["segment_by"]]
-    main = max(overall, key=lambda row: (row["metric"] == first, math.inf if row["k"] is None else row["k"]))
+    main = max(overall, key=lambda row: (row["metric"] == first, labels.cutoff_order(row["k"])))
     found = sentence(main, settings)
-    needed = _needed(main, settings).removeprefix(f"{shown_metric(main)}: ")
+    needed = _needed(main, settings).removeprefix(f"{labels.metric(main)}: ")
     if needed:
         found += f" {needed[0].upper()}{needed[1:]}"
     return [one for one in (_missing(main), found, _others([row for row in rows if row is not main], main)) if one]
@@ -90,7 +89,7 @@ def _others(rows: list[dict[str, Any]], main: dict[str, Any]) -> str:
 
 def _largest(rows: list[dict[str, Any]], what: list[str]) -> str:
     row = max(rows, key=lambda one: abs(one["difference"]))
-    where = [_segment(row, "=")] * ("segments" in what) + [shown_metric(row)] * (what != ["segments"])
+    where = [labels.segment(row)] * ("segments" in what) + [labels.metric(row)] * (what != ["segments"])
     return f"{'most ' if len(rows) > 1 else ''}{row['difference']:+.4f} ({', '.join(where)})"
 
 
@@ -105,12 +104,12 @@ def _missing(row: dict[str, Any]) -> str:
     told = [f"{run} lacks {n:,} quer{'y' if n == 1 else 'ies'}" for run, n in lacks.items() if n]
     counts = row["unpaired"] == "zero" and has_value_when_missing(row["metric"])
     how = "counted as 0" if counts else "left out"
-    return f"{shown_metric(row)}: {' and '.join(told)}, {how}." if told else ""
+    return f"{labels.metric(row)}: {' and '.join(told)}, {how}." if told else ""
 
 
 def _needed(row: dict[str, Any], settings: ComparisonSettings) -> str:
     """How many queries a difference takes or, where nothing is clear, which difference would have been found."""
-    what, power = shown_metric(row), f"(one test, power {POWER:.0%})"
+    what, power = labels.metric(row), f"(one test, power {POWER:.0%})"
     if row["n_required"] is not None:
         return f"{what}: to detect {settings.effect:+g} you would need {row['n_required']:,} queries {power}."
     if row["verdict"] != "unclear" or row["mde"] is None:
@@ -120,13 +119,13 @@ def _needed(row: dict[str, Any], settings: ComparisonSettings) -> str:
 
 def sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
     if row["difference"] is None:
-        return f"{shown_metric(row)}: no query of {_run(row)} can be compared with {row['baseline']}."
+        return f"{labels.metric(row)}: no query of {_run(row)} can be compared with {row['baseline']}."
     if row["n_queries"] and not row["n_wins"] and not row["n_losses"]:
         each = f"each of {row['n_queries']:,} queries" if row["n_queries"] > 1 else "the query"
-        return f"{shown_metric(row)}: {_run(row)} and {row['baseline']} have the same value for {each}."
+        return f"{labels.metric(row)}: {_run(row)} and {row['baseline']} have the same value for {each}."
     about = f"{row['difference']:+.4f}"
     if row["ci_low"] is not None:
-        about += f", {1 - settings.alpha:.0%} interval {row['ci_low']:+.4f} to {row['ci_high']:+.4f}"
+        about += f", {1 - settings.alpha:.0%} interval {labels.interval(row['ci_low'], row['ci_high'], '+.4f')}"
     if row["verdict"] == "not_worse" and settings.margin and row["std_error"]:
         gained = row["difference"] if direction_of(row["metric"]) else -row["difference"]
         p = upper_p((gained + settings.margin) / row["std_error"], row["df"])
@@ -141,7 +140,7 @@ def sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
         "not_worse": f"is at most {settings.margin:g} worse than" if settings.margin else "is not worse than",
         "unclear": "may or may not differ from",
     }[row["verdict"]]
-    return f"{shown_metric(row)}: {_run(row)} {its} {row['baseline']} ({about}; {row['n_queries']:,} queries)."
+    return f"{labels.metric(row)}: {_run(row)} {its} {row['baseline']} ({about}; {row['n_queries']:,} queries)."
 
 
 def _run(row: dict[str, Any]) -> str:
@@ -163,8 +162,8 @@ def _show_table(rows: list[dict[str, Any]], settings: ComparisonSettings) -> Non
         verdict = verdict_text(row)
         colour = _COLOURS.get(row["verdict"], "default")
         cells: list[str | Text] = [
-            cell(_segment(row)),
-            shown_metric(row),
+            cell(labels.segment(row)),
+            labels.metric(row),
             f"{row['n_queries']:,}",
             *_numbers(row),
             cell(verdict, colour),
@@ -173,15 +172,10 @@ def _show_table(rows: list[dict[str, Any]], settings: ComparisonSettings) -> Non
     Console().print(table)
 
 
-def difference_text(row: dict[str, Any]) -> str:
-    difference = _number(row["difference"], "+.4f")
-    return difference if row["ci_low"] is None else f"{difference} ({row['ci_low']:+.4f} to {row['ci_high']:+.4f})"
-
-
 def _numbers(row: dict[str, Any]) -> list[str]:
     p = "-" if row["p_holm"] is None else _p(row["p_holm"])
-    means = [_number(row[name], ".4f") for name in ("baseline_value", "value")]
-    return [*means, difference_text(row), _number(row["lift"], "+.1%"), p]
+    means = [labels.number(row[name]) for name in ("baseline_value", "value")]
+    return [*means, labels.estimate(row, "difference", form="+.4f"), labels.number(row["lift"], "+.1%"), p]
 
 
 def verdict_text(row: dict[str, Any]) -> str:
@@ -195,16 +189,6 @@ def verdict_text(row: dict[str, Any]) -> str:
     }
     said = [notes[note] for note in row["note"].split(",") if note in notes]
     return f"{words} ({', '.join(said)})" if said else str(words)
-
-
-def _segment(row: dict[str, Any], equals: str = " = ") -> str:
-    if not row["segment_by"]:
-        return "overall"
-    return f"{row['segment_by']}{equals}{'null' if row['segment'] is None else row['segment']}"
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
 
 
 def _p(value: float) -> str:

@@ -24,13 +24,13 @@ from ndcg_spark.comparison.frames import COMPARISON_SCHEMA, runs_in
 from ndcg_spark.comparison.printed import show_comparison
 from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
+from ndcg_spark.core import labels
 from ndcg_spark.core.columns import has_column, named, require_column
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.stored import PROVENANCE
-from ndcg_spark.evaluation.printed import sort_key
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.jobs.outputs import Accounts
@@ -215,7 +215,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         if not any(row["n_queries"] for row in found):
             raise InputRefusedError("there are no queries to compare; nothing was written.")
         self.matched = check_compared(found, evaluations)
-        found.sort(key=lambda row: (row["baseline"], *sort_key(row)))
+        found.sort(key=lambda row: (row["baseline"], *labels.row_order(row)))
         gates = [result for gate in self.request.gates for result in gate.results(found)]
         facts = self._facts(found, settings, gates, accounts)
         if not stores_replicates:

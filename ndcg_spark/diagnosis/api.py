@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from ndcg_spark.comparison.api import known_runs, one_of_runs, run_text
 from ndcg_spark.core.flag import several
+from ndcg_spark.core.labels import cutoffs
 from ndcg_spark.diagnosis.frames import most_changed
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
@@ -81,8 +82,7 @@ def changed_queries(
         raise InvalidParameterError(f"segment {unknown[0]!r} is no segment column of the evaluation.")
     k = evaluated[metric][-1] if k is None else cutoff_of(k)
     if k not in evaluated[metric]:
-        cutoffs = ", ".join("all" if one is None else str(one) for one in evaluated[metric])
-        raise InvalidParameterError(f"{metric!r} was evaluated at k={cutoffs}; got k={k!r}.")
+        raise InvalidParameterError(f"{metric!r} was evaluated at k={cutoffs(evaluated[metric])}; got k={k!r}.")
     return most_changed(
         evaluation.per_query, evaluation.ranking, settings, baseline=before, run=after, n=n, metric=metric, k=k,
         segments=segments, depth=depth,

@@ -16,7 +16,6 @@ from ndcg_spark.diagnosis.kernels import SegmentSums, best_swap, gain_by_rank, m
 from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, read_lists, score_batch
-from ndcg_spark.metrics import named_at
 from ndcg_spark.metrics.lists import GainLists
 from ndcg_spark.metrics.ties import TieGroups, expected_weights, extreme_groups
 

@@ -11,19 +11,18 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
+from ndcg_spark.core import labels
 from ndcg_spark.core.columns import require_column
 from ndcg_spark.diagnosis.api import changed_queries
 from ndcg_spark.diagnosis.frames import score_losses, shift_of_means, summarize_losses
 from ndcg_spark.diagnosis.settings import ChangeJobSettings, RunsJobSettings, ShiftJobSettings
 from ndcg_spark.errors import InputRefusedError, printable
 from ndcg_spark.evaluation.api import Evaluation
-from ndcg_spark.evaluation.printed import sort_key
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.evaluation.work import OfRankings
-from ndcg_spark.history.frames import metric_at, require_present
+from ndcg_spark.history.frames import require_present
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
-from ndcg_spark.metrics import named_at
 
 WIDTH = 118
 """Width of tables in a log, where no terminal has one."""
@@ -41,16 +40,16 @@ def show_shifts(rows: list[dict[str, Any]], settings: ShiftJobSettings) -> None:
     for row in rows:
         groups.setdefault((row["run"], row["metric"], row["k"], row["segment_by"]), []).append(row)
     for (run, metric, k, by), its in groups.items():
-        title = f"{named_at(metric, k)} by {by}, {settings.before} to {settings.after}"
+        title = f"{labels.metric_at(metric, k)} by {by}, {settings.before} to {settings.after}"
         table = Table(title=cell(f"{title}, run {run}" if run else title))
         table.add_column(cell(by))
         for name in ("share before", "after", "mean before", "after", "mix", "within", "change"):
             table.add_column(name, justify="right")
         total = its[0]
         for row in [*its[1 : MOST_SEGMENTS + 1], total]:
-            name = "all" if row["is_total"] else "null" if row["segment"] is None else row["segment"]
+            name = labels.OVERALL if row["is_total"] else labels.text(row["segment"])
             shares = [f"{row[f'weight_{night}'] / total[f'weight_{night}']:.1%}" for night in ("before", "after")]
-            means = [_number(row[f"value_{night}"]) for night in ("before", "after")]
+            means = [labels.number(row[f"value_{night}"]) for night in ("before", "after")]
             parts = [f"{row[part]:+.4f}" for part in ("mix", "within", "change")]
             table.add_row(cell(name), *shares, *means, *parts)
         _console().print(table)
@@ -69,15 +68,15 @@ def show_losses(rows: list[dict[str, Any]]) -> None:
     for name in ("queries", "NDCG", "not retrieved", "ranked too low", "best swap adds (DCG)"):
         table.add_column(name, justify="right")
     for (run, by, segment, k), its in list(groups.items())[:MOST_SEGMENTS]:
-        name = "overall" if not by else f"{by} = {'null' if segment is None else segment}"
+        name, n_queries = labels.segment_at(by, segment), f"{its['ndcg']['n_queries']:,}"
         shown = [its[metric]["value"] for metric in ("ndcg", "lost_not_retrieved", "lost_ranked_low", "swap_gain")]
-        table.add_row(cell(run), cell(name), str(k), f"{its['ndcg']['n_queries']:,}", *map(_number, shown))
+        table.add_row(cell(run), cell(name), labels.cutoff(k), n_queries, *map(labels.number, shown))
     _console().print(table)
     for (run, by, _, k), its in groups.items():
         ranks = [its[f"ndcg_rank_{rank}"]["value"] for rank in range(1, _PROFILE + 1) if f"ndcg_rank_{rank}" in its]
         if not by:
             named = f", run {printable(run)}" if run else ""
-            print(f"NDCG@{k} by rank{named}: {'  '.join(map(_number, ranks))}")
+            print(f"{labels.metric_at('NDCG', k)} by rank{named}: {'  '.join(map(labels.number, ranks))}")
 
 
 def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], chosen: ChangeJobSettings) -> None:
@@ -102,13 +101,9 @@ def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], chosen: Cha
 def _listed(items: list[dict[str, Any]] | None) -> str:
     shown = []
     for one in items or []:
-        relevance = "-" if one.get("relevance") is None else f"{one['relevance']:g}"
+        relevance = labels.number(one.get("relevance"), "g")
         shown.append(f"{one['item']} ({relevance})" if "item" in one else relevance)
     return "  ".join(shown)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +141,8 @@ class DiagnoseNights(Work[ShiftJobSettings]):
                 f"{self.request.sources['metric_table'].reference!r} has no segments of {settings.name} on both "
                 f"{settings.before} and {settings.after}."
             )
-        rows.sort(key=lambda row: (*sort_key(row)[:2], not row["is_total"], -abs(row["change"]), *sort_key(row)[2:]))
+        rows.sort(key=labels.row_order)
+        rows.sort(key=lambda row: (row["run"], row["segment_by"], not row["is_total"], -abs(row["change"])))
         facts = Shifts(
             shifts=rows, before=settings.before.isoformat(), after=settings.after.isoformat(), metric=settings.name
         )
@@ -157,10 +153,11 @@ class DiagnoseNights(Work[ShiftJobSettings]):
     def _require_names(self) -> None:
         """Run actions: raise for the first name that the metric table does not have."""
         settings = self.settings
+        metrics = [labels.metric_at(settings.name, k) for k in settings.cutoffs or ()]
         for what, column, names in (
             ("data set", F.col("dataset"), [] if settings.dataset is None else [settings.dataset]),
             ("metric", F.col("metric"), [settings.name]),
-            ("metric", metric_at(), [f"{settings.name}@{k or 'all'}" for k in settings.cutoffs or ()]),
+            ("metric", F.expr(labels.METRIC_AT_SQL), metrics),
             ("run", F.col("run"), settings.runs),
             ("segment column", F.col("segment_by"), settings.segments),
             ("night", F.col("run_date").cast("string"), [str(settings.before), str(settings.after)]),
@@ -216,7 +213,7 @@ class DiagnoseRuns(OfRankings[RunsJobSettings]):
     def run(self) -> Outcome:
         """Evaluate what is lost, an action; and one more for the queries that changed."""
         with self.job.step("ranking and scoring"):
-            rows = sorted((row.asDict() for row in self.losses.collect()), key=sort_key)
+            rows = sorted((row.asDict() for row in self.losses.collect()), key=labels.row_order)
         queries: list[dict[str, Any]] = []
         if self.changed is not None:
             runs = sorted({row["run"] for row in rows})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core import labels
 from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import OnInvalid, settings_in, several
@@ -25,7 +25,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, 
 from ndcg_spark.evaluation.frames.canonical import checked_rows
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
-from ndcg_spark.evaluation.frames.stored import in_order, per_query_rows, readable_means, segment_label
+from ndcg_spark.evaluation.frames.stored import per_query_rows, readable_means
 from ndcg_spark.evaluation.settings import (
     Columns,
     DuplicateCheck,
@@ -109,7 +109,7 @@ class Evaluation(Shown):
         -------
         DataFrame
             Lazy, one row per segment, metric and run; metrics in the order and by the names that were asked for,
-            without `dcg` and `idcg`, which come with `ndcg`. Segments as `country=DE`, and `all` for all queries,
+            without `dcg` and `idcg`, which come with `ndcg`. Segments as `country=DE`, and `overall` for all queries,
             which come first; the interval as text, null below two queries, and its bounds; `n` are the queries that
             count.
 
@@ -126,8 +126,7 @@ class Evaluation(Shown):
             if one.metric in NDCG.comes_with and one not in self.settings.metrics
         ]
         asked, without = (
-            [f"{one.metric}@{'all' if one.k is None else one.k}" for one in metrics]
-            for metrics in (self.settings.asked, with_ndcg)
+            [labels.metric_at(one.metric, one.k) for one in metrics] for metrics in (self.settings.asked, with_ndcg)
         )
         return readable_means(self.ranking.summary(keep_refusals=True), asked=asked, without=without, beside=beside)
 
@@ -189,7 +188,7 @@ class Evaluation(Shown):
         drawn = [one for one in self.settings.reported if isinstance(one.metric, Metric)]
         if metric is None and drawn:
             its = [one for one in drawn if one.metric == drawn[0].metric]
-            return max(its, key=lambda one: math.inf if one.k is None else one.k)
+            return max(its, key=lambda one: labels.cutoff_order(one.k))
         (asked, *more), _ = metrics_of(metric or "ndcg")
         for one in drawn:
             if one == asked and not more:

@@ -162,7 +162,7 @@ def difference_steps(
 def _cut(found: list[tuple[str, str, str, EvaluationSettings]], cutoffs: tuple[int | None, ...]) -> None:
     last = found[-1][3]
     if cutoffs != last.cutoffs:
-        before, after = ("all" if one is None else str(one) for one in (*last.cutoffs, *cutoffs))
+        before, after = map(cutoff, (*last.cutoffs, *cutoffs))
         found.append(("cutoff", before, after, replace(last, cutoffs=cutoffs)))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ndcg_spark.core.labels import metric_at
 from ndcg_spark.errors import InvalidParameterError, text_of
 from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of
 from ndcg_spark.metrics import direction_of, parse_metric
@@ -91,11 +92,11 @@ def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: st
     name, at = name_and_cutoff(named, what)
     cutoffs = [k for metric, k in computed if metric == name]
     if at is None and len(cutoffs) > 1:
-        raise InvalidParameterError(f"{what}: name the cutoff too, as {name}@{_shown(cutoffs[0])}.")
+        raise InvalidParameterError(f"{what}: name the cutoff too, as {metric_at(name, cutoffs[0])}.")
     k = cutoffs[0] if at is None and cutoffs else cutoffs_of(at)[0]
     if k not in cutoffs:
-        known = ", ".join(f"{metric}@{_shown(k)}" for metric, k in computed)
-        raise InvalidParameterError(f"{what}: {name}@{_shown(k)} is not computed; there are {known}.")
+        known = ", ".join(metric_at(*one) for one in computed)
+        raise InvalidParameterError(f"{what}: {metric_at(name, k)} is not computed; there are {known}.")
     return name, k
 
 
@@ -106,7 +107,3 @@ def name_and_cutoff(named: str, what: str) -> tuple[str, str | None]:
     except InvalidParameterError as error:
         raise InvalidParameterError(f"{what}: {text_of(error)}") from None
     return str(metric), k
-
-
-def _shown(k: int | None) -> str:
-    return "all" if k is None else str(k)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Collection, Mapping
 from itertools import groupby
@@ -12,24 +11,17 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ndcg_spark.core import labels
 from ndcg_spark.errors import option, printable
-from ndcg_spark.evaluation.settings import MANY_REJECTED, SHOWN_FIRST, EvaluationSettings, shown_metric
+from ndcg_spark.evaluation.settings import MANY_REJECTED, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, N_LOST
 from ndcg_spark.evaluation.tasks.scoring import uncounted
-from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell, interval_text
-from ndcg_spark.metrics import named_at
+from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell
 from ndcg_spark.metrics.judged import Judged
 from ndcg_spark.metrics.normalized_gain import NDCG, TIE_BOUNDS
 
 NEARLY_CONSTANT = 0.5
-
-
-def sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Order of summary rows: runs, overall before segments, segments by name, metrics, cutoffs; null last."""
-    metric = SHOWN_FIRST.index(row["metric"]) if row["metric"] in SHOWN_FIRST else len(SHOWN_FIRST)
-    k = math.inf if row["k"] is None else row["k"]
-    return row["run"], row["segment_by"], row["segment"] is None, row["segment"] or "", metric, row["metric"], k
 
 
 def show_summary(summary: list[dict[str, Any]]) -> None:
@@ -54,32 +46,25 @@ def show_summary(summary: list[dict[str, Any]]) -> None:
 def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]]) -> None:
     first = next(iter(groups.values()), [])
     with_runs = any(run for run, _, _ in groups)
-    only_ndcg = all(row["metric"] == "ndcg" for row in first)
-    table = Table(title=f"mean{' NDCG' if only_ndcg else ''} (± half of the interval)")
+    table = Table(title="means (± half of the interval)")
     if with_runs:
         table.add_column("run")
     table.add_column("segment")
     table.add_column("queries", justify="right")
     for row in first:
-        cutoff = "all" if row["k"] is None else row["k"]
-        table.add_column(f"@{cutoff}" if only_ndcg else shown_metric(row), justify="right")
+        table.add_column(labels.metric(row), justify="right")
     for (run, by, segment), rows in groups.items():
-        name = "overall" if not by else f"{by} = {_segment(segment)}"
-        cells = [interval_text(row) for row in rows]
-        table.add_row(*([cell(run)] if with_runs else []), cell(name), f"{rows[0]['n_queries']:,}", *cells)
+        name = cell(labels.segment_at(by, segment))
+        cells = map(labels.mean, rows)
+        table.add_row(*([cell(run)] if with_runs else []), name, f"{rows[0]['n_queries']:,}", *cells)
     Console().print(table)
 
 
 def _line(rows: list[dict[str, Any]]) -> str:
     first = rows[0]
     run = f"run={first['run']} " if first["run"] else ""
-    segment = f"{first['segment_by']}={_segment(first['segment'])}" if first["segment_by"] else "overall"
-    values = "  ".join(f"{shown_metric(row)} {interval_text(row)}" for row in rows)
-    return f"{printable(run + segment)} queries={first['n_queries']}  {values}"
-
-
-def _segment(segment: str | None) -> str:
-    return "null" if segment is None else segment
+    values = "  ".join(f"{labels.metric(row)} {labels.mean(row)}" for row in rows)
+    return f"{printable(run + labels.segment(first))} queries={first['n_queries']}  {values}"
 
 
 def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -181,17 +166,15 @@ def reasons_text(reasons: dict[str, int]) -> str:
 def unjudged_lines(summary: list[dict[str, Any]]) -> list[str]:
     """Count the unjudged items among the first k, at the largest cutoff; empty where there are none."""
     overall = [row for row in summary if not row["segment_by"]]
-    cutoffs = {row["k"] for row in overall}
-    k = None if None in cutoffs else max(cutoffs, default=None)
+    k = max((row["k"] for row in overall), key=labels.cutoff_order, default=None)
     by_run = {row["run"]: row["n_unjudged_items"] or 0 for row in overall if row["k"] == k}
     n = sum(by_run.values())
     if not n:
         return []
     whose = "items" if len(by_run) == 1 else f"items, those of {len(by_run)} runs added up"
+    metric = labels.metric_at(Judged.name, k)
+    share = "" if any(row["metric"] == Judged.name for row in summary) else f"; see the metric {metric}"
     where = "in the lists" if k is None else f"among the first {k}"
-    share = (
-        "" if any(row["metric"] == Judged.name for row in summary) else f"; see the metric {named_at(Judged.name, k)}"
-    )
     return [f"{whose}: {n:,} {where} {'is' if n == 1 else 'are'} unjudged{share}"]
 
 
@@ -218,19 +201,16 @@ def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) 
             table.add_column(name, justify="right")
         for row in found:
             cells = [cell(one) for one in (row["part"] or "(start)", row["before"], row["after"])]
-            table.add_row(*cells, _number(row["value"]), _number(row["contribution"]), str(row["n_queries"]))
+            numbers = [labels.number(row[name], ".6f") for name in ("value", "contribution")]
+            table.add_row(*cells, *numbers, str(row["n_queries"]))
         console.print(table)
         if found[0]["value"] is not None and found[-1]["value"] is not None:
             print(f"gap {found[-1]['value'] - found[0]['value']:+.6f}")
     print("queries that carry most of it:")
     for query in queries:
-        named = ", ".join(f"{k}={v}" for k, v in query.items() if k not in _QUERY_VALUES and v != "")
-        values = f"{_number(query['value_a'])} -> {_number(query['value_b'])}"
-        print(printable(f"  {named}: {values}, {query['contribution']:+.6f} of the gap"))
+        name = labels.key({name: value for name, value in query.items() if name not in _QUERY_VALUES and value != ""})
+        values = " -> ".join(labels.number(query[side], ".6f") for side in ("value_a", "value_b"))
+        print(printable(f"  {name}: {values}, {query['contribution']:+.6f} of the gap"))
 
 
 _QUERY_VALUES = ("value_a", "value_b", "contribution")
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6f}"

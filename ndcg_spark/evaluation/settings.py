@@ -6,17 +6,17 @@ import hashlib
 import json
 import operator
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import check_discount
 from ndcg_spark.core.flag import Flag, OnInvalid, check_values
 from ndcg_spark.errors import InvalidParameterError, check_fraction, option
 from ndcg_spark.evaluation.rules import RULES, with_weight, write_rules
-from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, named_at, parse_metric
+from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, parse_metric
 from ndcg_spark.metrics.base import FIRST_SEEN, TOPICS
 from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS, value_columns
 
@@ -29,8 +29,6 @@ MAX_K = 1_000_000
 MAX_RANK = 10_000_000
 MANY_REJECTED = 0.1
 """Share of rejected rows from which the job says so, and the report if it is also more than twice the usual share."""
-SHOWN_FIRST = tuple(one.name for one in (NDCG, *NDCG.comes_with, *TIE_BOUNDS))
-"""Metrics in the order in which summaries and pages show them, before all others."""
 PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
@@ -42,8 +40,6 @@ ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_us
 """Further names that rankings have where metrics need items."""
 
 
-ASKED = "asked"
-"""Column of results: what a user called the metric."""
 EVERY = 0
 """In place of a cutoff: all of them."""
 
@@ -69,20 +65,15 @@ class SummedMetric:
         """What a user called the mean at a cutoff, as `recall@5`; None where nobody asked for it."""
         names = dict(self.asked)
         name = names.get(k, names.get(EVERY))
-        return None if name is None else named_at(name, k)
+        return None if name is None else metric_at(name, k)
 
     @property
     def text(self) -> str:
         """As a user names it, once for each cutoff: `ndcg@5, recall@10`; without `@` at all of them."""
         if self.cutoffs is None:
             return dict(self.asked).get(EVERY, self.name)
-        rising = sorted(self.cutoffs, key=lambda k: MAX_K + 1 if k is None else k)
-        return ", ".join(self.asked_at(k) or named_at(self.name, k) for k in rising)
-
-
-def shown_metric(row: Mapping[str, Any]) -> str:
-    """How people read the metric of a row of results: by the name that was asked for, if the row has one."""
-    return row.get(ASKED) or named_at(row["metric"], row["k"])
+        rising = sorted(self.cutoffs, key=cutoff_order)
+        return ", ".join(self.asked_at(k) or metric_at(self.name, k) for k in rising)
 
 
 def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -641,9 +632,7 @@ def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | 
     if isinstance(k, str):
         k = [one.strip() for one in k.split(",")]
     given = list(k) if isinstance(k, Iterable) else [k]
-    found = {cutoff_of(one) for one in given}
-    whole: list[int | None] = [None] if None in found else []
-    return (*sorted(one for one in found if one is not None), *whole)
+    return tuple(sorted({cutoff_of(one) for one in given}, key=cutoff_order))
 
 
 def one_cutoff_of(k: object, name: str = "k") -> int | None:

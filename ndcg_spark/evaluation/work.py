@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
+from ndcg_spark.core import labels
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.core.workers import collect, raise_refusals
@@ -243,7 +244,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         metrics = ", ".join(one.asked_at for one in settings.reported)
         lines = (
             f"input        {self.inputs.name}",
-            f"cutoffs      {', '.join('all' if k is None else str(k) for k in settings.cutoffs)} (all in one pass)",
+            f"cutoffs      {labels.cutoffs(settings.cutoffs)} (all in one pass)",
             f"metrics      {metrics if settings.metrics else 'ndcg, dcg, idcg'}",
             f"convention   {settings.convention} (digest {settings.convention.digest}; {choices})",
             f"segments     {', '.join('+'.join(names) for names in settings.segment_sets) or 'none'}",
@@ -272,10 +273,10 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         self.matched = check_matched(top_items(rows), ranking)
         used = sum(
             int(row["n_rows"]) + int(row["n_left_out"])
-            for row in printed.counted_rows(sorted(rows, key=printed.sort_key))
+            for row in printed.counted_rows(sorted(rows, key=labels.row_order))
         )
         accounts = self.job.count_bad_rows(lambda: used if used == self.inputs.count() else None)
-        summary = sorted(self._or_empty(rows, accounts), key=printed.sort_key)
+        summary = sorted(self._or_empty(rows, accounts), key=labels.row_order)
         gates = [result for gate in self.request.gates for result in gate.results(summary)]
         facts = self._facts(summary, accounts, gates)
         runs = sorted({row["run"] for row in summary})
@@ -346,11 +347,8 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         return Means(**found)
 
     def _lines(self, facts: Means) -> Iterator[Line]:
-        asked = [(str(one.metric), one.k) for one in self.inputs.settings.asked]
-        place = {metric: at for at, metric in enumerate(asked)}
-        yield lambda: printed.show_summary(
-            sorted(facts.metrics, key=lambda row: place.get((row["metric"], row["k"]), len(asked)))
-        )
+        asked = [labels.metric_at(one.metric, one.k) for one in self.inputs.settings.asked]
+        yield lambda: printed.show_summary(sorted(facts.metrics, key=lambda row: labels.row_order(row, asked)))
         settings, n_runs = self.inputs.settings, len(printed.counted_rows(facts.metrics))
         queries = printed.queries_text(facts.queries, settings, uncounted(settings.convention), n_runs=n_runs)
         yield printed.counts_line(facts.rows, queries)

@@ -17,6 +17,7 @@ from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
 from ndcg_spark.comparison.tasks.totals import COUNTS as COUNTS_OF_PAIRS
 from ndcg_spark.core.columns import MALFORMED, columns_of, has_column, named, number, raise_if, require_column
+from ndcg_spark.core.labels import ASKED
 from ndcg_spark.core.student import require_scipy, t_quantile
 from ndcg_spark.core.workers import in_workers, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
@@ -74,11 +75,6 @@ def require_present(table: DataFrame, what: str, column: Column, names: Sequence
         f"there is no {what} {missing[0]!r} in the {METRIC_TABLE}; there {'is' if len(others) == 1 else 'are'} "
         f"{listed or 'none'}."
     )
-
-
-def metric_at() -> Column:
-    """Metric and cutoff of a row, as a user names both: `ndcg@10`."""
-    return F.concat_ws("@", F.col("metric").cast("string"), F.coalesce(F.col("k").cast("string"), F.lit("all")))
 
 
 def night_column(frame: DataFrame, table: str) -> Column:

@@ -33,7 +33,7 @@ class WantedMetric(NamedTuple):
 
     @property
     def text(self) -> str:
-        return self.name if self.every_cutoff else f"{self.name}@{'all' if self.k is None else self.k}"
+        return self.name if self.every_cutoff else metric_at(self.name, self.k)
 
 
 def wanted_metrics(text: str) -> tuple[WantedMetric, ...]:
@@ -234,8 +234,7 @@ class FlagSettings:
     def text(self) -> str:
         """All choices but the nights, as text that is stored beside the numbers."""
         limits = " ".join(f"{nights}:{limit:g}" for nights, limit in self.limits)
-        lookback = "all" if self.lookback is None else self.lookback
-        return f"limits={limits},fewest_any_day={self.fewest_any_day},lookback={lookback}"
+        return f"limits={limits},fewest_any_day={self.fewest_any_day},lookback={self.lookback or 'all'}"
 
 
 def is_behind(last: date, today: date, *, apart: int = 1) -> bool:

@@ -24,7 +24,7 @@ from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES, combine_rules, is_known, same_rules
-from ndcg_spark.evaluation.settings import ASKED, SummedMetric, shown_metric
+from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.history.settings import EPOCH, FlagSettings, RollUpSettings
 from ndcg_spark.metrics import direction_of, judge_change
 
@@ -95,9 +95,7 @@ def series_name(series: dict[str, Any]) -> str:
     """Name a series for a person: `ndcg@10 of run 'bm25', country=DE`; with the baseline if there is one."""
     against = f" against {series['baseline']!r}" if "baseline" in series else ""
     run = f"run {series['run']!r}{against}, " if series["run"] or against else ""
-    by = series["segment_by"]
-    segment = f"{by}={'null' if series['segment'] is None else series['segment']}" if by else "overall"
-    return f"{shown_metric(series)} of {run}{segment}"
+    return f"{labels.metric(series)} of {run}{labels.segment(series)}"
 
 
 def in_order(
@@ -484,7 +482,7 @@ def _row(key: tuple[Any, ...], period: Period, settings: RollUpSettings) -> dict
     row |= {name: first[name] for name in CHOICES}
     row |= {name: common_value(period.nights, name) for name in ("convention", "config_hash")}
     row[RULES] = series_rules(series, period.nights, across=settings.across_rules)
-    row[ASKED] = min(filter(None, (one.get(ASKED) for one in period.nights)), default=None)
+    row[labels.ASKED] = min(filter(None, (one.get(labels.ASKED) for one in period.nights)), default=None)
     row |= {"n_days": len(known), "missing_days": [day for day in days if day not in known]}
     row |= {"independence": independence, "state": period.sums.base.state.tolist(), "n_replicates": 0}
     row |= _ESTIMATES[independence](period, _as_comparison(settings))

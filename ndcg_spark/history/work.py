@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
-from ndcg_spark.comparison.printed import difference_text, verdict_text
+from ndcg_spark.comparison.printed import verdict_text
+from ndcg_spark.core import labels
 from ndcg_spark.core.columns import has_column, require_column
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, rules_lines
@@ -26,7 +27,7 @@ from ndcg_spark.history.settings import (
     is_behind,
 )
 from ndcg_spark.history.tasks import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, FLAGGED, SHORT, USUAL, series_name
-from ndcg_spark.jobs.printing import interval_text, show_cells
+from ndcg_spark.jobs.printing import show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.sources.formats import Table
 from ndcg_spark.tables import ManyNights, NightlySlice, Rows
@@ -64,7 +65,8 @@ def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
     """Run an action: find the one data set and the nights of rows from `taken_rows`, or refuse them."""
     night = frames.night_column(rows, frames.METRIC_TABLE)
     dataset = F.col("dataset") if has_column(rows, "dataset") else F.lit("")
-    found = rows.select(night.alias("night"), dataset.alias("dataset"), "metric", frames.metric_at().alias("at")).agg(
+    at = F.expr(labels.METRIC_AT_SQL)
+    found = rows.select(night.alias("night"), dataset.alias("dataset"), "metric", at.alias("at")).agg(
         *(F.min("night").alias("first"), F.max("night").alias("last"), F.collect_set("dataset").alias("datasets")),
         F.array_union(F.collect_set("metric"), F.collect_set("at")).alias("metrics"),
     )
@@ -90,7 +92,7 @@ def _require_names(frame: DataFrame, asked: MetricRows) -> None:
             frame = frame.where(F.col(column) == name)
     frames.require_present(frame, "metric", F.col("metric"), [one.name for one in asked.metrics])
     frames.require_present(
-        frame, "metric", frames.metric_at(), [one.text for one in asked.metrics if not one.every_cutoff]
+        frame, "metric", F.expr(labels.METRIC_AT_SQL), [one.text for one in asked.metrics if not one.every_cutoff]
     )
 
 
@@ -192,9 +194,9 @@ class RollUp(Work[RollUpJobSettings]):
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     missing = ", ".join(map(str, row["missing_days"]))
-    found = {"value": interval_text(row)}
+    found = {"value": labels.mean(row)}
     if "baseline" in row:
-        found = {"difference": difference_text(row), "verdict": verdict_text(row)}
+        found = {"difference": labels.estimate(row, "difference", form="+.4f"), "verdict": verdict_text(row)}
     return {
         "period": f"{row['period']} {row['period_start']}..{row['period_end']}",
         "series": series_name(row),

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ndcg_spark.core import labels
 from ndcg_spark.errors import json_printable, printable
 
 if TYPE_CHECKING:
@@ -22,15 +23,6 @@ def cell(text: str, style: str = "") -> Text:
     from rich.text import Text  # help does without it
 
     return Text(printable(text), style=style)
-
-
-def interval_text(row: dict[str, Any]) -> str:
-    """Mean and half of its interval, as text."""
-    if row["value"] is None:
-        return "-"
-    if row["ci_high"] is None:
-        return f"{row['value']:.4f}"
-    return f"{row['value']:.4f} ± {(row['ci_high'] - row['ci_low']) / 2:.4f}"
 
 
 def show_cells(title: str, rows: list[dict[str, str]]) -> None:
@@ -53,7 +45,7 @@ def show_cells(title: str, rows: list[dict[str, str]]) -> None:
 
 def gate_line(gate: Mapping[str, Any], who: str) -> str:
     """Say whether a gate is met, by whom (empty: by one ranker without a name) and with what value."""
-    value = "-" if gate["value"] is None else f"{gate['value']:.6f}"
+    value = labels.number(gate["value"], ".6f")
     about = f"{who}: {value}" if who else value
     return printable(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({about})")
 

@@ -80,7 +80,7 @@ def _ratings(batch: pa.RecordBatch, settings: RatingSettings) -> tuple[FloatArra
     if len(twice):
         row = int(order[twice[0]])
         keys = (*settings.columns.query, settings.columns.item)
-        place = ", ".join(f"{name}={value_at(batch.column(name), int(item[row]))}" for name in keys)
+        place = labels.key({name: value_at(batch.column(name), int(item[row])) for name in keys})
         who = value_at(flat.field("annotator"), row)
         raise InputRefusedError(f"annotator {who!r} rated {place} twice; keep one of the ratings.")
     return float_values(flat.field("relevance"))[0], float_values(flat.field("weight"))[0], offsets

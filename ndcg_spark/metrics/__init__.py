@@ -3,7 +3,7 @@
 To add a metric, add a module with a subclass of `Metric`; no other code names it.
 """
 
-from ndcg_spark.metrics.base import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, QueryError, named_at
+from ndcg_spark.metrics.base import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, QueryError
 from ndcg_spark.metrics.registry import (
     all_metrics,
     direction_of,
@@ -23,6 +23,5 @@ __all__ = [
     "direction_of",
     "has_value_when_missing",
     "judge_change",
-    "named_at",
     "parse_metric",
 ]

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from ndcg_spark.core.labels import metric_at
 from ndcg_spark.core.ragged import FloatArray
 from ndcg_spark.errors import InvalidParameterError
 
@@ -188,11 +189,6 @@ def shortest(value: object) -> str:
     return text.removesuffix(".0")
 
 
-def named_at(name: object, k: int | None) -> str:
-    """Name a metric with its cutoff, for people: `recall@5`, `ap@all` of the whole list."""
-    return f"{name}@{'all' if k is None else k}"
-
-
 @dataclass(frozen=True, slots=True)
 class MetricAt:
     """A metric at a cutoff; None is the whole list. `asked` is the name that a user gave it, if any."""
@@ -203,9 +199,9 @@ class MetricAt:
 
     def __str__(self) -> str:
         """The form that users write: `p(rel=2)@5`."""
-        return str(self.metric) if self.k is None else f"{self.metric}@{self.k}"
+        return str(self.metric) if self.k is None else metric_at(self.metric, self.k)
 
     @property
     def asked_at(self) -> str:
         """The name that was asked for, else its own, with the cutoff: `recall@5`, `map@all`."""
-        return named_at(self.asked or self.metric, self.k)
+        return metric_at(self.asked or self.metric, self.k)

@@ -189,7 +189,7 @@ def report(
     place = _place(reading.datasets_of(table), dataset, night)
     table = raise_refusals(table)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
-    computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: building.sort_key(*one))
+    computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: metric_order(*one))
     found = (
         building.headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
     )
@@ -454,7 +454,7 @@ class _Parts:
         places = {plain(run): at for at, run in enumerate(self.scope.runs)}
         means = sorted(
             (building.mean_of(row) for row in self.rows),
-            key=lambda one: (places[one.run], building.sort_key(one.metric, one.k)),
+            key=lambda one: (places[one.run], metric_order(one.metric, one.k)),
         )
         runs = [plain(run) for run in self.scope.runs]
         return Contents(

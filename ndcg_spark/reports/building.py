@@ -13,7 +13,6 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.convention import in_words
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.settings import SHOWN_FIRST
 from ndcg_spark.history import tasks as night_flags
 from ndcg_spark.reports import contents
 from ndcg_spark.reports.reading import BEFORE, OF_CHANGES, VALUE
@@ -69,12 +68,6 @@ def last_seen_of(run: str, night: date) -> contents.Absent:
     """A run of which only the last night is known."""
     unknown = dict.fromkeys(("segment", "k", "value", "n_queries", "std_error", "ci_low", "ci_high"))
     return contents.Absent(last=mean_of({**unknown, "run": run, "segment_by": "", "metric": ""}), night=night)
-
-
-def sort_key(metric: str, k: int | None) -> tuple[Any, ...]:
-    """Order of metrics: NDCG, DCG and IDCG first; cutoffs rise, and the whole list comes last."""
-    first = SHOWN_FIRST.index(metric) if metric in SHOWN_FIRST else len(SHOWN_FIRST)
-    return (first, metric, k is None, k or 0)
 
 
 def headline_metric(computed: Sequence[tuple[str, int | None]]) -> tuple[str, int | None]:

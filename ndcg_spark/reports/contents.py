@@ -9,6 +9,7 @@ from datetime import date
 from functools import cache
 from statistics import NormalDist
 
+from ndcg_spark.core import labels
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.rules import differing_rules, is_known, read_rules, same_rules
 from ndcg_spark.metrics import direction_of, parse_metric
@@ -75,7 +76,7 @@ class Mean:
 
     @property
     def name(self) -> str:
-        return segment_name(self.by, self.segment) if self.by else "all queries"
+        return segment_name(self.by, self.segment) if self.by else labels.OVERALL
 
     @property
     def is_small(self) -> bool:
@@ -200,7 +201,7 @@ class SegmentFlag:
 
     @property
     def name(self) -> str:
-        return f"{self.by} = {segment_name(self.by, self.segment)}"
+        return labels.segment_at(self.by, segment_name(self.by, self.segment))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +318,7 @@ class Comparison:
 
     @property
     def name(self) -> str:
-        return segment_name(self.by, self.segment) if self.by else "all queries"
+        return segment_name(self.by, self.segment) if self.by else labels.OVERALL
 
     @property
     def is_small(self) -> bool:

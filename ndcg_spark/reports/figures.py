@@ -14,10 +14,11 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
+from ndcg_spark.core.labels import cutoff
 from ndcg_spark.errors import cannot_import
 from ndcg_spark.reports.contents import Comparison, Contents, Mean, Night, run_name
 from ndcg_spark.reports.sentences import flag_tone
-from ndcg_spark.reports.wording import MINUS, cutoff_name, shortened
+from ndcg_spark.reports.wording import MINUS, shortened
 
 try:
     import matplotlib as mpl
@@ -240,7 +241,7 @@ def _curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
     axes.set_xscale("log")
     axes.set_xticks(_apart(ticks, shape))
     axes.xaxis.set_minor_locator(NullLocator())
-    names = {float(k): str(k) for k in cutoffs} | {at_end: cutoff_name(None)}
+    names = {float(k): str(k) for k in cutoffs} | {at_end: cutoff(None)}
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: names.get(value, f"{value:g}")))
     axes.margins(x=0.06, y=0.12)
     axes.set_xlabel("k, the ranks that count" + (" (log scale)" if len(cutoffs) > 2 else ""))

@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 
 from ndcg_spark._version import __version__
+from ndcg_spark.core import labels
 from ndcg_spark.errors import cannot_import
 from ndcg_spark.reports import sentences, wording
 from ndcg_spark.reports.contents import SMALL, Contents, Mean, run_name
@@ -83,6 +84,7 @@ def page_of(contents: Contents) -> str:
         run_name=run_name,
         s=sentences,
         w=wording,
+        labels=labels,
     )
 
 

@@ -434,9 +434,8 @@ def changes_of(changed: DataFrame | Iterable[Mapping[str, Any]], most: int) -> R
 
 def _described(scope: Scope) -> str:
     night = "" if scope.run_date is None else f" on {scope.run_date.isoformat()}"
-    at = "all" if scope.k is None else scope.k
     runs = ", ".join(repr(run) for run in scope.runs)
-    return f"{scope.metric}@{at}, data set {scope.dataset!r}, run {runs}{night}"
+    return f"{metric_at(scope.metric, scope.k)}, data set {scope.dataset!r}, run {runs}{night}"
 
 
 def _collected(rows: DataFrame) -> Rows:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from statistics import NormalDist
 
+from ndcg_spark.core import labels
 from ndcg_spark.evaluation.gates import contrary_line
 from ndcg_spark.evaluation.settings import MANY_REJECTED
 from ndcg_spark.history.settings import is_behind
@@ -244,7 +245,7 @@ def _empty_segments(contents: Contents) -> Told:
 
 
 def _segment(mean: Mean) -> str:
-    return f"{mean.by} = {_short(mean.name)}"
+    return labels.segment_at(mean.by, _short(mean.name))
 
 
 def _fall(contents: Contents) -> str:
@@ -253,7 +254,7 @@ def _fall(contents: Contents) -> str:
     for run, what in _fallen_segments(contents):
         if run in watched:
             value = _value_and_change(watched[run], contents, where=False)
-            return f"{_told(run, what, contents)}; all queries: {value}"
+            return f"{_told(run, what, contents)}; {labels.OVERALL}: {value}"
     return ""
 
 
@@ -502,8 +503,8 @@ def curve_text(contents: Contents) -> str:
         if its:
             first, last = its[0], its[-1]
             parts.append(
-                f"{run_name(run)} goes from {w.number(first.value, contents.decimals)} at {w.cutoff_name(first.k)} "
-                f"to {w.number(last.value, contents.decimals)} at {w.cutoff_name(last.k)}"
+                f"{run_name(run)} goes from {w.number(first.value, contents.decimals)} at {labels.cutoff(first.k)} "
+                f"to {w.number(last.value, contents.decimals)} at {labels.cutoff(last.k)}"
             )
     return f"{contents.metric.upper()} at each cutoff: {w.listed(parts, 8)}."
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from datetime import date
 from typing import Any
 
+from ndcg_spark.core import labels
+
 MINUS = "\u2212"
 NOTHING = "\u2014"
 """Shown for a number that is null."""
@@ -58,13 +60,8 @@ def shortened(text: str, most: int) -> str:
 
 
 def metric_name(metric: str, k: int | None) -> str:
-    """Name a metric at a cutoff (None: the whole list), as `NDCG@10`; those with parameters keep their spelling."""
-    shown = metric.upper() if metric.isalpha() else metric
-    return shown if k is None else f"{shown}@{k}"
-
-
-def cutoff_name(k: int | None) -> str:
-    return "all" if k is None else str(k)
+    """Name a metric at a cutoff, as `NDCG@10`; those with parameters keep their spelling."""
+    return labels.metric_at(metric.upper() if metric.isalpha() else metric, k)
 
 
 def decimals_for(half_widths: Iterable[float | None]) -> int:

@@ -13,11 +13,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
+from ndcg_spark.core.labels import row_order
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.frames.stored import HIDDEN, METRIC_SCHEMA, metric_rows, per_query_rows
 from ndcg_spark.evaluation.frames.summary import summarize
-from ndcg_spark.evaluation.printed import counted_rows, queries_text, show_summary, sort_key
+from ndcg_spark.evaluation.printed import counted_rows, queries_text, show_summary
 from ndcg_spark.evaluation.tasks.scoring import uncounted
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.retrieval.frames import labelled_items, ranked_corpus, retrieved_items
@@ -73,7 +74,7 @@ class Retrieve(Work[RetrievalJobSettings]):
                 self.job.keep(self.per_query)
             with self.job.step("searching and scoring"):
                 rows = [row.asDict() for row in summarize(self.per_query, self.settings.evaluation).collect()]
-            summary = sorted(rows, key=sort_key)
+            summary = sorted(rows, key=row_order)
         facts = self._facts(summary)
         tables = {
             name: Rows(frame=frame, runs=runs, empty=runs if name == "judgments_output" else [])

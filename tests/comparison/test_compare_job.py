@@ -58,7 +58,7 @@ def test_the_worked_example_is_compared_and_written(table, tmp_path):
                 "country", *NIGHT, "--output", out, "--json", file, "--gate", "ndcg@10.ci_low>-0.002",
                 "--verbose")  # fmt: skip
     assert (ended.code, ended.complaints) == (0, []), ended.err
-    assert "ndcg@10: b is not worse than a (+0.0717, 95% interval +0.0141 to +0.1292" in ended.out
+    assert "ndcg@10: b is not worse than a (+0.0717, 95% interval [+0.0141, +0.1292]" in ended.out
     # Three rows have a p-value: 3 x .019159835596 = .0575.
     assert ", p 0.0575 after Holm, 3 tests; 12 queries)" in ended.out
     assert "p 0.6102 after Holm, 3 tests  unclear (few queries)" in ended.out
@@ -443,7 +443,7 @@ def test_bad_data_is_refused_in_one_line(table, tmp_path):
 def test_a_run_that_is_at_most_a_margin_worse_is_said_to_be(table):
     ended = run("--per-query", table, "--runs", "b,c", "--metrics", "ndcg", "--margin", "0.1", *FAST)
     assert (ended.code, ended.complaints) == (0, []), ended.err
-    assert "ndcg@10: c is at most 0.1 worse than b (-0.0408, 95% interval -0.0826 to +0.0009" in ended.out
+    assert "ndcg@10: c is at most 0.1 worse than b (-0.0408, 95% interval [-0.0826, +0.0009]" in ended.out
 
 
 def test_a_table_without_rows_is_refused(table, tmp_path):

@@ -371,11 +371,11 @@ def test_a_comparison_shows_itself(table, capsys):
     assert result._repr_html_() == f"<pre>{html.escape(repr(result))}</pre>"
     result.show(1)
     _, first, more = capsys.readouterr().out.splitlines()
-    shown = ["b", "a", "all", "ndcg@10", "0.0717", "[0.0141,", "0.1292]", "0.0575", "not_worse", "12", "0"]
+    shown = ["b", "a", "overall", "ndcg@10", "0.0717", "[0.0141,", "0.1292]", "0.0575", "not_worse", "12", "0"]
     assert (first.split(), more) == (shown, "... and 3 more; show(4) prints all rows")
     rows = {row["segment"]: row for row in found(result.summary)}
     people = result.to_pandas()
-    assert people["segment"][0] == "all"
+    assert people["segment"][0] == "overall"
     by_size = sorted(
         (row for row in rows.values() if row["segment_by"]),
         key=lambda row: (row["verdict"] == "unclear", -abs(row["difference"])),
@@ -386,7 +386,7 @@ def test_a_comparison_shows_itself(table, capsys):
     ]
     assert people.columns.tolist() == result.differences().columns
     for row in people.to_dict("records"):
-        its = rows[row["segment"].removeprefix("country=").replace("all", "")]
+        its = rows[row["segment"].removeprefix("country=").replace("overall", "")]
         named = {"difference": "difference", "verdict": "verdict", "n": "n_queries"}
         assert all(row[name] == its[column] for name, column in named.items())
         assert (its["p_holm"] is None and math.isnan(row["p"])) or row["p"] == its["p_holm"]

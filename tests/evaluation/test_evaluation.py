@@ -104,7 +104,7 @@ def test_means_for_people(spark: SparkSession, capsys: pytest.CaptureFixture[str
     assert found["ci_high"].tolist() == pytest.approx([mean + half, *[math.nan] * 4], abs=1e-12, nan_ok=True)
     assert found["value"].tolist() == pytest.approx([mean, 1, second, 1, 1], abs=1e-12)
     assert found["interval"].tolist() == [f"[{mean - half:.4f}, {mean + half:.4f}]", *[None] * 4]
-    keys = [("a", "all", 2), ("b", "all", 1), ("a", "of=DE", 1), ("b", "of=DE", 1), ("a", "of=null", 1)]
+    keys = [("a", "overall", 2), ("b", "overall", 1), ("a", "of=DE", 1), ("b", "of=DE", 1), ("a", "of=null", 1)]
     assert list(zip(found["run"], found["segment"], found["n"], strict=True)) == keys
     assert set(found["metric"]) == {"ndcg@10"}
     assert result._repr_html_().count("<tr") == 6

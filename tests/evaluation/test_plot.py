@@ -40,9 +40,9 @@ def test_points_are_means_and_steps_count_queries(rankings):
     ]  # fmt: skip
     assert [one.get_ylabel() for one in of_runs] == list(RUNS)
     labels = [one.get_text() for one in left.get_yticklabels()]
-    assert labels == ["all", "country=DE", "country=US"]
+    assert labels == ["overall", "country=DE", "country=US"]
     means = {
-        (row["run"], f"{row['segment_by']}={row['segment']}".removeprefix("=") or "all"): row["value"]
+        (row["run"], f"{row['segment_by']}={row['segment']}".removeprefix("=") or "overall"): row["value"]
         for row in result.summary.where("metric = 'ndcg' AND k = 3").collect()
     }
     drawn = [line for line in left.lines if line.get_marker() == "o"]

@@ -496,7 +496,7 @@ def test_segments_that_got_worse():
             said = [
                 text for text in (sentences.bad_news(contents), *sentences.attention(contents)) if "country" in text
             ]
-            found[metric, way] = re.search(r"country = DE (\w+) from 0.5\d* to", said[0])[1] if said else ""
+            found[metric, way] = re.search(r"country=DE (\w+) from 0.5\d* to", said[0])[1] if said else ""
     moved = {"rise": "rose", "fall": "fell"}
     words = expected(better="", worse="moved", rise="", fall="")
     assert found == {key: word and moved[key[1]] for key, word in words.items()}

@@ -538,21 +538,21 @@ def test_the_first_notebook_has_every_form_of_a_result(spark: Any, capsys: pytes
     names = run_notebook(FIRST_NOTEBOOK)
     lines = capsys.readouterr().out.splitlines()
     table = names["table"].set_index(["run", "segment", "metric"])["value"]
-    for segment, share in (("all", 0.25), ("country=DE", 0), ("country=FR", 0.5)):
+    for segment, share in (("overall", 0.25), ("country=DE", 0), ("country=FR", 0.5)):
         assert table["bm25", segment, "ndcg@1"] == pytest.approx(1 - share, abs=1e-15)
         assert table["bm25", segment, "ndcg@3"] == pytest.approx(1 - share + share * SECOND, abs=1e-15)
         assert table["neural", segment, "ndcg@3"] == 1
     assert [line.partition(":")[0] for line in lines if re.match(r"Evaluation|Comparison|Report", line)] == [
         "Evaluation", "Comparison", "Report",
     ]  # fmt: skip
-    of_pandas = [line.split() for line in lines if line.split()[:2] in (["all", "ndcg@1"], ["all", "ndcg@3"])]
+    of_pandas = [line.split() for line in lines if line.split()[:2] in (["overall", "ndcg@1"], ["overall", "ndcg@3"])]
     assert [line[2] for line in of_pandas] == ["0.7500", f"{0.75 + SECOND / 4:.4f}"]
-    (all_of_it,) = [line.split() for line in lines if line.split()[:4] == ["neural", "bm25", "all", "ndcg@3"]]
+    (all_of_it,) = [line.split() for line in lines if line.split()[:4] == ["neural", "bm25", "overall", "ndcg@3"]]
     assert (all_of_it[4], all_of_it[-3:]) == (f"{(1 - SECOND) / 4:.4f}", ["better", "40", "0"])
     for what, told in OF_ERRORS.items():
         assert sum(line.startswith(f"{what}: {told}") for line in lines) == 1, what
     without = f"{(30 + 9 * SECOND) / 39:.4f}"  # the query of the bad rows is one of the ten
-    assert sum(line.split()[:4] == ["bm25", "all", "ndcg@3", without] for line in lines) == 1
+    assert sum(line.split()[:4] == ["bm25", "overall", "ndcg@3", without] for line in lines) == 1
     assert sum(re.match(rf"\|bm25\| +q\d+\|{SECOND}", line) is not None for line in lines) == 3
     assert "<table" in names["result"]._repr_html_()
     assert "<svg" in Path(f"{names['folder']}/night.html").read_text(encoding="utf-8")
@@ -585,8 +585,8 @@ def test_the_notebook_of_a_retriever(
     small = (3 * SECOND + 1 / 2) / (3 + SECOND + 1 / 2)
     large = (SECOND + 3 / 2) / (3 + SECOND + 1 / 2)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert any(line.startswith(f"small chunks all ndcg@3 {small:.4f}") for line in lines)
-    assert any(line.startswith(f"large chunks all ndcg@3 {(3 * large + small) / 4:.4f}") for line in lines)
+    assert any(line.startswith(f"small chunks overall ndcg@3 {small:.4f}") for line in lines)
+    assert any(line.startswith(f"large chunks overall ndcg@3 {(3 * large + small) / 4:.4f}") for line in lines)
     values = {(row["run"], row["question"]): row for row in pq.read_table(file).to_pylist()}
     assert len(values) == 8
     assert values["small chunks", names["questions"][0]]["ndcg"] == pytest.approx(small, abs=1e-15)

@@ -31,6 +31,7 @@ from support.source_rules import (
     long_functions,
     misplaced_modules,
     sources_in,
+    spelled_labels,
     unexplained_stand_ins,
     unpacked_functions,
     upward_imports,
@@ -101,6 +102,10 @@ def long_function(n_lines: int, docstring: str = "") -> str:
 
 
 SECTIONS = 'def roll_up():\n    """Add nights up.\n\n    Parameters\n    ----------\n    x\n    """'
+
+
+def label(text: str) -> Source:
+    return Source("ndcg_spark.history.work", text)
 
 
 def stand_in(value: str, before: str = "") -> Source:
@@ -182,6 +187,16 @@ def stand_in(value: str, before: str = "") -> Source:
             Source("ndcg_spark.core.a", "rows.mapInArrow(make_scorer(), schema=s)"),
             id="unpacked",
         ),
+        pytest.param(spelled_labels, label('f"{metric}@{k}"'), id="metric@k"),
+        pytest.param(spelled_labels, label('f"ndcg@{k}"'), id="ndcg@k"),
+        pytest.param(spelled_labels, label('f"{name}@all"'), id="metric@all"),
+        pytest.param(spelled_labels, label('F.concat_ws("@", "metric", "k")'), id="column of metrics"),
+        pytest.param(spelled_labels, label("F.expr(\"concat_ws('@', metric, k)\")"), id="metrics in SQL"),
+        pytest.param(spelled_labels, label('"all" if row["k"] is None else str(row["k"])'), id="all"),
+        pytest.param(spelled_labels, label('k if k is not None else "all"'), id="all at last"),
+        pytest.param(spelled_labels, label("one.k or 'all'"), id="or all"),
+        pytest.param(spelled_labels, label('F.coalesce("k", F.lit("all"))'), id="column of cutoffs"),
+        pytest.param(spelled_labels, label('by or "overall"'), id="overall"),
         pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES + 1)), id="long function"),
         pytest.param(internal_sections, Source("ndcg_spark.core.a", SECTIONS), id="sections"),
         pytest.param(unexplained_stand_ins, stand_in("lambda _: True"), id="answers"),
@@ -236,6 +251,9 @@ def test_a_rule_objects_to(rule, source):
             Source("ndcg_spark.core.a", "rows.mapInArrow(as_shipped(f), schema=s)"),
             id="packed",
         ),
+        pytest.param(spelled_labels, label('f"leave @{k} out"'), id="what a user wrote"),
+        pytest.param(spelled_labels, label('run or "all"'), id="another default"),
+        pytest.param(spelled_labels, Source("ndcg_spark.core.labels", "OVERALL = 'overall'"), id="labels"),
         pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES, "\n" * 9)), id="docstring"),
         pytest.param(internal_sections, Source("ndcg_spark.history.api", SECTIONS), id="a public name"),
         pytest.param(internal_sections, Source("ndcg_spark.history.settings", SECTIONS), id="settings"),

@@ -88,21 +88,21 @@ def test_a_ranker_collapses_in_one_segment(folder):
     assert said[-1] == "gate old: ndcg@1>=0.41: met (old: 0.415385)"
     change = "NDCG@1 0.462 [0.412, 0.511], no clear change from the night before (\u22120.062 ± 0.070)"
     code, said, lead, crosses = report(folder, "--gate", "old: ndcg@1>=0.41")
-    assert lead == f"new: NDCG@1 in country = US fell from 0.800 to 0.000 (30 queries); all queries: {change}"
+    assert lead == f"new: NDCG@1 in country=US fell from 0.800 to 0.000 (30 queries); overall: {change}"
     assert (code, said[1:], crosses) == (0, ["gate old: ndcg@1>=0.41: met (old: 0.415385)"], [])
     code, said, lead, crosses = report(folder, "--gate", "new: ndcg@1>=0.5")
-    assert lead == f"new: gate ndcg@1>=0.5 is not met; {change}; in country = US it fell from 0.800 to 0.000"
+    assert lead == f"new: gate ndcg@1>=0.5 is not met; {change}; in country=US it fell from 0.800 to 0.000"
     assert (code, said[1:]) == (3, ["gate new: ndcg@1>=0.5: NOT MET (new: 0.461538)"])
     assert crosses == [
         "Gate new: ndcg@1>=0.5 is not met for new: 0.462.",
-        "new: NDCG@1 in country = US fell from 0.800 to 0.000 (30 queries).",
+        "new: NDCG@1 in country=US fell from 0.800 to 0.000 (30 queries).",
     ]
 
 
 def test_a_segment_is_empty(folder):
     job(folder, BAD, rows_of(HITS, {"DE": 360}))
     code, _, lead, crosses = report(folder)
-    what = "{}: no queries in country = US; NDCG@1 was {} over 30 queries on the night before"
+    what = "{}: no queries in country=US; NDCG@1 was {} over 30 queries on the night before"
     assert (code, lead) == (0, what.format("new", "0.800"))
     assert crosses == [f"{what.format('old', '0.600')}."]
     assert (folder / "report.html").read_text(encoding="utf-8").count('<span class="worse">no value</span>') == 2

@@ -87,7 +87,7 @@ def test_the_headline_says_so_in_words(whole):
     """A missed gate comes first. Of the drop of .02 over 1,000 queries, 700 queries of DE with .02 are 70 %."""
     assert headline(whole.contents) == (
         "new: gate ndcg@10>=0.43 is not met; NDCG@10 0.4210 [0.4171, 0.4249], down 0.0200 from 29 January 2026 "
-        "[\u22120.0255, \u22120.0145], most of it in country = DE, from 0.4510 to 0.4310"
+        "[\u22120.0255, \u22120.0145], most of it in country=DE, from 0.4510 to 0.4310"
     )
     assert way_on(whole.contents).startswith("See segments and queries below")
     assert "See segments and queries below" in whole.html
@@ -138,7 +138,7 @@ def test_the_headline_is_the_worst_news(spark):
     table = metrics_table(spark, rows)
     drop = (
         "NDCG@10 0.3840 [0.3801, 0.3879], down 0.4160 from the night before [\u22120.4215, \u22120.4105], most of it "
-        "in country = US, from 0.8000 to \u22120.0320"
+        "in country=US, from 0.8000 to \u22120.0320"
     )
     found = report(table)
     assert headline(found.contents) == f"b: {drop}"
@@ -150,10 +150,10 @@ def test_the_headline_is_the_worst_news(spark):
     flagged = report(table, flags=spark.createDataFrame(flags, schema + "z double, limit double")).contents
     a = "NDCG@10 0.4000 [0.3961, 0.4039], no clear change from the night before (0.0000 ± 0.0055)"
     usual = "\u22129.0 spreads from the usual value, limit 4.5"
-    assert headline(flagged) == f"a: flagged in country = US, low, {usual}; {a}"
-    assert attention(flagged)[0] == f"a is flagged tonight in country = US: low, {usual}."
-    assert attention(flagged)[1:] == ["b: NDCG@10 in country = US fell from 0.8000 to \u22120.0320 (500 queries)."]
-    high = "a is flagged tonight in country = DE: high, +5.0 spreads from the usual value, limit 4.5."
+    assert headline(flagged) == f"a: flagged in country=US, low, {usual}; {a}"
+    assert attention(flagged)[0] == f"a is flagged tonight in country=US: low, {usual}."
+    assert attention(flagged)[1:] == ["b: NDCG@10 in country=US fell from 0.8000 to \u22120.0320 (500 queries)."]
+    high = "a is flagged tonight in country=DE: high, +5.0 spreads from the usual value, limit 4.5."
     assert notices(flagged) == [("better", high)]
     assert "Flags of segments on earlier nights: 1; 29 January 2026 is shown." in flagged.left_out
     gated = replace(found.contents, gates=report(table, gates=["b: ndcg@10>=0.39"]).contents.gates)
@@ -245,7 +245,7 @@ def test_a_fall_of_one_segment_of_many_is_told_if_it_is_no_chance(spark):
     found = report(metrics_table(spark, rows)).contents
     assert [row.mean.segment for row in fallen(found)] == ["s1"]
     assert headline(found).startswith(
-        "NDCG@10 in city = s1 fell from 0.400 to 0.295 (400 queries); all queries: NDCG@10 0.400 "
+        "NDCG@10 in city=s1 fell from 0.400 to 0.295 (400 queries); overall: NDCG@10 0.400 "
     )
     assert sum(row.change.kind == "down" for row in found.segments) == 3  # each beyond its own interval
 

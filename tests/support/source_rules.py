@@ -54,10 +54,9 @@ KINDS = (
     Kind(
         "light",
         (
-            *_FOLDERS, "*.settings", "conventions.*", "core.distances", "core.exact", "core.flag", "core.lazy_names",
-            "core.moments", "core.ragged", "core.redaction", "errors", "evaluation.gates", "evaluation.rules",
-            "metrics.*",
-            "sources.references", "_version",
+            *_FOLDERS, "*.settings", "conventions.*", "core.distances", "core.exact", "core.flag", "core.labels",
+            "core.lazy_names", "core.moments", "core.ragged", "core.redaction", "errors", "evaluation.gates",
+            "evaluation.rules", "metrics.*", "sources.references", "_version",
         ),
         frozenset({"numpy"}),
     ),
@@ -300,6 +299,41 @@ def unpacked_functions(source: Source) -> list[str]:
     ]
 
 
+def spelled_labels(source: Source) -> list[str]:
+    """Find texts of metrics, cutoffs and segments that are put together by hand instead of by `core.labels`."""
+    if source.module == f"{PACKAGE}.core.labels":
+        return []
+    return [
+        f"{source.module}:{node.lineno} spells a label: {ast.unparse(node)}; see core/labels.py"
+        for node in ast.walk(source.tree)
+        if _spells_metric(node)
+        or _spells_cutoff(node)
+        or (isinstance(node, ast.Constant) and node.value == "overall")
+    ]
+
+
+def _spells_metric(node: ast.AST) -> bool:
+    """Check for `f"{metric}@{k}"`, `f"{metric}@all"` and `concat_ws("@", ...)`; `leave @{k} out` is no label."""
+    if isinstance(node, ast.JoinedStr):
+        shown = "".join(one.value if isinstance(one, ast.Constant) else "{}" for one in node.values)
+        return re.search(r"(?<!\s)@\{|\}@all\b", shown) is not None
+    if isinstance(node, ast.Constant):
+        return "concat_ws('@'" in str(node.value)
+    return isinstance(node, ast.Call) and ast.unparse(node).startswith(("F.concat_ws('@'", "concat_ws('@'"))
+
+
+def _spells_cutoff(node: ast.AST) -> bool:
+    """Check for `"all" if k is None else k`, `k or "all"` and `lit("all")`."""
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.IfExp) and ast.unparse(node.test).endswith((" is None", " is not None")):
+        parts = [node.body, node.orelse]
+    elif isinstance(node, ast.BoolOp) and re.search(r"\bk$", ast.unparse(node.values[0])):
+        parts = node.values[1:]
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"F.lit", "lit"}:
+        parts = node.args
+    return any(isinstance(part, ast.Constant) and part.value == "all" for part in parts)
+
+
 def unexplained_stand_ins(source: Source) -> list[str]:
     """Find replacements in tests that answer in place of what this project relies on, with no reason above them.
 
@@ -384,6 +418,7 @@ LAYER_RULES = (
     heavy_root_imports,
     classic_only_names,
     unpacked_functions,
+    spelled_labels,
 )
 SIZE_RULES = (long_functions, internal_sections)
 TEST_RULES = (unexplained_stand_ins,)

@@ -35,7 +35,6 @@ from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.student import detectable_effect, required_units
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import MIXED, RULES, combine_rules, read_rules, with_weight
-from ndcg_spark.evaluation.settings import ASKED
 from ndcg_spark.metrics import direction_of, judge_change
 
 _TEXT, _INT, _WHOLE, _NUMBER, _WHOLES = pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.list_(pa.int64())
@@ -43,7 +42,7 @@ RESULT_SCHEMA = pa.schema(
     [
         *((name, _TEXT) for name in ("run", "baseline", "segment_by", "segment", "metric")),
         ("k", _INT),
-        (ASKED, _TEXT),
+        (labels.ASKED, _TEXT),
         *((name, _WHOLE) for name in COUNTS),
         *(
             (name, _NUMBER)
@@ -117,7 +116,7 @@ def _result(key: GroupKey, totals: Totals, settings: ComparisonSettings) -> dict
     row = {
         "run": settings.runs[run], "baseline": settings.runs[baseline], "segment_by": "+".join(names),
         "segment": key.segment,
-        "metric": metric.name, "k": key.k, ASKED: metric.asked_at(key.k), "seed": settings.seed,
+        "metric": metric.name, "k": key.k, labels.ASKED: metric.asked_at(key.k), "seed": settings.seed,
         "cluster_by": settings.cluster or "",
         "unpaired": settings.unpaired, "n_replicates": settings.replicates, "state": totals.base.state.tolist(),
         "replicates": stored, RULES: _rules(totals, settings.runs[run], settings.runs[baseline], settings),
@@ -258,7 +257,7 @@ def _refuse_empty_sides(tables: Sequence[pa.RecordBatch], settings: ComparisonSe
         else:
             has, lacks = ("run", "baseline") if row["n_only_run"] else ("baseline", "run")
             there.add(row[has])
-            lacking.append((row[lacks], row[has], "all" if row["k"] is None else row["k"]))
+            lacking.append((row[lacks], row[has], labels.cutoff(row["k"])))
     if not lacking:
         return
     lacks, has, k = min(lacking, key=lambda one: (one[0] in there, *map(str, one)))

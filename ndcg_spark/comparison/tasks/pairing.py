@@ -236,7 +236,7 @@ def _refuse_repeats(rows: pa.RecordBatch, cells: IntArray, settings: ComparisonS
     if len(repeats):
         row = int(repeats.min())
         run, k = settings.runs[rows.column(RUN)[row].as_py()], rows.column(K)[row].as_py()
-        where = f"run {run!r} at k={'all' if k is None else k}"
+        where = f"run {run!r} at k={labels.cutoff(k)}"
         _refuse(rows, row, f"comes twice in {where}; choose the rows of one night and data set", settings)
 
 
@@ -274,5 +274,5 @@ def _refuse(rows: pa.RecordBatch, row: int, what: str, settings: ComparisonSetti
 
 def query_text(rows: pa.RecordBatch, row: int, names: Sequence[str]) -> str:
     """Name the query of a row for a person: `query_id=7`."""
-    shown = [(at, name) for at, name in enumerate(names) if name != PAIR]
-    return ", ".join(f"{name}={value_at(rows.column(key_column(at)), row)}" for at, name in shown)
+    columns = {name: rows.column(key_column(at)) for at, name in enumerate(names) if name != PAIR}
+    return labels.key({name: value_at(column, row) for name, column in columns.items()})

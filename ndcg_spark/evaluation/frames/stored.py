@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -16,49 +16,10 @@ from ndcg_spark.core.workers import filter_rows
 from ndcg_spark.evaluation.frames.scoring import per_query_schema
 from ndcg_spark.evaluation.frames.summary import SUMMARY_SCHEMA
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.evaluation.settings import ASKED, SHOWN_FIRST, EvaluationSettings
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import OF_ITEMS
 from ndcg_spark.evaluation.tasks.scoring import dropped
-
-
-def segment_label() -> Column:
-    """A segment as `country=DE`, and `all` for all queries."""
-    by = F.col("segment_by")
-    return F.when(by == "", F.lit("all")).otherwise(
-        F.concat(by, F.lit("="), F.coalesce(F.col("segment"), F.lit("null")))
-    )
-
-
-def metric_label() -> Column:
-    """A metric as `ndcg@10`, and `ndcg@all` of the whole list."""
-    return F.concat_ws("@", "metric", F.coalesce(F.col("k").cast("string"), F.lit("all")))
-
-
-def asked_label() -> Column:
-    """A metric by the name that was asked for, if the row has one."""
-    return F.coalesce(ASKED, metric_label())
-
-
-def places(value: Column, names: Sequence[str]) -> list[Column]:
-    """Sort by the place of a text among names; those that are not among them come last."""
-    if not names:
-        return []
-    # F.array_position of Spark 3.5 takes no column as the value.
-    place = F.call_function("array_position", F.array(*map(F.lit, names)), value)
-    return [place == 0, place]
-
-
-def in_order(rows: DataFrame, *last: Column, asked: Sequence[str] = ()) -> DataFrame:
-    """Sort rows of means: all queries first, metrics as `asked`, else main metrics first, then by `last`."""
-    by_metric = [*places(metric_label(), asked), *places(F.col("metric"), SHOWN_FIRST), F.col("metric")]
-    k = F.col("k").asc_nulls_last()
-    return rows.orderBy("segment_by", F.col("segment").asc_nulls_last(), *by_metric, k, *last)
-
-
-def interval_of(low: str, high: str) -> Column:
-    """An interval as text with four digits, null where it has no bounds."""
-    return F.when(F.col(low).isNotNull(), F.format_string("[%.4f, %.4f]", low, high))
 
 
 def readable_means(
@@ -71,10 +32,10 @@ def readable_means(
     ordered = in_order(filter_rows(summary, ~metric_label().isin(*without)), F.col("run"), asked=asked)
     shown = (
         "run",
-        segment_label().alias("segment"),
-        asked_label().alias("metric"),
+        F.expr(labels.SEGMENT_SQL).alias("segment"),
+        F.expr(labels.METRIC_SQL).alias("metric"),
         "value",
-        interval_of("ci_low", "ci_high").alias("interval"),
+        F.expr(labels.INTERVAL_SQL).alias("interval"),
         "ci_low",
         "ci_high",
         F.col("n_queries").alias("n"),

@@ -12,13 +12,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.core.batches import REFUSAL, WorkerFunction
 from ndcg_spark.core.columns import has_column, named, require_column
 from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.labels import ASKED
 from ndcg_spark.core.session import in_tasks, task_limit
 from ndcg_spark.core.workers import arrow_schema, in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.items import catalogue_of, item_type
 from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.evaluation.settings import ASKED, EvaluationSettings, SummedMetric
+from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric
 from ndcg_spark.evaluation.tasks import partial_sums as sums
 from ndcg_spark.evaluation.tasks.catalogue import finish_catalogue
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED

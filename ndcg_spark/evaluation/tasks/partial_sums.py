@@ -17,7 +17,7 @@ from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unw
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.evaluation.rules import RULES, combine_rules
-from ndcg_spark.evaluation.settings import ASKED, SummedMetric
+from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.scoring import (
     N_TOP_ITEMS,
@@ -55,7 +55,7 @@ PARTIAL_SCHEMA = pa.schema(
         ("segment", pa.string()),
         ("metric", pa.string()),
         ("k", pa.int32()),
-        (ASKED, pa.string()),
+        (labels.ASKED, pa.string()),
         *[(name, pa.int64()) for name in COUNTS],
         ("state", STATE_TYPE),
     ]
@@ -171,7 +171,7 @@ def _listed_batches(listed: ListedItems, task: SummingTask, *, at_end: bool) -> 
             **_segment_columns(table, names),
             "metric": pa.array([LISTS] * n, type=pa.string()),
             "k": table.column("k"),
-            ASKED: pa.nulls(n, pa.string()),
+            labels.ASKED: pa.nulls(n, pa.string()),
             **{name: pa.array(np.zeros(n, dtype=np.int64)) for name in COUNTS},
             "state": pa.nulls(n, STATE_TYPE),
             ITEM: table.column(ITEM),
@@ -302,7 +302,7 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
                 **segments,
                 "metric": pa.array([metric.name] * n, type=pa.string()),
                 "k": grouped.column("k"),
-                ASKED: pa.array([metric.asked_at(k) for k in grouped.column("k").to_pylist()], pa.string()),
+                labels.ASKED: pa.array([metric.asked_at(k) for k in grouped.column("k").to_pylist()], pa.string()),
                 **counts,
                 "state": _state_column(states),
             }
@@ -393,7 +393,7 @@ def _group_text(batch: pa.RecordBatch, row: int) -> str:
     keys = ("run", "segment", "metric", "k", "period", "period_start", "period_end")
     names = [name for name in keys if name in batch.schema.names]
     values = {name: batch.column(name)[row].as_py() for name in names}
-    return ", ".join(f"{name}={value}" for name, value in values.items() if value not in (None, ""))
+    return labels.key({name: value for name, value in values.items() if value not in (None, "")})
 
 
 def finish_batch(
@@ -426,7 +426,7 @@ def empty_summary(
     nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
     nothing |= {"weight_sum": 0.0, "state": [0] * STATE_SIZE, "segment_by": "", "segment": ""}
     return [
-        {**nothing, "run": run, "metric": metric.name, "k": k, ASKED: metric.asked_at(k)}
+        {**nothing, "run": run, "metric": metric.name, "k": k, labels.ASKED: metric.asked_at(k)}
         for run in runs
         for metric in metrics
         for k in cutoffs

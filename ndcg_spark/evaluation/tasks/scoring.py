@@ -370,7 +370,7 @@ def one_gain(relevance: float, convention: Convention) -> float:
 
 def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None, what: str) -> None:
     if query is not None:
-        named = [(name, value_at(batch.column(name), query)) for name in keys]
-        shown = [f"{name}={value}" for name, value in named if name != "run" or value]
+        named = {name: value_at(batch.column(name), query) for name in keys}
+        shown = [labels.key({name: value for name, value in named.items() if name != "run" or value})]
         shown += [NO_QUERY_COLUMN] if len(keys) == 1 else []
-        raise InputRefusedError(f"query {', '.join(shown)} {what}.")
+        raise InputRefusedError(f"query {', '.join(filter(None, shown))} {what}.")

@@ -216,7 +216,7 @@ def key_text(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = Fals
     if not names.query:
         whose = [f"{col.RUN}={found[col.RUN]}"] if found.get(col.RUN) else []
         return ", ".join([*whose, _list_text(batch, row)])
-    return ", ".join(f"{label}={'null' if value is None else value}" for label, value in found.items())
+    return labels.key(found)
 
 
 def _list_text(batch: pa.RecordBatch, row: int) -> str:
@@ -224,7 +224,7 @@ def _list_text(batch: pa.RecordBatch, row: int) -> str:
     items = value_at(batch.column(col.RANKED_ITEMS), row) if col.RANKED_ITEMS in batch.schema.names else None
     if not items:
         return NO_QUERY_COLUMN
-    first = ", ".join("null" if one is None else str(one) for one in items[:3])
+    first = ", ".join(map(labels.text, items[:3]))
     return f"[{first}{', ...' if len(items) > 3 else ''}] {NO_QUERY_COLUMN}"
 
 

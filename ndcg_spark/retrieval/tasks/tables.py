@@ -20,6 +20,7 @@ from ndcg_spark.core.distances import (
     words_of_bits,
     words_of_bytes,
 )
+from ndcg_spark.core.labels import key
 from ndcg_spark.core.ragged import BoolArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.retrieval.settings import RetrievalSettings
@@ -139,9 +140,8 @@ class _Rows:
     def refuse(self, bad: BoolArray, reason: str) -> None:
         """Raise with the name of the first flagged row, if one is flagged."""
         if bad.any():
-            found = value_at(self.batch.column(ID), int(bad.argmax()))
-            shown = "null" if found is None else found
-            raise InputRefusedError(f"bad row: {reason} at {self._column}={shown} of the {self._table}.")
+            row = key({self._column: value_at(self.batch.column(ID), int(bad.argmax()))})
+            raise InputRefusedError(f"bad row: {reason} at {row} of the {self._table}.")
 
     def matrix(self, name: str) -> pa.Array:
         """Check that all lists of a column have one length, and return their values end to end."""
