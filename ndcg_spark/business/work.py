@@ -79,7 +79,7 @@ class BusinessLink(Work[LinkJobSettings]):
                     f"{nights.first} to {nights.last}; compare run_date, segment_by and segment of "
                     f"{self.clicks.name}, and --min-impressions."
                 )
-            links.sort(key=lambda row: (*sort_key(row), row["rate"]))
+            links.sort(key=lambda row: (*labels.row_order(row), row["rate"]))
             unmatched = unmatched_clicks(self.rows, self.clicks.frame, settings)
             facts = Links(
                 links=links,

@@ -15,6 +15,7 @@ from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unp
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS as TOP_ITEMS_OF_PAIR
 from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS, UNWEIGHTED
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core import labels
 from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.columns import has_column
 from ndcg_spark.core.flag import several
@@ -312,9 +313,7 @@ def check_compared(
     for row in sorted((row for row in rows if not row["segment_by"]), key=lambda row: -labels.cutoff_order(row["k"])):
         for run, its in ((row["baseline"], row[TOP_ITEMS_OF_PAIR][:2]), (row["run"], row[TOP_ITEMS_OF_PAIR][2:])):
             counts.setdefault(run, (row["k"], its))
-    found = {
-        run: TopItems(run=run, k=k, n_items=its[0], n_judged=its[1]) for run, (k, its) in sorted(counts.items())
-    }
+    found = {run: TopItems(run=run, k=k, n_items=its[0], n_judged=its[1]) for run, (k, its) in sorted(counts.items())}
     lines = []
     for run, evaluation in evaluations.items():
         its_runs = (

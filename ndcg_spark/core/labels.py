@@ -115,5 +115,6 @@ def _place(name: str, names: Sequence[str]) -> int:
 
 def place_sql(value: str, names: Sequence[str]) -> str:
     """Sort texts by their places among names, at least one; others come last."""
-    cases = " ".join(f"when '{name}' then {place}" for place, name in enumerate(names))
+    texts = (name.replace("\\", "\\\\").replace("'", "\\'") for name in names)
+    cases = " ".join(f"when '{text}' then {place}" for place, text in enumerate(texts))
     return f"case {value} {cases} else {len(names)} end"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ndcg_spark.core import labels
 from ndcg_spark.core.batches import float_column, float_values
 from ndcg_spark.core.exact import from_limbs
 from ndcg_spark.core.moments import N_MOMENTS
@@ -124,7 +125,7 @@ def divide_changes(batches: Iterator[pa.RecordBatch], across_rules: bool) -> Ite
     for key, held in groups.items():
         about = dict(zip(SHIFT_KEYS, key, strict=True))
         texts = [text for night in rules[key].values() for text in sorted(night)]
-        what = f"the change of {named_at(about['metric'], about['k'])} by {about['segment_by']}"
+        what = f"the change of {labels.metric_at(about['metric'], about['k'])} by {about['segment_by']}"
         about[RULES] = combine_rules(texts, what, across=across_rules)
         rows = list(_rows(about, held))
         if rows:

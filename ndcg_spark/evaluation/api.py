@@ -163,11 +163,11 @@ class Evaluation(Shown):
         of_k = F.col("k").eqNullSafe(F.lit(chosen.k))
         drawn = (F.col("metric") == str(chosen.metric)) & of_k
         summary = filter_rows(self.ranking.summary(keep_refusals=True), drawn | (F.col("segment_by") == ""))
-        means = in_order(summary, F.col("run"))
+        means = summary.orderBy(*map(F.expr, labels.row_order_sql()))
         value = F.col(chosen.metric.column)
         try:
             with readable_errors():
-                means = means.drop("state").withColumns({"label": segment_label(), "drawn": drawn})
+                means = means.drop("state").withColumns({"label": F.expr(labels.SEGMENT_SQL), "drawn": drawn})
                 rows = [row.asDict() for row in collect(means)]
                 check_matched(top_items(rows), self.ranking)
                 groups = groups_of([row for row in rows if row["drawn"]])

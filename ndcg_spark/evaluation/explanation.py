@@ -16,6 +16,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.core.columns import columns_of, key_text, named, raise_if
 from ndcg_spark.core.flag import OnInvalid
 from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.labels import cutoff
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.api import OPTIONS, evaluation_settings

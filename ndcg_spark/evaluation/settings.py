@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import check_discount
 from ndcg_spark.core.flag import Flag, OnInvalid, check_values
+from ndcg_spark.core.labels import cutoff_order, metric_at
 from ndcg_spark.errors import InvalidParameterError, check_fraction, option
 from ndcg_spark.evaluation.rules import RULES, with_weight, write_rules
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, parse_metric

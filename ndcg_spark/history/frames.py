@@ -23,7 +23,7 @@ from ndcg_spark.core.workers import in_workers, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames import summary
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.evaluation.settings import ASKED, SummedMetric
+from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, finish_means
 from ndcg_spark.history import tasks
 from ndcg_spark.history.settings import EPOCH, LONGEST_PERIOD, FlagSettings, RollUpSettings

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 from ndcg_spark.comparison.settings import check_margin
 from ndcg_spark.core.flag import Flag, check_values
+from ndcg_spark.core.labels import metric_at
 from ndcg_spark.errors import InvalidParameterError, check_fraction, option
 from ndcg_spark.evaluation.settings import cutoffs_of, split_metrics
 from ndcg_spark.metrics import parse_metric

@@ -19,6 +19,7 @@ from ndcg_spark.comparison.kernels.replicates import MOST_EXACT, hashed_flip_p, 
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, totals
 from ndcg_spark.comparison.tasks.pairing import whole_units
+from ndcg_spark.core import labels
 from ndcg_spark.core.batches import int_values, list_offsets
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile

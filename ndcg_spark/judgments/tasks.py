@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from ndcg_spark.core import labels
 from ndcg_spark.core.batches import float_values, list_offsets, value_at
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, lengths_of, offsets_of, query_of_rows
 from ndcg_spark.errors import InputRefusedError

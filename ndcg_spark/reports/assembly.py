@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from ndcg_spark.comparison.api import Comparison, check_compared
 from ndcg_spark.core.flag import of_kind, several
 from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.labels import metric_order
 from ndcg_spark.core.workers import raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
 from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.columns import columns_of, has_column, named, require_column, utc_text
+from ndcg_spark.core.labels import metric_at
 from ndcg_spark.core.workers import collect
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation.rules import RULES

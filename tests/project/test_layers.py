@@ -184,8 +184,11 @@ def stand_in(value: str, before: str = "") -> Source:
         pytest.param(classic_only_names, Source("ndcg_spark.jobs.a", "getattr(df, '_jdf')"), id="getattr"),
         pytest.param(
             unpacked_functions,
-            Source("ndcg_spark.core.a", "rows.mapInArrow(make_scorer(), schema=s)"),
+            Source("ndcg_spark.core.a", "rows.mapInArrow(score, schema=s)"),
             id="unpacked",
+        ),
+        pytest.param(
+            unpacked_functions, Source("ndcg_spark.history.tasks", "def make_flagger(): pass"), id="factory"
         ),
         pytest.param(spelled_labels, label('f"{metric}@{k}"'), id="metric@k"),
         pytest.param(spelled_labels, label('f"ndcg@{k}"'), id="ndcg@k"),
@@ -248,7 +251,7 @@ def test_a_rule_objects_to(rule, source):
         pytest.param(classic_only_names, Source("ndcg_spark.core.a", "rdd = 1  # .rdd"), id="a name, a comment"),
         pytest.param(
             unpacked_functions,
-            Source("ndcg_spark.core.a", "rows.mapInArrow(as_shipped(f), schema=s)"),
+            Source("ndcg_spark.core.a", "in_workers(rows, f, task, schema=s)"),
             id="packed",
         ),
         pytest.param(spelled_labels, label('f"leave @{k} out"'), id="what a user wrote"),

@@ -288,15 +288,16 @@ def internal_sections(source: Source) -> list[str]:
 
 
 def unpacked_functions(source: Source) -> list[str]:
-    """Functions for workers that are not packed by `as_shipped`: a worker without this package would say nothing."""
-    return [
-        f"{source.module}:{node.lineno}: mapInArrow of something else than as_shipped(...)"
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "mapInArrow"
-        and not (isinstance(node.args[0], ast.Call) and ast.unparse(node.args[0].func) == "as_shipped")
-    ]
+    """Find functions for workers that do not go through `in_workers`, and factories of such functions."""
+    if source.module == f"{PACKAGE}.core.workers":
+        return []
+    findings = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("mapInArrow", "mapInPandas", "applyInArrow"):
+            findings.append(f"{source.module}:{node.lineno}: {node.attr} instead of in_workers(...)")
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("make_") and ".tasks" in source.module:
+            findings.append(f"{source.module}:{node.lineno} {node.name}: write a function of (batches, *task)")
+    return findings
 
 
 def spelled_labels(source: Source) -> list[str]:

@@ -31,6 +31,7 @@ from ndcg_spark.comparison.tasks.totals import (
     sums_from_bytes,
     travelling,
 )
+from ndcg_spark.core import labels
 from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.student import detectable_effect, required_units
 from ndcg_spark.errors import InputRefusedError, option

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.core import labels
 from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.shown import BESIDE
 from ndcg_spark.core.workers import filter_rows
@@ -29,7 +30,8 @@ def readable_means(
 
     `beside` are columns to carry for all queries, in `BESIDE`. Lazy; one small shuffle to sort.
     """
-    ordered = in_order(filter_rows(summary, ~metric_label().isin(*without)), F.col("run"), asked=asked)
+    rows = filter_rows(summary, ~F.expr(labels.METRIC_AT_SQL).isin(*without))
+    ordered = rows.orderBy(*map(F.expr, labels.row_order_sql(asked)))
     shown = (
         "run",
         F.expr(labels.SEGMENT_SQL).alias("segment"),

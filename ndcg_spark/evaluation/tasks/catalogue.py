@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core.batches import value_at
+from ndcg_spark.core.labels import ASKED
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, ESTIMATES, GROUP_KEYS, LISTS, STATE_TYPE, finish_batch
 from ndcg_spark.metrics import CatalogueMetric

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core import labels
 from ndcg_spark.core.batches import flags_of, float_values, int_values, list_offsets, plain_values
 from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import LARGEST_GAIN, discount_table, gain_function
-from ndcg_spark.core import ragged
+from ndcg_spark.core import labels, ragged
 from ndcg_spark.core.batches import flags_of, float_column, float_values, int_values, list_offsets, value_at
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError

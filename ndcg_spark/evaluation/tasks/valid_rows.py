@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table, gain_function, parse_gain, relevance_range
+from ndcg_spark.core import labels
 from ndcg_spark.core.batches import flags_of, float_values, list_offsets, plain_texts, value_at
 from ndcg_spark.core.exact import MAX_WEIGHT
 from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, lengths_of
