@@ -13,7 +13,7 @@ from support.closeness import near
 from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, estimate, example_2, key_hash, key_hashes, state_of
 
 from ndcg_spark.comparison.kernels import paired, replicates, resampling
-from ndcg_spark.comparison.kernels.many_tests import benjamini_hochberg, holm
+from ndcg_spark.comparison.kernels.paired import benjamini_hochberg, holm
 from ndcg_spark.core import student
 from ndcg_spark.core.exact import to_limbs
 from ndcg_spark.errors import MissingPackageError

@@ -1,4 +1,4 @@
-"""The paired difference of two runs: its exact, mergeable state, and the estimates from it.
+"""The paired difference of two runs: its exact, mergeable state, the estimates from it, and p-values of many.
 
 Over the queries of a group, with weight w, value x of the baseline and y of the run: sums of w, wx, wy; of w^2,
 w^2 x, w^2 y, w^2 x^2, w^2 xy, w^2 y^2; and of what sign flips add up. For clusters the six squares are those of the
@@ -8,6 +8,7 @@ sums of a cluster. All are exact (`core.exact`), so states of disjoint sets of q
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -210,3 +211,42 @@ def _fieller(x: Fraction, y: Fraction, w: Fraction, squares: Squares, quantile: 
         return None
     half = math.sqrt(max(0.0, float((b * b - a * c) / (a * a))))
     return float(b / a - 1) - half, float(b / a - 1) + half
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Adjust p-values to bound the probability of any false finding; None, a test not made, does not count.
+
+    Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6, 1979.
+
+    >>> [round(p, 12) for p in holm([0.04, 0.001, 0.03])]
+    [0.06, 0.003, 0.06]
+    """
+    known = _sorted(p_values)
+    adjusted: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (p, at) in enumerate(known):
+        highest = max(highest, min(1.0, (len(known) - rank) * p))
+        adjusted[at] = highest
+    return adjusted
+
+
+def benjamini_hochberg(p_values: Sequence[float | None]) -> list[float | None]:
+    """Adjust p-values to bound the expected share of false findings; None, a test not made, does not count.
+
+    Benjamini and Hochberg, Controlling the false discovery rate, JRSS B 57(1), 1995.
+
+    >>> benjamini_hochberg([0.04, 0.001, None])
+    [0.04, 0.002, None]
+    """
+    known = _sorted(p_values)
+    adjusted: list[float | None] = [None] * len(p_values)
+    lowest = 1.0
+    for rank, (p, at) in reversed(list(enumerate(known, start=1))):
+        lowest = min(lowest, len(known) * p / rank)
+        adjusted[at] = lowest
+    return adjusted
+
+
+def _sorted(p_values: Sequence[float | None]) -> list[tuple[float, int]]:
+    """P-values of the tests that were made, the smallest first, with their places."""
+    return sorted((p, at) for at, p in enumerate(p_values) if p is not None)

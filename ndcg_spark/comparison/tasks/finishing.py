@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.comparison.kernels import paired, replicates
-from ndcg_spark.comparison.kernels.many_tests import benjamini_hochberg, holm
-from ndcg_spark.comparison.kernels.paired import FIRST, PairedEstimate, Squares
+from ndcg_spark.comparison.kernels.paired import FIRST, PairedEstimate, Squares, benjamini_hochberg, holm
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.summing import add_replicates
 from ndcg_spark.comparison.tasks.totals import (

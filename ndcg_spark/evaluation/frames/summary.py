@@ -21,8 +21,8 @@ from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric
 from ndcg_spark.evaluation.tasks import partial_sums as sums
-from ndcg_spark.evaluation.tasks.catalogue import finish_catalogue
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
+from ndcg_spark.evaluation.tasks.partial_sums import finish_catalogue
 from ndcg_spark.metrics.base import CATALOGUE
 
 CONFIG_HASH, CONVENTION = "config_hash", "convention"

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import flags_of, float_values, int_values, list_offsets, plain_values
+from ndcg_spark.core.batches import flags_of, float_values, int_values, list_offsets, plain_values, value_at
 from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.errors import InputRefusedError, text_of
@@ -28,6 +28,8 @@ from ndcg_spark.evaluation.tasks.scoring import (
     score_rankings,
     uncounted,
 )
+from ndcg_spark.metrics import CatalogueMetric
+from ndcg_spark.metrics.catalogue import Exposure
 
 N_LOST = "n_lost_queries"
 OF_REJECTED = (N_REJECTED, N_LOST)
@@ -433,3 +435,40 @@ def empty_summary(
         for k in cutoffs
         if metric.is_at(k)
     ]
+
+
+def finish_catalogue(
+    batches: Iterator[pa.RecordBatch],
+    confidence: float,
+    metrics: tuple[tuple[CatalogueMetric, int | None, str | None], ...],
+    item_column: str,
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows and (twice := value_at(batch.column("twice"), 0)) is not None:
+            raise InputRefusedError(f"item {item_column}={twice} comes twice in the item table; keep one row of it.")
+        of_lists = pc.equal(batch.column("metric"), LISTS)
+        means = batch.filter(pc.invert(of_lists)).select([*GROUP_KEYS, labels.ASKED, *COUNTS, "states"])
+        yield finish_batch(means, confidence)
+        yield from _of_catalogue(batch.filter(of_lists), metrics)
+
+
+def _of_catalogue(
+    lists: pa.RecordBatch, metrics: tuple[tuple[CatalogueMetric, int | None, str | None], ...]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of each metric at its cutoff: a value with neither error nor state, as it is no mean."""
+    exposures = []
+    for row in lists.select(["levels", "n_items"]).to_pylist():
+        inside = {level["listed"]: level["n"] for level in row["levels"] if level["known"]}
+        outside = sum(level["listed"] * level["n"] for level in row["levels"] if not level["known"])
+        exposures.append(Exposure(inside, row["n_items"], outside))
+    at = lists.column("k").to_pylist()
+    for metric, k, asked in metrics:
+        rows = [row for row, its in enumerate(at) if its == k]
+        its = lists.take(pa.array(rows, pa.int64()))
+        columns = {name: its.column(name) for name in (*GROUP_KEYS, labels.ASKED, *COUNTS)}
+        columns["metric"] = pa.array([str(metric)] * len(rows), pa.string())
+        columns[labels.ASKED] = pa.array([asked] * len(rows), pa.string())
+        columns |= {name: pa.nulls(len(rows), pa.float64()) for name in ESTIMATES}
+        columns["value"] = pa.array([metric.value(exposures[row]) for row in rows], pa.float64())
+        columns["state"] = pa.nulls(len(rows), STATE_TYPE)
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
