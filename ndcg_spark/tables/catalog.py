@@ -8,8 +8,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
-from itertools import islice
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,7 +17,6 @@ from ndcg_spark.core.columns import named, quoted
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.core.session import has_own_catalog, setting
 from ndcg_spark.errors import OutputRefusedError, option
-from ndcg_spark.sources.references import sql_text
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITION_FIELDS, PARTITIONS
 
@@ -201,12 +198,12 @@ TABLE_KINDS = ("table", *COMMITTED)
 _DELEGATES = ("builtin", "DeltaCatalog", "HoodieCatalog")
 """Classes that may stand for `spark_catalog` and leave it to Spark's own catalog to remember tables."""
 _OF_ICEBERG = "SparkSessionCatalog"
-_PER_STATEMENT = 500
 _ATTEMPTS = 6
 """To add columns that other jobs add at the same time, and to see them."""
 _altering = threading.Lock()
 """A catalog of Hive replaces all columns of a table at once, so that one of two threads would undo the other."""
 _QUOTED = r"`(?:[^`]|``)*`"
+_DETAILS = ("# detailed table information", "# detailed partition information")
 _GONE = "TABLE_OR_VIEW_NOT_FOUND"
 _TABLE = re.compile(rf"(?:(.*)\.)?({_QUOTED}|[^`.]*)")
 _SCHEMA = re.compile(rf"(?:[A-Za-z_]\w*|{_QUOTED})(?:\.(?:[A-Za-z_]\w*|{_QUOTED}))*", re.ASCII)
@@ -233,13 +230,18 @@ class TableFacts:
         return self.location
 
 
-def described(spark: SparkSession, table: str) -> dict[str, str]:
-    """Facts of a table by lower-case name, such as `provider` and `location`; a view has neither."""
-    return _described(spark, f"DESCRIBE TABLE EXTENDED {table}")
+def describe(spark: SparkSession, what: str) -> dict[str, str]:
+    """Read facts of a table, or of `TABLE PARTITION (...)`, by lower-case name, such as `provider` and `location`.
 
-
-def location_of(spark: SparkSession, table: str) -> str | None:
-    return described(spark, table).get("location")
+    Columns are left out. A view has neither provider nor location.
+    """
+    shown = spark.sql(f"DESCRIBE TABLE EXTENDED {what}").collect()
+    rows = [((row[0] or "").strip().lower(), (row[1] or "").strip()) for row in shown]
+    start = next((at for at, (name, _) in enumerate(rows) if name in _DETAILS), 0)
+    facts: dict[str, str] = {}
+    for name, value in rows[start:]:
+        facts.setdefault(name, value)
+    return facts
 
 
 def place_of_table(spark: SparkSession, table: str) -> str:
@@ -249,7 +251,7 @@ def place_of_table(spark: SparkSession, table: str) -> str:
     """
     try:
         if spark.catalog.tableExists(table):
-            facts = described(spark, table)
+            facts = describe(spark, table)
             location = facts.get("location")
             if facts.get("provider", "").lower() not in COMMITTED and not location:
                 raise OutputRefusedError(f"{table!r} is a view, or a table without a location; name another table.")
@@ -317,8 +319,8 @@ def check_table(
     try:
         if not spark.catalog.tableExists(table):
             return None
-        facts = described(spark, table)
-        schema = columns_now(spark, table)
+        facts = describe(spark, table)
+        schema = read_schema(spark, table)
         provider = facts.get("provider", "hive").lower()
         # A commit of Delta replaces any rows, so that such a table may be clustered instead.
         columns = [] if provider == "delta" else spark.catalog.listColumns(table)
@@ -358,7 +360,7 @@ def check_table(
     return TableFacts(name=table, format=format_, location=facts.get("location"), columns=body, growth=growth)
 
 
-def columns_now(spark: SparkSession, table: str) -> T.StructType:
+def read_schema(spark: SparkSession, table: str) -> T.StructType:
     """Read the columns of a table anew: Spark remembers those of an earlier query."""
     with suppress(*SPARK_ERRORS):  # not every engine has to be told
         spark.catalog.refreshTable(table)
@@ -374,7 +376,7 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
     failure: Exception | None = None
     with _altering:
         for _ in range(_ATTEMPTS):
-            have = {name.lower() for name in columns_now(spark, table).names}
+            have = {name.lower() for name in read_schema(spark, table).names}
             new = [one for one in columns if one.name.lower() not in have]
             if not new:
                 return
@@ -439,7 +441,7 @@ def drop_empty_table(spark: SparkSession, facts: TableFacts) -> None:
             spark.sql(f"DROP TABLE {facts.name}")
 
 
-def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
+def cast_to_table(rows: DataFrame, facts: TableFacts) -> DataFrame:
     """Cast rows to the columns of a table, partition columns last; those that they lack are null. Lazy."""
     declared = {one.name.lower() for one in facts.columns}
     lost = [name for name in rows.columns if name.lower() not in declared and name not in PARTITIONS]
@@ -458,77 +460,10 @@ def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
     return rows.select(*body, *PARTITIONS)
 
 
-def with_columns_of_now(spark: SparkSession, facts: TableFacts) -> TableFacts:
+def read_columns(spark: SparkSession, facts: TableFacts) -> TableFacts:
     """Read the columns of a table again: other jobs may have added some."""
-    columns = [one for one in columns_now(spark, facts.name) if one.name not in PARTITIONS]
-    return replace(facts, columns=T.StructType(columns))
+    return replace(facts, columns=select_results(read_schema(spark, facts.name)))
 
 
-def partition_locations(spark: SparkSession, table: str, folders: Sequence[str]) -> dict[str, str]:
-    """Locations of partitions that the catalog has, by folder; one look-up for each."""
-    nights = {folder.partition("/")[0] for folder in folders}
-    there: set[str] = set()
-    for night in nights:
-        shown = spark.sql(f"SHOW PARTITIONS {table} PARTITION ({_spec(night)})").collect()
-        there |= {row[0] for row in shown}
-    found = {}
-    for folder in there.intersection(folders):
-        described = _described(spark, f"DESCRIBE TABLE EXTENDED {table} PARTITION ({_spec(folder)})", partition=True)
-        found[folder] = described["location"]
-    return found
-
-
-def add_partitions(spark: SparkSession, table: str, places: Mapping[str, str | None]) -> None:
-    """Register new partitions by folder and location (None: below the table)."""
-    rest = iter(places.items())
-    while some := list(islice(rest, _PER_STATEMENT)):
-        parts = [f"PARTITION ({_spec(one)})" + (f" LOCATION {sql_text(at)}" if at else "") for one, at in some]
-        spark.sql(f"ALTER TABLE {table} ADD IF NOT EXISTS {' '.join(parts)}")
-
-
-def set_location(spark: SparkSession, table: str, folder: str, location: str) -> None:
-    spark.sql(f"ALTER TABLE {table} PARTITION ({_spec(folder)}) SET LOCATION {sql_text(location)}")
-
-
-def drop_partitions(spark: SparkSession, table: str, folders: Sequence[str]) -> None:
-    """Remove partitions from the catalog, and their files where the table is managed."""
-    for folder in folders:
-        spark.sql(f"ALTER TABLE {table} DROP IF EXISTS PARTITION ({_spec(folder)})")
-
-
-def verify_counts(spark: SparkSession, table: str, folders: Sequence[str], counted: Mapping[str, int]) -> None:
-    """Run an action: raise unless a table has as many rows of each slice as were staged."""
-    nights = sorted({folder.partition("/")[0].partition("=")[2] for folder in folders})
-    names = sorted({folder.partition("/slice=")[2] for folder in folders})
-    # Of these slices only: files of others may be replaced while they are read.
-    ours = F.col("run_date").isin([date.fromisoformat(night) for night in nights]) & F.col("slice").isin(names)
-    found = count_slices(spark.table(table).where(ours))
-    for folder in folders:
-        if found.get(folder, 0) != counted.get(folder, 0):
-            raise OutputRefusedError(
-                f"{folder} of table {table!r} has {found.get(folder, 0)} rows where {counted.get(folder, 0)} were "
-                "written: somebody else changed it meanwhile; run again."
-            )
-
-
-def count_slices(rows: DataFrame) -> dict[str, int]:
-    """Run an action: rows of each slice, by its folder."""
-    found = rows.groupBy(*PARTITIONS).count().collect()
-    return {f"run_date={row['run_date']}/slice={row['slice']}": row["count"] for row in found}
-
-
-def _spec(folder: str) -> str:
-    night, _, rest = folder.partition("/slice=")
-    spec = f"run_date = DATE'{night.partition('=')[2]}'"
-    return f"{spec}, slice = '{rest}'" if rest else spec
-
-
-def _described(spark: SparkSession, statement: str, *, partition: bool = False) -> dict[str, str]:
-    """Facts of a table or partition by lower-case name, without its columns."""
-    rows = [((row[0] or "").strip().lower(), (row[1] or "").strip()) for row in spark.sql(statement).collect()]
-    start = "# detailed partition information" if partition else "# detailed table information"
-    names = [name for name, _ in rows]
-    facts: dict[str, str] = {}
-    for name, value in rows[names.index(start) if start in names else 0 :]:
-        facts.setdefault(name, value)
-    return facts
+def select_results(schema: T.StructType) -> T.StructType:
+    return T.StructType([field for field in schema if field.name not in PARTITIONS])

@@ -21,7 +21,7 @@ from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, text_of
 from ndcg_spark.sources.folders import files_below, is_there, table_folder_of
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import address_of, has_signs, is_hidden, is_pattern
-from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, Grown, Growth, check_table, location_of, place_of_table
+from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, Grown, Growth, check_table, describe, place_of_table
 from ndcg_spark.tables.claims import HIDDEN, Tell
 from ndcg_spark.tables.places import canonical, is_local, is_within, shared_folder, spark_path
 from ndcg_spark.tables.slices import refuse_stamps
@@ -68,7 +68,7 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
     unknown: Exception | None = None
     try:
         if kind == "table":
-            location = location_of(spark, reference)
+            location = describe(spark, reference).get("location")
             folders |= {canonical(location)} if location else set()
         elif kind != "sql":
             place = canonical(_reached(spark, reference))

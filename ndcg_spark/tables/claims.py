@@ -119,8 +119,8 @@ def _new_claim(root: Path, hidden: Path, slices: Sequence[str], created: tuple[P
 
 
 @contextlib.contextmanager
-def alone(root: Path) -> Iterator[bool]:
-    """Keep new writers out of a folder for a moment; yields whether there are none."""
+def lock_out_writers(root: Path) -> Iterator[bool]:
+    """Lock new writers out of a folder for a moment; yields True if no writer is active."""
     with _mutex(root) as hidden:
         yield os.listdir(hidden) == [_MUTEX]
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables.commits import Commit, ConflictError
+from ndcg_spark.tables.commits import Commit, CommitLog, ConflictError
 from ndcg_spark.tables.slices import slices_condition
 
 _ROWS_STAY = re.compile(
@@ -54,13 +54,11 @@ class _Entry:
         return named or "predicate" not in self.parameters
 
 
-class DeltaLog:
+class DeltaLog(CommitLog):
     """Commits of a Delta table: from `DESCRIBE HISTORY`, or from the files of the log if there is no such command."""
 
-    undoable = True
-
     def __init__(self, spark: SparkSession, table: str, folders: Sequence[str], root: Path | None) -> None:
-        self._spark, self._table, self._folders = spark, table, folders
+        super().__init__(spark, table, folders)
         self._files = None if root is None else root / "_delta_log"
 
     def version(self) -> int | None:
@@ -90,9 +88,6 @@ class DeltaLog:
         changed = found.changed
         alone = "predicate" in found.parameters if changed is None else changed <= set(self._folders)
         return Commit(version=found.version, before=found.version - 1, alone=alone)
-
-    def rows_at(self, version: int) -> DataFrame:
-        return self._spark.sql(f"SELECT * FROM {self._table} VERSION AS OF {version}")
 
     def _since(self, version: int | None) -> Iterator[_Entry]:
         """Commits after a version, the newest first; all where there is None."""

@@ -7,7 +7,6 @@ import ctypes
 import errno
 import os
 import shutil
-from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,14 +18,14 @@ from ndcg_spark.core.session import runs_locally
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.sources.stores import is_hidden, walked
 from ndcg_spark.tables.claims import Claim, Tell, claim_slices
-from ndcg_spark.tables.slices import PARTITIONS, check_staged
+from ndcg_spark.tables.slices import PARTITIONS, Slices, SliceWrite
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <stdio.h> on Linux
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)  # of file systems that cannot, or only what is open for writing
 
 
-class FolderWrite:
+class FolderWrite(SliceWrite):
     """New rows of some slices of a folder: staged beside the old ones, swapped in by a rename for each slice.
 
     Readers see the old folder of a slice or the new one. On Linux, file systems that can exchange two names in one
@@ -37,33 +36,34 @@ class FolderWrite:
     listing it, for as long as the rest of the write takes, can find the old folder empty.)
     """
 
-    undoable = True
+    claim: Claim
 
     def __init__(
-        self, spark: SparkSession, root: Path, folders: Mapping[str, str], reference: str, tell: Tell
+        self, spark: SparkSession, root: Path, slices: Slices, reference: str, tell: Tell, kind: str = "parquet"
     ) -> None:
-        self.spark, self.root, self.folders, self.reference = spark, root, folders, reference
-        self.claim: Claim = claim_slices(root, list(folders.values()), tell)
-        self._done: list[tuple[str, str]] = []
+        super().__init__(reference, slices)
+        self.spark, self.root, self.kind = spark, root, kind
+        self.claim = claim_slices(root, self.folders, tell)
+        self._swapped: list[tuple[str, str]] = []
 
-    def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
+    def stage(self, rows: DataFrame) -> None:
         """Run an action: write rows to a folder of this writer's own."""
-        found = stage_slices(rows, kind, self.claim)
-        check_staged(found, self.folders, empty, self.reference)
-        without = [folder for folder in self.folders.values() if folder not in found]
-        for first in without[:1]:  # a file without rows, so that the columns are known
-            rows.drop(*PARTITIONS).limit(0).write.format(kind).save(f"file://{self.claim.rows}/{first}")
-        for folder in without[1:]:
-            shutil.copytree(self.claim.rows / without[0], self.claim.rows / folder)
+        staged = stage_files(rows, self.kind, self.claim)
+        self.slices.check(staged, self.reference)
+        empty = [folder for folder in self.folders if folder not in staged]
+        for first in empty[:1]:  # a file without rows, so that the columns are known
+            rows.drop(*PARTITIONS).limit(0).write.format(self.kind).save(f"file://{self.claim.rows}/{first}")
+        for folder in empty[1:]:
+            shutil.copytree(self.claim.rows / empty[0], self.claim.rows / folder)
 
     def swap(self) -> None:
         """Put the staged slices in place of the old ones, and check that they are there."""
-        _settle(self.claim.rows)
-        for folder in self.folders.values():
+        _sync(self.claim.rows)
+        for folder in self.folders:
             staged, place = self.claim.rows / folder, self.root / folder
             names = sorted(os.listdir(staged))
             place.parent.mkdir(exist_ok=True)
-            self._done.append((folder, self._put(staged, place, folder)))
+            self._swapped.append((folder, self._put(staged, place, folder)))
             if sorted(os.listdir(place)) != names:
                 raise OutputRefusedError(f"{folder} of {self.reference!r} was changed by somebody else meanwhile.")
 
@@ -84,8 +84,8 @@ class FolderWrite:
         return "moved"
 
     def undo(self) -> None:
-        while self._done:
-            folder, how = self._done.pop()
+        while self._swapped:
+            folder, how = self._swapped.pop()
             staged, place = self.claim.rows / folder, self.root / folder
             if how == "exchanged":
                 exchange(staged, place)
@@ -103,11 +103,8 @@ class FolderWrite:
             (self.root / "_SUCCESS").touch()
         self.spark.catalog.refreshByPath(f"file:{self.root}")
 
-    def release(self) -> None:
-        self.claim.release()
 
-
-def _settle(folder: Path) -> None:
+def _sync(folder: Path) -> None:
     """Sync files to disk: after a loss of power new names must not lead to files without content."""
     for parent, _, names in walked(folder):
         for place in (parent, *(os.path.join(parent, name) for name in names)):
@@ -121,26 +118,25 @@ def _settle(folder: Path) -> None:
                 os.close(descriptor)
 
 
-def stage_slices(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
+def stage_files(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
     """Run an action: write rows to a writer's folder; return the slices that have rows.
 
     Refused when executors have written rows to disks of their own.
     """
     # Executors on this machine share its disks.
-    here = runs_locally(rows.sparkSession, "local")
-    sent = None if here else _observation(rows.sparkSession)
-    if sent is not None:
-        rows = rows.observe(sent, F.count(F.lit(1)).alias("n"))
+    counter = None if runs_locally(rows.sparkSession, "local") else _observation(rows.sparkSession)
+    if counter is not None:
+        rows = rows.observe(counter, F.count(F.lit(1)).alias("n"))
     rows.write.partitionBy(*PARTITIONS).format(kind).save(f"file://{claim.rows}")
-    found = {str(place.relative_to(claim.rows)) for place in claim.rows.glob("*=*/*=*")}
-    if sent is not None:
-        n, n_here = sent.get.get("n"), sum(rows_in(claim.rows / folder, kind) for folder in found)
+    folders = {str(place.relative_to(claim.rows)) for place in claim.rows.glob("*=*/*=*")}
+    if counter is not None:
+        n, n_here = counter.get.get("n"), sum(count_file_rows(claim.rows / folder, kind) for folder in folders)
         if n is not None and n != n_here:
             raise OutputRefusedError(
                 f"of {n} rows for {str(claim.root)!r} there are {n_here}: executors wrote the others to disks of "
                 "their own. Name a folder that all machines share, an object store, or a catalog table."
             )
-    return found
+    return folders
 
 
 def _observation(spark: SparkSession) -> Observation | None:
@@ -149,7 +145,7 @@ def _observation(spark: SparkSession) -> Observation | None:
     return None if on_connect and not find_spec("pyspark.sql.connect.observation") else Observation()
 
 
-def rows_in(folder: Path, kind: str) -> int:
+def count_file_rows(folder: Path, kind: str) -> int:
     """Count the rows of a slice by the footers of its files (orc or parquet)."""
     files = [place for place in folder.iterdir() if not is_hidden(place.name)]
     if kind == "orc":
@@ -157,14 +153,14 @@ def rows_in(folder: Path, kind: str) -> int:
     return sum(parquet.read_metadata(place).num_rows for place in files)
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange(first: Path, second: Path) -> bool:
     """Swap the names of two folders in one step; False if system or file system cannot."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
-    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
         return True
     code = ctypes.get_errno()
     if code in _NO_EXCHANGE:
         return False
-    raise OSError(code, os.strerror(code), str(one))
+    raise OSError(code, os.strerror(code), str(first))

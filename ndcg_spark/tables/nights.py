@@ -21,8 +21,8 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, 
 from ndcg_spark.tables.catalog import kind_of
 from ndcg_spark.tables.checks import check_output, reading_of
 from ndcg_spark.tables.claims import Tell
-from ndcg_spark.tables.slices import ManyNights, RunPartition
-from ndcg_spark.tables.writing import Swappable, stage_partition, swap_in
+from ndcg_spark.tables.slices import Slices, SliceWrite
+from ndcg_spark.tables.writing import stage_slices, swap_in
 
 _log = logging.getLogger(__name__)
 METRIC_TABLE, RUN = "metric table", "run"
@@ -35,53 +35,35 @@ _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Rows to write, and the runs whose slices they replace; those of `empty` may have none; a `whole` is a slice."""
+    """Rows to write, the slices that they replace, and where they go; `holds` is their name for a person."""
 
     frame: DataFrame
-    runs: Sequence[str] = ("",)
-    empty: Sequence[str] = ()
-    whole: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableRows(Rows):
-    """Rows and their place; `holds` is their name for a person."""
-
-    reference: str
-    kind: str | None
+    slices: Slices
+    reference: str = ""
+    kind: str | None = None
     grow: bool = True
     holds: str = "rows"
 
 
 def write_together(
-    tables: Iterable[TableRows],
-    night: RunPartition | ManyNights,
+    tables: Iterable[Rows],
     *,
-    more: Callable[[ExitStack], Iterable[Swappable]] = lambda stack: (),
+    more: Iterable[Callable[[], SliceWrite]] = (),
     step: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext(),
     tell: Tell = _log.warning,
 ) -> None:
     """Compute tables where no reader looks, then show all of them, or none. Runs an action for each.
 
-    `more` stages outputs that are not tables; `step` is entered for each table.
+    `more` stage outputs that are not tables; `step` is entered for each table.
     """
     with ExitStack() as stack:
-        staged: list[Swappable] = []
-        for one in tables:
-            with step(f"writing {one.holds} to {one.reference}"):
-                its = stage_partition(
-                    one.frame,
-                    one.reference,
-                    one.kind,
-                    night,
-                    one.runs,
-                    empty=one.empty,
-                    whole=one.whole,
-                    grow=one.grow,
-                    tell=tell,
-                )
-                staged.append(stack.enter_context(closing(its)))
-        swap_in([*staged, *more(stack)])
+        writes: list[SliceWrite] = []
+        for rows in tables:
+            with step(f"writing {rows.holds} to {rows.reference}"):
+                write = stage_slices(rows.frame, rows.reference, rows.kind, rows.slices, grow=rows.grow, tell=tell)
+                writes.append(stack.enter_context(closing(write)))
+        writes += [stack.enter_context(closing(stage())) for stage in more]
+        swap_in(writes)
 
 
 @takes_tables
@@ -162,8 +144,9 @@ def write_night(
             lacks = [run for run in named if run not in found[reference]] if runs is None else []
             if runs is not None and not _is_of_means(frame):
                 lacks = named
-            rows.append(TableRows(reference=reference, kind=kinds[reference], frame=frame, runs=named, empty=lacks))
-        write_together(rows, RunPartition(run_date=night, dataset=dataset))
+            slices = Slices.for_night(night, dataset, named, empty=lacks)
+            rows.append(Rows(frame=frame, slices=slices, reference=reference, kind=kinds[reference]))
+        write_together(rows)
 
 
 def _check(tables: Any, night: Any, dataset: Any, runs: Any, formats: Mapping[str, str]) -> None:

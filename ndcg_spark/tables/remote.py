@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 from pyspark.errors import PySparkException
@@ -13,14 +12,14 @@ from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError
 from ndcg_spark.tables.claims import ThreadClaim
 from ndcg_spark.tables.places import canonical
-from ndcg_spark.tables.slices import PARTITIONS, announced, check_staged
+from ndcg_spark.tables.slices import PARTITIONS, Slices, SliceWrite
 
 _PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
 """Signs that Hadoop takes for a pattern, and what it takes them for themselves by."""
 _UNREACHABLE: tuple[type[Exception], ...] = (*SPARK_ERRORS, OSError)
 
 
-class RemoteFolderWrite:
+class RemoteFolderWrite(SliceWrite):
     """New rows of some slices of a remote folder, by Spark's dynamic partition overwrite.
 
     This promises what the file system's committer gives: Spark computes all rows first and writes them to a staging
@@ -31,13 +30,14 @@ class RemoteFolderWrite:
 
     undoable = False
 
-    def __init__(self, place: str, folders: Mapping[str, str], reference: str) -> None:
-        self.place, self.folders, self.reference = place, folders, reference
-        self._claim = ThreadClaim(canonical(place), list(folders.values()), reference)
+    def __init__(self, place: str, slices: Slices, reference: str, kind: str = "parquet") -> None:
+        super().__init__(reference, slices)
+        self.place, self.kind = place, kind
+        self.claim = ThreadClaim(canonical(place), self.folders, reference)
 
-    def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
+    def stage(self, rows: DataFrame) -> None:
         """Remember the slices as they are. Spark stages the rows itself, in `swap`."""
-        self._rows, self._kind, self._empty = announced(rows, self.folders, self.reference), kind, empty
+        self._rows = self.slices.reject_unexpected(rows, self.reference)
         self._before = self._files()
 
     def swap(self) -> None:
@@ -56,19 +56,19 @@ class RemoteFolderWrite:
 
     def _overwrite(self) -> None:
         writer = self._rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-        writer.partitionBy(*PARTITIONS).format(self._kind).save(self.place)
+        writer.partitionBy(*PARTITIONS).format(self.kind).save(self.place)
         now = self._files()
-        found = {folder for folder, files in self._before.items() if now[folder] != files}
-        if any(now[folder] & self._before[folder] for folder in found):
+        replaced = {folder for folder, files in self._before.items() if now[folder] != files}
+        if any(now[folder] & self._before[folder] for folder in replaced):
             raise OutputRefusedError(
                 "Spark has written new files beside the old ones: its output committer cannot replace partitions, so "
                 "choose another one, and remove the files"
             )
-        check_staged(found, self.folders, self._empty, self.reference)
-        for folder in (self.folders[run] for run in self._empty):
-            if self._before[folder] and folder not in found:
+        self.slices.check(replaced, self.reference)
+        for folder in self.folders:  # those that were not replaced may be empty
+            if self._before[folder] and folder not in replaced:
                 nothing = self._rows.drop(*PARTITIONS).limit(0)
-                nothing.write.mode("overwrite").format(self._kind).save(f"{self.place}/{folder}")
+                nothing.write.mode("overwrite").format(self.kind).save(f"{self.place}/{folder}")
 
     def _changed(self) -> list[str]:
         """Slices that have changed; all of them if that cannot be found out."""
@@ -80,22 +80,12 @@ class RemoteFolderWrite:
 
     def _files(self) -> dict[str, set[str]]:
         """Files of each slice, by one listing; those of each write have other names."""
-        folders = set(self.folders.values())
-        pattern = f"{_PATTERN.sub(_ESCAPED, self.place)}/{{{','.join(sorted(folders))}}}"
-        reader = self._rows.sparkSession.read.schema(self._rows.drop(*PARTITIONS).schema).format(self._kind)
+        pattern = f"{_PATTERN.sub(_ESCAPED, self.place)}/{{{','.join(sorted(self.folders))}}}"
+        reader = self._rows.sparkSession.read.schema(self._rows.drop(*PARTITIONS).schema).format(self.kind)
         try:
             files = reader.load(pattern).inputFiles()
         except PySparkException as error:
             if "PATH_NOT_FOUND" not in condition_of(error):
                 raise
             files = []
-        return {folder: {file for file in files if f"/{folder}/" in unquote(file)} for folder in folders}
-
-    def undo(self) -> None:
-        """Do nothing: nothing can be undone."""
-
-    def finish(self) -> None:
-        """Do nothing."""
-
-    def release(self) -> None:
-        self._claim.release()
+        return {folder: {file for file in files if f"/{folder}/" in unquote(file)} for folder in self.folders}
