@@ -26,7 +26,7 @@ _DATASET = "dataset"
 """The last column of a new table; columns that were added later follow it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of table that jobs write, known by its `marks`, columns that each such table has, with values.
 
@@ -35,7 +35,7 @@ class Kind:
     """
 
     name: str
-    marks: frozenset[str]
+    marks: str
     keys: tuple[str | None, str] | None = None
 
     def keys_in(self, columns: Sequence[str]) -> tuple[str, ...]:
@@ -46,37 +46,30 @@ class Kind:
         return tuple(name for name in columns[first : columns.index(self.keys[1])] if name != _DATASET)
 
 
-def _kind(name: str, marks: str, keys: tuple[str | None, str] | None = None) -> Kind:
-    return Kind(name=name, marks=frozenset(marks.split()), keys=keys)
-
-
 KINDS = (
-    _kind("table of compared periods", "period period_start n_days baseline metric n_wins"),
-    _kind("table of periods", "period period_start n_days metric n_queries"),
-    _kind("table of flags", "night metric status rule n_nights"),
-    _kind("table of business links", "metric rate n_nights n_changes"),
-    _kind("comparison table", "baseline segment_by metric n_wins n_losses"),
-    _kind("metric table", "segment_by metric n_queries n_no_relevant n_left_out"),
-    _kind("table of click estimates", "segment_by n_queries n_impressions n_eff"),
-    _kind("per-query table", "k status n_items n_relevant", ("run", "k")),
-    _kind("run log", "run_id command status started_at"),
-    _kind("table of rejected rows", "source reason row"),
-    _kind("table of propensities", "position propensity n_clicks"),
-    _kind("table of rankings", "score rank", (None, "score")),
-    _kind("judgments table", "relevance", (None, "relevance")),
+    Kind("table of compared periods", "period period_start n_days baseline metric n_wins"),
+    Kind("table of periods", "period period_start n_days metric n_queries"),
+    Kind("table of flags", "night metric status rule n_nights"),
+    Kind("table of business links", "metric rate n_nights n_changes"),
+    Kind("comparison table", "baseline segment_by metric n_wins n_losses"),
+    Kind("metric table", "segment_by metric n_queries n_no_relevant n_left_out"),
+    Kind("table of click estimates", "segment_by n_queries n_impressions n_eff"),
+    Kind("per-query table", "k status n_items n_relevant", ("run", "k")),
+    Kind("run log", "run_id command status started_at"),
+    Kind("table of rejected rows", "source reason row"),
+    Kind("table of propensities", "position propensity n_clicks"),
+    Kind("table of rankings", "score rank", (None, "score")),
+    Kind("judgments table", "relevance", (None, "relevance")),
 )
 """The first whose marks a table has; a kind with the marks of another and more comes before it."""
 
 
 def kind_of(columns: Sequence[str]) -> Kind | None:
     """Find the kind of a table by its columns in their order, whatever was added to it; None if none of ours."""
-    names = [one.lower() for one in columns]
+    names = [name.lower() for name in columns]
     first = names[: names.index(_DATASET)] if _DATASET in names else names
-    for some in (set(first), set(names)):
-        for kind in KINDS:
-            if kind.marks <= some:
-                return kind
-    return None
+    kinds = (kind for some in (first, names) for kind in KINDS if set(kind.marks.split()) <= set(some))
+    return next(kinds, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +80,15 @@ class Growth:
     lacking: tuple[str, ...] = ()
 
     def lines(self, reference: str) -> list[str]:
-        found = []
+        lines = []
         if self.added:
-            names = ", ".join(repr(one.name) for one in self.added)
-            what, is_null = ("columns", "they are") if len(self.added) > 1 else ("column", "it is")
-            verb = is_null.split()[1]
-            found.append(f"{what} {names} {verb} added to {reference!r}; {is_null} null for earlier nights")
+            s, they, are = ("s", "they", "are") if len(self.added) > 1 else ("", "it", "is")
+            names = ", ".join(repr(field.name) for field in self.added)
+            lines.append(f"column{s} {names} {are} added to {reference!r}; {they} {are} null for earlier nights")
         if self.lacking:
-            names, is_null = ", ".join(map(repr, self.lacking)), "they are" if len(self.lacking) > 1 else "it is"
-            found.append(f"this night has no {names} of {reference!r}; {is_null} null")
-        return found
+            names, they_are = ", ".join(map(repr, self.lacking)), "they are" if len(self.lacking) > 1 else "it is"
+            lines.append(f"this night has no {names} of {reference!r}; {they_are} null")
+        return lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,76 +110,71 @@ class Grown:
 
         Refused are a table of another kind, and a column of another type or spelling; without `grow` any difference.
         """
-        have = [one for one in self.schema if one.name not in PARTITIONS]
-        pairs = {one.name: self._alike(one.name, have) for one in results}
-        taken = {one.name for one in pairs.values() if one is not None}
-        added = tuple(one for one in results if pairs[one.name] is None)
-        lacking = tuple(one for one in have if one.name not in taken)
-        self._check_kind(results, [one.name for one in have])
-        for one in results:
-            self._check_type(pairs[one.name], one)
-        for one in lacking:
-            if not one.nullable and self.in_catalog:
+        have = select_results(self.schema)
+        matches = {field.name: match_name(field.name, have.names) for field in results}
+        added = tuple(field for field in results if matches[field.name] is None)
+        lacking = [field for field in have if field.name not in matches.values()]
+        self._check_kind(results.names, have.names)
+        for field in results:
+            match = matches[field.name]
+            if match is not None:
+                self._check_type(have[match], field)
+        for field in lacking:
+            if not field.nullable and self.in_catalog:
                 raise OutputRefusedError(
-                    f"column {one.name!r} of {self.name} must not be null, and these results do not have it; "
+                    f"column {field.name!r} of {self.name} must not be null, and these results do not have it; "
                     f"{self.way_out}."
                 )
-        found = Growth(added=added, lacking=tuple(one.name for one in lacking))
-        if not grow:
-            self._refuse(found)
-        return found
-
-    def _refuse(self, growth: Growth) -> None:
-        parts = (("has no", [one.name for one in growth.added]), ("has a", growth.lacking))
-        for has, names in parts:
-            if names:
+        growth = Growth(added=added, lacking=tuple(field.name for field in lacking))
+        for has, names in (("has no", [field.name for field in added]), ("has a", growth.lacking)):
+            if names and not grow:
                 raise OutputRefusedError(
                     f"{self.name} {has} column {', '.join(map(repr, names))}, unlike these results; {self.way_out}, "
                     f"or let the table grow ({option('grow', 'True')})."
                 )
+        return growth
 
-    def _alike(self, name: str, have: Sequence[T.StructField]) -> T.StructField | None:
-        """The column of a name; else the one that differs in case, which Spark ignores."""
-        exact = next((one for one in have if one.name == name), None)
-        return exact or next((one for one in have if one.name.lower() == name.lower()), None)
-
-    def _check_kind(self, results: T.StructType, have: list[str]) -> None:
-        names = results.fieldNames()
-        ours, theirs = kind_of(names), kind_of(have)
+    def _check_kind(self, results: list[str], have: list[str]) -> None:
+        ours, theirs = kind_of(results), kind_of(have)
         if theirs is not None and (ours is None or theirs.name != ours.name):
             what = "other results" if ours is None else f"rows of a {ours.name}"
             raise OutputRefusedError(f"{self.name} is a {theirs.name}, and these are {what}; {self.way_out}.")
         if theirs is None and ours is not None:
             raise OutputRefusedError(f"{self.name} has other columns than a {ours.name}; {self.way_out}.")
-        if _DATASET not in (one.lower() for one in have):  # no results were ever written to it
-            raise OutputRefusedError(f"{self.name} has other columns than these results; {self.way_out}.")
-        if ours is None:
-            return
-        keys = ours.keys_in(names), ours.keys_in(have)
-        lowered = [{name.lower() for name in some} for some in keys]
         known = {name.lower() for name in have}
-        if (lowered[1] and lowered[0] != lowered[1]) or not lowered[0] <= known:
-            listed = [", ".join(map(repr, some)) or "other columns" for some in keys]
+        if _DATASET not in known:  # no results were ever written to it
+            raise OutputRefusedError(f"{self.name} has other columns than these results; {self.way_out}.")
+        keys = [ours.keys_in(names) if ours else () for names in (results, have)]
+        our_keys, their_keys = ({name.lower() for name in names} for names in keys)
+        if (their_keys and our_keys != their_keys) or not our_keys <= known:
+            listed = [", ".join(map(repr, names)) or "other columns" for names in keys]
             raise OutputRefusedError(
                 f"rows of {self.name} are identified by {listed[1]}, and those of these results by {listed[0]}; "
                 f"{self.way_out}."
             )
 
-    def _check_type(self, have: T.StructField | None, want: T.StructField) -> None:
-        if have is None:
-            return
+    def _check_type(self, have: T.StructField, want: T.StructField) -> None:
         if have.name != want.name and not self.in_catalog:
             raise OutputRefusedError(
                 f"column {want.name!r} is spelled {have.name!r} in {self.name}; rename it in the input, or "
                 f"{self.way_out}."
             )
-        wanted = want.dataType.simpleString()
-        wider = _WIDER.get(wanted, ()) if self.in_catalog else ()
-        if have.dataType.simpleString() not in (wanted, *wider):
+        kind, wanted = have.dataType.simpleString(), want.dataType.simpleString()
+        if kind != wanted and not (self.in_catalog and kind in _WIDER.get(wanted, ())):
             raise OutputRefusedError(
-                f"column {want.name!r} is {have.dataType.simpleString()} in {self.name} and "
-                f"{wanted} in these results; cast it in the input, or {self.way_out}."
+                f"column {want.name!r} is {kind} in {self.name} and {wanted} in these results; cast it in the input, "
+                f"or {self.way_out}."
             )
+
+
+def match_name(name: str, names: Sequence[str]) -> str | None:
+    """Find the column of a name; else the one that differs in case, which Spark ignores."""
+    return name if name in names else next((other for other in names if other.lower() == name.lower()), None)
+
+
+def select_results(schema: T.StructType) -> T.StructType:
+    """Leave out the columns by which tables are partitioned."""
+    return T.StructType([field for field in schema if field.name not in PARTITIONS])
 
 
 COMMITTED = ("delta", "iceberg")
@@ -287,10 +274,10 @@ def forgotten_tables(spark: SparkSession, tables: Mapping[str, str]) -> list[str
     keeper = setting(spark, "spark.sql.catalog.spark_catalog", "builtin").rpartition(".")[2]
     if keeper not in (*_DELEGATES, _OF_ICEBERG):
         return []
-    found = [table for table in tables if _catalog_of(spark, table) == "spark_catalog"]
+    names = [table for table in tables if _catalog_of(spark, table) == "spark_catalog"]
     if keeper in _DELEGATES:
-        return found
-    others = [table for table in found if provider_of_new(spark, tables[table]) != "iceberg"]
+        return names
+    others = [table for table in names if provider_of_new(spark, tables[table]) != "iceberg"]
     return [table for table in others if not spark.catalog.tableExists(table)]
 
 
@@ -338,11 +325,11 @@ def check_table(
     format_ = provider if provider != "hive" else next((one for one in ("parquet", "orc") if one in serde), None)
     if format_ is None:
         raise OutputRefusedError(f"table {table!r} is stored by {serde!r}; this version writes parquet and orc.")
-    by = [one.name for one in columns if one.isPartition]
+    by = [column.name for column in columns if column.isPartition]
     # The catalog names partitions in the order of the columns.
     if provider != "delta" and (sorted(by) if provider == "iceberg" else by) != list(PARTITIONS):
         raise OutputRefusedError(f"table {table!r} must be partitioned by {' and '.join(PARTITIONS)}, in this order.")
-    buckets = [repr(one.name) for one in columns if one.isBucket]
+    buckets = [repr(column.name) for column in columns if column.isBucket]
     if buckets:  # files that are put in place of others lie in no bucket
         raise OutputRefusedError(
             f"table {table!r} has buckets of {', '.join(buckets)}; it must be partitioned by "
@@ -354,10 +341,14 @@ def check_table(
             f"table {table!r} has write.wap.enabled, and spark.wap.id is set: a commit would be staged where neither "
             "this job nor a reader sees it; set spark.wap.branch in place of spark.wap.id, and publish that branch."
         )
-    body = T.StructType([one for one in schema if one.name not in PARTITIONS])
-    there = Grown(name=f"table {table!r}", schema=schema, way_out="name another table", in_catalog=True)
-    growth = there.growth(stored, grow=grow)
-    return TableFacts(name=table, format=format_, location=facts.get("location"), columns=body, growth=growth)
+    existing = Grown(name=f"table {table!r}", schema=schema, way_out="name another table", in_catalog=True)
+    return TableFacts(
+        name=table,
+        format=format_,
+        location=facts.get("location"),
+        columns=select_results(schema),
+        growth=existing.growth(stored, grow=grow),
+    )
 
 
 def read_schema(spark: SparkSession, table: str) -> T.StructType:
@@ -380,7 +371,7 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
             new = [one for one in columns if one.name.lower() not in have]
             if not new:
                 return
-            statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declared, new))})"
+            statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declare, new))})"
             try:
                 spark.sql(statement)
             except SPARK_ERRORS as error:  # another job may have added them just now
@@ -393,7 +384,7 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
     ) from failure
 
 
-def _declared(one: T.StructField) -> str:
+def _declare(one: T.StructField) -> str:
     return f"`{one.name.replace('`', '``')}` {one.dataType.simpleString()}"
 
 
@@ -417,14 +408,9 @@ def provider_of_new(spark: SparkSession, kind: str) -> str:
 
 def create_table(spark: SparkSession, table: str, stored: T.StructType, kind: str) -> bool:
     """Create a table unless it exists; return whether it was created here, as somebody else may be quicker."""
-    if spark.catalog.tableExists(table):
-        return False
-    columns = ", ".join(map(_declared, [*stored, *PARTITION_FIELDS]))
+    columns, provider = ", ".join(map(_declare, [*stored, *PARTITION_FIELDS])), provider_of_new(spark, kind)
     try:
-        spark.sql(
-            f"CREATE TABLE {table} ({columns}) USING {provider_of_new(spark, kind)} "
-            f"PARTITIONED BY ({', '.join(PARTITIONS)})"
-        )
+        spark.sql(f"CREATE TABLE {table} ({columns}) USING {provider} PARTITIONED BY ({', '.join(PARTITIONS)})")
     except SPARK_ERRORS:
         if not spark.catalog.tableExists(table):
             raise
@@ -436,34 +422,27 @@ def drop_empty_table(spark: SparkSession, facts: TableFacts) -> None:
     """Drop a table without partitions, or without rows if it has commits."""
     if spark.catalog.tableExists(facts.name):
         committed = facts.format in COMMITTED
-        something = spark.table(facts.name) if committed else spark.sql(f"SHOW PARTITIONS {facts.name}")
-        if not something.take(1):
+        content = spark.table(facts.name) if committed else spark.sql(f"SHOW PARTITIONS {facts.name}")
+        if not content.take(1):
             spark.sql(f"DROP TABLE {facts.name}")
 
 
 def cast_to_table(rows: DataFrame, facts: TableFacts) -> DataFrame:
     """Cast rows to the columns of a table, partition columns last; those that they lack are null. Lazy."""
-    declared = {one.name.lower() for one in facts.columns}
-    lost = [name for name in rows.columns if name.lower() not in declared and name not in PARTITIONS]
+    declared = {*PARTITIONS, *(name.lower() for name in facts.columns.names)}
+    lost = [name for name in rows.columns if name.lower() not in declared]
     if lost:
         raise OutputRefusedError(
             f"table {facts.name!r} has no column {lost[0]!r}: somebody changed its columns meanwhile; run again."
         )
-    exact, loose = set(rows.columns), {name.lower(): name for name in rows.columns}
-    spelled = {one.name: one.name if one.name in exact else loose.get(one.name.lower()) for one in facts.columns}
-    body = [
-        (F.lit(None) if spelled[one.name] is None else named(str(spelled[one.name])))
-        .cast(one.dataType)
-        .alias(one.name)
-        for one in facts.columns
-    ]
-    return rows.select(*body, *PARTITIONS)
+    columns = []
+    for field in facts.columns:
+        match = match_name(field.name, rows.columns)
+        value = F.lit(None) if match is None else named(match)
+        columns.append(value.cast(field.dataType).alias(field.name))
+    return rows.select(*columns, *PARTITIONS)
 
 
 def read_columns(spark: SparkSession, facts: TableFacts) -> TableFacts:
     """Read the columns of a table again: other jobs may have added some."""
     return replace(facts, columns=select_results(read_schema(spark, facts.name)))
-
-
-def select_results(schema: T.StructType) -> T.StructType:
-    return T.StructType([field for field in schema if field.name not in PARTITIONS])
