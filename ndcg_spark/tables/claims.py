@@ -51,6 +51,7 @@ class Claim:
     folder: Path
     descriptor: int
     created: tuple[Path, ...]
+    """Folders that were made for the root, the innermost first."""
 
     @property
     def rows(self) -> Path:
@@ -84,7 +85,7 @@ def claim_slices(root: Path, slices: Sequence[str], tell: Tell) -> Claim:
     """
     if fcntl is None:
         raise OutputRefusedError(f"cannot write {str(root)!r}: this system has no flock; write to a remote path.")
-    created = _missing(root)
+    created = tuple(place for place in (root, *root.parents) if not place.exists())
     try:
         with _mutex(root) as hidden:
             for entry in sorted(hidden.glob(f"{_PREFIX}*")):
@@ -221,11 +222,6 @@ def _entries(folder: Path) -> list[Path]:
         return [folder / name for name in sorted(os.listdir(folder))]
     except FileNotFoundError:
         return []
-
-
-def _missing(folder: Path) -> tuple[Path, ...]:
-    """Folders that must be made for this one, the innermost first."""
-    return tuple(place for place in (folder, *folder.parents) if not place.exists())
 
 
 def _remove_empty(created: tuple[Path, ...]) -> None:

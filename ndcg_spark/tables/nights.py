@@ -131,20 +131,21 @@ def write_night(
     runs = (runs,) if isinstance(runs, str) and runs else runs
     _check(tables, night, dataset, runs, formats or {})
     with readable_errors():
-        frames = {reference: _completed(reference, frame, stamps or {}) for reference, frame in tables.items()}
+        frames = {reference: _complete(reference, frame, stamps or {}) for reference, frame in tables.items()}
         kinds = {reference: (formats or {}).get(reference) for reference in tables}
         _check_places(frames, kinds)
-        found = {reference: _runs_in(reference, frame) for reference, frame in frames.items()} if runs is None else {}
-        named = sorted(set().union(*found.values())) if runs is None else list(dict.fromkeys(runs))
+        held = {reference: _list_runs(reference, frame) for reference, frame in frames.items() if runs is None}
+        named = sorted(set().union(*held.values())) if runs is None else list(runs)
         if not named:
             raise InputRefusedError("there are no rows, and so nothing to write.")
         rows = []
-        for reference, every in frames.items():
-            frame = every if runs is None else every.where(F.col(RUN).isin(*named))
-            lacks = [run for run in named if run not in found[reference]] if runs is None else []
-            if runs is not None and not _is_of_means(frame):
-                lacks = named
-            slices = Slices.for_night(night, dataset, named, empty=lacks)
+        for reference, frame in frames.items():
+            if runs is None:
+                empty = set(named) - held[reference]
+            else:
+                empty = set() if _is_of_means(frame) else set(named)
+                frame = frame.where(F.col(RUN).isin(*named))
+            slices = Slices.for_night(night, dataset, named, empty=empty)
             rows.append(Rows(frame=frame, slices=slices, reference=reference, kind=kinds[reference]))
         write_together(rows)
 
@@ -172,7 +173,7 @@ def _is_of_means(frame: DataFrame) -> bool:
     return kind is not None and kind.name == METRIC_TABLE
 
 
-def _completed(reference: str, frame: DataFrame, stamps: Mapping[str, str | None]) -> DataFrame:
+def _complete(reference: str, frame: DataFrame, stamps: Mapping[str, str | None]) -> DataFrame:
     """Add a run, and to means their provenance."""
     kind = kind_of(frame.columns)
     if kind is not None and kind.name in _STORED_OTHERWISE:
@@ -187,9 +188,9 @@ def _completed(reference: str, frame: DataFrame, stamps: Mapping[str, str | None
         frame = frame.withColumnRenamed(named[0], RUN)
     if not _is_of_means(frame):
         return frame
-    there = sorted({*stamps} & {*frame.columns, *_OF_THE_MOMENT})
-    if there:
-        raise InvalidParameterError(f"the rows for {reference!r} have a column {there[0]!r} of their own; drop it.")
+    taken = sorted({*stamps} & {*frame.columns, *_OF_THE_MOMENT})
+    if taken:
+        raise InvalidParameterError(f"the rows for {reference!r} have a column {taken[0]!r} of their own; drop it.")
     texts = {**dict.fromkeys(("convention", "config_hash", "input")), **stamps, "package_version": __version__}
     now = F.lit(datetime.now(timezone.utc).replace(microsecond=0)).cast("timestamp").alias("computed_at")
     added = [F.lit(text).cast("string").alias(name) for name, text in texts.items() if name not in frame.columns]
@@ -197,13 +198,13 @@ def _completed(reference: str, frame: DataFrame, stamps: Mapping[str, str | None
     return rows.select("*", *added, *([] if "computed_at" in frame.columns else [now]))
 
 
-def _runs_in(reference: str, frame: DataFrame) -> set[str]:
+def _list_runs(reference: str, frame: DataFrame) -> set[str]:
     """Run an action: list the runs of a table. Refused is a metric table in which no query counts."""
     numbers = [F.max("n_queries").alias("n")] if _is_of_means(frame) else []
-    found = frame.groupBy(RUN).agg(F.lit(0).alias("there"), *numbers).collect()
-    if found and numbers and not any(row["n"] for row in found):
+    rows = frame.groupBy(RUN).agg(F.lit(0).alias("there"), *numbers).collect()
+    if rows and numbers and not any(row["n"] for row in rows):
         raise InputRefusedError(f"no query counts in the means for {reference!r}.")
-    return {row[RUN] for row in found}
+    return {row[RUN] for row in rows}
 
 
 def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | None]) -> None:
@@ -214,14 +215,8 @@ def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | Non
         folders = {_PARTITIONS.sub("", file.rpartition("/")[0]) for file in source.files} - {""}
         readings.append(replace(source, folders=source.folders | folders))
     for reference, frame in frames.items():
-        found = check_output(
-            frame.sparkSession,
-            reference,
-            kinds[reference],
-            frame.schema,
-            name="the table",
-            readings=readings,
-            grow=True,
-            tell=_log.warning,
+        spark, kind = frame.sparkSession, kinds[reference]
+        reading = check_output(
+            spark, reference, kind, frame.schema, name="the table", readings=readings, tell=_log.warning
         )
-        readings.append(found)
+        readings.append(reading)

@@ -44,7 +44,7 @@ from ndcg_spark.tables import (
     writing,
 )
 from ndcg_spark.tables.catalog import cast_to_table, check_table, create_table, place_of_table
-from ndcg_spark.tables.remote import RemoteFolderWrite
+from ndcg_spark.tables.folders import RemoteFolderWrite
 from ndcg_spark.tables.slices import verify_counts
 from ndcg_spark.tables.table_writes import RemoteTableWrite, partition_locations, set_location
 
@@ -208,7 +208,7 @@ def test_a_remote_folder_that_cannot_be_looked_at_is_not_taken_for_an_empty_one(
     """Else old files would not be missed, as where a store denies to list them."""
     table.write(rows(spark, 1))
     # stands in for: a store that denies to list, because no store of the tests has rights
-    monkeypatch.setattr("ndcg_spark.tables.remote.condition_of", lambda _: "ACCESS_DENIED")
+    monkeypatch.setattr("ndcg_spark.tables.folders.condition_of", lambda _: "ACCESS_DENIED")
     table.path.rename(table.path.with_name("away"))
     with pytest.raises(OutputRefusedError, match="cannot write"):
         table.write(rows(spark, 2))
