@@ -418,15 +418,6 @@ def create_table(spark: SparkSession, table: str, stored: T.StructType, kind: st
     return True
 
 
-def drop_empty_table(spark: SparkSession, facts: TableFacts) -> None:
-    """Drop a table without partitions, or without rows if it has commits."""
-    if spark.catalog.tableExists(facts.name):
-        committed = facts.format in COMMITTED
-        content = spark.table(facts.name) if committed else spark.sql(f"SHOW PARTITIONS {facts.name}")
-        if not content.take(1):
-            spark.sql(f"DROP TABLE {facts.name}")
-
-
 def cast_to_table(rows: DataFrame, facts: TableFacts) -> DataFrame:
     """Cast rows to the columns of a table, partition columns last; those that they lack are null. Lazy."""
     declared = {*PARTITIONS, *(name.lower() for name in facts.columns.names)}

@@ -40,9 +40,9 @@ class IcebergLog(CommitLog):
 
     def version(self) -> int | None:
         """Id of the current snapshot; that of main if the branch begins with this write."""
-        found = self._spark.sql(f"SELECT name, snapshot_id FROM {self._table}.refs WHERE type = 'BRANCH'").collect()
-        at = {row[0]: int(row[1]) for row in found}
-        return at.get(self._branch, at.get(_MAIN))
+        rows = self._spark.sql(f"SELECT name, snapshot_id FROM {self._table}.refs WHERE type = 'BRANCH'").collect()
+        snapshots = {row[0]: int(row[1]) for row in rows}
+        return snapshots.get(self._branch, snapshots.get(_MAIN))
 
     def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
         writer = rows.writeTo(self._table).option(f"snapshot-property.{MARK}", mark)

@@ -14,12 +14,12 @@ from ndcg_spark.core.failures import SPARK_ERRORS, first_line, is_crash, unfit_s
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError, find_refusal, text_of
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.tables.catalog import (
+    COMMITTED,
     TABLE_KINDS,
     TableFacts,
     add_columns,
     check_table,
     create_table,
-    drop_empty_table,
     select_results,
 )
 from ndcg_spark.tables.claims import Tell, lock_out_writers
@@ -124,10 +124,13 @@ def _table_write(spark: SparkSession, facts: TableFacts, slices: Slices, root: P
 
 
 def _drop_created(spark: SparkSession, facts: TableFacts, root: Path) -> None:
-    """Drop a table that was made for rows which did not come, unless somebody else uses it."""
+    """Drop a table that was made for rows which did not come, unless somebody else writes it, or has written it."""
     with lock_out_writers(root) as is_unused:
-        if is_unused:
-            drop_empty_table(spark, facts)
+        if is_unused and spark.catalog.tableExists(facts.name):
+            has_commits = facts.format in COMMITTED
+            content = spark.table(facts.name) if has_commits else spark.sql(f"SHOW PARTITIONS {facts.name}")
+            if not content.take(1):
+                spark.sql(f"DROP TABLE {facts.name}")
 
 
 def swap_in(writes: Sequence[SliceWrite]) -> None:
