@@ -86,7 +86,6 @@ class RemoteTableWrite(SliceWrite):
         self.claim = ThreadClaim(facts.folder, self.folders, facts.name)
         self._root = facts.folder.rstrip("/")
         self._attempt = f"{self._root}/{HIDDEN}/{uuid.uuid4().hex}"
-        self._is_swapped = False
         self._is_live = False  # whether the catalog may point to what was staged
         try:
             self._before = self._locations()
@@ -114,7 +113,7 @@ class RemoteTableWrite(SliceWrite):
         if self._locations() != self._before:
             raise OutputRefusedError(f"another job wrote the same runs to {self.reference!r} meanwhile; run again.")
         new = {folder: f"{self._attempt}/{folder}" for folder in self.folders}
-        self._is_swapped = self._is_live = True
+        self._is_live = True
         add_partitions(self.spark, self.reference, {one: at for one, at in new.items() if one not in self._before})
         for folder in self._before:
             set_location(self.spark, self.reference, folder, new[folder])
@@ -126,7 +125,7 @@ class RemoteTableWrite(SliceWrite):
         verify_counts(self.spark, self.reference, self.folders, self._counts)
 
     def undo(self) -> None:
-        for folder, location in (self._locations() if self._is_swapped else {}).items():
+        for folder, location in (self._locations() if self._is_live else {}).items():
             if not location.startswith(self._attempt):
                 continue  # not swapped yet, or swapped by somebody else since
             if folder in self._before:

@@ -352,6 +352,21 @@ def test_many_nights_are_replaced_again(table, spark):
     assert table.values() == [("shop", "", 2, 2)]
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_stamp_finds_the_slice_of_a_row_by_all_of_its_keys(spark, n):
+    """One slice is found by a condition, several by a join; a row of another night, run or length has none."""
+    days = [date(2026, 1, day) for day in (30, 31)]
+    keys = (SliceKey(days[1], "a", "week"), SliceKey(days[0], "a", "week"))[:n]
+    columns = {"night": "night", "run": "run", "part": "length"}
+    slices = Slices(dataset="shop", keys=keys, columns=columns, empty=frozenset())
+    values = [(days[1], "a", "week"), (days[0], "a", "week"), (days[1], "b", "week"), (days[1], "a", "month")]
+    frame = spark.createDataFrame(values, "night date, run string, length string")
+    stored = {tuple(row)[:3]: (str(row["run_date"]), row["slice"]) for row in slices.stamp(frame).collect()}
+    name = slice_name("shop", "a", "week")
+    assert stored == {value: (str(value[0]), name if value in keys else None) for value in values}
+    assert slices.folders == {f"{key.night} week a": f"run_date={key.night}/slice={name}" for key in keys}
+
+
 @pytest.mark.parametrize("table", ["table", "remote table"], indirect=True)
 def test_a_table_that_another_writer_drops_again_is_made_anew(table, spark, monkeypatch):
     """Another writer made it, its rows did not come, and it dropped the table before our slices were claimed."""
