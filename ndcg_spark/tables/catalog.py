@@ -184,7 +184,6 @@ TABLE_KINDS = ("table", *COMMITTED)
 """Formats of outputs that are catalog tables: of any provider, or of this one."""
 _DELEGATES = ("builtin", "DeltaCatalog", "HoodieCatalog")
 """Classes that may stand for `spark_catalog` and leave it to Spark's own catalog to remember tables."""
-_OF_ICEBERG = "SparkSessionCatalog"
 _ATTEMPTS = 6
 """To add columns that other jobs add at the same time, and to see them."""
 _altering = threading.Lock()
@@ -272,7 +271,7 @@ def forgotten_tables(spark: SparkSession, tables: Mapping[str, str]) -> list[str
     if not has_own_catalog(spark):
         return []
     keeper = setting(spark, "spark.sql.catalog.spark_catalog", "builtin").rpartition(".")[2]
-    if keeper not in (*_DELEGATES, _OF_ICEBERG):
+    if keeper not in (*_DELEGATES, "SparkSessionCatalog"):
         return []
     names = [table for table in tables if _catalog_of(spark, table) == "spark_catalog"]
     if keeper in _DELEGATES:

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
@@ -47,12 +47,13 @@ class Reading:
     name: str
     folders: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
-    patterns: tuple[str, ...] = field(default=())
+    patterns: tuple[str, ...] = ()
 
     def touches(self, place: str) -> bool:
         """Check whether writing to a canonical place changes what is read."""
-        around = any(is_within(place, one) or is_within(one, place) for one in (*self.folders, *self.files))
-        return around or any(_matches(place, pattern) for pattern in self.patterns)
+        places = (*self.folders, *self.files)
+        overlaps = any(is_within(place, other) or is_within(other, place) for other in places)
+        return overlaps or any(_matches(place, pattern) for pattern in self.patterns)
 
 
 def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None, frame: DataFrame | None) -> Reading:
@@ -62,20 +63,18 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
     as are files on platforms that do not list them.
     """
     kind = kind or guess_format(reference)
-    folders: set[str] = set()
-    patterns: list[str] = []
-    files: frozenset[str] = frozenset()
+    folders, files, patterns = frozenset[str](), frozenset[str](), tuple[str, ...]()
     unknown: Exception | None = None
     try:
         if kind == "table":
             location = describe(spark, reference).get("location")
-            folders |= {canonical(location)} if location else set()
+            folders = frozenset([canonical(location)] if location else [])
         elif kind != "sql":
-            place = canonical(_reached(spark, reference))
+            place = canonical(_resolve(spark, reference))
             if is_pattern(reference):
-                patterns.append(place)
+                patterns = (place,)
             elif not is_local(place) or os.path.isdir(place):
-                folders.add(place)
+                folders = frozenset([place])
     except _UNREACHED as error:
         unknown = None if frame is None else error
     try:
@@ -87,12 +86,11 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
         raise OutputRefusedError(
             f"cannot find out where {name} lies, which no output may replace: {why.rstrip('.')}."
         ) from unknown
-    if folders <= files:  # remote, and a file itself
-        folders = set()
-    return Reading(name=name, folders=frozenset(folders), files=files, patterns=tuple(patterns))
+    # A remote file is not a folder.
+    return Reading(name=name, folders=folders - files, files=files, patterns=patterns)
 
 
-def _reached(spark: SparkSession, reference: str) -> str:
+def _resolve(spark: SparkSession, reference: str) -> str:
     try:
         return spark_path(spark, reference)
     except OutputRefusedError:
@@ -114,11 +112,9 @@ def _real_files(uris: Sequence[str]) -> Iterator[str]:
 
 def _matches(place: str, pattern: str) -> bool:
     """Check whether a glob matches a place or a folder around it, up to the braces of its parts."""
-    wanted, found = pattern.split("/"), place.split("/")
-    if len(found) < len(wanted):
-        return False
-    pairs = zip(found, wanted, strict=False)
-    return all(fnmatchcase(one, re.sub(r"\{.*", "*", glob)) for one, glob in pairs)
+    globs, parts = pattern.split("/"), place.split("/")
+    pairs = zip(parts, globs, strict=False)
+    return len(parts) >= len(globs) and all(fnmatchcase(part, re.sub(r"\{.*", "*", glob)) for part, glob in pairs)
 
 
 def refuse_nested(place: str, reference: str, readings: Sequence[Reading]) -> None:
