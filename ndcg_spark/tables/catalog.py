@@ -261,8 +261,8 @@ def split_name(table: str) -> tuple[str, str]:
     >>> split_name("metrics")
     ('', 'metrics')
     """
-    found = _TABLE.fullmatch(table)
-    schema, name = (found[1] or "", found[2]) if found else ("", table)  # what is no name, Spark refuses
+    match = _TABLE.fullmatch(table)
+    schema, name = (match[1] or "", match[2]) if match else ("", table)  # what is no name, Spark refuses
     return schema, name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
@@ -321,7 +321,7 @@ def check_table(
             f"table {table!r} is of provider {provider!r}; this version writes {', '.join(TABLE_PROVIDERS)}."
         )
     serde = facts.get("serde library", "").lower()
-    format_ = provider if provider != "hive" else next((one for one in ("parquet", "orc") if one in serde), None)
+    format_ = provider if provider != "hive" else next((name for name in ("parquet", "orc") if name in serde), None)
     if format_ is None:
         raise OutputRefusedError(f"table {table!r} is stored by {serde!r}; this version writes parquet and orc.")
     by = [column.name for column in columns if column.isPartition]
@@ -367,7 +367,7 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
     with _altering:
         for _ in range(_ATTEMPTS):
             have = {name.lower() for name in read_schema(spark, table).names}
-            new = [one for one in columns if one.name.lower() not in have]
+            new = [field for field in columns if field.name.lower() not in have]
             if not new:
                 return
             statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declare, new))})"
@@ -375,7 +375,7 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
                 spark.sql(statement)
             except SPARK_ERRORS as error:  # another job may have added them just now
                 failure = error
-    names = ", ".join(repr(one.name) for one in new)
+    names = ", ".join(repr(field.name) for field in new)
     why = first_line(failure).rstrip(".") if failure else "Spark does not see it"
     raise OutputRefusedError(
         f"table {table!r} has no column {names}, and it could not be added ({why}); name another table, or have "
@@ -383,8 +383,8 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
     ) from failure
 
 
-def _declare(one: T.StructField) -> str:
-    return f"`{one.name.replace('`', '``')}` {one.dataType.simpleString()}"
+def _declare(field: T.StructField) -> str:
+    return f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}"
 
 
 def publishes_later(spark: SparkSession, table: str, name: str) -> str:

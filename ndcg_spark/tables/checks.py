@@ -292,7 +292,7 @@ def _remote_slices(spark: SparkSession, place: str, reference: str, kind: str) -
     for name in below:
         _refuse_foreign(name, reference, kind)
     slices = sorted({name.rpartition("/")[0] for name in below}, reverse=True)
-    return [f"{place}/{one}" for one in slices[:_MAX_SLICES_READ]]
+    return [f"{place}/{name}" for name in slices[:_MAX_SLICES_READ]]
 
 
 def _refuse_foreign(name: str, reference: str, kind: str, *, is_folder: bool = False) -> None:

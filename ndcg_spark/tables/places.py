@@ -83,7 +83,7 @@ def shared_folder(spark: SparkSession, place: str, reference: str) -> Path | Non
         return None
     folder = Path(place)
     # Path.exists raises where a folder is closed to us; that the trial says, too.
-    nearest = next(one for one in (folder, *folder.parents) if os.path.exists(one))
+    nearest = next(above for above in (folder, *folder.parents) if os.path.exists(above))
     if not nearest.is_dir():
         raise OutputRefusedError(f"{reference!r} is, or lies below, a file; outputs are folders.")
     trial = nearest / f"{HIDDEN}-{uuid.uuid4().hex}"

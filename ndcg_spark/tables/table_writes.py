@@ -62,7 +62,7 @@ class LocalTableWrite(FolderWrite):
             return
         for folder in self._moved(self._before):
             set_location(self.spark, self.reference, folder, self._before[folder])
-        drop_partitions(self.spark, self.reference, [one for one in self.folders if one not in self._before])
+        drop_partitions(self.spark, self.reference, [folder for folder in self.folders if folder not in self._before])
         with suppress(*SPARK_ERRORS):  # the rows are back
             self.spark.catalog.refreshTable(self.reference)
 
@@ -112,11 +112,11 @@ class RemoteTableWrite(SliceWrite):
         """Set the new locations in the catalog, and check that it has them."""
         if self._locations() != self._before:
             raise OutputRefusedError(f"another job wrote the same runs to {self.reference!r} meanwhile; run again.")
-        new = {folder: f"{self._attempt}/{folder}" for folder in self.folders}
+        new = {folder: f"{self._attempt}/{folder}" for folder in self.folders if folder not in self._before}
         self._is_live = True
-        add_partitions(self.spark, self.reference, {one: at for one, at in new.items() if one not in self._before})
+        add_partitions(self.spark, self.reference, new)
         for folder in self._before:
-            set_location(self.spark, self.reference, folder, new[folder])
+            set_location(self.spark, self.reference, folder, f"{self._attempt}/{folder}")
         ours = self._locations()
         if not all(ours.get(folder, "").startswith(self._attempt) for folder in self.folders):
             raise OutputRefusedError(f"another job wrote the same runs to {self.reference!r} meanwhile; run again.")
@@ -179,7 +179,7 @@ def add_partitions(spark: SparkSession, table: str, places: Mapping[str, str | N
     """Register new partitions by folder and location (None: below the table)."""
     rest = iter(places.items())
     while some := list(islice(rest, _PER_STATEMENT)):
-        parts = [f"PARTITION ({_spec(one)})" + (f" LOCATION {sql_text(at)}" if at else "") for one, at in some]
+        parts = [f"PARTITION ({_spec(folder)})" + (f" LOCATION {sql_text(at)}" if at else "") for folder, at in some]
         spark.sql(f"ALTER TABLE {table} ADD IF NOT EXISTS {' '.join(parts)}")
 
 
