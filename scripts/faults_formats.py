@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from formats_places import iceberg_settings, location
 from pyspark.sql import SparkSession
 
-from ndcg_spark.tables import catalog, commits, folders, slice_name
+from ndcg_spark.tables import commits, folders, slice_name, table_writes
 from ndcg_spark.tables.claims import Claim
 from ndcg_spark.tables.delta import DeltaLog
 from ndcg_spark.tables.iceberg import IcebergLog
@@ -99,7 +99,7 @@ def in_folder(spark: SparkSession | None, table: str, night: date) -> dict[Slice
 RELEASE = (Claim, "release")
 """Called when the new rows are there and the old ones are not removed yet: a process can be killed there."""
 FILES = {"stage": (folders.FolderWrite, "stage"), "put": (folders.FolderWrite, "_put")}
-CATALOG = {**FILES, "register": (catalog, "add_partitions"), "verify": (catalog, "verify_counts")}
+CATALOG = {**FILES, "register": (table_writes, "add_partitions"), "verify": (table_writes, "verify_counts")}
 COMMITS = {"stage": (commits.CommittedWrite, "stage"), "commit": (commits.CommittedWrite, "_commit")}
 COMMITS["verify"] = (commits, "verify_counts")
 PARTITIONED = "PARTITIONED BY (run_date DATE, slice STRING)"

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from support.cluster import children_of
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables import RunPartition, stage_partition, swap_in
+from ndcg_spark.tables import Slices, stage_slices, swap_in
 
 COMPUTE = "compute"
 FULL = "No space left on device"
@@ -131,13 +131,13 @@ def write(spark: SparkSession, places: Sequence[str], task: Task) -> str:
     broken = whole.selectExpr(
         "run", f"CAST(IF({breaking}, raise_error('injected'), version) AS INT) version", "i", "n"
     )
-    partition = RunPartition(run_date=task.night, dataset=task.dataset)
+    slices = Slices.for_night(task.night, task.dataset, task.runs)
     try:
         with ExitStack() as stack:
             staged = []
             for at, table in enumerate(task.tables):
                 is_broken = fault.point == COMPUTE and at == fault.at % len(task.tables)
-                one = stage_partition(broken if is_broken else whole, places[table], None, partition, task.runs)
+                one = stage_slices(broken if is_broken else whole, places[table], None, slices)
                 staged.append(stack.enter_context(closing(one)))
             swap_in(staged)
     except OutputRefusedError as error:

@@ -18,13 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.sources.folders import read_files
 from ndcg_spark.tables import (
-    ManyNights,
-    NightlySlice,
-    RunPartition,
-    Staged,
-    TableRows,
-    slice_name,
-    stage_partition,
+    Rows,
+    SliceKey,
+    Slices,
+    SliceWrite,
+    stage_slices,
     write_together,
     writing,
 )
@@ -63,23 +61,16 @@ class Place:
         """Whether its format keeps a log of its files."""
         return self.kind in ("iceberg", "delta")
 
-    def stage(self, rows: DataFrame, partition: Any, runs: Sequence[str], **more: Any) -> Staged:
+    def stage(self, rows: DataFrame, slices: Slices) -> SliceWrite:
         """Stage rows; the caller closes it."""
         with self._reach():
-            return stage_partition(rows, self.reference, self.kind, partition, list(runs), **more)
+            return stage_slices(rows, self.reference, self.kind, slices)
 
-    def write(
-        self,
-        rows: DataFrame,
-        partition: Any = None,
-        runs: Sequence[str] = ("",),
-        empty: Sequence[str] = (),
-        **more: Any,
-    ) -> None:
+    def write(self, rows: DataFrame, slices: Slices | None = None, **more: Any) -> None:
         """Write rows in place of those of the same slices."""
         with self._reach():
-            one = TableRows(reference=self.reference, kind=self.kind, frame=rows, runs=list(runs), empty=empty)
-            write_together([one], partition or shop(), **more)
+            one = Rows(frame=rows, slices=slices or shop(), reference=self.reference, kind=self.kind)
+            write_together([one], **more)
 
     @contextmanager
     def _reach(self) -> Iterator[None]:
@@ -122,9 +113,9 @@ class Place:
         counted = self.frame().groupBy("run_date", "dataset", "run", "value").count().collect()
         return sorted((str(row[0]), *row[1:]) for row in counted)
 
-    def files(self, partition: RunPartition, run: str = "") -> dict[str, str]:
+    def files(self, slices: Slices) -> dict[str, str]:
         """Digests of the files of a slice, by their paths."""
-        folder = f"run_date={partition.run_date}/slice={slice_name(partition.dataset, run)}"
+        (folder,) = slices.folders.values()
         found = glob(f"{self.root}/{folder}/*.parquet") + glob(f"{self.root}/data/{folder}/*.parquet")
         return {one: hashlib.sha256(Path(one).read_bytes()).hexdigest() for one in found}
 
@@ -157,14 +148,14 @@ def _described(spark: SparkSession, table: str) -> dict[str, str]:
     return {str(row[0]).lower(): str(row[1]) for row in rows}
 
 
-def shop(night: date = NIGHT) -> RunPartition:
-    """A data set."""
-    return RunPartition(run_date=night, dataset="shop")
+def shop(night: date = NIGHT, runs: Sequence[str] = ("",), empty: Sequence[str] = ()) -> Slices:
+    """Slices of a data set."""
+    return Slices.for_night(night, "shop", runs, empty=empty)
 
 
-def app(night: date = NIGHT) -> RunPartition:
-    """Another one."""
-    return RunPartition(run_date=night, dataset="app")
+def app(night: date = NIGHT, runs: Sequence[str] = ("",)) -> Slices:
+    """Slices of another one."""
+    return Slices.for_night(night, "app", runs)
 
 
 def rows(spark: SparkSession, value: int, runs: Sequence[str] = ("",), n: int = 3, night: date = NIGHT) -> DataFrame:
@@ -177,11 +168,11 @@ def broken(frame: DataFrame) -> DataFrame:
     return frame.selectExpr("run", "k", "CAST(IF(k = 2, raise_error('broken row'), value) AS INT) AS value", "night")
 
 
-def several_nights(spark: SparkSession, value: int) -> tuple[DataFrame, ManyNights]:
+def several_nights(spark: SparkSession, value: int) -> tuple[DataFrame, Slices]:
     """Rows of two nights of one run."""
     frame = rows(spark, value, night=BEFORE).union(rows(spark, value))
-    slices = tuple(NightlySlice(night, "", "") for night in (BEFORE, NIGHT))
-    return frame, ManyNights(dataset="shop", night="night", part=None, slices=slices)
+    keys = tuple(SliceKey(night, "") for night in (BEFORE, NIGHT))
+    return frame, Slices(dataset="shop", keys=keys, columns={"night": "night", "run": "run"})
 
 
 # --------------------------------------------------------------------------------------------------------- sessions

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, OutputRefusedError
 from ndcg_spark.sources.formats import open_table
-from ndcg_spark.tables import check_output, claims, swap_in
+from ndcg_spark.tables import SliceWrite, check_output, claims, swap_in
 
 NONE = "-"
 PROPERTIES: dict[str, Callable[[Place], str]] = {}
@@ -81,11 +81,11 @@ def first_night(place: Place) -> str:
 
 @named("re-run replaces its rows only")
 def rerun(place: Place) -> str:
-    place.write(rows(place.spark, 1, ("a", "b")), runs=("a", "b"))
-    place.write(rows(place.spark, 2, ("a",)), app(), ("a",))
+    place.write(rows(place.spark, 1, ("a", "b")), shop(runs=("a", "b")))
+    place.write(rows(place.spark, 2, ("a",)), app(runs=("a",)))
     place.write(rows(place.spark, 3, night=BEFORE), shop(BEFORE))
-    place.write(rows(place.spark, 4, ("b",), n=2), runs=("b",))
-    place.write(rows(place.spark, 5, ("b",), n=4), runs=("b",))
+    place.write(rows(place.spark, 4, ("b",), n=2), shop(runs=("b",)))
+    place.write(rows(place.spark, 5, ("b",), n=4), shop(runs=("b",)))
     wanted = [ours(1, run="a"), ours(5, 4, run="b"), ours(2, dataset="app", run="a"), ours(3, night=BEFORE)]
     expect([one for one in place.values() if one != ours(1)], sorted(wanted), "rows")
     return "yes"
@@ -93,14 +93,14 @@ def rerun(place: Place) -> str:
 
 @named("other dates and runs byte-identical")
 def others_stay(place: Place) -> str:
-    for partition in (shop(BEFORE), app(), shop()):
-        place.write(rows(place.spark, 1, night=partition.run_date), partition)
-    others = [(shop(BEFORE), ""), (app(), "")]
-    before = [place.files(*one) for one in others]
+    for slices in (shop(BEFORE), app(), shop()):
+        place.write(rows(place.spark, 1, night=slices.keys[0].night), slices)
+    others = [shop(BEFORE), app()]
+    before = [place.files(one) for one in others]
     if not all(before):
         raise PropertyError("there are no files to look at")
     place.write(rows(place.spark, 2))
-    expect([place.files(*one) for one in others], before, "files of other slices")
+    expect([place.files(one) for one in others], before, "files of other slices")
     expect(sorted(place.values())[-1], ours(2), "rows")
     return "yes"
 
@@ -110,27 +110,26 @@ def nights(place: Place) -> str:
     for night in (BEFORE, NIGHT):
         place.write(rows(place.spark, 1, night=night), shop(night))
     place.write(rows(place.spark, 7), app())
-    frame, partition = several_nights(place.spark, 2)
-    place.write(frame, partition, list(partition.names))
+    place.write(*several_nights(place.spark, 2))
     expect(place.values(), sorted([ours(2, night=BEFORE), ours(2), ours(7, dataset="app")]), "rows")
     return "yes"
 
 
 @named("a run without rows: emptied or refused")
 def emptied(place: Place) -> str:
-    place.write(rows(place.spark, 1, ("a", "b")), runs=("a", "b"))
+    place.write(rows(place.spark, 1, ("a", "b")), shop(runs=("a", "b")))
     one = rows(place.spark, 2, ("a",))
-    refusal(lambda: place.write(one, runs=("a", "b")), "no rows of run 'b'")
+    refusal(lambda: place.write(one, shop(runs=("a", "b"))), "no rows of run 'b'")
     expect(place.values(), [ours(1, run="a"), ours(1, run="b")], "rows after the refusal")
-    place.write(one, runs=("a", "b"), empty=["b"])
+    place.write(one, shop(runs=("a", "b"), empty=["b"]))
     expect(place.values(), [ours(2, run="a")], "rows")
     return "yes"
 
 
 @named("rows of another run are refused")
 def stray(place: Place) -> str:
-    place.write(rows(place.spark, 1, ("a",)), runs=("a",))
-    refusal(lambda: place.write(rows(place.spark, 2, ("a", "b")), runs=("a",)), "announced run")
+    place.write(rows(place.spark, 1, ("a",)), shop(runs=("a",)))
+    refusal(lambda: place.write(rows(place.spark, 2, ("a", "b")), shop(runs=("a",))), "announced run")
     expect(place.values(), [ours(1, run="a")], "rows")
     return "yes"
 
@@ -146,20 +145,15 @@ def failing(place: Place) -> str:
     return "yes"
 
 
-class _Failing:
+class _Failing(SliceWrite):
     """An output that fails after others were swapped in."""
 
-    reference, undoable = "another output", True
-
     def __init__(self, before: Callable[[], None]) -> None:
-        self.before = before
+        self.reference, self.before = "another output", before
 
     def swap(self) -> None:
         self.before()
         raise OutputRefusedError("no")
-
-    def undo(self) -> None:
-        pass
 
     def finish(self) -> None:
         raise AssertionError
@@ -174,7 +168,7 @@ def taken_back(place: Place) -> str:
         seen.extend(place.values())
         place.write(rows(place.spark, 9), app())
 
-    with closing(place.stage(rows(place.spark, 2), shop(), [""])) as staged:
+    with closing(place.stage(rows(place.spark, 2), shop())) as staged:
         refusal(lambda: swap_in([staged, _Failing(meanwhile)]), "no")
     expect(seen, [ours(2)], "rows before the failure")
     expect(place.values(), sorted([ours(1), ours(9, dataset="app")]), "rows")
@@ -220,11 +214,11 @@ def rivals(place: Place) -> str:
 def late(place: Place) -> str:
     place.write(rows(place.spark, 1))
     if place.reached:
-        with closing(place.stage(rows(place.spark, 2), shop(), [""])):
+        with closing(place.stage(rows(place.spark, 2), shop())):
             refusal(lambda: place.write(rows(place.spark, 3)), "is being written by process")
         expect(place.values(), [ours(1)], "rows")
         return "yes, before it computes"
-    with closing(place.stage(rows(place.spark, 2), shop(), [""])) as staged:
+    with closing(place.stage(rows(place.spark, 2), shop())) as staged:
         claims._claimed.clear()  # as if the other one ran in another process
         place.write(rows(place.spark, 3))
         place.write(rows(place.spark, 4), app())
@@ -238,7 +232,8 @@ def beside(place: Place) -> str:
     names = ("a", "b", "c", "d")
     for value in (1, 2):
         calls = [
-            lambda one=one, value=value: place.write(rows(place.spark, value, (one,)), runs=(one,)) for one in names
+            lambda one=one, value=value: place.write(rows(place.spark, value, (one,)), shop(runs=(one,)))
+            for one in names
         ]
         expect(_together(*calls), [None] * 4, "refusals")
         expect(place.values(), [ours(value, run=one) for one in names], "rows")
@@ -255,14 +250,14 @@ def evolved(place: Place) -> str:
     check_output(place.spark, place.reference, place.kind, wider.schema, tell=told.append)
     line = f"column 'country' is added to {place.reference!r}; it is null for earlier nights"
     expect(told, [line], "lines")
-    with closing(place.stage(rows(place.spark, 3, night=BEFORE), shop(BEFORE), [""])) as narrow:
+    with closing(place.stage(rows(place.spark, 3, night=BEFORE), shop(BEFORE))) as narrow:
         how = _written_wider(place, wider)
         swap_in([narrow])  # its table had no such column when it was staged
     expect(_countries(place), [("app", 1, ""), ("shop", 2, "de"), ("shop", 3, "")], "countries")
     expect(place.files(app()), before, "files of other slices")
-    with closing(place.stage(rows(place.spark, 4, night=BEFORE), shop(BEFORE), [""])) as staged:
+    with closing(place.stage(rows(place.spark, 4, night=BEFORE), shop(BEFORE))) as staged:
         refusal(lambda: swap_in([staged, _Failing(lambda: None)]), "no")
-    with closing(place.stage(rows(place.spark, 4), shop(), [""])) as staged:
+    with closing(place.stage(rows(place.spark, 4), shop())) as staged:
         refusal(lambda: swap_in([staged, _Failing(lambda: None)]), "no")
     expect(_countries(place), [("app", 1, ""), ("shop", 2, "de"), ("shop", 3, "")], "countries after failures")
     return how
@@ -387,7 +382,7 @@ def audited(place: Place) -> str:
         for value in (2, 3):
             place.write(rows(spark, value))
             expect(place.values(), [ours(value)], "rows of the branch")
-        staged = [place.stage(rows(spark, 4), shop(), [""]), _Failing(lambda: None)]
+        staged = [place.stage(rows(spark, 4), shop()), _Failing(lambda: None)]
         with closing(staged[0]):
             refusal(lambda: swap_in(staged), "could not be taken back")
         place.write(rows(spark, 5))

@@ -128,7 +128,6 @@ TOPICS: Mapping[str, Topic] = {
             "tables/claims.py",
             "tables/catalog.py",
             "tables/folders.py",
-            "tables/remote.py",
             "tables/table_writes.py",
             "tables/writing.py",
             "tables/nights.py",

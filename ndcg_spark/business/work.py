@@ -20,7 +20,7 @@ from ndcg_spark.history.tasks import series_name
 from ndcg_spark.history.work import found_nights, result_schema, stamped_results, taken_rows
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
-from ndcg_spark.tables import Rows, RunPartition
+from ndcg_spark.tables import Rows, Slices
 
 MOST_SEGMENTS_NAMED = 10
 RATES = {"ctr": "click-through", "cvr": "conversion"}
@@ -90,10 +90,10 @@ class BusinessLink(Work[LinkJobSettings]):
                 limits=settings.text,
                 input=f"{self.table.name} with {self.clicks.name}",
             )
+        slices = Slices.for_night(as_of, nights.dataset, sorted({row["run"] for row in links}))
         return Outcome(
             facts=facts,
-            tables={"output": Rows(frame=self._stored(facts), runs=sorted({row["run"] for row in links}))},
-            night=RunPartition(run_date=as_of, dataset=nights.dataset),
+            tables={"output": Rows(frame=self._stored(facts), slices=slices)},
             lines=_lines(facts, settings),
             met=not (facts.alarms and self.settings.fail_on_alarm),
         )

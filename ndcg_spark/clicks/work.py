@@ -101,7 +101,8 @@ class _OfClicks(Work[S]):
             **described,
         )
         runs = sorted({one["run"] for one in described.get("estimates", [])}) or [""]
-        rows = Rows(frame=self._stored(made), runs=runs, empty=[""] if allows else [])
+        slices = self.job.slices(runs, empty=[""] if allows else [])
+        rows = Rows(frame=self._stored(made), slices=slices)
         return Outcome(facts=facts, tables={"output": rows}, lines=self._said(facts))
 
     def _said(self, facts: Found) -> Iterator[Line]:

@@ -227,7 +227,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         who = [{**gate, "who": f"{gate['run']} against {gate['baseline']}"} for gate in gates]
         return Outcome(
             facts=facts,
-            tables={"output": Rows(frame=stamped.coalesce(1), runs=runs, whole=True)},
+            tables={"output": Rows(frame=stamped.coalesce(1), slices=self.job.slices(runs, whole=True))},
             lines=self._lines(found, settings),
             gates=who,
         )

@@ -281,11 +281,13 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         facts = self._facts(summary, accounts, gates)
         runs = sorted({row["run"] for row in summary})
         now = datetime.now(timezone.utc).replace(microsecond=0)
-        tables = {"output": Rows(frame=metric_rows(self.job.spark, summary, facts, now), runs=runs)}
+        stored = metric_rows(self.job.spark, summary, facts, now)
+        tables = {"output": Rows(frame=stored, slices=self.job.slices(runs))}
         if per_query is not None:
             has = {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]}
             queries = per_query_rows(raise_refusals(per_query), self.inputs.settings)
-            tables["per_query_output"] = Rows(frame=queries, runs=runs, empty=sorted(set(runs) - has))
+            slices = self.job.slices(runs, empty=sorted(set(runs) - has))
+            tables["per_query_output"] = Rows(frame=queries, slices=slices)
         return Outcome(facts=facts, tables=tables, lines=self._lines(facts), gates=gates)
 
     def _or_empty(self, rows: list[dict[str, Any]], accounts: Accounts | None) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from ndcg_spark.history.tasks import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, FLAGGE
 from ndcg_spark.jobs.printing import show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.sources.formats import Table
-from ndcg_spark.tables import ManyNights, NightlySlice, Rows
+from ndcg_spark.tables import Rows, SliceKey, Slices
 
 _PROVENANCE = {"limits": "string", "input": "string", "package_version": "string", "computed_at": "timestamp"}
 
@@ -159,11 +159,11 @@ class RollUp(Work[RollUpJobSettings]):
         by = "baseline" if "baseline" in periods.columns else "run"
         self.job.keep(periods)
         with self.job.step("adding nights up"):
-            slices = [
-                NightlySlice(row["period_end"], row[by], row["period"])
+            keys = [
+                SliceKey(row["period_end"], row[by], row["period"])
                 for row in periods.select("period_end", by, "period").distinct().collect()
             ]
-            if not slices:
+            if not keys:
                 raise InputRefusedError("no night of the table is in a period that was asked for")
             plain = periods.drop("state")
             overall = plain.where((F.col("segment_by") == "") & ~F.col("metric").isin(*COMPANIONS))
@@ -173,18 +173,18 @@ class RollUp(Work[RollUpJobSettings]):
         facts = Periods(
             periods=every, as_of=str(settings.as_of), dataset=nights.dataset, limits=settings.text, input=table.name
         )
-        night = ManyNights(dataset=nights.dataset, night="period_end", part="period", slices=tuple(slices), run=by)
+        columns = {"night": "period_end", "part": "period", "run": by}
+        slices = Slices(dataset=nights.dataset, keys=tuple(keys), columns=columns)
         stored = stamped_results(periods, facts).repartition("period", "period_end", by)
         assumed = dict.fromkeys(row["independence"] for row in shown)
         compared = any("baseline" in row for row in shown)
         title = "differences of periods" if compared else "means of periods (± half of the interval)"
         return Outcome(
             facts=facts,
-            tables={"output": Rows(frame=stored, runs=list(night.names))},
-            night=night,
+            tables={"output": Rows(frame=stored, slices=slices)},
             lines=(
                 lambda: show_cells(title, [_cells(row) for row in reversed(shown)]),
-                f"periods: {len(slices):,}, with nights up to {settings.as_of}; the latest overall means are shown, "
+                f"periods: {len(keys):,}, with nights up to {settings.as_of}; the latest overall means are shown, "
                 "--output has all rows",
                 f"intervals: independence={', '.join(assumed) or settings.independence}",
                 *rules_lines(row[RULES] for row in shown),
@@ -248,11 +248,10 @@ class FlagChanges(Work[FlagJobSettings]):
         judged = frames.flagged_nights(self.rows, settings, per_query=pairs, query=self.settings.query)
         self.job.keep(judged)
         with self.job.step("judging nights"):
-            slices = tuple(
-                NightlySlice(row["night"], row["run"], "")
-                for row in judged.select("night", "run").distinct().collect()
+            keys = tuple(
+                SliceKey(row["night"], row["run"]) for row in judged.select("night", "run").distinct().collect()
             )
-            if not slices:
+            if not keys:
                 there = f"{nights.first} to {nights.last}{_nights_before(nights.last, settings.start)}"
                 asked = f"{settings.start} to {settings.end}"
                 raise InputRefusedError(f"{table.name} has no night from {asked}; its nights are from {there}.")
@@ -265,12 +264,11 @@ class FlagChanges(Work[FlagJobSettings]):
                 limits=settings.text,
                 input=name,
             )
-        night = ManyNights(dataset=nights.dataset, night="night", part=None, slices=slices)
+        slices = Slices(dataset=nights.dataset, keys=keys, columns={"night": "night", "run": "run"})
         stored = stamped_results(judged, facts).repartition("night", "run")
         return Outcome(
             facts=facts,
-            tables={"output": Rows(frame=stored, runs=list(night.names))},
-            night=night,
+            tables={"output": Rows(frame=stored, slices=slices)},
             lines=self._lines(facts, settings, end),
             met=not (facts.flags and self.settings.fail_on_flag),
         )

@@ -6,9 +6,9 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,9 @@ from ndcg_spark.errors import InputRefusedError, NdcgSparkError
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.places import Target
 from ndcg_spark.tables import (
-    ManyNights,
     Reading,
-    RunPartition,
-    Swappable,
-    TableRows,
+    Rows,
+    SliceWrite,
     canonical,
     check_output,
     refuse_inside_table,
@@ -132,11 +130,7 @@ def refuse_outputs(
 
 
 def write_all(
-    tables: Sequence[TableRows],
-    night: RunPartition | ManyNights,
-    files: Sequence[tuple[str, str, str]],
-    facts: dict[str, Any],
-    progress: Progress,
+    tables: Sequence[Rows], files: Sequence[tuple[str, str, str]], facts: dict[str, Any], progress: Progress
 ) -> None:
     """Compute tables where no reader looks, then show all of them, or none. Runs an action for each.
 
@@ -144,13 +138,10 @@ def write_all(
     """
     counts = {name: facts[name] for name in ("rows", "queries") if isinstance(facts.get(name), Mapping)}
     progress.note(**counts, config_hash=facts.get("config_hash"))
-
-    def staged(stack: ExitStack) -> list[Swappable]:
-        # Last, where `swap_in` leaves it: nothing that could fail comes after it, so it is never put back.
-        return [stack.enter_context(closing(StagedFile(path, text))) for _, path, text in files]
-
-    write_together(tables, night, more=staged, step=progress.step, tell=progress.line)
-    written = [{"what": one.holds, "reference": one.reference} for one in tables]
+    # Last, where `swap_in` leaves it: nothing that could fail comes after it, so it is never put back.
+    texts = [partial(StagedFile, path, text) for _, path, text in files]
+    write_together(tables, more=texts, step=progress.step, tell=progress.line)
+    written = [{"what": rows.holds, "reference": rows.reference} for rows in tables]
     written += [{"what": what, "reference": path} for what, path, _ in files]
     progress.note(outputs=written)
 
@@ -159,10 +150,8 @@ _LEFT_OVER = 6 * 3600
 """Seconds after which an unfinished file is that of a killed process, of any machine: such files are staged last."""
 
 
-class StagedFile:
-    """A text file that is complete before anybody sees it."""
-
-    undoable = True
+class StagedFile(SliceWrite):
+    """A text file that is complete before anybody sees it. It is never undone: no step after its `swap` can fail."""
 
     def __init__(self, reference: str, text: str) -> None:
         self.reference = reference
@@ -181,14 +170,7 @@ class StagedFile:
             raise
 
     def swap(self) -> None:
-        with refusing(self.reference):
-            self._unfinished.replace(self._target)
-
-    def undo(self) -> None:
-        """Do nothing: no step after `swap` can fail."""
-
-    def finish(self) -> None:
-        """There is nothing to keep."""
+        self._unfinished.replace(self._target)
 
     def close(self) -> None:
         self._unfinished.unlink(missing_ok=True)

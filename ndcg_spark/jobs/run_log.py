@@ -8,6 +8,7 @@ import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from hashlib import sha256
 from pathlib import Path
@@ -27,7 +28,7 @@ from ndcg_spark.jobs.places import Source, Target, format_name, source_of, table
 from ndcg_spark.sources.formats import read_query
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import is_hidden, walked
-from ndcg_spark.tables.catalog import TABLE_KINDS, described, place_of_table
+from ndcg_spark.tables.catalog import TABLE_KINDS, describe, place_of_table
 from ndcg_spark.tables.claims import Tell
 from ndcg_spark.tables.folders import FolderWrite
 from ndcg_spark.tables.iceberg import IcebergLog
@@ -111,7 +112,7 @@ def _files(place: Path) -> Iterator[Path]:
 
 def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
     """Version of a Delta or Iceberg table; the files of another one that lies on this machine."""
-    facts = described(spark, table)
+    facts = describe(spark, table)
     provider = facts.get("provider", "").lower()
     if provider == "delta":
         latest = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").select("version").first()
@@ -151,13 +152,11 @@ _ARROW = {
 
 
 class RunLog:
-    """A table of runs. `partition` is the night and data set of a row; `tell` reports removed leftovers."""
+    """A table of runs. `slices` are the slice of a run; `tell` reports removed leftovers."""
 
-    def __init__(
-        self, spark: SparkSession, target: Target, partition: tables.RunPartition, run_id: str, tell: Tell
-    ) -> None:
+    def __init__(self, spark: SparkSession, target: Target, slices: tables.Slices, tell: Tell) -> None:
         self.reference, self._spark, self._target, self._tell = target.reference, spark, target, tell
-        self._partition, self._run_id = partition, run_id
+        self._slices = slices
         self._folder: Path | None = None
 
     def check(self, options: Mapping[str, Any]) -> None:
@@ -177,49 +176,33 @@ class RunLog:
             (place,) = found.folders
             self._folder = shared_folder(self._spark, place, self.reference)
 
-    def write(self, row: Mapping[str, Any], partition: tables.RunPartition | None = None) -> None:
-        """Write the row of this run, moved to `partition` if the job found another night. May run an action."""
-        before, self._partition = self._partition, partition or self._partition
+    def write(self, row: Mapping[str, Any], slices: tables.Slices | None = None) -> None:
+        """Write the row of this run, moved to other `slices` if the job found another night. May run an action."""
+        before, self._slices = self._slices, slices or self._slices
         with ExitStack() as stack:
-            staged = [stack.enter_context(closing(self._staged([row], self._partition)))]
-            if before != self._partition:
-                staged.append(stack.enter_context(closing(self._staged([], before))))
-            tables.swap_in(staged)
+            writes = [self._stage([row], self._slices, stack)]
+            if before != self._slices:
+                writes.append(self._stage([], replace(before, empty=frozenset(before.folders)), stack))
+            tables.swap_in(writes)
 
-    def _staged(self, rows: Sequence[Mapping[str, Any]], partition: tables.RunPartition) -> tables.Staged:
+    def _stage(self, rows: Sequence[Mapping[str, Any]], slices: tables.Slices, stack: ExitStack) -> tables.SliceWrite:
         if self._folder is not None and not (self._folder / "_delta_log").exists():
-            return self._staged_file(self._folder, rows, partition)
+            # As a file: a job of Spark for one row takes longer than some evaluations.
+            with tables.refusing(self.reference):
+                write = FolderWrite(self._spark, self._folder, slices, self.reference, self._tell)
+                stack.enter_context(closing(write))
+                place = write.claim.rows / write.folders[0]
+                place.mkdir(parents=True)
+                pq.write_table(_as_arrow(rows, slices.dataset), place / "part-00000.parquet")
+            return write
         values = [tuple(row.get(name) for name in RUN_LOG_SCHEMA.fieldNames()) for row in rows]
         frame = self._spark.createDataFrame(values, RUN_LOG_SCHEMA).coalesce(1)
-        return tables.stage_partition(
-            frame,
-            self.reference,
-            self._target.kind,
-            partition,
-            [self._run_id],
-            empty=[] if rows else [self._run_id],
-            whole=True,
-            grow=self._target.grow,
-            tell=self._tell,
+        target = self._target
+        return stack.enter_context(
+            closing(
+                tables.stage_slices(frame, self.reference, target.kind, slices, grow=target.grow, tell=self._tell)
+            )
         )
-
-    def _staged_file(
-        self, folder: Path, rows: Sequence[Mapping[str, Any]], partition: tables.RunPartition
-    ) -> tables.Staged:
-        """Stage a row as a file: a job of Spark for one row takes longer than some evaluations."""
-        folders = partition.folders([self._run_id])
-        with tables.refusing(self.reference):
-            writing = FolderWrite(self._spark, folder, folders, self.reference, self._tell)
-        staged = tables.Staged(self.reference, writing, None)
-        try:
-            with tables.refusing(self.reference):
-                place = writing.claim.rows / folders[self._run_id]
-                place.mkdir(parents=True)
-                pq.write_table(_as_arrow(rows, partition.dataset), place / "part-00000.parquet")
-        except BaseException:
-            staged.close()
-            raise
-        return staged
 
 
 def _as_arrow(rows: Sequence[Mapping[str, Any]], dataset: str) -> pa.Table:

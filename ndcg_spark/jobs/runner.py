@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime, timezone
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -37,7 +37,7 @@ from ndcg_spark.jobs.printing import gate_line, to_json
 from ndcg_spark.jobs.run_log import RunLog, as_json, counts_of, input_identities, versions
 from ndcg_spark.jobs.session import spark_session
 from ndcg_spark.sources.formats import Table, open_table
-from ndcg_spark.tables import ManyNights, Rows, RunPartition, TableRows, reading_of
+from ndcg_spark.tables import Rows, Slices, reading_of
 
 STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
 INTERRUPTED, FAILED = "interrupted", "failed"
@@ -82,7 +82,7 @@ class JobRun:
     def _opened(self, place: Target) -> RunLog:
         options = self._operations.options
         in_force = {name: value for name, value in options.items() if value is not None and value != ()}
-        log = RunLog(self.spark, place, self._about(), self.id, self.progress.line)
+        log = RunLog(self.spark, place, self._slice(), self.progress.line)
         log.check(options)
         self._row = {
             "run_id": self.id,
@@ -121,7 +121,7 @@ class JobRun:
             if status == INTERRUPTED:
                 self._write_in_time(self._log, row)
             else:
-                self._log.write(row, self._about())
+                self._log.write(row, self._slice())
         except Exception as problem:
             why = " ".join(str(problem).split())[:_LONGEST]
             self.progress.line(f"warning: the end of this run is not in the run log {self._log.reference!r}: {why}")
@@ -133,7 +133,7 @@ class JobRun:
             with suppress(Exception):  # Spark 3.5 has no tags; its jobs end with the session
                 self.spark.interruptTag(self.tags[-1])
             try:
-                log.write(row, self._about())
+                log.write(row, self._slice())
             except Exception as problem:
                 failed.append(problem)
 
@@ -146,12 +146,11 @@ class JobRun:
         if failed:
             raise failed[0]
 
-    def _about(self) -> RunPartition:
-        """The night and data set of the run: what the job has found, if no option names them."""
+    def _slice(self) -> Slices:
+        """Slice of the run in the run log: the night and data set are what the job found, if no option names them."""
         facts = self.progress.facts
-        return RunPartition(
-            run_date=facts.get("night") or self._night, dataset=self._dataset or facts.get("dataset") or ""
-        )
+        night, dataset = facts.get("night") or self._night, self._dataset or facts.get("dataset") or ""
+        return Slices.for_night(night, dataset, [self.id], whole=True)
 
     def _facts(self) -> dict[str, Any]:
         facts = self.progress.facts
@@ -246,14 +245,12 @@ Line: TypeAlias = str | Callable[[], None]
 class Outcome:
     """The results of a job. The fields of `facts` are the JSON; `tables` are rows or texts by output.
 
-    An output that is not in `tables` is not written. `night` is the slice, if not that of the request. Unless all
-    `gates` and `met` hold, the exit code is 3.
+    An output that is not in `tables` is not written. Unless all `gates` and `met` hold, the exit code is 3.
     """
 
     facts: Any
     lines: Iterable[Line] = ()
     tables: Mapping[str, Rows | str] = field(default_factory=dict)
-    night: RunPartition | ManyNights | None = None
     gates: Sequence[Mapping[str, Any]] = ()
     met: bool = True
 
@@ -275,6 +272,10 @@ class Job(Generic[S]):
 
     def wants(self, name: str) -> bool:
         return self.request.json_path is not None if name == "json" else name in self.request.targets
+
+    def slices(self, runs: Sequence[str] = ("",), *, empty: Sequence[str] = (), whole: bool = False) -> Slices:
+        """Slices of runs under the night and data set of the request; see `Slices.for_night`."""
+        return Slices.for_night(self.request.run_date, self.request.dataset, runs, empty=empty, whole=whole)
 
     def keep(self, frame: DataFrame) -> bool:
         """Cache rows until the job ends; False where the platform has no cache."""
@@ -391,7 +392,7 @@ def _write(outcome: Outcome, shown: dict[str, Any], job: Job[S], progress: Progr
     """Write all outputs, or none. Runs an action for each table, and one more for each catalog table."""
     request, tables, planned = job.request, dict(outcome.tables), []
     if "rejects" in request.targets and outcome.tables:
-        tables["rejects"] = Rows(frame=written_rejects(job.work, job.accounts), empty=[""])
+        tables["rejects"] = Rows(frame=written_rejects(job.work, job.accounts), slices=job.slices(empty=[""]))
     texts: list[tuple[Writes, str, str]] = []
     for one in request.command.written:
         made = tables.get(one.name)
@@ -400,19 +401,12 @@ def _write(outcome: Outcome, shown: dict[str, Any], job: Job[S], progress: Progr
         elif made is not None and one.name in request.targets:
             target = request.targets[one.name]
             planned.append(
-                TableRows(
-                    reference=target.reference,
-                    kind=target.kind,
-                    grow=target.grow,
-                    holds=one.holds,
-                    **{its.name: getattr(made, its.name) for its in fields(Rows)},
-                )
+                replace(made, reference=target.reference, kind=target.kind, grow=target.grow, holds=one.holds)
             )
-    night = outcome.night or RunPartition(run_date=request.run_date, dataset=request.dataset)
     files = [(one.holds, path, text) for one, path, text in texts]
     if request.json_path not in (None, "-"):
         files.append(("JSON", str(request.json_path), to_json(shown)))
-    write_all(planned, night, files, shown, progress)
+    write_all(planned, files, shown, progress)
 
 
 def _tell(outcome: Outcome, shown: dict[str, Any], request: Request[S], progress: Progress) -> None:

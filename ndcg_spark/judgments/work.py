@@ -98,9 +98,10 @@ class _Judging(Work[S]):
                 f"there are no {self.KIND} to make judgments of; nothing was written (--allow-empty writes that over "
                 "what was there)."
             )
-        tables = {"output": Rows(frame=self.judgments, empty=[""] if allows else [])}
+        tables = {"output": Rows(frame=self.judgments, slices=self.job.slices(empty=[""] if allows else []))}
         if "disputed" in self.judgments.columns:
-            tables["disputes"] = Rows(frame=self.judgments.where("disputed"), empty=[""])
+            disputes = self.judgments.where("disputed")
+            tables["disputes"] = Rows(frame=disputes, slices=self.job.slices(empty=[""]))
         return Outcome(facts=facts, tables=tables, lines=self._said(facts))
 
     def _said(self, facts: Made) -> Iterator[str]:

@@ -77,14 +77,15 @@ class Retrieve(Work[RetrievalJobSettings]):
             summary = sorted(rows, key=row_order)
         facts = self._facts(summary)
         tables = {
-            name: Rows(frame=frame, runs=runs, empty=runs if name == "judgments_output" else [])
+            name: Rows(frame=frame, slices=self.job.slices(runs, empty=runs if name == "judgments_output" else []))
             for name, frame in self.frames.items()
         }
         if self.per_query is not None:
             now = datetime.now(timezone.utc).replace(microsecond=0)
-            tables["output"] = Rows(frame=metric_rows(self.job.spark, summary, facts, now), runs=runs)
+            slices = self.job.slices(runs)
+            tables["output"] = Rows(frame=metric_rows(self.job.spark, summary, facts, now), slices=slices)
             queries = per_query_rows(self.per_query, self.settings.evaluation)
-            tables["per_query_output"] = Rows(frame=queries, runs=runs)
+            tables["per_query_output"] = Rows(frame=queries, slices=slices)
         return Outcome(facts=facts, tables=tables, lines=self._lines(facts), gates=facts.gates)
 
     def _facts(self, summary: list[dict[str, Any]]) -> Retrieved:

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
-from itertools import islice
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,7 +17,6 @@ from ndcg_spark.core.columns import named, quoted
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.core.session import has_own_catalog, setting
 from ndcg_spark.errors import OutputRefusedError, option
-from ndcg_spark.sources.references import sql_text
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITION_FIELDS, PARTITIONS
 
@@ -29,7 +26,7 @@ _DATASET = "dataset"
 """The last column of a new table; columns that were added later follow it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of table that jobs write, known by its `marks`, columns that each such table has, with values.
 
@@ -38,7 +35,7 @@ class Kind:
     """
 
     name: str
-    marks: frozenset[str]
+    marks: str
     keys: tuple[str | None, str] | None = None
 
     def keys_in(self, columns: Sequence[str]) -> tuple[str, ...]:
@@ -49,37 +46,30 @@ class Kind:
         return tuple(name for name in columns[first : columns.index(self.keys[1])] if name != _DATASET)
 
 
-def _kind(name: str, marks: str, keys: tuple[str | None, str] | None = None) -> Kind:
-    return Kind(name=name, marks=frozenset(marks.split()), keys=keys)
-
-
 KINDS = (
-    _kind("table of compared periods", "period period_start n_days baseline metric n_wins"),
-    _kind("table of periods", "period period_start n_days metric n_queries"),
-    _kind("table of flags", "night metric status rule n_nights"),
-    _kind("table of business links", "metric rate n_nights n_changes"),
-    _kind("comparison table", "baseline segment_by metric n_wins n_losses"),
-    _kind("metric table", "segment_by metric n_queries n_no_relevant n_left_out"),
-    _kind("table of click estimates", "segment_by n_queries n_impressions n_eff"),
-    _kind("per-query table", "k status n_items n_relevant", ("run", "k")),
-    _kind("run log", "run_id command status started_at"),
-    _kind("table of rejected rows", "source reason row"),
-    _kind("table of propensities", "position propensity n_clicks"),
-    _kind("table of rankings", "score rank", (None, "score")),
-    _kind("judgments table", "relevance", (None, "relevance")),
+    Kind("table of compared periods", "period period_start n_days baseline metric n_wins"),
+    Kind("table of periods", "period period_start n_days metric n_queries"),
+    Kind("table of flags", "night metric status rule n_nights"),
+    Kind("table of business links", "metric rate n_nights n_changes"),
+    Kind("comparison table", "baseline segment_by metric n_wins n_losses"),
+    Kind("metric table", "segment_by metric n_queries n_no_relevant n_left_out"),
+    Kind("table of click estimates", "segment_by n_queries n_impressions n_eff"),
+    Kind("per-query table", "k status n_items n_relevant", ("run", "k")),
+    Kind("run log", "run_id command status started_at"),
+    Kind("table of rejected rows", "source reason row"),
+    Kind("table of propensities", "position propensity n_clicks"),
+    Kind("table of rankings", "score rank", (None, "score")),
+    Kind("judgments table", "relevance", (None, "relevance")),
 )
 """The first whose marks a table has; a kind with the marks of another and more comes before it."""
 
 
 def kind_of(columns: Sequence[str]) -> Kind | None:
     """Find the kind of a table by its columns in their order, whatever was added to it; None if none of ours."""
-    names = [one.lower() for one in columns]
+    names = [name.lower() for name in columns]
     first = names[: names.index(_DATASET)] if _DATASET in names else names
-    for some in (set(first), set(names)):
-        for kind in KINDS:
-            if kind.marks <= some:
-                return kind
-    return None
+    kinds = (kind for some in (first, names) for kind in KINDS if set(kind.marks.split()) <= set(some))
+    return next(kinds, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,16 +80,15 @@ class Growth:
     lacking: tuple[str, ...] = ()
 
     def lines(self, reference: str) -> list[str]:
-        found = []
+        lines = []
         if self.added:
-            names = ", ".join(repr(one.name) for one in self.added)
-            what, is_null = ("columns", "they are") if len(self.added) > 1 else ("column", "it is")
-            verb = is_null.split()[1]
-            found.append(f"{what} {names} {verb} added to {reference!r}; {is_null} null for earlier nights")
+            s, they, are = ("s", "they", "are") if len(self.added) > 1 else ("", "it", "is")
+            names = ", ".join(repr(field.name) for field in self.added)
+            lines.append(f"column{s} {names} {are} added to {reference!r}; {they} {are} null for earlier nights")
         if self.lacking:
-            names, is_null = ", ".join(map(repr, self.lacking)), "they are" if len(self.lacking) > 1 else "it is"
-            found.append(f"this night has no {names} of {reference!r}; {is_null} null")
-        return found
+            names, they_are = ", ".join(map(repr, self.lacking)), "they are" if len(self.lacking) > 1 else "it is"
+            lines.append(f"this night has no {names} of {reference!r}; {they_are} null")
+        return lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,76 +110,71 @@ class Grown:
 
         Refused are a table of another kind, and a column of another type or spelling; without `grow` any difference.
         """
-        have = [one for one in self.schema if one.name not in PARTITIONS]
-        pairs = {one.name: self._alike(one.name, have) for one in results}
-        taken = {one.name for one in pairs.values() if one is not None}
-        added = tuple(one for one in results if pairs[one.name] is None)
-        lacking = tuple(one for one in have if one.name not in taken)
-        self._check_kind(results, [one.name for one in have])
-        for one in results:
-            self._check_type(pairs[one.name], one)
-        for one in lacking:
-            if not one.nullable and self.in_catalog:
+        have = select_results(self.schema)
+        matches = {field.name: match_name(field.name, have.names) for field in results}
+        added = tuple(field for field in results if matches[field.name] is None)
+        lacking = [field for field in have if field.name not in matches.values()]
+        self._check_kind(results.names, have.names)
+        for field in results:
+            match = matches[field.name]
+            if match is not None:
+                self._check_type(have[match], field)
+        for field in lacking:
+            if not field.nullable and self.in_catalog:
                 raise OutputRefusedError(
-                    f"column {one.name!r} of {self.name} must not be null, and these results do not have it; "
+                    f"column {field.name!r} of {self.name} must not be null, and these results do not have it; "
                     f"{self.way_out}."
                 )
-        found = Growth(added=added, lacking=tuple(one.name for one in lacking))
-        if not grow:
-            self._refuse(found)
-        return found
-
-    def _refuse(self, growth: Growth) -> None:
-        parts = (("has no", [one.name for one in growth.added]), ("has a", growth.lacking))
-        for has, names in parts:
-            if names:
+        growth = Growth(added=added, lacking=tuple(field.name for field in lacking))
+        for has, names in (("has no", [field.name for field in added]), ("has a", growth.lacking)):
+            if names and not grow:
                 raise OutputRefusedError(
                     f"{self.name} {has} column {', '.join(map(repr, names))}, unlike these results; {self.way_out}, "
                     f"or let the table grow ({option('grow', 'True')})."
                 )
+        return growth
 
-    def _alike(self, name: str, have: Sequence[T.StructField]) -> T.StructField | None:
-        """The column of a name; else the one that differs in case, which Spark ignores."""
-        exact = next((one for one in have if one.name == name), None)
-        return exact or next((one for one in have if one.name.lower() == name.lower()), None)
-
-    def _check_kind(self, results: T.StructType, have: list[str]) -> None:
-        names = results.fieldNames()
-        ours, theirs = kind_of(names), kind_of(have)
+    def _check_kind(self, results: list[str], have: list[str]) -> None:
+        ours, theirs = kind_of(results), kind_of(have)
         if theirs is not None and (ours is None or theirs.name != ours.name):
             what = "other results" if ours is None else f"rows of a {ours.name}"
             raise OutputRefusedError(f"{self.name} is a {theirs.name}, and these are {what}; {self.way_out}.")
         if theirs is None and ours is not None:
             raise OutputRefusedError(f"{self.name} has other columns than a {ours.name}; {self.way_out}.")
-        if _DATASET not in (one.lower() for one in have):  # no results were ever written to it
-            raise OutputRefusedError(f"{self.name} has other columns than these results; {self.way_out}.")
-        if ours is None:
-            return
-        keys = ours.keys_in(names), ours.keys_in(have)
-        lowered = [{name.lower() for name in some} for some in keys]
         known = {name.lower() for name in have}
-        if (lowered[1] and lowered[0] != lowered[1]) or not lowered[0] <= known:
-            listed = [", ".join(map(repr, some)) or "other columns" for some in keys]
+        if _DATASET not in known:  # no results were ever written to it
+            raise OutputRefusedError(f"{self.name} has other columns than these results; {self.way_out}.")
+        keys = [ours.keys_in(names) if ours else () for names in (results, have)]
+        our_keys, their_keys = ({name.lower() for name in names} for names in keys)
+        if (their_keys and our_keys != their_keys) or not our_keys <= known:
+            listed = [", ".join(map(repr, names)) or "other columns" for names in keys]
             raise OutputRefusedError(
                 f"rows of {self.name} are identified by {listed[1]}, and those of these results by {listed[0]}; "
                 f"{self.way_out}."
             )
 
-    def _check_type(self, have: T.StructField | None, want: T.StructField) -> None:
-        if have is None:
-            return
+    def _check_type(self, have: T.StructField, want: T.StructField) -> None:
         if have.name != want.name and not self.in_catalog:
             raise OutputRefusedError(
                 f"column {want.name!r} is spelled {have.name!r} in {self.name}; rename it in the input, or "
                 f"{self.way_out}."
             )
-        wanted = want.dataType.simpleString()
-        wider = _WIDER.get(wanted, ()) if self.in_catalog else ()
-        if have.dataType.simpleString() not in (wanted, *wider):
+        kind, wanted = have.dataType.simpleString(), want.dataType.simpleString()
+        if kind != wanted and not (self.in_catalog and kind in _WIDER.get(wanted, ())):
             raise OutputRefusedError(
-                f"column {want.name!r} is {have.dataType.simpleString()} in {self.name} and "
-                f"{wanted} in these results; cast it in the input, or {self.way_out}."
+                f"column {want.name!r} is {kind} in {self.name} and {wanted} in these results; cast it in the input, "
+                f"or {self.way_out}."
             )
+
+
+def match_name(name: str, names: Sequence[str]) -> str | None:
+    """Find the column of a name; else the one that differs in case, which Spark ignores."""
+    return name if name in names else next((other for other in names if other.lower() == name.lower()), None)
+
+
+def select_results(schema: T.StructType) -> T.StructType:
+    """Leave out the columns by which tables are partitioned."""
+    return T.StructType([field for field in schema if field.name not in PARTITIONS])
 
 
 COMMITTED = ("delta", "iceberg")
@@ -200,13 +184,12 @@ TABLE_KINDS = ("table", *COMMITTED)
 """Formats of outputs that are catalog tables: of any provider, or of this one."""
 _DELEGATES = ("builtin", "DeltaCatalog", "HoodieCatalog")
 """Classes that may stand for `spark_catalog` and leave it to Spark's own catalog to remember tables."""
-_OF_ICEBERG = "SparkSessionCatalog"
-_PER_STATEMENT = 500
 _ATTEMPTS = 6
 """To add columns that other jobs add at the same time, and to see them."""
 _altering = threading.Lock()
 """A catalog of Hive replaces all columns of a table at once, so that one of two threads would undo the other."""
 _QUOTED = r"`(?:[^`]|``)*`"
+_DETAILS = ("# detailed table information", "# detailed partition information")
 _GONE = "TABLE_OR_VIEW_NOT_FOUND"
 _TABLE = re.compile(rf"(?:(.*)\.)?({_QUOTED}|[^`.]*)")
 _SCHEMA = re.compile(rf"(?:[A-Za-z_]\w*|{_QUOTED})(?:\.(?:[A-Za-z_]\w*|{_QUOTED}))*", re.ASCII)
@@ -233,13 +216,18 @@ class TableFacts:
         return self.location
 
 
-def described(spark: SparkSession, table: str) -> dict[str, str]:
-    """Facts of a table by lower-case name, such as `provider` and `location`; a view has neither."""
-    return _described(spark, f"DESCRIBE TABLE EXTENDED {table}")
+def describe(spark: SparkSession, what: str) -> dict[str, str]:
+    """Read facts of a table, or of `TABLE PARTITION (...)`, by lower-case name, such as `provider` and `location`.
 
-
-def location_of(spark: SparkSession, table: str) -> str | None:
-    return described(spark, table).get("location")
+    Columns are left out. A view has neither provider nor location.
+    """
+    shown = spark.sql(f"DESCRIBE TABLE EXTENDED {what}").collect()
+    rows = [((row[0] or "").strip().lower(), (row[1] or "").strip()) for row in shown]
+    start = next((at for at, (name, _) in enumerate(rows) if name in _DETAILS), 0)
+    facts: dict[str, str] = {}
+    for name, value in rows[start:]:
+        facts.setdefault(name, value)
+    return facts
 
 
 def place_of_table(spark: SparkSession, table: str) -> str:
@@ -249,7 +237,7 @@ def place_of_table(spark: SparkSession, table: str) -> str:
     """
     try:
         if spark.catalog.tableExists(table):
-            facts = described(spark, table)
+            facts = describe(spark, table)
             location = facts.get("location")
             if facts.get("provider", "").lower() not in COMMITTED and not location:
                 raise OutputRefusedError(f"{table!r} is a view, or a table without a location; name another table.")
@@ -273,8 +261,8 @@ def split_name(table: str) -> tuple[str, str]:
     >>> split_name("metrics")
     ('', 'metrics')
     """
-    found = _TABLE.fullmatch(table)
-    schema, name = (found[1] or "", found[2]) if found else ("", table)  # what is no name, Spark refuses
+    match = _TABLE.fullmatch(table)
+    schema, name = (match[1] or "", match[2]) if match else ("", table)  # what is no name, Spark refuses
     return schema, name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
@@ -283,12 +271,12 @@ def forgotten_tables(spark: SparkSession, tables: Mapping[str, str]) -> list[str
     if not has_own_catalog(spark):
         return []
     keeper = setting(spark, "spark.sql.catalog.spark_catalog", "builtin").rpartition(".")[2]
-    if keeper not in (*_DELEGATES, _OF_ICEBERG):
+    if keeper not in (*_DELEGATES, "SparkSessionCatalog"):
         return []
-    found = [table for table in tables if _catalog_of(spark, table) == "spark_catalog"]
+    names = [table for table in tables if _catalog_of(spark, table) == "spark_catalog"]
     if keeper in _DELEGATES:
-        return found
-    others = [table for table in found if provider_of_new(spark, tables[table]) != "iceberg"]
+        return names
+    others = [table for table in names if provider_of_new(spark, tables[table]) != "iceberg"]
     return [table for table in others if not spark.catalog.tableExists(table)]
 
 
@@ -317,8 +305,8 @@ def check_table(
     try:
         if not spark.catalog.tableExists(table):
             return None
-        facts = described(spark, table)
-        schema = columns_now(spark, table)
+        facts = describe(spark, table)
+        schema = read_schema(spark, table)
         provider = facts.get("provider", "hive").lower()
         # A commit of Delta replaces any rows, so that such a table may be clustered instead.
         columns = [] if provider == "delta" else spark.catalog.listColumns(table)
@@ -333,14 +321,14 @@ def check_table(
             f"table {table!r} is of provider {provider!r}; this version writes {', '.join(TABLE_PROVIDERS)}."
         )
     serde = facts.get("serde library", "").lower()
-    format_ = provider if provider != "hive" else next((one for one in ("parquet", "orc") if one in serde), None)
+    format_ = provider if provider != "hive" else next((name for name in ("parquet", "orc") if name in serde), None)
     if format_ is None:
         raise OutputRefusedError(f"table {table!r} is stored by {serde!r}; this version writes parquet and orc.")
-    by = [one.name for one in columns if one.isPartition]
+    by = [column.name for column in columns if column.isPartition]
     # The catalog names partitions in the order of the columns.
     if provider != "delta" and (sorted(by) if provider == "iceberg" else by) != list(PARTITIONS):
         raise OutputRefusedError(f"table {table!r} must be partitioned by {' and '.join(PARTITIONS)}, in this order.")
-    buckets = [repr(one.name) for one in columns if one.isBucket]
+    buckets = [repr(column.name) for column in columns if column.isBucket]
     if buckets:  # files that are put in place of others lie in no bucket
         raise OutputRefusedError(
             f"table {table!r} has buckets of {', '.join(buckets)}; it must be partitioned by "
@@ -352,13 +340,17 @@ def check_table(
             f"table {table!r} has write.wap.enabled, and spark.wap.id is set: a commit would be staged where neither "
             "this job nor a reader sees it; set spark.wap.branch in place of spark.wap.id, and publish that branch."
         )
-    body = T.StructType([one for one in schema if one.name not in PARTITIONS])
-    there = Grown(name=f"table {table!r}", schema=schema, way_out="name another table", in_catalog=True)
-    growth = there.growth(stored, grow=grow)
-    return TableFacts(name=table, format=format_, location=facts.get("location"), columns=body, growth=growth)
+    existing = Grown(name=f"table {table!r}", schema=schema, way_out="name another table", in_catalog=True)
+    return TableFacts(
+        name=table,
+        format=format_,
+        location=facts.get("location"),
+        columns=select_results(schema),
+        growth=existing.growth(stored, grow=grow),
+    )
 
 
-def columns_now(spark: SparkSession, table: str) -> T.StructType:
+def read_schema(spark: SparkSession, table: str) -> T.StructType:
     """Read the columns of a table anew: Spark remembers those of an earlier query."""
     with suppress(*SPARK_ERRORS):  # not every engine has to be told
         spark.catalog.refreshTable(table)
@@ -374,16 +366,16 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
     failure: Exception | None = None
     with _altering:
         for _ in range(_ATTEMPTS):
-            have = {name.lower() for name in columns_now(spark, table).names}
-            new = [one for one in columns if one.name.lower() not in have]
+            have = {name.lower() for name in read_schema(spark, table).names}
+            new = [field for field in columns if field.name.lower() not in have]
             if not new:
                 return
-            statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declared, new))})"
+            statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declare, new))})"
             try:
                 spark.sql(statement)
             except SPARK_ERRORS as error:  # another job may have added them just now
                 failure = error
-    names = ", ".join(repr(one.name) for one in new)
+    names = ", ".join(repr(field.name) for field in new)
     why = first_line(failure).rstrip(".") if failure else "Spark does not see it"
     raise OutputRefusedError(
         f"table {table!r} has no column {names}, and it could not be added ({why}); name another table, or have "
@@ -391,8 +383,8 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
     ) from failure
 
 
-def _declared(one: T.StructField) -> str:
-    return f"`{one.name.replace('`', '``')}` {one.dataType.simpleString()}"
+def _declare(field: T.StructField) -> str:
+    return f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}"
 
 
 def publishes_later(spark: SparkSession, table: str, name: str) -> str:
@@ -415,14 +407,9 @@ def provider_of_new(spark: SparkSession, kind: str) -> str:
 
 def create_table(spark: SparkSession, table: str, stored: T.StructType, kind: str) -> bool:
     """Create a table unless it exists; return whether it was created here, as somebody else may be quicker."""
-    if spark.catalog.tableExists(table):
-        return False
-    columns = ", ".join(map(_declared, [*stored, *PARTITION_FIELDS]))
+    columns, provider = ", ".join(map(_declare, [*stored, *PARTITION_FIELDS])), provider_of_new(spark, kind)
     try:
-        spark.sql(
-            f"CREATE TABLE {table} ({columns}) USING {provider_of_new(spark, kind)} "
-            f"PARTITIONED BY ({', '.join(PARTITIONS)})"
-        )
+        spark.sql(f"CREATE TABLE {table} ({columns}) USING {provider} PARTITIONED BY ({', '.join(PARTITIONS)})")
     except SPARK_ERRORS:
         if not spark.catalog.tableExists(table):
             raise
@@ -430,105 +417,22 @@ def create_table(spark: SparkSession, table: str, stored: T.StructType, kind: st
     return True
 
 
-def drop_empty_table(spark: SparkSession, facts: TableFacts) -> None:
-    """Drop a table without partitions, or without rows if it has commits."""
-    if spark.catalog.tableExists(facts.name):
-        committed = facts.format in COMMITTED
-        something = spark.table(facts.name) if committed else spark.sql(f"SHOW PARTITIONS {facts.name}")
-        if not something.take(1):
-            spark.sql(f"DROP TABLE {facts.name}")
-
-
-def as_declared(rows: DataFrame, facts: TableFacts) -> DataFrame:
+def cast_to_table(rows: DataFrame, facts: TableFacts) -> DataFrame:
     """Cast rows to the columns of a table, partition columns last; those that they lack are null. Lazy."""
-    declared = {one.name.lower() for one in facts.columns}
-    lost = [name for name in rows.columns if name.lower() not in declared and name not in PARTITIONS]
+    declared = {*PARTITIONS, *(name.lower() for name in facts.columns.names)}
+    lost = [name for name in rows.columns if name.lower() not in declared]
     if lost:
         raise OutputRefusedError(
             f"table {facts.name!r} has no column {lost[0]!r}: somebody changed its columns meanwhile; run again."
         )
-    exact, loose = set(rows.columns), {name.lower(): name for name in rows.columns}
-    spelled = {one.name: one.name if one.name in exact else loose.get(one.name.lower()) for one in facts.columns}
-    body = [
-        (F.lit(None) if spelled[one.name] is None else named(str(spelled[one.name])))
-        .cast(one.dataType)
-        .alias(one.name)
-        for one in facts.columns
-    ]
-    return rows.select(*body, *PARTITIONS)
+    columns = []
+    for field in facts.columns:
+        match = match_name(field.name, rows.columns)
+        value = F.lit(None) if match is None else named(match)
+        columns.append(value.cast(field.dataType).alias(field.name))
+    return rows.select(*columns, *PARTITIONS)
 
 
-def with_columns_of_now(spark: SparkSession, facts: TableFacts) -> TableFacts:
+def read_columns(spark: SparkSession, facts: TableFacts) -> TableFacts:
     """Read the columns of a table again: other jobs may have added some."""
-    columns = [one for one in columns_now(spark, facts.name) if one.name not in PARTITIONS]
-    return replace(facts, columns=T.StructType(columns))
-
-
-def partition_locations(spark: SparkSession, table: str, folders: Sequence[str]) -> dict[str, str]:
-    """Locations of partitions that the catalog has, by folder; one look-up for each."""
-    nights = {folder.partition("/")[0] for folder in folders}
-    there: set[str] = set()
-    for night in nights:
-        shown = spark.sql(f"SHOW PARTITIONS {table} PARTITION ({_spec(night)})").collect()
-        there |= {row[0] for row in shown}
-    found = {}
-    for folder in there.intersection(folders):
-        described = _described(spark, f"DESCRIBE TABLE EXTENDED {table} PARTITION ({_spec(folder)})", partition=True)
-        found[folder] = described["location"]
-    return found
-
-
-def add_partitions(spark: SparkSession, table: str, places: Mapping[str, str | None]) -> None:
-    """Register new partitions by folder and location (None: below the table)."""
-    rest = iter(places.items())
-    while some := list(islice(rest, _PER_STATEMENT)):
-        parts = [f"PARTITION ({_spec(one)})" + (f" LOCATION {sql_text(at)}" if at else "") for one, at in some]
-        spark.sql(f"ALTER TABLE {table} ADD IF NOT EXISTS {' '.join(parts)}")
-
-
-def set_location(spark: SparkSession, table: str, folder: str, location: str) -> None:
-    spark.sql(f"ALTER TABLE {table} PARTITION ({_spec(folder)}) SET LOCATION {sql_text(location)}")
-
-
-def drop_partitions(spark: SparkSession, table: str, folders: Sequence[str]) -> None:
-    """Remove partitions from the catalog, and their files where the table is managed."""
-    for folder in folders:
-        spark.sql(f"ALTER TABLE {table} DROP IF EXISTS PARTITION ({_spec(folder)})")
-
-
-def verify_counts(spark: SparkSession, table: str, folders: Sequence[str], counted: Mapping[str, int]) -> None:
-    """Run an action: raise unless a table has as many rows of each slice as were staged."""
-    nights = sorted({folder.partition("/")[0].partition("=")[2] for folder in folders})
-    names = sorted({folder.partition("/slice=")[2] for folder in folders})
-    # Of these slices only: files of others may be replaced while they are read.
-    ours = F.col("run_date").isin([date.fromisoformat(night) for night in nights]) & F.col("slice").isin(names)
-    found = count_slices(spark.table(table).where(ours))
-    for folder in folders:
-        if found.get(folder, 0) != counted.get(folder, 0):
-            raise OutputRefusedError(
-                f"{folder} of table {table!r} has {found.get(folder, 0)} rows where {counted.get(folder, 0)} were "
-                "written: somebody else changed it meanwhile; run again."
-            )
-
-
-def count_slices(rows: DataFrame) -> dict[str, int]:
-    """Run an action: rows of each slice, by its folder."""
-    found = rows.groupBy(*PARTITIONS).count().collect()
-    return {f"run_date={row['run_date']}/slice={row['slice']}": row["count"] for row in found}
-
-
-def _spec(folder: str) -> str:
-    night, _, rest = folder.partition("/slice=")
-    spec = f"run_date = DATE'{night.partition('=')[2]}'"
-    return f"{spec}, slice = '{rest}'" if rest else spec
-
-
-def _described(spark: SparkSession, statement: str, *, partition: bool = False) -> dict[str, str]:
-    """Facts of a table or partition by lower-case name, without its columns."""
-    rows = [((row[0] or "").strip().lower(), (row[1] or "").strip()) for row in spark.sql(statement).collect()]
-    start = "# detailed partition information" if partition else "# detailed table information"
-    names = [name for name, _ in rows]
-    facts: dict[str, str] = {}
-    for name, value in rows[names.index(start) if start in names else 0 :]:
-        facts.setdefault(name, value)
-    return facts
+    return replace(facts, columns=select_results(read_schema(spark, facts.name)))

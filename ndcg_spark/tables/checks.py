@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, text_of
 from ndcg_spark.sources.folders import files_below, is_there, table_folder_of
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import address_of, has_signs, is_hidden, is_pattern
-from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, Grown, Growth, check_table, location_of, place_of_table
+from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, Grown, Growth, check_table, describe, place_of_table
 from ndcg_spark.tables.claims import HIDDEN, Tell
 from ndcg_spark.tables.places import canonical, is_local, is_within, shared_folder, spark_path
 from ndcg_spark.tables.slices import refuse_stamps
@@ -29,10 +29,10 @@ from ndcg_spark.tables.writing import refusing
 
 _log = logging.getLogger(__name__)
 PATH_FORMATS = ("parquet",)
-_NIGHT = re.compile(r"run_date=\d{4,}-\d\d-\d\d")
+_NIGHT = r"run_date=\d{4,}-\d\d-\d\d"
 _NIGHTS_BELOW = "run_date=*/slice=*"
 _UNREACHED: tuple[type[Exception], ...] = (NdcgSparkError, *SPARK_ERRORS)
-_SLICES_LOOKED_INTO = 1000
+_MAX_SLICES_READ = 1000
 """The newest of a folder; a listing of all takes minutes in a table of ten thousand runs a night."""
 
 
@@ -47,12 +47,13 @@ class Reading:
     name: str
     folders: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
-    patterns: tuple[str, ...] = field(default=())
+    patterns: tuple[str, ...] = ()
 
     def touches(self, place: str) -> bool:
         """Check whether writing to a canonical place changes what is read."""
-        around = any(is_within(place, one) or is_within(one, place) for one in (*self.folders, *self.files))
-        return around or any(_matches(place, pattern) for pattern in self.patterns)
+        places = (*self.folders, *self.files)
+        overlaps = any(is_within(place, other) or is_within(other, place) for other in places)
+        return overlaps or any(_matches(place, pattern) for pattern in self.patterns)
 
 
 def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None, frame: DataFrame | None) -> Reading:
@@ -62,20 +63,18 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
     as are files on platforms that do not list them.
     """
     kind = kind or guess_format(reference)
-    folders: set[str] = set()
-    patterns: list[str] = []
-    files: frozenset[str] = frozenset()
+    folders, files, patterns = frozenset[str](), frozenset[str](), tuple[str, ...]()
     unknown: Exception | None = None
     try:
         if kind == "table":
-            location = location_of(spark, reference)
-            folders |= {canonical(location)} if location else set()
+            location = describe(spark, reference).get("location")
+            folders = frozenset([canonical(location)] if location else [])
         elif kind != "sql":
-            place = canonical(_reached(spark, reference))
+            place = canonical(_resolve(spark, reference))
             if is_pattern(reference):
-                patterns.append(place)
+                patterns = (place,)
             elif not is_local(place) or os.path.isdir(place):
-                folders.add(place)
+                folders = frozenset([place])
     except _UNREACHED as error:
         unknown = None if frame is None else error
     try:
@@ -87,12 +86,11 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
         raise OutputRefusedError(
             f"cannot find out where {name} lies, which no output may replace: {why.rstrip('.')}."
         ) from unknown
-    if folders <= files:  # remote, and a file itself
-        folders = set()
-    return Reading(name=name, folders=frozenset(folders), files=files, patterns=tuple(patterns))
+    # A remote file is not a folder.
+    return Reading(name=name, folders=folders - files, files=files, patterns=patterns)
 
 
-def _reached(spark: SparkSession, reference: str) -> str:
+def _resolve(spark: SparkSession, reference: str) -> str:
     try:
         return spark_path(spark, reference)
     except OutputRefusedError:
@@ -114,11 +112,9 @@ def _real_files(uris: Sequence[str]) -> Iterator[str]:
 
 def _matches(place: str, pattern: str) -> bool:
     """Check whether a glob matches a place or a folder around it, up to the braces of its parts."""
-    wanted, found = pattern.split("/"), place.split("/")
-    if len(found) < len(wanted):
-        return False
-    pairs = zip(found, wanted, strict=False)
-    return all(fnmatchcase(one, re.sub(r"\{.*", "*", glob)) for one, glob in pairs)
+    globs, parts = pattern.split("/"), place.split("/")
+    pairs = zip(parts, globs, strict=False)
+    return len(parts) >= len(globs) and all(fnmatchcase(part, re.sub(r"\{.*", "*", glob)) for part, glob in pairs)
 
 
 def refuse_nested(place: str, reference: str, readings: Sequence[Reading]) -> None:
@@ -146,7 +142,7 @@ def check_output(
     Return its place, for the `readings` of the next output. With `grow`, table and rows may lack each other's
     columns; `tell` gets a line for these, and for what could not be checked.
     """
-    kind, growth = kind or guess_format(reference), Growth()
+    kind = kind or guess_format(reference)
     with refusing(reference):  # folders may be closed to whoever looks
         if kind not in (*TABLE_KINDS, *PATH_FORMATS):
             raise OutputRefusedError(
@@ -154,24 +150,24 @@ def check_output(
             )
         refuse_stamps(schema.fieldNames(), reference)
         stored = T.StructType([*schema.fields, T.StructField("dataset", T.StringType())])
-        in_catalog = kind in TABLE_KINDS
-        if in_catalog:
+        if kind in TABLE_KINDS:
             _check_name(spark, reference, kind)
-        place = place_of_table(spark, reference) if in_catalog else spark_path(spark, reference)
-        refuse_nested(canonical(place), reference, readings)
-        if in_catalog:
+            place = place_of_table(spark, reference)
+            refuse_nested(canonical(place), reference, readings)
             facts = check_table(spark, reference, stored, kind, grow=grow)
-            growth = growth if facts is None else facts.growth
+            growth = Growth() if facts is None else facts.growth
             shared_folder(spark, place, reference)
         else:
-            growth = _growth_of_folder(spark, place, reference, kind, stored, grow, tell or _log.warning)
+            place = spark_path(spark, reference)
+            refuse_nested(canonical(place), reference, readings)
+            growth = _check_folder(spark, place, reference, kind, stored, grow, tell or _log.warning)
     if tell is not None:
         for line in growth.lines(reference):
             tell(line)
     return Reading(name=f"{name} {reference!r}", folders=frozenset([canonical(place)]))
 
 
-def _growth_of_folder(
+def _check_folder(
     spark: SparkSession, place: str, reference: str, kind: str, stored: T.StructType, grow: bool, tell: Tell
 ) -> Growth:
     """Compare the columns of slices, by a job over footers if several; refuse other files and places in tables."""
@@ -268,28 +264,20 @@ def _remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str | No
 
 
 def _local_slices(folder: Path, reference: str, kind: str) -> list[str]:
-    found = []
-    for place in islice(_slice_folders(folder, reference), _SLICES_LOOKED_INTO):
-        names = _visible(place)
-        for name in names:
-            _refuse_foreign(f"{place.relative_to(folder)}/{name}", reference, kind)
-        if names:
-            found.append(f"file:{place}")
-    return found
-
-
-def _slice_folders(folder: Path, reference: str) -> Iterator[Path]:
-    """Folders of slices, those of the newest night first. Other entries are refused."""
+    """List slices that have files, those of the newest night first. Other entries are refused."""
     nights = _visible(folder)
-    for name in nights:
-        if not (_NIGHT.fullmatch(name) and (folder / name).is_dir()):
-            raise OutputRefusedError(_foreign(name, reference))
-    for night in sorted(nights, reverse=True):
-        for name in _visible(folder / night):
-            place = folder / night / name
-            if not (name.startswith("slice=") and place.is_dir()):
-                raise OutputRefusedError(_foreign(f"{night}/{name}", reference))
-            yield place
+    for night in nights:
+        _refuse_foreign(night, reference, kind, is_folder=(folder / night).is_dir())
+    names = (f"{night}/{name}" for night in reversed(nights) for name in _visible(folder / night))
+    slices = []
+    for name in islice(names, _MAX_SLICES_READ):
+        _refuse_foreign(name, reference, kind, is_folder=(folder / name).is_dir())
+        files = _visible(folder / name)
+        for file in files:
+            _refuse_foreign(f"{name}/{file}", reference, kind)
+        if files:
+            slices.append(f"file:{folder / name}")
+    return slices
 
 
 def _visible(folder: Path) -> list[str]:
@@ -304,20 +292,16 @@ def _remote_slices(spark: SparkSession, place: str, reference: str, kind: str) -
     for name in below:
         _refuse_foreign(name, reference, kind)
     slices = sorted({name.rpartition("/")[0] for name in below}, reverse=True)
-    return [f"{place}/{one}" for one in slices[:_SLICES_LOOKED_INTO]]
+    return [f"{place}/{name}" for name in slices[:_MAX_SLICES_READ]]
 
 
-def _refuse_foreign(name: str, reference: str, kind: str) -> None:
-    night, _, rest = name.partition("/")
-    one_slice, _, file = rest.partition("/")
-    ours = _NIGHT.fullmatch(night) and one_slice.startswith("slice=") and file and "/" not in file
-    if not ours or not re.search(rf"\.{kind}(\.\w+)?$", file):
-        raise OutputRefusedError(_foreign(name, reference, kind))
-
-
-def _foreign(name: str, reference: str, kind: str | None = None) -> str:
-    files = f"{kind} files" if kind else "files"
-    return (
-        f"{reference!r} holds {name!r}, but tables of this job hold nothing but {files} in run_date=.../slice=...; "
-        "write to a new folder."
-    )
+def _refuse_foreign(name: str, reference: str, kind: str, *, is_folder: bool = False) -> None:
+    """Raise unless a path below a table is that of a night, a slice, or a file in one."""
+    parts = name.split("/")
+    levels = (_NIGHT, "slice=.*", rf".*\.{kind}(\.\w+)?")
+    fits = all(re.fullmatch(level, part, re.DOTALL) for level, part in zip(levels, parts, strict=False))
+    if not fits or len(parts) > len(levels) or is_folder != (len(parts) < len(levels)):
+        raise OutputRefusedError(
+            f"{reference!r} holds {name!r}, but tables of this job hold nothing but {kind} files in "
+            "run_date=.../slice=...; write to a new folder."
+        )

@@ -19,7 +19,6 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]  # asked for where it is used
 
 HIDDEN = ".ndcg-spark"
-ROWS, REPLACED = "rows", "replaced"
-_MUTEX, _CLAIM, _PREFIX = "mutex", "claim.json", "write-"
+_MUTEX, _CLAIM, _PREFIX, _REPLACED = "mutex", "claim.json", "write-", "replaced"
 _ATTEMPTS = 1000
 """To enter a hidden folder that others remove at the same moment; two or three are enough in practice."""
 
@@ -43,23 +41,26 @@ _claimed: set[tuple[str, str]] = set()
 _claiming = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
 class Claim:
-    """Slices of a folder that only this writer may replace."""
+    """Slices of a folder that only this writer may replace.
 
-    root: Path
-    folder: Path
-    descriptor: int
-    created: tuple[Path, ...]
+    `rows` is a folder for new rows, `replaced` for old ones that cannot be exchanged for new ones in one step.
+    """
 
-    @property
-    def rows(self) -> Path:
-        return self.folder / ROWS
-
-    @property
-    def replaced(self) -> Path:
-        """Old rows that cannot be exchanged for new ones in one step."""
-        return self.folder / REPLACED
+    def __init__(self, root: Path, hidden: Path, slices: Sequence[str], created: Sequence[Path]) -> None:
+        self.root, self.created = root, created
+        self.folder = hidden / f"{_PREFIX}{uuid.uuid4().hex}"
+        self.rows, self.replaced = self.folder / "rows", self.folder / _REPLACED
+        began = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        holder = {"host": socket.gethostname(), "process": os.getpid(), "began": began, "slices": list(slices)}
+        with contextlib.ExitStack() as unless_complete:  # a full disk may end this anywhere
+            unless_complete.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            self.folder.mkdir()
+            self.descriptor = os.open(self.folder / _CLAIM, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            _lock(self.descriptor, root, wait=False)  # closes it if that fails
+            unless_complete.callback(os.close, self.descriptor)
+            os.write(self.descriptor, json.dumps(holder).encode())
+            unless_complete.pop_all()
 
     def release(self) -> None:
         try:
@@ -84,7 +85,7 @@ def claim_slices(root: Path, slices: Sequence[str], tell: Tell) -> Claim:
     """
     if fcntl is None:
         raise OutputRefusedError(f"cannot write {str(root)!r}: this system has no flock; write to a remote path.")
-    created = _missing(root)
+    created = tuple(place for place in (root, *root.parents) if not place.exists())
     try:
         with _mutex(root) as hidden:
             for entry in sorted(hidden.glob(f"{_PREFIX}*")):
@@ -97,30 +98,15 @@ def claim_slices(root: Path, slices: Sequence[str], tell: Tell) -> Claim:
                     raise OutputRefusedError(
                         f"{taken} of {str(root)!r} is being written by {who}; wait for it to end, or stop it."
                     )
-            return _new_claim(root, hidden, slices, created)
+            return Claim(root, hidden, slices, created)
     except BaseException:
         _remove_empty(created)
         raise
 
 
-def _new_claim(root: Path, hidden: Path, slices: Sequence[str], created: tuple[Path, ...]) -> Claim:
-    folder = hidden / f"{_PREFIX}{uuid.uuid4().hex}"
-    began = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    holder = {"host": socket.gethostname(), "process": os.getpid(), "began": began, "slices": list(slices)}
-    with contextlib.ExitStack() as unless_complete:  # a full disk may end this anywhere
-        unless_complete.callback(shutil.rmtree, folder, ignore_errors=True)
-        folder.mkdir()
-        descriptor = os.open(folder / _CLAIM, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        _lock(descriptor, root, wait=False)  # closes it if that fails
-        unless_complete.callback(os.close, descriptor)
-        os.write(descriptor, json.dumps(holder).encode())
-        unless_complete.pop_all()
-    return Claim(root=root, folder=folder, descriptor=descriptor, created=created)
-
-
 @contextlib.contextmanager
-def alone(root: Path) -> Iterator[bool]:
-    """Keep new writers out of a folder for a moment; yields whether there are none."""
+def lock_out_writers(root: Path) -> Iterator[bool]:
+    """Lock new writers out of a folder for a moment; yields True if no writer is active."""
     with _mutex(root) as hidden:
         yield os.listdir(hidden) == [_MUTEX]
 
@@ -207,7 +193,7 @@ def _clear(entry: Path, root: Path) -> str:
 
 
 def _put_back(entry: Path, root: Path) -> None:
-    for night in _entries(entry / REPLACED):
+    for night in _entries(entry / _REPLACED):
         for old in _entries(night):
             place = root / night.name / old.name
             if not place.exists():
@@ -223,12 +209,7 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _missing(folder: Path) -> tuple[Path, ...]:
-    """Folders that must be made for this one, the innermost first."""
-    return tuple(place for place in (folder, *folder.parents) if not place.exists())
-
-
-def _remove_empty(created: tuple[Path, ...]) -> None:
+def _remove_empty(created: Sequence[Path]) -> None:
     with contextlib.suppress(OSError):
         for folder in created:
             folder.rmdir()

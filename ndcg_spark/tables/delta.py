@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables.commits import Commit, ConflictError
+from ndcg_spark.tables.commits import Commit, CommitLog, ConflictError
 from ndcg_spark.tables.slices import slices_condition
 
 _ROWS_STAY = re.compile(
@@ -54,13 +54,11 @@ class _Entry:
         return named or "predicate" not in self.parameters
 
 
-class DeltaLog:
+class DeltaLog(CommitLog):
     """Commits of a Delta table: from `DESCRIBE HISTORY`, or from the files of the log if there is no such command."""
 
-    undoable = True
-
     def __init__(self, spark: SparkSession, table: str, folders: Sequence[str], root: Path | None) -> None:
-        self._spark, self._table, self._folders = spark, table, folders
+        super().__init__(spark, table, folders)
         self._files = None if root is None else root / "_delta_log"
 
     def version(self) -> int | None:
@@ -74,25 +72,22 @@ class DeltaLog:
         return newest.version
 
     def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
-        if any(one.touches(self._folders) for one in self._since(since)):
+        if any(entry.touches(self._folders) for entry in self._since(since)):
             raise ConflictError
         rows.writeTo(self._table).option("userMetadata", mark).overwrite(F.expr(slices_condition(self._folders)))
         # Delta knows of commits since its transaction began; one may have come between our look and that.
-        commits = list(self._since(since))
-        ours = next((one.version for one in commits if one.mark == mark), -1)
-        if any(one.version < ours and one.touches(self._folders) for one in commits):
+        entries = list(self._since(since))
+        ours = next((entry.version for entry in entries if entry.mark == mark), -1)
+        if any(entry.version < ours and entry.touches(self._folders) for entry in entries):
             raise ConflictError
 
     def find(self, mark: str, since: int | None) -> Commit | None:
-        found = next((one for one in self._since(since) if one.mark == mark), None)
-        if found is None:
+        entry = next((entry for entry in self._since(since) if entry.mark == mark), None)
+        if entry is None:
             return None
-        changed = found.changed
-        alone = "predicate" in found.parameters if changed is None else changed <= set(self._folders)
-        return Commit(version=found.version, before=found.version - 1, alone=alone)
-
-    def rows_at(self, version: int) -> DataFrame:
-        return self._spark.sql(f"SELECT * FROM {self._table} VERSION AS OF {version}")
+        changed = entry.changed
+        alone = "predicate" in entry.parameters if changed is None else changed <= set(self._folders)
+        return Commit(version=entry.version, before=entry.version - 1, alone=alone)
 
     def _since(self, version: int | None) -> Iterator[_Entry]:
         """Commits after a version, the newest first; all where there is None."""
@@ -119,21 +114,19 @@ class DeltaLog:
                 yield _Entry(row["version"], row["operation"], parameters, row["userMetadata"], None)
 
     def _logged(self, files: Path, version: int | None) -> Iterator[_Entry]:
-        numbers = sorted(
-            (int(found[1]) for one in files.iterdir() if (found := _FILE.fullmatch(one.name))), reverse=True
-        )
-        for number in numbers:
+        matches = (_FILE.fullmatch(file.name) for file in files.iterdir())
+        for number in sorted((int(match[1]) for match in matches if match), reverse=True):
             if version is not None and number <= version:
                 break
             actions = [json.loads(line) for line in (files / f"{number:020d}.json").read_text().splitlines() if line]
-            yield _entry(number, actions)
+            yield _read_entry(number, actions)
 
 
-def _entry(version: int, actions: Sequence[dict[str, Any]]) -> _Entry:
-    said: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
-    files = [file for one in actions for kind, file in one.items() if kind in ("add", "remove")]
-    values = [file.get("partitionValues") or {} for file in files if file.get("dataChange", True)]
-    known = all({"run_date", "slice"} <= one.keys() for one in values)
-    changed = frozenset(f"run_date={one['run_date']}/slice={one['slice']}" for one in values) if known else None
-    parameters = json.dumps(said.get("operationParameters") or {})
-    return _Entry(version, said.get("operation", ""), parameters, said.get("userMetadata"), changed)
+def _read_entry(version: int, actions: Sequence[dict[str, Any]]) -> _Entry:
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    files = [file for action in actions for kind, file in action.items() if kind in ("add", "remove")]
+    keys = [file.get("partitionValues") or {} for file in files if file.get("dataChange", True)]
+    known = all({"run_date", "slice"} <= key.keys() for key in keys)
+    changed = frozenset(f"run_date={key['run_date']}/slice={key['slice']}" for key in keys) if known else None
+    parameters = json.dumps(info.get("operationParameters") or {})
+    return _Entry(version, info.get("operation", ""), parameters, info.get("userMetadata"), changed)

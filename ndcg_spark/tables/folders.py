@@ -1,4 +1,7 @@
-"""Slices of a folder on a file system that this process can rename in."""
+"""Slices of a folder: on a file system that this process can rename in, or in a place that only Spark reaches.
+
+The latter are object stores, HDFS, the disks of a Connect server.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,34 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import shutil
-from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import unquote
 
 from pyarrow import orc, parquet
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line
 from ndcg_spark.core.session import runs_locally
-from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError
 from ndcg_spark.sources.stores import is_hidden, walked
-from ndcg_spark.tables.claims import Claim, Tell, claim_slices
-from ndcg_spark.tables.slices import PARTITIONS, check_staged
+from ndcg_spark.tables.claims import Claim, Tell, ThreadClaim, claim_slices
+from ndcg_spark.tables.places import canonical
+from ndcg_spark.tables.slices import PARTITIONS, Slices, SliceWrite
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <stdio.h> on Linux
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)  # of file systems that cannot, or only what is open for writing
+_PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
+"""Signs that Hadoop takes for a pattern, and what it takes them for themselves by."""
+_UNREACHABLE: tuple[type[Exception], ...] = (*SPARK_ERRORS, OSError)
 
 
-class FolderWrite:
+class FolderWrite(SliceWrite):
     """New rows of some slices of a folder: staged beside the old ones, swapped in by a rename for each slice.
 
     Readers see the old folder of a slice or the new one. On Linux, file systems that can exchange two names in one
@@ -37,33 +47,34 @@ class FolderWrite:
     listing it, for as long as the rest of the write takes, can find the old folder empty.)
     """
 
-    undoable = True
+    claim: Claim
 
     def __init__(
-        self, spark: SparkSession, root: Path, folders: Mapping[str, str], reference: str, tell: Tell
+        self, spark: SparkSession, root: Path, slices: Slices, reference: str, tell: Tell, kind: str = "parquet"
     ) -> None:
-        self.spark, self.root, self.folders, self.reference = spark, root, folders, reference
-        self.claim: Claim = claim_slices(root, list(folders.values()), tell)
-        self._done: list[tuple[str, str]] = []
+        super().__init__(reference, slices)
+        self.spark, self.root, self.kind = spark, root, kind
+        self.claim = claim_slices(root, self.folders, tell)
+        self._swapped: list[tuple[str, str]] = []
 
-    def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
+    def stage(self, rows: DataFrame) -> None:
         """Run an action: write rows to a folder of this writer's own."""
-        found = stage_slices(rows, kind, self.claim)
-        check_staged(found, self.folders, empty, self.reference)
-        without = [folder for folder in self.folders.values() if folder not in found]
-        for first in without[:1]:  # a file without rows, so that the columns are known
-            rows.drop(*PARTITIONS).limit(0).write.format(kind).save(f"file://{self.claim.rows}/{first}")
-        for folder in without[1:]:
-            shutil.copytree(self.claim.rows / without[0], self.claim.rows / folder)
+        staged = stage_files(rows, self.kind, self.claim)
+        self.slices.check(staged, self.reference)
+        empty = [folder for folder in self.folders if folder not in staged]
+        for first in empty[:1]:  # a file without rows, so that the columns are known
+            rows.drop(*PARTITIONS).limit(0).write.format(self.kind).save(f"file://{self.claim.rows}/{first}")
+        for folder in empty[1:]:
+            shutil.copytree(self.claim.rows / empty[0], self.claim.rows / folder)
 
     def swap(self) -> None:
         """Put the staged slices in place of the old ones, and check that they are there."""
-        _settle(self.claim.rows)
-        for folder in self.folders.values():
+        _sync(self.claim.rows)
+        for folder in self.folders:
             staged, place = self.claim.rows / folder, self.root / folder
             names = sorted(os.listdir(staged))
             place.parent.mkdir(exist_ok=True)
-            self._done.append((folder, self._put(staged, place, folder)))
+            self._swapped.append((folder, self._put(staged, place, folder)))
             if sorted(os.listdir(place)) != names:
                 raise OutputRefusedError(f"{folder} of {self.reference!r} was changed by somebody else meanwhile.")
 
@@ -84,8 +95,8 @@ class FolderWrite:
         return "moved"
 
     def undo(self) -> None:
-        while self._done:
-            folder, how = self._done.pop()
+        while self._swapped:
+            folder, how = self._swapped.pop()
             staged, place = self.claim.rows / folder, self.root / folder
             if how == "exchanged":
                 exchange(staged, place)
@@ -103,11 +114,8 @@ class FolderWrite:
             (self.root / "_SUCCESS").touch()
         self.spark.catalog.refreshByPath(f"file:{self.root}")
 
-    def release(self) -> None:
-        self.claim.release()
 
-
-def _settle(folder: Path) -> None:
+def _sync(folder: Path) -> None:
     """Sync files to disk: after a loss of power new names must not lead to files without content."""
     for parent, _, names in walked(folder):
         for place in (parent, *(os.path.join(parent, name) for name in names)):
@@ -121,26 +129,25 @@ def _settle(folder: Path) -> None:
                 os.close(descriptor)
 
 
-def stage_slices(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
+def stage_files(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
     """Run an action: write rows to a writer's folder; return the slices that have rows.
 
     Refused when executors have written rows to disks of their own.
     """
     # Executors on this machine share its disks.
-    here = runs_locally(rows.sparkSession, "local")
-    sent = None if here else _observation(rows.sparkSession)
-    if sent is not None:
-        rows = rows.observe(sent, F.count(F.lit(1)).alias("n"))
+    counter = None if runs_locally(rows.sparkSession, "local") else _observation(rows.sparkSession)
+    if counter is not None:
+        rows = rows.observe(counter, F.count(F.lit(1)).alias("n"))
     rows.write.partitionBy(*PARTITIONS).format(kind).save(f"file://{claim.rows}")
-    found = {str(place.relative_to(claim.rows)) for place in claim.rows.glob("*=*/*=*")}
-    if sent is not None:
-        n, n_here = sent.get.get("n"), sum(rows_in(claim.rows / folder, kind) for folder in found)
+    folders = {str(place.relative_to(claim.rows)) for place in claim.rows.glob("*=*/*=*")}
+    if counter is not None:
+        n, n_here = counter.get.get("n"), sum(count_file_rows(claim.rows / folder, kind) for folder in folders)
         if n is not None and n != n_here:
             raise OutputRefusedError(
                 f"of {n} rows for {str(claim.root)!r} there are {n_here}: executors wrote the others to disks of "
                 "their own. Name a folder that all machines share, an object store, or a catalog table."
             )
-    return found
+    return folders
 
 
 def _observation(spark: SparkSession) -> Observation | None:
@@ -149,7 +156,7 @@ def _observation(spark: SparkSession) -> Observation | None:
     return None if on_connect and not find_spec("pyspark.sql.connect.observation") else Observation()
 
 
-def rows_in(folder: Path, kind: str) -> int:
+def count_file_rows(folder: Path, kind: str) -> int:
     """Count the rows of a slice by the footers of its files (orc or parquet)."""
     files = [place for place in folder.iterdir() if not is_hidden(place.name)]
     if kind == "orc":
@@ -157,14 +164,86 @@ def rows_in(folder: Path, kind: str) -> int:
     return sum(parquet.read_metadata(place).num_rows for place in files)
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange(first: Path, second: Path) -> bool:
     """Swap the names of two folders in one step; False if system or file system cannot."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
-    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
         return True
     code = ctypes.get_errno()
     if code in _NO_EXCHANGE:
         return False
-    raise OSError(code, os.strerror(code), str(one))
+    raise OSError(code, os.strerror(code), str(first))
+
+
+class RemoteFolderWrite(SliceWrite):
+    """New rows of some slices of a remote folder, by Spark's dynamic partition overwrite.
+
+    This promises what the file system's committer gives: Spark computes all rows first and writes them to a staging
+    folder of this job; then it deletes the old files of each slice and moves the new ones in. On HDFS that takes
+    moments; on object stores a move is a copy, so a reader may find a slice without rows, or with some of them, for
+    as long as the copies take. Nothing can be undone. A catalog table has none of this: prefer one.
+    """
+
+    undoable = False
+
+    def __init__(self, place: str, slices: Slices, reference: str, kind: str = "parquet") -> None:
+        super().__init__(reference, slices)
+        self.place, self.kind = place, kind
+        self.claim = ThreadClaim(canonical(place), self.folders, reference)
+
+    def stage(self, rows: DataFrame) -> None:
+        """Remember the slices as they are. Spark stages the rows itself, in `swap`."""
+        self._rows = self.slices.reject_unexpected(rows, self.reference)
+        self._before = self._files()
+
+    def swap(self) -> None:
+        """Run an action: overwrite slices, then empty those without rows. PartlyWrittenError: files were replaced."""
+        try:
+            self._overwrite()
+        except BaseException as error:
+            changed = self._changed()
+            if changed:
+                why = first_line(error) if isinstance(error, Exception) else "interrupted"
+                raise PartlyWrittenError(
+                    f"{self.reference!r} was half written: rows of {', '.join(changed)} are wrong until the job has "
+                    f"run again ({why})."
+                ) from error
+            raise
+
+    def _overwrite(self) -> None:
+        writer = self._rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer.partitionBy(*PARTITIONS).format(self.kind).save(self.place)
+        now = self._files()
+        replaced = {folder for folder, files in self._before.items() if now[folder] != files}
+        if any(now[folder] & self._before[folder] for folder in replaced):
+            raise OutputRefusedError(
+                "Spark has written new files beside the old ones: its output committer cannot replace partitions, so "
+                "choose another one, and remove the files"
+            )
+        self.slices.check(replaced, self.reference)
+        for folder in self.folders:  # those that were not replaced may be empty
+            if self._before[folder] and folder not in replaced:
+                nothing = self._rows.drop(*PARTITIONS).limit(0)
+                nothing.write.mode("overwrite").format(self.kind).save(f"{self.place}/{folder}")
+
+    def _changed(self) -> list[str]:
+        """Slices that have changed; all of them if that cannot be found out."""
+        try:
+            now = self._files()
+        except _UNREACHABLE:
+            return list(self._before)
+        return [folder for folder, files in self._before.items() if now[folder] != files]
+
+    def _files(self) -> dict[str, set[str]]:
+        """Files of each slice, by one listing; those of each write have other names."""
+        pattern = f"{_PATTERN.sub(_ESCAPED, self.place)}/{{{','.join(sorted(self.folders))}}}"
+        reader = self._rows.sparkSession.read.schema(self._rows.drop(*PARTITIONS).schema).format(self.kind)
+        try:
+            files = reader.load(pattern).inputFiles()
+        except PySparkException as error:
+            if "PATH_NOT_FOUND" not in condition_of(error):
+                raise
+            files = []
+        return {folder: {file for file in files if f"/{folder}/" in unquote(file)} for folder in self.folders}

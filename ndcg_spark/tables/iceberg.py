@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.tables.catalog import current_schema, publishes_later, split_name
-from ndcg_spark.tables.commits import Commit, ConflictError
+from ndcg_spark.tables.commits import Commit, CommitLog, ConflictError
 from ndcg_spark.tables.slices import slices_condition
 
 _MAIN = "main"
@@ -18,7 +18,7 @@ MARK = "ndcg-spark-write"
 """Property of a snapshot that names the write which made it."""
 
 
-class IcebergLog:
+class IcebergLog(CommitLog):
     """Snapshots of an Iceberg table: of its main branch, or of that which `spark.wap.branch` lets a session write.
 
     Needs no SQL extensions of Iceberg, and neither branches nor `write.wap.enabled`: publishing a staged snapshot
@@ -27,8 +27,7 @@ class IcebergLog:
 
     def __init__(self, spark: SparkSession, table: str, folders: Sequence[str]) -> None:
         # The schema is named, too: `ranking.refs` would be the table `refs` of a schema `ranking`.
-        self._table = table if split_name(table)[0] else f"{current_schema(spark)}.{table}"
-        self._spark, self._folders = spark, folders
+        super().__init__(spark, table if split_name(table)[0] else f"{current_schema(spark)}.{table}", folders)
 
     @property
     def undoable(self) -> bool:
@@ -41,9 +40,9 @@ class IcebergLog:
 
     def version(self) -> int | None:
         """Id of the current snapshot; that of main if the branch begins with this write."""
-        found = self._spark.sql(f"SELECT name, snapshot_id FROM {self._table}.refs WHERE type = 'BRANCH'").collect()
-        at = {row[0]: int(row[1]) for row in found}
-        return at.get(self._branch, at.get(_MAIN))
+        rows = self._spark.sql(f"SELECT name, snapshot_id FROM {self._table}.refs WHERE type = 'BRANCH'").collect()
+        snapshots = {row[0]: int(row[1]) for row in rows}
+        return snapshots.get(self._branch, snapshots.get(_MAIN))
 
     def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
         writer = rows.writeTo(self._table).option(f"snapshot-property.{MARK}", mark)
@@ -68,6 +67,3 @@ class IcebergLog:
         # A snapshot need not say how many partitions it changed; then nobody knows that it was these alone.
         alone = row[2] is not None and int(row[2]) <= len(self._folders)
         return Commit(version=row[0], before=row[1], alone=alone)
-
-    def rows_at(self, version: int) -> DataFrame:
-        return self._spark.sql(f"SELECT * FROM {self._table} VERSION AS OF {version}")

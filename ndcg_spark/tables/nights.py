@@ -21,8 +21,8 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, 
 from ndcg_spark.tables.catalog import kind_of
 from ndcg_spark.tables.checks import check_output, reading_of
 from ndcg_spark.tables.claims import Tell
-from ndcg_spark.tables.slices import ManyNights, RunPartition
-from ndcg_spark.tables.writing import Swappable, stage_partition, swap_in
+from ndcg_spark.tables.slices import Slices, SliceWrite
+from ndcg_spark.tables.writing import stage_slices, swap_in
 
 _log = logging.getLogger(__name__)
 METRIC_TABLE, RUN = "metric table", "run"
@@ -35,53 +35,35 @@ _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Rows to write, and the runs whose slices they replace; those of `empty` may have none; a `whole` is a slice."""
+    """Rows to write, the slices that they replace, and where they go; `holds` is their name for a person."""
 
     frame: DataFrame
-    runs: Sequence[str] = ("",)
-    empty: Sequence[str] = ()
-    whole: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableRows(Rows):
-    """Rows and their place; `holds` is their name for a person."""
-
-    reference: str
-    kind: str | None
+    slices: Slices
+    reference: str = ""
+    kind: str | None = None
     grow: bool = True
     holds: str = "rows"
 
 
 def write_together(
-    tables: Iterable[TableRows],
-    night: RunPartition | ManyNights,
+    tables: Iterable[Rows],
     *,
-    more: Callable[[ExitStack], Iterable[Swappable]] = lambda stack: (),
+    more: Iterable[Callable[[], SliceWrite]] = (),
     step: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext(),
     tell: Tell = _log.warning,
 ) -> None:
     """Compute tables where no reader looks, then show all of them, or none. Runs an action for each.
 
-    `more` stages outputs that are not tables; `step` is entered for each table.
+    `more` stage outputs that are not tables; `step` is entered for each table.
     """
     with ExitStack() as stack:
-        staged: list[Swappable] = []
-        for one in tables:
-            with step(f"writing {one.holds} to {one.reference}"):
-                its = stage_partition(
-                    one.frame,
-                    one.reference,
-                    one.kind,
-                    night,
-                    one.runs,
-                    empty=one.empty,
-                    whole=one.whole,
-                    grow=one.grow,
-                    tell=tell,
-                )
-                staged.append(stack.enter_context(closing(its)))
-        swap_in([*staged, *more(stack)])
+        writes: list[SliceWrite] = []
+        for rows in tables:
+            with step(f"writing {rows.holds} to {rows.reference}"):
+                write = stage_slices(rows.frame, rows.reference, rows.kind, rows.slices, grow=rows.grow, tell=tell)
+                writes.append(stack.enter_context(closing(write)))
+        writes += [stack.enter_context(closing(stage())) for stage in more]
+        swap_in(writes)
 
 
 @takes_tables
@@ -149,21 +131,23 @@ def write_night(
     runs = (runs,) if isinstance(runs, str) and runs else runs
     _check(tables, night, dataset, runs, formats or {})
     with readable_errors():
-        frames = {reference: _completed(reference, frame, stamps or {}) for reference, frame in tables.items()}
+        frames = {reference: _complete(reference, frame, stamps or {}) for reference, frame in tables.items()}
         kinds = {reference: (formats or {}).get(reference) for reference in tables}
         _check_places(frames, kinds)
-        found = {reference: _runs_in(reference, frame) for reference, frame in frames.items()} if runs is None else {}
-        named = sorted(set().union(*found.values())) if runs is None else list(dict.fromkeys(runs))
+        held = {reference: _list_runs(reference, frame) for reference, frame in frames.items() if runs is None}
+        named = sorted(set().union(*held.values())) if runs is None else list(runs)
         if not named:
             raise InputRefusedError("there are no rows, and so nothing to write.")
         rows = []
-        for reference, every in frames.items():
-            frame = every if runs is None else every.where(F.col(RUN).isin(*named))
-            lacks = [run for run in named if run not in found[reference]] if runs is None else []
-            if runs is not None and not _is_of_means(frame):
-                lacks = named
-            rows.append(TableRows(reference=reference, kind=kinds[reference], frame=frame, runs=named, empty=lacks))
-        write_together(rows, RunPartition(run_date=night, dataset=dataset))
+        for reference, frame in frames.items():
+            if runs is None:
+                empty = set(named) - held[reference]
+            else:
+                empty = set() if _is_of_means(frame) else set(named)
+                frame = frame.where(F.col(RUN).isin(*named))
+            slices = Slices.for_night(night, dataset, named, empty=empty)
+            rows.append(Rows(frame=frame, slices=slices, reference=reference, kind=kinds[reference]))
+        write_together(rows)
 
 
 def _check(tables: Any, night: Any, dataset: Any, runs: Any, formats: Mapping[str, str]) -> None:
@@ -189,7 +173,7 @@ def _is_of_means(frame: DataFrame) -> bool:
     return kind is not None and kind.name == METRIC_TABLE
 
 
-def _completed(reference: str, frame: DataFrame, stamps: Mapping[str, str | None]) -> DataFrame:
+def _complete(reference: str, frame: DataFrame, stamps: Mapping[str, str | None]) -> DataFrame:
     """Add a run, and to means their provenance."""
     kind = kind_of(frame.columns)
     if kind is not None and kind.name in _STORED_OTHERWISE:
@@ -204,9 +188,9 @@ def _completed(reference: str, frame: DataFrame, stamps: Mapping[str, str | None
         frame = frame.withColumnRenamed(named[0], RUN)
     if not _is_of_means(frame):
         return frame
-    there = sorted({*stamps} & {*frame.columns, *_OF_THE_MOMENT})
-    if there:
-        raise InvalidParameterError(f"the rows for {reference!r} have a column {there[0]!r} of their own; drop it.")
+    taken = sorted({*stamps} & {*frame.columns, *_OF_THE_MOMENT})
+    if taken:
+        raise InvalidParameterError(f"the rows for {reference!r} have a column {taken[0]!r} of their own; drop it.")
     texts = {**dict.fromkeys(("convention", "config_hash", "input")), **stamps, "package_version": __version__}
     now = F.lit(datetime.now(timezone.utc).replace(microsecond=0)).cast("timestamp").alias("computed_at")
     added = [F.lit(text).cast("string").alias(name) for name, text in texts.items() if name not in frame.columns]
@@ -214,13 +198,13 @@ def _completed(reference: str, frame: DataFrame, stamps: Mapping[str, str | None
     return rows.select("*", *added, *([] if "computed_at" in frame.columns else [now]))
 
 
-def _runs_in(reference: str, frame: DataFrame) -> set[str]:
+def _list_runs(reference: str, frame: DataFrame) -> set[str]:
     """Run an action: list the runs of a table. Refused is a metric table in which no query counts."""
     numbers = [F.max("n_queries").alias("n")] if _is_of_means(frame) else []
-    found = frame.groupBy(RUN).agg(F.lit(0).alias("there"), *numbers).collect()
-    if found and numbers and not any(row["n"] for row in found):
+    rows = frame.groupBy(RUN).agg(F.lit(0).alias("there"), *numbers).collect()
+    if rows and numbers and not any(row["n"] for row in rows):
         raise InputRefusedError(f"no query counts in the means for {reference!r}.")
-    return {row[RUN] for row in found}
+    return {row[RUN] for row in rows}
 
 
 def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | None]) -> None:
@@ -231,14 +215,8 @@ def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | Non
         folders = {_PARTITIONS.sub("", file.rpartition("/")[0]) for file in source.files} - {""}
         readings.append(replace(source, folders=source.folders | folders))
     for reference, frame in frames.items():
-        found = check_output(
-            frame.sparkSession,
-            reference,
-            kinds[reference],
-            frame.schema,
-            name="the table",
-            readings=readings,
-            grow=True,
-            tell=_log.warning,
+        spark, kind = frame.sparkSession, kinds[reference]
+        reading = check_output(
+            spark, reference, kind, frame.schema, name="the table", readings=readings, tell=_log.warning
         )
-        readings.append(found)
+        readings.append(reading)

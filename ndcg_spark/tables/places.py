@@ -31,15 +31,11 @@ def spark_path(spark: SparkSession, reference: str) -> str:
         spark.read.format("text").load([missing, missing]).schema  # noqa: B018  # analysis is lazy on Connect
     except SPARK_ERRORS as error:
         if not isinstance(error, PySparkException) or "PATH_NOT_FOUND" not in condition_of(error):
-            raise OutputRefusedError(_unreached(reference, error)) from error
+            why = no_file_system(error, reference) or first_line(error).rstrip(".")
+            raise OutputRefusedError(f"cannot reach {reference!r}: {why}.") from error
         named = parameter_of(error, "path") or missing
         resolved = named.removesuffix(f"/{probe}")
     return _absolute(resolved)
-
-
-def _unreached(reference: str, error: Exception) -> str:
-    why = no_file_system(error, reference) or first_line(error).rstrip(".")
-    return f"cannot reach {reference!r}: {why}."
 
 
 def canonical(uri: str) -> str:
@@ -87,7 +83,7 @@ def shared_folder(spark: SparkSession, place: str, reference: str) -> Path | Non
         return None
     folder = Path(place)
     # Path.exists raises where a folder is closed to us; that the trial says, too.
-    nearest = next(one for one in (folder, *folder.parents) if os.path.exists(one))
+    nearest = next(above for above in (folder, *folder.parents) if os.path.exists(above))
     if not nearest.is_dir():
         raise OutputRefusedError(f"{reference!r} is, or lies below, a file; outputs are folders.")
     trial = nearest / f"{HIDDEN}-{uuid.uuid4().hex}"

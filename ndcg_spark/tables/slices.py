@@ -1,74 +1,144 @@
-"""Slices: how the rows of a date, data set and run are named and marked."""
+"""Slices: how the rows of a date, data set and run are named, marked and counted, and the steps that replace them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import reduce
+from operator import and_
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.columns import columns_of, named
 from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.tables.claims import Claim, ThreadClaim
 
 PARTITIONS = ("run_date", "slice")
 PARTITION_FIELDS = (T.StructField("run_date", T.DateType()), T.StructField("slice", T.StringType()))
 STAMPS = ("run_date", "dataset", "slice")
 """Columns that every stored row gets; results may not bring columns of these names."""
-_RUN = "run of the slice"  # has spaces, so that no column of a result is likely to share the name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPartition:
-    """The night and data set of rows."""
-
-    run_date: date
-    dataset: str
-
-    def folders(self, runs: Sequence[str]) -> dict[str, str]:
-        """Folder of each run below the table, as `run_date=2026-01-31/slice=digits.bm25-c62165d1`."""
-        return {run: f"run_date={self.run_date}/slice={slice_name(self.dataset, run)}" for run in runs}
-
-
-class NightlySlice(NamedTuple):
-    """A slice of rows of many nights; of comparisons, `run` is the baseline."""
+class SliceKey(NamedTuple):
+    """The key of a slice in its data set. Of comparisons, `run` is the baseline; of periods, `part` is the length."""
 
     night: date
     run: str
-    part: str
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManyNights:
-    """The data set of rows of many nights, and the columns `night`, `run` and `part` that name the slice of a row.
+class Slices:
+    """The slices of a data set that a write replaces, and how a row finds its own.
 
-    `part` is a third key of a slice, such as the length of a period, or None; then it is empty in `slices`, which are
-    all that rows belong to.
+    `columns` are columns of rows by those fields of `SliceKey` in which rows differ. Slices named in `empty` may have
+    no rows; a name for people is the run, with night and part where rows differ in their night.
     """
 
     dataset: str
-    night: str
-    part: str | None
-    slices: tuple[NightlySlice, ...]
-    run: str = "run"
+    keys: tuple[SliceKey, ...]
+    columns: Mapping[str, str]
+    empty: frozenset[str] = frozenset()
+
+    @classmethod
+    def for_night(
+        cls, night: date, dataset: str, runs: Sequence[str], *, empty: Collection[str] = (), whole: bool = False
+    ) -> Slices:
+        """Make the slices of runs of a night. With `whole`, all rows are the slice of the one run."""
+        keys = tuple(SliceKey(night, run) for run in dict.fromkeys(runs))
+        return cls(dataset=dataset, keys=keys, columns={} if whole else {"run": "run"}, empty=frozenset(empty))
 
     @property
-    def names(self) -> dict[str, NightlySlice]:
-        """Slices by a name for a person, which takes the place of the run of `RunPartition`."""
-        return {" ".join(filter(None, (str(one.night), one.part, one.run))): one for one in self.slices}
+    def folders(self) -> dict[str, str]:
+        """Folder of each slice below the table, as `run_date=2026-01-31/slice=digits.bm25-c62165d1`, by its name."""
+        return {self._name(key): f"run_date={key.night}/slice={self._slice(key)}" for key in self.keys}
 
-    def folders(self, names: Sequence[str]) -> dict[str, str]:
-        known = self.names
-        return {name: f"run_date={known[name].night}/slice={self.slice_of(known[name])}" for name in names}
+    def _name(self, key: SliceKey) -> str:
+        night = str(key.night) if "night" in self.columns else ""
+        return " ".join(filter(None, (night, key.part, key.run)))
 
-    def slice_of(self, one: NightlySlice) -> str:
-        return slice_name(self.dataset, one.run, *filter(None, (one.part,)))
+    def _slice(self, key: SliceKey) -> str:
+        return slice_name(self.dataset, key.run, *filter(None, (key.part,)))
+
+    def stamp(self, frame: DataFrame) -> DataFrame:
+        """Add `dataset`, `run_date` and `slice`; a row of no slice gets a null one. Lazy."""
+        first, rows = self.keys[0], frame
+        if len(self.keys) == 1:
+            same = [named(column) == getattr(first, field) for field, column in self.columns.items()]
+            name = F.lit(self._slice(first))
+            name = F.when(reduce(and_, same), name) if same else name
+        else:
+            # A join with a small table: some hundred `when` overflow the stack of Spark's optimizer.
+            values = [(*(getattr(key, field) for field in self.columns), self._slice(key)) for key in self.keys]
+            # Names with spaces, so that no column of a result is likely to share them.
+            types = [f"`{field} of the slice` {'date' if field == 'night' else 'string'}" for field in self.columns]
+            table = frame.sparkSession.createDataFrame(values, ", ".join([*types, "slice string"]))
+            same = [named(column) == named(f"{field} of the slice") for field, column in self.columns.items()]
+            rows, name = frame.join(F.broadcast(table), reduce(and_, same), "left"), F.col("slice")
+        night = named(self.columns["night"]) if "night" in self.columns else F.lit(first.night)
+        dataset = F.lit(self.dataset).alias("dataset")
+        return rows.select(*columns_of(frame.columns), dataset, night.alias("run_date"), name.alias("slice"))
+
+    def check(self, staged: Collection[str], reference: str) -> None:
+        """Raise unless the folders that have rows are those of these slices; slices in `empty` may have none."""
+        others = set(staged) - set(self.folders.values())
+        if others:
+            raise OutputRefusedError(f"rows for {reference!r} belong to no announced run: {sorted(others)[0]}.")
+        missing = [name for name, folder in self.folders.items() if folder not in staged and name not in self.empty]
+        if missing:
+            raise OutputRefusedError(
+                f"there are no rows of run {missing[0]!r} for {reference!r}; what is there was left as it is."
+            )
+
+    def reject_unexpected(self, rows: DataFrame, reference: str) -> DataFrame:
+        """Let rows of other slices raise, as a write would add them."""
+        others = F.lit(f"rows for {reference!r} belong to no announced run.")
+        expected = F.expr(slices_condition(list(self.folders.values())))
+        checked = F.when(expected, F.col("slice")).otherwise(F.raise_error(others))
+        return rows.withColumn("slice", checked.cast("string"))
+
+
+class SliceWrite:
+    """New rows of some slices: `stage`, then `swap`, then `finish` or `undo`; and `close`, in any case.
+
+    Making one claims its slices, for as long as it is not closed. `swap_in` makes several visible together.
+    """
+
+    undoable = True
+    """Whether `undo` shows the old rows again, also after a swap that failed half-way."""
+    on_failure: Callable[[], None] | None = None
+    """What `close` does if the write was not finished."""
+    claim: Claim | ThreadClaim
+
+    def __init__(self, reference: str, slices: Slices) -> None:
+        self.reference, self.slices, self.folders = reference, slices, list(slices.folders.values())
+
+    def stage(self, rows: DataFrame) -> None:
+        """Write rows where no reader looks."""
+
+    def swap(self) -> None:
+        """Show the new rows in place of the old ones."""
+
+    def undo(self) -> None:
+        """Show the old rows again."""
+
+    def finish(self) -> None:
+        """Keep the new rows for good."""
+        self.on_failure = None
+
+    def close(self) -> None:
+        """Remove old rows, or new ones that were not swapped in, and let others write the slices."""
+        self.claim.release()
+        if self.on_failure is not None:
+            self.on_failure()
+            self.on_failure = None
 
 
 def slice_name(dataset: str, run: str, *parts: str) -> str:
@@ -82,62 +152,12 @@ def slice_name(dataset: str, run: str, *parts: str) -> str:
     return ".".join(readable or ["unnamed"]) + "-" + digest
 
 
-def stamped(
-    frame: DataFrame, partition: RunPartition | ManyNights, runs: Sequence[str], *, whole: bool = False
-) -> DataFrame:
-    """Add `dataset`, `run_date` and `slice`; a row of another run than `runs` gets a null slice. Lazy.
-
-    With `whole`, all rows belong to the one slice that `runs` names. For `ManyNights`, `runs` are names of slices.
-    """
-    columns = columns_of(frame.columns)
-    if isinstance(partition, ManyNights):
-        return _stamped_by_night(frame, partition, runs)
-    if whole:
-        sliced, name = frame, F.lit(slice_name(partition.dataset, runs[0]))
-    elif len(runs) == 1:
-        sliced = frame
-        name = F.when(F.col("run") == runs[0], F.lit(slice_name(partition.dataset, runs[0])))
-    else:
-        # A join with a small table: a `when` per run overflows the stack of Spark's optimizer at some hundred runs.
-        names = [(run, slice_name(partition.dataset, run)) for run in runs]
-        table = frame.sparkSession.createDataFrame(names, f"`{_RUN}` string, slice string")
-        sliced = frame.join(F.broadcast(table), F.col("run") == named(_RUN), "left")
-        name = F.col("slice")
-    dataset, run_date = F.lit(partition.dataset).alias("dataset"), F.lit(partition.run_date).alias("run_date")
-    return sliced.select(*columns, dataset, run_date, name.alias("slice"))
-
-
-def _stamped_by_night(frame: DataFrame, partition: ManyNights, names: Sequence[str]) -> DataFrame:
-    known = partition.names
-    slices = [known[name] for name in names]
-    rows = [(one.night, one.run, one.part, partition.slice_of(one)) for one in slices]
-    schema = f"`night of the slice` date, `{_RUN}` string, `part of the slice` string, slice string"
-    table = frame.sparkSession.createDataFrame(rows, schema)
-    part = F.lit("") if partition.part is None else named(partition.part)
-    same = (named(partition.night) == named("night of the slice")) & (named(partition.run) == named(_RUN))
-    joined = frame.join(F.broadcast(table), same & (part == named("part of the slice")), "left")
-    run_date = named(partition.night).alias("run_date")
-    return joined.select(*columns_of(frame.columns), F.lit(partition.dataset).alias("dataset"), run_date, "slice")
-
-
 def refuse_stamps(columns: Sequence[str], reference: str) -> None:
     taken = [name for name in columns if name.lower() in STAMPS]  # Spark does not mind the case
     if taken:
         raise OutputRefusedError(
             f"column {taken[0]!r} cannot be written to {reference!r}: every stored row gets a column "
             f"{taken[0].lower()!r} of its own; rename yours in the input."
-        )
-
-
-def check_staged(found: set[str], folders: Mapping[str, str], empty: Sequence[str], reference: str) -> None:
-    """Raise unless the slices with rows are those that were announced; runs in `empty` may have none."""
-    others = found - set(folders.values())
-    if others:
-        raise OutputRefusedError(f"rows for {reference!r} belong to no announced run: {sorted(others)[0]}.")
-    missing = [run for run, folder in folders.items() if folder not in found and run not in empty]
-    if missing:
-        raise OutputRefusedError(
-            f"there are no rows of run {missing[0]!r} for {reference!r}; what is there was left as it is."
         )
 
 
@@ -153,10 +173,22 @@ def slices_condition(folders: Sequence[str]) -> str:
     return " OR ".join(clauses)
 
 
-def announced(rows: DataFrame, folders: Mapping[str, str], reference: str) -> DataFrame:
-    """Let rows of other slices raise, as a write would add them."""
-    others = F.lit(f"rows for {reference!r} belong to no announced run.")
-    checked = F.when(F.expr(slices_condition(list(folders.values()))), F.col("slice")).otherwise(
-        F.raise_error(others)
-    )
-    return rows.withColumn("slice", checked.cast("string"))
+def count_slices(rows: DataFrame) -> dict[str, int]:
+    """Run an action: rows of each slice, by its folder."""
+    counts = rows.groupBy(*PARTITIONS).count().collect()
+    return {f"run_date={row['run_date']}/slice={row['slice']}": row["count"] for row in counts}
+
+
+def verify_counts(spark: SparkSession, table: str, folders: Sequence[str], staged: Mapping[str, int]) -> None:
+    """Run an action: raise unless a table has as many rows of each slice as were staged."""
+    nights = sorted({folder.partition("/")[0].partition("=")[2] for folder in folders})
+    names = sorted({folder.partition("/slice=")[2] for folder in folders})
+    # Of these slices only: files of others may be replaced while they are read.
+    ours = F.col("run_date").isin([date.fromisoformat(night) for night in nights]) & F.col("slice").isin(names)
+    counts = count_slices(spark.table(table).where(ours))
+    for folder in folders:
+        if counts.get(folder, 0) != staged.get(folder, 0):
+            raise OutputRefusedError(
+                f"{folder} of table {table!r} has {counts.get(folder, 0)} rows where {staged.get(folder, 0)} were "
+                "written: somebody else changed it meanwhile; run again."
+            )

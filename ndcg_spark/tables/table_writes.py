@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,69 +13,65 @@ from pyspark.sql import DataFrame, SparkSession
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.sources.folders import is_there
-from ndcg_spark.tables import catalog
-from ndcg_spark.tables.catalog import TableFacts
+from ndcg_spark.sources.references import sql_text
+from ndcg_spark.tables.catalog import TableFacts, add_columns, cast_to_table, describe
 from ndcg_spark.tables.claims import Tell, ThreadClaim
-from ndcg_spark.tables.folders import FolderWrite, rows_in
+from ndcg_spark.tables.folders import FolderWrite, count_file_rows
 from ndcg_spark.tables.places import canonical
-from ndcg_spark.tables.slices import PARTITIONS, check_staged
+from ndcg_spark.tables.slices import PARTITIONS, Slices, SliceWrite, count_slices, verify_counts
 
 HIDDEN = "_ndcg_spark"
+_PER_STATEMENT = 500
 
 
-class LocalTableWrite:
+class LocalTableWrite(FolderWrite):
     """New rows of some slices of a catalog table whose files this process can rename.
 
     Files are replaced as in `FolderWrite`, so processes with catalogs of their own exclude each other too. A slice
     that the catalog does not have yet is registered once its files are complete.
     """
 
-    undoable = True
-
-    def __init__(self, spark: SparkSession, facts: TableFacts, folders: Mapping[str, str], tell: Tell) -> None:
-        self.spark, self.facts, self.folders = spark, facts, list(folders.values())
-        self.files = FolderWrite(spark, Path(canonical(facts.folder)), folders, facts.name, tell)
+    def __init__(self, spark: SparkSession, facts: TableFacts, slices: Slices, tell: Tell) -> None:
+        super().__init__(spark, Path(canonical(facts.folder)), slices, facts.name, tell, facts.format)
+        self.facts = facts
         self._before: dict[str, str] | None = None
 
-    def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
+    def stage(self, rows: DataFrame) -> None:
         """Run an action: write rows to a folder of their own; count them by the footers of their files."""
-        del kind  # that of the table counts
-        self.files.stage(catalog.as_declared(rows, self.facts), self.facts.format, empty)
-        self._counted = {
-            folder: rows_in(self.files.claim.rows / folder, self.facts.format) for folder in self.folders
-        }
+        super().stage(cast_to_table(rows, self.facts))
+        self._counts = {folder: count_file_rows(self.claim.rows / folder, self.kind) for folder in self.folders}
 
     def swap(self) -> None:
         """Swap files, register new partitions, and count the table's rows."""
-        name, root = self.facts.name, self.files.root
-        self._before = catalog.partition_locations(self.spark, name, self.folders)
-        self.files.swap()
-        catalog.add_partitions(self.spark, name, {one: None for one in self.folders if one not in self._before})
-        for folder, location in self._before.items():
-            if canonical(location) != str(root / folder):
-                catalog.set_location(self.spark, name, folder, f"file:{root / folder}")
-        self.spark.catalog.refreshTable(name)
-        catalog.verify_counts(self.spark, name, self.folders, self._counted)
+        self._before = partition_locations(self.spark, self.reference, self.folders)
+        super().swap()
+        new = {folder: None for folder in self.folders if folder not in self._before}
+        add_partitions(self.spark, self.reference, new)
+        for folder in self._moved(self._before):
+            set_location(self.spark, self.reference, folder, f"file:{self.root / folder}")
+        self.spark.catalog.refreshTable(self.reference)
+        verify_counts(self.spark, self.reference, self.folders, self._counts)
+
+    def _moved(self, locations: Mapping[str, str]) -> list[str]:
+        """List partitions that the catalog had elsewhere than below the table."""
+        return [folder for folder, at in locations.items() if canonical(at) != str(self.root / folder)]
 
     def undo(self) -> None:
-        self.files.undo()
+        super().undo()
         if self._before is None:
             return
-        for folder, location in self._before.items():
-            if canonical(location) != str(self.files.root / folder):
-                catalog.set_location(self.spark, self.facts.name, folder, location)
-        catalog.drop_partitions(self.spark, self.facts.name, [one for one in self.folders if one not in self._before])
+        for folder in self._moved(self._before):
+            set_location(self.spark, self.reference, folder, self._before[folder])
+        drop_partitions(self.spark, self.reference, [folder for folder in self.folders if folder not in self._before])
         with suppress(*SPARK_ERRORS):  # the rows are back
-            self.spark.catalog.refreshTable(self.facts.name)
+            self.spark.catalog.refreshTable(self.reference)
 
     def finish(self) -> None:
-        """Do nothing; `release` removes the old files."""
-
-    def release(self) -> None:
-        self.files.release()
+        """Leave the folder as it is: the catalog knows its files, and `close` removes the old ones."""
+        self.on_failure = None
 
 
-class RemoteTableWrite:
+class RemoteTableWrite(SliceWrite):
     """New rows of some slices of a catalog table whose files only Spark reaches.
 
     They are written to a folder of their own below the table; then the catalog is told the new location of each
@@ -83,86 +80,120 @@ class RemoteTableWrite:
     there is a moment in which it is not; then its rows win, whole. Old files are overwritten with none afterwards.
     """
 
-    undoable = True
-
-    def __init__(self, spark: SparkSession, facts: TableFacts, folders: Mapping[str, str], tell: Tell) -> None:
-        self.spark, self.facts, self.folders, self.tell = spark, facts, folders, tell
-        self._claim = ThreadClaim(facts.folder, list(folders.values()), facts.name)
-        self._own = f"{facts.folder.rstrip('/')}/{HIDDEN}"
-        self._attempt = f"{self._own}/{uuid.uuid4().hex}"
-        self._swapped: list[str] = []
+    def __init__(self, spark: SparkSession, facts: TableFacts, slices: Slices, tell: Tell) -> None:
+        super().__init__(facts.name, slices)
+        self.spark, self.facts, self.tell = spark, facts, tell
+        self.claim = ThreadClaim(facts.folder, self.folders, facts.name)
+        self._root = facts.folder.rstrip("/")
+        self._attempt = f"{self._root}/{HIDDEN}/{uuid.uuid4().hex}"
         self._is_live = False  # whether the catalog may point to what was staged
         try:
-            self._before = catalog.partition_locations(spark, facts.name, list(folders.values()))
+            self._before = self._locations()
         except BaseException:
-            self._claim.release()
+            self.claim.release()
             raise
 
-    def stage(self, rows: DataFrame, kind: str, empty: Sequence[str]) -> None:
+    def _locations(self) -> dict[str, str]:
+        return partition_locations(self.spark, self.reference, self.folders)
+
+    def stage(self, rows: DataFrame) -> None:
         """Run two actions: write rows to a folder of their own, and count them."""
-        del kind  # that of the table counts
-        rows = catalog.as_declared(rows, self.facts)
+        rows, kind = cast_to_table(rows, self.facts), self.facts.format
         self._nothing = rows.drop(*PARTITIONS).limit(0)
-        rows.write.partitionBy(*PARTITIONS).format(self.facts.format).save(self._attempt)
-        self._counted = {}
-        if any(is_there(self.spark, f"{self._attempt}/{folder}") for folder in self.folders.values()):
-            self._counted = catalog.count_slices(self.spark.read.format(self.facts.format).load(self._attempt))
-        found = set(self._counted)
-        check_staged(found, self.folders, empty, self.facts.name)
-        for folder in set(self.folders.values()) - found:
-            self._nothing.write.format(self.facts.format).save(f"{self._attempt}/{folder}")
+        rows.write.partitionBy(*PARTITIONS).format(kind).save(self._attempt)
+        self._counts: dict[str, int] = {}
+        if any(is_there(self.spark, f"{self._attempt}/{folder}") for folder in self.folders):
+            self._counts = count_slices(self.spark.read.format(kind).load(self._attempt))
+        self.slices.check(self._counts, self.reference)
+        for folder in set(self.folders) - set(self._counts):
+            self._nothing.write.format(kind).save(f"{self._attempt}/{folder}")
 
     def swap(self) -> None:
         """Set the new locations in the catalog, and check that it has them."""
-        wanted = list(self.folders.values())
-        if catalog.partition_locations(self.spark, self.facts.name, wanted) != self._before:
-            raise OutputRefusedError(f"another job wrote the same runs to {self.facts.name!r} meanwhile; run again.")
-        new = {folder: f"{self._attempt}/{folder}" for folder in wanted}
-        self._swapped, self._is_live = wanted, True
-        catalog.add_partitions(
-            self.spark, self.facts.name, {one: at for one, at in new.items() if one not in self._before}
-        )
+        if self._locations() != self._before:
+            raise OutputRefusedError(f"another job wrote the same runs to {self.reference!r} meanwhile; run again.")
+        new = {folder: f"{self._attempt}/{folder}" for folder in self.folders if folder not in self._before}
+        self._is_live = True
+        add_partitions(self.spark, self.reference, new)
         for folder in self._before:
-            catalog.set_location(self.spark, self.facts.name, folder, new[folder])
-        ours = catalog.partition_locations(self.spark, self.facts.name, wanted)
-        if not all(ours.get(folder, "").startswith(self._attempt) for folder in wanted):
-            raise OutputRefusedError(f"another job wrote the same runs to {self.facts.name!r} meanwhile; run again.")
+            set_location(self.spark, self.reference, folder, f"{self._attempt}/{folder}")
+        ours = self._locations()
+        if not all(ours.get(folder, "").startswith(self._attempt) for folder in self.folders):
+            raise OutputRefusedError(f"another job wrote the same runs to {self.reference!r} meanwhile; run again.")
         # Again: no lock keeps other jobs from undoing that.
-        catalog.add_columns(self.spark, self.facts.name, list(self.facts.columns))
-        catalog.verify_counts(self.spark, self.facts.name, wanted, self._counted)
+        add_columns(self.spark, self.reference, list(self.facts.columns))
+        verify_counts(self.spark, self.reference, self.folders, self._counts)
 
     def undo(self) -> None:
-        ours = catalog.partition_locations(self.spark, self.facts.name, self._swapped)
-        for folder, location in ours.items():
+        for folder, location in (self._locations() if self._is_live else {}).items():
             if not location.startswith(self._attempt):
                 continue  # not swapped yet, or swapped by somebody else since
             if folder in self._before:
-                catalog.set_location(self.spark, self.facts.name, folder, self._before[folder])
+                set_location(self.spark, self.reference, folder, self._before[folder])
             else:
-                catalog.drop_partitions(self.spark, self.facts.name, [folder])
+                drop_partitions(self.spark, self.reference, [folder])
         self._is_live = False
         with suppress(*SPARK_ERRORS):  # the rows are back
-            self.spark.catalog.refreshTable(self.facts.name)
+            self.spark.catalog.refreshTable(self.reference)
 
     def finish(self) -> None:
         """Empty the old files in the folders of this package."""
         for folder, location in self._before.items():
-            if location.startswith(self._own) or location == f"{self.facts.folder.rstrip('/')}/{folder}":
+            if location.startswith(f"{self._root}/{HIDDEN}") or location == f"{self._root}/{folder}":
                 self._discard(location)
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Discard what was staged, unless readers may see it."""
         try:
             if not self._is_live and is_there(self.spark, self._attempt):
                 self._discard(self._attempt)
         except SPARK_ERRORS:
-            self.tell(f"{self._attempt} is no longer used by table {self.facts.name}, and could not be emptied")
+            self._tell_left(self._attempt)
         finally:
-            self._claim.release()
+            super().close()
 
     def _discard(self, location: str) -> None:
         """Overwrite files with none, as Spark cannot delete them."""
         try:
             self._nothing.write.mode("overwrite").format(self.facts.format).save(location)
         except SPARK_ERRORS:
-            self.tell(f"{location} is no longer used by table {self.facts.name}, and could not be emptied")
+            self._tell_left(location)
+
+    def _tell_left(self, location: str) -> None:
+        self.tell(f"{location} is no longer used by table {self.reference}, and could not be emptied")
+
+
+def partition_locations(spark: SparkSession, table: str, folders: Sequence[str]) -> dict[str, str]:
+    """Locations of partitions that the catalog has, by folder; one look-up for each."""
+    known: set[str] = set()
+    for night in {folder.partition("/")[0] for folder in folders}:
+        shown = spark.sql(f"SHOW PARTITIONS {table} PARTITION ({_spec(night)})").collect()
+        known |= {row[0] for row in shown}
+    return {
+        folder: describe(spark, f"{table} PARTITION ({_spec(folder)})")["location"]
+        for folder in known.intersection(folders)
+    }
+
+
+def add_partitions(spark: SparkSession, table: str, places: Mapping[str, str | None]) -> None:
+    """Register new partitions by folder and location (None: below the table)."""
+    rest = iter(places.items())
+    while some := list(islice(rest, _PER_STATEMENT)):
+        parts = [f"PARTITION ({_spec(folder)})" + (f" LOCATION {sql_text(at)}" if at else "") for folder, at in some]
+        spark.sql(f"ALTER TABLE {table} ADD IF NOT EXISTS {' '.join(parts)}")
+
+
+def set_location(spark: SparkSession, table: str, folder: str, location: str) -> None:
+    spark.sql(f"ALTER TABLE {table} PARTITION ({_spec(folder)}) SET LOCATION {sql_text(location)}")
+
+
+def drop_partitions(spark: SparkSession, table: str, folders: Sequence[str]) -> None:
+    """Remove partitions from the catalog, and their files where the table is managed."""
+    for folder in folders:
+        spark.sql(f"ALTER TABLE {table} DROP IF EXISTS PARTITION ({_spec(folder)})")
+
+
+def _spec(folder: str) -> str:
+    night, _, rest = folder.partition("/slice=")
+    spec = f"run_date = DATE'{night.partition('=')[2]}'"
+    return f"{spec}, slice = '{rest}'" if rest else spec

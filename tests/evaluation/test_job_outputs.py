@@ -19,7 +19,6 @@ from ndcg_spark.evaluation.frames.ranking import Ranking
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.outputs import write_all
 from ndcg_spark.jobs.places import check_file
-from ndcg_spark.tables import RunPartition
 
 ROWS = ranked([3, 2, 3, 0, 1, 2])
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "in", "--k", "3")
@@ -271,13 +270,12 @@ def test_when_the_last_output_fails_none_is_written(logs, monkeypatch):
 
 
 def test_when_a_table_is_being_written_no_output_is(spark, logs):
-    from datetime import date
 
-    from ndcg_spark.tables import RunPartition, stage_partition
+    from ndcg_spark.tables import Slices, stage_slices
 
     root = logs.parent
     frame = spark.createDataFrame([("", 1)], "run string, value int")
-    held = stage_partition(frame, str(root / "m"), None, RunPartition(run_date=date(2026, 1, 31), dataset="in"), [""])
+    held = stage_slices(frame, str(root / "m"), None, Slices.for_night(date(2026, 1, 31), "in", [""]))
     try:
         ended = mean_ndcg("--input", logs, "--output", root / "m", "--per-query-output", root / "q", *NIGHT)
     finally:
@@ -302,8 +300,7 @@ def test_rows_that_were_kept_are_let_go_of_whatever_fails_next(spark, logs, monk
 
 
 def write_json(path: Path) -> None:
-    night = RunPartition(run_date=date(2026, 1, 31), dataset="search")
-    write_all([], night, [("JSON", str(path), "{}")], {}, Progress())
+    write_all([], [("JSON", str(path), "{}")], {}, Progress())
 
 
 def test_what_killed_jobs_left_of_a_json_file_is_removed_after_a_while(tmp_path):

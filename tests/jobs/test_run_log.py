@@ -28,7 +28,7 @@ from ndcg_spark.jobs import run_log
 from ndcg_spark.jobs import runner as job_run
 from ndcg_spark.jobs.places import Target
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA, RunLog
-from ndcg_spark.tables import RunPartition, canonical
+from ndcg_spark.tables import Slices, canonical
 
 pytestmark = pytest.mark.usefixtures("spark")
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "search", "--k", "6")
@@ -205,8 +205,8 @@ def test_runs_at_the_same_time_keep_all_rows(place: Path, spark, kind: str) -> N
     reference = str(place / "runs") if kind == "parquet" else "runs_at_the_same_time"
 
     def one(number: int) -> None:
-        partition = RunPartition(run_date=date(2026, 1, 31), dataset="search")
-        log = RunLog(spark, Target(reference=reference, kind=kind), partition, f"run {number}", print)
+        slices = Slices.for_night(date(2026, 1, 31), "search", [f"run {number}"], whole=True)
+        log = RunLog(spark, Target(reference=reference, kind=kind), slices, print)
         log.check({})
         for status in ("started", "succeeded"):
             together.wait(60)

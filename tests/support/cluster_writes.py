@@ -15,9 +15,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ndcg_spark.tables import RunPartition, TableRows, write_together
+from ndcg_spark.tables import Rows, Slices, write_together
 
-NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
+SLICES = Slices.for_night(date(2026, 1, 31), "shop", [""])
 ROWS, PARTS = 400, 4
 
 
@@ -51,7 +51,7 @@ def main(root: Path) -> None:
         marks = root / f"marks of {name}"
         marks.mkdir()
         rows = spark.range(0, ROWS, 1, PARTS).mapInArrow(unruly(str(marks)), "k long").selectExpr("'' AS run", "k")
-        write_together([TableRows(frame=rows, reference=reference, kind=None, runs=[""])], NIGHT)
+        write_together([Rows(frame=rows, slices=SLICES, reference=reference)])
         stored = spark.read.parquet(reference) if name == "folder" else spark.table(reference)
         found[name] = [sorted(place.name for place in marks.iterdir()), sorted(row["k"] for row in stored.collect())]
     print(json.dumps(found))

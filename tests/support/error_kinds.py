@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 from ndcg_spark import compare, errors, evaluate, merge_summaries, ndcg, readable_errors
 from ndcg_spark.evaluation.explanation import ranked_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.tables import RunPartition, TableRows, write_together
+from ndcg_spark.tables import Rows, Slices, write_together
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LONG = "query_id string, item_id string, score double, relevance double"
 GOOD = ("q7", "a", 2.0, 1.0)
-NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
+SLICES = Slices.for_night(date(2026, 1, 31), "shop", [""])
 
 
 def write(rows: DataFrame, reference: str) -> None:
-    write_together([TableRows(frame=rows, reference=reference, kind=None, runs=[""])], NIGHT)
+    write_together([Rows(frame=rows, slices=SLICES, reference=reference)])
 
 
 def table(spark: SparkSession, *rows: tuple[object, ...], schema: str = LONG) -> DataFrame:

@@ -6,20 +6,21 @@ import json
 import re
 from contextlib import closing
 from datetime import date
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables import RunPartition, commits, slice_name, stage_partition, swap_in, writing
+from ndcg_spark.tables import Slices, SliceWrite, commits, slice_name, stage_slices, swap_in, writing
 from ndcg_spark.tables.catalog import Growth, TableFacts
 from ndcg_spark.tables.commits import Commit, ConflictError
 from ndcg_spark.tables.delta import DeltaLog
 from ndcg_spark.tables.slices import slices_condition
 
 pytestmark = pytest.mark.classic("what stands for Delta answers in place of a session's Java")
-NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
+NIGHT = partial(Slices.for_night, date(2026, 1, 31), "shop")
 NAME = slice_name("shop", "")
 OURS, THEIRS = f"run_date=2026-01-31/slice={NAME}", f"run_date=2026-01-31/slice={slice_name('app', '')}"
 CONDITION = f"(run_date = DATE'2026-01-31' AND slice IN ('{NAME}'))"
@@ -82,7 +83,7 @@ class Databricks:
 @pytest.fixture
 def databricks(spark, monkeypatch):
     stored = spark.createDataFrame(
-        [("", value, "shop", NIGHT.run_date, NAME) for value in (1, 1)],
+        [("", value, "shop", date(2026, 1, 31), NAME) for value in (1, 1)],
         "run string, value int, dataset string, run_date date, slice string",
     )
     made = Databricks(spark, stored)
@@ -100,7 +101,7 @@ def new_rows(spark):
 
 
 def staged_in(rows):
-    return closing(stage_partition(rows, TABLE, "table", NIGHT, [""]))
+    return closing(stage_slices(rows, TABLE, "table", NIGHT([""])))
 
 
 def test_a_clustered_table_of_unity_catalog_is_named_and_nothing_else(databricks, new_rows):
@@ -139,7 +140,7 @@ def test_no_rows_over_no_rows_are_no_commit_and_no_error(databricks, new_rows):
     """As a table of rejects is written after a night without bad rows."""
     databricks.stored = databricks.stored.limit(0)
     none = new_rows.limit(0)
-    with closing(stage_partition(none, TABLE, "table", NIGHT, [""], empty=[""])) as staged:
+    with closing(stage_slices(none, TABLE, "table", NIGHT([""], empty=[""]))) as staged:
         swap_in([staged])
     assert [write["values"] for write in databricks.writes] == [[]]
     with staged_in(none) as staged, pytest.raises(OutputRefusedError, match="does not show"):
@@ -149,21 +150,21 @@ def test_no_rows_over_no_rows_are_no_commit_and_no_error(databricks, new_rows):
 def test_a_run_without_rows_is_missed_after_the_commit_and_its_old_rows_come_back(databricks, new_rows):
     """Nothing is counted before where no folder is shared."""
     with (
-        closing(stage_partition(new_rows, TABLE, "table", NIGHT, ["", "b"])) as staged,
+        closing(stage_slices(new_rows, TABLE, "table", NIGHT(["", "b"]))) as staged,
         pytest.raises(OutputRefusedError, match="there are no rows of run 'b' for 'main"),
     ):
         swap_in([staged])
     assert [write["values"] for write in databricks.writes] == [[2, 2], [1, 1]]
 
 
-class Failing:
-    reference, undoable = "other", True
+class Failing(SliceWrite):
+    reference = "other"
+
+    def __init__(self):
+        pass
 
     def swap(self):
         raise OutputRefusedError("no")
-
-    def undo(self):
-        pass
 
 
 def test_what_was_committed_is_taken_back_by_a_commit_of_the_old_rows(databricks, new_rows):
@@ -253,7 +254,7 @@ def test_where_the_folder_is_shared_rows_are_staged_and_counted(databricks, new_
     with staged_in(new_rows.limit(1)) as staged, pytest.raises(OutputRefusedError, match="has 2 rows where 1 were"):
         swap_in([staged])
     with pytest.raises(OutputRefusedError, match="no rows of run ''"):
-        stage_partition(new_rows.limit(0), TABLE, "table", NIGHT, [""])
+        stage_slices(new_rows.limit(0), TABLE, "table", NIGHT([""]))
 
 
 def test_rows_that_were_counted_and_are_in_no_commit_are_missed(databricks, new_rows, monkeypatch, tmp_path):
@@ -264,7 +265,7 @@ def test_rows_that_were_counted_and_are_in_no_commit_are_missed(databricks, new_
     # stands in for: an engine that loses a commit, because Delta does not
     monkeypatch.setattr(DeltaLog, "find", lambda *_: None)
     with (
-        closing(stage_partition(new_rows, TABLE, "table", NIGHT, [""], empty=[""])) as staged,
+        closing(stage_slices(new_rows, TABLE, "table", NIGHT([""], empty=[""]))) as staged,
         pytest.raises(OutputRefusedError, match="does not show that these runs alone were replaced"),
     ):
         swap_in([staged])
@@ -288,7 +289,7 @@ def test_a_whole_overwrite_by_no_rows_is_seen_though_none_are_left(databricks, n
     monkeypatch.setattr("test_delta_statements.CONDITION", None)
     databricks.meanwhile = lambda: setattr(databricks, "stored", databricks.stored.limit(0))
     with (
-        closing(stage_partition(new_rows.limit(0), TABLE, "table", NIGHT, [""], empty=[""])) as staged,
+        closing(stage_slices(new_rows.limit(0), TABLE, "table", NIGHT([""], empty=[""]))) as staged,
         pytest.raises(OutputRefusedError, match="these runs alone"),
     ):
         swap_in([staged])
@@ -329,7 +330,7 @@ def unwritten_rows():
         ([], False),
         ([entry(8, predicate=f"slice IN ('{NAME}')")], True),
         ([entry(8, predicate="slice IN ('app-12345678')")], False),
-        ([entry(8, predicate=f"(run_date = DATE '{NIGHT.run_date}') AND slice IN ('{NAME}')")], True),
+        ([entry(8, predicate=f"(run_date = DATE '2026-01-31') AND slice IN ('{NAME}')")], True),
         ([entry(8, predicate=f"(run_date = DATE '2026-01-30') AND slice IN ('{NAME}')")], False),
         ([entry(8, predicate=f"slice IN ('{NAME}', 'of-2026-01-30-12345678')")], True),
         ([entry(8)], True),

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pyspark.sql import SparkSession
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables import RunPartition, TableRows, write_together
+from ndcg_spark.tables import Rows, Slices, write_together
 
 root = sys.argv[1]
 spark = SparkSession.builder.master("local[2]").enableHiveSupport().config(map={{
@@ -31,8 +31,8 @@ spark = SparkSession.builder.master("local[2]").enableHiveSupport().config(map={
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }}).getOrCreate()
-night = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
-other = RunPartition(run_date=date(2026, 1, 31), dataset="app")
+night = Slices.for_night(date(2026, 1, 31), "shop", [""])
+other = Slices.for_night(date(2026, 1, 31), "app", [""])
 columns = "run STRING, value INT, dataset STRING"
 hive = f"({{columns}}) PARTITIONED BY (run_date DATE, slice STRING) STORED AS"
 spark.sql(f"CREATE TABLE as_hive_parquet {{hive}} PARQUET")
@@ -40,12 +40,12 @@ spark.sql(f"CREATE TABLE as_hive_orc {{hive}} ORC")
 spark.sql(f"CREATE TABLE as_hive_text {{hive}} TEXTFILE")
 
 
-def write(table, value, partition=night, *more):
+def write(table, value, slices=night, *more):
     rows = spark.createDataFrame([("", value)] * 3, "run string, value int").repartition(2).selectExpr("*", *more)
     if value < 0:
         rows = rows.selectExpr("run", "CAST(raise_error('broken row') AS INT) AS value")
     try:
-        write_together([TableRows(frame=rows, reference=table, kind="table", runs=[""])], partition)
+        write_together([Rows(frame=rows, slices=slices, reference=table, kind="table")])
     except OutputRefusedError as error:
         return str(error)
     return "done"

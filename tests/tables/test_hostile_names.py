@@ -19,7 +19,7 @@ from support.main_job import assert_refused, command, done, files_below, mean_nd
 from support.oracle import Choices, Row, mean
 from support.oracle import evaluate as defined
 from support.random_rankings import AWKWARD_PREFIXES, EXTREME_SCORES
-from support.slices import replace_partition
+from support.slices import replace_slices
 from support.small_rankings import ranked
 from support.spark_rankings import SHORT_LIVED_PLANS, session_settings
 from support.terminals import terminal
@@ -35,7 +35,7 @@ from ndcg_spark.evaluation.printed import show_summary
 from ndcg_spark.judgments import EventColumns, EventSettings, RatingColumns, RatingSettings
 from ndcg_spark.judgments.frames import judged_events, judged_ratings
 from ndcg_spark.sources.references import sql_text
-from ndcg_spark.tables import RunPartition, check_output
+from ndcg_spark.tables import Slices, check_output
 
 LONG = 10_000
 IDS = (
@@ -467,7 +467,7 @@ def test_a_conventions_name_is_refused_whatever_it_is():
 
 
 def test_tables_in_a_schema_that_needs_quotes(spark):
-    night = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
+    slices = Slices.for_night(date(2026, 1, 31), "shop", [""])
     rows = spark.sql("SELECT '' AS run, 1 AS value")
     spark.sql("CREATE SCHEMA `2026`")
     try:
@@ -475,7 +475,7 @@ def test_tables_in_a_schema_that_needs_quotes(spark):
         for table in ("`2026`.metrics", "spark_catalog.`2026`.more", "plain"):
             for _ in range(2):  # a new table, and one that is there
                 check_output(spark, table, "table", rows.schema)
-                replace_partition(rows, table, "table", night, [""])
+                replace_slices(rows, table, "table", slices)
             assert [row["value"] for row in spark.table(table).collect()] == [1]
         with pytest.raises(OutputRefusedError, match="there is no schema '`no-db`' to make table"):
             check_output(spark, "`no-db`.metrics", "table", rows.schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from datetime import date
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,14 +14,14 @@ import pytest
 from support.disks import closed, small_disk, unwritable
 from support.elsewhere import elsewhere
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows
-from support.slices import replace_partition
+from support.slices import replace_slices
 from support.small_rankings import ranked
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables import RunPartition, check_output, stage_partition, swap_in
+from ndcg_spark.tables import Slices, check_output, stage_slices, swap_in
 
 pytestmark = pytest.mark.usefixtures("spark")
-NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
+NIGHT = partial(Slices.for_night, date(2026, 1, 31), "shop")
 FULL = "No space left on device"
 
 
@@ -77,19 +78,19 @@ def test_a_claim_that_does_not_fit_on_the_disk_is_given_up(spark, tmp_path):
     rows = spark.createDataFrame([("", 1)], "run string, value int")
     with small_disk(tmp_path / "disk", 256) as disk:
         table = disk.folder / "table"
-        replace_partition(rows, str(table), None, NIGHT, [""])
+        replace_slices(rows, str(table), None, NIGHT([""]))
         refused = []
         for left in range(0, 64 << 10, 4 << 10):
             disk.fill(left)
             try:
-                stage_partition(rows, str(table), None, NIGHT, [""]).close()
+                stage_slices(rows, str(table), None, NIGHT([""])).close()
             except OutputRefusedError as error:
                 refused.append(str(error))
             disk.free()
             assert not (table / ".ndcg-spark").exists(), left
         assert 3 <= len(refused) < 16  # for the hidden folder, the lock, the claim, and the rows
         assert [text for text in refused if FULL not in text] == []
-        with closing(stage_partition(rows, str(table), None, NIGHT, [""])) as staged:
+        with closing(stage_slices(rows, str(table), None, NIGHT([""]))) as staged:
             swap_in([staged])
         assert [row["value"] for row in stored_rows(table)] == [1]
 
@@ -155,7 +156,7 @@ def test_a_path_is_no_name_of_a_table(spark):
 def test_a_table_whose_files_cannot_be_read_is_refused_before_it_is_written(spark, tmp_path):
     rows = spark.createDataFrame([("", 1)], "run string, value int")
     table = tmp_path / "table"
-    replace_partition(rows, str(table), None, NIGHT, [""])
+    replace_slices(rows, str(table), None, NIGHT([""]))
     for file in table.rglob("*.parquet"):
         file.write_bytes(b"PAR1 and no more")
     before = files_below(table)
@@ -167,10 +168,10 @@ def test_a_table_whose_files_cannot_be_read_is_refused_before_it_is_written(spar
 def test_a_folder_that_can_no_longer_be_written_when_rows_are_ready(spark, tmp_path):
     rows = spark.createDataFrame([("", 1)], "run string, value int")
     table = tmp_path / "table"
-    replace_partition(rows, str(table), None, NIGHT, [""])
+    replace_slices(rows, str(table), None, NIGHT([""]))
     before = files_below(table)
     with unwritable(table), pytest.raises(OutputRefusedError) as refused:
-        replace_partition(rows, str(table), None, NIGHT, [""])
+        replace_slices(rows, str(table), None, NIGHT([""]))
     assert str(table) in str(refused.value)
     assert "\n" not in str(refused.value)
     assert files_below(table) == before

@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 from support.elsewhere import elsewhere
 from support.main_job import files_below, stored_rows
 from support.permissions import bound_by_permissions, closed
-from support.slices import replace_partition
+from support.slices import replace_slices
 from support.spark_rankings import session_settings
 
 from ndcg_spark.core.columns import refuse
@@ -31,32 +31,25 @@ from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, PartlyWrittenError, find_refusal
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.tables import (
-    ManyNights,
-    RunPartition,
+    SliceKey,
+    Slices,
+    SliceWrite,
     check_output,
     claims,
     folders,
     slice_name,
-    stage_partition,
+    stage_slices,
     swap_in,
     table_writes,
     writing,
 )
-from ndcg_spark.tables.catalog import (
-    as_declared,
-    check_table,
-    create_table,
-    partition_locations,
-    place_of_table,
-    set_location,
-    verify_counts,
-)
-from ndcg_spark.tables.remote import RemoteFolderWrite
-from ndcg_spark.tables.slices import NightlySlice, stamped
-from ndcg_spark.tables.table_writes import RemoteTableWrite
+from ndcg_spark.tables.catalog import cast_to_table, check_table, create_table, place_of_table
+from ndcg_spark.tables.folders import RemoteFolderWrite
+from ndcg_spark.tables.slices import verify_counts
+from ndcg_spark.tables.table_writes import RemoteTableWrite, partition_locations, set_location
 
-NIGHT = RunPartition(run_date=date(2026, 1, 31), dataset="shop")
-OTHER = RunPartition(run_date=date(2026, 1, 31), dataset="app")
+NIGHT = partial(Slices.for_night, date(2026, 1, 31), "shop")
+OTHER = partial(Slices.for_night, date(2026, 1, 31), "app")
 KINDS = ("folder", "table", "remote folder", "remote table")
 
 
@@ -82,8 +75,11 @@ class Table:
             spark.sql(f"CREATE SCHEMA IF NOT EXISTS writes_elsewhere LOCATION '{elsewhere(path.parent / 'schema')}'")
             self.reference = f"writes_elsewhere.{self.reference}"
 
-    def write(self, frame, runs=("",), partition=NIGHT, **more):
-        replace_partition(frame, self.reference, None, partition, list(runs), **more)
+    def write(self, frame, runs=("",), night=NIGHT, *, empty=(), **more):
+        self.write_slices(frame, night(runs, empty=empty), **more)
+
+    def write_slices(self, frame, slices, **more):
+        replace_slices(frame, self.reference, None, slices, **more)
 
     def values(self, **where):
         """Sorted (data set, run, value, number of rows); nothing where there is no table."""
@@ -196,8 +192,8 @@ def test_rows_that_executors_write_to_disks_of_their_own_are_missed(folder, spar
     frame = rows(spark, 1, n=6).repartition(3, "k")
     folder.write(frame)  # all are found
     assert folder.values() == [("shop", "", 1, 6)]
-    counted = folders.rows_in
-    monkeypatch.setattr(folders, "rows_in", lambda place, kind: counted(place, kind) - 2)
+    counted = folders.count_file_rows
+    monkeypatch.setattr(folders, "count_file_rows", lambda place, kind: counted(place, kind) - 2)
     with pytest.raises(
         OutputRefusedError, match=r"of 6 rows for .* there are 4: executors wrote the others to disks"
     ):
@@ -212,7 +208,7 @@ def test_a_remote_folder_that_cannot_be_looked_at_is_not_taken_for_an_empty_one(
     """Else old files would not be missed, as where a store denies to list them."""
     table.write(rows(spark, 1))
     # stands in for: a store that denies to list, because no store of the tests has rights
-    monkeypatch.setattr("ndcg_spark.tables.remote.condition_of", lambda _: "ACCESS_DENIED")
+    monkeypatch.setattr("ndcg_spark.tables.folders.condition_of", lambda _: "ACCESS_DENIED")
     table.path.rename(table.path.with_name("away"))
     with pytest.raises(OutputRefusedError, match="cannot write"):
         table.write(rows(spark, 2))
@@ -223,8 +219,8 @@ def test_a_remote_folder_that_cannot_be_looked_at_is_not_taken_for_an_empty_one(
 def test_a_slice_that_another_job_has_replaced_meanwhile_is_not_replaced_again(table, spark, tmp_path):
     """Its rows are newer than those that ours were to replace."""
     table.write(rows(spark, 1))
-    name, (slice_,) = table.reference, NIGHT.folders([""]).values()
-    with closing(stage_partition(rows(spark, 2), name, None, NIGHT, [""])) as staged:
+    name, (slice_,) = table.reference, NIGHT([""]).folders.values()
+    with closing(stage_slices(rows(spark, 2), name, None, NIGHT([""]))) as staged:
         (theirs,) = partition_locations(spark, name, [slice_]).values()
         set_location(spark, name, slice_, f"{tmp_path.as_uri()}/theirs")
         with pytest.raises(OutputRefusedError, match="another job wrote the same runs to"):
@@ -237,7 +233,7 @@ def test_a_slice_that_another_job_has_replaced_meanwhile_is_not_replaced_again(t
 @pytest.mark.parametrize("table", ["table"], indirect=True)
 def test_a_table_that_has_other_rows_than_were_written_is_told(table, spark):
     table.write(rows(spark, 1))
-    (slice_,) = NIGHT.folders([""]).values()
+    (slice_,) = NIGHT([""]).folders.values()
     verify_counts(spark, table.reference, [slice_], {slice_: 5})
     with pytest.raises(OutputRefusedError, match=r"has 5 rows where 6 were written: somebody else changed it"):
         verify_counts(spark, table.reference, [slice_], {slice_: 6})
@@ -329,17 +325,17 @@ def test_a_table_with_its_partition_columns_in_another_order_is_refused(table, s
 def test_a_partition_that_another_job_adds_at_the_same_moment_is_not_taken_for_ours(table, spark, monkeypatch):
     """`ADD IF NOT EXISTS` adds nothing to Hive's catalog then, and both have as many rows."""
     table.write(rows(spark, 1, ("a",)), ("a",))
-    add = table_writes.catalog.add_partitions
+    add = table_writes.add_partitions
 
     def late(*_):
         with monkeypatch.context() as first:
-            first.setattr(table_writes.catalog, "add_partitions", add)
+            first.setattr(table_writes, "add_partitions", add)
             # stands in for: the claims of another process, because a catalog in memory has one process
             first.setattr(claims, "_claimed", set())
             table.write(rows(spark, 2))
 
     # stands in for: Hive's catalog, which adds no partition that it has, because that in memory replaces it
-    monkeypatch.setattr(table_writes.catalog, "add_partitions", late)
+    monkeypatch.setattr(table_writes, "add_partitions", late)
     with pytest.raises(OutputRefusedError, match="another job wrote the same runs"):
         table.write(rows(spark, 3))
     assert table.values() == [("shop", "", 2, 5), ("shop", "a", 1, 5)]
@@ -349,11 +345,26 @@ def test_many_nights_are_replaced_again(table, spark):
     """As `roll-up` and `flag-changes` write them; their slices lie in several folders of nights."""
     nights = [date(2026, 1, day) for day in (30, 31)]
     frame = spark.createDataFrame([(night, "", 1) for night in nights], "night date, run string, value int")
-    slices = tuple(NightlySlice(night, "", "") for night in nights)
-    partition = ManyNights(dataset="shop", night="night", part=None, slices=slices)
+    keys = tuple(SliceKey(night, "") for night in nights)
+    slices = Slices(dataset="shop", keys=keys, columns={"night": "night", "run": "run"})
     for value in (1, 2):
-        table.write(frame.selectExpr("night", "run", f"{value} AS value"), tuple(partition.names), partition)
+        table.write_slices(frame.selectExpr("night", "run", f"{value} AS value"), slices)
     assert table.values() == [("shop", "", 2, 2)]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_stamp_finds_the_slice_of_a_row_by_all_of_its_keys(spark, n):
+    """One slice is found by a condition, several by a join; a row of another night, run or length has none."""
+    days = [date(2026, 1, day) for day in (30, 31)]
+    keys = (SliceKey(days[1], "a", "week"), SliceKey(days[0], "a", "week"))[:n]
+    columns = {"night": "night", "run": "run", "part": "length"}
+    slices = Slices(dataset="shop", keys=keys, columns=columns, empty=frozenset())
+    values = [(days[1], "a", "week"), (days[0], "a", "week"), (days[1], "b", "week"), (days[1], "a", "month")]
+    frame = spark.createDataFrame(values, "night date, run string, length string")
+    stored = {tuple(row)[:3]: (str(row["run_date"]), row["slice"]) for row in slices.stamp(frame).collect()}
+    name = slice_name("shop", "a", "week")
+    assert stored == {value: (str(value[0]), name if value in keys else None) for value in values}
+    assert slices.folders == {f"{key.night} week a": f"run_date={key.night}/slice={name}" for key in keys}
 
 
 @pytest.mark.parametrize("table", ["table", "remote table"], indirect=True)
@@ -398,7 +409,7 @@ def test_a_view_whose_table_is_gone_is_named(spark):
     try:
         spark.sql("DROP TABLE writes_base")
         with pytest.raises(OutputRefusedError, match=r"cannot write to table 'writes_view'.*writes_base"):
-            stage_partition(rows(spark, 1), "writes_view", "table", NIGHT, [""])
+            stage_slices(rows(spark, 1), "writes_view", "table", NIGHT([""]))
     finally:
         spark.sql("DROP VIEW writes_view")
 
@@ -413,7 +424,7 @@ def test_a_table_that_loses_a_new_column_before_it_is_written(spark, tmp_path, m
         add(*arguments)
         spark.sql(f"DROP TABLE {one.reference}")
         if is_made_again:
-            stored = stamped(rows(spark, 1), NIGHT, [""]).drop("run_date", "slice").schema
+            stored = NIGHT([""]).stamp(rows(spark, 1)).drop("run_date", "slice").schema
             assert create_table(spark, one.reference, stored, "table")
 
     monkeypatch.setattr(writing, "add_columns", add_and_lose)
@@ -447,13 +458,13 @@ def test_a_table_that_is_dropped_every_time_is_refused(table, spark, monkeypatch
 
 @pytest.mark.parametrize("table", ["table", "remote table"], indirect=True)
 def test_rows_that_somebody_adds_to_a_slice_before_a_write_ends_are_told(table, spark, monkeypatch):
-    verify = table_writes.catalog.verify_counts
+    verify = table_writes.verify_counts
 
     def late(*arguments):
         spark.sql(f"INSERT INTO {table.reference} SELECT * FROM {table.reference} LIMIT 1")
         verify(*arguments)
 
-    monkeypatch.setattr(table_writes.catalog, "verify_counts", late)
+    monkeypatch.setattr(table_writes, "verify_counts", late)
     with pytest.raises(OutputRefusedError, match="has 6 rows where 5 were written: somebody else changed it"):
         table.write(rows(spark, 1))
 
@@ -473,7 +484,7 @@ def test_a_catalog_that_does_not_load_is_named(spark):
     told = rf"cannot write to table '{table}': .*no\.such\.Catalog"
     with session_settings(spark, spark__sql__catalog__broken="no.such.Catalog"):
         with pytest.raises(OutputRefusedError, match=told):
-            replace_partition(rows(spark, 1), table, None, NIGHT, [""])
+            replace_slices(rows(spark, 1), table, None, NIGHT([""]))
         with pytest.raises(OutputRefusedError, match=told):
             check_output(spark, table, None, rows(spark, 1).schema)
 
@@ -511,19 +522,25 @@ def test_a_place_without_locks_is_refused(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("table", "module", "name"),
-    [("table", writing, "Staged"), ("remote table", table_writes.catalog, "partition_locations")],
-    ids=["once it is opened", "between two questions to the catalog"],
-    indirect=["table"],
-)
-def test_slices_are_free_again_when_a_table_cannot_be_opened(table, spark, monkeypatch, module, name):
+@pytest.mark.parametrize("table", ["table", "remote table"], indirect=True)
+@pytest.mark.parametrize("when", ["once they are claimed", "between two questions to the catalog"])
+def test_slices_are_free_again_when_a_table_cannot_be_opened(table, spark, monkeypatch, when):
     def refuse(*_):
         raise OSError(5, "no catalog")
 
+    claim = writing._table_write
+
+    def claim_and_refuse(*arguments):
+        made = claim(*arguments)
+        broken.setattr(type(spark.catalog), "tableExists", refuse)
+        return made
+
     table.write(rows(spark, 1))
     with monkeypatch.context() as broken:
-        broken.setattr(module, name, refuse)
+        if when == "once they are claimed":
+            broken.setattr(writing, "_table_write", claim_and_refuse)
+        else:
+            broken.setattr(table_writes, "partition_locations", refuse)
         with pytest.raises(OutputRefusedError, match="no catalog"):
             table.write(rows(spark, 2))
     table.write(rows(spark, 3))
@@ -581,7 +598,7 @@ def test_a_run_that_has_never_had_rows_may_be_empty(table, spark):
 def test_readers_are_sent_to_a_place_that_is_there(table, spark):
     table.write(rows(spark, 1, ("a", "b")), ("a", "b"))
     table.write(rows(spark, 2, ("a",)), ("a", "b"), empty=["b"])
-    locations = partition_locations(spark, table.reference, list(NIGHT.folders(["a", "b"]).values()))
+    locations = partition_locations(spark, table.reference, list(NIGHT(["a", "b"]).folders.values()))
     places = [Path(unquote(one.removeprefix(elsewhere("/").rstrip("/")))) for one in locations.values()]
     assert [place.is_dir() for place in places] == [True, True]
     assert table.values() == [("shop", "a", 2, 5)]
@@ -599,7 +616,7 @@ def test_staged_rows_are_not_visible(table, spark):
     if table.kind == "remote folder":
         pytest.skip("Spark stages those itself")
     table.write(rows(spark, 1))
-    with closing(stage_partition(rows(spark, 2), table.reference, None, NIGHT, [""])) as staged:
+    with closing(stage_slices(rows(spark, 2), table.reference, None, NIGHT([""]))) as staged:
         assert table.values() == [("shop", "", 1, 5)]
         swap_in([staged])
         assert table.values() == [("shop", "", 2, 5)]
@@ -609,14 +626,14 @@ def test_staged_rows_are_not_visible(table, spark):
 def test_a_swap_that_fails_is_taken_back(spark, tmp_path):
     """Of three outputs the last cannot be swapped in: the first two are as they were."""
 
-    class Broken:
-        reference, undoable = "broken", True
+    class Broken(SliceWrite):
+        reference = "broken"
+
+        def __init__(self):
+            pass
 
         def swap(self):
             raise OutputRefusedError("no")
-
-        def undo(self):
-            pass
 
         def finish(self):
             raise AssertionError
@@ -626,15 +643,15 @@ def test_a_swap_that_fails_is_taken_back(spark, tmp_path):
     try:
         for one in (first, second):
             one.write(rows(spark, 1))
-        staged = [stage_partition(rows(spark, 2), one.reference, None, NIGHT, [""]) for one in (first, second, fresh)]
-        staged += [stage_partition(rows(spark, 2), second.reference, None, OTHER, [""])]
+        staged = [stage_slices(rows(spark, 2), one.reference, None, NIGHT([""])) for one in (first, second, fresh)]
+        staged += [stage_slices(rows(spark, 2), second.reference, None, OTHER([""]))]
         with pytest.raises(OutputRefusedError):
             swap_in([*staged, Broken()])
         for one in staged:
             one.close()
         assert first.values() == second.values() == [("shop", "", 1, 5)]
         assert not fresh.path.exists()
-        second.write(rows(spark, 3), partition=OTHER)
+        second.write(rows(spark, 3), night=OTHER)
         assert second.values() == [("app", "", 3, 5), ("shop", "", 1, 5)]
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {second.reference}")
@@ -646,7 +663,7 @@ def test_a_swap_that_fails_is_taken_back(spark, tmp_path):
 @pytest.mark.parametrize("table", ["folder", "table", "remote table"], indirect=True)
 def test_two_data_sets_at_once_into_a_new_table(table, spark):
     for _ in range(4):
-        calls = [lambda one=one: table.write(rows(spark, 1), partition=one) for one in (NIGHT, OTHER)]
+        calls = [lambda one=one: table.write(rows(spark, 1), night=one) for one in (NIGHT, OTHER)]
         assert ends(*calls) == [None, None]
         assert table.values() == [("app", "", 1, 5), ("shop", "", 1, 5)]
         if table.is_table:
@@ -657,10 +674,10 @@ def test_a_column_that_the_table_lost_meanwhile_is_not_lost_with_it(spark, tmp_p
     one = Table(spark, "table", tmp_path / "lost")
     try:
         one.write(rows(spark, 1))
-        stored = stamped(rows(spark, 2).withColumn("more", F.lit(1)), NIGHT, [""])
+        stored = NIGHT([""]).stamp(rows(spark, 2).withColumn("more", F.lit(1)))
         facts = check_table(spark, one.reference, stored.drop("run_date", "slice").schema)
         with pytest.raises(OutputRefusedError, match=f"table '{one.reference}' has no column 'more': somebody"):
-            as_declared(stored, facts)
+            cast_to_table(stored, facts)
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {one.reference}")
 
@@ -689,11 +706,11 @@ def test_writers_that_add_columns_at_once(table, spark):
 
     Spark remembers the columns that the last look-up found, even one that began before they were added.
     """
-    table.write(rows(spark, 0), partition=NIGHT)
+    table.write(rows(spark, 0), night=NIGHT)
     with read_all_the_time(table):
         for value in (1, 2):
             calls = [
-                partial(table.write, rows(spark, value).selectExpr("*", f"{value} AS {name}_{value}"), partition=one)
+                partial(table.write, rows(spark, value).selectExpr("*", f"{value} AS {name}_{value}"), night=one)
                 for name, one in (("ours", NIGHT), ("theirs", OTHER))
             ]
             assert ends(*calls) == [None, None]
@@ -723,7 +740,7 @@ def test_of_two_writers_of_a_slice_one_wins_whole(table, spark):
 
 def test_a_second_writer_is_told_who_is_at_work(spark, folder):
     with (
-        closing(stage_partition(rows(spark, 1), folder.reference, None, NIGHT, [""])) as staged,
+        closing(stage_slices(rows(spark, 1), folder.reference, None, NIGHT([""]))) as staged,
         pytest.raises(OutputRefusedError) as refused,
     ):
         folder.write(rows(spark, 2))
@@ -749,7 +766,7 @@ def test_of_two_threads_that_claim_a_slice_where_no_folder_is_shared_one_is_refu
 def test_a_writer_waits_while_another_one_looks_who_is_there(tmp_path):
     """As one that drops a table which nobody uses."""
     writers = ThreadPoolExecutor(1)
-    with claims.alone(tmp_path) as nobody:
+    with claims.lock_out_writers(tmp_path) as nobody:
         claiming = writers.submit(claims.claim_slices, tmp_path, ["a"], print)
         assert (nobody, wait([claiming], timeout=0.2).done) == (True, set())
         assert os.listdir(tmp_path / claims.HIDDEN) == ["mutex"]
@@ -759,7 +776,7 @@ def test_a_writer_waits_while_another_one_looks_who_is_there(tmp_path):
 
 def test_what_tasks_of_a_killed_writer_still_write_goes_with_the_next_one(spark, folder):
     """It was cleared when this writer began; a task on a cluster goes on for a moment and makes its folder again."""
-    with closing(stage_partition(rows(spark, 1), folder.reference, None, NIGHT, [""])) as staged:
+    with closing(stage_slices(rows(spark, 1), folder.reference, None, NIGHT([""]))) as staged:
         (own,) = (folder.path / ".ndcg-spark").glob("write-*")
         (own.with_name("write-0") / "rows" / "_temporary").mkdir(parents=True)
         swap_in([staged])
@@ -830,7 +847,7 @@ def test_what_a_killed_writer_left_is_named_and_removed(spark, folder, writer):
 
 
 def test_leftovers_are_invisible(spark, folder, writer):
-    folder.write(rows(spark, 1), partition=OTHER)
+    folder.write(rows(spark, 1), night=OTHER)
     kill(writer)
     assert (folder.path / ".ndcg-spark").exists()
     assert folder.values() == [("app", "", 1, 5)]
@@ -912,7 +929,7 @@ def test_hundreds_of_runs(spark, folder):
     """A `when` for each run overflowed Spark's stack at 600."""
     runs = [f"run {at} \u00e9" for at in range(700)]
     frame = spark.createDataFrame([(run, at) for at, run in enumerate(runs)], "run string, value int")
-    marked = writing.stamped(frame, NIGHT, runs)
+    marked = NIGHT(runs).stamp(frame)
     found = {row["run"]: row["slice"] for row in marked.collect()}
     assert found == {run: slice_name("shop", run) for run in runs}
     assert marked.columns == ["run", "value", "dataset", "run_date", "slice"]
@@ -996,7 +1013,7 @@ def test_all_outputs_are_finished_though_one_cannot_be():
 def test_rows_that_readers_see_are_not_discarded(table, spark):
     """Also when whoever swapped them in could not finish."""
     table.write(rows(spark, 1))
-    staged = stage_partition(rows(spark, 2), table.reference, None, NIGHT, [""])
+    staged = stage_slices(rows(spark, 2), table.reference, None, NIGHT([""]))
     staged.swap()
     staged.close()
     assert table.values() == [("shop", "", 2, 5)]
@@ -1012,9 +1029,9 @@ def files_with_rows(folder):
 def test_rows_that_were_replaced_take_no_space(table, spark):
     """Spark cannot delete files, so that it overwrites them with none: ours, and those of a statement of SQL."""
     folder = table.path.parent / "schema"
-    table.write(rows(spark, 0), partition=OTHER)
+    table.write(rows(spark, 0), night=OTHER)
     kept, _ = files_with_rows(folder)
-    (slice_,) = NIGHT.folders([""]).values()
+    (slice_,) = NIGHT([""]).folders.values()
     night, name = (part.partition("=")[2] for part in slice_.split("/"))
     spark.sql(
         f"INSERT INTO {table.reference} SELECT run, k, 1, 'shop', DATE'{night}', '{name}' FROM {table.reference}"
@@ -1041,9 +1058,9 @@ def test_rows_that_were_staged_for_nothing_take_no_space(table, spark):
 def test_a_write_that_staged_nothing_has_nothing_to_discard(table, spark):
     """As when the table is dropped between two looks at it."""
     table.write(rows(spark, 1))
-    stored = stamped(rows(spark, 2), NIGHT, [""]).drop("run_date", "slice").schema
+    stored = NIGHT([""]).stamp(rows(spark, 2)).drop("run_date", "slice").schema
     facts, before = check_table(spark, table.reference, stored), files_with_rows(table.path.parent / "schema")
-    RemoteTableWrite(spark, facts, NIGHT.folders([""]), print).release()
+    RemoteTableWrite(spark, facts, NIGHT([""]), print).close()
     assert files_with_rows(table.path.parent / "schema") == before
     table.write(rows(spark, 3))
     assert table.values() == [("shop", "", 3, 5)]
