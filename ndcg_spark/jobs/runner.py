@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from pyspark.errors import PySparkException
@@ -32,12 +32,21 @@ from ndcg_spark.jobs.outputs import (
     write_all,
     written_rejects,
 )
-from ndcg_spark.jobs.places import Operations, Target, catalog_tables_written
+from ndcg_spark.jobs.places import Target
 from ndcg_spark.jobs.printing import gate_line, to_json
-from ndcg_spark.jobs.run_log import RunLog, as_json, counts_of, input_identities, versions
+from ndcg_spark.jobs.run_log import (
+    RunLog,
+    as_json,
+    counts_of,
+    input_identities,
+    named_place,
+    other_places,
+    versions,
+)
 from ndcg_spark.jobs.session import spark_session
 from ndcg_spark.sources.formats import Table, open_table
 from ndcg_spark.tables import Rows, Slices, reading_of
+from ndcg_spark.tables.catalog import TABLE_KINDS
 
 STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
 INTERRUPTED, FAILED = "interrupted", "failed"
@@ -47,18 +56,21 @@ _LONGEST = 1000
 
 
 class JobRun:
-    """A run of a job, for the night `run_date`; None: for the day on which it starts, UTC."""
+    """A run of a job. Its night is the day on which it starts, UTC, if the request has none."""
 
-    def __init__(
-        self, spark: SparkSession, command: str, operations: Operations, run_date: date | None, dataset: str
-    ) -> None:
+    def __init__(self, spark: SparkSession, request: Request[Any]) -> None:
         self.id = str(uuid.uuid4())
-        self.spark, self.command = spark, command
-        self.progress = Progress(operations.log_format, {"run_id": self.id, "command": command})
-        self._is_watched = operations.log_format == "json" or operations.run_log is not None
-        self._code, self._began, self._operations = 0, time.monotonic(), operations
+        self.spark, self.request, self.command = spark, request, request.command.name
+        self.progress = Progress(request.log_format, {"run_id": self.id, "command": self.command})
+        self._is_watched = request.log_format == "json" or request.run_log is not None
+        self._code, self._began = 0, time.monotonic()
         self._started_at = datetime.now(timezone.utc)
-        self._night, self._dataset = run_date or self._started_at.date(), dataset
+        night, self._dataset = (
+            (request.run_date, request.dataset)
+            if request.command.sliced
+            else request.command.slice_of(request.settings)
+        )
+        self._night = night or self._started_at.date()
         self._log: RunLog | None = None
         self._row: dict[str, Any] = {}
 
@@ -72,25 +84,22 @@ class JobRun:
 
     def start(self) -> None:
         """Log that the run starts. An action, if there is a run log."""
-        place = self._operations.run_log
-        if place is not None:
-            self._log = self._opened(place)
+        if self.request.run_log is not None:
+            self._log = self._opened(self.request.run_log)
         if self._is_watched:
             about = {"run_date": str(self._night), "dataset": self._dataset, "status": STARTED}
             self.progress.line(f"run {self.id}: {STARTED}", **about)
 
     def _opened(self, place: Target) -> RunLog:
-        options = self._operations.options
-        in_force = {name: value for name, value in options.items() if value is not None and value != ()}
         log = RunLog(self.spark, place, self._slice(), self.progress.line)
-        log.check(options)
+        log.check(other_places(self.spark, self.request))
         self._row = {
             "run_id": self.id,
             "command": self.command,
             "status": STARTED,
             "started_at": self._started_at,
-            "config": as_json(redacted_values(in_force)),
-            "inputs": as_json(input_identities(self.spark, options)),
+            "config": as_json(redacted_values(dict(self.request.in_force))),
+            "inputs": as_json(input_identities(self.spark, self.request.sources)),
             **versions(self.spark),
         }
         log.write(self._row)
@@ -182,16 +191,14 @@ def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
 @contextmanager
 def job_run(request: Request[Any]) -> Iterator[JobRun]:
     """Open the session of a job, and log its start and end. The block calls `exit` of the run with its exit code."""
-    command, settings, operations = request.command, request.settings, request.operations
-    night, dataset = (request.run_date, request.dataset) if command.sliced else command.slice_of(settings)
     with spark_session(
-        f"ndcg-spark {command.name}",
+        f"ndcg-spark {request.command.name}",
         request.spark_settings,
-        short_lists=not command.long_rows(settings),
-        tables=lambda: catalog_tables_written(operations.options),
+        short_lists=not request.command.long_rows(request.settings),
+        tables=catalog_tables(request),
     ) as spark:
-        run = JobRun(spark, command.name, operations, night, dataset)
-        if operations.options.get("explain"):  # nothing will run
+        run = JobRun(spark, request)
+        if request.shared.explain:  # nothing will run
             yield run
             return
         with tagged(spark, run.tags), run.progress.watching(spark):
@@ -203,6 +210,13 @@ def job_run(request: Request[Any]) -> Iterator[JobRun]:
                 run.end(error)
                 raise
             run.end()
+
+
+def catalog_tables(request: Request[Any]) -> dict[str, str]:
+    """Catalog tables that are written, with the run log, and the format of each."""
+    written = [*request.targets.values(), *([request.run_log] if request.run_log else [])]
+    formats = {one.reference: one.format for one in written}
+    return {name: kind for name, kind in formats.items() if kind in TABLE_KINDS and "/" not in name}
 
 
 @contextmanager
@@ -348,13 +362,11 @@ def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None
     request, work = job.request, job.work
     if "rejects" in request.targets:
         work.checked(originals=True)  # rows that cannot be kept as they came are refused
-    if not request.targets and not request.files and request.json_path in (None, "-"):
+    if not request.targets and not request.paths:
         return
     schemas = {"rejects": REJECT_SCHEMA, **work.schemas()}
     readings = [
-        reading_of(
-            spark, f"{flag_of(name)} {source.reference!r}", source.reference, source.kind, job.tables[name].frame
-        )
+        reading_of(spark, named_place(name, source.reference), source.reference, source.kind, job.tables[name].frame)
         for name, source in request.sources.items()
     ]
     planned = [
@@ -362,8 +374,7 @@ def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None
         for one in request.command.listed
         if one.name in request.targets
     ]
-    paths = [*request.files.values(), *([] if request.json_path in (None, "-") else [str(request.json_path)])]
-    refuse_outputs(spark, planned, readings, paths, progress)
+    refuse_outputs(spark, planned, readings, [*request.paths.values()], progress)
 
 
 @contextmanager
