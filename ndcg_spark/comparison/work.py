@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark._version import __version__
 from ndcg_spark.comparison.api import (
     Tables,
     check_compared,
@@ -145,33 +144,6 @@ _HIDDEN = ("state", "replicates", TOP_ITEMS)
 _STAMPS = (*PROVENANCE, "baseline_input")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """What `compare-runs` says as JSON."""
-
-    comparison: list[dict[str, Any]]
-    baseline: str | None
-    runs: list[str]
-    alpha: float
-    margin: float
-    weight: str | None
-    run_date: str
-    dataset: str
-    convention: str
-    config_hash: str
-    input: str
-    baseline_input: str
-    package_version: str = __version__
-    gates: list[dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonOfValidRows(Comparison):
-    """The same, where bad rows were counted."""
-
-    rows: dict[str, Any]
-
-
 class CompareRuns(OfRankings[ComparisonJobSettings]):
     """Comparing runs, of rankings or of per-query tables."""
 
@@ -222,14 +194,12 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
             values = [tuple(map(row.get, COMPARISON_SCHEMA.names)) for row in found]
             frame = self.job.spark.createDataFrame(values, COMPARISON_SCHEMA)
         stamp = F.lit(datetime.now(timezone.utc).replace(microsecond=0)).cast("timestamp").alias("computed_at")
-        stamped = frame.select("*", *(F.lit(getattr(facts, name)).alias(name) for name in _STAMPS), stamp)
+        stamped = frame.select("*", *(F.lit(facts[name]).alias(name) for name in _STAMPS), stamp)
         runs = [ALL_PAIRS if settings.baseline is None else settings.baseline]
-        who = [{**gate, "who": f"{gate['run']} against {gate['baseline']}"} for gate in gates]
         return Outcome(
             facts=facts,
             tables={"output": Rows(frame=stamped.coalesce(1), slices=self.job.slices(runs, whole=True))},
             lines=self._lines(found, settings),
-            gates=who,
         )
 
     def _compared(self) -> tuple[DataFrame, ComparisonSettings, Mapping[str | None, Evaluation]]:
@@ -259,25 +229,25 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         settings: ComparisonSettings,
         gates: list[dict[str, Any]],
         accounts: Accounts | None,
-    ) -> Comparison:
-        found: dict[str, Any] = {
+    ) -> dict[str, Any]:
+        facts: dict[str, Any] = {
             "comparison": [{name: value for name, value in row.items() if name not in _HIDDEN} for row in rows],
             "baseline": self.settings.chosen.baseline,
             "runs": list(settings.runs),
             "alpha": settings.alpha,
             "margin": settings.margin,
             "weight": settings.weight,
-            "run_date": self.request.run_date.isoformat(),
-            "dataset": self.request.dataset,
-            "convention": str(self.settings.convention),
-            "config_hash": f"{self.inputs.settings.digest}-{settings.digest}" if self.ranked else settings.digest,
-            "input": self.name,
-            "baseline_input": self.baseline_name,
+            **self.stamp(
+                convention=str(self.settings.convention),
+                config_hash=f"{self.inputs.settings.digest}-{settings.digest}" if self.ranked else settings.digest,
+                input=self.name,
+                baseline_input=self.baseline_name,
+            ),
             "gates": gates,
         }
-        if accounts is None:
-            return Comparison(**found)
-        return ComparisonOfValidRows(**found, rows={"read": accounts.read, "rejected_by_reason": accounts.rejected})
+        if accounts is not None:
+            facts["rows"] = {"read": accounts.read, "rejected_by_reason": accounts.rejected}
+        return facts
 
     def _lines(self, rows: list[dict[str, Any]], settings: ComparisonSettings) -> Iterator[Line]:
         if not self.ranked and self.settings.of_queries["weight"] is None and settings.weight is not None:

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark._version import __version__
 from ndcg_spark.core import labels
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.core.redaction import redacted
@@ -187,31 +186,6 @@ class OfRankings(Work[S]):
         return with_options(message, self.inputs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """What `mean-ndcg` says as JSON."""
-
-    metrics: list[dict[str, Any]]
-    rows: dict[str, Any]
-    queries: dict[str, int]
-    run_date: str
-    dataset: str
-    convention: str
-    config_hash: str
-    rules: str
-    input: str
-    sample: float
-    package_version: str = __version__
-    gates: list[dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeansByJudgments(Means):
-    """The same, where rows of the judgments were counted, too."""
-
-    judgment_rows: dict[str, Any]
-
-
 class MeanNdcg(OfRankings[EvaluationSettings]):
     """Means per run and segment."""
 
@@ -288,7 +262,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
             queries = per_query_rows(raise_refusals(per_query), self.inputs.settings)
             slices = self.job.slices(runs, empty=sorted(set(runs) - has))
             tables["per_query_output"] = Rows(frame=queries, slices=slices)
-        return Outcome(facts=facts, tables=tables, lines=self._lines(facts), gates=gates)
+        return Outcome(facts=facts, tables=tables, lines=self._lines(facts))
 
     def _or_empty(self, rows: list[dict[str, Any]], accounts: Accounts | None) -> list[dict[str, Any]]:
         """Refuse rows over no query, unless these are accepted."""
@@ -306,7 +280,9 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         rows = empty_summary(runs, self.inputs.settings.cutoffs, self.inputs.settings.summed_metrics)
         return [{**row, RULES: self.inputs.settings.rules_of_means} for row in rows]
 
-    def _facts(self, summary: list[dict[str, Any]], accounts: Accounts | None, gates: list[dict[str, Any]]) -> Means:
+    def _facts(
+        self, summary: list[dict[str, Any]], accounts: Accounts | None, gates: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         overall = printed.counted_rows(summary)
 
         def total(name: str) -> int:
@@ -321,7 +297,8 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
                 f"the input had {evaluated + left_out} good rows when it was evaluated, and {read - n_rejected} when "
                 "they were counted: it changed meanwhile. Nothing was written; run again."
             )
-        found: dict[str, Any] = {
+        settings = self.inputs.settings
+        facts: dict[str, Any] = {
             "metrics": [{name: value for name, value in row.items() if name not in HIDDEN} for row in summary],
             "rows": {
                 "read": read,
@@ -335,45 +312,36 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
                 **{name: total(f"n_{name}") for name in ("no_relevant", "missing", "unjudged")},
                 "lost": total(N_LOST),
             },
-            "run_date": self.request.run_date.isoformat(),
-            "dataset": self.request.dataset,
-            "convention": str(self.inputs.settings.convention),
-            "config_hash": self.inputs.settings.digest,
-            "rules": self.inputs.settings.rules_of_means,
-            "input": self.inputs.name,
-            "sample": self.inputs.settings.sample,
+            **self.stamp(
+                convention=str(settings.convention),
+                config_hash=settings.digest,
+                rules=settings.rules_of_means,
+                input=self.inputs.name,
+                sample=settings.sample,
+            ),
             "gates": gates,
         }
         if accounts and accounts.judgments is not None:
-            return MeansByJudgments(**found, judgment_rows=accounts.judgments)
-        return Means(**found)
+            facts["judgment_rows"] = accounts.judgments
+        return facts
 
-    def _lines(self, facts: Means) -> Iterator[Line]:
+    def _lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
         asked = [labels.metric_at(one.metric, one.k) for one in self.inputs.settings.asked]
-        yield lambda: printed.show_summary(sorted(facts.metrics, key=lambda row: labels.row_order(row, asked)))
-        settings, n_runs = self.inputs.settings, len(printed.counted_rows(facts.metrics))
-        queries = printed.queries_text(facts.queries, settings, uncounted(settings.convention), n_runs=n_runs)
-        yield printed.counts_line(facts.rows, queries)
-        judged = facts.judgment_rows if isinstance(facts, MeansByJudgments) else None
+        yield lambda: printed.show_summary(sorted(facts["metrics"], key=lambda row: labels.row_order(row, asked)))
+        settings, n_runs = self.inputs.settings, len(printed.counted_rows(facts["metrics"]))
+        queries = printed.queries_text(facts["queries"], settings, uncounted(settings.convention), n_runs=n_runs)
+        yield printed.counts_line(facts["rows"], queries)
         # Lists mostly name the relevant items alone: all others would be told of.
         if settings.columns.relevant is None:
-            yield from printed.unjudged_lines(facts.metrics)
-        yield from printed.rejected_lines(facts.rows, facts.queries, judged)
-        overall = printed.counted_rows(facts.metrics)
+            yield from printed.unjudged_lines(facts["metrics"])
+        yield from printed.rejected_lines(facts["rows"], facts["queries"], facts.get("judgment_rows"))
+        overall = printed.counted_rows(facts["metrics"])
         yield from printed.different_queries(overall, settings, judged_apart=not self.inputs.ranking.tables.of_runs)
         yield from self.matched
-        if facts.sample < 1:
-            yield f"sample: {facts.sample:g} of the queries, by hash; the intervals are about the mean of all"
+        if facts["sample"] < 1:
+            yield f"sample: {facts['sample']:g} of the queries, by hash; the intervals are about the mean of all"
         yield from filter(None, (gate.contrary for gate in self.request.gates))
-        yield from printed.tie_warnings(facts.metrics)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """What `explain-difference` says as JSON."""
-
-    steps: list[dict[str, Any]]
-    queries: list[dict[str, Any]]
+        yield from printed.tie_warnings(facts["metrics"])
 
 
 class ExplainDifference(OfRankings[DifferenceJobSettings]):
@@ -399,5 +367,5 @@ class ExplainDifference(OfRankings[DifferenceJobSettings]):
         if not any(row["n_queries"] for row in steps):
             raise InputRefusedError("there is no query whose means could be explained.")
         return Outcome(
-            facts=Difference(steps=steps, queries=queries), lines=(lambda: printed.show_difference(steps, queries),)
+            facts={"steps": steps, "queries": queries}, lines=(lambda: printed.show_difference(steps, queries),)
         )

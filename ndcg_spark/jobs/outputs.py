@@ -75,6 +75,12 @@ def account(inputs: Work[Any], limit: float | None, all_valid: int | None = None
     )
 
 
+def rejected_counts(accounts: Accounts | None) -> dict[str, Any]:
+    """How many rows of the first table were rejected, as JSON has it."""
+    rejected = accounts.rejected if accounts else {}
+    return {"rejected": sum(rejected.values()), "rejected_by_reason": rejected}
+
+
 def written_rejects(inputs: Work[Any], accounts: Accounts | None) -> DataFrame:
     """Bad rows as they are stored (`run`, `source`, `reason`, `row`); lazy. Tables without any are not read again."""
     found = {name: rejects_table(rows, name) for name, rows in inputs.checked(originals=True).items()}
@@ -130,7 +136,7 @@ def refuse_outputs(
 
 
 def write_all(
-    tables: Sequence[Rows], files: Sequence[tuple[str, str, str]], facts: dict[str, Any], progress: Progress
+    tables: Sequence[Rows], files: Sequence[tuple[str, str, str]], facts: Mapping[str, Any], progress: Progress
 ) -> None:
     """Compute tables where no reader looks, then show all of them, or none. Runs an action for each.
 

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line, unfit_surroundings
 from ndcg_spark.core.redaction import redacted, redacted_values
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, PartlyWrittenError, find_refusal, printable, text_of
@@ -257,16 +258,20 @@ Line: TypeAlias = str | Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The results of a job. The fields of `facts` are the JSON; `tables` are rows or texts by output.
+    """The results of a job. `facts` are the JSON; `tables` are rows or texts by output.
 
-    An output that is not in `tables` is not written. Unless all `gates` and `met` hold, the exit code is 3.
+    An output that is not in `tables` is not written. Unless `met` and all `gates` of the facts hold, the exit code
+    is 3.
     """
 
-    facts: Any
+    facts: Mapping[str, Any]
     lines: Iterable[Line] = ()
     tables: Mapping[str, Rows | str] = field(default_factory=dict)
-    gates: Sequence[Mapping[str, Any]] = ()
     met: bool = True
+
+    @property
+    def gates(self) -> list[dict[str, Any]]:
+        return list(self.facts.get("gates", ()))
 
 
 class Job(Generic[S]):
@@ -339,6 +344,11 @@ class Work(Generic[S]):
     def run(self) -> Outcome:
         raise NotImplementedError
 
+    def stamp(self, **more: Any) -> dict[str, Any]:
+        """Facts that results of a night are stored with, and `more` of them."""
+        night = {"run_date": self.request.run_date.isoformat(), "dataset": self.request.dataset}
+        return {**night, **more, "package_version": __version__}
+
 
 def run(request: Request[S], work: type[Work[S]]) -> int:
     """Run a job; return 0, or 3 if a gate is not met. A refusal means that nothing was written."""
@@ -351,9 +361,8 @@ def run(request: Request[S], work: type[Work[S]]) -> int:
                     print("\n".join(map(printable, job.work.explanation())))
                     return run.exit(EXIT_DONE)
                 outcome = job.work.run()
-                shown = json_of(outcome.facts)
-                _write(outcome, shown, job, run.progress)
-        _tell(outcome, shown, request, run.progress)
+                _write(outcome, job, run.progress)
+        _tell(outcome, request, run.progress)
         return run.exit(EXIT_DONE if outcome.met and all(gate["met"] for gate in outcome.gates) else EXIT_GATE)
 
 
@@ -394,12 +403,7 @@ def _refusals(job: Job[S]) -> Iterator[None]:
         raise refused from error
 
 
-def json_of(facts: Any) -> dict[str, Any]:
-    """Fields of a frozen class as JSON; a name that is a keyword of Python ends in `_` there."""
-    return {one.name.removesuffix("_"): getattr(facts, one.name) for one in fields(facts)}
-
-
-def _write(outcome: Outcome, shown: dict[str, Any], job: Job[S], progress: Progress) -> None:
+def _write(outcome: Outcome, job: Job[S], progress: Progress) -> None:
     """Write all outputs, or none. Runs an action for each table, and one more for each catalog table."""
     request, tables, planned = job.request, dict(outcome.tables), []
     if "rejects" in request.targets and outcome.tables:
@@ -416,11 +420,11 @@ def _write(outcome: Outcome, shown: dict[str, Any], job: Job[S], progress: Progr
             )
     files = [(one.holds, path, text) for one, path, text in texts]
     if request.json_path not in (None, "-"):
-        files.append(("JSON", str(request.json_path), to_json(shown)))
-    write_all(planned, files, shown, progress)
+        files.append(("JSON", str(request.json_path), to_json(outcome.facts)))
+    write_all(planned, files, outcome.facts, progress)
 
 
-def _tell(outcome: Outcome, shown: dict[str, Any], request: Request[S], progress: Progress) -> None:
+def _tell(outcome: Outcome, request: Request[S], progress: Progress) -> None:
     for line in outcome.lines:
         if callable(line):
             line()
@@ -429,7 +433,7 @@ def _tell(outcome: Outcome, shown: dict[str, Any], request: Request[S], progress
         else:
             print(printable(with_flags(line)))
     for gate in outcome.gates:
-        print(gate_line(gate, gate.get("who", gate["run"])))
+        print(gate_line(gate))
     if request.json_path == "-":
         sys.stdout.flush()
-        print(to_json(shown), flush=True)
+        print(to_json(outcome.facts), flush=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -64,13 +64,15 @@ def per_query_table_schema(rankings: DataFrame, settings: EvaluationSettings) ->
     return T.StructType([one for one in per_query_schema(rankings, settings) if one.name not in _for_sums(settings)])
 
 
-def metric_rows(spark: SparkSession, summary: list[dict[str, Any]], facts: Any, computed_at: datetime) -> DataFrame:
+def metric_rows(
+    spark: SparkSession, summary: list[dict[str, Any]], facts: Mapping[str, Any], computed_at: datetime
+) -> DataFrame:
     """Summary rows with what they were computed from, which facts say under the same names; one partition, lazy."""
     names = SUMMARY_SCHEMA.fieldNames()
     values = [tuple(row[name] for name in names) for row in summary]
     frame = spark.createDataFrame(values, SUMMARY_SCHEMA)
     for name in PROVENANCE:
-        frame = frame.withColumn(name, F.lit(getattr(facts, name)))
+        frame = frame.withColumn(name, F.lit(facts[name]))
     stamped = frame.withColumn("computed_at", F.lit(computed_at).cast(T.TimestampType()))
     return stamped.coalesce(1)
 
