@@ -58,7 +58,7 @@ class _OfClicks(Work[S]):
         """Lines that are printed."""
 
     @abstractmethod
-    def _about(self) -> tuple[Sequence[str], str]:
+    def _about(self) -> Sequence[tuple[str, str]]:
         """How it is made, and what it costs."""
 
     def _stored(self, made: DataFrame) -> DataFrame:
@@ -103,17 +103,9 @@ class _OfClicks(Work[S]):
     def _warned(self, facts: Mapping[str, Any]) -> Iterator[str]:
         yield from ()
 
-    def explanation(self) -> Sequence[str]:
-        about, cost = self._about()
-        return (
-            f"input        {self.name}",
-            f"makes        {self.MAKES}",
-            *about,
-            f"cost         {cost}",
-            f"bad rows     {self.request.on_invalid}",
-            f"would write  {self.request.written or 'nothing'}",
-            "Nothing was run.",
-        )
+    def explanation(self) -> Sequence[tuple[str, str]]:
+        about = (("input", self.name), ("makes", self.MAKES), *self._about())
+        return (*about, ("bad rows", self.request.on_invalid))
 
 
 class Propensities(_OfClicks[PropensitySettings]):
@@ -170,13 +162,14 @@ class Propensities(_OfClicks[PropensitySettings]):
                 "--tolerance asks for less."
             )
 
-    def _about(self) -> tuple[Sequence[str], str]:
+    def _about(self) -> Sequence[tuple[str, str]]:
         settings = self.settings
-        about = [f"method       {settings.method}"]
-        if settings.method == "pbm":
-            until = f"until no propensity moves by {settings.tolerance:g}, at most {settings.max_iter:,} steps"
-            about.append(f"EM           {until}")
-        return about, "three shuffles of counts, one task in a Python worker"
+        until = f"until no propensity moves by {settings.tolerance:g}, at most {settings.max_iter:,} steps"
+        return (
+            ("method", settings.method),
+            *([("EM", until)] if settings.method == "pbm" else []),
+            ("cost", "three shuffles of counts, one task in a Python worker"),
+        )
 
 
 def _listed(texts: list[str]) -> str:
@@ -198,12 +191,12 @@ class _Weighing(_OfClicks[WeightSettings]):
     def _impressions(self) -> frames.Impressions:
         return frames.weighted_impressions(self.frame, self.settings, self.given)
 
-    def _about(self) -> tuple[Sequence[str], str]:
+    def _about(self) -> Sequence[tuple[str, str]]:
         settings, table = self.settings, self.request.sources.get("propensities")
         formula = "" if settings.power is None else f"1 / position^{settings.power:g}"
         source = settings.columns.propensity or (formula if table is None else table.reference)
         clip = "none" if settings.clip is None else f"{settings.clip:g}"
-        return (f"propensity   {source}", f"clip         {clip}"), self.COST
+        return ("propensity", source), ("clip", clip), ("cost", self.COST)
 
 
 class Judgments(_Weighing):

@@ -147,6 +147,8 @@ _STAMPS = (*PROVENANCE, "baseline_input")
 class CompareRuns(OfRankings[ComparisonJobSettings]):
     """Comparing runs, of rankings or of per-query tables."""
 
+    EXPLAINED = "Nothing was run but what lists the runs."
+
     def __init__(self, job: Job[ComparisonJobSettings]) -> None:
         super().__init__(job)
         self.matched: list[str] = []
@@ -260,14 +262,12 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         yield from filter(None, (gate.contrary for gate in self.request.gates))
         yield from self.matched
 
-    def explanation(self) -> Sequence[str]:
+    def explanation(self) -> Sequence[tuple[str, str]]:
         """List the runs, an action, and say what would be compared, and what it costs."""
         _, settings, _ = self._compared()
         pairs = ", ".join(
             f"{settings.runs[run]} against {settings.runs[baseline]}" for baseline, run in settings.pairs
         )
-        ranking = self.inputs.ranking if self.ranked else None
-        by = [f"strategy     {ranking.strategy}, read by {ranking.source}: {ranking.reason}"] if ranking else []
         shuffles = "two shuffles" if settings.cluster else "one shuffle"
         beside = {(metric.name, metric.cutoffs) for metric in settings.companions}
         metrics = [
@@ -275,14 +275,15 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
             for metric in settings.metrics
         ]
         return (
-            f"input        {self.name}",
-            *by,
-            f"pairs        {pairs}",
-            f"metrics      {', '.join(metrics)}",
-            f"weights      {settings.weight or 'none'}",
-            f"tests        t, {settings.flips:,} sign flips, {settings.replicates:,} bootstrap replicates, "
-            f"seed {settings.seed}",
-            f"cost         {shuffles} of the metrics of queries, three small ones of sums",
-            f"would write  {self.request.written or 'nothing'}",
-            "Nothing was run but what lists the runs.",
+            ("input", self.name),
+            *([("strategy", self.inputs.strategy)] if self.ranked else []),
+            ("pairs", pairs),
+            ("metrics", ", ".join(metrics)),
+            ("weights", settings.weight or "none"),
+            (
+                "tests",
+                f"t, {settings.flips:,} sign flips, {settings.replicates:,} bootstrap replicates, "
+                f"seed {settings.seed}",
+            ),
+            ("cost", f"{shuffles} of the metrics of queries, three small ones of sums"),
         )

@@ -181,13 +181,8 @@ class DiagnoseRuns(OfRankings[RunsJobSettings]):
                 evaluation, baseline=chosen.baseline, run=chosen.run, n=chosen.top, depth=chosen.depth
             )
 
-    def explanation(self) -> Sequence[str]:
-        ranking = self.inputs.ranking
-        return (
-            f"input     {self.inputs.name}",
-            f"strategy  {ranking.strategy}, read by {ranking.source}: {ranking.reason}",
-            "Nothing was run.",
-        )
+    def explanation(self) -> Sequence[tuple[str, str]]:
+        return ("input", self.inputs.name), ("strategy", self.inputs.strategy)
 
     def run(self) -> Outcome:
         """Evaluate what is lost, an action; and one more for the queries that changed."""

@@ -16,7 +16,6 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core import labels
 from ndcg_spark.core.failures import SPARK_ERRORS
-from ndcg_spark.core.redaction import redacted
 from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation import printed
@@ -78,6 +77,11 @@ class Inputs:
             interactions=self.interactions.frame if self.interactions else None,
             path=self.table.path,
         )
+
+    @property
+    def strategy(self) -> str:
+        """For `--explain`."""
+        return f"{self.ranking.strategy}, read by {self.ranking.source}: {self.ranking.reason}"
 
     @cached_property
     def rankings(self) -> DataFrame:
@@ -203,8 +207,8 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
             found["per_query_output"] = per_query_table_schema(self.inputs.rankings, self.inputs.settings)
         return found
 
-    def explanation(self) -> Sequence[str]:
-        """Say how rankings would be ranked and why, what it costs, and what would be written."""
+    def explanation(self) -> Sequence[tuple[str, str]]:
+        """Say how rankings would be ranked and why, and what it costs."""
         settings, ranking = self.inputs.settings, self.inputs.ranking  # finds missing columns and wrong types
         changed = settings.convention.differences()
         choices = ", ".join(f"{name}={value}" for name, value in changed.items()) or "all as by default"
@@ -213,23 +217,19 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         bad = 0 if settings.on_invalid != "reject" else 1 if self.inputs.judgments is None else 2
         # Means of a table with metrics of queries are made of that table.
         costs = ranking.costs(means_only=not self.job.wants("per_query_output"))
-        night = f"replacing {self.request.run_date} of data set {self.request.dataset!r} only"
         actions = 1 + named + bad
         metrics = ", ".join(one.asked_at for one in settings.reported)
-        lines = (
-            f"input        {self.inputs.name}",
-            f"cutoffs      {labels.cutoffs(settings.cutoffs)} (all in one pass)",
-            f"metrics      {metrics if settings.metrics else 'ndcg, dcg, idcg'}",
-            f"convention   {settings.convention} (digest {settings.convention.digest}; {choices})",
-            f"segments     {', '.join('+'.join(names) for names in settings.segment_sets) or 'none'}",
-            f"strategy     {ranking.strategy}",
-            f"source       {ranking.source}: {ranking.reason}",
-            f"cost         {'; '.join(costs)}; at least {actions} action{'s' if actions > 1 else ''}",
-            f"bad rows     {settings.on_invalid}",
-            f"would write  {f'{self.request.written}, {night}' if self.request.written else 'nothing'}",
-            "Nothing was evaluated or written.",
+        return (
+            ("input", self.inputs.name),
+            ("cutoffs", f"{labels.cutoffs(settings.cutoffs)} (all in one pass)"),
+            ("metrics", metrics if settings.metrics else "ndcg, dcg, idcg"),
+            ("convention", f"{settings.convention} (digest {settings.convention.digest}; {choices})"),
+            ("segments", ", ".join("+".join(names) for names in settings.segment_sets) or "none"),
+            ("strategy", ranking.strategy),
+            ("source", f"{ranking.source}: {ranking.reason}"),
+            ("cost", f"{'; '.join(costs)}; at least {actions} action{'s' if actions > 1 else ''}"),
+            ("bad rows", settings.on_invalid),
         )
-        return [redacted(line) for line in lines]
 
     def run(self) -> Outcome:
         """Rank, score and sum: an action, one more to count bad rows if there are any."""

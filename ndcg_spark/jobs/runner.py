@@ -319,6 +319,8 @@ class Job(Generic[S]):
 class Work(Generic[S]):
     """The work of a command on open tables. Making it is lazy, and refuses missing columns and wrong types."""
 
+    EXPLAINED = "Nothing was run."
+
     def __init__(self, job: Job[S]) -> None:
         self.job, self.request, self.settings, self.tables = job, job.request, job.settings, job.tables
 
@@ -337,8 +339,8 @@ class Work(Generic[S]):
         """Add the options of the command line to a refusal of rows."""
         return message
 
-    def explanation(self) -> Sequence[str]:
-        """Lines for `--explain`: the steps of the job and their cost."""
+    def explanation(self) -> Sequence[tuple[str, str]]:
+        """Labels and texts for `--explain`: the steps of the job and their cost."""
         return ()
 
     def run(self) -> Outcome:
@@ -358,12 +360,22 @@ def run(request: Request[S], work: type[Work[S]]) -> int:
             _check_outputs(run.spark, job, run.progress)
             with _refusals(job):
                 if request.shared.explain:
-                    print("\n".join(map(printable, job.work.explanation())))
+                    _explain(job)
                     return run.exit(EXIT_DONE)
                 outcome = job.work.run()
                 _write(outcome, job, run.progress)
         _tell(outcome, request, run.progress)
         return run.exit(EXIT_DONE if outcome.met and all(gate["met"] for gate in outcome.gates) else EXIT_GATE)
+
+
+def _explain(job: Job[S]) -> None:
+    request, told = job.request, [*job.work.explanation()]
+    if request.command.written:
+        night = f"replacing {request.run_date} of data set {request.dataset!r} only"
+        told.append(("would write", f"{request.written}, {night}" if request.written else "nothing"))
+    width = max(len(label) for label, _ in told) + 2
+    lines = [redacted(f"{label:{width}}{text}") for label, text in told]
+    print("\n".join(map(printable, [*lines, job.work.EXPLAINED])))
 
 
 def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None:

@@ -84,17 +84,11 @@ class _Judging(Work[S]):
         yield f"judgments: {facts['judgments']:,} ({by_rule}), {unjudged:,} of them without relevance"
         yield from self._lines(facts)
 
-    def explanation(self) -> Sequence[str]:
-        return (
-            f"input        {self.table.name}",
-            *self._about(),
-            f"bad rows     {self.request.on_invalid}",
-            f"would write  {self.request.written or 'nothing'}",
-            "Nothing was run.",
-        )
+    def explanation(self) -> Sequence[tuple[str, str]]:
+        return ("input", self.table.name), *self._about(), ("bad rows", self.request.on_invalid)
 
     @abstractmethod
-    def _about(self) -> Sequence[str]:
+    def _about(self) -> Sequence[tuple[str, str]]:
         """How rows are judged, and what it costs."""
 
 
@@ -123,17 +117,19 @@ class FromEvents(_Judging[EventSettings]):
             f"{rows['duplicates']:,} repeated + {rows['rejected']:,} rejected"
         )
 
-    def _about(self) -> Sequence[str]:
+    def _about(self) -> Sequence[tuple[str, str]]:
         settings = self.settings
         grades = ", ".join(f"{event}={grade:g}" for event, grade in settings.ranked_grades)
         half_life = "none" if settings.half_life is None else f"{settings.half_life:g} days"
         cost = "one shuffle, all rows of it" if settings.dedup != "none" else "one shuffle of aggregates"
         return (
-            f"grades       {grades}; shown: {settings.impression}",
-            f"rule         {settings.rule}; half-life {half_life}; negative {settings.negative}; "
-            f"dedup {settings.dedup}",
-            f"window       from {settings.start or 'the first event'} until before {settings.as_of or 'the end'}",
-            f"cost         {cost}, in Spark SQL",
+            ("grades", f"{grades}; shown: {settings.impression}"),
+            (
+                "rule",
+                f"{settings.rule}; half-life {half_life}; negative {settings.negative}; dedup {settings.dedup}",
+            ),
+            ("window", f"from {settings.start or 'the first event'} until before {settings.as_of or 'the end'}"),
+            ("cost", f"{cost}, in Spark SQL"),
         )
 
 
@@ -163,9 +159,9 @@ class FromRatings(_Judging[RatingSettings]):
         behind = f"{agreed['n_ratings']:,} ratings of {agreed['n_items']:,} items"
         yield f"agreement: Krippendorff's alpha (ordinal) {alpha}, {behind}"
 
-    def _about(self) -> Sequence[str]:
+    def _about(self) -> Sequence[tuple[str, str]]:
         settings = self.settings
         return (
-            f"rule         {settings.rule}; tie {settings.tie}; in dispute from {settings.dispute_range:g} apart",
-            "cost         one shuffle of all rows, one pass through Python workers",
+            ("rule", f"{settings.rule}; tie {settings.tie}; in dispute from {settings.dispute_range:g} apart"),
+            ("cost", "one shuffle of all rows, one pass through Python workers"),
         )
