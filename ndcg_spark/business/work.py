@@ -17,7 +17,8 @@ from ndcg_spark.core import labels
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.history.tasks import series_name
-from ndcg_spark.history.work import found_nights, result_schema, stamped_results, taken_rows
+from ndcg_spark.history.work import PROVENANCE, found_nights, result_schema, taken_rows
+from ndcg_spark.jobs.outputs import with_provenance
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.tables import Rows, Slices
@@ -91,7 +92,7 @@ class BusinessLink(Work[LinkJobSettings]):
     def _stored(self, facts: Mapping[str, Any]) -> DataFrame:
         schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
         values = [tuple(row[name] for name in LINK_COLUMNS) for row in facts["links"]]
-        return stamped_results(self.job.spark.createDataFrame(values, schema), facts).coalesce(1)
+        return with_provenance(self.job.spark.createDataFrame(values, schema), facts, PROVENANCE).coalesce(1)
 
 
 def _lines(facts: Mapping[str, Any], settings: LinkSettings) -> Iterator[Line]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import date
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -32,7 +32,7 @@ from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.stored import PROVENANCE
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.evaluation.work import OfRankings
-from ndcg_spark.jobs.outputs import Accounts
+from ndcg_spark.jobs.outputs import Accounts, with_provenance
 from ndcg_spark.jobs.runner import Job, Line, Outcome
 from ndcg_spark.sources.api import one_slice
 from ndcg_spark.tables import Rows
@@ -195,8 +195,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         if not stores_replicates:
             values = [tuple(map(row.get, COMPARISON_SCHEMA.names)) for row in found]
             frame = self.job.spark.createDataFrame(values, COMPARISON_SCHEMA)
-        stamp = F.lit(datetime.now(timezone.utc).replace(microsecond=0)).cast("timestamp").alias("computed_at")
-        stamped = frame.select("*", *(F.lit(facts[name]).alias(name) for name in _STAMPS), stamp)
+        stamped = with_provenance(frame, facts, _STAMPS)
         runs = [ALL_PAIRS if settings.baseline is None else settings.baseline]
         return Outcome(
             facts=facts,

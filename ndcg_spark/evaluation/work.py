@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any, TypeVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -27,10 +26,11 @@ from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking, differ
 from ndcg_spark.evaluation.frames.stored import (
     HIDDEN,
     METRIC_SCHEMA,
-    metric_rows,
+    PROVENANCE,
     per_query_rows,
     per_query_table_schema,
 )
+from ndcg_spark.evaluation.frames.summary import SUMMARY_SCHEMA
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, empty_summary
@@ -38,7 +38,7 @@ from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 from ndcg_spark.evaluation.tasks.rankings import SEVERAL_RANKERS
 from ndcg_spark.evaluation.tasks.scoring import uncounted
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
-from ndcg_spark.jobs.outputs import Accounts
+from ndcg_spark.jobs.outputs import Accounts, rejected_counts, with_provenance
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.sources.formats import Table
@@ -165,6 +165,12 @@ def _columns(what: str, inputs: Inputs) -> Sequence[str] | None:
     return other_columns(frame, settings)
 
 
+def stored_metrics(spark: SparkSession, summary: list[dict[str, Any]], facts: Mapping[str, Any]) -> DataFrame:
+    """Rows of the metric table; lazy."""
+    values = [tuple(row[name] for name in SUMMARY_SCHEMA.fieldNames()) for row in summary]
+    return with_provenance(spark.createDataFrame(values, SUMMARY_SCHEMA), facts, PROVENANCE).coalesce(1)
+
+
 S = TypeVar("S")
 MOST_QUERIES = 10
 
@@ -254,8 +260,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         gates = [result for gate in self.request.gates for result in gate.results(summary)]
         facts = self._facts(summary, accounts, gates)
         runs = sorted({row["run"] for row in summary})
-        now = datetime.now(timezone.utc).replace(microsecond=0)
-        stored = metric_rows(self.job.spark, summary, facts, now)
+        stored = stored_metrics(self.job.spark, summary, facts)
         tables = {"output": Rows(frame=stored, slices=self.job.slices(runs))}
         if per_query is not None:
             has = {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]}
@@ -289,8 +294,8 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
             return sum(int(row[name]) for row in overall)
 
         evaluated, left_out = total("n_rows"), total("n_left_out")
-        rejected = accounts.rejected if accounts else {}
-        n_rejected = sum(rejected.values())
+        counts = rejected_counts(accounts)
+        n_rejected = counts["rejected"]
         read = accounts.read if accounts else evaluated + left_out
         if read != evaluated + left_out + n_rejected:
             raise InputRefusedError(
@@ -305,7 +310,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
                 "evaluated": evaluated,
                 "rejected": n_rejected,
                 "left_out": left_out,
-                "rejected_by_reason": rejected,
+                "rejected_by_reason": counts["rejected_by_reason"],
             },
             "queries": {
                 "in_mean": total("n_queries"),

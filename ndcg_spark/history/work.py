@@ -27,12 +27,13 @@ from ndcg_spark.history.settings import (
     is_behind,
 )
 from ndcg_spark.history.tasks import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, FLAGGED, SHORT, USUAL, series_name
+from ndcg_spark.jobs.outputs import with_provenance
 from ndcg_spark.jobs.printing import show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.sources.formats import Table
 from ndcg_spark.tables import Rows, SliceKey, Slices
 
-_PROVENANCE = {"limits": "string", "input": "string", "package_version": "string", "computed_at": "timestamp"}
+PROVENANCE = ("limits", "input", "package_version")
 
 
 class Nights(NamedTuple):
@@ -108,16 +109,10 @@ def _described(asked: MetricRows) -> str:
 
 
 def result_schema(spark: SparkSession, columns: Mapping[str, str]) -> T.StructType:
-    """Schema of columns with the types of Spark, and of those that `stamped_results` adds."""
-    ddl = ", ".join(f"{name} {kind}" for name, kind in {**columns, **_PROVENANCE}.items())
+    """Schema of columns with the types of Spark, and of their provenance."""
+    stamps = {**dict.fromkeys(PROVENANCE, "string"), "computed_at": "timestamp"}
+    ddl = ", ".join(f"{name} {kind}" for name, kind in {**columns, **stamps}.items())
     return spark.createDataFrame([], ddl).schema  # StructType.fromDDL came with Spark 4
-
-
-def stamped_results(frame: DataFrame, facts: Mapping[str, Any]) -> DataFrame:
-    """Add the provenance of results, which facts say under the same names; lazy."""
-    now = datetime.now(timezone.utc).replace(microsecond=0)
-    more = [F.lit(facts[name]).alias(name) for name in _PROVENANCE if name != "computed_at"]
-    return frame.select("*", *more, F.lit(now).cast("timestamp").alias("computed_at"))
 
 
 MOST_PERIODS, MOST_FLAGS = 40, 100
@@ -168,7 +163,7 @@ class RollUp(Work[RollUpJobSettings]):
         }
         columns = {"night": "period_end", "part": "period", "run": by}
         slices = Slices(dataset=nights.dataset, keys=tuple(keys), columns=columns)
-        stored = stamped_results(periods, facts).repartition("period", "period_end", by)
+        stored = with_provenance(periods, facts, PROVENANCE).repartition("period", "period_end", by)
         assumed = dict.fromkeys(row["independence"] for row in shown)
         compared = any("baseline" in row for row in shown)
         title = "differences of periods" if compared else "means of periods (± half of the interval)"
@@ -243,7 +238,7 @@ class FlagChanges(Work[FlagJobSettings]):
                 "package_version": __version__,
             }
         slices = Slices(dataset=nights.dataset, keys=keys, columns={"night": "night", "run": "run"})
-        stored = stamped_results(judged, facts).repartition("night", "run")
+        stored = with_provenance(judged, facts, PROVENANCE).repartition("night", "run")
         return Outcome(
             facts=facts,
             tables={"output": Rows(frame=stored, slices=slices)},

@@ -8,11 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -20,15 +21,9 @@ from ndcg_spark.core.bad_rows import RowCount, count_rows, describe_bad_rows, re
 from ndcg_spark.core.failures import refusal_text
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError
 from ndcg_spark.jobs.logs import Progress
-from ndcg_spark.jobs.places import Target
 from ndcg_spark.tables import (
-    Reading,
     Rows,
     SliceWrite,
-    canonical,
-    check_output,
-    refuse_inside_table,
-    refuse_nested,
     refusing,
     write_together,
 )
@@ -90,6 +85,13 @@ def written_rejects(inputs: Work[Any], accounts: Accounts | None) -> DataFrame:
     return reduce(DataFrame.unionByName, parts).withColumn("run", F.lit(""))
 
 
+def with_provenance(frame: DataFrame, facts: Mapping[str, Any], names: Sequence[str]) -> DataFrame:
+    """Add facts as columns of text, and `computed_at`; lazy."""
+    now = datetime.now(timezone.utc).replace(microsecond=0)
+    stamps = [F.lit(facts[name]).alias(name) for name in names]
+    return frame.select("*", *stamps, F.lit(now).cast("timestamp").alias("computed_at"))
+
+
 def refusal_of(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
     """Find the refusal in an error; None where it is a crash. Runs an action a table when the cause is bad rows."""
     if isinstance(error, NdcgSparkError):
@@ -107,32 +109,6 @@ def refusal_of(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
             found.append(describe_bad_rows(counted, name))
     advice = "Nothing was written; --on-invalid reject leaves such rows out."
     return InputRefusedError(f"{'; '.join(found) or message}. {advice}")
-
-
-def refuse_outputs(
-    spark: SparkSession,
-    planned: Sequence[tuple[str, Target, T.StructType]],
-    readings: list[Reading],
-    files: Sequence[str],
-    progress: Progress,
-) -> None:
-    """Refuse outputs that cannot be written or would overwrite other data; add them to `readings`. No action."""
-    for flag, target, schema in planned:
-        found = check_output(
-            spark,
-            target.reference,
-            target.kind,
-            schema,
-            name=flag,
-            readings=readings,
-            grow=target.grow,
-            tell=progress.line,
-        )
-        readings.append(found)
-    for path in files:
-        refuse_nested(canonical(os.path.abspath(path)), path, readings)
-        with refusing(path):
-            refuse_inside_table(path)
 
 
 def write_all(

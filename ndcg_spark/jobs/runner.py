@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -29,7 +30,6 @@ from ndcg_spark.jobs.outputs import (
     Accounts,
     account,
     refusal_of,
-    refuse_outputs,
     write_all,
     written_rejects,
 )
@@ -46,7 +46,16 @@ from ndcg_spark.jobs.run_log import (
 )
 from ndcg_spark.jobs.session import spark_session
 from ndcg_spark.sources.formats import Table, open_table
-from ndcg_spark.tables import Rows, Slices, reading_of
+from ndcg_spark.tables import (
+    Rows,
+    Slices,
+    canonical,
+    check_output,
+    reading_of,
+    refuse_inside_table,
+    refuse_nested,
+    refusing,
+)
 from ndcg_spark.tables.catalog import TABLE_KINDS
 
 STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
@@ -390,12 +399,24 @@ def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None
         reading_of(spark, named_place(name, source.reference), source.reference, source.kind, job.tables[name].frame)
         for name, source in request.sources.items()
     ]
-    planned = [
-        (flag_of(one.name), request.targets[one.name], schemas[one.name])
-        for one in request.command.listed
-        if one.name in request.targets
-    ]
-    refuse_outputs(spark, planned, readings, [*request.paths.values()], progress)
+    for one in request.command.listed:
+        if one.name in request.targets:
+            target = request.targets[one.name]
+            found = check_output(
+                spark,
+                target.reference,
+                target.kind,
+                schemas[one.name],
+                name=flag_of(one.name),
+                readings=readings,
+                grow=target.grow,
+                tell=progress.line,
+            )
+            readings.append(found)
+    for path in request.paths.values():
+        refuse_nested(canonical(os.path.abspath(path)), path, readings)
+        with refusing(path):
+            refuse_inside_table(path)
 
 
 @contextmanager

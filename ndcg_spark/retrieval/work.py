@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -14,10 +13,11 @@ from pyspark.sql import types as T
 from ndcg_spark.core.labels import row_order
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.scoring import score_queries
-from ndcg_spark.evaluation.frames.stored import HIDDEN, METRIC_SCHEMA, metric_rows, per_query_rows
+from ndcg_spark.evaluation.frames.stored import HIDDEN, METRIC_SCHEMA, per_query_rows
 from ndcg_spark.evaluation.frames.summary import summarize
 from ndcg_spark.evaluation.printed import counted_rows, queries_text, show_summary
 from ndcg_spark.evaluation.tasks.scoring import uncounted
+from ndcg_spark.evaluation.work import stored_metrics
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.retrieval.frames import labelled_items, ranked_corpus, retrieved_items
 from ndcg_spark.retrieval.settings import RetrievalJobSettings
@@ -62,9 +62,8 @@ class Retrieve(Work[RetrievalJobSettings]):
             for name, frame in self.frames.items()
         }
         if self.per_query is not None:
-            now = datetime.now(timezone.utc).replace(microsecond=0)
             slices = self.job.slices(runs)
-            tables["output"] = Rows(frame=metric_rows(self.job.spark, summary, facts, now), slices=slices)
+            tables["output"] = Rows(frame=stored_metrics(self.job.spark, summary, facts), slices=slices)
             queries = per_query_rows(self.per_query, self.settings.evaluation)
             tables["per_query_output"] = Rows(frame=queries, slices=slices)
         return Outcome(facts=facts, tables=tables, lines=self._lines(facts))
