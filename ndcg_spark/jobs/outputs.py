@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.bad_rows import RowCount, count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.core.failures import refusal_text
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError, text_of
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.tables import (
     Rows,
@@ -94,14 +94,18 @@ def with_provenance(frame: DataFrame, facts: Mapping[str, Any], names: Sequence[
 
 def refusal_of(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
     """Find the refusal in an error; None where it is a crash. Runs an action a table when the cause is bad rows."""
-    if isinstance(error, NdcgSparkError):
-        return error
-    message = refusal_text(error)
+    ours = error if isinstance(error, NdcgSparkError) else None
+    if ours is not None and type(ours) is not InputRefusedError:
+        return ours
+    message = refusal_text(error) if ours is None else text_of(ours)
     if message is None:
         return None
     tables = inputs.checked(originals=False) if message.startswith("bad row:") else {}
     if not tables:
-        return InputRefusedError(f"{inputs.advice(message).rstrip('.')}. Nothing was written.")
+        advised = inputs.advice(message)
+        if ours is not None and advised == message:
+            return ours
+        return InputRefusedError(f"{advised.rstrip('.')}. Nothing was written.")
     found = []
     for name, rows in tables.items():
         counted = count_rows(rows)
