@@ -46,7 +46,7 @@ class BusinessLink(Work[LinkJobSettings]):
         super().__init__(job)
         self.table, self.clicks = self.tables["input"], self.tables["clicks"]
         self.rows = taken_rows(self.table, self.settings.rows)
-        self._linked(self.settings.link)
+        linked_rates(self.rows, self.clicks.frame, self.settings.link)
 
     def schemas(self) -> Mapping[str, T.StructType]:
         return {"output": result_schema(self.job.spark, LINK_COLUMNS)}
@@ -59,7 +59,9 @@ class BusinessLink(Work[LinkJobSettings]):
         self.job.note(night=as_of, dataset=nights.dataset)
         settings = replace(self.settings.link, as_of=as_of)
         with self.job.step("joining nights"):
-            links = [row.asDict(recursive=True) for row in self._linked(settings).collect()]
+            links = [
+                row.asDict(recursive=True) for row in linked_rates(self.rows, self.clicks.frame, settings).collect()
+            ]
             if not any(row["n_nights"] for row in links):
                 raise InputRefusedError(
                     f"no night of a segment is in both tables and counts: {self.table.name} has nights from "
@@ -85,9 +87,6 @@ class BusinessLink(Work[LinkJobSettings]):
             lines=_lines(facts, settings),
             met=not (facts["alarms"] and self.settings.fail_on_alarm),
         )
-
-    def _linked(self, settings: LinkSettings) -> DataFrame:
-        return linked_rates(self.rows, self.clicks.frame, settings)
 
     def _stored(self, facts: Mapping[str, Any]) -> DataFrame:
         schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())

@@ -219,9 +219,9 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
             evaluation = Evaluation(settings=self.inputs.settings, ranking=self.inputs.ranking)
             return Chosen(runs=evaluation, names=self.settings.chosen.runs or None, weight=None)
         tables = [self.tables[name] for name in ("per_query", "baseline_per_query") if name in self.tables]
-        dataset = self.request.shared.dataset
+        shared = self.request.shared
         return choose_runs(
-            [table.frame for table in tables], self.settings, night=self.request.night, dataset=dataset
+            [table.frame for table in tables], self.settings, night=shared.run_date, dataset=shared.dataset
         )
 
     def _facts(

@@ -249,8 +249,8 @@ class CommandGroup:
 class Request(Generic[S]):
     """The checked options of one run of a command: all that can be known before Spark loads.
 
-    `sources` and `targets` are by `Reads.name` and `Writes.name`; `files` are other outputs. `night` is the requested
-    date, `run_date` the one under which results are stored. `in_force` are the options as they were given.
+    `sources` and `targets` are by `Reads.name` and `Writes.name`; `files` are other outputs. Results are
+    stored under `run_date`. `in_force` are the options as they were given.
     """
 
     command: Command[S]
@@ -269,17 +269,10 @@ class Request(Generic[S]):
     in_force: Mapping[str, Any] = field(compare=False, repr=False)
 
     @property
-    def night(self) -> date | None:
-        return self.shared.run_date
-
-    @property
-    def json_path(self) -> str | None:
-        return self.shared.json
-
-    @property
     def paths(self) -> dict[str, str]:
         """Files to write, by their option."""
-        return {**self.files, **({"json": self.json_path} if self.json_path not in (None, "-") else {})}
+        json = self.shared.json
+        return {**self.files, **({} if json in (None, "-") else {"json": json})}
 
     @property
     def written(self) -> str:

@@ -21,7 +21,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line, unfit_surroundings
 from ndcg_spark.core.redaction import redacted, redacted_values
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, PartlyWrittenError, find_refusal, printable, text_of
-from ndcg_spark.jobs.command import Request, Writes
+from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.interrupts import TerminatedError
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.options import flag_of, with_flags
@@ -299,7 +299,7 @@ class Job(Generic[S]):
         self.work = work(self)
 
     def wants(self, name: str) -> bool:
-        return self.request.json_path is not None if name == "json" else name in self.request.targets
+        return self.request.shared.json is not None if name == "json" else name in self.request.targets
 
     def slices(self, runs: Sequence[str] = ("",), *, empty: Sequence[str] = (), whole: bool = False) -> Slices:
         """Slices of runs under the night and data set of the request; see `Slices.for_night`."""
@@ -438,22 +438,22 @@ def _refusals(job: Job[S]) -> Iterator[None]:
 
 def _write(outcome: Outcome, job: Job[S], progress: Progress) -> None:
     """Write all outputs, or none. Runs an action for each table, and one more for each catalog table."""
-    request, tables, planned = job.request, dict(outcome.tables), []
+    request, tables = job.request, dict(outcome.tables)
+    planned: list[Rows] = []
+    files: list[tuple[str, str, str]] = []
     if "rejects" in request.targets and outcome.tables:
         tables["rejects"] = Rows(frame=written_rejects(job.work, job.accounts), slices=job.slices(empty=[""]))
-    texts: list[tuple[Writes, str, str]] = []
     for one in request.command.written:
         made = tables.get(one.name)
         if isinstance(made, str):
-            texts.append((one, request.files[one.name], made))
+            files.append((one.holds, request.files[one.name], made))
         elif made is not None and one.name in request.targets:
             target = request.targets[one.name]
             planned.append(
                 replace(made, reference=target.reference, kind=target.kind, grow=target.grow, holds=one.holds)
             )
-    files = [(one.holds, path, text) for one, path, text in texts]
-    if request.json_path not in (None, "-"):
-        files.append(("JSON", str(request.json_path), to_json(outcome.facts)))
+    if "json" in request.paths:
+        files.append(("JSON", request.paths["json"], to_json(outcome.facts)))
     write_all(planned, files, outcome.facts, progress)
 
 
@@ -467,6 +467,6 @@ def _tell(outcome: Outcome, request: Request[S], progress: Progress) -> None:
             print(printable(with_flags(line)))
     for gate in outcome.gates:
         print(gate_line(gate))
-    if request.json_path == "-":
+    if request.shared.json == "-":
         sys.stdout.flush()
         print(to_json(outcome.facts), flush=True)

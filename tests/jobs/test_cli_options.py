@@ -41,7 +41,7 @@ def test_the_defaults_are_those_of_the_specification():
     )
     assert request.sources == {"input": Source(reference="in.parquet", kind=None, options={})}
     assert (request.run_date, request.dataset, request.on_invalid) == (date(2026, 1, 31), "in", "fail")
-    assert (request.targets, request.files, request.gates, request.json_path) == ({}, {}, (), None)
+    assert (request.targets, request.files, request.gates, request.shared.json) == ({}, {}, (), None)
     assert (request.shared.explain, request.shared.allow_empty, request.spark_settings) == (False, False, {})
     assert request.shared.max_reject_fraction is None
     assert (request.run_log, request.log_format) == (None, "text")
@@ -144,7 +144,7 @@ def test_choices_of_the_settings(words, name, value):
          Target(reference="/r", kind="csv")),
         (["--max-reject-fraction", "0.01"], "max_reject_fraction", 0.01),
         (["--dataset", "web"], "dataset", "web"),
-        (["--json", "-"], "json_path", "-"),
+        (["--json", "-"], "json", "-"),
         (["--explain"], "explain", True),
         (["--allow-empty"], "allow_empty", True),
         (["--run-log", "db.runs", "--run-log-format", "table"], "run_log", Target(reference="db.runs", kind="table")),
