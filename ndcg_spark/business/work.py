@@ -59,9 +59,8 @@ class BusinessLink(Work[LinkJobSettings]):
         self.job.note(night=as_of, dataset=nights.dataset)
         settings = replace(self.settings.link, as_of=as_of)
         with self.job.step("joining nights"):
-            links = [
-                row.asDict(recursive=True) for row in linked_rates(self.rows, self.clicks.frame, settings).collect()
-            ]
+            found = linked_rates(self.rows, self.clicks.frame, settings).collect()
+            links = [row.asDict(recursive=True) for row in found]
             if not any(row["n_nights"] for row in links):
                 raise InputRefusedError(
                     f"no night of a segment is in both tables and counts: {self.table.name} has nights from "
