@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -17,7 +17,8 @@ from ndcg_spark.core import labels
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.history.tasks import series_name
-from ndcg_spark.history.work import found_nights, result_schema, stamped_results, taken_rows
+from ndcg_spark.history.work import PROVENANCE, found_nights, result_schema, taken_rows
+from ndcg_spark.jobs.outputs import with_provenance
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.tables import Rows, Slices
@@ -38,20 +39,6 @@ _ALARMS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
-    """What `business-link` says as JSON."""
-
-    links: list[dict[str, Any]]
-    alarms: list[dict[str, Any]]
-    clicks_without_metric: list[dict[str, Any]]
-    as_of: str
-    dataset: str
-    limits: str
-    input: str
-    package_version: str = __version__
-
-
 class BusinessLink(Work[LinkJobSettings]):
     """Holding a metric against clicks."""
 
@@ -59,7 +46,7 @@ class BusinessLink(Work[LinkJobSettings]):
         super().__init__(job)
         self.table, self.clicks = self.tables["input"], self.tables["clicks"]
         self.rows = taken_rows(self.table, self.settings.rows)
-        self._linked(self.settings.link)
+        linked_rates(self.rows, self.clicks.frame, self.settings.link)
 
     def schemas(self) -> Mapping[str, T.StructType]:
         return {"output": result_schema(self.job.spark, LINK_COLUMNS)}
@@ -72,7 +59,8 @@ class BusinessLink(Work[LinkJobSettings]):
         self.job.note(night=as_of, dataset=nights.dataset)
         settings = replace(self.settings.link, as_of=as_of)
         with self.job.step("joining nights"):
-            links = [row.asDict(recursive=True) for row in self._linked(settings).collect()]
+            found = linked_rates(self.rows, self.clicks.frame, settings).collect()
+            links = [row.asDict(recursive=True) for row in found]
             if not any(row["n_nights"] for row in links):
                 raise InputRefusedError(
                     f"no night of a segment is in both tables and counts: {self.table.name} has nights from "
@@ -81,50 +69,49 @@ class BusinessLink(Work[LinkJobSettings]):
                 )
             links.sort(key=lambda row: (*labels.row_order(row), row["rate"]))
             unmatched = unmatched_clicks(self.rows, self.clicks.frame, settings)
-            facts = Links(
-                links=links,
-                alarms=[row for row in links if row["alarm"]],
-                clicks_without_metric=[row.asDict() for row in unmatched.limit(MOST_SEGMENTS_NAMED).collect()],
-                as_of=str(as_of),
-                dataset=nights.dataset,
-                limits=settings.text,
-                input=f"{self.table.name} with {self.clicks.name}",
-            )
+            facts = {
+                "links": links,
+                "alarms": [row for row in links if row["alarm"]],
+                "clicks_without_metric": [row.asDict() for row in unmatched.limit(MOST_SEGMENTS_NAMED).collect()],
+                "as_of": str(as_of),
+                "dataset": nights.dataset,
+                "limits": settings.text,
+                "input": f"{self.table.name} with {self.clicks.name}",
+                "package_version": __version__,
+            }
         slices = Slices.for_night(as_of, nights.dataset, sorted({row["run"] for row in links}))
         return Outcome(
             facts=facts,
             tables={"output": Rows(frame=self._stored(facts), slices=slices)},
             lines=_lines(facts, settings),
-            met=not (facts.alarms and self.settings.fail_on_alarm),
+            met=not (facts["alarms"] and self.settings.fail_on_alarm),
         )
 
-    def _linked(self, settings: LinkSettings) -> DataFrame:
-        return linked_rates(self.rows, self.clicks.frame, settings)
-
-    def _stored(self, facts: Links) -> DataFrame:
+    def _stored(self, facts: Mapping[str, Any]) -> DataFrame:
         schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
-        values = [tuple(row[name] for name in LINK_COLUMNS) for row in facts.links]
-        return stamped_results(self.job.spark.createDataFrame(values, schema), facts).coalesce(1)
+        values = [tuple(row[name] for name in LINK_COLUMNS) for row in facts["links"]]
+        return with_provenance(self.job.spark.createDataFrame(values, schema), facts, PROVENANCE).coalesce(1)
 
 
-def _lines(facts: Links, settings: LinkSettings) -> Iterator[Line]:
+def _lines(facts: Mapping[str, Any], settings: LinkSettings) -> Iterator[Line]:
     """Correlations (a table at a terminal, else a line each), nights left out, and alarms."""
-    shown = [row for row in facts.links if row["n_nights"]][: 2 * MOST_SEGMENTS]
+    shown = [row for row in facts["links"] if row["n_nights"]][: 2 * MOST_SEGMENTS]
     yield lambda: show_cells("metric and rate of the same night", [_cells(row) for row in shown])
-    if len(facts.links) > len(shown):
-        more = len(facts.links) - len(shown)
+    if len(facts["links"]) > len(shown):
+        more = len(facts["links"]) - len(shown)
         yield f"... and {more} more, without a night or beyond these; --output and --json have all."
-    if facts.clicks_without_metric:
-        yield f"clicks without a metric: {'; '.join(map(labels.segment, facts.clicks_without_metric))}"
-    short = sum(row["note"] == "not_enough_nights" for row in facts.links)
+    if facts["clicks_without_metric"]:
+        yield f"clicks without a metric: {'; '.join(map(labels.segment, facts['clicks_without_metric']))}"
+    short = sum(row["note"] == "not_enough_nights" for row in facts["links"])
     if short:
-        yield f"alarms: {short} of {len(facts.links)} series have fewer than {2 * settings.window} nights to compare"
-    without = sorted({row["metric"] for row in facts.links if row["note"] == NO_DIRECTION})
+        n_series = len(facts["links"])
+        yield f"alarms: {short} of {n_series} series have fewer than {2 * settings.window} nights to compare"
+    without = sorted({row["metric"] for row in facts["links"] if row["note"] == NO_DIRECTION})
     if without:
         yield f"no alarm is about {', '.join(without)} and click-through: neither more nor less of it is better"
-    yield from rules_lines(row[RULES] for row in facts.links)
-    yield from (f"ALARM {_alarm(row, settings)}" for row in facts.alarms)
-    if not facts.alarms:
+    yield from rules_lines(row[RULES] for row in facts["links"])
+    yield from (f"ALARM {_alarm(row, settings)}" for row in facts["alarms"])
+    if not facts["alarms"]:
         yield "no alarm"
     yield (
         f"rule: mean of the last {settings.window} nights against the {settings.window} before; up or down: by "

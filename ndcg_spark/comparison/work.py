@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import date
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark._version import __version__
 from ndcg_spark.comparison.api import (
     Tables,
     check_compared,
@@ -33,7 +32,7 @@ from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.stored import PROVENANCE
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.evaluation.work import OfRankings
-from ndcg_spark.jobs.outputs import Accounts
+from ndcg_spark.jobs.outputs import Accounts, with_provenance
 from ndcg_spark.jobs.runner import Job, Line, Outcome
 from ndcg_spark.sources.api import one_slice
 from ndcg_spark.tables import Rows
@@ -145,35 +144,10 @@ _HIDDEN = ("state", "replicates", TOP_ITEMS)
 _STAMPS = (*PROVENANCE, "baseline_input")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """What `compare-runs` says as JSON."""
-
-    comparison: list[dict[str, Any]]
-    baseline: str | None
-    runs: list[str]
-    alpha: float
-    margin: float
-    weight: str | None
-    run_date: str
-    dataset: str
-    convention: str
-    config_hash: str
-    input: str
-    baseline_input: str
-    package_version: str = __version__
-    gates: list[dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonOfValidRows(Comparison):
-    """The same, where bad rows were counted."""
-
-    rows: dict[str, Any]
-
-
 class CompareRuns(OfRankings[ComparisonJobSettings]):
     """Comparing runs, of rankings or of per-query tables."""
+
+    EXPLAINED = "Nothing was run but what lists the runs."
 
     def __init__(self, job: Job[ComparisonJobSettings]) -> None:
         super().__init__(job)
@@ -221,15 +195,12 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         if not stores_replicates:
             values = [tuple(map(row.get, COMPARISON_SCHEMA.names)) for row in found]
             frame = self.job.spark.createDataFrame(values, COMPARISON_SCHEMA)
-        stamp = F.lit(datetime.now(timezone.utc).replace(microsecond=0)).cast("timestamp").alias("computed_at")
-        stamped = frame.select("*", *(F.lit(getattr(facts, name)).alias(name) for name in _STAMPS), stamp)
+        stamped = with_provenance(frame, facts, _STAMPS)
         runs = [ALL_PAIRS if settings.baseline is None else settings.baseline]
-        who = [{**gate, "who": f"{gate['run']} against {gate['baseline']}"} for gate in gates]
         return Outcome(
             facts=facts,
             tables={"output": Rows(frame=stamped.coalesce(1), slices=self.job.slices(runs, whole=True))},
             lines=self._lines(found, settings),
-            gates=who,
         )
 
     def _compared(self) -> tuple[DataFrame, ComparisonSettings, Mapping[str | None, Evaluation]]:
@@ -248,9 +219,9 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
             evaluation = Evaluation(settings=self.inputs.settings, ranking=self.inputs.ranking)
             return Chosen(runs=evaluation, names=self.settings.chosen.runs or None, weight=None)
         tables = [self.tables[name] for name in ("per_query", "baseline_per_query") if name in self.tables]
-        dataset = self.request.shared.dataset
+        shared = self.request.shared
         return choose_runs(
-            [table.frame for table in tables], self.settings, night=self.request.night, dataset=dataset
+            [table.frame for table in tables], self.settings, night=shared.run_date, dataset=shared.dataset
         )
 
     def _facts(
@@ -259,25 +230,25 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         settings: ComparisonSettings,
         gates: list[dict[str, Any]],
         accounts: Accounts | None,
-    ) -> Comparison:
-        found: dict[str, Any] = {
+    ) -> dict[str, Any]:
+        facts: dict[str, Any] = {
             "comparison": [{name: value for name, value in row.items() if name not in _HIDDEN} for row in rows],
             "baseline": self.settings.chosen.baseline,
             "runs": list(settings.runs),
             "alpha": settings.alpha,
             "margin": settings.margin,
             "weight": settings.weight,
-            "run_date": self.request.run_date.isoformat(),
-            "dataset": self.request.dataset,
-            "convention": str(self.settings.convention),
-            "config_hash": f"{self.inputs.settings.digest}-{settings.digest}" if self.ranked else settings.digest,
-            "input": self.name,
-            "baseline_input": self.baseline_name,
+            **self.stamp(
+                convention=str(self.settings.convention),
+                config_hash=f"{self.inputs.settings.digest}-{settings.digest}" if self.ranked else settings.digest,
+                input=self.name,
+                baseline_input=self.baseline_name,
+            ),
             "gates": gates,
         }
-        if accounts is None:
-            return Comparison(**found)
-        return ComparisonOfValidRows(**found, rows={"read": accounts.read, "rejected_by_reason": accounts.rejected})
+        if accounts is not None:
+            facts["rows"] = {"read": accounts.read, "rejected_by_reason": accounts.rejected}
+        return facts
 
     def _lines(self, rows: list[dict[str, Any]], settings: ComparisonSettings) -> Iterator[Line]:
         if not self.ranked and self.settings.of_queries["weight"] is None and settings.weight is not None:
@@ -290,14 +261,12 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
         yield from filter(None, (gate.contrary for gate in self.request.gates))
         yield from self.matched
 
-    def explanation(self) -> Sequence[str]:
+    def explanation(self) -> Sequence[tuple[str, str]]:
         """List the runs, an action, and say what would be compared, and what it costs."""
         _, settings, _ = self._compared()
         pairs = ", ".join(
             f"{settings.runs[run]} against {settings.runs[baseline]}" for baseline, run in settings.pairs
         )
-        ranking = self.inputs.ranking if self.ranked else None
-        by = [f"strategy     {ranking.strategy}, read by {ranking.source}: {ranking.reason}"] if ranking else []
         shuffles = "two shuffles" if settings.cluster else "one shuffle"
         beside = {(metric.name, metric.cutoffs) for metric in settings.companions}
         metrics = [
@@ -305,14 +274,15 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
             for metric in settings.metrics
         ]
         return (
-            f"input        {self.name}",
-            *by,
-            f"pairs        {pairs}",
-            f"metrics      {', '.join(metrics)}",
-            f"weights      {settings.weight or 'none'}",
-            f"tests        t, {settings.flips:,} sign flips, {settings.replicates:,} bootstrap replicates, "
-            f"seed {settings.seed}",
-            f"cost         {shuffles} of the metrics of queries, three small ones of sums",
-            f"would write  {self.request.written or 'nothing'}",
-            "Nothing was run but what lists the runs.",
+            ("input", self.name),
+            *([("strategy", self.inputs.strategy)] if self.ranked else []),
+            ("pairs", pairs),
+            ("metrics", ", ".join(metrics)),
+            ("weights", settings.weight or "none"),
+            (
+                "tests",
+                f"t, {settings.flips:,} sign flips, {settings.replicates:,} bootstrap replicates, "
+                f"seed {settings.seed}",
+            ),
+            ("cost", f"{shuffles} of the metrics of queries, three small ones of sums"),
         )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -106,16 +105,6 @@ def _listed(items: list[dict[str, Any]] | None) -> str:
     return "  ".join(shown)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shifts:
-    """JSON of `diagnose nights`."""
-
-    shifts: list[dict[str, Any]]
-    before: str
-    after: str
-    metric: str
-
-
 class DiagnoseNights(Work[ShiftJobSettings]):
     """Divide the change of a mean between two nights."""
 
@@ -143,11 +132,10 @@ class DiagnoseNights(Work[ShiftJobSettings]):
             )
         rows.sort(key=labels.row_order)
         rows.sort(key=lambda row: (row["run"], row["segment_by"], not row["is_total"], -abs(row["change"])))
-        facts = Shifts(
-            shifts=rows, before=settings.before.isoformat(), after=settings.after.isoformat(), metric=settings.name
-        )
+        nights = {"before": settings.before.isoformat(), "after": settings.after.isoformat()}
         return Outcome(
-            facts=facts, lines=(lambda: show_shifts(rows, settings), *rules_lines(row[RULES] for row in rows))
+            facts={"shifts": rows, **nights, "metric": settings.name},
+            lines=(lambda: show_shifts(rows, settings), *rules_lines(row[RULES] for row in rows)),
         )
 
     def _require_names(self) -> None:
@@ -179,15 +167,6 @@ def _means(table: DataFrame, settings: ShiftJobSettings) -> DataFrame:
     return rows.where(F.col("segment_by").isin(*settings.segments)) if settings.segments else rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Losses:
-    """JSON of `diagnose runs`."""
-
-    losses: list[dict[str, Any]]
-    queries: list[dict[str, Any]]
-    input: str
-
-
 class DiagnoseRuns(OfRankings[RunsJobSettings]):
     """Report what runs lose, and which queries changed most between two."""
 
@@ -202,13 +181,8 @@ class DiagnoseRuns(OfRankings[RunsJobSettings]):
                 evaluation, baseline=chosen.baseline, run=chosen.run, n=chosen.top, depth=chosen.depth
             )
 
-    def explanation(self) -> Sequence[str]:
-        ranking = self.inputs.ranking
-        return (
-            f"input     {self.inputs.name}",
-            f"strategy  {ranking.strategy}, read by {ranking.source}: {ranking.reason}",
-            "Nothing was run.",
-        )
+    def explanation(self) -> Sequence[tuple[str, str]]:
+        return ("input", self.inputs.name), ("strategy", self.inputs.strategy)
 
     def run(self) -> Outcome:
         """Evaluate what is lost, an action; and one more for the queries that changed."""
@@ -227,10 +201,8 @@ class DiagnoseRuns(OfRankings[RunsJobSettings]):
         if not any(row["n_queries"] for row in rows):
             raise InputRefusedError("there is no query with a relevant item to diagnose.")
         losses = [{name: value for name, value in row.items() if name != "state"} for row in rows]
-        facts = Losses(losses=losses, queries=queries, input=self.inputs.name)
-        return Outcome(facts=facts, lines=self._lines(facts))
-
-    def _lines(self, facts: Losses) -> Iterator[Line]:
-        yield lambda: show_losses(facts.losses)
+        lines: list[Line] = [lambda: show_losses(losses)]
         if self.changed is not None:
-            yield lambda: show_changes(facts.queries, self.inputs.settings.columns.query, self.settings.chosen)
+            keys = self.inputs.settings.columns.query
+            lines.append(lambda: show_changes(queries, keys, self.settings.chosen))
+        return Outcome(facts={"losses": losses, "queries": queries, "input": self.inputs.name}, lines=lines)

@@ -6,18 +6,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any, TypeVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark._version import __version__
 from ndcg_spark.core import labels
 from ndcg_spark.core.failures import SPARK_ERRORS
-from ndcg_spark.core.redaction import redacted
 from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation import printed
@@ -29,10 +26,11 @@ from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking, differ
 from ndcg_spark.evaluation.frames.stored import (
     HIDDEN,
     METRIC_SCHEMA,
-    metric_rows,
+    PROVENANCE,
     per_query_rows,
     per_query_table_schema,
 )
+from ndcg_spark.evaluation.frames.summary import SUMMARY_SCHEMA
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, empty_summary
@@ -40,7 +38,7 @@ from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 from ndcg_spark.evaluation.tasks.rankings import SEVERAL_RANKERS
 from ndcg_spark.evaluation.tasks.scoring import uncounted
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
-from ndcg_spark.jobs.outputs import Accounts
+from ndcg_spark.jobs.outputs import Accounts, rejected_counts, with_provenance
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.sources.formats import Table
@@ -79,6 +77,11 @@ class Inputs:
             interactions=self.interactions.frame if self.interactions else None,
             path=self.table.path,
         )
+
+    @property
+    def strategy(self) -> str:
+        """For `--explain`."""
+        return f"{self.ranking.strategy}, read by {self.ranking.source}: {self.ranking.reason}"
 
     @cached_property
     def rankings(self) -> DataFrame:
@@ -162,6 +165,12 @@ def _columns(what: str, inputs: Inputs) -> Sequence[str] | None:
     return other_columns(frame, settings)
 
 
+def stored_metrics(spark: SparkSession, summary: list[dict[str, Any]], facts: Mapping[str, Any]) -> DataFrame:
+    """Rows of the metric table; lazy."""
+    values = [tuple(row[name] for name in SUMMARY_SCHEMA.fieldNames()) for row in summary]
+    return with_provenance(spark.createDataFrame(values, SUMMARY_SCHEMA), facts, PROVENANCE).coalesce(1)
+
+
 S = TypeVar("S")
 MOST_QUERIES = 10
 
@@ -187,31 +196,6 @@ class OfRankings(Work[S]):
         return with_options(message, self.inputs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """What `mean-ndcg` says as JSON."""
-
-    metrics: list[dict[str, Any]]
-    rows: dict[str, Any]
-    queries: dict[str, int]
-    run_date: str
-    dataset: str
-    convention: str
-    config_hash: str
-    rules: str
-    input: str
-    sample: float
-    package_version: str = __version__
-    gates: list[dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeansByJudgments(Means):
-    """The same, where rows of the judgments were counted, too."""
-
-    judgment_rows: dict[str, Any]
-
-
 class MeanNdcg(OfRankings[EvaluationSettings]):
     """Means per run and segment."""
 
@@ -229,8 +213,8 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
             found["per_query_output"] = per_query_table_schema(self.inputs.rankings, self.inputs.settings)
         return found
 
-    def explanation(self) -> Sequence[str]:
-        """Say how rankings would be ranked and why, what it costs, and what would be written."""
+    def explanation(self) -> Sequence[tuple[str, str]]:
+        """Say how rankings would be ranked and why, and what it costs."""
         settings, ranking = self.inputs.settings, self.inputs.ranking  # finds missing columns and wrong types
         changed = settings.convention.differences()
         choices = ", ".join(f"{name}={value}" for name, value in changed.items()) or "all as by default"
@@ -239,23 +223,19 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         bad = 0 if settings.on_invalid != "reject" else 1 if self.inputs.judgments is None else 2
         # Means of a table with metrics of queries are made of that table.
         costs = ranking.costs(means_only=not self.job.wants("per_query_output"))
-        night = f"replacing {self.request.run_date} of data set {self.request.dataset!r} only"
         actions = 1 + named + bad
         metrics = ", ".join(one.asked_at for one in settings.reported)
-        lines = (
-            f"input        {self.inputs.name}",
-            f"cutoffs      {labels.cutoffs(settings.cutoffs)} (all in one pass)",
-            f"metrics      {metrics if settings.metrics else 'ndcg, dcg, idcg'}",
-            f"convention   {settings.convention} (digest {settings.convention.digest}; {choices})",
-            f"segments     {', '.join('+'.join(names) for names in settings.segment_sets) or 'none'}",
-            f"strategy     {ranking.strategy}",
-            f"source       {ranking.source}: {ranking.reason}",
-            f"cost         {'; '.join(costs)}; at least {actions} action{'s' if actions > 1 else ''}",
-            f"bad rows     {settings.on_invalid}",
-            f"would write  {f'{self.request.written}, {night}' if self.request.written else 'nothing'}",
-            "Nothing was evaluated or written.",
+        return (
+            ("input", self.inputs.name),
+            ("cutoffs", f"{labels.cutoffs(settings.cutoffs)} (all in one pass)"),
+            ("metrics", metrics if settings.metrics else "ndcg, dcg, idcg"),
+            ("convention", f"{settings.convention} (digest {settings.convention.digest}; {choices})"),
+            ("segments", ", ".join("+".join(names) for names in settings.segment_sets) or "none"),
+            ("strategy", ranking.strategy),
+            ("source", f"{ranking.source}: {ranking.reason}"),
+            ("cost", f"{'; '.join(costs)}; at least {actions} action{'s' if actions > 1 else ''}"),
+            ("bad rows", settings.on_invalid),
         )
-        return [redacted(line) for line in lines]
 
     def run(self) -> Outcome:
         """Rank, score and sum: an action, one more to count bad rows if there are any."""
@@ -280,15 +260,14 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         gates = [result for gate in self.request.gates for result in gate.results(summary)]
         facts = self._facts(summary, accounts, gates)
         runs = sorted({row["run"] for row in summary})
-        now = datetime.now(timezone.utc).replace(microsecond=0)
-        stored = metric_rows(self.job.spark, summary, facts, now)
+        stored = stored_metrics(self.job.spark, summary, facts)
         tables = {"output": Rows(frame=stored, slices=self.job.slices(runs))}
         if per_query is not None:
             has = {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]}
             queries = per_query_rows(raise_refusals(per_query), self.inputs.settings)
             slices = self.job.slices(runs, empty=sorted(set(runs) - has))
             tables["per_query_output"] = Rows(frame=queries, slices=slices)
-        return Outcome(facts=facts, tables=tables, lines=self._lines(facts), gates=gates)
+        return Outcome(facts=facts, tables=tables, lines=self._lines(facts))
 
     def _or_empty(self, rows: list[dict[str, Any]], accounts: Accounts | None) -> list[dict[str, Any]]:
         """Refuse rows over no query, unless these are accepted."""
@@ -306,74 +285,68 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         rows = empty_summary(runs, self.inputs.settings.cutoffs, self.inputs.settings.summed_metrics)
         return [{**row, RULES: self.inputs.settings.rules_of_means} for row in rows]
 
-    def _facts(self, summary: list[dict[str, Any]], accounts: Accounts | None, gates: list[dict[str, Any]]) -> Means:
+    def _facts(
+        self, summary: list[dict[str, Any]], accounts: Accounts | None, gates: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         overall = printed.counted_rows(summary)
 
         def total(name: str) -> int:
             return sum(int(row[name]) for row in overall)
 
         evaluated, left_out = total("n_rows"), total("n_left_out")
-        rejected = accounts.rejected if accounts else {}
-        n_rejected = sum(rejected.values())
+        counts = rejected_counts(accounts)
+        n_rejected = counts["rejected"]
         read = accounts.read if accounts else evaluated + left_out
         if read != evaluated + left_out + n_rejected:
             raise InputRefusedError(
                 f"the input had {evaluated + left_out} good rows when it was evaluated, and {read - n_rejected} when "
                 "they were counted: it changed meanwhile. Nothing was written; run again."
             )
-        found: dict[str, Any] = {
+        settings = self.inputs.settings
+        facts: dict[str, Any] = {
             "metrics": [{name: value for name, value in row.items() if name not in HIDDEN} for row in summary],
             "rows": {
                 "read": read,
                 "evaluated": evaluated,
                 "rejected": n_rejected,
                 "left_out": left_out,
-                "rejected_by_reason": rejected,
+                "rejected_by_reason": counts["rejected_by_reason"],
             },
             "queries": {
                 "in_mean": total("n_queries"),
                 **{name: total(f"n_{name}") for name in ("no_relevant", "missing", "unjudged")},
                 "lost": total(N_LOST),
             },
-            "run_date": self.request.run_date.isoformat(),
-            "dataset": self.request.dataset,
-            "convention": str(self.inputs.settings.convention),
-            "config_hash": self.inputs.settings.digest,
-            "rules": self.inputs.settings.rules_of_means,
-            "input": self.inputs.name,
-            "sample": self.inputs.settings.sample,
+            **self.stamp(
+                convention=str(settings.convention),
+                config_hash=settings.digest,
+                rules=settings.rules_of_means,
+                input=self.inputs.name,
+                sample=settings.sample,
+            ),
             "gates": gates,
         }
         if accounts and accounts.judgments is not None:
-            return MeansByJudgments(**found, judgment_rows=accounts.judgments)
-        return Means(**found)
+            facts["judgment_rows"] = accounts.judgments
+        return facts
 
-    def _lines(self, facts: Means) -> Iterator[Line]:
+    def _lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
         asked = [labels.metric_at(one.metric, one.k) for one in self.inputs.settings.asked]
-        yield lambda: printed.show_summary(sorted(facts.metrics, key=lambda row: labels.row_order(row, asked)))
-        settings, n_runs = self.inputs.settings, len(printed.counted_rows(facts.metrics))
-        queries = printed.queries_text(facts.queries, settings, uncounted(settings.convention), n_runs=n_runs)
-        yield printed.counts_line(facts.rows, queries)
-        judged = facts.judgment_rows if isinstance(facts, MeansByJudgments) else None
+        yield lambda: printed.show_summary(sorted(facts["metrics"], key=lambda row: labels.row_order(row, asked)))
+        settings, n_runs = self.inputs.settings, len(printed.counted_rows(facts["metrics"]))
+        queries = printed.queries_text(facts["queries"], settings, uncounted(settings.convention), n_runs=n_runs)
+        yield printed.counts_line(facts["rows"], queries)
         # Lists mostly name the relevant items alone: all others would be told of.
         if settings.columns.relevant is None:
-            yield from printed.unjudged_lines(facts.metrics)
-        yield from printed.rejected_lines(facts.rows, facts.queries, judged)
-        overall = printed.counted_rows(facts.metrics)
+            yield from printed.unjudged_lines(facts["metrics"])
+        yield from printed.rejected_lines(facts["rows"], facts["queries"], facts.get("judgment_rows"))
+        overall = printed.counted_rows(facts["metrics"])
         yield from printed.different_queries(overall, settings, judged_apart=not self.inputs.ranking.tables.of_runs)
         yield from self.matched
-        if facts.sample < 1:
-            yield f"sample: {facts.sample:g} of the queries, by hash; the intervals are about the mean of all"
+        if facts["sample"] < 1:
+            yield f"sample: {facts['sample']:g} of the queries, by hash; the intervals are about the mean of all"
         yield from filter(None, (gate.contrary for gate in self.request.gates))
-        yield from printed.tie_warnings(facts.metrics)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """What `explain-difference` says as JSON."""
-
-    steps: list[dict[str, Any]]
-    queries: list[dict[str, Any]]
+        yield from printed.tie_warnings(facts["metrics"])
 
 
 class ExplainDifference(OfRankings[DifferenceJobSettings]):
@@ -399,5 +372,5 @@ class ExplainDifference(OfRankings[DifferenceJobSettings]):
         if not any(row["n_queries"] for row in steps):
             raise InputRefusedError("there is no query whose means could be explained.")
         return Outcome(
-            facts=Difference(steps=steps, queries=queries), lines=(lambda: printed.show_difference(steps, queries),)
+            facts={"steps": steps, "queries": queries}, lines=(lambda: printed.show_difference(steps, queries),)
         )

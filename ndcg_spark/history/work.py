@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from typing import Any, NamedTuple
 
@@ -27,12 +27,13 @@ from ndcg_spark.history.settings import (
     is_behind,
 )
 from ndcg_spark.history.tasks import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, FLAGGED, SHORT, USUAL, series_name
+from ndcg_spark.jobs.outputs import with_provenance
 from ndcg_spark.jobs.printing import show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.sources.formats import Table
 from ndcg_spark.tables import Rows, SliceKey, Slices
 
-_PROVENANCE = {"limits": "string", "input": "string", "package_version": "string", "computed_at": "timestamp"}
+PROVENANCE = ("limits", "input", "package_version")
 
 
 class Nights(NamedTuple):
@@ -108,32 +109,14 @@ def _described(asked: MetricRows) -> str:
 
 
 def result_schema(spark: SparkSession, columns: Mapping[str, str]) -> T.StructType:
-    """Schema of columns with the types of Spark, and of those that `stamped_results` adds."""
-    ddl = ", ".join(f"{name} {kind}" for name, kind in {**columns, **_PROVENANCE}.items())
+    """Schema of columns with the types of Spark, and of their provenance."""
+    stamps = {**dict.fromkeys(PROVENANCE, "string"), "computed_at": "timestamp"}
+    ddl = ", ".join(f"{name} {kind}" for name, kind in {**columns, **stamps}.items())
     return spark.createDataFrame([], ddl).schema  # StructType.fromDDL came with Spark 4
-
-
-def stamped_results(frame: DataFrame, facts: Any) -> DataFrame:
-    """Add the provenance of results from the fields of `facts`; lazy."""
-    now = datetime.now(timezone.utc).replace(microsecond=0)
-    more = [F.lit(getattr(facts, name)).alias(name) for name in _PROVENANCE if name != "computed_at"]
-    return frame.select("*", *more, F.lit(now).cast("timestamp").alias("computed_at"))
 
 
 MOST_PERIODS, MOST_FLAGS = 40, 100
 """Rows that are printed; flags are cut in the JSON, too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Periods:
-    """JSON of `roll-up`; `periods` are empty unless JSON was requested."""
-
-    periods: list[dict[str, Any]]
-    as_of: str
-    dataset: str
-    limits: str
-    input: str
-    package_version: str = __version__
 
 
 class RollUp(Work[RollUpJobSettings]):
@@ -170,12 +153,17 @@ class RollUp(Work[RollUpJobSettings]):
             order: list[Column | str] = [F.desc("period_end"), "period", *dict.fromkeys((by, "run")), "metric", "k"]
             shown = [row.asDict() for row in overall.orderBy(*order).limit(MOST_PERIODS).collect()]
             every = [row.asDict() for row in plain.collect()] if self.job.wants("json") else []
-        facts = Periods(
-            periods=every, as_of=str(settings.as_of), dataset=nights.dataset, limits=settings.text, input=table.name
-        )
+        facts = {
+            "periods": every,  # empty unless JSON was requested
+            "as_of": str(settings.as_of),
+            "dataset": nights.dataset,
+            "limits": settings.text,
+            "input": table.name,
+            "package_version": __version__,
+        }
         columns = {"night": "period_end", "part": "period", "run": by}
         slices = Slices(dataset=nights.dataset, keys=tuple(keys), columns=columns)
-        stored = stamped_results(periods, facts).repartition("period", "period_end", by)
+        stored = with_provenance(periods, facts, PROVENANCE).repartition("period", "period_end", by)
         assumed = dict.fromkeys(row["independence"] for row in shown)
         compared = any("baseline" in row for row in shown)
         title = "differences of periods" if compared else "means of periods (± half of the interval)"
@@ -204,22 +192,6 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "queries": f"{row['n_queries']:,}",
         "days": str(row["n_days"]) + (f" (missing: {missing})" if missing else ""),
     }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
-    """JSON of `flag-changes`."""
-
-    by_status: dict[str, int]
-    short_history: dict[str, int] | None
-    night_before: dict[str, int]
-    flags: list[dict[str, Any]]
-    from_: str
-    to: str
-    dataset: str
-    limits: str
-    input: str
-    package_version: str = __version__
 
 
 class FlagChanges(Work[FlagJobSettings]):
@@ -256,37 +228,38 @@ class FlagChanges(Work[FlagJobSettings]):
                 asked = f"{settings.start} to {settings.end}"
                 raise InputRefusedError(f"{table.name} has no night from {asked}; its nights are from {there}.")
             name = table.name if self.per_query is None else f"{table.name} with {self.per_query.name}"
-            facts = Flags(
+            facts = {
                 **_judgment(judged),
-                from_=str(settings.start),
-                to=str(settings.end),
-                dataset=nights.dataset,
-                limits=settings.text,
-                input=name,
-            )
+                "from": str(settings.start),
+                "to": str(settings.end),
+                "dataset": nights.dataset,
+                "limits": settings.text,
+                "input": name,
+                "package_version": __version__,
+            }
         slices = Slices(dataset=nights.dataset, keys=keys, columns={"night": "night", "run": "run"})
-        stored = stamped_results(judged, facts).repartition("night", "run")
+        stored = with_provenance(judged, facts, PROVENANCE).repartition("night", "run")
         return Outcome(
             facts=facts,
             tables={"output": Rows(frame=stored, slices=slices)},
             lines=self._lines(facts, settings, end),
-            met=not (facts.flags and self.settings.fail_on_flag),
+            met=not (facts["flags"] and self.settings.fail_on_flag),
         )
 
-    def _lines(self, facts: Flags, settings: FlagSettings, last: date) -> Iterator[Line]:
+    def _lines(self, facts: Mapping[str, Any], settings: FlagSettings, last: date) -> Iterator[Line]:
         today = datetime.now(timezone.utc).date()
         if self.settings.flags.end is None and is_behind(last, today):
             yield f"the last night in the table is {last}{_nights_before(last, today)}; it is the one that is judged"
-        counts = ", ".join(f"{n:,} {status.replace('_', ' ')}" for status, n in facts.by_status.items())
-        yield f"nights from {facts.from_} to {facts.to}: {counts}"
-        yield from (f"FLAG {row['status']}: {row['rule']}" for row in facts.flags)
-        n = sum(facts.by_status.get(status, 0) for status in FLAGGED)
-        if n > len(facts.flags):
-            yield f"... and {n - len(facts.flags)} more; --output has all of them."
+        counts = ", ".join(f"{n:,} {status.replace('_', ' ')}" for status, n in facts["by_status"].items())
+        yield f"nights from {facts['from']} to {facts['to']}: {counts}"
+        yield from (f"FLAG {row['status']}: {row['rule']}" for row in facts["flags"])
+        n = sum(facts["by_status"].get(status, 0) for status in FLAGGED)
+        if n > len(facts["flags"]):
+            yield f"... and {n - len(facts['flags'])} more; --output has all of them."
         if not n:
             yield _no_flag(facts, settings)
         if self.per_query is not None:
-            counted = facts.night_before
+            counted = facts["night_before"]
             yield f"held against the night before: {counted['held']:,}; query by query: {counted['paired']:,}"
 
 
@@ -299,7 +272,7 @@ def _nights_before(last: date, night: date | None) -> str:
 
 
 def _judgment(judged: DataFrame) -> dict[str, Any]:
-    """Run two actions: counts by status, and the flags, the farthest first; those fields of `Flags`."""
+    """Run two actions: counts by status, and the flags, the farthest first; as JSON has them."""
     numbers = [F.count("*").alias("n"), F.count("z").alias("held"), F.max("n_nights").alias("nights")]
     numbers += [
         F.count_if(F.col("weekday").isin(*kinds)).alias(name)
@@ -322,9 +295,9 @@ def _judgment(judged: DataFrame) -> dict[str, Any]:
     }
 
 
-def _no_flag(facts: Flags, settings: FlagSettings) -> str:
+def _no_flag(facts: Mapping[str, Any], settings: FlagSettings) -> str:
     """Report that there is no flag, and what was not judged."""
-    short, usual = facts.short_history, facts.by_status.get(USUAL, 0)
+    short, usual = facts["short_history"], facts["by_status"].get(USUAL, 0)
     if short is None:
         return "no flag" if usual else "nothing could be judged: no night has a value"
     lacks = f"{short['nights']:,} earlier nights, {settings.fewest_any_day} needed"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -23,17 +23,12 @@ from ndcg_spark.jobs.options import (
     settings_of,
 )
 from ndcg_spark.jobs.places import (
-    Operations,
     Source,
     Target,
     check_file,
     check_places,
     dataset_of,
-    format_name,
     needed_packages,
-    operations_of,
-    source_of,
-    target_of,
 )
 from ndcg_spark.jobs.settings import Shared
 
@@ -91,6 +86,10 @@ class Reads:
                          "that table; may be repeated."),
         ]  # fmt: skip
 
+    def source(self, given: Mapping[str, Any]) -> Source:
+        name = self.name
+        return Source(reference=given[name], kind=given[f"{name}_format"], options=pairs_of(given[f"{name}_option"]))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writes:
@@ -108,9 +107,18 @@ class Writes:
             return [click.Option([flag_of(self.name)], metavar="FILE", help=self.about)]
         return [
             click.Option([flag_of(self.name)], metavar="REF", help=self.about),
-            click.Option([flag_of(format_name(self.name))], metavar="F", help=f"Format of that table: "
+            click.Option([flag_of(self._format)], metavar="F", help=f"Format of that table: "
                          f"{WRITTEN_FORMATS}."),
         ]  # fmt: skip
+
+    @property
+    def _format(self) -> str:
+        return f"{self.name.removesuffix('_output')}_format"
+
+    def target(self, given: Mapping[str, Any]) -> Target | None:
+        if not given[self.name]:
+            return None
+        return Target(reference=given[self.name], kind=given[self._format], grow=given["schema"] == "grow")
 
 
 REJECTS = Writes(
@@ -241,8 +249,8 @@ class CommandGroup:
 class Request(Generic[S]):
     """The checked options of one run of a command: all that can be known before Spark loads.
 
-    `sources` and `targets` are by `Reads.name` and `Writes.name`; `files` are other outputs. `night` is the requested
-    date, `run_date` the one under which results are stored.
+    `sources` and `targets` are by `Reads.name` and `Writes.name`; `files` are other outputs. Results are
+    stored under `run_date`. `in_force` are the options as they were given.
     """
 
     command: Command[S]
@@ -256,15 +264,15 @@ class Request(Generic[S]):
     dataset: str
     on_invalid: str
     spark_settings: Mapping[str, str]
-    operations: Operations
+    run_log: Target | None
+    log_format: str
+    in_force: Mapping[str, Any] = field(compare=False, repr=False)
 
     @property
-    def night(self) -> date | None:
-        return self.shared.run_date
-
-    @property
-    def json_path(self) -> str | None:
-        return self.shared.json
+    def paths(self) -> dict[str, str]:
+        """Files to write, by their option."""
+        json = self.shared.json
+        return {**self.files, **({} if json in (None, "-") else {"json": json})}
 
     @property
     def written(self) -> str:
@@ -274,33 +282,36 @@ class Request(Generic[S]):
 
 
 def request_of(command: Command[S], given: Mapping[str, Any]) -> Request[S]:
-    settings = command.settings_of(given)
-    shared = settings_of(Shared, given)
-    used, ignored = dict(given), command.ignores(given)
-    read = [one.name for one in command.reads if (given[one.name] or one.required) and one.name not in ignored]
-    sources = {name: source_of(used, name) for name in read}
+    settings, shared, ignored = command.settings_of(given), settings_of(Shared, given), command.ignores(given)
+    read = [one for one in command.reads if (given[one.name] or one.required) and one.name not in ignored]
+    sources = {one.name: one.source(given) for one in read}
     asked = [one for one in command.listed if one.name not in ignored]
-    tables = {one.name: target_of(given, one.name) for one in asked if not one.file}
-    files = {one.name: given[one.name] for one in asked if one.file and given[one.name] is not None}
+    tables = {one.name: one.target(given) for one in asked if not one.file}
+    targets = {name: target for name, target in tables.items() if target is not None}
+    dataset = ""
+    if command.sliced and sources:
+        dataset = dataset_of(shared.dataset, next(iter(sources.values())), is_stored=bool(targets))
     request = Request(
         command=command,
         settings=settings,
         shared=shared,
         sources=sources,
-        targets={name: target for name, target in tables.items() if target is not None},
-        files=files,
+        targets=targets,
+        files={one.name: given[one.name] for one in asked if one.file and given[one.name] is not None},
         gates=() if command.gates is None else tuple(command.gates.read(text, settings) for text in given["gate"]),
         run_date=run_date_of(given.get("run_date")),
-        dataset=dataset_of(given, next(iter(sources.values()))) if command.sliced and sources else "",
+        dataset=dataset,
         on_invalid=given.get("on_invalid") or "fail",
         spark_settings=pairs_of(shared.conf),
-        operations=operations_of(dict(given)),
+        run_log=RUN_LOG.target(given),
+        log_format=given["log_format"],
+        in_force={name: value for name, value in given.items() if value not in (None, ())},
     )
     command.check(request)
-    if "rejects" in request.targets and request.on_invalid != "reject":
+    if "rejects" in targets and request.on_invalid != "reject":
         raise InvalidParameterError("--rejects goes with --on-invalid reject.")
-    for name, path in files.items():
+    written = targets if request.run_log is None else {**targets, "run_log": request.run_log}
+    check_places(sources, written)
+    for name, path in request.paths.items():
         check_file(flag_of(name), path)
-    places = [(flag_of(name), source.reference) for name, source in sources.items()]
-    check_places(places, [(flag_of(name), target) for name, target in tables.items()], shared.json)
     return request

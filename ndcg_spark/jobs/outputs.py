@@ -8,27 +8,22 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.bad_rows import RowCount, count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.core.failures import refusal_text
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError, text_of
 from ndcg_spark.jobs.logs import Progress
-from ndcg_spark.jobs.places import Target
 from ndcg_spark.tables import (
-    Reading,
     Rows,
     SliceWrite,
-    canonical,
-    check_output,
-    refuse_inside_table,
-    refuse_nested,
     refusing,
     write_together,
 )
@@ -75,6 +70,12 @@ def account(inputs: Work[Any], limit: float | None, all_valid: int | None = None
     )
 
 
+def rejected_counts(accounts: Accounts | None) -> dict[str, Any]:
+    """How many rows of the first table were rejected, as JSON has it."""
+    rejected = accounts.rejected if accounts else {}
+    return {"rejected": sum(rejected.values()), "rejected_by_reason": rejected}
+
+
 def written_rejects(inputs: Work[Any], accounts: Accounts | None) -> DataFrame:
     """Bad rows as they are stored (`run`, `source`, `reason`, `row`); lazy. Tables without any are not read again."""
     found = {name: rejects_table(rows, name) for name, rows in inputs.checked(originals=True).items()}
@@ -84,16 +85,27 @@ def written_rejects(inputs: Work[Any], accounts: Accounts | None) -> DataFrame:
     return reduce(DataFrame.unionByName, parts).withColumn("run", F.lit(""))
 
 
+def with_provenance(frame: DataFrame, facts: Mapping[str, Any], names: Sequence[str]) -> DataFrame:
+    """Add facts as columns of text, and `computed_at`; lazy."""
+    now = datetime.now(timezone.utc).replace(microsecond=0)
+    stamps = [F.lit(facts[name]).alias(name) for name in names]
+    return frame.select("*", *stamps, F.lit(now).cast("timestamp").alias("computed_at"))
+
+
 def refusal_of(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
     """Find the refusal in an error; None where it is a crash. Runs an action a table when the cause is bad rows."""
-    if isinstance(error, NdcgSparkError):
-        return error
-    message = refusal_text(error)
+    ours = error if isinstance(error, NdcgSparkError) else None
+    if ours is not None and type(ours) is not InputRefusedError:
+        return ours
+    message = refusal_text(error) if ours is None else text_of(ours)
     if message is None:
         return None
     tables = inputs.checked(originals=False) if message.startswith("bad row:") else {}
     if not tables:
-        return InputRefusedError(f"{inputs.advice(message).rstrip('.')}. Nothing was written.")
+        advised = inputs.advice(message)
+        if ours is not None and advised == message:
+            return ours
+        return InputRefusedError(f"{advised.rstrip('.')}. Nothing was written.")
     found = []
     for name, rows in tables.items():
         counted = count_rows(rows)
@@ -103,34 +115,8 @@ def refusal_of(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
     return InputRefusedError(f"{'; '.join(found) or message}. {advice}")
 
 
-def refuse_outputs(
-    spark: SparkSession,
-    planned: Sequence[tuple[str, Target, T.StructType]],
-    readings: list[Reading],
-    files: Sequence[str],
-    progress: Progress,
-) -> None:
-    """Refuse outputs that cannot be written or would overwrite other data; add them to `readings`. No action."""
-    for flag, target, schema in planned:
-        found = check_output(
-            spark,
-            target.reference,
-            target.kind,
-            schema,
-            name=flag,
-            readings=readings,
-            grow=target.grow,
-            tell=progress.line,
-        )
-        readings.append(found)
-    for path in files:
-        refuse_nested(canonical(os.path.abspath(path)), path, readings)
-        with refusing(path):
-            refuse_inside_table(path)
-
-
 def write_all(
-    tables: Sequence[Rows], files: Sequence[tuple[str, str, str]], facts: dict[str, Any], progress: Progress
+    tables: Sequence[Rows], files: Sequence[tuple[str, str, str]], facts: Mapping[str, Any], progress: Progress
 ) -> None:
     """Compute tables where no reader looks, then show all of them, or none. Runs an action for each.
 

@@ -43,15 +43,16 @@ def show_cells(title: str, rows: list[dict[str, str]]) -> None:
     Console().print(table)
 
 
-def gate_line(gate: Mapping[str, Any], who: str) -> str:
-    """Say whether a gate is met, by whom (empty: by one ranker without a name) and with what value."""
+def gate_line(gate: Mapping[str, Any]) -> str:
+    """Say whether a gate is met, by which run (empty: one ranker without a name) and with what value."""
     value = labels.number(gate["value"], ".6f")
+    who = f"{gate['run']} against {gate['baseline']}" if "baseline" in gate else gate["run"]
     about = f"{who}: {value}" if who else value
     return printable(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({about})")
 
 
-def to_json(outcome: dict[str, Any]) -> str:
-    return json_printable(json.dumps(outcome, ensure_ascii=False, allow_nan=False, default=str))
+def to_json(facts: Mapping[str, Any]) -> str:
+    return json_printable(json.dumps(facts, ensure_ascii=False, allow_nan=False, default=str))
 
 
 class _Lasting:

@@ -24,9 +24,10 @@ from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import NdcgSparkError, one_line
-from ndcg_spark.jobs.places import Source, Target, format_name, source_of, tables_read, tables_written
+from ndcg_spark.jobs.command import Request
+from ndcg_spark.jobs.options import flag_of
+from ndcg_spark.jobs.places import Source, Target
 from ndcg_spark.sources.formats import read_query
-from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import is_hidden, walked
 from ndcg_spark.tables.catalog import TABLE_KINDS, describe, place_of_table
 from ndcg_spark.tables.claims import Tell
@@ -44,24 +45,23 @@ _FAILURES: tuple[type[Exception], ...] = (OSError, *SPARK_ERRORS)
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
-def input_identities(spark: SparkSession, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def input_identities(spark: SparkSession, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
     """Describe the tables that a job reads. Asks file system and catalog; reads no rows.
 
     Local files have `files`, `bytes`, `newest`; remote files and queries `files` and `digest`, a hash of their sorted
     names, which Spark never uses twice; Delta and Iceberg tables `version`. `unknown` says why a state was not found.
     """
-    return [_identity(spark, name, source_of(dict(options), name)) for name in tables_read(options)]
+    return [_identity(spark, name, source) for name, source in sources.items() if source.reference]
 
 
 def _identity(spark: SparkSession, name: str, source: Source) -> dict[str, Any]:
-    kind = source.kind or guess_format(source.reference)
     found: dict[str, Any] = {
         "option": name.replace("_", "-"),
         "reference": redacted(source.reference),
-        "format": kind,
+        "format": source.format,
     }
     try:
-        return found | _state(spark, source.reference, kind)
+        return found | _state(spark, source.reference, source.format)
     except _FAILURES as error:  # a job that cannot read its input says so itself
         return found | {"unknown": one_line(redacted(first_line(error)))}
 
@@ -159,20 +159,19 @@ class RunLog:
         self._slices = slices
         self._folder: Path | None = None
 
-    def check(self, options: Mapping[str, Any]) -> None:
+    def check(self, readings: Sequence[tables.Reading]) -> None:
         """Raise when rows cannot be written there, or when that is where the job reads or writes other tables."""
-        readings = other_places(self._spark, options)
         found = tables.check_output(
             self._spark,
             self.reference,
             self._target.kind,
             RUN_LOG_SCHEMA,
             name="--run-log",
-            readings=readings,
+            readings=list(readings),
             grow=self._target.grow,
             tell=self._tell,
         )
-        if (self._target.kind or guess_format(self.reference)) == "parquet":
+        if self._target.format == "parquet":
             (place,) = found.folders
             self._folder = shared_folder(self._spark, place, self.reference)
 
@@ -238,29 +237,26 @@ def _plain(value: Any) -> str:
     return value.isoformat() if isinstance(value, date | datetime) else str(value)
 
 
-def other_places(spark: SparkSession, options: Mapping[str, Any]) -> list[tables.Reading]:
+def other_places(spark: SparkSession, request: Request[Any]) -> list[tables.Reading]:
     """Find where a job reads and writes, as far as that is known before it opens its tables. Runs no action."""
     found = []
-    for name in tables_read(options):
-        source = source_of(dict(options), name)
-        kind = source.kind or guess_format(source.reference)
+    for name, source in request.sources.items():
+        reference, kind = source.reference, source.format
         with suppress(*SPARK_ERRORS):  # what cannot be opened is refused by the job
-            frame = spark.table(source.reference) if kind == "table" else None
-            frame = read_query(spark, source.reference) if kind == "sql" else frame
-            found.append(tables.reading_of(spark, _called(name, options), source.reference, kind, frame))
-    for name in tables_written(options):
-        reference = options[name]
-        kind = options.get(format_name(name)) or guess_format(reference)
+            frame = spark.table(reference) if kind == "table" else None
+            frame = read_query(spark, reference) if kind == "sql" else frame
+            found.append(tables.reading_of(spark, named_place(name, reference), reference, kind, frame))
+    for name, target in request.targets.items():
+        reference = target.reference
         with suppress(NdcgSparkError, *SPARK_ERRORS):  # an output that cannot be written is refused by the job
-            place = place_of_table(spark, reference) if kind in TABLE_KINDS else spark_path(spark, reference)
-            found.append(tables.Reading(name=_called(name, options), folders=frozenset([tables.canonical(place)])))
-    pages = ["output"] if "output_format" not in options else []
-    for name in ("json", *pages):
-        if options.get(name) not in (None, "-"):
-            file = tables.canonical(os.path.abspath(options[name]))
-            found.append(tables.Reading(name=_called(name, options), files=frozenset([file])))
+            is_table = target.format in TABLE_KINDS
+            place = tables.canonical(place_of_table(spark, reference) if is_table else spark_path(spark, reference))
+            found.append(tables.Reading(name=named_place(name, reference), folders=frozenset([place])))
+    for name, path in request.paths.items():
+        file = tables.canonical(os.path.abspath(path))
+        found.append(tables.Reading(name=named_place(name, path), files=frozenset([file])))
     return found
 
 
-def _called(name: str, options: Mapping[str, Any]) -> str:
-    return f"--{name.replace('_', '-')} {options[name]!r}"
+def named_place(name: str, reference: str) -> str:
+    return f"{flag_of(name)} {reference!r}"

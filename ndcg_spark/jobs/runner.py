@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
-from datetime import date, datetime, timezone
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line, unfit_surroundings
 from ndcg_spark.core.redaction import redacted, redacted_values
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, PartlyWrittenError, find_refusal, printable, text_of
-from ndcg_spark.jobs.command import Request, Writes
+from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.interrupts import TerminatedError
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.options import flag_of, with_flags
@@ -28,16 +30,33 @@ from ndcg_spark.jobs.outputs import (
     Accounts,
     account,
     refusal_of,
-    refuse_outputs,
     write_all,
     written_rejects,
 )
-from ndcg_spark.jobs.places import Operations, Target, catalog_tables_written
+from ndcg_spark.jobs.places import Target
 from ndcg_spark.jobs.printing import gate_line, to_json
-from ndcg_spark.jobs.run_log import RunLog, as_json, counts_of, input_identities, versions
+from ndcg_spark.jobs.run_log import (
+    RunLog,
+    as_json,
+    counts_of,
+    input_identities,
+    named_place,
+    other_places,
+    versions,
+)
 from ndcg_spark.jobs.session import spark_session
 from ndcg_spark.sources.formats import Table, open_table
-from ndcg_spark.tables import Rows, Slices, reading_of
+from ndcg_spark.tables import (
+    Rows,
+    Slices,
+    canonical,
+    check_output,
+    reading_of,
+    refuse_inside_table,
+    refuse_nested,
+    refusing,
+)
+from ndcg_spark.tables.catalog import TABLE_KINDS
 
 STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
 INTERRUPTED, FAILED = "interrupted", "failed"
@@ -47,18 +66,21 @@ _LONGEST = 1000
 
 
 class JobRun:
-    """A run of a job, for the night `run_date`; None: for the day on which it starts, UTC."""
+    """A run of a job. Its night is the day on which it starts, UTC, if the request has none."""
 
-    def __init__(
-        self, spark: SparkSession, command: str, operations: Operations, run_date: date | None, dataset: str
-    ) -> None:
+    def __init__(self, spark: SparkSession, request: Request[Any]) -> None:
         self.id = str(uuid.uuid4())
-        self.spark, self.command = spark, command
-        self.progress = Progress(operations.log_format, {"run_id": self.id, "command": command})
-        self._is_watched = operations.log_format == "json" or operations.run_log is not None
-        self._code, self._began, self._operations = 0, time.monotonic(), operations
+        self.spark, self.request, self.command = spark, request, request.command.name
+        self.progress = Progress(request.log_format, {"run_id": self.id, "command": self.command})
+        self._is_watched = request.log_format == "json" or request.run_log is not None
+        self._code, self._began = 0, time.monotonic()
         self._started_at = datetime.now(timezone.utc)
-        self._night, self._dataset = run_date or self._started_at.date(), dataset
+        night, self._dataset = (
+            (request.run_date, request.dataset)
+            if request.command.sliced
+            else request.command.slice_of(request.settings)
+        )
+        self._night = night or self._started_at.date()
         self._log: RunLog | None = None
         self._row: dict[str, Any] = {}
 
@@ -72,25 +94,22 @@ class JobRun:
 
     def start(self) -> None:
         """Log that the run starts. An action, if there is a run log."""
-        place = self._operations.run_log
-        if place is not None:
-            self._log = self._opened(place)
+        if self.request.run_log is not None:
+            self._log = self._opened(self.request.run_log)
         if self._is_watched:
             about = {"run_date": str(self._night), "dataset": self._dataset, "status": STARTED}
             self.progress.line(f"run {self.id}: {STARTED}", **about)
 
     def _opened(self, place: Target) -> RunLog:
-        options = self._operations.options
-        in_force = {name: value for name, value in options.items() if value is not None and value != ()}
         log = RunLog(self.spark, place, self._slice(), self.progress.line)
-        log.check(options)
+        log.check(other_places(self.spark, self.request))
         self._row = {
             "run_id": self.id,
             "command": self.command,
             "status": STARTED,
             "started_at": self._started_at,
-            "config": as_json(redacted_values(in_force)),
-            "inputs": as_json(input_identities(self.spark, options)),
+            "config": as_json(redacted_values(dict(self.request.in_force))),
+            "inputs": as_json(input_identities(self.spark, self.request.sources)),
             **versions(self.spark),
         }
         log.write(self._row)
@@ -182,16 +201,14 @@ def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
 @contextmanager
 def job_run(request: Request[Any]) -> Iterator[JobRun]:
     """Open the session of a job, and log its start and end. The block calls `exit` of the run with its exit code."""
-    command, settings, operations = request.command, request.settings, request.operations
-    night, dataset = (request.run_date, request.dataset) if command.sliced else command.slice_of(settings)
     with spark_session(
-        f"ndcg-spark {command.name}",
+        f"ndcg-spark {request.command.name}",
         request.spark_settings,
-        short_lists=not command.long_rows(settings),
-        tables=lambda: catalog_tables_written(operations.options),
+        short_lists=not request.command.long_rows(request.settings),
+        tables=catalog_tables(request),
     ) as spark:
-        run = JobRun(spark, command.name, operations, night, dataset)
-        if operations.options.get("explain"):  # nothing will run
+        run = JobRun(spark, request)
+        if request.shared.explain:  # nothing will run
             yield run
             return
         with tagged(spark, run.tags), run.progress.watching(spark):
@@ -203,6 +220,13 @@ def job_run(request: Request[Any]) -> Iterator[JobRun]:
                 run.end(error)
                 raise
             run.end()
+
+
+def catalog_tables(request: Request[Any]) -> dict[str, str]:
+    """Catalog tables that are written, with the run log, and the format of each."""
+    written = [*request.targets.values(), *([request.run_log] if request.run_log else [])]
+    formats = {one.reference: one.format for one in written}
+    return {name: kind for name, kind in formats.items() if kind in TABLE_KINDS and "/" not in name}
 
 
 @contextmanager
@@ -243,16 +267,20 @@ Line: TypeAlias = str | Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The results of a job. The fields of `facts` are the JSON; `tables` are rows or texts by output.
+    """The results of a job. `facts` are the JSON; `tables` are rows or texts by output.
 
-    An output that is not in `tables` is not written. Unless all `gates` and `met` hold, the exit code is 3.
+    An output that is not in `tables` is not written. Unless `met` and all `gates` of the facts hold, the exit code
+    is 3.
     """
 
-    facts: Any
+    facts: Mapping[str, Any]
     lines: Iterable[Line] = ()
     tables: Mapping[str, Rows | str] = field(default_factory=dict)
-    gates: Sequence[Mapping[str, Any]] = ()
     met: bool = True
+
+    @property
+    def gates(self) -> list[dict[str, Any]]:
+        return list(self.facts.get("gates", ()))
 
 
 class Job(Generic[S]):
@@ -271,7 +299,7 @@ class Job(Generic[S]):
         self.work = work(self)
 
     def wants(self, name: str) -> bool:
-        return self.request.json_path is not None if name == "json" else name in self.request.targets
+        return self.request.shared.json is not None if name == "json" else name in self.request.targets
 
     def slices(self, runs: Sequence[str] = ("",), *, empty: Sequence[str] = (), whole: bool = False) -> Slices:
         """Slices of runs under the night and data set of the request; see `Slices.for_night`."""
@@ -300,6 +328,8 @@ class Job(Generic[S]):
 class Work(Generic[S]):
     """The work of a command on open tables. Making it is lazy, and refuses missing columns and wrong types."""
 
+    EXPLAINED = "Nothing was run."
+
     def __init__(self, job: Job[S]) -> None:
         self.job, self.request, self.settings, self.tables = job, job.request, job.settings, job.tables
 
@@ -318,12 +348,17 @@ class Work(Generic[S]):
         """Add the options of the command line to a refusal of rows."""
         return message
 
-    def explanation(self) -> Sequence[str]:
-        """Lines for `--explain`: the steps of the job and their cost."""
+    def explanation(self) -> Sequence[tuple[str, str]]:
+        """Labels and texts for `--explain`: the steps of the job and their cost."""
         return ()
 
     def run(self) -> Outcome:
         raise NotImplementedError
+
+    def stamp(self, **more: Any) -> dict[str, Any]:
+        """Facts that results of a night are stored with, and `more` of them."""
+        night = {"run_date": self.request.run_date.isoformat(), "dataset": self.request.dataset}
+        return {**night, **more, "package_version": __version__}
 
 
 def run(request: Request[S], work: type[Work[S]]) -> int:
@@ -334,13 +369,22 @@ def run(request: Request[S], work: type[Work[S]]) -> int:
             _check_outputs(run.spark, job, run.progress)
             with _refusals(job):
                 if request.shared.explain:
-                    print("\n".join(map(printable, job.work.explanation())))
+                    _explain(job)
                     return run.exit(EXIT_DONE)
                 outcome = job.work.run()
-                shown = json_of(outcome.facts)
-                _write(outcome, shown, job, run.progress)
-        _tell(outcome, shown, request, run.progress)
+                _write(outcome, job, run.progress)
+        _tell(outcome, request, run.progress)
         return run.exit(EXIT_DONE if outcome.met and all(gate["met"] for gate in outcome.gates) else EXIT_GATE)
+
+
+def _explain(job: Job[S]) -> None:
+    request, told = job.request, [*job.work.explanation()]
+    if request.command.written:
+        night = f"replacing {request.run_date} of data set {request.dataset!r} only"
+        told.append(("would write", f"{request.written}, {night}" if request.written else "nothing"))
+    width = max(len(label) for label, _ in told) + 2
+    lines = [redacted(f"{label:{width}}{text}") for label, text in told]
+    print("\n".join(map(printable, [*lines, job.work.EXPLAINED])))
 
 
 def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None:
@@ -348,22 +392,31 @@ def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None
     request, work = job.request, job.work
     if "rejects" in request.targets:
         work.checked(originals=True)  # rows that cannot be kept as they came are refused
-    if not request.targets and not request.files and request.json_path in (None, "-"):
+    if not request.targets and not request.paths:
         return
     schemas = {"rejects": REJECT_SCHEMA, **work.schemas()}
     readings = [
-        reading_of(
-            spark, f"{flag_of(name)} {source.reference!r}", source.reference, source.kind, job.tables[name].frame
-        )
+        reading_of(spark, named_place(name, source.reference), source.reference, source.kind, job.tables[name].frame)
         for name, source in request.sources.items()
     ]
-    planned = [
-        (flag_of(one.name), request.targets[one.name], schemas[one.name])
-        for one in request.command.listed
-        if one.name in request.targets
-    ]
-    paths = [*request.files.values(), *([] if request.json_path in (None, "-") else [str(request.json_path)])]
-    refuse_outputs(spark, planned, readings, paths, progress)
+    for one in request.command.listed:
+        if one.name in request.targets:
+            target = request.targets[one.name]
+            found = check_output(
+                spark,
+                target.reference,
+                target.kind,
+                schemas[one.name],
+                name=flag_of(one.name),
+                readings=readings,
+                grow=target.grow,
+                tell=progress.line,
+            )
+            readings.append(found)
+    for path in request.paths.values():
+        refuse_nested(canonical(os.path.abspath(path)), path, readings)
+        with refusing(path):
+            refuse_inside_table(path)
 
 
 @contextmanager
@@ -383,33 +436,28 @@ def _refusals(job: Job[S]) -> Iterator[None]:
         raise refused from error
 
 
-def json_of(facts: Any) -> dict[str, Any]:
-    """Fields of a frozen class as JSON; a name that is a keyword of Python ends in `_` there."""
-    return {one.name.removesuffix("_"): getattr(facts, one.name) for one in fields(facts)}
-
-
-def _write(outcome: Outcome, shown: dict[str, Any], job: Job[S], progress: Progress) -> None:
+def _write(outcome: Outcome, job: Job[S], progress: Progress) -> None:
     """Write all outputs, or none. Runs an action for each table, and one more for each catalog table."""
-    request, tables, planned = job.request, dict(outcome.tables), []
+    request, tables = job.request, dict(outcome.tables)
+    planned: list[Rows] = []
+    files: list[tuple[str, str, str]] = []
     if "rejects" in request.targets and outcome.tables:
         tables["rejects"] = Rows(frame=written_rejects(job.work, job.accounts), slices=job.slices(empty=[""]))
-    texts: list[tuple[Writes, str, str]] = []
     for one in request.command.written:
         made = tables.get(one.name)
         if isinstance(made, str):
-            texts.append((one, request.files[one.name], made))
+            files.append((one.holds, request.files[one.name], made))
         elif made is not None and one.name in request.targets:
             target = request.targets[one.name]
             planned.append(
                 replace(made, reference=target.reference, kind=target.kind, grow=target.grow, holds=one.holds)
             )
-    files = [(one.holds, path, text) for one, path, text in texts]
-    if request.json_path not in (None, "-"):
-        files.append(("JSON", str(request.json_path), to_json(shown)))
-    write_all(planned, files, shown, progress)
+    if "json" in request.paths:
+        files.append(("JSON", request.paths["json"], to_json(outcome.facts)))
+    write_all(planned, files, outcome.facts, progress)
 
 
-def _tell(outcome: Outcome, shown: dict[str, Any], request: Request[S], progress: Progress) -> None:
+def _tell(outcome: Outcome, request: Request[S], progress: Progress) -> None:
     for line in outcome.lines:
         if callable(line):
             line()
@@ -418,7 +466,7 @@ def _tell(outcome: Outcome, shown: dict[str, Any], request: Request[S], progress
         else:
             print(printable(with_flags(line)))
     for gate in outcome.gates:
-        print(gate_line(gate, gate.get("who", gate["run"])))
-    if request.json_path == "-":
+        print(gate_line(gate))
+    if request.shared.json == "-":
         sys.stdout.flush()
-        print(to_json(shown), flush=True)
+        print(to_json(outcome.facts), flush=True)

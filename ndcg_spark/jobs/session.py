@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -169,17 +169,16 @@ LARGEST_BATCH = str(2**31 - 1)
 
 @contextmanager
 def spark_session(
-    app_name: str, settings: Mapping[str, str], *, short_lists: bool, tables: Callable[[], Mapping[str, str]] = dict
+    app_name: str, settings: Mapping[str, str], *, short_lists: bool, tables: Mapping[str, str] = {}
 ) -> Iterator[SparkSession]:
     """Open a session, and stop it afterwards if it was made here. `settings` are for a local session only.
 
     `short_lists`: ten thousand rankings fit into memory, so Spark need not weigh each on its way to Python. `tables`
-    returns the catalog tables that will be written, and their kinds; a catalog that ends with the session is refused.
+    are the catalog tables that will be written, and their kinds; a catalog that ends with the session is refused.
     """
     check_arrow()
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints the stack of what we explain
     with quiet_interrupts() as interrupts:
-        named = tables()
         active = SparkSession.getActiveSession()
         if active is not None or any(name in os.environ for name in PROVIDED):
             if settings:
@@ -189,7 +188,7 @@ def spark_session(
                 add_package_to_workers(spark)  # there is no line of a user to do that; Databricks installs packages
             interrupts.started()
             if active is None and not _of_a_server(spark):
-                _refuse_forgotten(spark, named)
+                _refuse_forgotten(spark, tables)
             yield spark
             return
         with as_file(files("ndcg_spark.jobs") / "log4j2-quiet.properties") as log_settings:
@@ -200,7 +199,7 @@ def spark_session(
             spark = _start_local(app_name, {**local_settings(python, short_lists=short_lists), **quiet, **settings})
             try:
                 interrupts.started()
-                _refuse_forgotten(spark, named)
+                _refuse_forgotten(spark, tables)
                 yield spark
             finally:
                 with warnings.catch_warnings():

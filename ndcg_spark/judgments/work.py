@@ -4,43 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark._version import __version__
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.jobs.outputs import rejected_counts
 from ndcg_spark.jobs.runner import Job, Outcome, Work
 from ndcg_spark.judgments import frames
 from ndcg_spark.judgments.settings import EventSettings, RatingSettings
 from ndcg_spark.tables import Rows
 
 S = TypeVar("S", bound=EventSettings | RatingSettings)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """What was judged and from what, as JSON says it."""
-
-    judgments: int
-    judged: int
-    by_rule: dict[str, int]
-    rows: dict[str, Any]
-    run_date: str
-    dataset: str
-    input: str
-    package_version: str = __version__
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeOfRatings(Made):
-    """Judgments from ratings, and the agreement of annotators."""
-
-    disputed: int
-    agreement: dict[str, Any]
 
 
 class _Judging(Work[S]):
@@ -59,12 +36,12 @@ class _Judging(Work[S]):
     def _made(self) -> DataFrame:
         """Make judgments; lazy."""
 
-    @abstractmethod
-    def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
-        """Facts for JSON; `found` are counts by rule."""
+    def _agreement(self, found: list[Row]) -> dict[str, Any]:
+        """More facts; `found` are counts by rule."""
+        return {}
 
     @abstractmethod
-    def _lines(self, facts: Any) -> Iterator[str]:
+    def _lines(self, facts: Mapping[str, Any]) -> Iterator[str]:
         """Lines about the rows that were read."""
 
     def schemas(self) -> Mapping[str, T.StructType]:
@@ -80,20 +57,17 @@ class _Judging(Work[S]):
             if "disputed" in self.judgments.columns:
                 counted.append(F.count_if(F.col("disputed")).alias("n_disputed"))
             found = self.judgments.groupBy("rule").agg(*counted).orderBy("rule").collect()
-            rejected = accounts.rejected if accounts else {}
             rows = {name.removeprefix("n_"): _total(found, name) for name in self.COUNTED}
-            shared = {
+            facts = {
                 "judgments": _total(found, "n"),
                 "judged": _total(found, "n_judged"),
                 "by_rule": {row["rule"]: row["n"] for row in found},
-                "rows": {**rows, "rejected": sum(rejected.values()), "rejected_by_reason": rejected},
-                "run_date": self.request.run_date.isoformat(),
-                "dataset": self.request.dataset,
-                "input": self.table.name,
+                "rows": {**rows, **rejected_counts(accounts)},
+                **self.stamp(input=self.table.name),
+                **self._agreement(found),
             }
-            facts = self._facts(found, shared)
         allows = self.request.shared.allow_empty
-        if not facts.judgments and not allows:
+        if not facts["judgments"] and not allows:
             raise InputRefusedError(
                 f"there are no {self.KIND} to make judgments of; nothing was written (--allow-empty writes that over "
                 "what was there)."
@@ -104,23 +78,17 @@ class _Judging(Work[S]):
             tables["disputes"] = Rows(frame=disputes, slices=self.job.slices(empty=[""]))
         return Outcome(facts=facts, tables=tables, lines=self._said(facts))
 
-    def _said(self, facts: Made) -> Iterator[str]:
-        by_rule = ", ".join(f"{rule} {n:,}" for rule, n in facts.by_rule.items()) or "none"
-        unjudged = facts.judgments - facts.judged
-        yield f"judgments: {facts.judgments:,} ({by_rule}), {unjudged:,} of them without relevance"
+    def _said(self, facts: Mapping[str, Any]) -> Iterator[str]:
+        by_rule = ", ".join(f"{rule} {n:,}" for rule, n in facts["by_rule"].items()) or "none"
+        unjudged = facts["judgments"] - facts["judged"]
+        yield f"judgments: {facts['judgments']:,} ({by_rule}), {unjudged:,} of them without relevance"
         yield from self._lines(facts)
 
-    def explanation(self) -> Sequence[str]:
-        return (
-            f"input        {self.table.name}",
-            *self._about(),
-            f"bad rows     {self.request.on_invalid}",
-            f"would write  {self.request.written or 'nothing'}",
-            "Nothing was run.",
-        )
+    def explanation(self) -> Sequence[tuple[str, str]]:
+        return ("input", self.table.name), *self._about(), ("bad rows", self.request.on_invalid)
 
     @abstractmethod
-    def _about(self) -> Sequence[str]:
+    def _about(self) -> Sequence[tuple[str, str]]:
         """How rows are judged, and what it costs."""
 
 
@@ -141,28 +109,27 @@ class FromEvents(_Judging[EventSettings]):
         reasons = frames.checked_events(self.frame, self.settings, originals=originals)
         return {"events": reasons}
 
-    def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
-        return Made(**shared)
-
-    def _lines(self, facts: Made) -> Iterator[str]:
-        rows = facts.rows
+    def _lines(self, facts: Mapping[str, Any]) -> Iterator[str]:
+        rows = facts["rows"]
         read = sum(rows[name] for name in ("events", "impressions", "duplicates", "rejected"))
         yield (
             f"events: {read:,} in the window = {rows['events']:,} graded + {rows['impressions']:,} impressions + "
             f"{rows['duplicates']:,} repeated + {rows['rejected']:,} rejected"
         )
 
-    def _about(self) -> Sequence[str]:
+    def _about(self) -> Sequence[tuple[str, str]]:
         settings = self.settings
         grades = ", ".join(f"{event}={grade:g}" for event, grade in settings.ranked_grades)
         half_life = "none" if settings.half_life is None else f"{settings.half_life:g} days"
         cost = "one shuffle, all rows of it" if settings.dedup != "none" else "one shuffle of aggregates"
         return (
-            f"grades       {grades}; shown: {settings.impression}",
-            f"rule         {settings.rule}; half-life {half_life}; negative {settings.negative}; "
-            f"dedup {settings.dedup}",
-            f"window       from {settings.start or 'the first event'} until before {settings.as_of or 'the end'}",
-            f"cost         {cost}, in Spark SQL",
+            ("grades", f"{grades}; shown: {settings.impression}"),
+            (
+                "rule",
+                f"{settings.rule}; half-life {half_life}; negative {settings.negative}; dedup {settings.dedup}",
+            ),
+            ("window", f"from {settings.start or 'the first event'} until before {settings.as_of or 'the end'}"),
+            ("cost", f"{cost}, in Spark SQL"),
         )
 
 
@@ -179,22 +146,22 @@ class FromRatings(_Judging[RatingSettings]):
         reasons = frames.checked_ratings(self.frame, self.settings, originals=originals)
         return {"ratings": reasons}
 
-    def _facts(self, found: list[Row], shared: dict[str, Any]) -> Made:
+    def _agreement(self, found: list[Row]) -> dict[str, Any]:
         (agreed,) = frames.agreement_of(frames.item_pairs(self.judgments, self.settings)).collect()
-        return MadeOfRatings(**shared, disputed=_total(found, "n_disputed"), agreement=agreed.asDict())
+        return {"disputed": _total(found, "n_disputed"), "agreement": agreed.asDict()}
 
-    def _lines(self, facts: MadeOfRatings) -> Iterator[str]:
-        rows, agreed = facts.rows, facts.agreement
+    def _lines(self, facts: Mapping[str, Any]) -> Iterator[str]:
+        rows, agreed = facts["rows"], facts["agreement"]
         weightless = f"{rows['zero_weight']:,} of weight 0, " if rows["zero_weight"] else ""
         yield f"ratings: {rows['ratings']:,} used, {weightless}{rows['rejected']:,} rejected"
-        yield f"in dispute: {facts.disputed:,}"
+        yield f"in dispute: {facts['disputed']:,}"
         alpha = f"none ({agreed['reason']})" if agreed["alpha"] is None else f"{agreed['alpha']:.4f}"
         behind = f"{agreed['n_ratings']:,} ratings of {agreed['n_items']:,} items"
         yield f"agreement: Krippendorff's alpha (ordinal) {alpha}, {behind}"
 
-    def _about(self) -> Sequence[str]:
+    def _about(self) -> Sequence[tuple[str, str]]:
         settings = self.settings
         return (
-            f"rule         {settings.rule}; tie {settings.tie}; in dispute from {settings.dispute_range:g} apart",
-            "cost         one shuffle of all rows, one pass through Python workers",
+            ("rule", f"{settings.rule}; tie {settings.tie}; in dispute from {settings.dispute_range:g} apart"),
+            ("cost", "one shuffle of all rows, one pass through Python workers"),
         )

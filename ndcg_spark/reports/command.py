@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-import click
-
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
 from ndcg_spark.reports.settings import ReportJobSettings
@@ -15,9 +13,8 @@ def _check(request: Request[ReportJobSettings]) -> None:
     output = request.files.get("output")
     if output is None:
         raise InvalidParameterError("name the page to write: --output report.html.")
-    context = click.get_current_context(silent=True)
     for name in ("summary", "diagnosis"):
-        read = None if context is None else context.params[name]
+        read = request.in_force.get(name)
         if read and os.path.realpath(output) == os.path.realpath(read):
             raise InvalidParameterError(f"--{name} and --output are both {output!r}; give each its own place.")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -11,11 +10,6 @@ from ndcg_spark.jobs.runner import Outcome, Work
 from ndcg_spark.reports.assembly import report
 from ndcg_spark.reports.sentences import contrary_gates, headline
 from ndcg_spark.reports.settings import ReportJobSettings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """There is no JSON of a page."""
 
 
 class DrawReport(Work[ReportJobSettings]):
@@ -53,6 +47,5 @@ class DrawReport(Work[ReportJobSettings]):
         gates: list[Mapping[str, Any]] = [
             {"gate": gate.text, "run": gate.run, "value": gate.value, "met": gate.met} for gate in contents.gates
         ]
-        return Outcome(
-            facts=Page(), tables={"output": page}, lines=(headline(contents), *contrary_gates(contents)), gates=gates
-        )
+        lines = (headline(contents), *contrary_gates(contents))
+        return Outcome(facts={"gates": gates}, tables={"output": page}, lines=lines)

@@ -4,43 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark._version import __version__
 from ndcg_spark.core.labels import row_order
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.scoring import score_queries
-from ndcg_spark.evaluation.frames.stored import HIDDEN, METRIC_SCHEMA, metric_rows, per_query_rows
+from ndcg_spark.evaluation.frames.stored import HIDDEN, METRIC_SCHEMA, per_query_rows
 from ndcg_spark.evaluation.frames.summary import summarize
 from ndcg_spark.evaluation.printed import counted_rows, queries_text, show_summary
 from ndcg_spark.evaluation.tasks.scoring import uncounted
+from ndcg_spark.evaluation.work import stored_metrics
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.retrieval.frames import labelled_items, ranked_corpus, retrieved_items
 from ndcg_spark.retrieval.settings import RetrievalJobSettings
 from ndcg_spark.tables import Rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retrieved:
-    """Facts of `retrieve` for JSON."""
-
-    metrics: list[dict[str, Any]]
-    queries: dict[str, int]
-    gates: list[dict[str, Any]]
-    run_date: str
-    dataset: str
-    metric: str
-    convention: str
-    config_hash: str
-    rules: str
-    input: str
-    package_version: str = __version__
 
 
 class Retrieve(Work[RetrievalJobSettings]):
@@ -81,14 +62,13 @@ class Retrieve(Work[RetrievalJobSettings]):
             for name, frame in self.frames.items()
         }
         if self.per_query is not None:
-            now = datetime.now(timezone.utc).replace(microsecond=0)
             slices = self.job.slices(runs)
-            tables["output"] = Rows(frame=metric_rows(self.job.spark, summary, facts, now), slices=slices)
+            tables["output"] = Rows(frame=stored_metrics(self.job.spark, summary, facts), slices=slices)
             queries = per_query_rows(self.per_query, self.settings.evaluation)
             tables["per_query_output"] = Rows(frame=queries, slices=slices)
-        return Outcome(facts=facts, tables=tables, lines=self._lines(facts), gates=facts.gates)
+        return Outcome(facts=facts, tables=tables, lines=self._lines(facts))
 
-    def _facts(self, summary: list[dict[str, Any]]) -> Retrieved:
+    def _facts(self, summary: list[dict[str, Any]]) -> dict[str, Any]:
         """Means, counts of queries, and gates; none if nothing was evaluated."""
         settings, evaluation = self.settings.retrieval, self.settings.evaluation
         queries: dict[str, int] = {}
@@ -101,21 +81,21 @@ class Retrieve(Work[RetrievalJobSettings]):
                 why = ", ".join(f"{n} {name}" for name, n in counted.items())
                 raise InputRefusedError(f"no query counts in the mean ({why}); nothing was written.")
         tables = self.tables
-        return Retrieved(
-            metrics=[{name: value for name, value in row.items() if name not in HIDDEN} for row in summary],
-            queries=queries,
-            gates=[result for gate in self.request.gates for result in gate.results(summary)],
-            run_date=self.request.run_date.isoformat(),
-            dataset=self.request.dataset,
-            metric=settings.metric,
-            convention=str(evaluation.convention),
-            rules=evaluation.rules_of_means,
-            config_hash=hashlib.sha256(f"{evaluation.digest} {settings.digest}".encode()).hexdigest()[:16],
-            input=f"{tables['queries'].name} by {settings.metric} in {tables['corpus'].name}",
-        )
+        return {
+            "metrics": [{name: value for name, value in row.items() if name not in HIDDEN} for row in summary],
+            "queries": queries,
+            "gates": [result for gate in self.request.gates for result in gate.results(summary)],
+            **self.stamp(
+                metric=settings.metric,
+                convention=str(evaluation.convention),
+                config_hash=hashlib.sha256(f"{evaluation.digest} {settings.digest}".encode()).hexdigest()[:16],
+                rules=evaluation.rules_of_means,
+                input=f"{tables['queries'].name} by {settings.metric} in {tables['corpus'].name}",
+            ),
+        }
 
-    def _lines(self, facts: Retrieved) -> Iterator[Line]:
+    def _lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
         if self.settings.evaluates:
-            yield lambda: show_summary(facts.metrics)
+            yield lambda: show_summary(facts["metrics"])
             evaluation = self.settings.evaluation
-            yield queries_text(facts.queries, evaluation, uncounted(evaluation.convention))
+            yield queries_text(facts["queries"], evaluation, uncounted(evaluation.convention))

@@ -17,7 +17,7 @@ from ndcg_spark.evaluation.command import MEAN_NDCG
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.jobs.command import Request, request_of
 from ndcg_spark.jobs.options import with_flags
-from ndcg_spark.jobs.places import Operations, Source, Target
+from ndcg_spark.jobs.places import Source, Target
 from ndcg_spark.main import main
 
 mean_ndcg = MEAN_NDCG.as_click()
@@ -41,10 +41,10 @@ def test_the_defaults_are_those_of_the_specification():
     )
     assert request.sources == {"input": Source(reference="in.parquet", kind=None, options={})}
     assert (request.run_date, request.dataset, request.on_invalid) == (date(2026, 1, 31), "in", "fail")
-    assert (request.targets, request.files, request.gates, request.json_path) == ({}, {}, (), None)
+    assert (request.targets, request.files, request.gates, request.shared.json) == ({}, {}, (), None)
     assert (request.shared.explain, request.shared.allow_empty, request.spark_settings) == (False, False, {})
     assert request.shared.max_reject_fraction is None
-    assert request.operations == Operations(run_log=None, log_format="text", options={})
+    assert (request.run_log, request.log_format) == (None, "text")
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ def test_choices_of_the_settings(words, name, value):
          Target(reference="/r", kind="csv")),
         (["--max-reject-fraction", "0.01"], "max_reject_fraction", 0.01),
         (["--dataset", "web"], "dataset", "web"),
-        (["--json", "-"], "json_path", "-"),
+        (["--json", "-"], "json", "-"),
         (["--explain"], "explain", True),
         (["--allow-empty"], "allow_empty", True),
-        (["--run-log", "db.runs", "--run-log-format", "table", "--log-format", "json"], "operations",
-         Operations(run_log=Target(reference="db.runs", kind="table"), log_format="json", options={})),
+        (["--run-log", "db.runs", "--run-log-format", "table"], "run_log", Target(reference="db.runs", kind="table")),
+        (["--log-format", "json"], "log_format", "json"),
         (["--conf", "spark.master=local[1]", "--conf", "spark.x=a=b"], "spark_settings",
          {"spark.master": "local[1]", "spark.x": "a=b"}),
     ],

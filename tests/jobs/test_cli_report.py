@@ -59,7 +59,7 @@ def test_a_gate_may_name_the_run_that_it_is_about(text, run):
     rows = [row(run="bm25", value=0.5), row(run="a: b", value=0.3)]
     found = [(one["run"], one["met"]) for one in gate.results(rows)]
     assert found == [one for one in (("bm25", True), ("a: b", False)) if run in (None, one[0])]
-    lines = [gate_line(one, one["run"]) for one in gate.results(rows)]
+    lines = [gate_line(one) for one in gate.results(rows)]
     assert (f"gate {text}: NOT MET (a: b: 0.300000)" in lines) == (run != "bm25")
     with pytest.raises(InvalidParameterError, match="there is no run 'x'; there are 'bm25', 'a: b'"):
         Gate.parse("x: ndcg@10>=0.4", EvaluationSettings(cutoffs=(10,))).results(rows)

@@ -46,7 +46,7 @@ def explained(*arguments: object) -> dict[str, str]:
     ended = mean_ndcg(*arguments, "--run-date", "2026-01-31", "--explain")
     assert (ended.code, ended.complaints) == (0, []), ended.err
     lines = ended.out.splitlines()
-    assert lines[-1] == "Nothing was evaluated or written."
+    assert lines[-1] == "Nothing was run."
     return {line[:12].strip(): line[13:] for line in lines[:-1]}
 
 

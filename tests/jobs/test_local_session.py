@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import click
 import pyspark
@@ -22,11 +23,12 @@ import pytest
 from pyspark.sql import SparkSession
 from support.spark_rankings import session_settings
 
-from ndcg_spark.commands import cli
+from ndcg_spark.commands import all_jobs
 from ndcg_spark.core.session import PROVIDED
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
-from ndcg_spark.jobs import session
-from ndcg_spark.jobs.places import catalog_tables_written
+from ndcg_spark.jobs import runner, session
+from ndcg_spark.jobs.command import RUN_LOG, Command
+from ndcg_spark.jobs.places import Target
 from ndcg_spark.jobs.worker_daemon import ends_quietly, freezes_survivors, zips_last
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,7 +130,7 @@ def test_a_session_from_outside_takes_no_settings(session_from_outside, of_envir
 
 def test_a_table_is_forgotten_with_a_session_that_ends_with_the_job(session_from_outside):
     """As that of spark-submit does; that of a notebook goes on."""
-    its = {"tables": lambda: {"m": "table"}}
+    its = {"tables": {"m": "table"}}
     assert session_from_outside({}, active=True, **its) == (True, [])
     with pytest.raises(OutputRefusedError, match=r"table 'm' would be forgotten when the job ends"):
         session_from_outside(SUBMITTED, active=False, **its)
@@ -222,36 +224,36 @@ def test_a_session_of_our_own_writes_no_table_that_nobody_finds_again(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def outputs(command: click.Command, path: str = "") -> dict[str, tuple[list[str], list[str]]]:
-    """The options of each job, and those that name a table to write, as their help says."""
-    if isinstance(command, click.Group):
-        below = [outputs(one, f"{path} {name}") for name, one in command.commands.items()]
-        return {job: its for jobs in below for job, its in jobs.items()}
-    tables = [
-        one.name for one in command.params if re.search("[Tt]able .*to write", getattr(one, "help", None) or "")
-    ]
-    return {path.strip(): ([one.name for one in command.params], tables)} if tables else {}
+def tables_to_write(command: click.Command) -> set[str | None]:
+    """Options that name a table to write, as the help says."""
+    about = {one.name: getattr(one, "help", None) or "" for one in command.params}
+    return {name for name, text in about.items() if re.search("[Tt]able .*to write", text)}
 
 
-def test_outputs_of_all_jobs_are_known_for_tables_by_their_names() -> None:
-    found = outputs(cli)
-    assert len(found) >= 14
-    assert found["mean-ndcg"][1] == ["output", "per_query_output", "rejects", "run_log"]
-    for job, (options, tables) in found.items():
-        for name in tables:
-            of_this = dict.fromkeys(options) | {name: "m"}
-            assert catalog_tables_written(of_this) == {"m": "table"}, (job, name)
-            assert catalog_tables_written(of_this | {name: "./m"}) == {}, (job, name)
+@pytest.mark.parametrize("command", [*all_jobs()], ids=lambda one: one.name)
+def test_outputs_of_all_jobs_are_known_for_tables_by_their_names(command: Command[Any]) -> None:
+    written = [one for one in (*command.listed, RUN_LOG) if not one.file]
+    made = command.as_click()
+    assert tables_to_write(made) == {one.name for one in written}
+    given = {str(one.name): None for one in made.params} | {"schema": "grow"}
+    for one in written:
+        targets = [one.target(given | {one.name: name}) for name in ("m", "./m")]
+        assert [target.format for target in targets if target is not None] == ["table", "parquet"]
+        assert one.target(given) is None
 
 
 def test_catalog_tables_are_known_by_their_options() -> None:
-    options = {"input": "a.b", "input_format": None, "input_option": (), "output": "prod.m", "output_format": None,
-               "rejects": "folder/r", "rejects_format": None, "per_query_output": "q", "per_query_format": "delta",
-               "run_log": "log", "run_log_format": None}  # fmt: skip
-    assert catalog_tables_written(options) == {"prod.m": "table", "q": "delta", "log": "table"}
-    assert catalog_tables_written({**options, "output": "m.parquet", "run_log": None}) == {"q": "delta"}
+    def written(run_log: Target | None = None, **targets: Target) -> dict[str, str]:
+        return runner.catalog_tables(SimpleNamespace(targets=targets, run_log=run_log))
+
+    folder, table = Target(reference="folder/r", kind=None), Target(reference="prod.m", kind=None)
+    delta, log = Target(reference="q", kind="delta"), Target(reference="log", kind=None)
+    assert written(log, output=table, rejects=folder, per_query_output=delta) == {
+        "prod.m": "table", "q": "delta", "log": "table",
+    }  # fmt: skip
+    assert written(output=Target(reference="m.parquet", kind=None), per_query_output=delta) == {"q": "delta"}
     # No catalog forgets a path; it is refused as what it is.
-    assert catalog_tables_written({**options, "per_query_output": "/folder/q"}) == {"prod.m": "table", "log": "table"}
+    assert written(output=table, per_query_output=Target(reference="/folder/q", kind="delta")) == {"prod.m": "table"}
 
 
 @pytest.mark.parametrize(

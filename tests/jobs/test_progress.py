@@ -17,6 +17,7 @@ from support.permissions import bound_by_permissions, closed
 from support.terminals import terminal, wait_for
 
 from ndcg_spark.jobs.logs import Progress
+from ndcg_spark.jobs.places import Source
 from ndcg_spark.jobs.run_log import file_facts, input_identities
 
 if TYPE_CHECKING:
@@ -144,9 +145,9 @@ def test_files_that_cannot_be_listed_are_no_fewer_files(public_folder: Path, spa
     """Neither are they unknown in silence."""
     write(public_folder / "a.parquet", "abc", 1)
     closed(public_folder / "more")
-    options = {"input": str(public_folder), "input_format": "parquet", "input_option": ()}
+    source = Source(reference=str(public_folder), kind="parquet", options={})
     with bound_by_permissions():
-        (found,) = input_identities(spark, options)
+        (found,) = input_identities(spark, {"input": source})
     assert found.pop("unknown") == f"[Errno 13] Permission denied: '{public_folder}/more'"
     assert found == {"option": "input", "reference": str(public_folder), "format": "parquet"}
 
@@ -157,7 +158,7 @@ def test_columns_called_like_facts_of_a_table_are_no_facts(spark: SparkSession, 
     monkeypatch.chdir(tmp_path)
     spark.sql("CREATE VIEW identity_view AS SELECT 'x' AS location, 'y' AS provider")
     try:
-        (found,) = input_identities(spark, {"input": "identity_view", "input_format": None, "input_option": ()})
+        (found,) = input_identities(spark, {"input": Source(reference="identity_view", kind=None, options={})})
     finally:
         spark.sql("DROP VIEW identity_view")
     assert found == {"option": "input", "reference": "identity_view", "format": "table"}
@@ -199,8 +200,7 @@ class Catalog:
 def test_tables_with_versions(spark: SparkSession, provider: str, answers: dict, facts: dict, statement: str) -> None:
     described = [("query_id", "string", None), ("Provider", provider, "")]
     session = Catalog(conf=spark.conf, EXTENDED=described, **answers)
-    options = {"input": "prod.t", "input_format": None, "input_option": (), "k": "10", "judgments": None}
-    (found,) = input_identities(session, options | {"judgments_format": None, "judgments_option": ()})
+    (found,) = input_identities(session, {"input": Source(reference="prod.t", kind=None, options={})})
     assert found == {"option": "input", "reference": "prod.t", "format": "table", **facts}
     assert session.asked == ["DESCRIBE TABLE EXTENDED prod.t", statement]
 
@@ -213,8 +213,7 @@ def test_a_query_is_known_by_its_text_and_the_names_of_its_files(
         write(tmp_path / "t" / name, "x", 1)
     read = f"text.`{tmp_path}/t`" if names else "VALUES ('x') AS t(value)"
     query = f"SELECT * FROM (SELECT value AS token FROM {read}) WHERE token = 'S3CRET'"
-    options = {"input": query, "input_format": None}
-    (found,) = input_identities(spark, options | {"input_option": ()})
+    (found,) = input_identities(spark, {"input": Source(reference=query, kind=None, options={})})
     assert found.pop("reference") == query.replace("S3CRET", "***")
     listed = "\n".join(f"file://{tmp_path}/t/{name}" for name in sorted(names))
     facts = {"files": 2, "digest": hashlib.sha256(listed.encode()).hexdigest()[:16]} if names else {}

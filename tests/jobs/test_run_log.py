@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -207,7 +208,7 @@ def test_runs_at_the_same_time_keep_all_rows(place: Path, spark, kind: str) -> N
     def one(number: int) -> None:
         slices = Slices.for_night(date(2026, 1, 31), "search", [f"run {number}"], whole=True)
         log = RunLog(spark, Target(reference=reference, kind=kind), slices, print)
-        log.check({})
+        log.check([])
         for status in ("started", "succeeded"):
             together.wait(60)
             log.write({"run_id": f"run {number}", "status": status})
@@ -369,8 +370,8 @@ def test_a_run_log_in_the_place_of_an_output_is_found(spark, tmp_path: Path, out
     there = elsewhere(tmp_path)
     spark.sql(f"CREATE SCHEMA run_log_place LOCATION '{there}'")
     try:
-        options = {"output": output.format(place=there), "output_format": kind}
-        (place,) = run_log.other_places(spark, options)
+        target = Target(reference=output.format(place=there), kind=kind)
+        (place,) = run_log.other_places(spark, SimpleNamespace(sources={}, targets={"output": target}, paths={}))
     finally:
         spark.sql("DROP SCHEMA run_log_place")
     assert place.touches(canonical(log.format(place=there)))

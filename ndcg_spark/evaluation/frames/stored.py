@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -62,17 +60,6 @@ _ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED, *OF_ITEMS)
 
 def per_query_table_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
     return T.StructType([one for one in per_query_schema(rankings, settings) if one.name not in _for_sums(settings)])
-
-
-def metric_rows(spark: SparkSession, summary: list[dict[str, Any]], facts: Any, computed_at: datetime) -> DataFrame:
-    """Summary rows with what they were computed from, which facts say under the same names; one partition, lazy."""
-    names = SUMMARY_SCHEMA.fieldNames()
-    values = [tuple(row[name] for name in names) for row in summary]
-    frame = spark.createDataFrame(values, SUMMARY_SCHEMA)
-    for name in PROVENANCE:
-        frame = frame.withColumn(name, F.lit(getattr(facts, name)))
-    stamped = frame.withColumn("computed_at", F.lit(computed_at).cast(T.TimestampType()))
-    return stamped.coalesce(1)
 
 
 def _for_sums(settings: EvaluationSettings) -> tuple[str, ...]:
