@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
@@ -20,7 +20,8 @@ from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history.frames import missing_series
 from ndcg_spark.history.tasks import HIGH, LOW
 from ndcg_spark.metrics import direction_of, parse_metric
-from ndcg_spark.reports.contents import is_within_1
+from ndcg_spark.reports.contents import Distribution, QueryRow, is_within_1, plain_key, read
+from ndcg_spark.reports.settings import ReportLimits
 
 MOST_DATASETS = 100
 MOST_MEANS = 20_000
@@ -61,7 +62,7 @@ OF_CHANGES = ("change", "place", "run", "baseline", "metric", "k", "baseline_val
               "baseline_list", "list")  # fmt: skip
 """Columns of `changed_queries` beside those that name a query."""
 
-VALUE, BEFORE, _PLACE = "__value", "__before", "__place"
+_VALUE, _BEFORE, _PLACE = "__value", "__before", "__place"
 """Columns beside those of queries; users may have any other name."""
 
 Rows = list[dict[str, Any]]
@@ -76,10 +77,26 @@ class Scope:
     runs: tuple[str, ...]
     metric: str
     k: int | None
+    limits: ReportLimits = field(default_factory=ReportLimits)
+
+    @property
+    def night(self) -> Column:
+        return F.lit(self.run_date).cast("date")
+
+    def place(self, row: Mapping[str, Any]) -> int:
+        """Place of the run of a row."""
+        return self.runs.index(row["run"])
+
+    def of_dataset(self) -> Column:
+        """Condition on the data set; a table may lack it."""
+        return F.coalesce("dataset", F.lit(self.dataset)) == self.dataset
+
+    def of_runs(self) -> Column:
+        return F.col("run").isin(*self.runs)
 
     def of_metric(self) -> Column:
-        """Condition on the metric, its cutoff and the runs."""
-        return self.at_k() & (F.col("metric") == self.metric) & F.col("run").isin(*self.runs)
+        """Condition on the metric and its cutoff."""
+        return self.at_k() & (F.col("metric") == self.metric)
 
     def at_k(self) -> Column:
         return F.col("k").eqNullSafe(F.lit(self.k).cast("int"))
@@ -141,30 +158,24 @@ def _of(dataset: str, night: date | None) -> Column:
     return (F.col("dataset") == dataset) & F.col("run_date").eqNullSafe(F.lit(night).cast("date"))
 
 
-def nights_of(metrics: DataFrame, scope: Scope, most: int) -> Rows:
-    """Run an action: the metric over all queries, of a night and of earlier ones, the newest `most`."""
-    its = metrics.where((F.col("dataset") == scope.dataset) & (F.col("segment_by") == "") & scope.of_metric())
-    if scope.run_date is None:
-        its = its.where(F.col("run_date").isNull())
-    else:
-        its = its.where(F.col("run_date") <= F.lit(scope.run_date))
-    newest = its.orderBy(F.desc("run_date"), "run").limit(most * len(scope.runs))
+def nights_of(metrics: DataFrame, scope: Scope) -> Rows:
+    """Run an action: the metric over all queries, of a night and of earlier ones, the newest."""
+    its = metrics.where(scope.of_dataset() & (F.col("segment_by") == "") & scope.of_metric() & scope.of_runs())
+    until = F.col("run_date").isNull() if scope.run_date is None else F.col("run_date") <= scope.night
+    newest = its.where(until).orderBy(F.desc("run_date"), "run").limit(scope.limits.nights * len(scope.runs))
     kept = [*_NEEDED, "n_queries", "std_error", "ci_low", "ci_high", "config_hash", "convention", "rules", "run_date"]
     kept += ["n_rows", "n_left_out", "n_rejected"]
     return _collected(newest.select(*kept, "flagged", "note"))
 
 
-def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int) -> tuple[Rows, int]:
+def segments_of(metrics: DataFrame, scope: Scope, before: date | None) -> tuple[Rows, int]:
     """Run one or two actions: the segments with the most queries of a night, and the number of all segments.
 
     Columns of the night `before` are `before_...`. Spark cost: one shuffle of the segments of two nights.
     """
-    nights = [scope.run_date] if before is None else [scope.run_date, before]
-    either = F.lit(False)
-    for night in nights:
-        either = either | _of(scope.dataset, night)
-    its = metrics.where(either & (F.col("segment_by") != "") & scope.of_metric())
-    now = _of(scope.dataset, scope.run_date)
+    most, now = scope.limits.segments, _of(scope.dataset, scope.run_date)
+    either = now if before is None else now | _of(scope.dataset, before)
+    its = metrics.where(either & (F.col("segment_by") != "") & scope.of_metric() & scope.of_runs())
     aggregates = []
     for name in ("value", "std_error", "ci_low", "ci_high", "n_queries", "weight_sum"):
         aggregates.append(F.max(F.when(now, F.col(name))).alias(name))
@@ -175,7 +186,7 @@ def segments_of(metrics: DataFrame, scope: Scope, before: date | None, most: int
     return found[:most], (grouped.count() if len(found) > most else len(found))
 
 
-def absent_of(metrics: DataFrame, scope: Scope, runs: Sequence[str], most: int) -> tuple[Rows, Rows, int]:
+def absent_of(metrics: DataFrame, scope: Scope, runs: Sequence[str]) -> tuple[Rows, Rows, int]:
     """Run one or two actions: runs, and segments of the runs of the report, that only have values on earlier nights.
 
     Rows are those of `missing_series`, the most queries first; the number is of all such segments. Only `runs`, if
@@ -183,12 +194,10 @@ def absent_of(metrics: DataFrame, scope: Scope, runs: Sequence[str], most: int) 
     """
     if scope.run_date is None:
         return [], [], 0
-    its = metrics.where((F.col("dataset") == scope.dataset) & scope.at_k() & (F.col("metric") == scope.metric))
-    found = missing_series(its, scope.run_date)
-    here, is_run = F.col("run").isin(*scope.runs), F.col("segment_by") == ""
-    other = is_run & ~here
-    if runs:
-        other = other & F.col("run").isin(*runs)
+    most = scope.limits.segments
+    found = missing_series(metrics.where(scope.of_dataset() & scope.of_metric()), scope.run_date)
+    here, is_run = scope.of_runs(), F.col("segment_by") == ""
+    other = is_run & ~here & (F.col("run").isin(*runs) if runs else F.lit(True))
     kept = found.where(other | (~is_run & here))
     ordered = kept.orderBy(is_run.desc(), F.desc_nulls_last("last_queries"), "run", "segment_by", "segment")
     rows = _collected(ordered.limit(most + 1))
@@ -206,10 +215,10 @@ def last_seen(metrics: DataFrame, dataset: str, night: date | None, runs: Sequen
     return {row["run"]: row["last"] for row in _collected(found)}
 
 
-def flags_of(flags: DataFrame, scope: Scope, most: int) -> Rows:
+def flags_of(flags: DataFrame, scope: Scope) -> Rows:
     """Run an action: the flagged nights of a metric over all queries."""
     its = _of_report(flags, scope).where(_is_flag() & (F.col("segment_by") == ""))
-    return _collected(its.orderBy(F.desc("night"), "run").limit(most * len(scope.runs)))
+    return _collected(its.orderBy(F.desc("night"), "run").limit(scope.limits.nights * len(scope.runs)))
 
 
 def _is_flag() -> Column:
@@ -217,18 +226,16 @@ def _is_flag() -> Column:
 
 
 def _of_report(flags: DataFrame, scope: Scope) -> DataFrame:
-    its = flags.where(scope.at_k() & (F.col("metric") == scope.metric))
-    its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
-    return its.where(F.col("run").isNull() | F.col("run").isin(*scope.runs))
+    return flags.where(scope.of_metric() & scope.of_dataset() & (F.col("run").isNull() | scope.of_runs()))
 
 
-def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, dict[str, Any]]:
+def segment_flags_of(flags: DataFrame, scope: Scope) -> tuple[Rows, dict[str, Any]]:
     """Run two actions: the segments that are flagged on the night, the farthest from usual first, and counts.
 
     Counts: `now` and `before`, flags of the night and of earlier ones; `judged`, series of the night; `last`, a
     night.
     """
-    its, night = _of_report(flags, scope), F.lit(scope.run_date).cast("date")
+    its, night = _of_report(flags, scope), scope.night
     tonight, flagged = F.col("night").eqNullSafe(night), _is_flag() & (F.col("segment_by") != "")
     counts = its.agg(
         F.count_if(flagged & tonight).alias("now"),
@@ -237,18 +244,17 @@ def segment_flags_of(flags: DataFrame, scope: Scope, most: int) -> tuple[Rows, d
         F.max(F.when(F.col("night") <= night, F.col("night"))).alias("last"),
     ).collect()[0]
     farthest = its.where(flagged & tonight).orderBy(F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
-    return (_collected(farthest.limit(most)) if counts["now"] else []), counts.asDict()
+    return (_collected(farthest.limit(scope.limits.segments)) if counts["now"] else []), counts.asDict()
 
 
-def comparisons_of(comparison: DataFrame, scope: Scope, most: int) -> tuple[Rows, bool, date | None]:
+def comparisons_of(comparison: DataFrame, scope: Scope) -> tuple[Rows, bool, date | None]:
     """Run an action, two if there are none: comparisons of the metric, overall ones first, then by queries.
 
     Returns rows, whether there are more, and, without rows, the last night before that has some. Several periods, or
     no rows of this and earlier nights, are refused.
     """
-    its = comparison.where(scope.of_metric())
-    its = its.where(F.coalesce("dataset", F.lit(scope.dataset)) == scope.dataset)
-    of_metric, night = its, F.lit(scope.run_date).cast("date")
+    its = comparison.where(scope.of_metric() & scope.of_runs() & scope.of_dataset())
+    of_metric, night, most = its, scope.night, scope.limits.comparisons
     if scope.run_date is not None:
         ends = F.when(F.col("period") == "rolling_7", F.col("period_end") == night)
         holds = ends.otherwise((F.col("period_start") <= night) & (F.col("period_end") >= night))
@@ -292,7 +298,7 @@ class QueryTable:
         if self.has_nights:
             its = its.where(F.col("run_date").eqNullSafe(F.lit(night).cast("date")))
         kept = [name for name in ("status", "n_items", "n_relevant", RULES) if has_column(self.frame, name)]
-        return its.select("run", *columns_of(self.keys), named(self.value).cast("double").alias(VALUE), *kept)
+        return its.select("run", *columns_of(self.keys), named(self.value).cast("double").alias(_VALUE), *kept)
 
 
 def query_table(frame: DataFrame, metric: str) -> QueryTable:
@@ -319,7 +325,7 @@ def rules_of_queries(table: QueryTable, scope: Scope, night: date | None) -> dic
     return {row["run"]: row[RULES] for row in _collected(rows)}
 
 
-def distributions_of(table: QueryTable, scope: Scope, *, most_exact: int = MOST_EXACT) -> Rows:
+def distributions_of(table: QueryTable, scope: Scope, *, most_exact: int = MOST_EXACT) -> list[Distribution]:
     """Run two actions, three if the metric has no known range: count the queries of each run in `BINS`.
 
     Quartiles are exact up to `most_exact` queries of a run.
@@ -327,10 +333,10 @@ def distributions_of(table: QueryTable, scope: Scope, *, most_exact: int = MOST_
     its = table.rows(scope, scope.run_date, scope.runs)
     low, high = 0.0, 1.0
     if not is_within_1(scope.metric):
-        ((low, high),) = its.agg(F.min(VALUE), F.max(VALUE)).collect()
+        ((low, high),) = its.agg(F.min(_VALUE), F.max(_VALUE)).collect()
         low, high = (low or 0.0), (high or 0.0)
         high = high if high > low else low + 1.0
-    value = F.col(VALUE)
+    value = F.col(_VALUE)
     at = F.least(F.floor((value - low) / (high - low) * BINS), F.lit(BINS - 1))
     inside = (value >= low) & (value <= high)
     counted = its.groupBy("run").agg(
@@ -340,18 +346,25 @@ def distributions_of(table: QueryTable, scope: Scope, *, most_exact: int = MOST_
         F.count_if(value.isNull()).alias("n_undefined"),
         F.count_if(value == low).alias("n_lowest"),
         F.count_if(value == high).alias("n_highest"),
-        F.percentile_approx(VALUE, [0.25, 0.5, 0.75], _SKETCH).alias("estimated"),
+        F.percentile_approx(_VALUE, [0.25, 0.5, 0.75], _SKETCH).alias("estimated"),
     )
-    found = [{**row, "low": low, "high": high} for row in _collected(counted)]
+    found = sorted(_collected(counted), key=scope.place)
     if not found:
         raise InputRefusedError(f"the per-query table has no rows of {_described(scope)}.")
     n_values = {row["run"]: sum(row["bins"]) + row["n_below"] + row["n_above"] for row in found}
     exact = _quartiles(its, {run: n for run, n in n_values.items() if 0 < n <= most_exact})
-    for row in found:
-        estimated = row.pop("estimated") or (None, None, None)
-        row["quartiles"] = exact.get(row["run"], tuple(estimated))
-        row["quartile_error"] = 1 / _SKETCH if n_values[row["run"]] > most_exact else 0.0
-    return found
+    return [
+        read(
+            Distribution,
+            row,
+            low=low,
+            high=high,
+            counts=tuple(row["bins"]),
+            quartiles=exact.get(row["run"], tuple(row["estimated"] or (None, None, None))),
+            quartile_error=1 / _SKETCH if n_values[row["run"]] > most_exact else 0.0,
+        )
+        for row in found
+    ]
 
 
 def _quartiles(rows: DataFrame, n_values: Mapping[str, int]) -> dict[str, tuple[float | None, ...]]:
@@ -366,9 +379,9 @@ def _quartiles(rows: DataFrame, n_values: Mapping[str, int]) -> dict[str, tuple[
         wanted = wanted | ((F.col("run") == run) & F.col(_PLACE).isin(places))
     if not ends:
         return {}
-    by_value = Window.partitionBy("run").orderBy(VALUE)
-    placed = rows.where(F.col(VALUE).isNotNull()).select("run", VALUE, F.row_number().over(by_value).alias(_PLACE))
-    values = {(row["run"], row[_PLACE]): float(row[VALUE]) for row in _collected(placed.where(wanted))}
+    by_value = Window.partitionBy("run").orderBy(_VALUE)
+    placed = rows.where(F.col(_VALUE).isNotNull()).select("run", _VALUE, F.row_number().over(by_value).alias(_PLACE))
+    values = {(row["run"], row[_PLACE]): float(row[_VALUE]) for row in _collected(placed.where(wanted))}
 
     def between(run: str, at: int, rest: int) -> float | None:
         low, high = values.get((run, at + 1)), values.get((run, at + 1 + min(rest, 1)))
@@ -377,20 +390,22 @@ def _quartiles(rows: DataFrame, n_values: Mapping[str, int]) -> dict[str, tuple[
     return {run: tuple(between(run, *one) for one in its) for run, its in ends.items()}
 
 
-def lowest_queries(table: QueryTable, scope: Scope, most: int) -> Rows:
+def lowest_queries(table: QueryTable, scope: Scope) -> tuple[QueryRow, ...]:
     """Run an action: the worst queries of each run; of equal ones those with most relevant items first.
 
     Queries without a relevant item are left out where the table has their number: no ranking can do better.
     """
-    its = table.rows(scope, scope.run_date, scope.runs).where(F.col(VALUE).isNotNull())
+    its = table.rows(scope, scope.run_date, scope.runs).where(F.col(_VALUE).isNotNull())
     relevant = []
     if "n_relevant" in its.columns:
         its, relevant = its.where(F.coalesce("n_relevant", F.lit(1)) > 0), [F.desc("n_relevant")]
-    worst = F.desc(VALUE) if direction_of(scope.metric) is False else F.asc(VALUE)
-    return _first_of_each_run(its, [worst, *relevant, *columns_of(table.keys)], most)
+    worst = F.desc(_VALUE) if direction_of(scope.metric) is False else F.asc(_VALUE)
+    return _first_of_each_run(table, scope, its, [worst, *relevant])
 
 
-def largest_losses(table: QueryTable, scope: Scope, most: int, *, before: date | None, baseline: str | None) -> Rows:
+def largest_losses(
+    table: QueryTable, scope: Scope, *, before: date | None, baseline: str | None
+) -> tuple[QueryRow, ...]:
     """Run an action: the queries whose value got worse the most, since the night `before` or against a baseline.
 
     Where neither direction is better, those that changed the most. Spark cost: one shuffle of the queries, twice
@@ -403,15 +418,21 @@ def largest_losses(table: QueryTable, scope: Scope, most: int, *, before: date |
     else:
         other = table.rows(scope, scope.run_date, [baseline])
         on = list(table.keys)
-    joined = its.join(other.select(*columns_of(on), F.col(VALUE).alias(BEFORE)), on)
-    fall, larger_is_better = F.col(BEFORE) - F.col(VALUE), direction_of(scope.metric)
+    joined = its.join(other.select(*columns_of(on), F.col(_VALUE).alias(_BEFORE)), on)
+    fall, larger_is_better = F.col(_BEFORE) - F.col(_VALUE), direction_of(scope.metric)
     loss = F.abs(fall) if larger_is_better is None else fall if larger_is_better else -fall
-    return _first_of_each_run(joined.where(loss > 0), [loss.desc(), *columns_of(table.keys)], most)
+    return _first_of_each_run(table, scope, joined.where(loss > 0), [loss.desc()])
 
 
-def _first_of_each_run(rows: DataFrame, order: list[Column], most: int) -> Rows:
-    place = F.row_number().over(Window.partitionBy("run").orderBy(*order))
-    return _collected(rows.withColumn(_PLACE, place).where(F.col(_PLACE) <= most).orderBy("run", _PLACE))
+def _first_of_each_run(table: QueryTable, scope: Scope, rows: DataFrame, order: list[Column]) -> tuple[QueryRow, ...]:
+    place = F.row_number().over(Window.partitionBy("run").orderBy(*order, *columns_of(table.keys)))
+    first = rows.withColumn(_PLACE, place).where(F.col(_PLACE) <= scope.limits.queries).orderBy("run", _PLACE)
+    return tuple(
+        read(
+            QueryRow, row, query=plain_key(row[key] for key in table.keys), value=row[_VALUE], before=row.get(_BEFORE)
+        )
+        for row in sorted(_collected(first), key=scope.place)
+    )
 
 
 def changes_of(changed: DataFrame | Iterable[Mapping[str, Any]], most: int) -> Rows:
