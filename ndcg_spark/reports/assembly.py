@@ -25,25 +25,10 @@ from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.gates import find_metric
 from ndcg_spark.jobs.outputs import StagedFile
 from ndcg_spark.metrics import direction_of
-from ndcg_spark.reports import reading
+from ndcg_spark.reports import queries, reading, sections
 from ndcg_spark.reports.contents import Mean, level_of, read
 from ndcg_spark.reports.reading import Rows, Scope
-from ndcg_spark.reports.sections import (
-    Accounting,
-    Computed,
-    Contents,
-    Differences,
-    Flags,
-    Missing,
-    Queries,
-    Segments,
-    Trend,
-    changed_queries,
-    check_summary,
-    gate_results,
-    provenance,
-    titled,
-)
+from ndcg_spark.reports.sections import Computed, Contents
 from ndcg_spark.reports.sentences import headline
 from ndcg_spark.reports.settings import ReportLimits
 from ndcg_spark.reports.wording import counted, day, listed, metric_name, plain
@@ -220,18 +205,18 @@ def report(
         known = ", ".join(map(repr, shown))
         raise InvalidParameterError(f"baseline {baseline!r} is not among the runs of the report: {known}.")
     if summary is not None:
-        check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
+        sections.check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
     overall = [row for row in rows if (row["metric"], row["k"]) == chosen]
     headline_means = [read(Mean, row) for row in overall]
     level = level_of(headline_means)
-    flagged = Flags.read(flags, scope)
-    trend = Trend.read(table, scope, flagged, place.n_nights)
+    flagged = sections.Flags.read(flags, scope)
+    trend = sections.Trend.read(table, scope, flagged, place.n_nights)
     before = trend.night_before(place.night)
     standings = tuple(trend.standing(mean, level) for mean in headline_means)
-    missing = Missing.read(table, scope, runs, seen)
+    missing = sections.Missing.read(table, scope, runs, seen)
     return Report(
         Contents(
-            title=titled(title, place.dataset, shown),
+            title=sections.titled(title, place.dataset, shown),
             dataset=plain(place.dataset),
             run_date=place.night,
             metric=plain(scope.metric),
@@ -246,13 +231,13 @@ def report(
             flags=flagged,
             trend=trend,
             missing=missing,
-            segments=Segments.read(table, scope, standings, missing, since=before, level=level),
-            queries=Queries.read(per_query, scope, standings, before=before, baseline=baseline),
-            differences=Differences.read(comparison, scope, standings),
-            changed=() if changed is None else changed_queries(changed, scope),
-            gates=gate_results(gates, computed, rows, [one.last.run for one in missing.runs]),
-            accounting=Accounting.read(headline_means, summary),
-            provenance=provenance(overall),
+            segments=sections.Segments.read(table, scope, standings, missing, since=before, level=level),
+            queries=queries.Queries.read(per_query, scope, standings, before=before, baseline=baseline),
+            differences=sections.Differences.read(comparison, scope, standings),
+            changed=() if changed is None else queries.changed_queries(changed, scope),
+            gates=sections.gate_results(gates, computed, rows, [one.last.run for one in missing.runs]),
+            accounting=sections.Accounting.read(headline_means, summary),
+            provenance=sections.provenance(overall),
             production=None if production is None else plain(production),
             today=today,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import date
 from functools import cache
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ndcg_spark.core import labels
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.rules import same_rules
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.reports.wording import metric_name, plain, segment_name
@@ -43,9 +44,9 @@ def read(kind: type[_Content], row: Row, **known: Any) -> _Content:
     return kind(**known)
 
 
-def plain_key(values: Iterable[Any]) -> str:
-    """Name a query by its key columns."""
-    return " · ".join(map(plain, values))
+def columns(kind: type) -> dict[str, str]:
+    """Columns that content is made of, with the types of its fields."""
+    return {one.metadata.get("column", one.name): str(one.type) for one in fields(kind)}
 
 
 @cache
@@ -58,16 +59,31 @@ def is_within_1(metric: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean:
-    """A row of the metric table: the mean of a metric over the queries of a segment."""
+class OfSegment:
+    """A metric of a run, in a segment."""
 
     run: str
     by: str = column("segment_by")
     segment: str | None
     metric: str
     k: int | None
-    value: float | None
     n_queries: int = 0
+
+    @property
+    def name(self) -> str:
+        return segment_name(self.by, self.segment) if self.by else labels.OVERALL
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the interval is a rough guide, because of few queries."""
+        return self.n_queries < SMALL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean(OfSegment):
+    """A row of the metric table: the mean of a metric over the queries of a segment."""
+
+    value: float | None
     std_error: float | None = None
     low: float | None = column("ci_low", default=None)
     high: float | None = column("ci_high", default=None)
@@ -124,15 +140,6 @@ class Mean:
     def goes_beyond(self, end: str) -> bool:
         """Return whether the interval is cut in figures, at the end `low` or `high`."""
         return bool(self.low != self.drawn_low if end == "low" else self.high != self.drawn_high)
-
-    @property
-    def name(self) -> str:
-        return segment_name(self.by, self.segment) if self.by else labels.OVERALL
-
-    @property
-    def is_small(self) -> bool:
-        """Whether the interval is a rough guide, because of few queries."""
-        return self.n_queries < SMALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,15 +200,10 @@ class Night:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateResult:
+class GateResult(Gate):
     """A gate, and how a run did against it."""
 
-    text: str
     run: str
-    metric: str
-    k: int | None
-    comparison: str
-    bound: float
     value: float | None
     met: bool
 
@@ -342,16 +344,10 @@ class ChangedQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(OfSegment):
     """A row of the comparison table: a run against a baseline, in a segment."""
 
-    run: str
     baseline: str
-    by: str = column("segment_by")
-    segment: str | None
-    metric: str
-    k: int | None
-    n_queries: int = 0
     value: float | None
     baseline_value: float | None
     difference: float | None
@@ -366,14 +362,6 @@ class Comparison:
     verdict: str = ""
     note: str = ""
 
-    @property
-    def name(self) -> str:
-        return segment_name(self.by, self.segment) if self.by else labels.OVERALL
-
-    @property
-    def is_small(self) -> bool:
-        return self.n_queries < SMALL
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
@@ -385,6 +373,14 @@ class Provenance:
     input: str = ""
     package_version: str = ""
     computed_at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Sentences about what a section leaves out, and about tables that lack the night of the report."""
+
+    left_out: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
 
 
 def run_name(run: str) -> str:

@@ -385,14 +385,14 @@ def shown_differences(contents: Contents) -> list[Comparison]:
 
 
 VERDICTS = {
-    "better": ("better", "run-0", "o", True),
-    "not_worse": ("not worse", "run-0", "o", False),
-    "worse": ("worse", "bad", "s", True),
-    "higher": ("higher", "muted", "o", True),
-    "lower": ("lower", "muted", "s", True),
-    "unclear": ("unclear", "muted", "D", False),
+    "better": ("run-0", "o", True),
+    "not_worse": ("run-0", "o", False),
+    "worse": ("bad", "s", True),
+    "higher": ("muted", "o", True),
+    "lower": ("muted", "s", True),
+    "unclear": ("muted", "D", False),
 }
-"""Words, colour, marker, and whether it is filled, by the verdict of a comparison."""
+"""Colour, marker, and whether it is filled, by the verdict of a comparison."""
 
 
 def _differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
@@ -401,7 +401,7 @@ def _differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
     figure, (axes,) = _canvas(shape, height=70 + step * len(rows))
     several = len({(one.run, one.baseline) for one in rows}) > 1
     for at, one in enumerate(rows):
-        _, colour, marker, filled = VERDICTS.get(one.verdict, VERDICTS["unclear"])
+        colour, marker, filled = VERDICTS.get(one.verdict, VERDICTS["unclear"])
         low, middle, high = one.low or 0.0, one.difference or 0.0, one.high or 0.0  # none of them is null here
         axes.plot([low, high], [at, at], color=LIGHT[colour], linewidth=2, solid_capstyle="butt")
         face = LIGHT[colour] if filled else LIGHT["paper"]

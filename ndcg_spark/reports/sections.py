@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.api import Comparison as ComparedRuns
 from ndcg_spark.comparison.api import check_compared
@@ -18,63 +19,20 @@ from ndcg_spark.conventions.convention import in_words
 from ndcg_spark.core.workers import raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.rules import (
-    MIXED,
-    RULES,
-    differing_rules,
-    is_known,
-    read_rules,
-    rules_difference,
-)
+from ndcg_spark.evaluation.rules import RULES, differing_rules, is_known, read_rules, rules_difference
 from ndcg_spark.history import tasks as night_flags
+from ndcg_spark.history.frames import missing_series
 from ndcg_spark.metrics import direction_of
-from ndcg_spark.reports import reading
-from ndcg_spark.reports.contents import (
-    OUTSIDE,
-    Absent,
-    Change,
-    ChangedQuery,
-    Comparison,
-    Distribution,
-    GateResult,
-    ListedItem,
-    Mean,
-    Night,
-    Provenance,
-    QueryRow,
-    Row,
-    SegmentFlag,
-    SegmentRow,
-    Standing,
-    change_of,
-    plain_key,
-    read,
-)
-from ndcg_spark.reports.reading import OF_CHANGES, Scope
-from ndcg_spark.reports.wording import (
-    MOST_CHARACTERS,
-    REJECTED,
-    day,
-    decimals_for,
-    metric_name,
-    number,
-    period_name,
-    plain,
-    shortened,
-    signed,
-)
+from ndcg_spark.reports import contents
+from ndcg_spark.reports import wording as w
+from ndcg_spark.reports.contents import Change, Mean, Row, Section, Standing, read
+from ndcg_spark.reports.queries import Queries
+from ndcg_spark.reports.reading import Scope, collected, comparison_table, flag_table, of_night, require_rules
+from ndcg_spark.reports.wording import day, plain
 
 Computed = Sequence[tuple[str, int | None]]
 """Metrics of the night, as (metric, k)."""
-_PARTS = {"evaluated": "evaluated", "rejected": REJECTED, "left_out": "left out by a stated rule"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """Sentences about what a section leaves out, and about tables that lack the night of the report."""
-
-    left_out: tuple[str, ...] = ()
-    not_covered: tuple[str, ...] = ()
+_PARTS = {"evaluated": "evaluated", "rejected": w.REJECTED, "left_out": "left out by a stated rule"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +40,7 @@ class Flags(Section):
     """Flagged nights by (night, run), and segments flagged on the night, the farthest from usual first."""
 
     nights: dict[tuple[date, str | None], str] = field(default_factory=dict)
-    segments: tuple[SegmentFlag, ...] = ()
+    segments: tuple[contents.SegmentFlag, ...] = ()
     n_segments: int = 0
     """All of the night; `segments` has the first of them."""
 
@@ -90,21 +48,32 @@ class Flags(Section):
     def read(cls, frame: DataFrame | None, scope: Scope) -> Flags:
         if frame is None:
             return cls()
-        flags, night = reading.flag_table(frame), day(scope.run_date)
-        nights = reading.flags_of(flags, scope)
-        segments, counts = reading.segment_flags_of(flags, scope)
-        left_out, not_covered = [], []
-        if counts["before"]:
-            left_out.append(f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown.")
-        if scope.run_date is not None and not counts["judged"]:
-            last = f"; its last night is {day(counts['last'])}" if counts["last"] else ""
-            not_covered.append(f"The table of flags has no rows of {night}: it was not judged{last}.")
+        of_runs = F.col("run").isNull() | scope.of_runs()
+        flags = flag_table(frame).where(scope.of_metric() & scope.of_dataset() & of_runs)
+        is_flag, of_all = F.col("status").isin(night_flags.LOW, night_flags.HIGH), F.col("segment_by") == ""
+        newest = flags.where(is_flag & of_all).orderBy(F.desc("night"), "run")
+        nights = collected(newest.limit(scope.limits.nights * len(scope.runs)))
+        tonight, of_segment = F.col("night").eqNullSafe(scope.night), is_flag & ~of_all
+        (counts,) = flags.agg(
+            F.count_if(of_segment & tonight).alias("now"),
+            F.count_if(of_segment & (F.col("night") < scope.night)).alias("before"),
+            F.count_if(tonight).alias("judged"),
+            F.max(F.when(F.col("night") <= scope.night, F.col("night"))).alias("last"),
+        ).collect()
+        order = (F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
+        farthest = flags.where(of_segment & tonight).orderBy(*order).limit(scope.limits.segments)
+        night, last = day(scope.run_date), f"; its last night is {day(counts['last'])}" if counts["last"] else ""
+        earlier = f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown."
+        lacks = f"The table of flags has no rows of {night}: it was not judged{last}."
         return cls(
             nights={(row["night"], row["run"] and plain(row["run"])): _flag_text(row) for row in nights},
-            segments=tuple(read(SegmentFlag, row, flag=_flag_text(row)) for row in segments),
+            segments=tuple(
+                read(contents.SegmentFlag, row, flag=_flag_text(row))
+                for row in (collected(farthest) if counts["now"] else ())
+            ),
             n_segments=counts["now"],
-            left_out=tuple(left_out),
-            not_covered=tuple(not_covered),
+            left_out=(earlier,) if counts["before"] else (),
+            not_covered=(lacks,) if scope.run_date is not None and not counts["judged"] else (),
         )
 
     def of(self, row: Row) -> str | None:
@@ -119,8 +88,8 @@ def _flag_text(row: Row) -> str:
     z, limit = row.get("z"), row.get("limit")
     parts = [plain(row["status"])] if row.get("status") else []
     usual = "the night before" if night_flags.is_of_the_night_before(row) else "the usual value"
-    parts += [] if z is None else [f"{signed(z, 1)} {night_flags.unit_of(row)} from {usual}"]
-    parts += [] if z is None or limit is None else [f"limit {number(limit, 1)}"]
+    parts += [] if z is None else [f"{w.signed(z, 1)} {night_flags.unit_of(row)} from {usual}"]
+    parts += [] if z is None or limit is None else [f"limit {w.number(limit, 1)}"]
     parts += [plain(row["note"])] if row.get("note") else []
     return ", ".join(parts) or "unlike the nights before"
 
@@ -129,12 +98,16 @@ def _flag_text(row: Row) -> str:
 class Trend(Section):
     """Nights by run, the oldest first."""
 
-    nights: dict[str, tuple[Night, ...]] = field(default_factory=dict)
+    nights: dict[str, tuple[contents.Night, ...]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, table: DataFrame, scope: Scope, flags: Flags, n_nights: int) -> Trend:
-        most = scope.limits.nights
-        rows = reading.nights_of(table, scope)
+        most, run_date = scope.limits.nights, F.col("run_date")
+        until = run_date.isNull() if scope.run_date is None else run_date <= scope.night
+        its = scope.of_dataset() & (F.col("segment_by") == "") & scope.of_metric() & scope.of_runs() & until
+        newest = table.where(its).orderBy(F.desc("run_date"), "run").limit(most * len(scope.runs))
+        kept = (*contents.columns(Mean), "config_hash", RULES, "run_date", "flagged", "note")
+        rows = collected(newest.select(*kept))
         days = sorted({row["run_date"] for row in rows if row["run_date"]})[-most:]
         trend = cls.of_rows([row for row in rows if not days or row["run_date"] >= days[0]], flags)
         left_out = []
@@ -147,10 +120,10 @@ class Trend(Section):
 
     @classmethod
     def of_rows(cls, rows: Iterable[Row], flags: Flags) -> Trend:
-        nights: dict[str, tuple[Night, ...]] = {}
+        nights: dict[str, tuple[contents.Night, ...]] = {}
         for row in sorted(rows, key=lambda one: (one["run"], one["run_date"] or date.min)):
             mean, when = read(Mean, row), row["run_date"] or date.min
-            night = read(Night, row, run_date=when, mean=mean, flag=flags.of(row), rules=row["rules"])
+            night = read(contents.Night, row, run_date=when, mean=mean, flag=flags.of(row), rules=row["rules"])
             nights[mean.run] = (*nights.get(mean.run, ()), night)
         return cls(nights=nights)
 
@@ -185,7 +158,7 @@ class Trend(Section):
         before = next((one for one in reversed(earlier) if one.mean.value is not None), None)
         change = Change(kind="first")
         if before is not None:
-            change = change_of(mean, before.mean, before.run_date, same=now.is_like(before), level=level)
+            change = contents.change_of(mean, before.mean, before.run_date, same=now.is_like(before), level=level)
         week_before = [one.mean for one in earlier if now.run_date - one.run_date == timedelta(days=7)]
         rejected = [one.mean.rejected for one in earlier if one.mean.rejected is not None]
         return Standing(
@@ -203,36 +176,42 @@ class Trend(Section):
 class Missing:
     """Runs, and segments of the runs of the report, without rows on the night; segments with most queries first."""
 
-    runs: tuple[Absent, ...] = ()
-    segments: tuple[Absent, ...] = ()
+    runs: tuple[contents.Absent, ...] = ()
+    segments: tuple[contents.Absent, ...] = ()
     n_segments: int = 0
     """All of them; `segments` has the first."""
 
     @classmethod
     def read(cls, table: DataFrame, scope: Scope, runs: Sequence[str], seen: Mapping[str, date]) -> Missing:
-        """Read the last nights of series; of runs in `seen` only those nights may be known."""
-        absent, segments, n_segments = reading.absent_of(table, scope, runs)
-        found = [_absent(row) for row in absent]
-        has = {one.last.run for one in found}
+        """Read the last nights of series, of `runs` if there are any; of `seen` only those nights may be known."""
+        if scope.run_date is None:
+            return cls()
+        most, here, is_run = scope.limits.segments, scope.of_runs(), F.col("segment_by") == ""
+        series = missing_series(table.where(scope.of_dataset() & scope.of_metric()), scope.run_date)
+        other = is_run & ~here & (F.col("run").isin(*runs) if runs else F.lit(True))
+        kept = series.where(other | (~is_run & here))
+        order = (is_run.desc(), F.desc_nulls_last("last_queries"), "run", "segment_by", "segment")
+        absent = [
+            contents.Absent(
+                last=read(Mean, row, value=row["median"], n_queries=row["last_queries"] or 0, std_error=None),
+                night=row["last_night"],
+            )
+            for row in collected(kept.orderBy(*order).limit(most + 1))
+        ]
+        segments = [one for one in absent if one.last.by]
+        known = {one.last.run: one for one in absent if not one.last.by}
         for run, night in seen.items():
-            if plain(run) not in has:
-                mean = read(Mean, {"run": run, "segment_by": "", "metric": ""})
-                found.append(Absent(last=mean, night=night))
-        return cls(runs=tuple(found), segments=tuple(map(_absent, segments)), n_segments=n_segments)
-
-
-def _absent(row: Row) -> Absent:
-    """Read a row of `missing_series`: the last night of a run or segment."""
-    key = {name: row[name] for name in ("run", "segment_by", "segment", "metric", "k")}
-    mean = read(Mean, {**key, "value": row["median"], "n_queries": row["last_queries"]})
-    return Absent(last=mean, night=row["last_night"])
+            last = read(Mean, {"run": run, "segment_by": "", "metric": ""})
+            known.setdefault(last.run, contents.Absent(last=last, night=night))
+        n_segments = len(segments) if len(absent) <= most else kept.where(~is_run).count()
+        return cls(runs=tuple(known.values()), segments=tuple(segments[:most]), n_segments=n_segments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segments(Section):
     """Segments with their change since the night before, those with the most queries first; then those missing."""
 
-    rows: tuple[SegmentRow, ...] = ()
+    rows: tuple[contents.SegmentRow, ...] = ()
 
     @classmethod
     def read(
@@ -245,88 +224,41 @@ class Segments(Section):
         since: date | None,
         level: float,
     ) -> Segments:
-        rows, n_all = reading.segments_of(table, scope, since)
+        most, now = scope.limits.segments, of_night(scope.dataset, scope.run_date)
+        either = now if since is None else now | of_night(scope.dataset, since)
+        its = table.where(either & (F.col("segment_by") != "") & scope.of_metric() & scope.of_runs())
+        aggregates = [F.max(now).alias("is_there")]
+        for name in ("value", "std_error", "ci_low", "ci_high", "n_queries", "weight_sum"):
+            aggregates.append(F.max(F.when(now, F.col(name))).alias(name))
+            aggregates.append(F.max(F.when(~now, F.col(name))).alias(f"before_{name}"))
+        grouped = its.groupBy("run", "segment_by", "segment", "metric", "k").agg(*aggregates).where("is_there")
+        rows = collected(grouped.orderBy(F.desc("n_queries"), "run", "segment_by", "segment").limit(most + 1))
+        n_all = grouped.count() if len(rows) > most else len(rows)
         whole = {one.mean.run: one for one in standings}
         found = []
-        for row in rows:
+        for row in rows[:most]:
             earlier = {name.removeprefix("before_"): row[name] for name in row if name.startswith("before_")}
             mean, before = read(Mean, row), read(Mean, {**row, **earlier})
             had = None if since is None or before.value is None else before
             of_run = whole[mean.run]
-            change = change_of(mean, had, since, same=of_run.change.kind != "incomparable", level=level)
+            change = contents.change_of(mean, had, since, same=of_run.change.kind != "incomparable", level=level)
             in_all = of_run.mean.weight * (of_run.change.difference or 0.0)
             share = change.difference * mean.weight / in_all if in_all and change.difference is not None else None
-            found.append(SegmentRow(mean=mean, change=change, share=share, before=had))
+            found.append(contents.SegmentRow(mean=mean, change=change, share=share, before=had))
         there = {(one.mean.run, one.mean.by, one.mean.segment) for one in found}
         for one in missing.segments:
             if (one.last.run, one.last.by, one.last.segment) not in there:
                 mean, change = replace(one.last, value=None, n_queries=0), Change(kind="lost", since=one.night)
-                found.append(SegmentRow(mean=mean, change=change, before=one.last))
-        more = n_all > len(rows)
-        sentence = f"Segments: the {len(rows):,} with the most queries of {n_all:,}."
-        return cls(rows=tuple(found), left_out=(sentence,) if more else ())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queries(Section):
-    """How queries are distributed, the lowest, and those that lost the most against an earlier night or a run."""
-
-    distributions: tuple[Distribution, ...] = ()
-    lowest: tuple[QueryRow, ...] = ()
-    losses: tuple[QueryRow, ...] = ()
-    losses_against: str = ""
-
-    @classmethod
-    def read(
-        cls,
-        frame: DataFrame | None,
-        scope: Scope,
-        standings: Sequence[Standing],
-        *,
-        before: date | None,
-        baseline: str | None,
-    ) -> Queries:
-        if frame is None:
-            return cls()
-        table = reading.query_table(frame, scope.metric)
-        rules = reading.rules_of_queries(table, scope, scope.run_date)
-        for run, texts in rules.items():
-            _require_rules(standings, run, texts, "per-query table")
-        queries = cls(
-            distributions=tuple(reading.distributions_of(table, scope)), lowest=reading.lowest_queries(table, scope)
-        )
-        changed = any(one.change.kind == "incomparable" for one in standings)
-        before = before if baseline is None and table.has_nights and not changed else None
-        if baseline is None and before is None:
-            return queries
-        against = day(before) if baseline is None else plain(baseline)
-        earlier = {} if before is None else reading.rules_of_queries(table, scope, before)
-        differ = [rules_difference([*texts, *rules.get(run, ())]) for run, texts in earlier.items()]
-        if any(differ) or (baseline is not None and rules_difference(one.rules for one in standings)):
-            return replace(
-                queries, not_covered=(f"Losses against {against} are not shown: other rules, other values.",)
-            )
-        losses = reading.largest_losses(table, scope, before=before, baseline=baseline)
-        return replace(queries, losses=losses, losses_against=against)
-
-
-def _require_rules(standings: Iterable[Standing], run: str, texts: Iterable[str | None], table: str) -> None:
-    """Refuse a table whose rows of a run were computed by other rules than the means of that run."""
-    means = [one.rules for one in standings if one.mean.run == run]
-    known = [text for text in texts if MIXED not in read_rules(text).values()]  # else combined on purpose
-    difference = rules_difference([*means, *known])
-    if difference:
-        raise InputRefusedError(
-            f"the {table} has rows of run {run!r} by other rules than its means ({difference}); evaluate both by "
-            "the same rules, or leave the table out."
-        )
+                found.append(contents.SegmentRow(mean=mean, change=change, before=one.last))
+        sentence = f"Segments: the {most:,} with the most queries of {n_all:,}."
+        return cls(rows=tuple(found), left_out=(sentence,) if n_all > most else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences(Section):
     """Comparisons of runs; `period` is empty if they are of the night alone."""
 
-    rows: tuple[Comparison, ...] = ()
+    rows: tuple[contents.Comparison, ...] = ()
     period: str = ""
 
     @classmethod
@@ -336,21 +268,41 @@ class Differences(Section):
         if comparison is None:
             return cls()
         frame = raise_refusals(comparison.counted) if isinstance(comparison, ComparedRuns) else comparison
-        table = reading.comparison_table(frame)
-        rows, more, last = reading.comparisons_of(table, scope)
+        of_metric = comparison_table(frame).where(scope.of_metric() & scope.of_runs() & scope.of_dataset())
+        its, night, most = of_metric, scope.night, scope.limits.comparisons
+        if scope.run_date is not None:
+            ends = F.when(F.col("period") == "rolling_7", F.col("period_end") == night)
+            holds = ends.otherwise((F.col("period_start") <= night) & (F.col("period_end") >= night))
+            its = its.where(
+                F.when(F.col("period").isNotNull(), holds).otherwise(F.coalesce("run_date", night) == night)
+            )
+        overall_first = F.when(F.col("segment_by") == "", 0).otherwise(1)
+        ordered = its.orderBy(overall_first, F.desc("n_queries"), "run", "baseline", "segment_by", "segment")
+        found = collected(ordered.limit(most + 1))
+        if not found:
+            earlier = of_metric.where(F.col("period").isNull() & (F.col("run_date") < night))
+            last: date | None = earlier.agg(F.max("run_date")).collect()[0][0]
+            if last is None:
+                raise InputRefusedError(f"the comparison table has no rows of {scope}.")
+            lacks = f"The comparison table has no rows of {day(scope.run_date)}; its last night is {day(last)}."
+            return cls(not_covered=(lacks,))
+        periods = sorted({str(row["period"]) for row in found})
+        if len(periods) > 1:
+            raise InputRefusedError(
+                f"the comparison table has several periods ({', '.join(periods)}); choose one by a query, such as "
+                f"SELECT * FROM ... WHERE period = '{periods[0]}'."
+            )
+        rows = found[:most]
         if isinstance(comparison, ComparedRuns):
             check_compared(rows, comparison.evaluations, allowed=comparison.allow_unmatched)
         for row in rows:
-            _require_rules(standings, row["run"], [row.get(RULES)], "comparison table")
-        if not rows:
-            lacks = f"The comparison table has no rows of {day(scope.run_date)}; its last night is {day(last)}."
-            return cls(not_covered=(lacks,))
-        period, *ends = (rows[0][name] for name in ("period", "period_start", "period_end"))
-        sentence = f"Differences: overall ones, and the segments with the most queries, {len(rows):,} rows."
+            require_rules(standings, row["run"], [row.get(RULES)], "comparison table")
+        period, *dates = (rows[0][name] for name in ("period", "period_start", "period_end"))
+        sentence = f"Differences: overall ones, and the segments with the most queries, {most:,} rows."
         return cls(
-            rows=tuple(read(Comparison, row) for row in rows),
-            period="" if period is None else period_name(period, *ends),
-            left_out=(sentence,) if more else (),
+            rows=tuple(read(contents.Comparison, row) for row in rows),
+            period="" if period is None else w.period_name(period, *dates),
+            left_out=(sentence,) if len(found) > most else (),
         )
 
 
@@ -373,7 +325,7 @@ class Accounting:
     @classmethod
     def read(cls, means: Sequence[Mean], summary: Mapping[str, Any] | None) -> Accounting:
         """Count by the JSON of the job, else by the means of the headline, one a run."""
-        statuses = {"n_queries": "in the mean", **OUTSIDE}
+        statuses = {"n_queries": "in the mean", **contents.OUTSIDE}
         if any(one.n_lost_queries is None for one in means):
             del statuses["n_lost_queries"]
         unjudged = [one.n_unjudged_items for one in means]
@@ -420,41 +372,20 @@ def check_summary(summary: Mapping[str, Any], dataset: str, night: date | None, 
 
 def gate_results(
     texts: Iterable[str], computed: Computed, rows: Sequence[Row], absent: Iterable[str] = ()
-) -> tuple[GateResult, ...]:
+) -> tuple[contents.GateResult, ...]:
     """Hold the means over all queries against gates; runs that are `absent` do not meet those that name them."""
     results = []
     for gate in (Gate.among(text, computed) for text in texts):
         lacking = {"segment_by": "", "metric": gate.metric, "k": gate.k, "value": None}
         more = [{**lacking, "run": run} for run in absent if run == gate.run]
         stated = {**asdict(gate), "text": gate.text.strip()}
-        results += [read(GateResult, {**stated, **one}) for one in gate.results([*map(dict, rows), *more])]
+        results += [read(contents.GateResult, {**stated, **one}) for one in gate.results([*map(dict, rows), *more])]
     return tuple(results)
 
 
-def changed_queries(changed: DataFrame | Iterable[Mapping[str, Any]], scope: Scope) -> tuple[ChangedQuery, ...]:
-    """Read queries that changed; any other column of the diagnosis is a key."""
-    found = []
-    for row in reading.changes_of(changed, scope.limits.queries):
-        first, second = ((row[name] or [])[: scope.limits.items] for name in ("baseline_list", "list"))
-        query = plain_key(value for name, value in row.items() if name not in OF_CHANGES)
-        lists = {"baseline_list": _beside(first, second), "run_list": _beside(second, first)}
-        found.append(read(ChangedQuery, row, query=query, **lists))
-    return tuple(found)
-
-
-def _beside(items: Sequence[Row], others: Sequence[Row]) -> tuple[ListedItem, ...]:
-    """Items of a list, each with its rank in the other; lists without names of items have none."""
-    names, other_names = ([plain(one["item"]) if "item" in one else "" for one in its] for its in (items, others))
-    ranks = {name: rank for rank, name in enumerate(other_names, start=1) if name}
-    return tuple(
-        ListedItem(rank=rank, name=name, relevance=one.get("relevance"), other=ranks.get(name))
-        for rank, (name, one) in enumerate(zip(names, items, strict=True), start=1)
-    )
-
-
-def provenance(rows: Iterable[Row]) -> tuple[Provenance, ...]:
-    """Provenance of the runs, without duplicates."""
-    return tuple(dict.fromkeys(read(Provenance, row, words=_words(row["convention"])) for row in rows))
+def provenance(rows: Iterable[Row]) -> tuple[contents.Provenance, ...]:
+    """contents.Provenance of the runs, without duplicates."""
+    return tuple(dict.fromkeys(read(contents.Provenance, row, words=_words(row["convention"])) for row in rows))
 
 
 def _words(convention: str | None) -> tuple[tuple[str, str], ...]:
@@ -470,9 +401,9 @@ def _words(convention: str | None) -> tuple[tuple[str, str], ...]:
 def titled(title: str | None, dataset: str, runs: Sequence[str]) -> str:
     if title:
         return plain(title)
-    name = shortened(plain(dataset), MOST_CHARACTERS)
+    name = w.shortened(plain(dataset), w.MOST_CHARACTERS)
     if len(runs) == 1 and runs[0]:
-        return f"Ranking quality of {shortened(plain(runs[0]), MOST_CHARACTERS)}" + (f", {name}" if name else "")
+        return f"Ranking quality of {w.shortened(plain(runs[0]), w.MOST_CHARACTERS)}" + (f", {name}" if name else "")
     return f"Ranking quality, {name}" if name else "Ranking quality"
 
 
@@ -497,10 +428,10 @@ class Contents:
     segments: Segments = field(default_factory=Segments)
     queries: Queries = field(default_factory=Queries)
     differences: Differences = field(default_factory=Differences)
-    changed: tuple[ChangedQuery, ...] = ()
-    gates: tuple[GateResult, ...] = ()
+    changed: tuple[contents.ChangedQuery, ...] = ()
+    gates: tuple[contents.GateResult, ...] = ()
     accounting: Accounting = field(default_factory=Accounting)
-    provenance: tuple[Provenance, ...] = ()
+    provenance: tuple[contents.Provenance, ...] = ()
     production: str | None = None
     """The run that the headline is about; None: any."""
     today: date | None = None
@@ -526,7 +457,7 @@ class Contents:
 
     @property
     def label(self) -> str:
-        return metric_name(self.metric, self.k)
+        return w.metric_name(self.metric, self.k)
 
     @property
     def larger_is_better(self) -> bool | None:
@@ -552,7 +483,7 @@ class Contents:
     @property
     def decimals(self) -> int:
         """Decimals of the metric: the narrowest interval of the headline has two digits."""
-        return decimals_for(one.mean.half for one in self.standings)
+        return w.decimals_for(one.mean.half for one in self.standings)
 
     @property
     def curve(self) -> tuple[Mean, ...]:

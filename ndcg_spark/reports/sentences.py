@@ -10,7 +10,6 @@ from datetime import date, timedelta
 from statistics import NormalDist
 
 from ndcg_spark.core import labels
-from ndcg_spark.evaluation.gates import contrary_line
 from ndcg_spark.evaluation.settings import MANY_REJECTED
 from ndcg_spark.history.settings import is_behind
 from ndcg_spark.metrics import judge_change
@@ -418,8 +417,7 @@ def notices(contents: Contents) -> list[tuple[str, str]]:
 
 def contrary_gates(contents: Contents) -> list[str]:
     """Sentences about gates that ask for what is worse."""
-    lines = (contrary_line(gate.text, gate.metric, gate.comparison) for gate in contents.gates)
-    return list(dict.fromkeys(filter(None, lines)))
+    return list(dict.fromkeys(gate.contrary for gate in contents.gates if gate.contrary))
 
 
 def _flag_lines(contents: Contents) -> list[tuple[str, str]]:

@@ -33,7 +33,7 @@ from ndcg_spark.metrics import CatalogueMetric, Metric, all_metrics, direction_o
 from ndcg_spark.metrics.base import NamedMetric
 from ndcg_spark.metrics.intra_list_diversity import IntraListDiversity
 from ndcg_spark.ml import NdcgEvaluator
-from ndcg_spark.reports import reading, sentences
+from ndcg_spark.reports import sentences
 from ndcg_spark.reports.assembly import choose_shown_runs
 from ndcg_spark.reports.contents import (
     Change,
@@ -47,6 +47,8 @@ from ndcg_spark.reports.contents import (
     Standing,
 )
 from ndcg_spark.reports.page import page_of
+from ndcg_spark.reports.queries import QueryTable
+from ndcg_spark.reports.reading import Scope
 from ndcg_spark.reports.sections import Contents, Differences, Flags, Segments, Trend
 from ndcg_spark.reports.settings import ReportLimits
 
@@ -413,14 +415,10 @@ def test_queries_of_a_report(per_query):
     """The worst values come first, and those whose value got worse; those that changed without a direction."""
     worst, losses = {}, {}
     for metric in OF_QUERIES:
-        table = reading.query_table(per_query, metric)
-        one = ReportLimits(queries=1)
-        scope = reading.Scope(dataset="", run_date=None, runs=("new", "old"), metric=metric, k=3)
-        worst[metric] = [
-            row.query for row in reading.lowest_queries(table, replace(scope, limits=one)) if row.run == "new"
-        ]
-        found = reading.largest_losses(table, scope, before=None, baseline="old")
-        losses[metric] = [row["query_id"] for row in found]
+        scope = Scope(dataset="", run_date=None, runs=("new", "old"), metric=metric, k=3)
+        table = QueryTable.of(per_query, scope)
+        worst[metric] = [row.query for row in table.lowest() if row.run == "new"][:1]
+        losses[metric] = [row.query for row in table.losses(before=None, baseline="old")]
     assert worst == {name: ["b"] if direction is False else ["a"] for name, direction in OF_QUERIES.items()}
     assert losses == {
         name: {True: ["a"], False: ["b"], None: ["a", "b"]}[direction] for name, direction in OF_QUERIES.items()

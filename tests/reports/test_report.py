@@ -30,7 +30,8 @@ from ndcg_spark import report
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, OutputRefusedError
 from ndcg_spark.reports import ReportLimits, reading
 from ndcg_spark.reports.contents import Change, Mean, read
-from ndcg_spark.reports.sections import Differences, Flags, Queries, Segments, Trend, gate_results
+from ndcg_spark.reports.queries import Queries, QueryTable
+from ndcg_spark.reports.sections import Differences, Flags, Segments, Trend, gate_results
 from ndcg_spark.reports.sentences import (
     attention,
     change_text,
@@ -343,8 +344,7 @@ def test_quartiles_are_exact_up_to_a_million_values_and_above_that_a_sketch_with
     rows = [(run, f"q{at}", 10, value) for run, its in values.items() for at, value in enumerate(its)]
     frame = spark.createDataFrame(rows, "run string, q string, k int, ndcg double")
     scope = reading.Scope(dataset="shop", run_date=None, runs=tuple(values), metric="ndcg", k=10)
-    table = reading.query_table(frame, "ndcg")
-    found = {one.run: one for one in reading.distributions_of(table, scope, most_exact=4)}
+    found = {one.run: one for one in QueryTable.of(frame, scope).distributions(most_exact=4)}
     assert found["four"].quartiles == pytest.approx((0.095, 0.133, 0.217), abs=1e-15)
     assert found["five"].quartiles == pytest.approx((0.1, 0.2, 0.3), abs=1e-15)
     assert found["none"].quartiles == (None, None, None)
