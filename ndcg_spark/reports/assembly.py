@@ -6,7 +6,7 @@ import html
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -196,22 +196,28 @@ def report(
     shown, notes = choose_shown_runs(rows, chosen, limits, asked=bool(runs), production=here)
     if isinstance(metrics, Evaluation):
         notes += [f"Judgments: {line}." for line in check_matched(top_items(rows), metrics.ranking)]
-    scope = Scope(
-        dataset=place.dataset, run_date=place.night, runs=shown, metric=chosen[0], k=chosen[1], limits=limits
-    )
-    rows = sorted((row for row in rows if row["run"] in shown), key=scope.place)
     baseline = None if baseline in seen else baseline
     if baseline is not None and baseline not in shown:
         known = ", ".join(map(repr, shown))
         raise InvalidParameterError(f"baseline {baseline!r} is not among the runs of the report: {known}.")
+    scope = Scope(
+        dataset=place.dataset,
+        run_date=place.night,
+        runs=shown,
+        metric=chosen[0],
+        k=chosen[1],
+        limits=limits,
+        baseline=baseline,
+    )
+    rows = [row for row in rows if row["run"] in shown]
     if summary is not None:
         sections.check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
-    overall = [row for row in rows if (row["metric"], row["k"]) == chosen]
+    overall = sorted((row for row in rows if (row["metric"], row["k"]) == chosen), key=scope.place)
     headline_means = [read(Mean, row) for row in overall]
     level = level_of(headline_means)
     flagged = sections.Flags.read(flags, scope)
     trend = sections.Trend.read(table, scope, flagged, place.n_nights)
-    before = trend.night_before(place.night)
+    scope = replace(scope, before=trend.night_before(place.night))
     standings = tuple(trend.standing(mean, level) for mean in headline_means)
     missing = sections.Missing.read(table, scope, runs, seen)
     return Report(
@@ -231,8 +237,8 @@ def report(
             flags=flagged,
             trend=trend,
             missing=missing,
-            segments=sections.Segments.read(table, scope, standings, missing, since=before, level=level),
-            queries=queries.Queries.read(per_query, scope, standings, before=before, baseline=baseline),
+            segments=sections.Segments.read(table, scope, standings, missing),
+            queries=queries.Queries.read(per_query, scope, standings),
             differences=sections.Differences.read(comparison, scope, standings),
             changed=() if changed is None else queries.changed_queries(changed, scope),
             gates=sections.gate_results(gates, computed, rows, [one.last.run for one in missing.runs]),

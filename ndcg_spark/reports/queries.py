@@ -207,24 +207,16 @@ class Queries(Section):
     losses_against: str = ""
 
     @classmethod
-    def read(
-        cls,
-        frame: DataFrame | None,
-        scope: Scope,
-        standings: Sequence[Standing],
-        *,
-        before: date | None,
-        baseline: str | None,
-    ) -> Queries:
+    def read(cls, frame: DataFrame | None, scope: Scope, standings: Sequence[Standing]) -> Queries:
         if frame is None:
             return cls()
-        table = QueryTable.of(frame, scope)
+        table, baseline = QueryTable.of(frame, scope), scope.baseline
         rules = table.rules(scope.run_date)
         for run, texts in rules.items():
             require_rules(standings, run, texts, "per-query table")
         queries = cls(distributions=table.distributions(), lowest=table.lowest())
         changed = any(one.change.kind == "incomparable" for one in standings)
-        before = before if baseline is None and table.has_nights and not changed else None
+        before = scope.before if baseline is None and table.has_nights and not changed else None
         if baseline is None and before is None:
             return queries
         against = day(before) if baseline is None else plain(baseline)

@@ -54,6 +54,10 @@ class Scope:
     metric: str
     k: int | None
     limits: ReportLimits = field(default_factory=ReportLimits)
+    before: date | None = None
+    """The night before that has a result."""
+    baseline: str | None = None
+    """The run against which queries lose; None: the night before."""
 
     @property
     def night(self) -> Column:

@@ -25,7 +25,7 @@ from ndcg_spark.history.frames import missing_series
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import contents
 from ndcg_spark.reports import wording as w
-from ndcg_spark.reports.contents import Change, Mean, Row, Section, Standing, read
+from ndcg_spark.reports.contents import Change, Mean, Row, Section, Standing, level_of, read
 from ndcg_spark.reports.queries import Queries
 from ndcg_spark.reports.reading import Scope, collected, comparison_table, flag_table, of_night, require_rules
 from ndcg_spark.reports.wording import day, plain
@@ -214,17 +214,8 @@ class Segments(Section):
     rows: tuple[contents.SegmentRow, ...] = ()
 
     @classmethod
-    def read(
-        cls,
-        table: DataFrame,
-        scope: Scope,
-        standings: Iterable[Standing],
-        missing: Missing,
-        *,
-        since: date | None,
-        level: float,
-    ) -> Segments:
-        most, now = scope.limits.segments, of_night(scope.dataset, scope.run_date)
+    def read(cls, table: DataFrame, scope: Scope, standings: Sequence[Standing], missing: Missing) -> Segments:
+        most, since, now = scope.limits.segments, scope.before, of_night(scope.dataset, scope.run_date)
         either = now if since is None else now | of_night(scope.dataset, since)
         its = table.where(either & (F.col("segment_by") != "") & scope.of_metric() & scope.of_runs())
         aggregates = [F.max(now).alias("is_there")]
@@ -234,7 +225,7 @@ class Segments(Section):
         grouped = its.groupBy("run", "segment_by", "segment", "metric", "k").agg(*aggregates).where("is_there")
         rows = collected(grouped.orderBy(F.desc("n_queries"), "run", "segment_by", "segment").limit(most + 1))
         n_all = grouped.count() if len(rows) > most else len(rows)
-        whole = {one.mean.run: one for one in standings}
+        whole, level = {one.mean.run: one for one in standings}, level_of([one.mean for one in standings])
         found = []
         for row in rows[:most]:
             earlier = {name.removeprefix("before_"): row[name] for name in row if name.startswith("before_")}
@@ -384,7 +375,7 @@ def gate_results(
 
 
 def provenance(rows: Iterable[Row]) -> tuple[contents.Provenance, ...]:
-    """contents.Provenance of the runs, without duplicates."""
+    """Provenance of the runs, without duplicates."""
     return tuple(dict.fromkeys(read(contents.Provenance, row, words=_words(row["convention"])) for row in rows))
 
 
