@@ -295,7 +295,6 @@ class QueryRow:
     query: str
     value: float | None
     before: float | None = None
-    status: str = ""
     n_items: int | None = None
     n_relevant: int | None = None
 
@@ -348,8 +347,6 @@ class Comparison(OfSegment):
     """A row of the comparison table: a run against a baseline, in a segment."""
 
     baseline: str
-    value: float | None
-    baseline_value: float | None
     difference: float | None
     low: float | None = column("ci_low")
     high: float | None = column("ci_high")
@@ -357,7 +354,6 @@ class Comparison(OfSegment):
     wins: int | None = column("n_wins")
     ties: int | None = column("n_ties")
     losses: int | None = column("n_losses")
-    p_value: float | None
     p_holm: float | None
     verdict: str = ""
     note: str = ""

@@ -76,7 +76,7 @@ class QueryTable:
             its = its.where(F.col("dataset") == self.scope.dataset)
         if self.has_nights:
             its = its.where(F.col("run_date").eqNullSafe(F.lit(night).cast("date")))
-        kept = [name for name in ("status", "n_items", "n_relevant", RULES) if has_column(self.frame, name)]
+        kept = [name for name in ("n_items", "n_relevant", RULES) if has_column(self.frame, name)]
         return its.select("run", *columns_of(self.keys), named(self.value).cast("double").alias(_VALUE), *kept)
 
     def rules(self, night: date | None) -> dict[str, list[str]]:

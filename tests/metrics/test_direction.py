@@ -443,9 +443,9 @@ def change(sign):
 
 def comparison_row(metric, sign, verdict):
     return Comparison(
-        run="new", baseline="old", by="", segment="", metric=metric, k=10, n_queries=100, value=0.5 + 0.2 * sign,
-        baseline_value=0.5, difference=0.2 * sign, low=0.2 * sign - 0.05, high=0.2 * sign + 0.05, lift=None, wins=1,
-        ties=2, losses=3, p_value=0.001, p_holm=0.001, verdict=verdict, note="",
+        run="new", baseline="old", by="", segment="", metric=metric, k=10, n_queries=100,
+        difference=0.2 * sign, low=0.2 * sign - 0.05, high=0.2 * sign + 0.05, lift=None, wins=1,
+        ties=2, losses=3, p_holm=0.001, verdict=verdict, note="",
     )  # fmt: skip
 
 
