@@ -1,8 +1,8 @@
 """Reports of metric tables: one HTML page, and its figures.
 
-`reading` collects a bounded number of rows; `contents` holds what a report says; `figures` and `page` draw it. Texts
-in tables come from anywhere: `wording.plain` takes control characters out where a row is read, and every output
-escapes them.
+`sections` and `queries` collect a bounded number of rows by `reading`; `contents.read` makes values of them;
+`sentences` tells them; `figures` and `page` draw them. Texts in tables come from anywhere: `contents.read` takes
+control characters out, and every output escapes them.
 """
 
 from __future__ import annotations

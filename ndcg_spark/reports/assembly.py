@@ -6,7 +6,7 @@ import html
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from ndcg_spark.comparison.api import Comparison, check_compared
+from ndcg_spark.comparison.api import Comparison
 from ndcg_spark.core.flag import of_kind, several
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.labels import metric_order
@@ -23,15 +23,15 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.gates import find_metric
-from ndcg_spark.evaluation.rules import MIXED, RULES, read_rules, rules_difference
 from ndcg_spark.jobs.outputs import StagedFile
 from ndcg_spark.metrics import direction_of
-from ndcg_spark.reports import building, reading
-from ndcg_spark.reports.contents import Contents, Night, Standing, level_of
+from ndcg_spark.reports import queries, reading, sections
+from ndcg_spark.reports.contents import Mean, level_of, read
 from ndcg_spark.reports.reading import Rows, Scope
+from ndcg_spark.reports.sections import Computed, Contents
 from ndcg_spark.reports.sentences import headline
 from ndcg_spark.reports.settings import ReportLimits
-from ndcg_spark.reports.wording import counted, day, listed, metric_name, period_name, plain
+from ndcg_spark.reports.wording import counted, day, listed, metric_name, plain
 from ndcg_spark.tables import swap_in
 
 if TYPE_CHECKING:
@@ -191,32 +191,70 @@ def report(
     table = raise_refusals(table)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: metric_order(*one))
-    found = (
-        building.headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
-    )
+    chosen = _headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
     here = None if production in seen else production
-    shown, left_out = choose_shown_runs(rows, found, limits, asked=bool(runs), production=here)
+    shown, notes = choose_shown_runs(rows, chosen, limits, asked=bool(runs), production=here)
     if isinstance(metrics, Evaluation):
-        left_out += [f"Judgments: {line}." for line in check_matched(top_items(rows), metrics.ranking)]
-    scope = Scope(dataset=place.dataset, run_date=place.night, runs=shown, metric=found[0], k=found[1])
-    rows = [row for row in rows if row["run"] in shown]
+        notes += [f"Judgments: {line}." for line in check_matched(top_items(rows), metrics.ranking)]
     baseline = None if baseline in seen else baseline
     if baseline is not None and baseline not in shown:
         known = ", ".join(map(repr, shown))
         raise InvalidParameterError(f"baseline {baseline!r} is not among the runs of the report: {known}.")
+    scope = Scope(
+        dataset=place.dataset,
+        run_date=place.night,
+        runs=shown,
+        metric=chosen[0],
+        k=chosen[1],
+        limits=limits,
+        baseline=baseline,
+    )
+    rows = [row for row in rows if row["run"] in shown]
     if summary is not None:
-        building.check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
-    parts = _Parts(scope=scope, limits=limits, rows=rows, left_out=left_out, production=production, today=today)
-    parts.read_trend(table, flags, place.n_nights)
-    parts.read_segments(table)
-    parts.read_absent(table, runs, seen)
-    if per_query is not None:
-        parts.read_queries(per_query, baseline)
-    if comparison is not None:
-        parts.read_comparisons(comparison)
-    if changed is not None:
-        parts.read_changes(changed)
-    return Report(parts.contents(title, gates, computed, summary))
+        sections.check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
+    overall = sorted((row for row in rows if (row["metric"], row["k"]) == chosen), key=scope.place)
+    headline_means = [read(Mean, row) for row in overall]
+    level = level_of(headline_means)
+    flagged = sections.Flags.read(flags, scope)
+    trend = sections.Trend.read(table, scope, flagged, place.n_nights)
+    scope = replace(scope, before=trend.night_before(place.night))
+    standings = tuple(trend.standing(mean, level) for mean in headline_means)
+    missing = sections.Missing.read(table, scope, runs, seen)
+    return Report(
+        Contents(
+            title=sections.titled(title, place.dataset, shown),
+            dataset=plain(place.dataset),
+            run_date=place.night,
+            metric=plain(scope.metric),
+            k=scope.k,
+            level=level,
+            standings=standings,
+            means=tuple(
+                read(Mean, row)
+                for row in sorted(rows, key=lambda one: (scope.place(one), metric_order(one["metric"], one["k"])))
+            ),
+            notes=tuple(notes),
+            flags=flagged,
+            trend=trend,
+            missing=missing,
+            segments=sections.Segments.read(table, scope, standings, missing),
+            queries=queries.Queries.read(per_query, scope, standings),
+            differences=sections.Differences.read(comparison, scope, standings),
+            changed=() if changed is None else queries.changed_queries(changed, scope),
+            gates=sections.gate_results(gates, computed, rows, [one.last.run for one in missing.runs]),
+            accounting=sections.Accounting.read(headline_means, summary),
+            provenance=sections.provenance(overall),
+            production=None if production is None else plain(production),
+            today=today,
+        )
+    )
+
+
+def _headline_metric(computed: Computed) -> tuple[str, int | None]:
+    """Choose the metric of the headline: the first, at 10 if it was computed there, else at the largest cutoff."""
+    metric = computed[0][0]
+    cutoffs = [k for name, k in computed if name == metric and k is not None]
+    return metric, 10 if 10 in cutoffs else max(cutoffs, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,185 +337,3 @@ def choose_shown_runs(
     label = metric_name(*found)
     sentence = f"Runs: the {limits.runs} with the {extreme} {label}; {rest:,} more are left out."
     return tuple(names[: limits.runs]), [sentence] if rest > 0 else []
-
-
-@dataclass
-class _Parts:
-    """The parts of a report while they are read."""
-
-    scope: Scope
-    limits: ReportLimits
-    rows: Rows
-    left_out: list[str]
-    trend: dict[str, tuple[Night, ...]] = field(default_factory=dict)
-    standings: tuple[Standing, ...] = ()
-    level: float = 0.95
-    before: date | None = None
-    production: str | None = None
-    today: date | None = None
-    not_covered: list[str] = field(default_factory=list)
-    found: dict[str, Any] = field(default_factory=dict)
-    """Fields of `Contents` that have been read."""
-
-    @property
-    def of_headline(self) -> Rows:
-        """Rows of the metric of the headline, in the order of the runs."""
-        its = {row["run"]: row for row in self.rows if (row["metric"], row["k"]) == (self.scope.metric, self.scope.k)}
-        return [its[run] for run in self.scope.runs]
-
-    def read_trend(self, table: DataFrame, flags: DataFrame | None, n_nights: int) -> None:
-        """Read earlier nights, and what differs from them."""
-        flagged = []
-        if flags is not None:
-            flagged = reading.flags_of(reading.flag_table(flags), self.scope, self.limits.nights)
-            self._read_segment_flags(reading.flag_table(flags))
-        rows = reading.nights_of(table, self.scope, self.limits.nights)
-        days = sorted({row["run_date"] for row in rows if row["run_date"]})[-self.limits.nights :]
-        kept = [row for row in rows if not days or row["run_date"] >= days[0]]
-        self.trend = building.trend_of(kept, flagged)
-        means = [building.mean_of(row) for row in self.of_headline]
-        self.level = level_of(means)
-        self.standings = building.standings_of(means, self.trend, self.level)
-        self.before = max((one for one in days if self.scope.run_date and one < self.scope.run_date), default=None)
-        if n_nights > self.limits.nights and len(days) == self.limits.nights:
-            self.left_out.append(f"Trend: the newest {self.limits.nights:,} nights of {n_nights:,}.")
-        missing = building.missing_nights(self.trend)
-        if missing:
-            self.left_out.append(
-                f"Nights without a result, where the line of the trend breaks: {building.gap_text(missing)}."
-            )
-
-    def _read_segment_flags(self, flags: DataFrame) -> None:
-        rows, counts = reading.segment_flags_of(flags, self.scope, self.limits.segments)
-        self.found |= {"segment_flags": tuple(map(building.segment_flag, rows)), "n_segment_flags": counts["now"]}
-        night = day(self.scope.run_date)
-        if counts["before"]:
-            self.left_out.append(f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown.")
-        if self.scope.run_date is not None and not counts["judged"]:
-            last = f"; its last night is {day(counts['last'])}" if counts["last"] else ""
-            self.not_covered.append(f"The table of flags has no rows of {night}: it was not judged{last}.")
-
-    def read_segments(self, table: DataFrame) -> None:
-        rows, n_all = reading.segments_of(table, self.scope, self.before, self.limits.segments)
-        weights = {plain(row["run"]): building.weight_of(row) for row in self.of_headline}
-        self.found["segments"] = building.segment_rows(rows, self.standings, self.before, self.level, weights)
-        if n_all > len(rows):
-            self.left_out.append(f"Segments: the {len(rows):,} with the most queries of {n_all:,}.")
-
-    def read_absent(self, table: DataFrame, runs: Sequence[str], seen: Mapping[str, date]) -> None:
-        absent, segments, n_segments = reading.absent_of(table, self.scope, runs, self.limits.segments)
-        self.found["n_absent_segments"] = n_segments
-        found = [building.absent_of(row) for row in absent]
-        has = {one.last.run for one in found}
-        found += [building.last_seen_of(run, night) for run, night in seen.items() if plain(run) not in has]
-        self.found["absent_runs"] = tuple(found)
-        self.found["absent_segments"] = tuple(building.absent_of(row) for row in segments)
-        self.found["segments"] = building.with_absent(self.found["segments"], self.found["absent_segments"])
-
-    def read_queries(self, frame: DataFrame, baseline: str | None) -> None:
-        """Read how queries are distributed, and which are lowest."""
-        table = reading.query_table(frame, self.scope.metric)
-        places = {run: at for at, run in enumerate(self.scope.runs)}
-        rules = reading.rules_of_queries(table, self.scope, self.scope.run_date)
-        for run, texts in rules.items():
-            self._require_rules(run, texts, "per-query table")
-        counted = reading.distributions_of(table, self.scope)
-        self.found["distributions"] = tuple(
-            building.distribution_of(row) for row in sorted(counted, key=lambda row: places[row["run"]])
-        )
-        most = self.limits.queries
-        lowest = sorted(reading.lowest_queries(table, self.scope, most), key=lambda row: places[row["run"]])
-        self.found["lowest"] = tuple(building.query_row(row, table.keys) for row in lowest)
-        changed = any(one.change.kind == "incomparable" for one in self.standings)
-        before = self.before if table.has_nights and not changed else None
-        if baseline is None and before is None:
-            return
-        if baseline is not None and self._rules_differ:
-            self.not_covered.append(f"Losses against {plain(baseline)} are not shown: other rules, other values.")
-            return
-        if before is not None and baseline is None:
-            earlier = reading.rules_of_queries(table, self.scope, before)
-            if any(rules_difference([*texts, *rules.get(run, ())]) for run, texts in earlier.items()):
-                self.not_covered.append(f"Losses against {day(before)} are not shown: other rules, other values.")
-                return
-        lost = reading.largest_losses(table, self.scope, most, before=before, baseline=baseline)
-        lost.sort(key=lambda row: places[row["run"]])
-        self.found["losses"] = tuple(building.query_row(row, table.keys) for row in lost)
-        self.found["losses_against"] = day(before) if baseline is None else plain(baseline)
-
-    def _require_rules(self, run: str, texts: Iterable[str | None], table: str) -> None:
-        """Refuse a table whose rows of a run were computed by other rules than the means of that run."""
-        means = [one.rules for one in self.standings if one.mean.run == run]
-        known = [text for text in texts if MIXED not in read_rules(text).values()]  # else combined on purpose
-        difference = rules_difference([*means, *known])
-        if difference:
-            raise InputRefusedError(
-                f"the {table} has rows of run {run!r} by other rules than its means ({difference}); evaluate both by "
-                "the same rules, or leave the table out."
-            )
-
-    @property
-    def _rules_differ(self) -> str:
-        return rules_difference(one.rules for one in self.standings)
-
-    def read_comparisons(self, comparison: DataFrame | Comparison) -> None:
-        frame = raise_refusals(comparison.counted) if isinstance(comparison, Comparison) else comparison
-        table = reading.comparison_table(frame)
-        rows, more, last = reading.comparisons_of(table, self.scope, self.limits.comparisons)
-        if isinstance(comparison, Comparison):
-            check_compared(rows, comparison.evaluations, allowed=comparison.allow_unmatched)
-        for row in rows:
-            self._require_rules(row["run"], [row.get(RULES)], "comparison table")
-        self.found["comparisons"] = tuple(building.comparison_of(row) for row in rows)
-        if not rows:
-            night = day(self.scope.run_date)
-            self.not_covered.append(f"The comparison table has no rows of {night}; its last night is {day(last)}.")
-            return
-        if rows[0]["period"] is not None:
-            period = [rows[0][name] for name in ("period", "period_start", "period_end")]
-            self.found["compared_period"] = period_name(*period)
-        if more:
-            self.left_out.append(
-                f"Differences: overall ones, and the segments with the most queries, {len(rows):,} rows."
-            )
-
-    def read_changes(self, changed: DataFrame | Iterable[Mapping[str, Any]]) -> None:
-        rows = reading.changes_of(changed, self.limits.queries)
-        self.found["changed"] = tuple(building.changed_query(row, self.limits.items) for row in rows)
-
-    def contents(
-        self,
-        title: str | None,
-        gates: Sequence[str],
-        computed: Sequence[tuple[str, int | None]],
-        summary: Mapping[str, Any] | None,
-    ) -> Contents:
-        places = {plain(run): at for at, run in enumerate(self.scope.runs)}
-        means = sorted(
-            (building.mean_of(row) for row in self.rows),
-            key=lambda one: (places[one.run], metric_order(one.metric, one.k)),
-        )
-        runs = [plain(run) for run in self.scope.runs]
-        return Contents(
-            title=building.titled(title, self.scope.dataset, runs),
-            dataset=plain(self.scope.dataset),
-            run_date=self.scope.run_date,
-            metric=plain(self.scope.metric),
-            k=self.scope.k,
-            level=self.level,
-            standings=self.standings,
-            means=tuple(means),
-            trend=self.trend,
-            gates=building.gate_results(
-                gates, computed, self.rows, [one.last.run for one in self.found["absent_runs"]]
-            ),
-            accounting=building.accounting_of(self.of_headline, summary),
-            provenance=building.provenance_of(self.of_headline),
-            left_out=tuple(self.left_out),
-            production=None if self.production is None else plain(self.production),
-            today=self.today,
-            nights_apart=building.nights_apart(self.trend),
-            not_covered=tuple(self.not_covered),
-            rules_differ=plain(self._rules_differ),
-            **self.found,
-        )

@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import date
 from functools import cache
 from statistics import NormalDist
+from typing import Any, TypeVar
 
 from ndcg_spark.core import labels
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.rules import differing_rules, is_known, read_rules, same_rules
-from ndcg_spark.metrics import direction_of, parse_metric
-from ndcg_spark.reports.wording import decimals_for, metric_name, segment_name
+from ndcg_spark.evaluation.gates import Gate
+from ndcg_spark.evaluation.rules import same_rules
+from ndcg_spark.metrics import parse_metric
+from ndcg_spark.reports.wording import metric_name, plain, segment_name
+
+Row = Mapping[str, Any]
+_Content = TypeVar("_Content")
 
 SMALL = 30
 """Queries below which a normal interval is a rough guide; such segments are marked."""
+OUTSIDE = {
+    "n_no_relevant": "with nothing relevant",
+    "n_missing": "judged, but not answered",
+    "n_unjudged": "without any judgment",
+    "n_lost_queries": "whose rows were all rejected",
+}
+
+
+def column(name: str, **default: Any) -> Any:
+    """A field that is read from a column of another name."""
+    return field(metadata={"column": name}, **default)
+
+
+def read(kind: type[_Content], row: Row, **known: Any) -> _Content:
+    """Make content of a row, with plain texts. A null is the default of its field; of a text without one, `null`."""
+    for one in fields(kind):  # type: ignore[arg-type]  # a dataclass
+        value = row.get(one.metadata.get("column", one.name))
+        if one.name not in known and (value is not None or one.default is MISSING):
+            known[one.name] = plain(value) if isinstance(value, str) or one.type == "str" else value
+    return kind(**known)
+
+
+def columns(kind: type) -> dict[str, str]:
+    """Columns that content is made of, with the types of its fields."""
+    return {one.metadata.get("column", one.name): str(one.type) for one in fields(kind)}
 
 
 @cache
@@ -29,23 +59,60 @@ def is_within_1(metric: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean:
-    """A row of the metric table: the mean of a metric over the queries of a segment."""
+class OfSegment:
+    """A metric of a run, in a segment."""
 
     run: str
-    by: str
+    by: str = column("segment_by")
     segment: str | None
     metric: str
     k: int | None
+    n_queries: int = 0
+
+    @property
+    def name(self) -> str:
+        return segment_name(self.by, self.segment) if self.by else labels.OVERALL
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the interval is a rough guide, because of few queries."""
+        return self.n_queries < SMALL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean(OfSegment):
+    """A row of the metric table: the mean of a metric over the queries of a segment."""
+
     value: float | None
-    n_queries: int
-    std_error: float | None
-    low: float | None
-    high: float | None
-    n_read: int | None = None
+    std_error: float | None = None
+    low: float | None = column("ci_low", default=None)
+    high: float | None = column("ci_high", default=None)
+    n_rows: int | None = None
+    n_left_out: int | None = None
     n_rejected: int | None = None
-    outside: tuple[tuple[str, int], ...] = ()
-    """Why queries are not in the mean, and how many."""
+    n_no_relevant: int | None = None
+    n_missing: int | None = None
+    n_unjudged: int | None = None
+    n_lost_queries: int | None = None
+    n_unjudged_items: int | None = None
+    weight_sum: float | None = None
+
+    @property
+    def weight(self) -> float:
+        """Weight of the queries; their number in tables without weights."""
+        return float(self.n_queries if self.weight_sum is None else self.weight_sum)
+
+    @property
+    def n_read(self) -> int | None:
+        if self.n_rows is None or self.n_rejected is None:
+            return None
+        return self.n_rows + (self.n_left_out or 0) + self.n_rejected
+
+    @property
+    def outside(self) -> list[tuple[str, int]]:
+        """Why queries are not in the mean, and how many."""
+        counts = [(words, getattr(self, name)) for name, words in OUTSIDE.items()]
+        return [(words, n) for words, n in counts if n is not None]
 
     @property
     def rejected(self) -> float | None:
@@ -73,15 +140,6 @@ class Mean:
     def goes_beyond(self, end: str) -> bool:
         """Return whether the interval is cut in figures, at the end `low` or `high`."""
         return bool(self.low != self.drawn_low if end == "low" else self.high != self.drawn_high)
-
-    @property
-    def name(self) -> str:
-        return segment_name(self.by, self.segment) if self.by else labels.OVERALL
-
-    @property
-    def is_small(self) -> bool:
-        """Whether the interval is a rough guide, because of few queries."""
-        return self.n_queries < SMALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +187,7 @@ class Night:
 
     run_date: date
     mean: Mean
-    config_hash: str
-    convention: str
+    config_hash: str | None
     flag: str | None = None
     """Why the night was flagged."""
     rules: str | None = None
@@ -143,15 +200,10 @@ class Night:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateResult:
+class GateResult(Gate):
     """A gate, and how a run did against it."""
 
-    text: str
     run: str
-    metric: str
-    k: int | None
-    comparison: str
-    bound: float
     value: float | None
     met: bool
 
@@ -194,8 +246,8 @@ class SegmentRow:
 class SegmentFlag:
     """A segment of a run that is flagged on the night of the report."""
 
-    run: str
-    by: str
+    run: str = ""
+    by: str = column("segment_by")
     segment: str | None
     flag: str
 
@@ -243,7 +295,6 @@ class QueryRow:
     query: str
     value: float | None
     before: float | None = None
-    status: str = ""
     n_items: int | None = None
     n_relevant: int | None = None
 
@@ -277,7 +328,7 @@ class ChangedQuery:
     query: str
     metric: str
     k: int | None
-    before: float
+    before: float = column("baseline_value")
     value: float
     baseline_list: tuple[ListedItem, ...]
     run_list: tuple[ListedItem, ...]
@@ -292,146 +343,40 @@ class ChangedQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(OfSegment):
     """A row of the comparison table: a run against a baseline, in a segment."""
 
-    run: str
     baseline: str
-    by: str
-    segment: str | None
-    metric: str
-    k: int | None
-    n_queries: int
-    value: float | None
-    baseline_value: float | None
     difference: float | None
-    low: float | None
-    high: float | None
+    low: float | None = column("ci_low")
+    high: float | None = column("ci_high")
     lift: float | None
-    wins: int | None
-    ties: int | None
-    losses: int | None
-    p_value: float | None
+    wins: int | None = column("n_wins")
+    ties: int | None = column("n_ties")
+    losses: int | None = column("n_losses")
     p_holm: float | None
-    verdict: str
-    note: str
-
-    @property
-    def name(self) -> str:
-        return segment_name(self.by, self.segment) if self.by else labels.OVERALL
-
-    @property
-    def is_small(self) -> bool:
-        return self.n_queries < SMALL
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accounting:
-    """Counts of rows and queries by what became of them, added up over runs if `runs_added`.
-
-    `n_read` is None if only the metric table is given, which lacks rejected rows without a run; `n_unjudged_items`,
-    of the first `k`, if the table lacks it.
-    """
-
-    rows: tuple[tuple[str, int], ...]
-    n_read: int | None
-    rejected: tuple[tuple[str, int], ...]
-    queries: tuple[tuple[str, int], ...]
-    n_unjudged_items: int | None = None
-    k: int | None = None
-    runs_added: bool = False
+    verdict: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """Convention, input and package of the numbers."""
 
-    convention: str
+    convention: str = ""
     words: tuple[tuple[str, str], ...]
-    config_hash: str
-    input: str
-    package_version: str
-    computed_at: str
+    config_hash: str = ""
+    input: str = ""
+    package_version: str = ""
+    computed_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
-    """Everything that a report shows."""
+class Section:
+    """Sentences about what a section leaves out, and about tables that lack the night of the report."""
 
-    title: str
-    dataset: str
-    run_date: date | None
-    metric: str
-    k: int | None
-    level: float
-    standings: tuple[Standing, ...]
-    means: tuple[Mean, ...]
-    """Means over all queries."""
-    trend: dict[str, tuple[Night, ...]]
-    gates: tuple[GateResult, ...]
-    segments: tuple[SegmentRow, ...] = ()
-    distributions: tuple[Distribution, ...] = ()
-    lowest: tuple[QueryRow, ...] = ()
-    losses: tuple[QueryRow, ...] = ()
-    losses_against: str = ""
-    """An earlier night, or a run."""
-    comparisons: tuple[Comparison, ...] = ()
-    compared_period: str = ""
-    """Empty if the comparisons are of the night alone."""
-    changed: tuple[ChangedQuery, ...] = ()
-    accounting: Accounting
-    provenance: tuple[Provenance, ...]
     left_out: tuple[str, ...] = ()
-    segment_flags: tuple[SegmentFlag, ...] = ()
-    """Those farthest from the usual value first; there are `n_segment_flags` on the night."""
-    n_segment_flags: int = 0
-    production: str | None = None
-    """The run that the headline is about; None: any."""
-    absent_runs: tuple[Absent, ...] = ()
-    absent_segments: tuple[Absent, ...] = ()
-    """Segments of runs with rows on the night, those with the most queries first."""
-    n_absent_segments: int = 0
-    today: date | None = None
-    """Day of the report, if the headline is to tell that a later night is due."""
-    nights_apart: int = 1
     not_covered: tuple[str, ...] = ()
-    """Sentences about tables that lack the night of the report."""
-    rules_differ: str = ""
-    """Differences between the rules of the runs."""
-
-    @property
-    def label(self) -> str:
-        return metric_name(self.metric, self.k)
-
-    @property
-    def larger_is_better(self) -> bool | None:
-        """None if neither direction of the metric of the headline is better."""
-        return direction_of(self.metric)
-
-    @property
-    def runs(self) -> tuple[str, ...]:
-        """Runs, the best first; those with the highest value first where neither direction is better."""
-        return tuple(one.mean.run for one in self.standings)
-
-    @property
-    def standing_tables(self) -> list[tuple[str, list[Standing]]]:
-        """Runs by their rules, and what differs between these; runs of unknown rules are put with the first."""
-        texts = [one.rules for one in self.standings if is_known(one.rules)]
-        tables: dict[str, list[Standing]] = {}
-        for one in self.standings:
-            rules = one.rules if is_known(one.rules) else next(iter(texts), None)
-            about = ", ".join(f"{name}={read_rules(rules).get(name)}" for name in differing_rules(texts))
-            tables.setdefault(about, []).append(one)
-        return list(tables.items())
-
-    @property
-    def decimals(self) -> int:
-        """Decimals of the metric: the narrowest interval of the headline has two digits."""
-        return decimals_for(one.mean.half for one in self.standings)
-
-    @property
-    def curve(self) -> tuple[Mean, ...]:
-        return tuple(one for one in self.means if one.metric == self.metric)
 
 
 def run_name(run: str) -> str:

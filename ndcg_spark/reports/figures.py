@@ -16,7 +16,8 @@ from xml.etree import ElementTree
 
 from ndcg_spark.core.labels import cutoff
 from ndcg_spark.errors import cannot_import
-from ndcg_spark.reports.contents import Comparison, Contents, Mean, Night, run_name
+from ndcg_spark.reports.contents import Comparison, Mean, Night, run_name
+from ndcg_spark.reports.sections import Contents
 from ndcg_spark.reports.sentences import flag_tone
 from ndcg_spark.reports.wording import MINUS, shortened
 
@@ -150,9 +151,7 @@ def _settings(shape: Shape) -> Any:  # matplotlib has a type of its own for the 
         "axes.grid": True,
         "axes.grid.axis": "y",
         "axes.axisbelow": True,
-        "axes.spines.left": False,
-        "axes.spines.right": False,
-        "axes.spines.top": False,
+        **{f"axes.spines.{side}": False for side in ("left", "right", "top")},
         "axes.labelsize": shape.text,
         "axes.unicode_minus": True,
         "figure.facecolor": "none",
@@ -161,12 +160,9 @@ def _settings(shape: Shape) -> Any:  # matplotlib has a type of its own for the 
         "legend.frameon": False,
         "lines.linewidth": 2,
         "lines.markersize": 6,
-        "xtick.color": rule,
-        "xtick.labelcolor": muted,
-        "xtick.labelsize": shape.text,
-        "ytick.color": rule,
-        "ytick.labelcolor": muted,
-        "ytick.labelsize": shape.text,
+        **{f"{axis}tick.color": rule for axis in "xy"},
+        **{f"{axis}tick.labelcolor": muted for axis in "xy"},
+        **{f"{axis}tick.labelsize": shape.text for axis in "xy"},
         "ytick.left": False,
         "svg.fonttype": "none",
     }
@@ -186,9 +182,9 @@ def figures_of(contents: Contents, shape: Shape = WIDE, *, legend: bool = True) 
     """Draw `curve`, `trend`, `differences` and `distribution`, as far as there is data."""
     drawn: dict[str, tuple[bool, Callable[[Contents, Shape, bool], Figure]]] = {
         "curve": (len({one.k for one in contents.curve}) > 1, _curve),
-        "trend": (any(len(nights) > 1 for nights in contents.trend.values()), _trend),
+        "trend": (any(len(nights) > 1 for nights in contents.trend.nights.values()), _trend),
         "differences": (bool(shown_differences(contents)), _differences),
-        "distribution": (bool(contents.distributions), _distribution),
+        "distribution": (bool(contents.queries.distributions), _distribution),
     }
     with drawing(shape):
         return {name: draw(contents, shape, legend) for name, (wanted, draw) in drawn.items() if wanted}
@@ -271,7 +267,7 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
     figure, (axes,) = _canvas(shape)
     bands = len(contents.runs) <= 3
     for at, run in enumerate(contents.runs):
-        nights = [one for one in contents.trend.get(run, ()) if one.mean.value is not None]
+        nights = [one for one in contents.trend.nights.get(run, ()) if one.mean.value is not None]
         style = _style(at)
         many = len(nights) > (60 if shape.is_wide else 25)
         for number, part in enumerate(unbroken(nights)):
@@ -293,7 +289,7 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
     _gate_lines(axes, contents, shape)
     for changed in configuration_changes(contents):
         axes.axvline(changed, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 3)))  # type: ignore[arg-type]  # dates
-    shown = sorted({one.run_date for its in contents.trend.values() for one in its})
+    shown = sorted({one.run_date for its in contents.trend.nights.values() for one in its})
     if len(shown) <= _FEW_NIGHTS:  # a locator would put hours between them
         axes.set_xticks(shown, [f"{one.day} {one:%b}" for one in shown])  # type: ignore[arg-type]  # dates
     else:
@@ -355,7 +351,7 @@ def unbroken(nights: Sequence[Night]) -> list[list[Night]]:
 
 def configuration_changes(contents: Contents) -> list[date]:
     found = set()
-    for nights in contents.trend.values():
+    for nights in contents.trend.nights.values():
         for before, after in pairwise(nights):
             if not after.is_like(before):
                 found.add(after.run_date)
@@ -379,19 +375,19 @@ def _gate_lines(axes: Axes, contents: Contents, shape: Shape) -> None:
 
 def shown_differences(contents: Contents) -> list[Comparison]:
     """Rows of the forest plot: the first of those with a difference and an interval."""
-    whole = [one for one in contents.comparisons if one.difference is not None and one.low is not None]
+    whole = [one for one in contents.differences.rows if one.difference is not None and one.low is not None]
     return [one for one in whole if one.high is not None][:MOST_DIFFERENCES]
 
 
 VERDICTS = {
-    "better": ("better", "run-0", "o", True),
-    "not_worse": ("not worse", "run-0", "o", False),
-    "worse": ("worse", "bad", "s", True),
-    "higher": ("higher", "muted", "o", True),
-    "lower": ("lower", "muted", "s", True),
-    "unclear": ("unclear", "muted", "D", False),
+    "better": ("run-0", "o", True),
+    "not_worse": ("run-0", "o", False),
+    "worse": ("bad", "s", True),
+    "higher": ("muted", "o", True),
+    "lower": ("muted", "s", True),
+    "unclear": ("muted", "D", False),
 }
-"""Words, colour, marker, and whether it is filled, by the verdict of a comparison."""
+"""Colour, marker, and whether it is filled, by the verdict of a comparison."""
 
 
 def _differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
@@ -400,7 +396,7 @@ def _differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
     figure, (axes,) = _canvas(shape, height=70 + step * len(rows))
     several = len({(one.run, one.baseline) for one in rows}) > 1
     for at, one in enumerate(rows):
-        _, colour, marker, filled = VERDICTS.get(one.verdict, VERDICTS["unclear"])
+        colour, marker, filled = VERDICTS.get(one.verdict, VERDICTS["unclear"])
         low, middle, high = one.low or 0.0, one.difference or 0.0, one.high or 0.0  # none of them is null here
         axes.plot([low, high], [at, at], color=LIGHT[colour], linewidth=2, solid_capstyle="butt")
         face = LIGHT[colour] if filled else LIGHT["paper"]
@@ -425,7 +421,7 @@ def _differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
 
 
 def _distribution(contents: Contents, shape: Shape, legend: bool) -> Figure:
-    shown = contents.distributions[:MOST_PANELS]
+    shown = contents.queries.distributions[:MOST_PANELS]
     each = 180 if shape.is_wide else 150
     figure, panels = _canvas(
         shape, height=shape.height if len(shown) == 1 else 50 + each * len(shown), rows=len(shown)

@@ -17,7 +17,8 @@ from ndcg_spark._version import __version__
 from ndcg_spark.core import labels
 from ndcg_spark.errors import cannot_import
 from ndcg_spark.reports import sentences, wording
-from ndcg_spark.reports.contents import SMALL, Contents, Mean, run_name
+from ndcg_spark.reports.contents import SMALL, Mean, run_name
+from ndcg_spark.reports.sections import Contents
 
 try:
     from jinja2 import Environment, StrictUndefined, Template
@@ -74,7 +75,7 @@ def page_of(contents: Contents) -> str:
         script_hash=digest,
         figures=_drawn(contents),
         tables=tables_of(contents),
-        scale=_scale([one.mean for one in contents.segments]),
+        scale=_scale([one.mean for one in contents.segments.rows]),
         standing_scale=_scale([one.mean for one in contents.standings]),
         decimals=contents.decimals,
         difference_decimals=sentences.difference_decimals(contents),
@@ -108,7 +109,7 @@ def _scale(means: Sequence[Mean]) -> Scale:
 
 def _drawn(contents: Contents) -> dict[str, Markup]:
     """Each figure twice: for wide and for narrow screens."""
-    its = contents.distributions
+    its = contents.queries.distributions
     texts = {
         "distribution": " ".join(sentences.distribution_text(one, several=len(its) > 1) for one in its),
         "differences": sentences.differences_text(contents),
@@ -139,7 +140,7 @@ def tables_of(contents: Contents) -> dict[str, Table]:
     nights = [
         (*of_run(name), one.run_date.isoformat(), wording.number(one.mean.value, decimals),
          wording.interval(one.mean.low, one.mean.high, decimals), wording.count(one.mean.n_queries), one.flag or "")
-        for name, its in contents.trend.items()
+        for name, its in contents.trend.nights.items()
         for one in reversed(its)
     ]  # fmt: skip
     value: tuple[tuple[str, bool], ...] = (("Value", True), ("Interval", True), ("Queries", True))
@@ -147,13 +148,13 @@ def tables_of(contents: Contents) -> dict[str, Table]:
         "curve": Table("All metrics over all queries", (*run, ("Metric", False), *value), means),
         "trend": Table(f"{contents.label} by night", (*run, ("Night", False), *value, ("Flag", False)), nights),
     }
-    if contents.distributions:
+    if contents.queries.distributions:
         found["distribution"] = _bins(contents)
     return found
 
 
 def _bins(contents: Contents) -> Table:
-    its = contents.distributions
+    its = contents.queries.distributions
     first = its[0]
     heads: list[tuple[str, bool]] = [(contents.label, False)]
     heads += [(run_name(one.run) if len(its) > 1 else "Queries", True) for one in its]

@@ -10,17 +10,14 @@ from datetime import date, timedelta
 from statistics import NormalDist
 
 from ndcg_spark.core import labels
-from ndcg_spark.evaluation.gates import contrary_line
 from ndcg_spark.evaluation.settings import MANY_REJECTED
 from ndcg_spark.history.settings import is_behind
 from ndcg_spark.metrics import judge_change
 from ndcg_spark.reports import wording as w
 from ndcg_spark.reports.contents import (
     Absent,
-    Accounting,
     Change,
     Comparison,
-    Contents,
     Distribution,
     GateResult,
     ListedItem,
@@ -30,9 +27,8 @@ from ndcg_spark.reports.contents import (
     Standing,
     run_name,
 )
+from ndcg_spark.reports.sections import Accounting, Contents
 
-MOST_CHARACTERS = 60
-"""Longest name in the headline."""
 MOST_FLAGS = 5
 """Segments of a run named for their flags; as many without queries, and as many that got worse."""
 FEWEST_QUERIES = 5
@@ -40,7 +36,6 @@ FEWEST_QUERIES = 5
 _AGAIN = "A night that is run again replaces its rows."
 _LOOK = "See segments and queries below; diagnose runs shows the lists of queries that lost the most."
 ARROWS = {"up": "▲", "down": "▼"}
-REJECTED = "rejected as bad"
 
 
 def tone(kind: str, contents: Contents) -> str:
@@ -130,7 +125,7 @@ def _worst(news: Told, contents: Contents) -> str:
 def _behind(contents: Contents) -> str:
     """A later night than that of the report should be in the table."""
     last, today = contents.run_date, contents.today
-    if last is None or today is None or not is_behind(last, today, apart=contents.nights_apart):
+    if last is None or today is None or not is_behind(last, today, apart=contents.trend.nights_apart):
         return ""
     n = w.counted((today - last).days, "night", "nights")
     return f"The last night in the table is {w.day(last)}, {n} before {w.day(today)}"
@@ -138,7 +133,7 @@ def _behind(contents: Contents) -> str:
 
 def _absent_runs(contents: Contents) -> list[str]:
     """Runs without rows: the one in production first, then those with the most queries."""
-    its = [one for one in contents.absent_runs if contents.production in (None, one.last.run)]
+    its = [one for one in contents.missing.runs if contents.production in (None, one.last.run)]
     ordered = sorted(its, key=lambda one: (one.last.run != contents.production, -one.last.n_queries, one.last.run))
     return [
         f"{_short(run_name(one.last.run))} has no rows on {w.day(contents.run_date)}; {_last_value(one, contents)}"
@@ -220,7 +215,7 @@ def _flag(contents: Contents, *, worse: bool) -> str:
     flagged = [(one, f"flagged {one.flag}", one.flag) for one in watched.values() if one.flag is not None]
     flagged += [
         (one, f"flagged in {_short(flag.name)}, {flag.flag}", flag.flag)
-        for flag in contents.segment_flags
+        for flag in contents.flags.segments
         for one in watched.values()
         if flag.run in ("", one.mean.run)
     ]
@@ -240,7 +235,7 @@ def _empty_segments(contents: Contents) -> Told:
     """Segments without queries, of runs with rows."""
     return [
         (one.last.run, f"no queries in {_segment(one.last)}; {_last_value(one, contents)}")
-        for one in contents.absent_segments
+        for one in contents.missing.segments
     ]
 
 
@@ -282,7 +277,7 @@ def fallen(contents: Contents) -> list[SegmentRow]:
     A change of one segment is called one beyond its interval. Among many segments some are beyond it by chance, so
     here the level is divided by their number (Bonferroni), and few queries need a larger distance (Student's t).
     """
-    compared = [row for row in contents.segments if row.change.half is not None and row.before is not None]
+    compared = [row for row in contents.segments.rows if row.change.half is not None and row.before is not None]
     if not compared or contents.larger_is_better is None:
         return []
     normal = NormalDist().inv_cdf((1 + contents.level) / 2)
@@ -337,7 +332,7 @@ def _value_and_change(standing: Standing, contents: Contents, *, where: bool = T
     text = f"{contents.label} {value}, {change}"
     if not where:
         return text
-    its = [one for one in contents.segments if one.mean.run == standing.mean.run and (one.share or 0.0) > 0.5]
+    its = [one for one in contents.segments.rows if one.mean.run == standing.mean.run and (one.share or 0.0) > 0.5]
     if tone(standing.change.kind, contents) == "worse" and its:
         most = max(its, key=lambda one: one.share or 0.0)
         return f"{text}, most of it in {_segment(most.mean)}, {_from_to(most, contents)}"
@@ -348,7 +343,7 @@ def _value_and_change(standing: Standing, contents: Contents, *, where: bool = T
 
 
 def _short(name: str) -> str:
-    return w.shortened(name, MOST_CHARACTERS)
+    return w.shortened(name, w.MOST_CHARACTERS)
 
 
 def attention(contents: Contents) -> list[str]:
@@ -363,7 +358,9 @@ def attention(contents: Contents) -> list[str]:
             value = "there is no value" if gate.value is None else w.number(gate.value, contents.decimals)
             found.append(f"Gate {gate.text} is not met{whose}: {value}.")
     found += [line for of_flag, line in _flag_lines(contents) if of_flag == "worse"]
-    found += _lines(_empty_segments(contents), contents, lead, "Segments without queries", contents.n_absent_segments)
+    found += _lines(
+        _empty_segments(contents), contents, lead, "Segments without queries", contents.missing.n_segments
+    )
     found += _lines(_fallen_segments(contents), contents, lead, f"Segments that {_fell(contents)}")
     found += contents.not_covered
     found += contrary_gates(contents)
@@ -379,7 +376,7 @@ def attention(contents: Contents) -> list[str]:
         elif one.mean.is_small:
             n = w.counted(one.mean.n_queries, "query", "queries")
             found.append(f"{_capital(name)} has only {n}: the interval is a rough guide.")
-    for row in contents.comparisons:
+    for row in contents.differences.rows:
         if not row.by and row.verdict == "worse":
             found.append(f"{_capital(difference_text(row, contents))}")
     return found + _worse_segments(contents)
@@ -387,10 +384,12 @@ def attention(contents: Contents) -> list[str]:
 
 def _worse_segments(contents: Contents) -> list[str]:
     """The segment that lost most, of each pair that is not worse over all queries, and a count of the others."""
-    overall = {(row.run, row.baseline) for row in contents.comparisons if not row.by and row.verdict == "worse"}
+    overall = {(row.run, row.baseline) for row in contents.differences.rows if not row.by and row.verdict == "worse"}
     found = []
-    for pair in dict.fromkeys((row.run, row.baseline) for row in contents.comparisons):
-        worse = [one for one in contents.comparisons if (one.run, one.baseline) == pair and one.verdict == "worse"]
+    for pair in dict.fromkeys((row.run, row.baseline) for row in contents.differences.rows):
+        worse = [
+            one for one in contents.differences.rows if (one.run, one.baseline) == pair and one.verdict == "worse"
+        ]
         if worse and pair not in overall:
             most = max(worse, key=lambda one: abs(one.difference or 0.0))
             others = f" Other segments that are worse: {w.count(len(worse) - 1)}." if len(worse) > 1 else ""
@@ -418,8 +417,7 @@ def notices(contents: Contents) -> list[tuple[str, str]]:
 
 def contrary_gates(contents: Contents) -> list[str]:
     """Sentences about gates that ask for what is worse."""
-    lines = (contrary_line(gate.text, gate.metric, gate.comparison) for gate in contents.gates)
-    return list(dict.fromkeys(filter(None, lines)))
+    return list(dict.fromkeys(gate.contrary for gate in contents.gates if gate.contrary))
 
 
 def _flag_lines(contents: Contents) -> list[tuple[str, str]]:
@@ -429,14 +427,14 @@ def _flag_lines(contents: Contents) -> list[tuple[str, str]]:
         name = _capital(_short(run_name(one.mean.run)))
         if one.flag is not None:
             found.append((flag_tone(one.flag, contents), f"{name} is flagged tonight: {one.flag}."))
-        its = [flag for flag in contents.segment_flags if flag.run == one.mean.run]
+        its = [flag for flag in contents.flags.segments if flag.run == one.mean.run]
         found += [
             (flag_tone(flag.flag, contents), f"{name} is flagged tonight in {_short(flag.name)}: {flag.flag}.")
             for flag in its[:MOST_FLAGS]
         ]
-    shown = sum(min(MOST_FLAGS, sum(flag.run == run for flag in contents.segment_flags)) for run in contents.runs)
-    if contents.n_segment_flags > shown:
-        more = w.count(contents.n_segment_flags - shown)
+    shown = sum(min(MOST_FLAGS, sum(flag.run == run for flag in contents.flags.segments)) for run in contents.runs)
+    if contents.flags.n_segments > shown:
+        more = w.count(contents.flags.n_segments - shown)
         found.append(("worse", f"Segments that are flagged tonight and not named here: {more}."))
     return found
 
@@ -484,14 +482,14 @@ def difference_text(row: Comparison, contents: Contents) -> str:
     verdict = verdicts.get(row.verdict, "compared with")
     bounds = w.interval(row.low, row.high, decimals)
     difference = f"{w.signed(row.difference, decimals)} {bounds}".rstrip()
-    over = f", over {contents.compared_period}" if contents.compared_period else ""
+    over = f", over {contents.differences.period}" if contents.differences.period else ""
     where = f" where {row.by} is {_short(row.name)}" if row.by else ""
     return f"{_short(run_name(row.run))} is {verdict} {_short(run_name(row.baseline))}{where}: {difference}{over}."
 
 
 def difference_decimals(contents: Contents) -> int:
     """Decimals of differences: those of the metric, or more where their intervals are narrower."""
-    overall = [one for one in contents.comparisons if not one.by] or list(contents.comparisons)
+    overall = [one for one in contents.differences.rows if not one.by] or list(contents.differences.rows)
     halves = [(one.high - one.low) / 2 for one in overall if one.low is not None and one.high is not None]
     return max(contents.decimals, w.decimals_for(halves)) if halves else contents.decimals
 
@@ -511,20 +509,20 @@ def curve_text(contents: Contents) -> str:
 
 def trend_text(contents: Contents) -> str:
     parts = []
-    for run, nights in contents.trend.items():
+    for run, nights in contents.trend.nights.items():
         values = [one.mean.value for one in nights if one.mean.value is not None]
         if values:
             parts.append(
                 f"{run_name(run)} between {w.number(min(values), contents.decimals)} and "
                 f"{w.number(max(values), contents.decimals)}, last {w.number(values[-1], contents.decimals)}"
             )
-    nights_in_all = {one.run_date for nights in contents.trend.values() for one in nights}
+    nights_in_all = {one.run_date for nights in contents.trend.nights.values() for one in nights}
     span = f"{len(nights_in_all):,} nights from {w.day(min(nights_in_all))} to {w.day(max(nights_in_all))}"
     return f"{contents.label} over {span}: {w.listed(parts, 8)}."
 
 
 def differences_text(contents: Contents) -> str:
-    verdicts = Counter(row.verdict or "without a verdict" for row in contents.comparisons)
+    verdicts = Counter(row.verdict or "without a verdict" for row in contents.differences.rows)
     counts = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in sorted(verdicts.items()))
     return f"Differences in {contents.label} with their intervals, a row a segment: {counts}."
 

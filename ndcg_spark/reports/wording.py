@@ -14,6 +14,9 @@ from ndcg_spark.core import labels
 MINUS = "\u2212"
 NOTHING = "\u2014"
 """Shown for a number that is null."""
+MOST_CHARACTERS = 60
+"""Longest name in the headline."""
+REJECTED = "rejected as bad"
 _LARGE = 1e12
 _FEWEST, _MOST, _USUAL = 2, 6, 4
 _HARMFUL = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff")

@@ -33,14 +33,12 @@ from ndcg_spark.metrics import CatalogueMetric, Metric, all_metrics, direction_o
 from ndcg_spark.metrics.base import NamedMetric
 from ndcg_spark.metrics.intra_list_diversity import IntraListDiversity
 from ndcg_spark.ml import NdcgEvaluator
-from ndcg_spark.reports import reading, sentences
+from ndcg_spark.reports import sentences
 from ndcg_spark.reports.assembly import choose_shown_runs
 from ndcg_spark.reports.contents import (
-    Accounting,
     Change,
     ChangedQuery,
     Comparison,
-    Contents,
     GateResult,
     Mean,
     Night,
@@ -49,6 +47,9 @@ from ndcg_spark.reports.contents import (
     Standing,
 )
 from ndcg_spark.reports.page import page_of
+from ndcg_spark.reports.queries import QueryTable
+from ndcg_spark.reports.reading import Scope
+from ndcg_spark.reports.sections import Contents, Differences, Flags, Segments, Trend
 from ndcg_spark.reports.settings import ReportLimits
 
 LARGER = (
@@ -414,11 +415,10 @@ def test_queries_of_a_report(per_query):
     """The worst values come first, and those whose value got worse; those that changed without a direction."""
     worst, losses = {}, {}
     for metric in OF_QUERIES:
-        table = reading.query_table(per_query, metric)
-        scope = reading.Scope(dataset="", run_date=None, runs=("new", "old"), metric=metric, k=3)
-        worst[metric] = [row["query_id"] for row in reading.lowest_queries(table, scope, 1) if row["run"] == "new"]
-        found = reading.largest_losses(table, scope, 9, before=None, baseline="old")
-        losses[metric] = [row["query_id"] for row in found]
+        scope = Scope(dataset="", run_date=None, runs=("new", "old"), metric=metric, k=3)
+        table = QueryTable.of(per_query, scope)
+        worst[metric] = [row.query for row in table.lowest() if row.run == "new"][:1]
+        losses[metric] = [row.query for row in table.losses(before=None, baseline="old")]
     assert worst == {name: ["b"] if direction is False else ["a"] for name, direction in OF_QUERIES.items()}
     assert losses == {
         name: {True: ["a"], False: ["b"], None: ["a", "b"]}[direction] for name, direction in OF_QUERIES.items()
@@ -443,9 +443,9 @@ def change(sign):
 
 def comparison_row(metric, sign, verdict):
     return Comparison(
-        run="new", baseline="old", by="", segment="", metric=metric, k=10, n_queries=100, value=0.5 + 0.2 * sign,
-        baseline_value=0.5, difference=0.2 * sign, low=0.2 * sign - 0.05, high=0.2 * sign + 0.05, lift=None, wins=1,
-        ties=2, losses=3, p_value=0.001, p_holm=0.001, verdict=verdict, note="",
+        run="new", baseline="old", by="", segment="", metric=metric, k=10, n_queries=100,
+        difference=0.2 * sign, low=0.2 * sign - 0.05, high=0.2 * sign + 0.05, lift=None, wins=1,
+        ties=2, losses=3, p_holm=0.001, verdict=verdict, note="",
     )  # fmt: skip
 
 
@@ -453,18 +453,12 @@ def contents_of(metric, way, **parts):
     """A night on which the run `new` goes one way, with what is given."""
     sign = SIGNS[way]
     now, then = mean(metric, "new", 0.5 + 0.2 * sign), mean(metric, "new", 0.5)
-    nights = tuple(
-        Night(run_date=day, mean=one, config_hash="c", convention="") for day, one in ((BEFORE, then), (TONIGHT, now))
-    )
+    nights = tuple(Night(run_date=day, mean=one, config_hash="c") for day, one in ((BEFORE, then), (TONIGHT, now)))
     given = {
         "standings": (Standing(mean=now, change=change(sign), before=then),),
-        "gates": (), "segments": (), "comparisons": (), "changed": (), "trend": {"new": nights}, **parts,
+        "trend": Trend(nights={"new": nights}), **parts,
     }  # fmt: skip
-    return Contents(
-        title="t", dataset="d", run_date=TONIGHT, metric=metric, k=10, level=0.95, means=(now,), distributions=(),
-        lowest=(), losses=(), losses_against="", compared_period="", provenance=(),
-        accounting=Accounting(rows=(), n_read=None, rejected=(), queries=()), **given,
-    )  # fmt: skip
+    return Contents(title="t", dataset="d", run_date=TONIGHT, metric=metric, k=10, level=0.95, means=(now,), **given)
 
 
 def through_report(place, **parts):
@@ -492,7 +486,7 @@ def test_segments_that_got_worse():
         for way, sign in SIGNS.items():
             now, then = (mean(metric, "new", value, "country", "DE") for value in (0.5 + 0.2 * sign, 0.5))
             row = SegmentRow(mean=now, change=change(sign), before=then)
-            contents = contents_of(metric, way, segments=(row,), standings=(unmoved(metric),))
+            contents = contents_of(metric, way, segments=Segments(rows=(row,)), standings=(unmoved(metric),))
             said = [
                 text for text in (sentences.bad_news(contents), *sentences.attention(contents)) if "country" in text
             ]
@@ -510,8 +504,8 @@ def test_flags_of_a_report():
             flag = f"{'high' if way == 'rise' else 'low'}, 5.0 spreads from the usual value"
             of_segment = SegmentFlag(run="new", by="country", segment="DE", flag=flag)
             contents = contents_of(
-                metric, way, standings=(replace(unmoved(metric), flag=flag),), segment_flags=(of_segment,),
-                n_segment_flags=1,
+                metric, way, standings=(replace(unmoved(metric), flag=flag),),
+                flags=Flags(segments=(of_segment,), n_segments=1),
             )  # fmt: skip
             bad = [text for text in sentences.attention(contents) if "is flagged" in text]
             others = [tone for tone, text in sentences.notices(contents) if "is flagged" in text]
@@ -546,7 +540,13 @@ def moving(metric):
         )
         standings.append(Standing(mean=now, change=change(sign), before=then))
         rows.append(replace(comparison_row(metric, sign, verdicts[metric, way]), run=way))
-    return contents_of(metric, "rise", standings=tuple(standings), trend=trend, comparisons=tuple(rows))
+    return contents_of(
+        metric,
+        "rise",
+        standings=tuple(standings),
+        trend=Trend(nights=trend),
+        differences=Differences(rows=tuple(rows)),
+    )
 
 
 def test_colours_of_a_report():

@@ -106,7 +106,7 @@ def test_the_largest_page_is_small(spark):
             for at in range(70)
         ]
     found = report(metrics_table(spark, rows))
-    assert len(found.contents.segments) == 500
+    assert len(found.contents.segments.rows) == 500
     assert len(found.html.encode()) < 5_000_000
 
 

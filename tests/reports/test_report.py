@@ -29,8 +29,9 @@ from support.reports import (
 from ndcg_spark import report
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, OutputRefusedError
 from ndcg_spark.reports import ReportLimits, reading
-from ndcg_spark.reports.building import distribution_of, gate_results, mean_of, nights_apart, standings_of, trend_of
-from ndcg_spark.reports.contents import Change
+from ndcg_spark.reports.contents import Change, Mean, read
+from ndcg_spark.reports.queries import Queries, QueryTable
+from ndcg_spark.reports.sections import Differences, Flags, Segments, Trend, gate_results
 from ndcg_spark.reports.sentences import (
     attention,
     change_text,
@@ -174,15 +175,15 @@ def led(whole):
             value, error = known.pop("value"), known.pop("error")
             row = metric_row("", NIGHTS[2] - timedelta(days=back * apart), value, error, **known)
             rows.append(dict(zip(METRIC_COLUMNS, row, strict=True)) | {"flagged": None, "note": None})
-        trend = trend_of(rows, [])
-        nothing = dict.fromkeys(("segments", "comparisons", "segment_flags", "not_covered"), ())
+        trend = Trend.of_rows(rows, Flags())
         contents = replace(
             whole.contents,
-            **nothing,
-            n_segment_flags=0,
-            standings=standings_of([mean_of(rows[0])], trend, 0.95),
+            segments=Segments(),
+            differences=Differences(),
+            queries=Queries(),
+            flags=Flags(),
+            standings=(trend.standing(read(Mean, rows[0]), 0.95),),
             trend=trend,
-            nights_apart=nights_apart(trend),
             accounting=replace(whole.contents.accounting, rejected=()),
             gates=gate_results(gates, [("ndcg", 10)], rows[:1]),
             **changed,
@@ -247,7 +248,7 @@ def test_a_fall_of_one_segment_of_many_is_told_if_it_is_no_chance(spark):
     assert headline(found).startswith(
         "NDCG@10 in city=s1 fell from 0.400 to 0.295 (400 queries); overall: NDCG@10 0.400 "
     )
-    assert sum(row.change.kind == "down" for row in found.segments) == 3  # each beyond its own interval
+    assert sum(row.change.kind == "down" for row in found.segments.rows) == 3  # each beyond its own interval
 
 
 @pytest.mark.parametrize("df", [4, 9, 29, 399])
@@ -258,7 +259,7 @@ def test_limits_of_falls_are_quantiles_of_students_t(df, tail):
 
 
 def test_only_what_was_flagged_over_all_queries_is_marked(whole):
-    trend = whole.contents.trend
+    trend = whole.contents.trend.nights
     marked = [(run, one.run_date) for run, nights in trend.items() for one in nights if one.flag is not None]
     assert marked == [("new", NIGHTS[2])]
 
@@ -276,11 +277,11 @@ def test_flag_changes_writes_what_a_report_reads(spark):
     metrics = metrics_table(spark, rows)
     found = report(metrics, flags=flagged_nights(metrics, FlagSettings())).contents
     assert found.standings[0].flag.startswith("low, \u2212")
-    assert [one.flag for one in found.trend[""]][:-1] == [None] * 39
+    assert [one.flag for one in found.trend.nights[""]][:-1] == [None] * 39
 
 
 def test_segments_carry_the_numbers_of_the_table(whole):
-    found = {(one.mean.run, one.mean.by, one.mean.segment): one for one in whole.contents.segments}
+    found = {(one.mean.run, one.mean.by, one.mean.segment): one for one in whole.contents.segments.rows}
     assert len(found) == 2 * len(SEGMENTS)
     for (by, segment), (n, more) in SEGMENTS.items():
         one = found["new", by, segment]
@@ -295,11 +296,11 @@ def test_a_night_that_is_missing_is_named_and_breaks_the_line(whole):
     from ndcg_spark.reports.figures import unbroken
 
     assert any("30 January 2026" in text for text in whole.contents.left_out)
-    assert [len(part) for part in unbroken(whole.contents.trend["old"])] == [2, 1]
+    assert [len(part) for part in unbroken(whole.contents.trend.nights["old"])] == [2, 1]
 
 
 def test_queries_are_counted_in_bins(whole):
-    of_run = {one.run: one for one in whole.contents.distributions}
+    of_run = {one.run: one for one in whole.contents.queries.distributions}
     old = of_run["old"]  # 0/19, 1/19, ..., 19/19: one in each of 20 bins
     assert old.counts == (1,) * 20
     assert (old.n_lowest, old.n_highest, old.n_below, old.n_above, old.n_undefined) == (1, 1, 0, 0, 0)
@@ -308,29 +309,29 @@ def test_queries_are_counted_in_bins(whole):
 
 
 def test_the_lowest_queries_and_those_that_lost(whole):
-    lowest = [one for one in whole.contents.lowest if one.run == "new"]
+    lowest = [one for one in whole.contents.queries.lowest if one.run == "new"]
     assert [(one.query, one.value) for one in lowest[:3]] == [
         ("query 7 · DE", 0.0),  # nothing is relevant to query 0, which has 0, too
         ("query 1 · DE", 1 / 19),
         ("query 2 · DE", 2 / 19),
     ]
     assert len(lowest) == 10
-    (lost,) = whole.contents.losses
+    (lost,) = whole.contents.queries.losses
     assert (lost.run, lost.query, lost.loss) == ("new", "query 7 · DE", 7 / 19)
-    assert whole.contents.losses_against == "29 January 2026"
+    assert whole.contents.queries.losses_against == "29 January 2026"
 
 
 def test_losses_against_a_baseline(spark):
     found = report(metrics_table(spark), per_query=query_table(spark), baseline="old").contents
-    (lost,) = found.losses
+    (lost,) = found.queries.losses
     assert (lost.run, lost.query, lost.before, lost.value) == ("new", "query 7 · DE", 7 / 19, 0.0)
-    assert found.losses_against == "old"
+    assert found.queries.losses_against == "old"
 
 
 def test_values_outside_of_the_range_are_counted_apart(spark):
     rows = [("", f"q{at}", 10, value, NIGHTS[2], "shop") for at, value in enumerate([-0.5, 0.2, 1.5, None, 1.0])]
     frame = spark.createDataFrame(rows, "run string, q string, k int, ndcg double, run_date date, dataset string")
-    (found,) = report(metrics_table(spark, metric_rows(runs=[""])), per_query=frame).contents.distributions
+    (found,) = report(metrics_table(spark, metric_rows(runs=[""])), per_query=frame).contents.queries.distributions
     assert (found.n_below, found.n_above, found.n_undefined, sum(found.counts)) == (1, 1, 1, 2)
     assert found.n_queries == 4
     # -.5, .2, 1 and 1.5 have the places 0 to 3; quartiles lie at .75, 1.5 and 2.25
@@ -343,8 +344,7 @@ def test_quartiles_are_exact_up_to_a_million_values_and_above_that_a_sketch_with
     rows = [(run, f"q{at}", 10, value) for run, its in values.items() for at, value in enumerate(its)]
     frame = spark.createDataFrame(rows, "run string, q string, k int, ndcg double")
     scope = reading.Scope(dataset="shop", run_date=None, runs=tuple(values), metric="ndcg", k=10)
-    table = reading.query_table(frame, "ndcg")
-    found = {one["run"]: distribution_of(one) for one in reading.distributions_of(table, scope, most_exact=4)}
+    found = {one.run: one for one in QueryTable.of(frame, scope).distributions(most_exact=4)}
     assert found["four"].quartiles == pytest.approx((0.095, 0.133, 0.217), abs=1e-15)
     assert found["five"].quartiles == pytest.approx((0.1, 0.2, 0.3), abs=1e-15)
     assert found["none"].quartiles == (None, None, None)
@@ -359,12 +359,12 @@ def test_metrics_without_an_end_are_counted_between_their_own_ends(spark):
     rows = [("", f"q{at}", 10, float(at), NIGHTS[2], "shop") for at in range(41)]
     frame = spark.createDataFrame(rows, "run string, q string, k int, dcg double, run_date date, dataset string")
     metrics = metrics_table(spark, metric_rows(runs=[""]))
-    (found,) = report(metrics, per_query=frame, metric="dcg@10").contents.distributions
+    (found,) = report(metrics, per_query=frame, metric="dcg@10").contents.queries.distributions
     assert (found.low, found.high, found.counts) == (0.0, 40.0, (2,) * 19 + (3,))
 
 
 def test_comparisons_tolerate_nulls(whole):
-    found = whole.contents.comparisons
+    found = whole.contents.differences.rows
     assert [(one.by, one.segment, one.difference, one.low) for one in found] == [
         (by, segment, difference, low) for by, segment, difference, low, *_ in COMPARED
     ]
@@ -407,8 +407,8 @@ def test_comparisons_of_a_period_that_holds_the_night(spark):
     }
     for period, ends in periods.items():
         found = report(metrics_table(spark), comparison=rolled((period, *ends), *others))
-        assert len(found.contents.comparisons) == len(COMPARED)
-        assert found.contents.compared_period == names[period]
+        assert len(found.contents.differences.rows) == len(COMPARED)
+        assert found.contents.differences.period == names[period]
         assert f"over {names[period]}." in attention(found.contents)[-1]
         assert f"Over {names[period]}: all its nights" in found.html
     several = rolled(*((period, *ends) for period, ends in periods.items()))
@@ -486,10 +486,10 @@ def test_the_result_of_an_evaluation(spark, tmp_path):
     result = evaluate(frame, k=[1, 3])
     found, of_tables = report(result), report(result.summary, per_query=result.per_query_table)
     assert found.contents == of_tables.contents
-    assert [row.query for row in found.contents.lowest] == ["a", "b"]
+    assert [row.query for row in found.contents.queries.lowest] == ["a", "b"]
     two = evaluate(frame.selectExpr("*", "-score other"), score=["score", "other"], k=3)
     compared = compare(two, replicates=0)
-    both = [report(two, comparison=one).contents.comparisons for one in (compared, compared.summary)]
+    both = [report(two, comparison=one).contents.differences.rows for one in (compared, compared.summary)]
     assert both[0] == both[1] != ()
     assert repr(found).splitlines() == [
         f"Report: {found.contents.title}",
@@ -513,7 +513,10 @@ def test_limits_are_stated(spark):
         runs=["new"],
         limits=few,
     ).contents
-    assert [len(found.segments), len(found.trend["new"]), len(found.lowest), len(found.comparisons)] == [3, 2, 1, 2]
+    assert [
+        len(one)
+        for one in (found.segments.rows, found.trend.nights["new"], found.queries.lowest, found.differences.rows)
+    ] == [3, 2, 1, 2]
     assert [text.split(":")[0] for text in found.left_out] == ["Trend", "Segments", "Differences"]
     assert "3 with the most queries of 5" in found.left_out[1]
     best = report(metrics_table(spark), limits=few).contents

@@ -97,9 +97,9 @@ def by_path(folder: Path, good: DataFrame) -> list[Any]:
 def reported(spark: SparkSession) -> list[Any]:
     """What a report says of literal tables."""
     found = report(metrics_table(spark), per_query=query_table(spark), comparison=comparison_table(spark)).contents
-    (lost,) = found.losses
-    counts = [sum(one.counts) for one in found.distributions]
-    return [headline(found), len(found.segments), counts, lost.query, len(found.comparisons)]
+    (lost,) = found.queries.losses
+    counts = [sum(one.counts) for one in found.queries.distributions]
+    return [headline(found), len(found.segments.rows), counts, lost.query, len(found.differences.rows)]
 
 
 def comparisons(spark: SparkSession) -> dict[str, Any]:
