@@ -200,15 +200,7 @@ def report(
     if baseline is not None and baseline not in shown:
         known = ", ".join(map(repr, shown))
         raise InvalidParameterError(f"baseline {baseline!r} is not among the runs of the report: {known}.")
-    scope = Scope(
-        dataset=place.dataset,
-        run_date=place.night,
-        runs=shown,
-        metric=chosen[0],
-        k=chosen[1],
-        limits=limits,
-        baseline=baseline,
-    )
+    scope = Scope(place.dataset, place.night, shown, *chosen, limits, baseline=baseline)
     rows = [row for row in rows if row["run"] in shown]
     if summary is not None:
         sections.check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
@@ -220,6 +212,7 @@ def report(
     scope = replace(scope, before=trend.night_before(place.night))
     standings = tuple(trend.standing(mean, level) for mean in headline_means)
     missing = sections.Missing.read(table, scope, runs, seen)
+    in_order = sorted(sorted(rows, key=lambda row: metric_order(row["metric"], row["k"])), key=scope.place)
     return Report(
         Contents(
             title=sections.titled(title, place.dataset, shown),
@@ -229,10 +222,7 @@ def report(
             k=scope.k,
             level=level,
             standings=standings,
-            means=tuple(
-                read(Mean, row)
-                for row in sorted(rows, key=lambda one: (scope.place(one), metric_order(one["metric"], one["k"])))
-            ),
+            means=tuple(read(Mean, row) for row in in_order),
             notes=tuple(notes),
             flags=flagged,
             trend=trend,

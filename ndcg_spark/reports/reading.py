@@ -44,7 +44,7 @@ _FLAGGED = {
 Rows = list[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Scope:
     """The data set, night, runs and metric of a report."""
 

@@ -535,7 +535,7 @@ def moving(metric):
         now, then = mean(metric, way, 0.5 + 0.2 * sign), mean(metric, way, 0.5)
         flags = {BEFORE: None, TONIGHT: "high, far" if sign > 0 else "low, far"}
         trend[way] = tuple(
-            Night(run_date=day, mean=its, config_hash="c", convention="", flag=flags[day])
+            Night(run_date=day, mean=its, config_hash="c", flag=flags[day])
             for day, its in ((BEFORE, then), (TONIGHT, now))
         )
         standings.append(Standing(mean=now, change=change(sign), before=then))
