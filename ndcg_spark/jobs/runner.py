@@ -24,11 +24,12 @@ from ndcg_spark.errors import InputRefusedError, NdcgSparkError, PartlyWrittenEr
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.interrupts import TerminatedError
 from ndcg_spark.jobs.logs import Progress
-from ndcg_spark.jobs.options import flag_of, with_flags
+from ndcg_spark.jobs.options import with_flags
 from ndcg_spark.jobs.outputs import (
     REJECT_SCHEMA,
     Accounts,
     account,
+    check_target,
     refusal_of,
     write_all,
     written_rejects,
@@ -50,7 +51,6 @@ from ndcg_spark.tables import (
     Rows,
     Slices,
     canonical,
-    check_output,
     reading_of,
     refuse_inside_table,
     refuse_nested,
@@ -401,18 +401,8 @@ def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None
     ]
     for one in request.command.listed:
         if one.name in request.targets:
-            target = request.targets[one.name]
-            found = check_output(
-                spark,
-                target.reference,
-                target.kind,
-                schemas[one.name],
-                name=flag_of(one.name),
-                readings=readings,
-                grow=target.grow,
-                tell=progress.line,
-            )
-            readings.append(found)
+            target, schema = request.targets[one.name], schemas[one.name]
+            readings.append(check_target(spark, one.name, target, schema, readings, progress.line))
     for path in request.paths.values():
         refuse_nested(canonical(os.path.abspath(path)), path, readings)
         with refusing(path):
