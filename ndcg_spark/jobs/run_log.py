@@ -26,9 +26,8 @@ from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import NdcgSparkError, one_line
 from ndcg_spark.jobs.command import Request
-from ndcg_spark.jobs.options import flag_of
 from ndcg_spark.jobs.outputs import check_target
-from ndcg_spark.jobs.places import Source, Target
+from ndcg_spark.jobs.places import Source, Target, named_place
 from ndcg_spark.sources.formats import read_query
 from ndcg_spark.sources.stores import is_hidden, walked
 from ndcg_spark.tables.catalog import TABLE_KINDS, describe, place_of_table
@@ -235,7 +234,3 @@ def other_places(spark: SparkSession, request: Request[Any]) -> list[tables.Read
         file = tables.canonical(os.path.abspath(path))
         found.append(tables.Reading(name=named_place(name, path), files=frozenset([file])))
     return found
-
-
-def named_place(name: str, reference: str) -> str:
-    return f"{flag_of(name)} {reference!r}"

@@ -34,17 +34,9 @@ from ndcg_spark.jobs.outputs import (
     write_all,
     written_rejects,
 )
-from ndcg_spark.jobs.places import Target
+from ndcg_spark.jobs.places import Target, named_place
 from ndcg_spark.jobs.printing import gate_line, to_json
-from ndcg_spark.jobs.run_log import (
-    RunLog,
-    as_json,
-    counts_of,
-    input_identities,
-    named_place,
-    other_places,
-    versions,
-)
+from ndcg_spark.jobs.run_log import RunLog, as_json, counts_of, input_identities, other_places, versions
 from ndcg_spark.jobs.session import spark_session
 from ndcg_spark.sources.formats import Table, open_table
 from ndcg_spark.tables import (
