@@ -13,7 +13,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -21,12 +21,10 @@ from ndcg_spark.core.bad_rows import RowCount, count_rows, describe_bad_rows, re
 from ndcg_spark.core.failures import refusal_text
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, text_of
 from ndcg_spark.jobs.logs import Progress
-from ndcg_spark.tables import (
-    Rows,
-    SliceWrite,
-    refusing,
-    write_together,
-)
+from ndcg_spark.jobs.options import flag_of
+from ndcg_spark.jobs.places import Target
+from ndcg_spark.tables import Reading, Rows, SliceWrite, check_output, refusing, write_together
+from ndcg_spark.tables.claims import Tell
 
 if TYPE_CHECKING:
     from ndcg_spark.jobs.runner import Work
@@ -83,6 +81,22 @@ def written_rejects(inputs: Work[Any], accounts: Accounts | None) -> DataFrame:
         rows if accounts is None or name in accounts.with_rejects else rows.limit(0) for name, rows in found.items()
     ]
     return reduce(DataFrame.unionByName, parts).withColumn("run", F.lit(""))
+
+
+def check_target(
+    spark: SparkSession, name: str, target: Target, schema: T.StructType, readings: Sequence[Reading], tell: Tell
+) -> Reading:
+    """Refuse a table that cannot be written or would overwrite other data; return its place. No action."""
+    return check_output(
+        spark,
+        target.reference,
+        target.kind,
+        schema,
+        name=flag_of(name),
+        readings=readings,
+        grow=target.grow,
+        tell=tell,
+    )
 
 
 def with_provenance(frame: DataFrame, facts: Mapping[str, Any], names: Sequence[str]) -> DataFrame:

@@ -85,6 +85,10 @@ class Target(Place):
     grow: bool = True
 
 
+def named_place(name: str, reference: str) -> str:
+    return f"{flag_of(name)} {reference!r}"
+
+
 def check_places(read: Mapping[str, Source], written: Mapping[str, Target]) -> None:
     """Refuse to write two tables to one place, or over an input."""
     places: dict[str, str] = {}

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark import tables
 from ndcg_spark._version import __version__
@@ -25,8 +26,8 @@ from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import NdcgSparkError, one_line
 from ndcg_spark.jobs.command import Request
-from ndcg_spark.jobs.options import flag_of
-from ndcg_spark.jobs.places import Source, Target
+from ndcg_spark.jobs.outputs import check_target
+from ndcg_spark.jobs.places import Source, Target, named_place
 from ndcg_spark.sources.formats import read_query
 from ndcg_spark.sources.stores import is_hidden, walked
 from ndcg_spark.tables.catalog import TABLE_KINDS, describe, place_of_table
@@ -125,30 +126,21 @@ def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
 
 
 COUNTS = ("rows_read", "rows_evaluated", "rows_rejected", "rows_left_out", "n_queries", "n_lost_queries")
-RUN_LOG_SCHEMA = T.StructType(
+_TEXT, _TIME = pa.string(), pa.timestamp("us", tz="UTC")
+_IN_ARROW = pa.schema(
     [
-        *[T.StructField(name, T.StringType()) for name in ("run_id", "command", "status")],
-        T.StructField("exit_code", T.IntegerType()),
-        *[T.StructField(name, T.TimestampType()) for name in ("started_at", "finished_at")],
-        T.StructField("seconds", T.DoubleType()),
-        T.StructField("message", T.StringType()),
-        *[T.StructField(name, T.LongType()) for name in COUNTS],
-        T.StructField("rejected_by_reason", T.StringType()),
-        *[T.StructField(name, T.StringType()) for name in ("config_hash", "config", "inputs", "outputs", "steps")],
-        *[
-            T.StructField(f"{name}_version", T.StringType())
-            for name in ("package", "spark", "python", "numpy", "pyarrow")
-        ],
+        *((name, _TEXT) for name in ("run_id", "command", "status")),
+        ("exit_code", pa.int32()),
+        ("started_at", _TIME),
+        ("finished_at", _TIME),
+        ("seconds", pa.float64()),
+        ("message", _TEXT),
+        *((name, pa.int64()) for name in COUNTS),
+        *((name, _TEXT) for name in ("rejected_by_reason", "config_hash", "config", "inputs", "outputs", "steps")),
+        *((f"{name}_version", _TEXT) for name in ("package", "spark", "python", "numpy", "pyarrow")),
     ]
 )
-
-_ARROW = {
-    "string": pa.string(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
-    "double": pa.float64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-}
+RUN_LOG_SCHEMA: T.StructType = from_arrow_schema(_IN_ARROW)
 
 
 class RunLog:
@@ -161,16 +153,7 @@ class RunLog:
 
     def check(self, readings: Sequence[tables.Reading]) -> None:
         """Raise when rows cannot be written there, or when that is where the job reads or writes other tables."""
-        found = tables.check_output(
-            self._spark,
-            self.reference,
-            self._target.kind,
-            RUN_LOG_SCHEMA,
-            name="--run-log",
-            readings=list(readings),
-            grow=self._target.grow,
-            tell=self._tell,
-        )
+        found = check_target(self._spark, "run_log", self._target, RUN_LOG_SCHEMA, readings, self._tell)
         if self._target.format == "parquet":
             (place,) = found.folders
             self._folder = shared_folder(self._spark, place, self.reference)
@@ -206,8 +189,7 @@ class RunLog:
 
 def _as_arrow(rows: Sequence[Mapping[str, Any]], dataset: str) -> pa.Table:
     """Write rows in the types that Spark gives them, with the data set as the last column."""
-    fields = [(one.name, _ARROW[one.dataType.typeName()]) for one in RUN_LOG_SCHEMA]
-    schema = pa.schema([*fields, ("dataset", pa.string())])
+    schema = _IN_ARROW.append(pa.field("dataset", _TEXT))
     return pa.Table.from_pylist([{**row, "dataset": dataset} for row in rows], schema)
 
 
@@ -230,11 +212,7 @@ def counts_of(outcome: Mapping[str, Any]) -> dict[str, int]:
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=_plain)
-
-
-def _plain(value: Any) -> str:
-    return value.isoformat() if isinstance(value, date | datetime) else str(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def other_places(spark: SparkSession, request: Request[Any]) -> list[tables.Reading]:
@@ -256,7 +234,3 @@ def other_places(spark: SparkSession, request: Request[Any]) -> list[tables.Read
         file = tables.canonical(os.path.abspath(path))
         found.append(tables.Reading(name=named_place(name, path), files=frozenset([file])))
     return found
-
-
-def named_place(name: str, reference: str) -> str:
-    return f"{flag_of(name)} {reference!r}"

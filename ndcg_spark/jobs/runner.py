@@ -24,33 +24,25 @@ from ndcg_spark.errors import InputRefusedError, NdcgSparkError, PartlyWrittenEr
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.interrupts import TerminatedError
 from ndcg_spark.jobs.logs import Progress
-from ndcg_spark.jobs.options import flag_of, with_flags
+from ndcg_spark.jobs.options import with_flags
 from ndcg_spark.jobs.outputs import (
     REJECT_SCHEMA,
     Accounts,
     account,
+    check_target,
     refusal_of,
     write_all,
     written_rejects,
 )
-from ndcg_spark.jobs.places import Target
+from ndcg_spark.jobs.places import Target, named_place
 from ndcg_spark.jobs.printing import gate_line, to_json
-from ndcg_spark.jobs.run_log import (
-    RunLog,
-    as_json,
-    counts_of,
-    input_identities,
-    named_place,
-    other_places,
-    versions,
-)
+from ndcg_spark.jobs.run_log import RunLog, as_json, counts_of, input_identities, other_places, versions
 from ndcg_spark.jobs.session import spark_session
 from ndcg_spark.sources.formats import Table, open_table
 from ndcg_spark.tables import (
     Rows,
     Slices,
     canonical,
-    check_output,
     reading_of,
     refuse_inside_table,
     refuse_nested,
@@ -401,18 +393,8 @@ def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None
     ]
     for one in request.command.listed:
         if one.name in request.targets:
-            target = request.targets[one.name]
-            found = check_output(
-                spark,
-                target.reference,
-                target.kind,
-                schemas[one.name],
-                name=flag_of(one.name),
-                readings=readings,
-                grow=target.grow,
-                tell=progress.line,
-            )
-            readings.append(found)
+            target, schema = request.targets[one.name], schemas[one.name]
+            readings.append(check_target(spark, one.name, target, schema, readings, progress.line))
     for path in request.paths.values():
         refuse_nested(canonical(os.path.abspath(path)), path, readings)
         with refusing(path):

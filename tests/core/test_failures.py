@@ -151,6 +151,18 @@ def test_a_refusal_that_spark_3_5_hands_on_as_an_error_of_java() -> None:
     assert str(refusal_of(error, Tables())) == "an item comes twice in the ranking of query q=1. Nothing was written."
 
 
+class Advising(Tables):
+    def advice(self, message: str) -> str:
+        return f"{message} Remove it."
+
+
+def test_a_refusal_that_python_raised_is_told_with_advice_as_one_of_spark_is() -> None:
+    raised, other = InputRefusedError("an item comes twice."), OutputRefusedError("there is no folder.")
+    assert str(refusal_of(raised, Advising())) == "an item comes twice. Remove it. Nothing was written."
+    assert refusal_of(raised, Tables()) is raised
+    assert refusal_of(other, Advising()) is other
+
+
 SPARK_4 = """An error occurred while calling o660.collectToPython.
 : org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///x/b.parquet.  SQLSTATE: KD001
 \tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError(QueryExecutionErrors.scala:920)
