@@ -86,3 +86,17 @@ def test_jobs_print_one_line(spark, capfd, tmp_path, queries):
     assert "nan_score" in ended.err
     assert "ERROR" not in "".join(capfd.readouterr()) + ended.err
     assert not (tmp_path / "queries").exists()
+
+
+def test_what_filters_a_lazy_result_takes_no_refusal_out(spark):
+    """Spark moves filters about, and may evaluate later ones first."""
+    bad = spark.createDataFrame([*ROWS, NAN], SCHEMA)
+    summary = evaluate(bad, run="run", k=2).summary
+    chosen = (
+        summary.where("metric = 'ndcg'"),
+        summary.where("n_queries > 1").select("value"),
+        summary.groupBy("run").count(),
+    )
+    for frame in (*chosen, summary.join(summary.select("run", "metric"), ["run", "metric"])):
+        with pytest.raises(Exception, match="nan_score"):
+            frame.collect()
