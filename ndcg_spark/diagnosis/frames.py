@@ -14,7 +14,7 @@ from ndcg_spark.core.columns import columns_of, named, raise_if, require_column
 from ndcg_spark.core.given import takes_rows, takes_tables
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.diagnosis import tasks
-from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Arrays, Ranking, long_rows, valid_only
 from ndcg_spark.evaluation.frames.scoring import scored_schema, scoring_task, with_rules
 from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, rules_column, summing_task
@@ -145,7 +145,12 @@ def shift_of_means(before: DataFrame, after: DataFrame, *, across_rules: bool = 
 
 def _night(frame: DataFrame, *, after: bool) -> DataFrame:
     for name in (*tasks.SHIFT_KEYS, "segment", "state"):
-        require_column(frame, name, "shift of means", "metric table")
+        kind = require_column(frame, name, "shift of means", "metric table")
+    if not isinstance(kind, T.ArrayType):
+        raise InputRefusedError(
+            f"column 'state' of the metric table is {kind.simpleString()}, not array<bigint>; read the table that "
+            "nights were written to, as csv has no arrays."
+        )
     rows = frame.where(named("segment_by") != "")
     columns = columns_of([*tasks.SHIFT_KEYS, "segment", "state"])
     return rows.select(*columns, rules_column(frame).alias(RULES), F.lit(after).alias(tasks.AFTER))

@@ -204,6 +204,11 @@ def _list_runs(reference: str, frame: DataFrame) -> set[str]:
     rows = frame.groupBy(RUN).agg(F.lit(0).alias("there"), *numbers).collect()
     if rows and numbers and not any(row["n"] for row in rows):
         raise InputRefusedError(f"no query counts in the means for {reference!r}.")
+    if any(row[RUN] is None for row in rows):
+        raise InputRefusedError(
+            f"some rows for {reference!r} have null in column 'run', which says whose they are; fill it, or name the "
+            f"runs whose rows are written ({option('runs')})."
+        )
     return {row[RUN] for row in rows}
 
 

@@ -57,6 +57,13 @@ def test_nights_of_two_rules_are_refused(spark):
     assert {row["rules"] for row in shift_of_means(before, after, across_rules=True).collect()} == {"ties=mixed"}
 
 
+def test_states_that_are_text_are_refused(spark):
+    """As in a csv of a metric table."""
+    before = night(spark, "a")
+    with pytest.raises(InputRefusedError, match="'state' of the metric table is string, not array<bigint>"):
+        shift_of_means(before, night(spark, "b").withColumn("state", F.col("state").cast("string")))
+
+
 @pytest.fixture(scope="module")
 def rankings(spark):
     rows = [(f"q{n}", f"i{i}", float(-i), float((i * (n + 2)) % 7), (i * n) % 4, "DE" if n % 2 else "US")

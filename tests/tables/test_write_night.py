@@ -215,6 +215,7 @@ def test_a_table_of_another_kind_beside_metrics(spark, rankings, tmp_path):
         ({"formats": {"metricz": "parquet"}}, InvalidParameterError, "'metricz'"),
         ({"tables": "none"}, InputRefusedError, "nothing to write"),
         ({"tables": "stamped"}, OutputRefusedError, "dataset"),
+        ({"tables": "nameless"}, InputRefusedError, "null in column 'run'"),
     ],
 )
 def test_refusals(spark, rankings, tmp_path, change, error, message):
@@ -222,6 +223,7 @@ def test_refusals(spark, rankings, tmp_path, change, error, message):
     place = f"{tmp_path}/metrics"
     named = {
         "none": summary.limit(0),
+        "nameless": spark.createDataFrame([("a", 1), (None, 2)], "run string, note int"),
         "stamped": summary.withColumn("dataset", F.lit("x")),
         "result": evaluate(rankings, **ASKED),
     }
