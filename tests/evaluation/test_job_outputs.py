@@ -289,7 +289,7 @@ def test_rows_that_were_kept_are_let_go_of_whatever_fails_next(spark, logs, monk
     kept = spark._jsparkSession.sharedState().cacheManager()
     nothing_kept = [kept.isEmpty()]
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **options: object) -> None:
         nothing_kept.append(kept.isEmpty())
         raise RuntimeError("no means")
 

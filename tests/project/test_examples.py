@@ -90,7 +90,7 @@ def assert_evaluates_the_night(options: dict[str, Any]) -> None:
     assert str(config.run_date) == NIGHT
     assert config.sources["input"].reference == f"SELECT * FROM prod.rankings WHERE run_date = DATE'{NIGHT}'"
     assert (config.dataset, config.settings.cutoffs) == ("search", (1, 3, 5, 10))
-    assert [str(target.reference) for target in (config.targets["output"], config.operations.run_log) if target] == [
+    assert [str(target.reference) for target in (config.targets["output"], config.run_log) if target] == [
         "prod.ranking_metrics", "prod.run_log",
     ]  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ndcg_spark.evaluation.settings import ASKED
+from ndcg_spark.core.labels import ASKED
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, GROUP_KEYS, PARTIAL_SCHEMA, finish_means
 from support.arrow_rankings import pieces
 
