@@ -148,11 +148,12 @@ class WorkerTask:
             if self.output is None:
                 raise type(error)(mark_refusal(text_of(error))) from error
             # Spark takes no null where a column has none.
-            values = [pa.array([_ZEROS.get(one.type) if not one.nullable else None], one.type) for one in self.output]
-            yield _with_refusal(pa.RecordBatch.from_arrays(values, schema=self.output), text_of(error))
+            row = [pa.array([None if field.nullable else _ZEROS[field.type]], field.type) for field in self.output]
+            yield _with_refusal(pa.RecordBatch.from_arrays(row, schema=self.output), text_of(error))
 
 
 REFUSAL = "__refusal"
+"""Column of kept refusals, null in all other rows."""
 _ZEROS = {pa.int32(): 0, pa.int64(): 0, pa.float64(): 0.0, pa.bool_(): False, pa.string(): "", pa.binary(): b""}
 
 
@@ -166,7 +167,7 @@ def _accepted(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_refusal(batch: pa.RecordBatch, text: str | None) -> pa.RecordBatch:
-    column = pa.array([text] * batch.num_rows, pa.string())
+    column = pa.nulls(batch.num_rows, pa.string()) if text is None else pa.array([text])
     return pa.RecordBatch.from_arrays([*batch.columns, column], names=[*batch.schema.names, REFUSAL])
 
 

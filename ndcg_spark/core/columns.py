@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.session import is_on
 from ndcg_spark.errors import MARKS, InputRefusedError, MissingColumnError, mark_refusal, not_in_file
 
@@ -111,7 +112,7 @@ def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.Da
                 "microseconds, and makes some equal; round them (pandas: .dt.floor('us')), or make them text."
             )
         return field.dataType
-    names = [name for name in frame.columns if name != MALFORMED]
+    names = [name for name in frame.columns if name not in (MALFORMED, REFUSAL)]
     near = [name for name in names if name.lower() == column.lower()]
     near = near or difflib.get_close_matches(column, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -53,7 +53,7 @@ class Shown(ABC):
             if explained is error:
                 raise
             raise explained from error
-        found = pd.DataFrame([tuple(row) for row in rows], columns=[one for one in frame.columns if one != REFUSAL])
+        found = pd.DataFrame([tuple(row) for row in rows], columns=frame.drop(REFUSAL).columns)
         if BESIDE in found.columns:
             beside = [row[BESIDE].asDict() for row in rows if row[BESIDE] is not None]
             found = found.drop(columns=BESIDE)

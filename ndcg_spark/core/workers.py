@@ -65,7 +65,7 @@ def raise_refusals(frame: DataFrame) -> DataFrame:
     if REFUSAL not in frame.columns:
         return frame
     refused = F.col(REFUSAL)
-    # Later filters stay above what may differ from run to run, as this number may; others would take the row out.
+    # Spark moves no later filter below this number, as it may differ from run to run; the filter could drop the row.
     is_refusal = refused.isNotNull() & (F.spark_partition_id() >= 0)
     return frame.where(raise_if(F.lit(True), is_refusal, refused, kind="boolean")).drop(REFUSAL)
 
