@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F
 from support.main_job import command
 
 from ndcg_spark import compare, evaluate, report
 from ndcg_spark.core.batches import REFUSAL, WorkerTask
-from ndcg_spark.errors import InputRefusedError, find_refusal
+from ndcg_spark.errors import InputRefusedError, MissingColumnError, find_refusal
 
 SCHEMA = "run string, query_id string, item_id string, score double, relevance int"
 ROWS = [(run, f"q{query}", item, 1.0, 1) for run in "ab" for query in range(4) for item in "xy"]
@@ -100,3 +101,101 @@ def test_what_filters_a_lazy_result_takes_no_refusal_out(spark):
     for frame in (*chosen, summary.join(summary.select("run", "metric"), ["run", "metric"])):
         with pytest.raises(Exception, match="nan_score"):
             frame.collect()
+
+
+REFUSED = r"nan_\w+|comes twice"
+FORMS = ("DataFrame", "path", "sorted path", "windows", "run and judgments", "judgments", "arrays",
+         "lists", "all duplicates", "best copies", "metric of items", "weights and segments")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def inputs(spark, tmp_path_factory):
+    """For each form of input its tables and options, good and with one row that is refused."""
+    folder = tmp_path_factory.mktemp("forms")
+    long, bad = (spark.createDataFrame(rows, SCHEMA) for rows in (ROWS, [*ROWS, NAN]))
+    judged = "query_id string, item_id string, relevance double"
+    once = [(f"q{query}", item, 1.0) for query in range(4) for item in "xy"]
+    judgments, bad_judgments = (
+        spark.createDataFrame(rows, judged) for rows in (once, [*once, ("q1", "z", float("nan"))])
+    )
+    arrays = "query_id string, relevances array<double>"
+    lists = "query_id string, recommended array<string>, relevant array<string>"
+    items = spark.createDataFrame([(item, [item]) for item in "xyz"], "item_id string, categories array<string>")
+    weighed, of_bad = (table.selectExpr("*", "1.0D AS w", "query_id AS s") for table in (long, bad))
+    for name, table in {"rows": long, "bad": bad}.items():
+        table.write.parquet(f"{folder}/{name}")
+        table.repartition(1).sortWithinPartitions("query_id").drop("run").write.parquet(f"{folder}/sorted-{name}")
+    runs, bad_runs = (table.drop("relevance") for table in (long, bad))
+    return {
+        "DataFrame": ({}, [(long,), (bad,)]),
+        "path": ({"source": "parquet"}, [(f"{folder}/rows",), (f"{folder}/bad",)]),
+        "sorted path": ({"run": None}, [(f"{folder}/sorted-rows",), (f"{folder}/sorted-bad",)]),
+        "windows": ({"strategy": "window"}, [(long,), (bad,)]),
+        "run and judgments": ({}, [(runs, judgments), (bad_runs, judgments)]),
+        "judgments": ({}, [(runs, judgments), (runs, bad_judgments)]),
+        "arrays": (
+            {"run": None, "relevance": "relevances"},
+            [(spark.createDataFrame([("q", values)], arrays),) for values in ([1.0, 0.0], [1.0, float("nan")])],
+        ),
+        "lists": (
+            {"run": None, "ranked": "recommended", "relevant": "relevant"},
+            [(spark.createDataFrame([("q", its, ["x"])], lists),) for its in (["x", "y"], ["x", "x"])],
+        ),
+        "all duplicates": ({"check_duplicates": "all"}, [(long,), (bad,)]),
+        "best copies": ({"convention": "default;duplicates=best"}, [(long,), (bad,)]),
+        "metric of items": (
+            {"items": items, "k": None, "metrics": ["ndcg@2", "ild(by=categories)@2"],
+             "convention": "default;ties=item_asc"},
+            [(long,), (bad,)],
+        ),
+        "weights and segments": ({"weight": "w", "segments": ["s"]}, [(weighed,), (of_bad,)]),
+    }  # fmt: skip
+
+
+@pytest.mark.classic("Python workers read files themselves")
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_input_is_shown_or_refused(inputs, form):
+    options, (good, bad) = inputs[form]
+    options = {"run": "run", "k": 2, **options}
+    options = {name: value for name, value in options.items() if value is not None}
+    assert evaluate(*good, **options).to_pandas()["value"].notna().all()
+    with pytest.raises(InputRefusedError, match=REFUSED):
+        evaluate(*bad, **options).to_pandas()
+    with pytest.raises(InputRefusedError, match=REFUSED):
+        evaluate(*bad, **options).plot()
+
+
+PAIRS = {
+    "of one table": {},
+    "cluster": {"cluster": "c"},
+    "missing count as zero": {"unpaired": "zero"},
+    "weights": {"weight": "weight"},
+}
+
+
+@pytest.mark.parametrize("options", list(PAIRS.values()), ids=list(PAIRS))
+def test_comparisons_are_shown_or_refused(spark, options):
+    good, bad = (
+        spark.createDataFrame(rows, SCHEMA).selectExpr("*", "query_id AS c", "1.0D AS w")
+        for rows in (ROWS, [*ROWS, NAN])
+    )
+    settings = {"run": "run", "k": 2, "segments": ["c"], "weight": "w"}
+    more = {"replicates": 10, "flips": 10, "baseline": "a", **options}
+    assert len(compare(evaluate(good, **settings), **more).to_pandas())
+    with pytest.raises(InputRefusedError, match="nan_score"):
+        compare(evaluate(bad, **settings), **more).to_pandas()
+    settings.pop("run")
+    results = {run: evaluate(table.where(f"run = '{run}'"), **settings) for run, table in (("a", good), ("b", good))}
+    results["b"] = results["b"].per_query_table.withColumn("run", F.lit("b"))
+    more["baseline"] = "a"
+    assert len(compare(results, **more).to_pandas())
+    results["a"] = evaluate(bad.where("run = 'a'"), **settings)
+    with pytest.raises(InputRefusedError, match="nan_score"):
+        compare(results, **more).to_pandas()
+
+
+def test_no_message_names_the_column_of_refusals(spark):
+    result = evaluate(spark.createDataFrame(ROWS, SCHEMA), run="run", k=2)
+    with pytest.raises(MissingColumnError) as caught:
+        compare(result, baseline="a", weight="w")
+    assert REFUSAL not in str(caught.value)
