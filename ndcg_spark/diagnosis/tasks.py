@@ -42,8 +42,8 @@ def score_losses(batches: Iterator[pa.RecordBatch], task: ScoringTask, max_k: in
     """
     for batch in batches:
         lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
-        for k, scored in zip(task.cutoffs, score_batch(batch, task), strict=True):
-            yield _with_losses(scored, lists, task, k, max_k)
+        for scores in score_batch(batch, task):
+            yield _with_losses(scores.to_batch(task), lists, task, scores.k, max_k)
 
 
 def _with_losses(

@@ -55,18 +55,14 @@ def known_items(
     return ItemLists(rank, offsets, **found)
 
 
-def with_items(result: pa.RecordBatch, batch: pa.RecordBatch, rank: IntArray, k: int | None) -> pa.RecordBatch:
-    """Add `items` to results of a cutoff: those on the first k ranks; null where k is 0."""
+def first_items(batch: pa.RecordBatch, rank: IntArray, k: int | None) -> pa.Array:
+    """Return the `items` of rankings that are on the first k ranks; nulls where k is 0."""
     column = batch.column("items")
     if k == 0:
-        items = pa.nulls(len(column), column.type)
-    else:
-        inside = np.flatnonzero(rank < k) if k is not None else np.arange(len(rank))
-        items = list_column(
-            column.flatten().take(pa.array(inside)), ragged.chosen_offsets(inside, list_offsets(column))
-        )
-        items = items.cast(column.type)
-    return pa.RecordBatch.from_arrays([*result.columns, items], names=[*result.schema.names, "items"])
+        return pa.nulls(len(column), column.type)
+    inside = np.flatnonzero(rank < k) if k is not None else np.arange(len(rank))
+    offsets = ragged.chosen_offsets(inside, list_offsets(column))
+    return list_column(column.flatten().take(pa.array(inside)), offsets).cast(column.type)
 
 
 class _Features:

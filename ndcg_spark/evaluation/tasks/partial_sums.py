@@ -21,11 +21,19 @@ from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.scoring import (
+    MISSING,
     N_TOP_ITEMS,
     N_UNJUDGED_ITEMS,
+    NO_QUERY,
+    NO_RELEVANT,
+    STATUS_NAMES,
+    UNJUDGED,
+    Scores,
     ScoringTask,
     dropped,
-    score_rankings,
+    has_status,
+    read_scores,
+    score_batch,
     uncounted,
 )
 from ndcg_spark.metrics import CatalogueMetric
@@ -123,10 +131,15 @@ def score_and_add_up(
     batches: Iterator[pa.RecordBatch], scoring: ScoringTask, summing: SummingTask
 ) -> Iterator[pa.RecordBatch]:
     """Add up metrics of rankings."""
-    return add_up(score_rankings(batches, scoring), summing)
+    return add_scores((scores for batch in batches for scores in score_batch(batch, scoring)), summing)
 
 
 def add_up(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterator[pa.RecordBatch]:
+    """Add up tables with a row per query and cutoff."""
+    return add_scores(read_scores(batches, {metric.column for metric in task.metrics}), task)
+
+
+def add_scores(batches: Iterator[Scores], task: SummingTask) -> Iterator[pa.RecordBatch]:
     """Add up metrics of queries to `PARTIAL_SCHEMA`, a row per group and metric.
 
     Metrics of the catalogue add two columns, and rows of counts of items.
@@ -136,11 +149,12 @@ def add_up(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterator[pa.
     totals: dict[tuple[Any, ...], Totals] = {}
     listed = ListedItems()
     segments = {name for names in task.segment_sets for name in names}
-    for batch in batches:
-        numbers = _numbers(batch, task)
-        keys = {name: batch.column(name).cast(kind) for name, kind in _ALWAYS.items()}  # maybe of large strings
+    for scores in batches:
+        numbers, batch = _numbers(scores, task), scores.queries
+        keys = {"run": batch.column("run").cast(_ALWAYS["run"])}  # maybe of large strings
+        keys["k"] = pa.repeat(pa.scalar(scores.k, _ALWAYS["k"]), batch.num_rows)
         keys |= {_key(name): batch.column(name) for name in batch.schema.names if name in segments}
-        alone = batch.num_rows > 0 and all(_is_constant(keys[name]) for name in _ALWAYS)
+        alone = batch.num_rows > 0 and _is_constant(keys["run"])
         if alone:  # one run and cutoff: to group costs much more
             group = tuple(keys[name][0].as_py() for name in _ALWAYS)
             its = totals.setdefault(group, {})
@@ -149,14 +163,14 @@ def add_up(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterator[pa.
         table = pa.table({**keys, **numbers})
         in_segments = table
         if N_REJECTED in table.column_names:  # rejected rows without a query count in the overall row alone
-            in_segments = table.filter(pc.not_equal(batch.column("status"), "no_query"))
+            in_segments = table.filter(pa.array(scores.status != NO_QUERY))
         for names in task.segment_sets if alone else sets:
             _hold(held, names, _group(in_segments if names else table, names))
             if held[names].num_rows > task.most_groups:
                 yield from _partial_batches(held.pop(names), names, task)
         if task.listed is not None:
             chosen = {names: {name: keys[name] for name in (*_ALWAYS, *map(_key, names))} for names in sets}
-            listed.add(batch, _counted(batch, task), chosen)
+            listed.add(batch, _counted(scores, task), chosen)
             yield from _listed_batches(listed, task, at_end=False)
     if totals:
         _hold(held, (), _totals_table(totals))
@@ -210,27 +224,24 @@ def _key(segment: str) -> str:
     return f"segment:{segment}"
 
 
-def _counted(batch: pa.RecordBatch, task: SummingTask) -> BoolArray:
+def _counted(scores: Scores, task: SummingTask) -> BoolArray:
     """Find the queries that count in the means. Values do not tell: they are null where they are not asked for."""
-    counted = ~_has_status(batch, uncounted(task.convention))
-    return counted & float_values(batch.column("ndcg"))[1] if task.needs_ndcg else counted
+    counted = ~has_status(scores.status, uncounted(task.convention))
+    return counted & scores.values["ndcg"][1] if task.needs_ndcg else counted
 
 
-def _has_status(batch: pa.RecordBatch, names: tuple[str, ...]) -> BoolArray:
-    return flags_of(pc.is_in(batch.column("status"), value_set=pa.array(names, pa.string())))
-
-
-def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
+def _numbers(scores: Scores, task: SummingTask) -> dict[str, IntArray]:
     """Every query's counts and the limbs of its states that are not all zero."""
-    kept, status, weights = _counted(batch, task), batch.column("status"), None
+    batch, status, weights = scores.queries, scores.status, None
+    kept = _counted(scores, task)
     if task.weighted:
         weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
         kept = weights > 0  # one of weight 0 is in no mean, and tells nothing of its error
-    is_dropped = _has_status(batch, dropped(task.convention))
+    is_dropped = has_status(status, dropped(task.convention))
     rows, left_out = int_values(batch.column("n_rows")), int_values(batch.column("n_left_out"))
     numbers: dict[str, IntArray] = {"n_queries": kept.astype(np.int64)}
-    for name in ("no_relevant", "missing", "unjudged"):
-        numbers[f"n_{name}"] = int_values(pc.equal(status, name).cast(pa.int64()))
+    for reason in (NO_RELEVANT, MISSING, UNJUDGED):
+        numbers[f"n_{STATUS_NAMES[reason]}"] = (status == reason).astype(np.int64)
     numbers["n_rows"] = np.where(is_dropped, 0, rows - left_out)
     numbers["n_left_out"] = np.where(is_dropped, rows, left_out)
     rejected = None
@@ -240,7 +251,7 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
         if column.null_count:
             numbers |= {_unknown(name): flags_of(column.is_null()).astype(np.int64) for name in OF_REJECTED}
     if rejected is not None and rejected.any():
-        lost = (rows == 0) & (rejected > 0) & flags_of(pc.not_equal(status, "no_query"))
+        lost = (rows == 0) & (rejected > 0) & (status != NO_QUERY)
         numbers |= {N_REJECTED: rejected, N_LOST: lost.astype(np.int64)}
     for name in (one for one in OF_ITEMS if one in batch.schema.names):
         column = batch.column(name)
@@ -249,11 +260,9 @@ def _numbers(batch: pa.RecordBatch, task: SummingTask) -> dict[str, IntArray]:
             numbers[name] = np.where(is_dropped, 0, n_items)
         if column.null_count:
             numbers[_unknown(name)] = flags_of(column.is_null()).astype(np.int64)
-    k = batch.column("k")
-    at = {k[0].as_py()} if len(k) and _is_constant(k) else set(k.unique().to_pylist())
     for metric in task.metrics:
-        if metric.name != LISTS and any(map(metric.is_at, at)):
-            values, known = float_values(batch.column(metric.column))
+        if metric.name != LISTS and metric.is_at(scores.k):
+            values, known = scores.values[metric.column]
             values, its_weights = np.where(kept & known, values, 0.0), weights
             if metric.undefined:
                 counted = kept & known

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import LARGEST_GAIN, discount_table, gain_function
@@ -15,7 +16,7 @@ from ndcg_spark.core import labels, ragged
 from ndcg_spark.core.batches import flags_of, float_column, float_values, int_values, list_offsets, value_at
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.tasks.items import known_items, with_items
+from ndcg_spark.evaluation.tasks.items import first_items, known_items
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.valid_rows import NO_QUERY_COLUMN
 from ndcg_spark.metrics import Metric, MetricAt, Need, QueryError
@@ -75,26 +76,80 @@ def uncounted(convention: Convention) -> tuple[str, ...]:
     return (*dropped(convention), *skipped)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Metrics of the queries of a batch at one cutoff."""
+
+    k: int | None
+    queries: pa.RecordBatch  # keys, counts and what is carried, a row per query
+    status: IntArray  # numbers of `STATUS_NAMES`
+    values: dict[str, tuple[FloatArray, BoolArray]]  # by column, with flags of the queries that have a value
+
+    def to_batch(self, task: ScoringTask) -> pa.RecordBatch:
+        """Return a row per query, as users see it."""
+        n = len(self.status)
+        columns = {name: self.queries.column(name) for name in task.keys}
+        columns["k"] = pa.repeat(pa.scalar(self.k, type=pa.int32()), n)
+        columns |= dict.fromkeys(task.columns, pa.nulls(n, pa.float64()))
+        columns |= {name: float_column(*values) for name, values in self.values.items()}
+        columns["status"] = pa.array(STATUS_NAMES, type=pa.string()).take(pa.array(self.status))
+        columns |= dict(zip(self.queries.schema.names, self.queries.columns, strict=True))
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def read_scores(batches: Iterator[pa.RecordBatch], columns: Collection[str]) -> Iterator[Scores]:
+    """Read tables with a row per query and cutoff, as of `score_rankings`."""
+    for batch in batches:
+        for k in pc.unique(batch.column("k")):
+            at_k = batch.column("k").is_null() if k.as_py() is None else pc.equal(batch.column("k"), k)
+            rows = batch if at_k.true_count == len(at_k) else batch.filter(at_k)
+            status = rows.column("status")
+            numbers = pc.index_in(status, value_set=pa.array(STATUS_NAMES, status.type))
+            yield Scores(
+                k=k.as_py(),
+                queries=rows,
+                status=int_values(pc.fill_null(numbers, EVALUATED)),
+                values={name: float_values(rows.column(name)) for name in columns if name in rows.schema.names},
+            )
+
+
+def has_status(status: IntArray, names: Iterable[str]) -> BoolArray:
+    return np.isin(status, [STATUS_NAMES.index(name) for name in names])
+
+
 def score_rankings(batches: Iterator[pa.RecordBatch], task: ScoringTask) -> Iterator[pa.RecordBatch]:
     """Score rankings: a row per query and cutoff, one batch a cutoff; see `score_queries`."""
     for batch in batches:
-        yield from score_batch(batch, task)
+        for scores in score_batch(batch, task):
+            yield scores.to_batch(task)
 
 
-def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[pa.RecordBatch]:
+def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[Scores]:
     lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
-    found = _query_status(batch, task)
+    before = _query_status(batch, task)
     seen = relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
     if task.needs:
         seen = replace(seen, items=known_items(batch, lists.rank, lists.offsets, task.needs, task.item_column))
     values = _values(batch, seen, task)
     unjudged = _unjudged(batch, lists, seen, task.convention)
     for k in task.cutoffs:
-        status = _with_no_relevant(batch, task, found, lists.idcg(k))
+        status = _with_no_relevant(batch, task, before, lists.idcg(k))
+        kept = ~has_status(status, dropped(task.convention))
+        _refuse_unweighted(batch, task, kept, status)
         n_unjudged = np.zeros(batch.num_rows, dtype=np.int64) if unjudged is None else unjudged.among_first(k)
-        n_items = {N_UNJUDGED_ITEMS: n_unjudged, N_TOP_ITEMS: lists.n_among_first(k)}
-        result = _result(batch, task, k, status, values.get(k, {}), n_items)
-        yield with_items(result, batch, lists.rank, k if k in task.listed else 0) if task.listed else result
+        columns = {name: batch.column(name) for name in task.keys}
+        columns |= {N_UNJUDGED_ITEMS: pa.array(n_unjudged), N_TOP_ITEMS: pa.array(lists.n_among_first(k))}
+        columns |= {name: batch.column(name) for name in task.carried}
+        if task.listed:
+            columns["items"] = first_items(batch, lists.rank, k if k in task.listed else 0)
+        yield Scores(
+            k=k,
+            queries=pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)),
+            status=status,
+            values={
+                metric.column: _with_rules(metric, its, status, kept) for metric, its in values.get(k, {}).items()
+            },
+        )
 
 
 def _unjudged(
@@ -145,34 +200,15 @@ def _with_no_relevant(batch: pa.RecordBatch, task: ScoringTask, status: IntArray
     return status
 
 
-def _result(
-    batch: pa.RecordBatch,
-    task: ScoringTask,
-    k: int | None,
-    status: IntArray,
-    values: dict[Metric, FloatArray],
-    n_items: dict[str, IntArray],
-) -> pa.RecordBatch:
-    kept = ~np.isin(status, [STATUS_NAMES.index(name) for name in dropped(task.convention)])
-    _refuse_unweighted(batch, task, kept, status)
-    columns = {name: batch.column(name) for name in task.keys}
-    columns["k"] = pa.repeat(pa.scalar(k, type=pa.int32()), batch.num_rows)
-    columns |= dict.fromkeys(task.columns, pa.nulls(batch.num_rows, pa.float64()))
-    columns |= {metric.column: _column(metric, its, status, kept) for metric, its in values.items()}
-    columns["status"] = pa.array(STATUS_NAMES, type=pa.string()).take(pa.array(status))
-    columns |= {name: pa.array(its) for name, its in n_items.items()}
-    for name in task.carried:
-        columns[name] = batch.column(name)
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-def _column(metric: Metric, values: FloatArray, status: IntArray, kept: BoolArray) -> pa.Array:
-    """Values of a metric; null where a rule drops the query, and where it has no value."""
+def _with_rules(
+    metric: Metric, values: FloatArray, status: IntArray, kept: BoolArray
+) -> tuple[FloatArray, BoolArray]:
+    """Apply the rules for missing and unjudged queries; flag the queries that are kept and have a value."""
     if not metric.undefined:
         lacks_list, lacks_judgments = status == MISSING, status >= UNJUDGED
         lacks = lacks_list & metric.needs_list | lacks_judgments & metric.needs_judgments
         values = np.where(lacks, 0.0, values)
-    return float_column(values, kept & ~np.isnan(values))
+    return values, kept & ~np.isnan(values)
 
 
 def _refuse_unweighted(batch: pa.RecordBatch, task: ScoringTask, kept: BoolArray, status: IntArray) -> None:
