@@ -19,12 +19,13 @@ from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.finishing import estimate_groups
 from ndcg_spark.comparison.tasks.summing import add_up
 from ndcg_spark.conventions.forms import discount_table
-from ndcg_spark.evaluation.settings import SummedMetric
+from ndcg_spark.metrics import EVERY, MetricAt
 from ndcg_spark.metrics.dcg import dcg, ndcg
+from ndcg_spark.metrics.normalized_gain import NDCG
 
 LOW, HIGH = 0.93, 0.97
 METHODS = ("t", "percentile", "studentised", "flips")
-PLAN = {"runs": ("a", "b"), "baseline": "a", "metrics": (SummedMetric("ndcg", "ndcg"),), "flips": 999}
+PLAN = {"runs": ("a", "b"), "baseline": "a", "metrics": (MetricAt(NDCG, EVERY),), "flips": 999}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

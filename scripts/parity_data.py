@@ -160,7 +160,8 @@ def score(queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff]) -
         cutoffs=settings.cutoffs,
         keys=KEYS,
         carried=COUNTS,
-        metrics=settings.scored,
+        metrics=settings.computed,
+        columns=settings.metric_columns,
         discount=None if settings.max_k is None else discount_table(settings.convention.discount, settings.max_k),
     )
     batch = rankings(queries, convention)
@@ -176,7 +177,7 @@ def metric_values(queries: Queries, convention: Convention, name: str) -> dict[s
     )
     task = ScoringTask(
         convention=convention, cutoffs=cutoffs, keys=KEYS, carried=COUNTS,
-        metrics=settings.scored, levels=settings.levels,
+        metrics=settings.computed, columns=settings.metric_columns, levels=settings.levels,
         discount=None if settings.max_k is None else discount_table(convention.discount, settings.max_k),
     )  # fmt: skip
     batch, levels = rankings(queries, convention), settings.levels

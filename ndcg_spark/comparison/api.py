@@ -11,7 +11,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.frames import STORED_WEIGHT, compare_queries, runs_in
-from ndcg_spark.comparison.settings import ComparisonSettings, LiftInterval, Unpaired, refuse_unread_seed
+from ndcg_spark.comparison.settings import (
+    ComparisonSettings,
+    LiftInterval,
+    Unpaired,
+    compared_metrics,
+    is_companion,
+    refuse_unread_seed,
+)
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS as TOP_ITEMS_OF_PAIR
 from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS, UNWEIGHTED
 from ndcg_spark.conventions import Convention
@@ -29,44 +36,15 @@ from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.matching import TopItems, check_matched
 from ndcg_spark.evaluation.rules import RULES, combine_rules, read_rules, rules_lines
 from ndcg_spark.evaluation.settings import (
-    EVERY,
     EvaluationSettings,
-    SummedMetric,
-    asked_name,
     cutoffs_of,
     refuse_unread_k,
     segment_sets_of,
-    split_metrics,
 )
 from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, dropped
-from ndcg_spark.metrics import parse_metric
+from ndcg_spark.metrics import EVERY, Metric, MetricAt, in_order, parse_metric
 
 Tables = DataFrame | Evaluation | Mapping[str, DataFrame | Evaluation]
-
-
-def compared_metrics(
-    names: str | Sequence[str] | None, k: int | str | Sequence[int | str | None] | None
-) -> tuple[SummedMetric, ...]:
-    """Read which metrics of per-query tables are compared; None: `ndcg`.
-
-    A name without `@` is compared at each `k`, and where that is None at every cutoff of the tables.
-
-    >>> [(one.name, one.column) for one in compared_metrics("ndcg@10,p(rel=2)@5", None)]
-    [('ndcg', 'ndcg'), ('p(rel=2)', 'p_rel_2')]
-    """
-    everywhere = None if k is None else frozenset(cutoffs_of(k))
-    found: dict[tuple[str, str], frozenset[int | None] | None] = {}
-    asked: dict[tuple[str, str], dict[int | None, str]] = {}
-    for text in split_metrics("ndcg" if names is None else names):
-        metric, at = parse_metric(text)
-        key = (str(metric), metric.column)
-        ks = everywhere if at is None else frozenset(cutoffs_of(at))
-        its = asked.setdefault(key, {})
-        for one in {EVERY} if ks is None else ks:
-            its.setdefault(one, its.get(EVERY, asked_name(text)))
-        before = found.get(key, frozenset())
-        found[key] = None if ks is None or before is None else before | ks
-    return tuple(SummedMetric(*key, ks, asked=frozenset(asked[key].items())) for key, ks in found.items())
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -105,7 +83,7 @@ class Comparison(Shown):
         settings = self.settings
         pairs = [f"{settings.runs[run]} against {settings.runs[baseline]}" for baseline, run in settings.pairs]
         segments = ", ".join("+".join(names) for names in settings.segment_sets)
-        metrics = ", ".join(one.text for one in settings.metrics if one not in settings.companions)
+        metrics = ", ".join(one.label for one in settings.metrics if not is_companion(one))
         return "\n".join(
             (
                 f"Comparison: {', '.join(pairs)}; {metrics}{f', by {segments}' if segments else ''}",
@@ -137,7 +115,7 @@ class Comparison(Shown):
         of_segment = F.col("segment_by") != ""
         size = [F.when(of_segment, one) for one in (F.col("verdict") == "unclear", -F.abs("difference"))]
         by_metric = [
-            F.expr(labels.place_sql("metric", [one.name for one in self.settings.metrics])),
+            F.expr(labels.place_sql("metric", list(map(str, self.settings.compared)))),
             F.col("k").asc_nulls_last(),
         ]
         names = [F.col(name).asc_nulls_last() for name in ("segment_by", "segment", "baseline", "run")]
@@ -376,14 +354,13 @@ def comparison_settings(
     weight = options.pop("weight", None)
     if weight is None and any(listed.values()) and _has_weight(results):
         weight = STORED_WEIGHT
-    compared, companions = _metrics(metrics, k, first, results)
+    compared = _metrics(metrics, k, first, results)
     rules = _rules(results, () if names is None else names, used, across=options.get("across_rules", False))
     usual = "drop" if len({read_rules(text)["sample"] for text in rules.evaluated}) > 1 else used.missing_query
     return ComparisonSettings(
         runs=tuple(listed) if names is None else names,
         baseline=baseline,
         metrics=compared,
-        companions=companions,
         weight=weight or None,
         query=(query,) if isinstance(query, str) else ("query_id",) if query is None else tuple(query),
         segment_sets=segment_sets_of(segments or ()),
@@ -505,58 +482,45 @@ def _metrics(
     k: int | str | Sequence[int | str | None] | None,
     evaluation: Evaluation | None,
     runs: Tables,
-) -> tuple[tuple[SummedMetric, ...], tuple[SummedMetric, ...]]:
-    """Choose the metrics to compare; and those of them that come beside `ndcg` without being asked for."""
+) -> tuple[MetricAt, ...]:
+    """Choose the metrics to compare; `dcg` comes beside `ndcg` without being asked for."""
     if names is not None:
         chosen = compared_metrics(names, k)
-        for one in chosen:
-            evaluated = () if evaluation is None else evaluation.settings.cutoffs_of(one.column)
-            if evaluated and one.cutoffs is not None and one.cutoffs.isdisjoint(evaluated):
+        for metric in dict.fromkeys(one.metric for one in chosen):
+            evaluated = () if evaluation is None else evaluation.settings.cutoffs_of(metric.column)
+            at = [one.k for one in chosen if one.metric == metric]
+            if evaluated and EVERY not in at and set(at).isdisjoint(evaluated):
                 raise InvalidParameterError(
-                    f"{one.name!r} was evaluated at k={labels.cutoffs(evaluated)}; got "
-                    f"k={labels.cutoffs(one.cutoffs)}."
+                    f"{str(metric)!r} was evaluated at k={labels.cutoffs(evaluated)}; got k={labels.cutoffs(at)}."
                 )
-        return chosen, ()
+        return chosen
     if evaluation is None:
-        (ndcg,) = compared_metrics(None, k)
+        chosen = compared_metrics(None, k)
         has_dcg = all("dcg" in table.columns for table, _ in _tables(runs) if isinstance(table, DataFrame))
-        beside = (replace(ndcg, name="dcg", column="dcg", asked=frozenset()),) if has_dcg else ()
-        return (ndcg, *beside), beside
-    evaluations = [table for table, _ in _tables(runs) if isinstance(table, Evaluation)]
-    summed = _common_metrics([evaluated.settings for evaluated in evaluations])
-    if k is not None:
-        at, everywhere = frozenset(cutoffs_of(k)), frozenset(evaluation.settings.cutoffs)
-        kept = [replace(one, cutoffs=at & (everywhere if one.cutoffs is None else one.cutoffs)) for one in summed]
-        summed = [one for one in kept if one.cutoffs]
-        if not summed:
-            raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
-    named = {one.k for one in evaluation.settings.metrics if one.metric.name == "dcg"}
-    unasked = [
-        replace(one, cutoffs=None if one.cutoffs is None else one.cutoffs - named)
-        for one in summed
-        if one.name == "dcg"
-    ]
-    return tuple(summed), tuple(unasked)
+        return (*chosen, *(MetricAt(parse_metric("dcg")[0], one.k) for one in chosen if has_dcg))
+    common = _common_metrics([table.settings for table, _ in _tables(runs) if isinstance(table, Evaluation)], k)
+    if not common:
+        raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
+    return common
 
 
-def _common_metrics(evaluated: Sequence[EvaluationSettings]) -> list[SummedMetric]:
+def _common_metrics(
+    evaluated: Sequence[EvaluationSettings], k: int | str | Sequence[int | str | None] | None
+) -> tuple[MetricAt, ...]:
     """Metrics of queries, without `idcg`, that all evaluations have, each at the cutoffs that all of them have."""
-    common = []
-    for metric in evaluated[0].summed_metrics:
-        same = [[one for one in settings.summed_metrics if one.name == metric.name] for settings in evaluated]
-        if metric.name == "idcg" or metric.of_catalogue or not all(same):
-            continue
-        at = [
-            frozenset(settings.cutoffs if one.cutoffs is None else one.cutoffs)
-            for settings, (one,) in zip(evaluated, same, strict=True)
-        ]
-        if len(set(at)) > 1:
-            metric = replace(metric, cutoffs=frozenset.intersection(*at))
-        if metric.cutoffs is None or metric.cutoffs:
-            common.append(metric)
+    shown = [
+        [one for one in settings.computed if one.shown and isinstance(one.metric, Metric)] for settings in evaluated
+    ]
+    common = [one for one in shown[0] if one.metric.name != "idcg" and all(one in metrics for metrics in shown)]
     if not common:
         raise InvalidParameterError(
             f"nothing can be compared: no metric of queries was evaluated at one cutoff in all runs; choose "
             f"{option('metrics')} and {option('k')} of the evaluations so that they share one."
         )
-    return common
+    if k is not None:
+        at = cutoffs_of(k)
+        return tuple(one for one in common if one.k in at)
+    if evaluated[0].metrics:
+        return tuple(common)
+    partly = {one.metric for metrics in shown for one in metrics if one not in common}
+    return in_order(one if one.metric in partly else replace(one, k=EVERY) for one in common)

@@ -17,6 +17,7 @@ from ndcg_spark.core.columns import columns_of, comparable_key, has_column, name
 from ndcg_spark.core.workers import filter_rows, in_workers
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES
+from ndcg_spark.metrics import EVERY
 
 COMPARISON_SCHEMA: T.StructType = from_arrow_schema(finishing.RESULT_SCHEMA)
 _COUNTED = from_arrow_schema(finishing.COUNTED_SCHEMA)
@@ -118,8 +119,8 @@ def _selected(
     require_column(frame, "k", "k", table)
     chosen.append(named("k").cast("int").alias(pairing.K))
     counts = _counts_in_means(frame, settings)
-    for at, one in enumerate(settings.metrics):
-        value = _number(frame, one.column, "metrics", table)
+    for at, metric in enumerate(settings.compared):
+        value = _number(frame, metric.column, "metrics", table)
         chosen.append(F.when(counts, value).alias(pairing.value_column(at)))
     if has_ideal:
         chosen.append(_number(frame, "idcg", "ideal", table).alias(pairing.IDCG))
@@ -163,11 +164,9 @@ def _number(frame: DataFrame, column: str, part: str, table: str) -> Column:
 
 def _at_cutoffs(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
     """Leave out rows of cutoffs at which nothing is compared."""
-    wanted: set[int | None] = set()
-    for one in settings.metrics:
-        if one.cutoffs is None:
-            return rows
-        wanted |= one.cutoffs
+    wanted = {one.k for one in settings.metrics}
+    if EVERY in wanted:
+        return rows
     numbers = [k for k in wanted if k is not None]
     kept = named("k").isin(*numbers) if numbers else F.lit(False)
     return filter_rows(rows, kept | named("k").isNull() if None in wanted else kept)

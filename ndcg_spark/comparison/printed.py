@@ -60,7 +60,7 @@ def largest_first(row: dict[str, Any]) -> tuple[bool, bool, float]:
 
 def lines_of_pair(rows: list[dict[str, Any]], settings: ComparisonSettings) -> list[str]:
     """Say which queries a run lacks, what the first metric shows at its largest cutoff, and what the others do."""
-    first = settings.metrics[0].name
+    first = str(settings.metrics[0].metric)
     overall = [row for row in rows if not row["segment_by"]]
     main = max(overall, key=lambda row: (row["metric"] == first, labels.cutoff_order(row["k"])))
     found = sentence(main, settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Annotated, Any, Literal, TypeAlias
@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, check_fraction, one_of, option
-from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric
+from ndcg_spark.evaluation.settings import EvaluationSettings, asked_name, cutoffs_of, split_metrics
+from ndcg_spark.metrics import EVERY, MetricAt, NamedMetric, in_order, parse_metric
+from ndcg_spark.metrics.normalized_gain import NDCG
 
 Unpaired: TypeAlias = Literal["zero", "drop", "error"]
 LiftInterval: TypeAlias = Literal["fieller", "delta"]
@@ -146,10 +148,8 @@ class ComparisonSettings(Statistics):
     baseline
         The run that the others are compared with. None: every run with every run before it.
     metrics
-        Metrics to compare, their columns in the per-query tables, and their cutoffs.
-    companions
-        Those of `metrics`, by name and cutoff, that stand beside another metric and were not asked for, such as dcg
-        beside ndcg. They get differences and intervals, and no test.
+        Metrics to compare, at their cutoffs. What comes with ndcg and was not asked for, that is dcg, gets
+        differences and intervals, and no test.
     query
         Columns that identify a query.
     segment_sets
@@ -174,15 +174,14 @@ class ComparisonSettings(Statistics):
 
     Examples
     --------
-    >>> settings = ComparisonSettings(runs=("a", "b", "c"), baseline=None, metrics=(SummedMetric("ndcg", "ndcg"),))
+    >>> settings = ComparisonSettings(runs=("a", "b", "c"), baseline=None, metrics=(MetricAt(NDCG, EVERY),))
     >>> [(settings.runs[x], settings.runs[y]) for x, y in settings.pairs]
     [('a', 'b'), ('a', 'c'), ('b', 'c')]
     """
 
     runs: tuple[str, ...]
     baseline: str | None
-    metrics: tuple[SummedMetric, ...]
-    companions: tuple[SummedMetric, ...] = ()
+    metrics: tuple[MetricAt, ...]
     query: tuple[str, ...] = ("query_id",)
     segment_sets: tuple[tuple[str, ...], ...] = ()
     weight: str | None = None
@@ -207,7 +206,7 @@ class ComparisonSettings(Statistics):
             raise InvalidParameterError("metrics must name at least one metric, such as ndcg.")
         if not self.query:
             raise InvalidParameterError(f"{option('query')} must name at least one column.")
-        if any(one.name == "idcg" for one in self.metrics):
+        if any(str(one.metric) == "idcg" for one in self.metrics):
             raise InvalidParameterError("idcg is the same for all runs and cannot be compared; leave it out.")
 
     @property
@@ -218,19 +217,10 @@ class ComparisonSettings(Statistics):
         first = self.runs.index(self.baseline)
         return tuple((first, other) for other in range(len(self.runs)) if other != first)
 
-    def is_companion(self, metric: SummedMetric, k: int | None) -> bool:
-        """Whether a metric at a cutoff stands beside another one and is not tested.
-
-        Parameters
-        ----------
-        metric : SummedMetric
-        k : int or None
-
-        Returns
-        -------
-        bool
-        """
-        return any(one.name == metric.name and one.is_at(k) for one in self.companions)
+    @property
+    def compared(self) -> tuple[NamedMetric, ...]:
+        """The metrics without their cutoffs; workers know them by their places."""
+        return tuple(dict.fromkeys(one.metric for one in self.metrics))
 
     @property
     def segment_columns(self) -> tuple[str, ...]:
@@ -242,15 +232,41 @@ class ComparisonSettings(Statistics):
         """Sixteen hex digits that change with any choice that can change a number."""
         parts = asdict(self) | {"keep_replicates": False}  # it changes no number
         # Which rows are tested changes no row's own numbers.
-        for name in ("companions", "across_rules", "rules", "rules_in_rows"):
+        for name in ("across_rules", "rules", "rules_in_rows"):
             del parts[name]
         if not self.skips_no_relevant:
             del parts["skips_no_relevant"]
+        cutoffs = {metric: [one.k for one in self.metrics if one.metric == metric] for metric in self.compared}
         parts["metrics"] = [
-            [one.name, one.column, None if one.cutoffs is None else sorted(map(str, one.cutoffs))]
-            for one in self.metrics
+            [str(metric), metric.column, None if EVERY in at else sorted(map(str, at))]
+            for metric, at in cutoffs.items()
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def compared_metrics(
+    names: str | Sequence[str] | None, k: int | str | Sequence[int | str | None] | None
+) -> tuple[MetricAt, ...]:
+    """Read which metrics of per-query tables are compared; None: `ndcg`.
+
+    A name without `@` is compared at each `k`, and where that is None at every cutoff of the tables.
+
+    >>> [str(one) for one in compared_metrics("ndcg@10,p(rel=2)@5", None)]
+    ['ndcg@10', 'p(rel=2)@5']
+    """
+    everywhere = (EVERY,) if k is None else cutoffs_of(k)
+    metrics: dict[MetricAt, None] = {}
+    for text in split_metrics("ndcg" if names is None else names):
+        metric, at = parse_metric(text)
+        if MetricAt(metric, EVERY) not in metrics:  # whose name holds at each cutoff
+            ks = everywhere if at is None else cutoffs_of(at)
+            metrics |= dict.fromkeys(MetricAt(metric, k, asked_name(text)) for k in ks)  # which keeps the first name
+    return in_order(metrics)
+
+
+def is_companion(one: MetricAt) -> bool:
+    """Check if a metric comes with ndcg and was not asked for, so that it is not tested."""
+    return one.metric in NDCG.comes_with and not one.asked
 
 
 def check_margin(margin: float) -> None:

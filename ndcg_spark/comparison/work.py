@@ -21,7 +21,7 @@ from ndcg_spark.comparison.api import (
 )
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA, runs_in
 from ndcg_spark.comparison.printed import show_comparison
-from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings
+from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings, is_companion
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
 from ndcg_spark.core import labels
 from ndcg_spark.core.columns import has_column, named, require_column
@@ -268,11 +268,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings]):
             f"{settings.runs[run]} against {settings.runs[baseline]}" for baseline, run in settings.pairs
         )
         shuffles = "two shuffles" if settings.cluster else "one shuffle"
-        beside = {(metric.name, metric.cutoffs) for metric in settings.companions}
-        metrics = [
-            f"{metric.text} (not tested)" if (metric.name, metric.cutoffs) in beside else metric.text
-            for metric in settings.metrics
-        ]
+        metrics = [f"{one.label}{' (not tested)' if is_companion(one) else ''}" for one in settings.metrics]
         return (
             ("input", self.name),
             *([("strategy", self.inputs.strategy)] if self.ranked else []),

@@ -174,7 +174,7 @@ def most_changed(
     Queries are ordered by weight times difference, then by key. `depth` is by default the largest cutoff, or 10.
     """
     query = list(settings.columns.query)
-    name = next(str(one) for one, _ in settings.scored if one.column == metric)
+    name = next(str(one.metric) for one in settings.computed if one.metric.column == metric)
     missing = F.lit(0.0 if has_value_when_missing(name) else None).cast("double")
 
     def value_of(run: str) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from ndcg_spark.core.moments import N_MOMENTS
 from ndcg_spark.core.ragged import BoolArray, FloatArray
 from ndcg_spark.diagnosis.kernels import SegmentSums, best_swap, gain_by_rank, mix_and_within, retrieved_ideal
 from ndcg_spark.evaluation.rules import RULES, combine_rules
-from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, read_lists, score_batch
+from ndcg_spark.metrics import EVERY, MetricAt, NamedMetric
 from ndcg_spark.metrics.lists import GainLists
 from ndcg_spark.metrics.ties import TieGroups, expected_weights, extreme_groups
 
@@ -30,9 +31,19 @@ def rank_column(rank: int) -> str:
     return f"ndcg_rank_{rank}"
 
 
-def loss_metrics(max_k: int) -> tuple[SummedMetric, ...]:
+@dataclass(frozen=True)
+class Loss(NamedMetric):
+    """A column of `score_losses`, of which means are taken."""
+
+    title: str
+
+    def __str__(self) -> str:
+        return self.title
+
+
+def loss_metrics(max_k: int) -> tuple[MetricAt, ...]:
     names = ("ndcg", "dcg", "idcg", *LOSSES, *(rank_column(rank) for rank in range(1, max_k + 1)))
-    return tuple(SummedMetric(name, name) for name in names)
+    return tuple(MetricAt(Loss(name), EVERY) for name in names)
 
 
 def score_losses(batches: Iterator[pa.RecordBatch], task: ScoringTask, max_k: int) -> Iterator[pa.RecordBatch]:

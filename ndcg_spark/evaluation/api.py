@@ -81,7 +81,7 @@ class Evaluation(Shown):
 
     def __repr__(self) -> str:
         """What is computed, by whom, and that nothing has run yet."""
-        metrics = ", ".join(one.asked_at for one in self.settings.asked)
+        metrics = ", ".join(one.label for one in self.settings.asked)
         segments = ", ".join("+".join(names) for names in self.settings.segment_sets)
         return "\n".join(
             (
@@ -120,11 +120,7 @@ class Evaluation(Shown):
         return raise_refusals(self._means())
 
     def _means(self, *beside: str) -> DataFrame:
-        with_ndcg = [
-            one
-            for one in self.settings.reported
-            if one.metric in NDCG.comes_with and one not in self.settings.metrics
-        ]
+        with_ndcg = [one for one in self.settings.computed if one.metric in NDCG.comes_with and not one.asked]
         asked, without = (
             [labels.metric_at(one.metric, one.k) for one in metrics] for metrics in (self.settings.asked, with_ndcg)
         )
@@ -182,18 +178,17 @@ class Evaluation(Shown):
         counts: dict[str, dict[int, int]] = {}
         for run, bin_, n in counted:
             counts.setdefault(run, {})[bin_] = n
-        return draw(chosen.asked_at, groups, counts, step)
+        return draw(chosen.label, groups, counts, step)
 
     def _chosen(self, metric: str | None) -> MetricAt:
-        drawn = [one for one in self.settings.reported if isinstance(one.metric, Metric)]
+        drawn = [one for one in self.settings.computed if one.shown and isinstance(one.metric, Metric)]
         if metric is None and drawn:
-            its = [one for one in drawn if one.metric == drawn[0].metric]
-            return max(its, key=lambda one: labels.cutoff_order(one.k))
+            return [one for one in drawn if one.metric == drawn[0].metric][-1]
         (asked, *more), _ = metrics_of(metric or "ndcg")
         for one in drawn:
             if one == asked and not more:
                 return one
-        have = ", ".join(one.asked_at for one in drawn)
+        have = ", ".join(one.label for one in drawn)
         raise InvalidParameterError(f"metric {metric!r} was not computed for each query; there are: {have}.")
 
     def _for_people(self) -> DataFrame:

@@ -35,9 +35,7 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str, settings: EvaluationSettings) -> Gate:
-        return cls.among(
-            text, [(one.name, k) for one in settings.summed_metrics for k in settings.cutoffs if one.is_at(k)]
-        )
+        return cls.among(text, [(str(one.metric), one.k) for one in settings.computed if one.shown])
 
     @classmethod
     def among(cls, text: str, computed: Sequence[tuple[str, int | None]]) -> Gate:

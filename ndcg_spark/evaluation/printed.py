@@ -91,7 +91,7 @@ def queries_text(
     whose = "queries" if n_runs == 1 else f"queries, those of {n_runs} runs added up"
     found = f"{whose}: {queries['in_mean']:,} in the mean"
     # Metrics without a value for an empty list leave out queries of any status, and means those of weight 0.
-    if settings.columns.weight is not None or all(one.undefined for one in settings.summed_metrics):
+    if settings.columns.weight is not None or all(one.metric.undefined for one in settings.computed if one.shown):
         return f"{found}; of all {', '.join(f'{queries[name]:,} {words}' for name, words in _STATUSES.items())}"
     among = [f"{queries[name]:,} {words}" for name, words in _STATUSES.items() if name not in outside]
     beside = [f"{queries[name]:,} {words}" for name, words in _STATUSES.items() if name in outside]

@@ -14,12 +14,12 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import check_discount
 from ndcg_spark.core.flag import Flag, OnInvalid, check_values
-from ndcg_spark.core.labels import cutoff_order, metric_at
+from ndcg_spark.core.labels import cutoff_order
 from ndcg_spark.errors import InvalidParameterError, check_fraction, option
 from ndcg_spark.evaluation.rules import RULES, with_weight, write_rules
-from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, parse_metric
+from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, Need, in_order, parse_metric
 from ndcg_spark.metrics.base import FIRST_SEEN, TOPICS
-from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS, value_columns
+from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS
 
 Strategy: TypeAlias = Literal["auto", "engine", "window"]
 Source: TypeAlias = Literal["auto", "spark", "parquet"]
@@ -39,42 +39,6 @@ RESERVED = (*PER_QUERY_COLUMNS, *(one.column for one in TIE_BOUNDS), "weight", "
 """Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
 ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_users")
 """Further names that rankings have where metrics need items."""
-
-
-EVERY = 0
-"""In place of a cutoff: all of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class SummedMetric:
-    """A metric of the summary, its column in per-query tables, its cutoffs (None: all), its requested name by cutoff.
-
-    `undefined`: its mean skips queries without a value. `of_catalogue`: a value of all lists, without a column.
-    """
-
-    name: str
-    column: str
-    cutoffs: frozenset[int | None] | None = None
-    undefined: bool = False
-    of_catalogue: bool = False
-    asked: frozenset[tuple[int | None, str]] = frozenset()
-
-    def is_at(self, k: int | None) -> bool:
-        return self.cutoffs is None or k in self.cutoffs
-
-    def asked_at(self, k: int | None) -> str | None:
-        """What a user called the mean at a cutoff, as `recall@5`; None where nobody asked for it."""
-        names = dict(self.asked)
-        name = names.get(k, names.get(EVERY))
-        return None if name is None else metric_at(name, k)
-
-    @property
-    def text(self) -> str:
-        """As a user names it, once for each cutoff: `ndcg@5, recall@10`; without `@` at all of them."""
-        if self.cutoffs is None:
-            return dict(self.asked).get(EVERY, self.name)
-        rising = sorted(self.cutoffs, key=cutoff_order)
-        return ", ".join(self.asked_at(k) or metric_at(self.name, k) for k in rising)
 
 
 def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -398,7 +362,7 @@ class EvaluationSettings:
                 raise InvalidParameterError(
                     f"metric {str(one)!r} needs {self._groups_ties()}; got ties={self.convention.ties}."
                 )
-        for one in self.reported:
+        for one in self.computed:
             in_order = self.ranks_given or self.columns.ranked  # whose lists may have scores, which shows later
             if one.metric.needs_order and self.groups_ties and not in_order:
                 raise InvalidParameterError(
@@ -422,39 +386,33 @@ class EvaluationSettings:
     @property
     def asked(self) -> tuple[MetricAt, ...]:
         """The metrics that are named, or NDCG at all cutoffs."""
-        return self.metrics or tuple(MetricAt(NDCG, k) for k in self.cutoffs)
+        metrics = self.metrics or tuple(MetricAt(NDCG, k) for k in self.cutoffs)
+        return tuple(replace(one, asked=one.asked or str(one.metric)) for one in metrics)
 
     @property
-    def reported(self) -> tuple[MetricAt, ...]:
-        """Metrics of the summary at their cutoffs: those that are named, each with those that come with it."""
-        found: dict[MetricAt, None] = {}
-        for one in self.asked:
-            bounds = TIE_BOUNDS if self.tie_bounds and one.metric == NDCG else ()
-            found |= dict.fromkeys((one, *(MetricAt(its, one.k) for its in (*one.metric.comes_with, *bounds))))
-        return tuple(found)
+    def computed(self) -> tuple[MetricAt, ...]:
+        """Each metric at each of its cutoffs: those that are asked for, and those that come with them.
+
+        Where per-query tables have one of `GAINS`, they have all of these and all tie bounds; summaries do not.
+        """
+        asked, bounds = {one: one for one in self.asked}, TIE_BOUNDS if self.tie_bounds else ()
+        metrics: list[MetricAt] = []
+        for one in asked:
+            beside = (*one.metric.comes_with, *(bounds if one.metric == NDCG else ()))
+            metrics += [one, *(MetricAt(metric, one.k) for metric in beside)]
+        at = dict.fromkeys(one.k for one in metrics if one.metric in (*GAINS, *TIE_BOUNDS))
+        metrics += [MetricAt(metric, k, shown=False) for k in at for metric in (*GAINS, *bounds)]
+        return in_order(asked.get(one, one) for one in metrics)
 
     @property
-    def scored(self) -> tuple[tuple[Metric, int | None], ...]:
-        """Metrics with a value for each query, and their cutoffs; `GAINS` come together, as do tie bounds."""
-        together = (*GAINS, *(TIE_BOUNDS if self.tie_bounds else ()))
-        known = frozenset((*GAINS, *TIE_BOUNDS))
-        at = frozenset(one.k for one in self.reported if one.metric in known)
-        found = [(metric, k) for k in self.cutoffs if k in at for metric in together]
-        found += [(one.metric, one.k) for one in self.reported if isinstance(one.metric, Metric)]
-        return tuple(dict.fromkeys(found))
-
-    @property
-    def catalogue_metrics(self) -> tuple[tuple[CatalogueMetric, int | None, str | None], ...]:
-        """The metrics of all lists together, their cutoffs, and the names that they were asked for by."""
-        names = {one: one.asked_at for one in self.asked}
-        return tuple(
-            (one.metric, one.k, names.get(one)) for one in self.reported if isinstance(one.metric, CatalogueMetric)
-        )
+    def catalogue_metrics(self) -> tuple[MetricAt, ...]:
+        """The metrics of all lists together."""
+        return tuple(one for one in self.computed if isinstance(one.metric, CatalogueMetric))
 
     @property
     def needs(self) -> tuple[Need, ...]:
         """What metrics read beside relevances, each once. Where there is anything, lists carry their items."""
-        return tuple(dict.fromkeys(need for one in self.reported for need in one.metric.needs))
+        return tuple(dict.fromkeys(need for one in self.computed for need in one.metric.needs))
 
     def metric_with(self, need: Need) -> str:
         """Name the first metric that needs something, for messages.
@@ -467,7 +425,7 @@ class EvaluationSettings:
         -------
         str
         """
-        return next(str(one) for one in self.reported if need in one.metric.needs)
+        return next(str(one) for one in self.computed if need in one.metric.needs)
 
     def cutoffs_of(self, column: str) -> tuple[int | None, ...]:
         """Find the cutoffs at which a column of per-query tables has values.
@@ -482,33 +440,21 @@ class EvaluationSettings:
         tuple of int or None
             In the order of `cutoffs`; may be empty.
         """
-        at = frozenset(k for metric, k in self.scored if metric.column == column)
-        return tuple(k for k in self.cutoffs if k in at)
+        metrics = (one for one in self.computed if isinstance(one.metric, Metric))
+        return tuple(one.k for one in metrics if one.metric.column == column)
 
     @property
     def metric_columns(self) -> tuple[str, ...]:
-        """Columns of values in per-query tables."""
-        return value_columns(metric for metric, _ in self.scored)
-
-    @property
-    def summed_metrics(self) -> tuple[SummedMetric, ...]:
-        """Metrics of the summary, with their cutoffs where metrics are named."""
-        at: dict[NamedMetric, set[int | None]] = {}
-        for one in self.reported:
-            at.setdefault(one.metric, set()).add(one.k)
-        return tuple(
-            replace(
-                _summed(metric),
-                cutoffs=frozenset(ks) if self.metrics else None,
-                asked=frozenset((one.k, one.asked or str(metric)) for one in self.asked if one.metric == metric),
-            )
-            for metric, ks in at.items()
-        )
+        """Columns of values in per-query tables: those of `GAINS` and of tie bounds come first."""
+        metrics = (one.metric for one in self.computed if isinstance(one.metric, Metric))
+        first = (*GAINS, *(TIE_BOUNDS if self.tie_bounds else ()))
+        return tuple(dict.fromkeys(metric.column for metric in (*first, *metrics)))
 
     @property
     def levels(self) -> tuple[float, ...]:
         """Relevances of which metrics must know how many judged items reach them."""
-        return tuple(sorted({level for metric, _ in self.scored for level in metric.levels}))
+        metrics = (one.metric for one in self.computed if isinstance(one.metric, Metric))
+        return tuple(sorted({level for metric in metrics for level in metric.levels}))
 
     @property
     def max_k(self) -> int | None:
@@ -590,15 +536,6 @@ class EvaluationSettings:
         if self.item_columns != ItemColumns():  # metrics beside do not change what NDCG is merged by
             parts["item_columns"] = asdict(self.item_columns)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _summed(metric: NamedMetric) -> SummedMetric:
-    return SummedMetric(
-        str(metric),
-        metric.column,
-        undefined=isinstance(metric, Metric) and metric.undefined,
-        of_catalogue=isinstance(metric, CatalogueMetric),
-    )
 
 
 def refuse_marks(what: str, names: Iterable[str]) -> None:

@@ -224,7 +224,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         # Means of a table with metrics of queries are made of that table.
         costs = ranking.costs(means_only=not self.job.wants("per_query_output"))
         actions = 1 + named + bad
-        metrics = ", ".join(one.asked_at for one in settings.reported)
+        metrics = ", ".join(one.label for one in settings.computed if one.shown)
         return (
             ("input", self.inputs.name),
             ("cutoffs", f"{labels.cutoffs(settings.cutoffs)} (all in one pass)"),
@@ -282,7 +282,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
         if rows or self.inputs.settings.columns.run is not None:
             return rows
         runs = self.inputs.settings.columns.runs or ("",)
-        rows = empty_summary(runs, self.inputs.settings.cutoffs, self.inputs.settings.summed_metrics)
+        rows = empty_summary(runs, [one for one in self.inputs.settings.computed if one.shown])
         return [{**row, RULES: self.inputs.settings.rules_of_means} for row in rows]
 
     def _facts(

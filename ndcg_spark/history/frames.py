@@ -23,11 +23,10 @@ from ndcg_spark.core.workers import in_workers, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames import summary
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, finish_means
 from ndcg_spark.history import tasks
 from ndcg_spark.history.settings import EPOCH, LONGEST_PERIOD, FlagSettings, RollUpSettings
-from ndcg_spark.metrics import parse_metric
+from ndcg_spark.metrics import MetricAt, NamedMetric, in_order, parse_metric
 
 METRIC_TABLE = "metric table"
 NIGHT = "night"
@@ -206,18 +205,17 @@ def _settings(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> Co
     for name in (*query, "k"):
         require_column(per_query, name, option("query") if name in query else "k", _TABLE)
     listed = rows.select("segment_by", "metric", "k").distinct().collect()
-    at: dict[str, set[int | None]] = {}
-    for row in listed:
-        at.setdefault(row["metric"], set()).add(row["k"])
-    columns = {name: _column(name) for name in sorted(at)}
-    metrics = tuple(
-        SummedMetric(name, column, frozenset(at[name]))
-        for name, column in columns.items()
-        if column in per_query.columns and name != "idcg"
+    known = {name: _metric(name) for name in sorted({row["metric"] for row in listed})}
+    metrics = in_order(
+        MetricAt(metric, row["k"], name)
+        for name, metric in known.items()
+        if metric is not None and metric.column in per_query.columns and name != "idcg"
+        for row in listed
+        if row["metric"] == name
     )
     if not metrics:
         raise InputRefusedError(
-            f"the {_TABLE} has none of the metrics to judge ({', '.join(columns)}); it has the columns "
+            f"the {_TABLE} has none of the metrics to judge ({', '.join(known)}); it has the columns "
             f"{', '.join(per_query.columns)}."
         )
     sets = [tuple(by.split("+")) for by in sorted({row["segment_by"] for row in listed} - {""})]
@@ -235,9 +233,9 @@ def _settings(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> Co
     )
 
 
-def _column(metric: str) -> str | None:
+def _metric(name: str) -> NamedMetric | None:
     try:
-        return parse_metric(metric)[0].column
+        return parse_metric(name)[0]
     except InvalidParameterError:
         return None
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from ndcg_spark.comparison.settings import check_margin
 from ndcg_spark.core.flag import Flag, check_values
-from ndcg_spark.core.labels import metric_at
 from ndcg_spark.errors import InvalidParameterError, check_fraction, option
 from ndcg_spark.evaluation.settings import cutoffs_of, split_metrics
-from ndcg_spark.metrics import parse_metric
+from ndcg_spark.metrics import EVERY, MetricAt, parse_metric
 from ndcg_spark.metrics.normalized_gain import NDCG
 
 EPOCH = date(1970, 1, 1)
@@ -25,24 +24,9 @@ COMPANIONS = tuple(one.name for one in NDCG.comes_with)
 """Metrics that every evaluation has beside NDCG; they are asked for by name."""
 
 
-class WantedMetric(NamedTuple):
-    """A metric by its name in the table; at one cutoff, or at all of them."""
-
-    name: str
-    every_cutoff: bool
-    k: int | None
-
-    @property
-    def text(self) -> str:
-        return self.name if self.every_cutoff else metric_at(self.name, self.k)
-
-
-def wanted_metrics(text: str) -> tuple[WantedMetric, ...]:
-    found = []
-    for one in split_metrics(text):
-        metric, k = parse_metric(one)
-        found.append(WantedMetric(str(metric), k is None, cutoffs_of(k)[0]))
-    return tuple(found)
+def wanted_metrics(text: str) -> tuple[MetricAt, ...]:
+    metrics = map(parse_metric, split_metrics(text))
+    return tuple(MetricAt(metric, EVERY if k is None else cutoffs_of(k)[0]) for metric, k in metrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +47,7 @@ class MetricRows:
     """Metrics that are not taken unless they are named."""
 
     dataset: Annotated[str | None, Flag(group="Rows", metavar="NAME", shown="the one there is")] = None
-    metrics: Annotated[
-        tuple[WantedMetric, ...], Flag(metavar="ndcg@10,ap,...", read=wanted_metrics, shown="all")
-    ] = ()
+    metrics: Annotated[tuple[MetricAt, ...], Flag(metavar="ndcg@10,ap,...", read=wanted_metrics, shown="all")] = ()
     config_hash: Annotated[str | None, Flag(metavar="HASH", shown="all")] = None
 
 
@@ -76,7 +58,7 @@ class MainMetricRows(MetricRows):
     WITHOUT: ClassVar[tuple[str, ...]] = COMPANIONS
 
     metrics: Annotated[
-        tuple[WantedMetric, ...], Flag(metavar="ndcg@10,ap,...", read=wanted_metrics, shown="all but dcg and idcg")
+        tuple[MetricAt, ...], Flag(metavar="ndcg@10,ap,...", read=wanted_metrics, shown="all but dcg and idcg")
     ] = ()
 
 

@@ -25,9 +25,9 @@ from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES, combine_rules, is_known, same_rules
-from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.history.settings import EPOCH, FlagSettings, RollUpSettings
-from ndcg_spark.metrics import direction_of, judge_change
+from ndcg_spark.metrics import EVERY, MetricAt, direction_of, judge_change
+from ndcg_spark.metrics.normalized_gain import NDCG
 
 MAD_TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
 """Standard deviation of normal values over their median absolute deviation: 1.482602218505602."""
@@ -529,7 +529,7 @@ def _as_comparison(settings: RollUpSettings) -> ComparisonSettings:
     return ComparisonSettings(
         runs=("baseline", "run"),
         baseline="baseline",
-        metrics=(SummedMetric("metric", "metric"),),
+        metrics=(MetricAt(NDCG, EVERY),),
         replicates=0,
         flips=0,
         alpha=settings.alpha,

@@ -30,6 +30,7 @@ from ndcg_spark.history.tasks import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, FLAGGE
 from ndcg_spark.jobs.outputs import with_provenance
 from ndcg_spark.jobs.printing import show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
+from ndcg_spark.metrics import EVERY
 from ndcg_spark.sources.formats import Table
 from ndcg_spark.tables import Rows, SliceKey, Slices
 
@@ -57,8 +58,8 @@ def taken_rows(table: Table, asked: MetricRows) -> DataFrame:
         return frame.where(~F.col("metric").isin(*asked.WITHOUT)) if asked.WITHOUT else frame
     wanted = F.lit(False)
     for one in asked.metrics:
-        at = F.lit(True) if one.every_cutoff else F.col("k").cast("string").eqNullSafe(F.lit(one.k).cast("string"))
-        wanted = wanted | ((F.col("metric") == one.name) & at)
+        at = F.lit(True) if one.k == EVERY else F.col("k").cast("string").eqNullSafe(F.lit(one.k).cast("string"))
+        wanted = wanted | ((F.col("metric") == str(one.metric)) & at)
     return frame.where(wanted)
 
 
@@ -73,7 +74,7 @@ def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
     )
     (facts,) = found.collect()
     datasets = sorted(facts["datasets"])
-    if facts["first"] is None or any(one.text not in facts["metrics"] for one in asked.metrics):
+    if facts["first"] is None or any(one.label not in facts["metrics"] for one in asked.metrics):
         _require_names(table.frame, asked)
     if facts["first"] is None:
         raise InputRefusedError(f"{table.name} has no rows{_described(asked)}.")
@@ -91,9 +92,9 @@ def _require_names(frame: DataFrame, asked: MetricRows) -> None:
         if name is not None:
             frames.require_present(frame, what, F.col(column).cast("string"), [name])
             frame = frame.where(F.col(column) == name)
-    frames.require_present(frame, "metric", F.col("metric"), [one.name for one in asked.metrics])
+    frames.require_present(frame, "metric", F.col("metric"), [str(one.metric) for one in asked.metrics])
     frames.require_present(
-        frame, "metric", F.expr(labels.METRIC_AT_SQL), [one.text for one in asked.metrics if not one.every_cutoff]
+        frame, "metric", F.expr(labels.METRIC_AT_SQL), [one.label for one in asked.metrics if one.k != EVERY]
     )
 
 
@@ -102,7 +103,7 @@ def _described(asked: MetricRows) -> str:
     if asked.dataset is not None:
         parts.append(f"data set {asked.dataset!r}")
     if asked.metrics:
-        parts.append(f"metrics {', '.join(one.text for one in asked.metrics)}")
+        parts.append(f"metrics {', '.join(one.label for one in asked.metrics)}")
     if asked.config_hash is not None:
         parts.append(f"config_hash {asked.config_hash!r}")
     return f" of {' and '.join(parts)}" if parts else ""

@@ -3,7 +3,17 @@
 To add a metric, add a module with a subclass of `Metric`; no other code names it.
 """
 
-from ndcg_spark.metrics.base import CatalogueMetric, Metric, MetricAt, NamedMetric, Need, QueryError
+from ndcg_spark.metrics.base import (
+    EVERY,
+    CatalogueMetric,
+    Metric,
+    MetricAt,
+    NamedMetric,
+    Need,
+    QueryError,
+    at_cutoff,
+    in_order,
+)
 from ndcg_spark.metrics.registry import (
     all_metrics,
     direction_of,
@@ -13,6 +23,7 @@ from ndcg_spark.metrics.registry import (
 )
 
 __all__ = [
+    "EVERY",
     "CatalogueMetric",
     "Metric",
     "MetricAt",
@@ -20,8 +31,10 @@ __all__ = [
     "Need",
     "QueryError",
     "all_metrics",
+    "at_cutoff",
     "direction_of",
     "has_value_when_missing",
+    "in_order",
     "judge_change",
     "parse_metric",
 ]

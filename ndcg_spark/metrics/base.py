@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from ndcg_spark.core.labels import metric_at
+from ndcg_spark.core.labels import cutoff_order, metric_at
 from ndcg_spark.core.ragged import FloatArray
 from ndcg_spark.errors import InvalidParameterError
 
@@ -67,6 +68,9 @@ class NamedMetric(ABC):
     larger_is_better : bool or None
         Whether a better ranking has a larger value (True) or a smaller one (False). None: neither, as of a number
         that says how far others can be trusted. Each metric states its own: there is no default.
+    undefined : bool
+        Whether a query may have no value. It is then left out of the mean of this metric, and counted in its
+        `n_queries`. Otherwise a query that is missing or not judged has the value 0: see `Metric`.
     """
 
     name: ClassVar[str]
@@ -78,6 +82,7 @@ class NamedMetric(ABC):
     needs_ties: ClassVar[bool] = False
     within_1: ClassVar[bool] = True
     larger_is_better: ClassVar[bool | None]
+    undefined: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse a metric that does not state whether larger is better; not even its parent speaks for it."""
@@ -129,16 +134,12 @@ class Metric(NamedMetric):
 
     Attributes
     ----------
-    undefined : bool
-        Whether a query may have no value. It is then left out of the mean of this metric, and counted in its
-        `n_queries`. Otherwise a query that is missing or not judged has the value 0, as the next two say.
     needs_list : bool
         Whether a query that is missing from the run has the value 0.
     needs_judgments : bool
         Whether a query that is not judged has the value 0.
     """
 
-    undefined: ClassVar[bool] = False
     needs_list: ClassVar[bool] = True
     needs_judgments: ClassVar[bool] = True
 
@@ -189,19 +190,45 @@ def shortest(value: object) -> str:
     return text.removesuffix(".0")
 
 
+EVERY = 0
+"""In place of a cutoff: all those of a table."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetricAt:
-    """A metric at a cutoff; None is the whole list. `asked` is the name that a user gave it, if any."""
+    """A metric at a cutoff; None is the whole list.
+
+    `asked` is the name that a user gave it, if any, and `shown` is whether summaries have it.
+    """
 
     metric: NamedMetric
     k: int | None
     asked: str = field(default="", compare=False)
+    shown: bool = field(default=True, compare=False)
 
     def __str__(self) -> str:
         """The form that users write: `p(rel=2)@5`."""
         return str(self.metric) if self.k is None else metric_at(self.metric, self.k)
 
     @property
-    def asked_at(self) -> str:
-        """The name that was asked for, else its own, with the cutoff: `recall@5`, `map@all`."""
-        return metric_at(self.asked or self.metric, self.k)
+    def label(self) -> str:
+        """The name that was asked for, else its own, with the cutoff: `recall@5`, `map@all`; `ap` at every cutoff."""
+        name = self.asked or str(self.metric)
+        return name if self.k == EVERY else metric_at(name, self.k)
+
+    @property
+    def asked_at(self) -> str | None:
+        """The label, if the metric was asked for."""
+        return self.label if self.asked else None
+
+
+def in_order(metrics: Iterable[MetricAt]) -> tuple[MetricAt, ...]:
+    """Sort metrics at cutoffs, each once: metrics as they first appear, and their cutoffs rising."""
+    unique = dict.fromkeys(metrics)
+    place = {metric: at for at, metric in enumerate(dict.fromkeys(one.metric for one in unique))}
+    return tuple(sorted(unique, key=lambda one: (place[one.metric], cutoff_order(one.k))))
+
+
+def at_cutoff(metrics: Iterable[MetricAt], k: int | None) -> dict[NamedMetric, MetricAt]:
+    """Find the metrics at a cutoff. `metrics` are `in_order`, so that a name for this cutoff is taken first."""
+    return {one.metric: replace(one, k=k) for one in metrics if one.k in (k, EVERY)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ndcg_spark.core.ragged import FloatArray
@@ -108,8 +107,3 @@ GAINS: tuple[Metric, ...] = (DiscountedGain(), IdealDiscountedGain(), NDCG)
 """Columns of every per-query table, in their order there; all have values at a cutoff, or none."""
 TIE_BOUNDS: tuple[Metric, ...] = (BestOrderGain(), WorstOrderGain(), TiedShare())
 """Metrics that `tie_bounds` adds to NDCG."""
-
-
-def value_columns(metrics: Iterable[Metric]) -> tuple[str, ...]:
-    """Columns of values in a table with a row per query: those of `GAINS`, then of these metrics, each once."""
-    return tuple(dict.fromkeys(metric.column for metric in (*GAINS, *metrics)))

@@ -90,7 +90,7 @@ def has_value_when_missing(name: str) -> bool:
         metric = parse_metric(name)[0]
     except InvalidParameterError:
         return True
-    return metric.larger_is_better is not False and not getattr(metric, "undefined", False)
+    return metric.larger_is_better is not False and not metric.undefined
 
 
 def judge_change(name: str, difference: float) -> str:

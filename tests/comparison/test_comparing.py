@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.closeness import near
-from support.comparing import by_segment, compared, example_1, overall, settings_of
+from support.comparing import by_segment, compared, example_1, metric_of, overall, settings_of
 from support.paired import QUERIES, W, X, Y, estimate, example_2
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.settings import SummedMetric
 
 BOTH = {"replicates": 1000, "flips": 9999}
 
@@ -201,7 +200,7 @@ def test_nulls_and_nan_are_left_out_of_their_metric():
         for row in example_1()
     ]
     rows[0]["ndcg"] = float("nan")
-    settings = settings_of(metrics=(SummedMetric("ndcg", "ndcg"), SummedMetric("ap", "ap")))
+    settings = settings_of(metrics=(metric_of("ndcg"), metric_of("ap")))
     ap, ndcg = compared(rows, settings)
     expected = estimate(X[1:], Y[1:])
     for row in (ap, ndcg):
@@ -217,7 +216,7 @@ def test_a_weight_of_zero_does_not_count():
 
 def test_metrics_at_their_own_cutoffs():
     rows = [{**row, "k": k} for row in example_1() for k in (5, None)]
-    metrics = (SummedMetric("ndcg", "ndcg", frozenset([5])), SummedMetric("ap", "value", frozenset([None])))
+    metrics = (metric_of("ndcg", 5), metric_of("ap", None))
     assert [(row["metric"], row["k"]) for row in compared(rows, settings_of(metrics=metrics))] == [
         ("ap", None),
         ("ndcg", 5),

@@ -15,8 +15,10 @@ from ndcg_spark import Convention, compare
 from ndcg_spark.core.flag import Setting, settings_in
 from ndcg_spark.errors import InvalidParameterError, option, spelled
 from ndcg_spark.evaluation import evaluation_settings, explain_ranks
-from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric, one_cutoff_of
+from ndcg_spark.evaluation.settings import EvaluationSettings, one_cutoff_of
 from ndcg_spark.history import FlagSettings, RollUpSettings
+from ndcg_spark.metrics import EVERY, MetricAt
+from ndcg_spark.metrics.normalized_gain import NDCG
 
 BAD: dict[Any, tuple[list[Any], str]] = {
     bool: ([1, "no", 0.0], "True or False"),
@@ -27,7 +29,7 @@ BAD: dict[Any, tuple[list[Any], str]] = {
 }
 """By type: values that it does not have, and how a message says so."""
 NEEDED: dict[str, dict[str, Any]] = {
-    "ComparisonSettings": {"runs": ("a", "b"), "baseline": None, "metrics": (SummedMetric("ndcg", "ndcg"),)},
+    "ComparisonSettings": {"runs": ("a", "b"), "baseline": None, "metrics": (MetricAt(NDCG, EVERY),)},
     "EventSettings": {"grades": {"click": 1.0}},
 }
 """What a class has no default for."""

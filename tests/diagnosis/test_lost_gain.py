@@ -11,6 +11,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.diagnosis.tasks import rank_column, score_losses
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask
+from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.normalized_gain import GAINS
 
 LISTS = pa.list_(pa.float64())
@@ -40,7 +41,8 @@ def losses(batch, *cutoffs, ties="item_asc", **choices):
         keys=("run", "query_id"),
         carried=("n_items", "n_judged", "n_rows", "n_left_out"),
         discount=discount_table("log2", max(cutoffs)),
-        metrics=tuple((metric, k) for k in cutoffs for metric in GAINS),
+        metrics=tuple(MetricAt(metric, k) for k in cutoffs for metric in GAINS),
+        columns=("dcg", "idcg", "ndcg"),
     )
     return [batch.to_pylist() for batch in score_losses(iter([batch]), task, max(cutoffs))]
 

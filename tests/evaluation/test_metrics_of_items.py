@@ -118,7 +118,7 @@ def evaluation_bits(evaluation) -> tuple[dict, dict]:
     per_query = {
         (str(one.metric), row["query_id"], row["k"]): row[one.metric.column]
         for row in evaluation.per_query.collect()
-        for one in settings.reported
+        for one in settings.computed
         if isinstance(one.metric, Metric) and one.k == row["k"] and row["status"] != "unjudged"
     }
     summary = {
@@ -160,7 +160,7 @@ def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_p
     for name, its in values.items():
         assert its == values["Spark"], name
     per_query, summary = values["Spark"]
-    asked = found["Spark"].settings.reported
+    asked = found["Spark"].settings.computed
     assert {str(one) for one in asked} - set(METRICS) == {
         "dcg@3", "idcg@3", "pairs_left_out@3", "pairs_left_out(by=categories)@20", "outside_catalogue@3",
         "outside_catalogue@20",

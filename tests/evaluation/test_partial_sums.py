@@ -18,6 +18,7 @@ from support.sums import summary_rows
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.moments import STATE_SIZE
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
+from ndcg_spark.evaluation.frames.summary import summing_task
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import (
     COUNTS,
@@ -73,7 +74,7 @@ def partials(
     task = SummingTask(
         segment_sets=sets,
         weighted=weighted,
-        metrics=EvaluationSettings().summed_metrics,
+        metrics=summing_task(EvaluationSettings()).metrics,
         convention=CONVENTION,
         **limits,
     )
@@ -201,7 +202,7 @@ def test_nothing_in_nothing_out(rows):
 
 
 def test_a_summary_of_nothing():
-    rows = empty_summary(("", "b"), (5, None), EvaluationSettings().summed_metrics)
+    rows = empty_summary(("", "b"), EvaluationSettings(cutoffs=(5, None)).computed)
     assert [(row["run"], row["metric"], row["k"]) for row in rows] == [
         (run, metric, k) for run in ("", "b") for metric in METRICS for k in (5, None)
     ]

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.closeness import near
-from support.comparing import compared, settings_of, through
+from support.comparing import compared, metric_of, settings_of, through
 from support.paired import key_hash, key_hashes
 
 from ndcg_spark.comparison.kernels.resampling import hash_words
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.history.settings import RollUpSettings
 from ndcg_spark.history.tasks import FAMILY, PERIOD_SCHEMA, decide_families, roll_up_nights
 
@@ -65,12 +64,13 @@ def nights(days, settings, **more):
 
 def test_companions_stay_untested_in_periods():
     """Two metrics with the same values: as a companion, the second leaves the first its p-value, else it doubles."""
-    pair = (SummedMetric("ndcg", "value"), SummedMetric("dcg", "value"))
+    pair = (metric_of("ndcg"), metric_of("dcg"))
+    beside = (pair[0], replace(pair[1], asked=""))
     for independence in ("query_day", "query", "day"):
-        options = {"replicates": 50, "flips": 99, "keep_replicates": True, "metrics": pair}
+        options = {"replicates": 50, "flips": 99, "keep_replicates": True}
         week = RollUpSettings(periods=("week",), independence=independence)
-        alone = rolled(nights(DAYS, settings_of(**options, companions=pair[1:])), week)
-        both = rolled(nights(DAYS, settings_of(**options)), week)
+        alone = rolled(nights(DAYS, settings_of(**options, metrics=beside)), week)
+        both = rolled(nights(DAYS, settings_of(**options, metrics=pair)), week)
         (ndcg,) = [row for row in alone if row["metric"] == "ndcg"]
         (dcg,) = [row for row in alone if row["metric"] == "dcg"]
         assert [dcg[name] for name in ("p_value", "p_holm", "p_bh", "verdict")] == [None] * 4
@@ -85,7 +85,7 @@ def test_companions_stay_untested_in_periods():
 )
 def test_periods_follow_the_direction_of_their_metric(metric, verdict, wins):
     """Of 12 queries, 8 rise, one ties and 3 fall; stored wins are turned once, by the night."""
-    metrics = (SummedMetric(metric, "value"),)
+    metrics = (metric_of(metric),)
     for independence in ("query_day", "day", "query"):
         options = {"replicates": 200, "flips": 999, "keep_replicates": True, "metrics": metrics}
         week = RollUpSettings(periods=("week",), independence=independence)

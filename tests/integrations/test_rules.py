@@ -30,12 +30,12 @@ from ndcg_spark.diagnosis.tasks import divide_changes
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Columns, Evaluation, EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.rules import combine_rules, read_rules, rules_lines
-from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, finish_means
 from ndcg_spark.history.settings import FlagSettings, RollUpSettings
 from ndcg_spark.history.tasks import flag_nights, roll_up_nights
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.metrics.base import MetricAt
+from ndcg_spark.metrics.base import EVERY, MetricAt
+from ndcg_spark.metrics.normalized_gain import NDCG
 
 BASE = EvaluationSettings(
     columns=Columns(order="at"), convention=Convention(ties="expected"), cutoffs=(2, 5), as_of=date(2026, 1, 1)
@@ -142,7 +142,7 @@ def link_clicks(one: str | None, other: str | None, across: bool) -> set[str | N
 
 
 COMPARED = ComparisonSettings(
-    runs=("a", "b"), baseline="a", metrics=(SummedMetric("ndcg", "ndcg"),), replicates=0, flips=0, rules_in_rows=True
+    runs=("a", "b"), baseline="a", metrics=(MetricAt(NDCG, EVERY),), replicates=0, flips=0, rules_in_rows=True
 )
 
 

@@ -13,7 +13,7 @@ from datetime import date
 
 import pytest
 from scipy import stats
-from support.comparing import compared, settings_of
+from support.comparing import compared, metric_of, settings_of
 from support.nights import CLICK_COLUMNS, CLICKS, METRIC_COLUMNS, click_rows, metric_rows, night
 from support.source_rules import PROJECT_ROOT
 
@@ -24,12 +24,12 @@ from ndcg_spark.comparison.command import ComparisonGate
 from ndcg_spark.comparison.printed import lines_of_pair, sentence, show_comparison
 from ndcg_spark.comparison.tasks.finishing import verdict_of
 from ndcg_spark.diagnosis.frames import most_changed
+from ndcg_spark.diagnosis.tasks import Loss
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.history import FlagSettings
 from ndcg_spark.history.frames import flagged_nights
-from ndcg_spark.metrics import CatalogueMetric, Metric, all_metrics, direction_of, parse_metric
+from ndcg_spark.metrics import EVERY, CatalogueMetric, Metric, MetricAt, all_metrics, direction_of, parse_metric
 from ndcg_spark.metrics.base import NamedMetric
 from ndcg_spark.metrics.intra_list_diversity import IntraListDiversity
 from ndcg_spark.ml import NdcgEvaluator
@@ -125,7 +125,7 @@ COMPARED = {name: direction for name, direction in ALL.items() if name != "idcg"
 @pytest.fixture(scope="module")
 def comparison():
     """Rows of `up` and `down` against `base` by (metric, way): 30 queries go that way, one the other, one neither."""
-    metrics = tuple(SummedMetric(name, name) for name in COMPARED)
+    metrics = tuple(MetricAt(Loss(name), EVERY) if name in UNKNOWN else metric_of(name) for name in COMPARED)
     settings = settings_of(runs=("base", "up", "down"), baseline="base", metrics=metrics)
     rows = []
     for at in range(32):
@@ -235,7 +235,7 @@ def test_the_one_sided_p_is_of_the_worse_direction(metric, difference):
 
 def test_a_query_that_a_run_lacks_earns_it_nothing():
     """`unpaired=zero` counts 0, unless that is the best value, or an empty list has no value: then it is left out."""
-    metrics = tuple(SummedMetric(name, name) for name in COMPARED)
+    metrics = tuple(MetricAt(Loss(name), EVERY) if name in UNKNOWN else metric_of(name) for name in COMPARED)
     rows = [{"query": f"q{at}", "run": run, "value": 0.5} for at in range(4) for run in (0, 1) if at or not run]
     found = {row["metric"]: row for row in compared(rows, settings_of(metrics=metrics, unpaired="zero"))}
     for metric, direction in COMPARED.items():
@@ -363,8 +363,8 @@ class Scored:
         return getattr(self.settings, name)
 
     @property
-    def scored(self):
-        return tuple((one, 3) for one in metrics_of_queries())
+    def computed(self):
+        return tuple(MetricAt(one, 3) for one in metrics_of_queries())
 
 
 def metrics_of_queries():

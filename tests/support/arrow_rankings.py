@@ -13,6 +13,7 @@ import pytest
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings
+from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.normalized_gain import GAINS
 from support.oracle import Choices, Cutoff, Row, gain_function, rows_by_query, to_float32
 
@@ -108,7 +109,8 @@ def task_of(convention: Convention, cutoffs: tuple[Cutoff, ...], *, carried: tup
         cutoffs=cutoffs,
         keys=KEYS,
         carried=(*COUNTED, *carried),
-        metrics=tuple((metric, k) for k in cutoffs for metric in GAINS),
+        metrics=tuple(MetricAt(metric, k) for k in cutoffs for metric in GAINS),
+        columns=("dcg", "idcg", "ndcg"),
         discount=None if max_k is None else discount_table(convention.discount, max_k),
     )
 

@@ -12,10 +12,16 @@ from ndcg_spark.comparison.tasks.finishing import decide_family, estimate_groups
 from ndcg_spark.comparison.tasks.pairing import unify_queries
 from ndcg_spark.comparison.tasks.summing import SummingLimits, add_up
 from ndcg_spark.comparison.tasks.totals import GROUP_KEYS, merge_sums
-from ndcg_spark.evaluation.settings import SummedMetric
+from ndcg_spark.metrics import EVERY, MetricAt, parse_metric
 from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, key_hash
 
-NDCG = (SummedMetric("ndcg", "ndcg"),)
+
+def metric_of(name: str, k: int | None = EVERY) -> MetricAt:
+    """A metric that was asked for."""
+    return MetricAt(parse_metric(name)[0], k, name)
+
+
+NDCG = (metric_of("ndcg"),)
 
 
 def settings_of(**changes) -> ComparisonSettings:
@@ -54,7 +60,7 @@ def canonical(rows: list[dict], settings: ComparisonSettings) -> pa.Table:
     columns["key_0"] = pa.array([row["query"] for row in rows], pa.string())
     columns["run"] = pa.array([row["run"] for row in rows], pa.int32())
     columns["k"] = pa.array([row.get("k", 10) for row in rows], pa.int32())
-    for at, metric in enumerate(settings.metrics):
+    for at, metric in enumerate(settings.compared):
         columns[f"value_{at}"] = pa.array([row.get(metric.column, row.get("value")) for row in rows], pa.float64())
     if any("idcg" in row for row in rows):
         columns["idcg"] = pa.array([row.get("idcg") for row in rows], pa.float64())

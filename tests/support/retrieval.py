@@ -13,6 +13,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.core.batches import EXCHANGE_SCHEMA
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings
+from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.retrieval.settings import RetrievalSettings
 from ndcg_spark.retrieval.tasks.merging import merge_cells
@@ -150,7 +151,8 @@ def scored(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, cu
     k = cutoffs[-1]
     scoring = ScoringTask(
         convention=rules, cutoffs=cutoffs, keys=("run", "query_id"), carried=("n_items", "n_judged", "n_relevant"),
-        metrics=tuple((metric, k) for k in cutoffs for metric in GAINS),
+        metrics=tuple(MetricAt(metric, k) for k in cutoffs for metric in GAINS),
+        columns=("dcg", "idcg", "ndcg"),
         discount=None if k is None else discount_table(rules.discount, k),
     )  # fmt: skip
     rankings = run_workers(queries, items, task, rows=rows)

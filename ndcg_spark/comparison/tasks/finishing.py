@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ndcg_spark.comparison.kernels import paired, replicates
 from ndcg_spark.comparison.kernels.paired import FIRST, PairedEstimate, Squares, benjamini_hochberg, holm
-from ndcg_spark.comparison.settings import ComparisonSettings
+from ndcg_spark.comparison.settings import ComparisonSettings, is_companion
 from ndcg_spark.comparison.tasks.summing import add_replicates
 from ndcg_spark.comparison.tasks.totals import (
     BASE,
@@ -35,7 +35,7 @@ from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.student import detectable_effect, required_units
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import MIXED, RULES, combine_rules, read_rules, with_weight
-from ndcg_spark.metrics import direction_of, judge_change
+from ndcg_spark.metrics import EVERY, at_cutoff, direction_of, judge_change
 
 _TEXT, _INT, _WHOLE, _NUMBER, _WHOLES = pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.list_(pa.int64())
 RESULT_SCHEMA = pa.schema(
@@ -112,19 +112,20 @@ def _result(key: GroupKey, totals: Totals, settings: ComparisonSettings) -> dict
     stored = None
     if settings.keep_replicates:
         stored = stored_numbers([(settings.replicates, totals.drawn), (settings.flips, totals.flipped)])
-    metric = settings.metrics[key.metric]
+    metric = settings.compared[key.metric]
+    at = at_cutoff(settings.metrics, key.k)[metric]
     row = {
         "run": settings.runs[run], "baseline": settings.runs[baseline], "segment_by": "+".join(names),
         "segment": key.segment,
-        "metric": metric.name, "k": key.k, labels.ASKED: metric.asked_at(key.k), "seed": settings.seed,
+        "metric": str(metric), "k": key.k, labels.ASKED: at.asked_at, "seed": settings.seed,
         "cluster_by": settings.cluster or "",
         "unpaired": settings.unpaired, "n_replicates": settings.replicates, "state": totals.base.state.tolist(),
         "replicates": stored, RULES: _rules(totals, settings.runs[run], settings.runs[baseline], settings),
         TOP_ITEMS: totals.base.top_items.tolist(), **estimates_of(totals, settings),
     }  # fmt: skip
-    if direction_of(metric.name) is False:
+    if direction_of(str(metric)) is False:
         row["n_wins"], row["n_losses"] = row["n_losses"], row["n_wins"]
-    return settled(row, is_companion=settings.is_companion(metric, key.k), one_side_empty=totals.base.one_side_empty)
+    return settled(row, is_companion=is_companion(at), one_side_empty=totals.base.one_side_empty)
 
 
 def _rules(totals: Totals, run: str, baseline: str, settings: ComparisonSettings) -> str | None:
@@ -280,7 +281,7 @@ def _at_its_cutoffs(tables: list[pa.RecordBatch], settings: ComparisonSettings) 
         for row in batch.select(["segment_by", "metric", "k", "n_queries"]).to_pylist():
             if not row["segment_by"] and row["n_queries"]:
                 compared.setdefault(row["metric"], set()).add(row["k"])
-    everywhere = {one.name for one in settings.metrics if one.cutoffs is None} & compared.keys()
+    everywhere = {str(one.metric) for one in settings.metrics if one.k == EVERY} & compared.keys()
     kept = []
     for batch in tables:
         at = zip(batch.column("metric").to_pylist(), batch.column("k").to_pylist(), strict=True)

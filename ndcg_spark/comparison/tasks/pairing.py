@@ -137,7 +137,7 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
     if IDCG in rows.schema.names:
         _refuse_ideals(rows, spread(IDCG), ids, settings)
     from_row = pa.array(first)
-    values = tuple(spread(value_column(number)) for number in range(len(settings.metrics)))
+    values = tuple(spread(value_column(number)) for number in range(len(settings.compared)))
     weights = None
     if WEIGHT in rows.schema.names:
         has_value = np.logical_or.reduce([~np.isnan(its).all(axis=(1, 2)) for its in values])

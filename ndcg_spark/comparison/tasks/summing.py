@@ -20,7 +20,7 @@ from ndcg_spark.core.exact import N_LIMBS, rounded_sums, to_limbs, two_product
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.tasks.partial_sums import segment_texts
-from ndcg_spark.metrics import has_value_when_missing
+from ndcg_spark.metrics import at_cutoff, has_value_when_missing
 
 Columns = list[tuple[int, FloatArray]]
 """Whole numbers below 2^32 of every unit, by their place in the sums."""
@@ -243,13 +243,13 @@ def _pairs(queries: Queries, settings: ComparisonSettings) -> Iterator[Pairs]:
             there = answers_x & answers_y if settings.unpaired == "drop" else has_x | has_y
             if not (has_x | has_y).any():
                 continue
-            items = np.zeros(4, dtype=np.int64)
+            at_k, items = at_cutoff(settings.metrics, k), np.zeros(4, dtype=np.int64)
             if queries.top_items is not None:
                 items = queries.top_items[:, :, at, [baseline, run]].sum(axis=1).T.reshape(-1)
-            for metric, its in enumerate(settings.metrics):
-                if not its.is_at(k):
+            for metric, its in enumerate(settings.compared):
+                if its not in at_k:
                     continue
-                lacking = 0.0 if has_value_when_missing(its.name) else np.nan
+                lacking = 0.0 if has_value_when_missing(str(its)) else np.nan
                 x = np.where(has_x, queries.values[metric][:, at, baseline], lacking)
                 y = np.where(has_y, queries.values[metric][:, at, run], lacking)
                 unknown = np.isnan(x) | np.isnan(y)

@@ -305,7 +305,7 @@ def _with_topics(rankings: DataFrame, settings: EvaluationSettings, rows: DataFr
     keys = dict(canonical_names(settings).query)
     if RUN in rows.columns:  # rows of one run may be left out where those of another are not
         keys[RUN] = RUN
-    of_topics = [one.metric for one in settings.reported if TOPICS in one.metric.needs]
+    of_topics = [one.metric for one in settings.computed if TOPICS in one.metric.needs]
     level = min(float(metric.rel) for metric in of_topics)  # type: ignore[attr-defined]  # all of these have it
     relevance, topics = F.col(RELEVANCE).cast("double"), F.col(TOPICS_COLUMN)
     entry = F.struct(

@@ -86,7 +86,7 @@ def without_query(frame: DataFrame, settings: EvaluationSettings) -> EvaluationS
     if not columns.ranked or columns.query_in(frame.columns):
         return settings
     needs = {"sample": settings.sample < 1}
-    needs |= {f"metric {str(one)!r}": bool(one.metric.needs) for one in settings.reported}
+    needs |= {f"metric {str(one)!r}": bool(one.metric.needs) for one in settings.computed}
     for what in (what for what, holds in needs.items() if holds):
         raise InvalidParameterError(f"{what} needs to know the query of a row: name its column ({option('query')}).")
     return replace(settings, columns=replace(columns, query=()))

@@ -75,10 +75,10 @@ def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> Scorin
         cutoffs=settings.cutoffs,
         keys=("run", *settings.columns.query_in(columns)),
         carried=_carried(columns, settings),
-        metrics=settings.scored,
+        metrics=settings.computed,
+        columns=settings.metric_columns,
         needs=settings.needs,
         item_column=settings.columns.item or "",
-        listed=frozenset(k for _, k, _ in settings.catalogue_metrics),
         levels=settings.levels,
         discount=None if k is None else discount_table(settings.convention.discount, k),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -19,10 +20,11 @@ from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.items import catalogue_of, item_type
 from ndcg_spark.evaluation.frames.scoring import scoring_task
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.evaluation.settings import EvaluationSettings, SummedMetric
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import partial_sums as sums
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import finish_catalogue
+from ndcg_spark.metrics import EVERY, in_order
 from ndcg_spark.metrics.base import CATALOGUE
 
 CONFIG_HASH, CONVENTION = "config_hash", "convention"
@@ -185,7 +187,9 @@ def rules_column(table: DataFrame) -> Column:
 
 def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) -> sums.SummingTask:
     """Build the task that workers add up metrics by; `rows` have `items` for metrics of the catalogue."""
-    metrics = tuple(one for one in settings.summed_metrics if not one.of_catalogue)
+    metrics = tuple(one for one in settings.computed if one.shown)
+    if not settings.metrics:  # whatever cutoffs the rows have
+        metrics = in_order(replace(one, k=EVERY) for one in metrics)
     listed, unknown = None, list[str]()
     if rows is not None:
         if settings.on_invalid == "reject" and N_REJECTED not in rows.columns:
@@ -193,10 +197,6 @@ def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) ->
         if "ranked" not in rows.columns:
             unknown += [name for name in sums.OF_ITEMS if name not in rows.columns]
     if settings.catalogue_metrics and rows is not None:
-        metrics = (
-            *metrics,
-            SummedMetric(sums.LISTS, sums.LISTS, frozenset(k for _, k, _ in settings.catalogue_metrics)),
-        )
         listed = arrow_schema(_with_items(item_type(rows)), rows.sparkSession)
     return sums.SummingTask(
         segment_sets=settings.segment_sets,

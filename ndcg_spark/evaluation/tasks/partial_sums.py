@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,9 +19,9 @@ from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unw
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.evaluation.rules import RULES, combine_rules
-from ndcg_spark.evaluation.settings import SummedMetric
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.scoring import (
+    EVALUATED,
     MISSING,
     N_TOP_ITEMS,
     N_UNJUDGED_ITEMS,
@@ -32,11 +33,10 @@ from ndcg_spark.evaluation.tasks.scoring import (
     ScoringTask,
     dropped,
     has_status,
-    read_scores,
     score_batch,
     uncounted,
 )
-from ndcg_spark.metrics import CatalogueMetric
+from ndcg_spark.metrics import CatalogueMetric, MetricAt, NamedMetric, at_cutoff
 from ndcg_spark.metrics.catalogue import Exposure
 
 N_LOST = "n_lost_queries"
@@ -86,12 +86,15 @@ class SummingTask:
 
     segment_sets: tuple[tuple[str, ...], ...]  # beside the overall mean
     weighted: bool  # batches have a column `weight`
-    metrics: tuple[SummedMetric, ...]
+    metrics: tuple[MetricAt, ...]  # of the catalogue: their lists are counted
     convention: Convention  # says by their status which queries count
     needs_ndcg: bool = False  # of these, queries without NDCG do not count
     listed: pa.Schema | None = None  # columns of counts of items, for metrics of the catalogue
     unknown: frozenset[str] = frozenset()  # counts that are null, as batches do not tell
     most_groups: int = MOST_GROUPS_HELD  # of a segment set; a worker that holds more sends all of them on
+
+    def averaged_at(self, k: int | None) -> list[NamedMetric]:
+        return [metric for metric in at_cutoff(self.metrics, k) if not isinstance(metric, CatalogueMetric)]
 
 
 class ListedItems:
@@ -136,7 +139,23 @@ def score_and_add_up(
 
 def add_up(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterator[pa.RecordBatch]:
     """Add up tables with a row per query and cutoff."""
-    return add_scores(read_scores(batches, {metric.column for metric in task.metrics}), task)
+    return add_scores(_read_scores(batches, task), task)
+
+
+def _read_scores(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterator[Scores]:
+    for batch in batches:
+        for k in pc.unique(batch.column("k")):
+            at_k = batch.column("k").is_null() if k.as_py() is None else pc.equal(batch.column("k"), k)
+            rows = batch if at_k.true_count == len(at_k) else batch.filter(at_k)
+            status = rows.column("status")
+            numbers = pc.index_in(status, value_set=pa.array(STATUS_NAMES, status.type))
+            columns = [metric.column for metric in task.averaged_at(k.as_py())]
+            yield Scores(
+                k=k.as_py(),
+                queries=rows,
+                status=int_values(pc.fill_null(numbers, EVALUATED)),
+                values={name: float_values(rows.column(name)) for name in columns},
+            )
 
 
 def add_scores(batches: Iterator[Scores], task: SummingTask) -> Iterator[pa.RecordBatch]:
@@ -260,16 +279,15 @@ def _numbers(scores: Scores, task: SummingTask) -> dict[str, IntArray]:
             numbers[name] = np.where(is_dropped, 0, n_items)
         if column.null_count:
             numbers[_unknown(name)] = flags_of(column.is_null()).astype(np.int64)
-    for metric in task.metrics:
-        if metric.name != LISTS and metric.is_at(scores.k):
-            values, known = scores.values[metric.column]
-            values, its_weights = np.where(kept & known, values, 0.0), weights
-            if metric.undefined:
-                counted = kept & known
-                numbers[f"{metric.name}{_LIMB}{_COUNTED}"] = counted.astype(np.int64)
-                its_weights = np.where(counted, 1.0 if weights is None else weights, 0.0)
-            states = query_states(values, its_weights)
-            numbers |= {f"{metric.name}{_LIMB}{limb}": its for limb, its in states.items()}
+    for metric in task.averaged_at(scores.k):
+        values, known = scores.values[metric.column]
+        values, its_weights = np.where(kept & known, values, 0.0), weights
+        if metric.undefined:
+            counted = kept & known
+            numbers[f"{metric}{_LIMB}{_COUNTED}"] = counted.astype(np.int64)
+            its_weights = np.where(counted, 1.0 if weights is None else weights, 0.0)
+        states = query_states(values, its_weights)
+        numbers |= {f"{metric}{_LIMB}{limb}": its for limb, its in states.items()}
     return numbers
 
 
@@ -293,34 +311,39 @@ def _is_constant(column: pa.Array) -> bool:
 
 
 def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
-    n, segments = grouped.num_rows, _segment_columns(grouped, names)
-    for metric in task.metrics:
+    n, segments, ks = grouped.num_rows, _segment_columns(grouped, names), grouped.column("k").to_pylist()
+    asked: dict[tuple[str, bool], dict[int | None, str | None]] = {}
+    for k in dict.fromkeys(ks):
+        for owner, one in at_cutoff(task.metrics, k).items():
+            of_lists = isinstance(owner, CatalogueMetric)
+            key = (LISTS, False) if of_lists else (str(owner), owner.undefined)
+            asked.setdefault(key, {})[k] = None if of_lists else one.asked_at
+    for (metric, undefined), at in asked.items():
         states = np.zeros((n, STATE_SIZE), dtype=np.int64)
         counts = {name: grouped.column(name) for name in COUNTS if name not in OPTIONAL_COUNTS}
         counts |= {name: _optional_count(grouped, name, task) for name in OPTIONAL_COUNTS}
         for name in grouped.column_names:
-            owner, marked_as_limb, at = name.partition(_LIMB)
-            if marked_as_limb and owner == metric.name:
+            owner, marked_as_limb, place = name.partition(_LIMB)
+            if marked_as_limb and owner == metric:
                 its = pc.fill_null(grouped.column(name).combine_chunks(), 0)
-                if at == _COUNTED:
+                if place == _COUNTED:
                     counts["n_queries"] = its
                 else:
-                    states[:, int(at)] = int_values(its)
-        if not task.weighted and not metric.undefined:
+                    states[:, int(place)] = int_values(its)
+        if not task.weighted and not undefined:
             fill_unweighted(states, int_values(grouped.column("n_queries")))
         table = pa.table(
             {
                 "run": grouped.column("run"),
                 **segments,
-                "metric": pa.array([metric.name] * n, type=pa.string()),
+                "metric": pa.array([metric] * n, type=pa.string()),
                 "k": grouped.column("k"),
-                labels.ASKED: pa.array([metric.asked_at(k) for k in grouped.column("k").to_pylist()], pa.string()),
+                labels.ASKED: pa.array([at.get(k) for k in ks], pa.string()),
                 **counts,
                 "state": _state_column(states),
             }
         )
-        if metric.cutoffs is not None:
-            table = table.filter(pa.array([metric.is_at(k) for k in grouped.column("k").to_pylist()], pa.bool_()))
+        table = table.filter(pa.array([k in at for k in ks], pa.bool_()))
         for batch in table.cast(PARTIAL_SCHEMA).to_batches():
             yield _widened(batch, task)
 
@@ -432,24 +455,19 @@ def finish_batch(
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def empty_summary(
-    runs: tuple[str, ...], cutoffs: tuple[int | None, ...], metrics: tuple[SummedMetric, ...]
-) -> list[dict[str, Any]]:
+def empty_summary(runs: Iterable[str], metrics: Iterable[MetricAt]) -> list[dict[str, Any]]:
     nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
     nothing |= {"weight_sum": 0.0, "state": [0] * STATE_SIZE, "segment_by": "", "segment": ""}
     return [
-        {**nothing, "run": run, "metric": metric.name, "k": k, labels.ASKED: metric.asked_at(k)}
-        for run in runs
-        for metric in metrics
-        for k in cutoffs
-        if metric.is_at(k)
+        {**nothing, "run": run, "metric": str(one.metric), "k": one.k, labels.ASKED: one.asked_at}
+        for run, one in product(runs, metrics)
     ]
 
 
 def finish_catalogue(
     batches: Iterator[pa.RecordBatch],
     confidence: float,
-    metrics: tuple[tuple[CatalogueMetric, int | None, str | None], ...],
+    metrics: tuple[MetricAt, ...],
     item_column: str,
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
@@ -461,9 +479,7 @@ def finish_catalogue(
         yield from _of_catalogue(batch.filter(of_lists), metrics)
 
 
-def _of_catalogue(
-    lists: pa.RecordBatch, metrics: tuple[tuple[CatalogueMetric, int | None, str | None], ...]
-) -> Iterator[pa.RecordBatch]:
+def _of_catalogue(lists: pa.RecordBatch, metrics: tuple[MetricAt, ...]) -> Iterator[pa.RecordBatch]:
     """Rows of each metric at its cutoff: a value with neither error nor state, as it is no mean."""
     exposures = []
     for row in lists.select(["levels", "n_items"]).to_pylist():
@@ -471,12 +487,12 @@ def _of_catalogue(
         outside = sum(level["listed"] * level["n"] for level in row["levels"] if not level["known"])
         exposures.append(Exposure(inside, row["n_items"], outside))
     at = lists.column("k").to_pylist()
-    for metric, k, asked in metrics:
-        rows = [row for row, its in enumerate(at) if its == k]
+    for metric, one in ((one.metric, one) for one in metrics if isinstance(one.metric, CatalogueMetric)):
+        rows = [row for row, k in enumerate(at) if k == one.k]
         its = lists.take(pa.array(rows, pa.int64()))
         columns = {name: its.column(name) for name in (*GROUP_KEYS, labels.ASKED, *COUNTS)}
         columns["metric"] = pa.array([str(metric)] * len(rows), pa.string())
-        columns[labels.ASKED] = pa.array([asked] * len(rows), pa.string())
+        columns[labels.ASKED] = pa.array([one.asked_at] * len(rows), pa.string())
         columns |= {name: pa.nulls(len(rows), pa.float64()) for name in ESTIMATES}
         columns["value"] = pa.array([metric.value(exposures[row]) for row in rows], pa.float64())
         columns["state"] = pa.nulls(len(rows), STATE_TYPE)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import LARGEST_GAIN, discount_table, gain_function
@@ -19,11 +18,10 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.items import first_items, known_items
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.valid_rows import NO_QUERY_COLUMN
-from ndcg_spark.metrics import Metric, MetricAt, Need, QueryError
+from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, Need, QueryError
 from ndcg_spark.metrics.dcg import sort_within_queries
 from ndcg_spark.metrics.judged import UnjudgedItems
 from ndcg_spark.metrics.lists import Entries, GainLists, GainRules, RelevanceLists
-from ndcg_spark.metrics.normalized_gain import value_columns
 from ndcg_spark.metrics.ties import TieGroups, canonical_order, tie_groups
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED, LOST, NO_QUERY = range(6)
@@ -52,16 +50,11 @@ class ScoringTask:
     keys: tuple[str, ...]  # columns that name a query: the run first
     carried: tuple[str, ...]  # columns handed through as they are
     discount: FloatArray | None  # of the largest cutoff, computed once; None where there is none
-    metrics: tuple[tuple[Metric, int | None], ...]  # with their cutoffs
+    metrics: tuple[MetricAt, ...]
+    columns: tuple[str, ...]  # of values; null at cutoffs at which their metric is not asked for
     levels: tuple[float, ...] = ()  # relevances whose counts of judged items are in `n_at_least`
     needs: tuple[Need, ...] = ()  # what metrics read of items
     item_column: str = ""  # the user's, for messages
-    listed: frozenset[int | None] = frozenset()  # cutoffs with the first items, for metrics of the catalogue
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of values; null at cutoffs at which their metric is not asked for."""
-        return value_columns(metric for metric, _ in self.metrics)
 
 
 def dropped(convention: Convention) -> tuple[str, ...]:
@@ -97,22 +90,6 @@ class Scores:
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def read_scores(batches: Iterator[pa.RecordBatch], columns: Collection[str]) -> Iterator[Scores]:
-    """Read tables with a row per query and cutoff, as of `score_rankings`."""
-    for batch in batches:
-        for k in pc.unique(batch.column("k")):
-            at_k = batch.column("k").is_null() if k.as_py() is None else pc.equal(batch.column("k"), k)
-            rows = batch if at_k.true_count == len(at_k) else batch.filter(at_k)
-            status = rows.column("status")
-            numbers = pc.index_in(status, value_set=pa.array(STATUS_NAMES, status.type))
-            yield Scores(
-                k=k.as_py(),
-                queries=rows,
-                status=int_values(pc.fill_null(numbers, EVALUATED)),
-                values={name: float_values(rows.column(name)) for name in columns if name in rows.schema.names},
-            )
-
-
 def has_status(status: IntArray, names: Iterable[str]) -> BoolArray:
     return np.isin(status, [STATUS_NAMES.index(name) for name in names])
 
@@ -130,8 +107,8 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[Scores]:
     seen = relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
     if task.needs:
         seen = replace(seen, items=known_items(batch, lists.rank, lists.offsets, task.needs, task.item_column))
-    values = _values(batch, seen, task)
     unjudged = _unjudged(batch, lists, seen, task.convention)
+    with_items = {one.k for one in task.metrics if isinstance(one.metric, CatalogueMetric)}
     for k in task.cutoffs:
         status = _with_no_relevant(batch, task, before, lists.idcg(k))
         kept = ~has_status(status, dropped(task.convention))
@@ -140,16 +117,16 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[Scores]:
         columns = {name: batch.column(name) for name in task.keys}
         columns |= {N_UNJUDGED_ITEMS: pa.array(n_unjudged), N_TOP_ITEMS: pa.array(lists.n_among_first(k))}
         columns |= {name: batch.column(name) for name in task.carried}
-        if task.listed:
-            columns["items"] = first_items(batch, lists.rank, k if k in task.listed else 0)
-        yield Scores(
-            k=k,
-            queries=pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)),
-            status=status,
-            values={
-                metric.column: _with_rules(metric, its, status, kept) for metric, its in values.get(k, {}).items()
-            },
-        )
+        if with_items:
+            columns["items"] = first_items(batch, lists.rank, k if k in with_items else 0)
+        values = {}
+        for metric in (one.metric for one in task.metrics if one.k == k and isinstance(one.metric, Metric)):
+            try:
+                values[metric.column] = _with_rules(metric, metric.values(seen, k), status, kept)
+            except QueryError as error:
+                refuse_query(batch, task.keys, error.query, f"{error.what} (metric {MetricAt(metric, k)})")
+        queries = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        yield Scores(k=k, queries=queries, status=status, values=values)
 
 
 def _unjudged(
@@ -165,18 +142,6 @@ def _unjudged(
     if groups is not None:  # in the order of gains within each group: the entries keep theirs, which costs no sorting
         groups = replace(groups, count=int_values(batch.column("tied").flatten()))
     return UnjudgedItems(flags_of(entries.is_valid()), lists.rank, groups, lists.offsets)
-
-
-def _values(
-    batch: pa.RecordBatch, seen: RelevanceLists, task: ScoringTask
-) -> dict[int | None, dict[Metric, FloatArray]]:
-    found: dict[int | None, dict[Metric, FloatArray]] = {}
-    for metric, k in task.metrics:
-        try:
-            found.setdefault(k, {})[metric] = metric.values(seen, k)
-        except QueryError as error:
-            refuse_query(batch, task.keys, error.query, f"{error.what} (metric {MetricAt(metric, k)})")
-    return found
 
 
 def _query_status(batch: pa.RecordBatch, task: ScoringTask) -> IntArray:
