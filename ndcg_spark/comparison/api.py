@@ -486,9 +486,9 @@ def _metrics(
     """Choose the metrics to compare; `dcg` comes beside `ndcg` without being asked for."""
     if names is not None:
         chosen = compared_metrics(names, k)
-        for metric in dict.fromkeys(one.metric for one in chosen):
-            evaluated = () if evaluation is None else evaluation.settings.cutoffs_of(metric.column)
-            at = [one.k for one in chosen if one.metric == metric]
+        computed = () if evaluation is None else evaluation.settings.computed
+        for metric in dict.fromkeys(one.metric for one in chosen if isinstance(one.metric, Metric)):
+            evaluated, at = ([one.k for one in metrics if one.metric == metric] for metrics in (computed, chosen))
             if evaluated and EVERY not in at and set(at).isdisjoint(evaluated):
                 raise InvalidParameterError(
                     f"{str(metric)!r} was evaluated at k={labels.cutoffs(evaluated)}; got k={labels.cutoffs(at)}."

@@ -23,10 +23,11 @@ from ndcg_spark.evaluation.command import (
 from ndcg_spark.evaluation.command import (
     rankings as rankings_table,
 )
-from ndcg_spark.evaluation.gates import COMPARISONS, contrary_line, name_and_cutoff
-from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of, refuse_unread_k
+from ndcg_spark.evaluation.gates import COMPARISONS, contrary_line, named_metric
+from ndcg_spark.evaluation.settings import EvaluationSettings, refuse_unread_k
 from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
 from ndcg_spark.jobs.options import grouped, names_of, options_of, settings_of
+from ndcg_spark.metrics import EVERY, MetricAt
 
 _GATE = re.compile(r"\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\.(\w+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
 GATED = (
@@ -46,13 +47,11 @@ OF_RUN = (
 class ComparisonGate:
     """A condition on a column of the rows over all queries, for every pair of runs.
 
-    With `any_k` the user named no cutoff; then there must be one alone.
+    Where the user named no cutoff, there must be one alone.
     """
 
     text: str
-    metric: str
-    k: int | None
-    any_k: bool
+    metric: MetricAt
     column: str
     comparison: str
     bound: float
@@ -69,17 +68,17 @@ class ComparisonGate:
             raise InvalidParameterError(
                 f"gate {text!r}: there is no number {column!r}; there are {', '.join(GATED)}."
             )
-        name, at = name_and_cutoff(named, text)
+        metric = named_metric(named, text)
         try:
             bound = float(number)
         except ValueError:
             raise InvalidParameterError(f"gate {text!r}: {number!r} is no number.") from None
-        return cls(text, name, None if at is None else cutoffs_of(at)[0], at is None, column, comparison, bound)
+        return cls(text, metric, column, comparison, bound)
 
     @property
     def contrary(self) -> str:
         """A line if it asks for what is worse; else empty."""
-        return contrary_line(self.text, self.metric, self.comparison) if self.column in OF_RUN else ""
+        return contrary_line(self.text, str(self.metric.metric), self.comparison) if self.column in OF_RUN else ""
 
     def results(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Hold every pair's row over all queries against the gate: `gate`, `run`, `baseline`, `value`, `met`.
@@ -87,11 +86,11 @@ class ComparisonGate:
         A null meets no gate. A gate on a metric or cutoff that was not compared is refused.
         """
         overall = [row for row in rows if not row["segment_by"]]
-        its = [row for row in overall if row["metric"] == self.metric and (self.any_k or row["k"] == self.k)]
+        name, at = str(self.metric.metric), self.metric.k
+        its = [row for row in overall if row["metric"] == name and at in (row["k"], EVERY)]
         if self.column in ("p_value", "p_holm", "p_bh") and any(row["verdict"] is None for row in its):
             raise InvalidParameterError(
-                f"gate {self.text!r}: {self.metric} stands beside ndcg and is not tested; name it in "
-                f"{option('metrics')}."
+                f"gate {self.text!r}: {name} stands beside ndcg and is not tested; name it in {option('metrics')}."
             )
         if not its:
             there = sorted({labels.metric_at(row["metric"], row["k"]) for row in overall})

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, check_fraction, one_of, option
-from ndcg_spark.evaluation.settings import EvaluationSettings, asked_name, cutoffs_of, split_metrics
-from ndcg_spark.metrics import EVERY, MetricAt, NamedMetric, in_order, parse_metric
+from ndcg_spark.evaluation.settings import EvaluationSettings, asked_name, cutoffs_of, read_metric, split_metrics
+from ndcg_spark.metrics import EVERY, MetricAt, NamedMetric, in_order
 from ndcg_spark.metrics.normalized_gain import NDCG
 
 Unpaired: TypeAlias = Literal["zero", "drop", "error"]
@@ -257,10 +257,10 @@ def compared_metrics(
     everywhere = (EVERY,) if k is None else cutoffs_of(k)
     metrics: dict[MetricAt, None] = {}
     for text in split_metrics("ndcg" if names is None else names):
-        metric, at = parse_metric(text)
-        if MetricAt(metric, EVERY) not in metrics:  # whose name holds at each cutoff
-            ks = everywhere if at is None else cutoffs_of(at)
-            metrics |= dict.fromkeys(MetricAt(metric, k, asked_name(text)) for k in ks)  # which keeps the first name
+        one, asked = read_metric(text), asked_name(text)
+        if MetricAt(one.metric, EVERY) not in metrics:  # whose name holds at each cutoff
+            ks = everywhere if one.k == EVERY else (one.k,)
+            metrics |= dict.fromkeys(MetricAt(one.metric, k, asked) for k in ks)  # which keeps the first name
     return in_order(metrics)
 
 

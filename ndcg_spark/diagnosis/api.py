@@ -13,6 +13,7 @@ from ndcg_spark.diagnosis.frames import most_changed
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.api import Evaluation
 from ndcg_spark.evaluation.settings import cutoff_of
+from ndcg_spark.metrics import Metric
 
 
 def changed_queries(
@@ -72,11 +73,11 @@ def changed_queries(
             one_of_runs(named, name, known)
     if n < 1:
         raise InvalidParameterError(f"n must be at least 1; got {n}.")
-    evaluated = {
-        column: settings.cutoffs_of(column) for column in settings.metric_columns if settings.cutoffs_of(column)
-    }
-    if metric not in evaluated:
-        raise InvalidParameterError(f"metric must be one of {', '.join(evaluated)}; got {metric!r}.")
+    at = [(one.metric.column, one.k) for one in settings.computed if isinstance(one.metric, Metric)]
+    evaluated = {name: [k for column, k in at if column == name] for name in settings.metric_columns}
+    if not evaluated.get(metric):
+        columns = ", ".join(name for name, ks in evaluated.items() if ks)
+        raise InvalidParameterError(f"metric must be one of {columns}; got {metric!r}.")
     unknown = [name for name in segments if name not in (*settings.segment_columns, *settings.columns.query)]
     if unknown:
         raise InvalidParameterError(f"segment {unknown[0]!r} is no segment column of the evaluation.")

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from ndcg_spark.core.flag import Flag
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.gates import name_and_cutoff
-from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of
+from ndcg_spark.evaluation.gates import named_metric
+from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.metrics import MetricAt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,18 +46,12 @@ class ShiftJobSettings:
     def __post_init__(self) -> None:
         if self.before == self.after:
             raise InvalidParameterError(f"before and after are both {self.before}; name two nights.")
-        cutoffs_of(name_and_cutoff(self.metric, self.metric)[1] or "all")  # refuses what is none
+        _ = self.means  # refuses a text that is not a metric
 
     @property
-    def name(self) -> str:
-        """The metric without its cutoff."""
-        return name_and_cutoff(self.metric, self.metric)[0]
-
-    @property
-    def cutoffs(self) -> tuple[int | None, ...] | None:
-        """The cutoff of the metric; None: all."""
-        at = name_and_cutoff(self.metric, self.metric)[1]
-        return None if at is None else cutoffs_of(at)
+    def means(self) -> MetricAt:
+        """The metric, at its cutoff or at every one."""
+        return named_metric(self.metric, self.metric)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.history.frames import require_present
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
+from ndcg_spark.metrics import EVERY
 
 WIDTH = 118
 """Width of tables in a log, where no terminal has one."""
@@ -127,25 +128,25 @@ class DiagnoseNights(Work[ShiftJobSettings]):
         if not rows or lacks or {*settings.segments} - {row["segment_by"] for row in rows}:
             self._require_names()
             raise InputRefusedError(
-                f"{self.request.sources['metric_table'].reference!r} has no segments of {settings.name} on both "
-                f"{settings.before} and {settings.after}."
+                f"{self.request.sources['metric_table'].reference!r} has no segments of "
+                f"{settings.means.metric} on both {settings.before} and {settings.after}."
             )
         rows.sort(key=labels.row_order)
         rows.sort(key=lambda row: (row["run"], row["segment_by"], not row["is_total"], -abs(row["change"])))
         nights = {"before": settings.before.isoformat(), "after": settings.after.isoformat()}
         return Outcome(
-            facts={"shifts": rows, **nights, "metric": settings.name},
+            facts={"shifts": rows, **nights, "metric": str(settings.means.metric)},
             lines=(lambda: show_shifts(rows, settings), *rules_lines(row[RULES] for row in rows)),
         )
 
     def _require_names(self) -> None:
         """Run actions: raise for the first name that the metric table does not have."""
         settings = self.settings
-        metrics = [labels.metric_at(settings.name, k) for k in settings.cutoffs or ()]
+        means = settings.means
         for what, column, names in (
             ("data set", F.col("dataset"), [] if settings.dataset is None else [settings.dataset]),
-            ("metric", F.col("metric"), [settings.name]),
-            ("metric", F.expr(labels.METRIC_AT_SQL), metrics),
+            ("metric", F.col("metric"), [str(means.metric)]),
+            ("metric", F.expr(labels.METRIC_AT_SQL), [means.label] if means.k != EVERY else []),
             ("run", F.col("run"), settings.runs),
             ("segment column", F.col("segment_by"), settings.segments),
             ("night", F.col("run_date").cast("string"), [str(settings.before), str(settings.after)]),
@@ -157,13 +158,13 @@ def _means(table: DataFrame, settings: ShiftJobSettings) -> DataFrame:
     """Requested rows of the metric table, of all nights."""
     for name in ("run_date", "metric", "segment_by", "k", "dataset"):
         require_column(table, name, "metric-table", "metric table")
-    rows = table.where(F.col("metric") == settings.name)
+    rows = table.where(F.col("metric") == str(settings.means.metric))
     if settings.dataset is not None:
         rows = rows.where(F.col("dataset") == settings.dataset)
     if settings.runs:
         rows = rows.where(F.col("run").isin(*settings.runs))
-    if settings.cutoffs is not None:
-        rows = rows.where(F.col("k").eqNullSafe(F.lit(settings.cutoffs[0])))
+    if settings.means.k != EVERY:
+        rows = rows.where(F.col("k").eqNullSafe(F.lit(settings.means.k)))
     return rows.where(F.col("segment_by").isin(*settings.segments)) if settings.segments else rows
 
 

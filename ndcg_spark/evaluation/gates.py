@@ -10,8 +10,8 @@ from typing import Any
 
 from ndcg_spark.core.labels import metric_at
 from ndcg_spark.errors import InvalidParameterError, text_of
-from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of
-from ndcg_spark.metrics import direction_of, parse_metric
+from ndcg_spark.evaluation.settings import EvaluationSettings, read_metric
+from ndcg_spark.metrics import EVERY, MetricAt, direction_of
 
 _FORM = re.compile(r"(?:(?s:(?P<run>.*)):\s)?\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
@@ -87,21 +87,22 @@ def contrary_line(text: str, metric: str, comparison: str) -> str:
 
 def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:
     """Find a computed (metric, k) by the name a user gave; it may omit the only cutoff. `what` is for messages."""
-    name, at = name_and_cutoff(named, what)
-    cutoffs = [k for metric, k in computed if metric == name]
-    if at is None and len(cutoffs) > 1:
+    metric = named_metric(named, what)
+    name, k = str(metric.metric), metric.k
+    cutoffs = [at for known, at in computed if known == name]
+    if k == EVERY and len(cutoffs) > 1:
         raise InvalidParameterError(f"{what}: name the cutoff too, as {metric_at(name, cutoffs[0])}.")
-    k = cutoffs[0] if at is None and cutoffs else cutoffs_of(at)[0]
+    if k == EVERY:
+        k = cutoffs[0] if cutoffs else None
     if k not in cutoffs:
         known = ", ".join(metric_at(*one) for one in computed)
         raise InvalidParameterError(f"{what}: {metric_at(name, k)} is not computed; there are {known}.")
     return name, k
 
 
-def name_and_cutoff(named: str, what: str) -> tuple[str, str | None]:
-    """The name of a metric as summaries have it, and what was written after `@`."""
+def named_metric(named: str, what: str) -> MetricAt:
+    """Read a metric as `read_metric`; `what` is for messages."""
     try:
-        metric, k = parse_metric(named)
+        return read_metric(named)
     except InvalidParameterError as error:
         raise InvalidParameterError(f"{what}: {text_of(error)}") from None
-    return str(metric), k

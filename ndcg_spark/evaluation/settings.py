@@ -17,7 +17,7 @@ from ndcg_spark.core.flag import Flag, OnInvalid, check_values
 from ndcg_spark.core.labels import cutoff_order
 from ndcg_spark.errors import InvalidParameterError, check_fraction, option
 from ndcg_spark.evaluation.rules import RULES, with_weight, write_rules
-from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, Need, in_order, parse_metric
+from ndcg_spark.metrics import EVERY, CatalogueMetric, Metric, MetricAt, Need, in_order, parse_metric
 from ndcg_spark.metrics.base import FIRST_SEEN, TOPICS
 from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS
 
@@ -427,22 +427,6 @@ class EvaluationSettings:
         """
         return next(str(one) for one in self.computed if need in one.metric.needs)
 
-    def cutoffs_of(self, column: str) -> tuple[int | None, ...]:
-        """Find the cutoffs at which a column of per-query tables has values.
-
-        Parameters
-        ----------
-        column : str
-            One of `metric_columns`.
-
-        Returns
-        -------
-        tuple of int or None
-            In the order of `cutoffs`; may be empty.
-        """
-        metrics = (one for one in self.computed if isinstance(one.metric, Metric))
-        return tuple(one.k for one in metrics if one.metric.column == column)
-
     @property
     def metric_columns(self) -> tuple[str, ...]:
         """Columns of values in per-query tables: those of `GAINS` and of tie bounds come first."""
@@ -593,12 +577,22 @@ def metrics_of(
     elsewhere = (None,) if k is None else cutoffs_of(k)
     found: dict[MetricAt, None] = {}
     for text in split_metrics(names):
-        metric, at = parse_metric(text)
-        ks = cutoffs_of(at) if at is not None else elsewhere if metric.takes_cutoff else (None,)
-        found |= dict.fromkeys(MetricAt(metric, at, asked_name(text)) for at in ks)  # which keeps the first name
+        one, asked = read_metric(text), asked_name(text)
+        ks = (one.k,) if one.k != EVERY else elsewhere if one.metric.takes_cutoff else (None,)
+        found |= dict.fromkeys(MetricAt(one.metric, at, asked) for at in ks)  # which keeps the first name
     if not found:
         raise InvalidParameterError("metrics must name at least one metric, such as ndcg@10.")
     return tuple(found), cutoffs_of([one.k for one in found])
+
+
+def read_metric(text: str) -> MetricAt:
+    """Read a metric at a cutoff, or at `EVERY` cutoff if the text has none.
+
+    >>> str(read_metric("P(rel=2)@5")), read_metric("ap").k == EVERY
+    ('p(rel=2)@5', True)
+    """
+    metric, k = parse_metric(text)
+    return MetricAt(metric, EVERY if k is None else one_cutoff_of(k))
 
 
 def asked_name(text: str) -> str:
@@ -672,7 +666,7 @@ def refuse_unread(settings: EvaluationSettings, given: Collection[str] | None = 
 
 def refuse_unread_k(names: str | Sequence[str]) -> None:
     """Raise where each metric names its cutoff, or has none, so that nothing reads `k`."""
-    if all(at is not None or not metric.takes_cutoff for metric, at in map(parse_metric, split_metrics(names))):
+    if all(one.k != EVERY or not one.metric.takes_cutoff for one in map(read_metric, split_metrics(names))):
         raise InvalidParameterError(
             f"nothing reads {option('k')}: each of the metrics names its cutoff, or has none; leave it out."
         )

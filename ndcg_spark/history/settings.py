@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 from ndcg_spark.comparison.settings import check_margin
 from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, check_fraction, option
-from ndcg_spark.evaluation.settings import cutoffs_of, split_metrics
-from ndcg_spark.metrics import EVERY, MetricAt, parse_metric
+from ndcg_spark.evaluation.settings import read_metric, split_metrics
+from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
 
 EPOCH = date(1970, 1, 1)
@@ -25,8 +25,7 @@ COMPANIONS = tuple(one.name for one in NDCG.comes_with)
 
 
 def wanted_metrics(text: str) -> tuple[MetricAt, ...]:
-    metrics = map(parse_metric, split_metrics(text))
-    return tuple(MetricAt(metric, EVERY if k is None else cutoffs_of(k)[0]) for metric, k in metrics)
+    return tuple(map(read_metric, split_metrics(text)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -208,7 +208,7 @@ class MetricAt:
 
     def __str__(self) -> str:
         """The form that users write: `p(rel=2)@5`."""
-        return str(self.metric) if self.k is None else metric_at(self.metric, self.k)
+        return str(self.metric) if self.k in (None, EVERY) else metric_at(self.metric, self.k)
 
     @property
     def label(self) -> str:

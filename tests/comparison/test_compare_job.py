@@ -469,7 +469,7 @@ def test_a_null_meets_no_gate(value):
     gate = ComparisonGate.parse("ap(denominator=k)@10.ci_low > -1")
     row = {
         "segment_by": "",
-        "metric": gate.metric,
+        "metric": str(gate.metric.metric),
         "k": 10,
         "verdict": "unclear",
         "run": "b",

@@ -19,23 +19,9 @@ from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unw
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.evaluation.rules import RULES, combine_rules
+from ndcg_spark.evaluation.tasks import scoring
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.scoring import (
-    EVALUATED,
-    MISSING,
-    N_TOP_ITEMS,
-    N_UNJUDGED_ITEMS,
-    NO_QUERY,
-    NO_RELEVANT,
-    STATUS_NAMES,
-    UNJUDGED,
-    Scores,
-    ScoringTask,
-    dropped,
-    has_status,
-    score_batch,
-    uncounted,
-)
+from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, Scores, ScoringTask
 from ndcg_spark.metrics import CatalogueMetric, MetricAt, NamedMetric, at_cutoff
 from ndcg_spark.metrics.catalogue import Exposure
 
@@ -131,10 +117,10 @@ def _grouped(table: pa.Table) -> pa.Table:
 
 
 def score_and_add_up(
-    batches: Iterator[pa.RecordBatch], scoring: ScoringTask, summing: SummingTask
+    batches: Iterator[pa.RecordBatch], scoring_task: ScoringTask, task: SummingTask
 ) -> Iterator[pa.RecordBatch]:
     """Add up metrics of rankings."""
-    return add_scores((scores for batch in batches for scores in score_batch(batch, scoring)), summing)
+    return add_scores((scores for batch in batches for scores in scoring.score_batch(batch, scoring_task)), task)
 
 
 def add_up(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterator[pa.RecordBatch]:
@@ -148,12 +134,12 @@ def _read_scores(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterat
             at_k = batch.column("k").is_null() if k.as_py() is None else pc.equal(batch.column("k"), k)
             rows = batch if at_k.true_count == len(at_k) else batch.filter(at_k)
             status = rows.column("status")
-            numbers = pc.index_in(status, value_set=pa.array(STATUS_NAMES, status.type))
+            numbers = pc.index_in(status, value_set=pa.array(scoring.STATUS_NAMES, status.type))
             columns = [metric.column for metric in task.averaged_at(k.as_py())]
             yield Scores(
                 k=k.as_py(),
                 queries=rows,
-                status=int_values(pc.fill_null(numbers, EVALUATED)),
+                status=int_values(pc.fill_null(numbers, scoring.EVALUATED)),
                 values={name: float_values(rows.column(name)) for name in columns},
             )
 
@@ -182,7 +168,7 @@ def add_scores(batches: Iterator[Scores], task: SummingTask) -> Iterator[pa.Reco
         table = pa.table({**keys, **numbers})
         in_segments = table
         if N_REJECTED in table.column_names:  # rejected rows without a query count in the overall row alone
-            in_segments = table.filter(pa.array(scores.status != NO_QUERY))
+            in_segments = table.filter(pa.array(scores.status != scoring.NO_QUERY))
         for names in task.segment_sets if alone else sets:
             _hold(held, names, _group(in_segments if names else table, names))
             if held[names].num_rows > task.most_groups:
@@ -245,7 +231,7 @@ def _key(segment: str) -> str:
 
 def _counted(scores: Scores, task: SummingTask) -> BoolArray:
     """Find the queries that count in the means. Values do not tell: they are null where they are not asked for."""
-    counted = ~has_status(scores.status, uncounted(task.convention))
+    counted = ~scoring.has_status(scores.status, scoring.uncounted(task.convention))
     return counted & scores.values["ndcg"][1] if task.needs_ndcg else counted
 
 
@@ -256,11 +242,11 @@ def _numbers(scores: Scores, task: SummingTask) -> dict[str, IntArray]:
     if task.weighted:
         weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
         kept = weights > 0  # one of weight 0 is in no mean, and tells nothing of its error
-    is_dropped = has_status(status, dropped(task.convention))
+    is_dropped = scoring.has_status(status, scoring.dropped(task.convention))
     rows, left_out = int_values(batch.column("n_rows")), int_values(batch.column("n_left_out"))
     numbers: dict[str, IntArray] = {"n_queries": kept.astype(np.int64)}
-    for reason in (NO_RELEVANT, MISSING, UNJUDGED):
-        numbers[f"n_{STATUS_NAMES[reason]}"] = (status == reason).astype(np.int64)
+    for reason in (scoring.NO_RELEVANT, scoring.MISSING, scoring.UNJUDGED):
+        numbers[f"n_{scoring.STATUS_NAMES[reason]}"] = (status == reason).astype(np.int64)
     numbers["n_rows"] = np.where(is_dropped, 0, rows - left_out)
     numbers["n_left_out"] = np.where(is_dropped, rows, left_out)
     rejected = None
@@ -270,7 +256,7 @@ def _numbers(scores: Scores, task: SummingTask) -> dict[str, IntArray]:
         if column.null_count:
             numbers |= {_unknown(name): flags_of(column.is_null()).astype(np.int64) for name in OF_REJECTED}
     if rejected is not None and rejected.any():
-        lost = (rows == 0) & (rejected > 0) & (status != NO_QUERY)
+        lost = (rows == 0) & (rejected > 0) & (status != scoring.NO_QUERY)
         numbers |= {N_REJECTED: rejected, N_LOST: lost.astype(np.int64)}
     for name in (one for one in OF_ITEMS if one in batch.schema.names):
         column = batch.column(name)
