@@ -22,7 +22,7 @@ from ndcg_spark.core.given import ArrowTable, takes_tables
 from ndcg_spark.core.shown import Shown
 from ndcg_spark.core.workers import collect, filter_rows, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
-from ndcg_spark.evaluation.frames.canonical import checked_rows
+from ndcg_spark.evaluation.frames.columns import checked_rows
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.frames.stored import per_query_rows, readable_means
@@ -212,7 +212,7 @@ class Evaluation(Shown):
             return refused
         try:
             with readable_errors():
-                counted = count_rows(checked_rows(self.ranking.rows(), RowRules(self.ranking.settings)))
+                counted = count_rows(checked_rows(self.ranking.rows, RowRules(self.ranking.settings)))
         except InputRefusedError:  # windows, and rules for duplicates, check rows before they are counted
             return refused
         if not counted.rejected:  # it is one of the judgments
