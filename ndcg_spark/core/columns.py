@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
 from ndcg_spark.core.failures import SPARK_ERRORS
-from ndcg_spark.core.schemas import MALFORMED, ONE_EACH, TableInfo, doubled, type_text
+from ndcg_spark.core.schemas import MALFORMED, NUMBER_TEXT, ONE_EACH, TableInfo, doubled, type_text
 from ndcg_spark.core.session import is_on, session_time_zone
 from ndcg_spark.errors import MARKS, InputRefusedError, lacks_column, mark_refusal
 
@@ -29,7 +29,6 @@ WITHOUT_IT = "ndcg_spark.file_without_it"
 _COLLATED = re.compile(r" collate \w+")
 MALFORMED_LINE = "malformed_line"
 """Reason of such a bad row; workers get it with the line, as `malformed_line: 1 Q0 a`."""
-NUMBER_TEXT = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
 
 
 def named(column: str) -> Column:

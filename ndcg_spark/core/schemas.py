@@ -13,6 +13,8 @@ from ndcg_spark.errors import InputRefusedError, MissingColumnError
 
 MALFORMED = "__malformed_line"
 """Column beside those of a text format: the line, if it is malformed. No user's column has such a name."""
+NUMBER_TEXT = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
+"""Text of a text table that is a number, around which blanks may be."""
 _SPELLINGS = {
     pa.null(): "void",
     pa.bool_(): "boolean",

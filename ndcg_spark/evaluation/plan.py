@@ -139,9 +139,11 @@ def plan_ranking(
     if judged is not None:
         read, judged = with_common_keys(read, judged, settings)
     is_window = settings.strategy == "window"
-    reason = "strategy=window ranks in Spark" if is_window else None
-    if reason is None and settings.resolves_duplicates:
-        reason = "duplicates are resolved among all rows"
+    reasons = {
+        "strategy=window ranks in Spark": is_window,
+        "duplicates are resolved among all rows": settings.resolves_duplicates,
+        "a sample is taken": settings.sample < 1,
+    }
     return RankingPlan(
         settings=settings,
         rows=read,
@@ -149,7 +151,7 @@ def plan_ranking(
         strategy=WINDOW if is_window else ENGINE,
         reason="the reference was asked for" if is_window else "",
         others=other_columns(rows, settings),
-        spark_reads=reason,
+        spark_reads=next((reason for reason, holds in reasons.items() if holds), None),
     )
 
 

@@ -79,8 +79,6 @@ def choose_source(
         obstacle = "source=spark was asked for"
     elif plan.spark_reads is not None:
         obstacle = plan.spark_reads
-    elif settings.sample < 1:
-        obstacle = "a sample is taken"
     else:
         obstacle = _session_obstacle(spark, path, settings)
     columns = obstacle or _columns(frame, plan.rows)
