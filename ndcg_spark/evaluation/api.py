@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -410,12 +410,7 @@ def evaluate(
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
     of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
     ranking = choose_ranking(given["data"], settings, **of_spark)
-    by, columns = ranking.settings.columns, settings.columns
-    if not columns.ranked:
-        settings = replace(settings, columns=replace(columns, rank=by.rank))
-    elif not by.query:
-        settings = replace(settings, columns=replace(columns, query=()))
-    refuse_unread(settings)
+    refuse_unread(ranking.fitted)
     if k is not None and metrics is not None:
         refuse_unread_k(metrics)
-    return Evaluation(settings=settings, ranking=ranking)
+    return Evaluation(settings=ranking.fitted, ranking=ranking)

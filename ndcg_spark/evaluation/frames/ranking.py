@@ -47,7 +47,7 @@ from ndcg_spark.evaluation.frames.summary import (
 )
 from ndcg_spark.evaluation.frames.window import Windows
 from ndcg_spark.evaluation.plan import ARRAYS, ENGINE, WINDOW, RankingPlan, fit_settings, plan_ranking
-from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.settings import EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.tasks.complete_queries import send_complete, send_files
 from ndcg_spark.evaluation.tasks.exchange import (
     merge_and_add_up,
@@ -83,8 +83,12 @@ Reference: TypeAlias = DataFrame | str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How Spark carries a plan out; nothing has run. `given`: the main table, `n_tasks`: as in `task_limit`."""
+    """How Spark carries a plan out; nothing has run. `given`: the main table, `n_tasks`: as in `task_limit`.
 
+    `fitted` are the settings that were asked for, fitted to the table; those of the plan fit the long rows of lists.
+    """
+
+    fitted: EvaluationSettings
     plan: RankingPlan
     steps: Engine | Windows | Arrays
     given: DataFrame
@@ -248,14 +252,15 @@ def choose_ranking(
         None if table is None else _opened(table)[0] for table in (judgments, items, interactions)
     )
     info, runs = info_of(frame), None
-    settings = fit_settings(info, settings)
+    settings = fitted = fit_settings(info, settings)
     if settings.columns.ranked and judgments is not None:
         runs, path = runs_of_lists(frame, settings), None
         frame, judgments, settings = long_tables(frame, judgments, settings)
         info = info_of(frame)
     relevances = frame if judgments is None else judgments
     tables = ItemTables(items=items, interactions=interactions, relevances=relevances, of_runs=judgments is None)
-    check_item_tables(settings, tables)
+    if settings.needs or items is not None or interactions is not None or settings.item_columns != ItemColumns():
+        check_item_tables(settings, tables)
     n_tasks = task_limit(frame, judgments)
     judged = None if judgments is None else info_of(judgments, "judgments")
     plan = plan_ranking(info, judged, settings, fitted=True)
@@ -264,7 +269,9 @@ def choose_ranking(
     steps = _strategy(plan, frame, judgments, runs, n_tasks, path, sizes)
     if TOPICS in settings.needs:
         tables = replace(tables, rows_with_topics=_rows_with_topics(plan, tables))
-    return Ranking(plan=plan, steps=steps, given=frame, judgments=judgments, tables=tables, n_tasks=n_tasks)
+    return Ranking(
+        fitted=fitted, plan=plan, steps=steps, given=frame, judgments=judgments, tables=tables, n_tasks=n_tasks
+    )
 
 
 def _opened(table: Reference, path: str | None = None) -> tuple[DataFrame, str | None]:
