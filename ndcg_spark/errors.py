@@ -64,11 +64,11 @@ def cannot_import(error: ImportError, use: str, package: str, extra: str) -> Mis
     )
 
 
-def not_in_file(column: str, path: str) -> InputRefusedError:
-    """Say that a file lacks a column that other files of the table have."""
-    return InputRefusedError(
-        f"{column} is not in {path}, but in other files: Spark takes it for null there; write it into all files, or "
-        "leave that file out."
+def lacks_column(path: str) -> str:
+    """Say, after the name of a column, that a file lacks it and others of the table do not."""
+    return (
+        f"is not in {path}, but in other files: Spark takes it for null there; write it into all files, or leave "
+        "that file out."
     )
 
 

@@ -163,7 +163,7 @@ TOPICS: Mapping[str, Topic] = {
             "evaluation/tasks/items.py",
             "judgments/tasks.py",
             "retrieval/tasks/tables.py",
-            "evaluation/frames/canonical.py",
+            "evaluation/frames/columns.py",
             "core/bad_rows.py",
             "judgments/frames.py",
             "clicks/frames.py",

@@ -456,7 +456,7 @@ def _runs(runs: Tables) -> dict[str, bool]:
     if known is not None:
         return dict.fromkeys(known, True)
     if isinstance(runs, Evaluation):
-        return dict.fromkeys(runs_in(runs.ranking.rows().select("run")), True)
+        return dict.fromkeys(runs_in(runs.ranking.rows.select("run")), True)
     assert isinstance(runs, DataFrame)
     return runs_in(runs)
 

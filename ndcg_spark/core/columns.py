@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import reduce
 from operator import add
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
 
-from ndcg_spark.core.batches import REFUSAL
-from ndcg_spark.core.session import is_on
-from ndcg_spark.errors import MARKS, InputRefusedError, MissingColumnError, mark_refusal, not_in_file
+from ndcg_spark.core.failures import SPARK_ERRORS
+from ndcg_spark.core.schemas import MALFORMED, NUMBER_TEXT, ONE_EACH, TableInfo, doubled, type_text
+from ndcg_spark.core.session import is_on, session_time_zone
+from ndcg_spark.errors import MARKS, InputRefusedError, lacks_column, mark_refusal
 
-MALFORMED = "__malformed_line"
-"""Column beside those of a text format: the line, if it is malformed. No user's column has such a name."""
 BELOW_MICROSECONDS = "ndcg_spark.below_microseconds"
 """Metadata of a column of timestamps of which Spark has cut nanoseconds off; see `core/given.py`."""
 TEXT_TABLE = "ndcg_spark.text_table"
 """Metadata of the column `MALFORMED`: text of the table is parsed; see `mark_text_table`."""
 WITHOUT_IT = "ndcg_spark.file_without_it"
 """Metadata of a column: the name of a file of the table that lacks it; see `sources/folders.py`."""
-_KEY_TYPES = (
-    T.NumericType,
-    T.StringType,
-    T.BooleanType,
-    T.DateType,
-    T.TimestampType,
-    T.TimestampNTZType,
-    T.BinaryType,
-)
-"""Types of queries, items, runs, segments, clusters and users, which Spark compares by their bytes.
-
-Exceptions: the two zeros, which `comparable` makes one, and collations, which `require_column` refuses."""
 _COLLATED = re.compile(r" collate \w+")
 MALFORMED_LINE = "malformed_line"
 """Reason of such a bad row; workers get it with the line, as `malformed_line: 1 Q0 a`."""
-_ONE_EACH = "name each column once, as in SELECT r.*, q.relevance FROM runs r JOIN judgments q ..."
-_NUMBER = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
 
 
 def named(column: str) -> Column:
@@ -59,31 +44,82 @@ def comparable(frame: DataFrame, column: str) -> Column:
     return F.when(named(column) == 0, F.lit(0.0).cast(kind)).otherwise(named(column))
 
 
-def is_key(kind: T.DataType) -> bool:
-    """Check whether workers compare values of a type as Spark does."""
-    return isinstance(kind, _KEY_TYPES)
+def info_of(frame: DataFrame, label: str = "input") -> TableInfo:
+    """Describe the columns of a table, which a person calls `label`. Reads the schema, runs no action."""
+    has_times = "timestamp" in frame.schema.simpleString()
+    zone = session_time_zone(frame.sparkSession) if has_times else None
+    fields: list[pa.Field] = []
+    refused: dict[str, str] = {}
+    spellings: dict[str, str] = {}
+    for one in frame.schema.fields:
+        kind = _arrow_type(one.dataType, zone)
+        fields.append(pa.field(one.name, kind))
+        if type_text(kind) != one.dataType.simpleString():
+            spellings[one.name] = one.dataType.simpleString()
+        refused |= _refusals(one)
+    return TableInfo(
+        schema=pa.schema(fields),
+        label=label,
+        is_text=is_text_table(frame),
+        case_sensitive=is_on(frame.sparkSession, "spark.sql.caseSensitive", "false"),
+        refused=refused,
+        spellings=spellings,
+    )
+
+
+def _arrow_type(kind: T.DataType, zone: str | None) -> pa.DataType:
+    """Translate a type; what Arrow does not have, and vectors of `pyspark.ml`, become a struct without fields."""
+    if isinstance(kind, T.ArrayType):
+        return pa.list_(_arrow_type(kind.elementType, zone))
+    if isinstance(kind, T.MapType):
+        return pa.map_(_arrow_type(kind.keyType, zone), _arrow_type(kind.valueType, zone))
+    if isinstance(kind, T.StructType):
+        return pa.struct([pa.field(one.name, _arrow_type(one.dataType, zone)) for one in kind.fields])
+    if isinstance(kind, T.TimestampType):
+        return pa.timestamp("us", tz=zone)
+    if isinstance(kind, T.UserDefinedType):
+        return pa.struct([])
+    try:
+        return to_arrow_type(kind)
+    except SPARK_ERRORS:
+        return pa.struct([])
+
+
+def _refusals(one: T.StructField) -> dict[str, str]:
+    """Why a column, or a field of the structs in it, cannot be used, as `TableInfo.refused`."""
+    metadata, kind = one.metadata or {}, one.dataType
+    found = {one.name: _collation(kind, one.name)}
+    element = kind.elementType if isinstance(kind, T.ArrayType) else kind
+    if isinstance(element, T.StructType):
+        found |= {f"{one.name}.{its.name}": _collation(its.dataType, its.name) for its in element.fields}
+    if WITHOUT_IT in metadata:
+        found[one.name] = lacks_column(metadata[WITHOUT_IT])
+    elif BELOW_MICROSECONDS in metadata:
+        found[one.name] = (
+            "has timestamps in nanoseconds, which Spark cuts to microseconds, and makes some equal; round them "
+            "(pandas: .dt.floor('us')), or make them text."
+        )
+    return {key: why for key, why in found.items() if why}
+
+
+def _collation(kind: T.DataType, column: str) -> str:
+    """Why text, or an array or map of it, with a collation is refused: workers compare bytes, and Spark does not."""
+    text = getattr(kind, "elementType", getattr(kind, "keyType", kind))
+    name = str(getattr(text, "collation", None) or "UTF8_BINARY")  # text of Spark 3.5 has none
+    if not isinstance(text, T.StringType) or name == "UTF8_BINARY":
+        return ""
+    plain, value = _COLLATED.sub("", kind.simpleString()), column if column.isidentifier() else quoted(column)
+    alike = f" (of one spelling: CAST({'rtrim' if 'RTRIM' in name else 'lower'}({value}) AS {plain}))"
+    return (
+        f"is {kind.simpleString()}, in which Spark takes different texts for equal, and workers do not; make it "
+        f"plain text: CAST({value} AS {plain}){alike if text is kind else ''}."
+    )
 
 
 def comparable_key(frame: DataFrame, column: str, part: str, table: str) -> Column:
     """Return a column for comparisons; refuse arrays, structs, maps and the like. Reads the schema."""
-    kind = require_column(frame, column, part, table)
-    if not is_key(kind):
-        raise InputRefusedError(f"column {column!r} ({part}) is {kind.simpleString()}; cast it to text first.")
+    info_of(frame, table).require_key(column, part)
     return comparable(frame, column)
-
-
-def refuse_collation(kind: T.DataType, what: str, column: str) -> None:
-    """Raise for text, or an array or map of it, with a collation: workers compare its bytes, and Spark does not."""
-    text = getattr(kind, "elementType", getattr(kind, "keyType", kind))
-    name = str(getattr(text, "collation", None) or "UTF8_BINARY")  # text of Spark 3.5 has none
-    if not isinstance(text, T.StringType) or name == "UTF8_BINARY":
-        return
-    plain, value = _COLLATED.sub("", kind.simpleString()), column if column.isidentifier() else quoted(column)
-    alike = f" (of one spelling: CAST({'rtrim' if 'RTRIM' in name else 'lower'}({value}) AS {plain}))"
-    raise InputRefusedError(
-        f"{what} is {kind.simpleString()}, in which Spark takes different texts for equal, and workers do not; make "
-        f"it plain text: CAST({value} AS {plain}){alike if text is kind else ''}."
-    )
 
 
 def quoted(name: str) -> str:
@@ -97,75 +133,23 @@ def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.Da
     Reads the schema, runs no action. For the message: `part` is the option that named the column, and `table` what a
     person calls the table (`input`, `judgments`). Raises MissingColumnError or InputRefusedError.
     """
-    if column in frame.columns:
-        same = same_names(frame, column)
-        if len(same) > 1:
-            raise InputRefusedError(f"column {column!r} ({part}) is {_doubled(same)} in the {table}; {_ONE_EACH}")
-        field = frame.schema[column]
-        refuse_collation(field.dataType, f"column {column!r} ({part}) of the {table}", column)
-        metadata = field.metadata or {}
-        if WITHOUT_IT in metadata:
-            raise not_in_file(f"column {column!r} ({part}) of the {table}", metadata[WITHOUT_IT])
-        if BELOW_MICROSECONDS in metadata:
-            raise InputRefusedError(
-                f"column {column!r} ({part}) of the {table} has timestamps in nanoseconds, which Spark cuts to "
-                "microseconds, and makes some equal; round them (pandas: .dt.floor('us')), or make them text."
-            )
-        return field.dataType
-    names = [name for name in frame.columns if name not in (MALFORMED, REFUSAL)]
-    near = [name for name in names if name.lower() == column.lower()]
-    near = near or difflib.get_close_matches(column, names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    have = ", ".join(names) or "no columns at all"
-    raise MissingColumnError(f"column {column!r} ({part}) is not in the {table}, which has: {have}.{hint}")
+    info_of(frame, table).require(column, part)
+    return frame.schema[column].dataType
 
 
 def has_column(frame: DataFrame, column: str) -> bool:
     """Check whether a table has a column; refuse one whose name differs in case alone, which Spark takes for it."""
-    if column in frame.columns:
-        return True
-    other = next((name for name in frame.columns if name.lower() == column.lower()), None)
-    if other is None or is_on(frame.sparkSession, "spark.sql.caseSensitive", "false"):
-        return False
-    raise InputRefusedError(
-        f"column {column!r} is called {other!r} in a table that was given: rename it, as in "
-        f".withColumnRenamed({other!r}, {column!r}), or name it as it is written there."
-    )
-
-
-def field_named(frame: DataFrame, column: str, fields: Sequence[str], name: str) -> str | None:
-    """Find a field of structs in a column, whatever the case of its name; refuse two that differ in case alone."""
-    same = [field for field in fields if field.lower() == name.lower()]
-    if len(same) > 1 and is_on(frame.sparkSession, "spark.sql.caseSensitive", "false"):
-        same = [field for field in same if field == name] or same
-    if len(same) > 1:
-        names = " and ".join(same)
-        raise InputRefusedError(f"column {column!r} has structs with fields {names}, one name to Spark; rename one.")
-    return same[0] if same else None
-
-
-def same_names(frame: DataFrame, column: str) -> list[str]:
-    """Find the columns that Spark takes a name for: more than one is an error wherever the name is used."""
-    same = [name for name in frame.columns if name.lower() == column.lower()]
-    if len(same) < 2 or not is_on(frame.sparkSession, "spark.sql.caseSensitive", "false"):
-        return same
-    return [name for name in same if name == column]
+    return info_of(frame).has(column)
 
 
 def row_of(frame: DataFrame, names: Sequence[str]) -> Column:
     """Put columns of a row into a struct, as the row came; refuse two of one name, which a struct cannot hold."""
-    spellings = Counter(name.lower() for name in names)
+    info = info_of(frame)
     for name in names:
-        same = same_names(frame, name) if spellings[name.lower()] > 1 else [name]
-        if len(same) > 1:
+        if len(same := info.same_names(name)) > 1:
             where = "in a table whose bad rows are to be kept as they came"
-            raise InputRefusedError(f"column {name!r} is {_doubled(same)} {where}; {_ONE_EACH}")
+            raise InputRefusedError(f"column {name!r} is {doubled(same)} {where}; {ONE_EACH}")
     return F.struct(*columns_of(names))
-
-
-def _doubled(same: Sequence[str]) -> str:
-    spellings = sorted(set(same))
-    return f"there {len(same)} times" + (f" ({', '.join(spellings)})" if len(spellings) > 1 else "")
 
 
 def mark_text_table(frame: DataFrame) -> DataFrame:
@@ -184,15 +168,13 @@ def number(frame: DataFrame, column: str, part: str, table: str) -> Column:
 
     Text of a text table is parsed, and null if it is not a number; any other text is refused.
     """
-    kind = require_column(frame, column, part, table)
-    if isinstance(kind, T.StringType) and is_text_table(frame):
-        parsed = F.expr(f"try_cast(trim({quoted(column)}) as double)")
-        return F.when(F.trim(named(column)).rlike(_NUMBER), parsed)  # Java also takes 1d and 0x1p3 for numbers
-    if not isinstance(kind, T.NumericType | T.BooleanType):
-        raise InputRefusedError(
-            f"column {column!r} ({part}) of the {table} is {kind.simpleString()}, not a number; cast it first."
-        )
-    return named(column).cast("double")
+    kind = info_of(frame, table).require_number(column, part)
+    return parsed_number(column) if pa.types.is_string(kind) else named(column).cast("double")
+
+
+def parsed_number(column: str) -> Column:
+    """Parse text as a double, null for what is no number; Java also takes 1d and 0x1p3 for numbers."""
+    return F.when(F.trim(named(column)).rlike(NUMBER_TEXT), F.expr(f"try_cast(trim({quoted(column)}) as double)"))
 
 
 def refuse(*parts: Column | str) -> Column:

@@ -218,7 +218,7 @@ def _change(metric: str) -> Column:
 
 def _refusal_without_rows(ranking: Ranking, runs: Sequence[str]) -> DataFrame:
     """No row; the action raises if the run column lacks a run, whose queries would all count as zeros."""
-    found = ranking.rows().agg(F.sort_array(F.collect_set(named(RUN).cast("string"))).alias("runs"))
+    found = ranking.rows.agg(F.sort_array(F.collect_set(named(RUN).cast("string"))).alias("runs"))
     lacking = F.array_except(F.array(*map(F.lit, runs)), F.col("runs"))
     message = ("run ", F.get(lacking, F.lit(0)), " has no rows; the runs are ", F.concat_ws(", ", "runs"), ".")
     return found.where(raise_if(F.lit(False), F.size(lacking) > 0, *message, kind="boolean"))
@@ -227,7 +227,7 @@ def _refusal_without_rows(ranking: Ranking, runs: Sequence[str]) -> DataFrame:
 def _lists(top: DataFrame, ranking: Ranking, sides: dict[str, str], depth: int) -> DataFrame:
     """Add the first items of both lists to the queries found."""
     settings = ranking.settings
-    rows, names = ranking.rows(), canonical_names(settings)
+    rows, names = ranking.rows, canonical_names(settings)
     if isinstance(ranking.steps, Arrays):
         raise InvalidParameterError(
             "changed queries need a long table, not one row a query; give lists a table of judgments, or explode "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,7 +22,7 @@ from ndcg_spark.core.given import ArrowTable, takes_tables
 from ndcg_spark.core.shown import Shown
 from ndcg_spark.core.workers import collect, filter_rows, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
-from ndcg_spark.evaluation.frames.canonical import checked_rows
+from ndcg_spark.evaluation.frames.columns import checked_rows
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.frames.stored import per_query_rows, readable_means
@@ -207,7 +207,7 @@ class Evaluation(Shown):
             return refused
         try:
             with readable_errors():
-                counted = count_rows(checked_rows(self.ranking.rows(), RowRules(self.ranking.settings)))
+                counted = count_rows(checked_rows(self.ranking.rows, RowRules(self.ranking.settings)))
         except InputRefusedError:  # windows, and rules for duplicates, check rows before they are counted
             return refused
         if not counted.rejected:  # it is one of the judgments
@@ -405,12 +405,7 @@ def evaluate(
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
     of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
     ranking = choose_ranking(given["data"], settings, **of_spark)
-    by, columns = ranking.settings.columns, settings.columns
-    if not columns.ranked:
-        settings = replace(settings, columns=replace(columns, rank=by.rank))
-    elif not by.query:
-        settings = replace(settings, columns=replace(columns, query=()))
-    refuse_unread(settings)
+    refuse_unread(ranking.fitted)
     if k is not None and metrics is not None:
         refuse_unread_k(metrics)
-    return Evaluation(settings=settings, ranking=ranking)
+    return Evaluation(settings=ranking.fitted, ranking=ranking)

@@ -13,18 +13,20 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.columns import columns_of, key_text, named, raise_if
+from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if
 from ndcg_spark.core.flag import OnInvalid
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.labels import cutoff
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.api import OPTIONS, evaluation_settings
-from ndcg_spark.evaluation.frames.canonical import run_rows
+from ndcg_spark.evaluation.frames.columns import spark_columns
+from ndcg_spark.evaluation.frames.duplicates import resolve_duplicates
 from ndcg_spark.evaluation.frames.lists import require_query
-from ndcg_spark.evaluation.frames.ranking import choose_ranking, long_rows, resolve_duplicates, valid_only
+from ndcg_spark.evaluation.frames.ranking import choose_ranking, long_rows, valid_only
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.frames.window import JUDGED, ideal_order, with_ranks
+from ndcg_spark.evaluation.plan import plan_rows
 from ndcg_spark.evaluation.settings import (
     DuplicateCheck,
     EvaluationSettings,
@@ -50,7 +52,8 @@ def ranked_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     taken = sorted(name for name in columns.query if name.lower() in {*SHOWN, RUN})
     if taken:
         raise InvalidParameterError(f"query column {taken[0]!r} has the name of a column of the result; rename it.")
-    rows = valid_only(long_rows(run_rows(frame, settings, judged=True), settings), RowRules(settings))
+    rows = spark_columns(frame, plan_rows(info_of(frame), settings, judged=True))
+    rows = valid_only(long_rows(rows, settings), RowRules(settings))
     rows = rows.withColumn(RELEVANCE, F.col(RELEVANCE).cast("double"))
     if ITEM not in rows.columns:
         way_out = settings.convention.advice("ties", "item_asc")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -14,15 +14,16 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core import labels
+from ndcg_spark.core.columns import info_of
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation import printed
 from ndcg_spark.evaluation.explanation import explain_step_by_step
-from ndcg_spark.evaluation.frames.canonical import checked_rows, judgment_rows, run_rows
-from ndcg_spark.evaluation.frames.lists import long_tables, require_query, rows_of_lists, without_query
+from ndcg_spark.evaluation.frames.duplicates import differing_columns
+from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
-from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking, differing_columns, other_columns
+from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.frames.stored import (
     HIDDEN,
     METRIC_SCHEMA,
@@ -31,13 +32,12 @@ from ndcg_spark.evaluation.frames.stored import (
     per_query_table_schema,
 )
 from ndcg_spark.evaluation.frames.summary import SUMMARY_SCHEMA
+from ndcg_spark.evaluation.plan import fit_settings
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, empty_summary
-from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 from ndcg_spark.evaluation.tasks.rankings import SEVERAL_RANKERS
 from ndcg_spark.evaluation.tasks.scoring import uncounted
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.jobs.outputs import Accounts, rejected_counts, with_provenance
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.metrics.normalized_gain import GAINS
@@ -88,42 +88,12 @@ class Inputs:
         """Lazy rankings of every query; Spark takes a while to analyse them."""
         return self.ranking.rankings()
 
-    def _long(self) -> tuple[DataFrame, DataFrame | None, EvaluationSettings]:
-        """The main table and judgments, and their settings; lists beside judgments become long rows."""
-        frame, settings = self.table.frame, self.settings
-        judgments = None if self.judgments is None else self.judgments.frame
-        if judgments is None or not settings.columns.ranked:
-            return frame, judgments, settings
-        return long_tables(frame, judgments, settings)
-
-    def count(self) -> int:
-        """Run an action: count the rows of the main table; those with several scores once for each."""
-        settings, table = self.settings, self.table
-        if self.ranking.strategy == "arrays":
-            return rows_of_lists(table.frame, settings).count()
-        frame, _, settings = self._long()
-        rows = run_rows(frame, settings, judged=self.judgments is None)
-        return rows.count() * max(1, len(canonical_names(settings).scores))
-
-    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why rows are bad, by the name of their table; lazy. See `checked_rows`."""
-        table, settings = self.table, self.settings
-        if self.ranking.strategy == "arrays":
-            rows = rows_of_lists(table.frame, settings, original=originals)
-            return {"input": checked_rows(rows, RowRules(settings))}
-        frame, judgments, settings = self._long()
-        rows = run_rows(frame, settings, judged=self.judgments is None, original=originals)
-        found = {"input": checked_rows(rows, RowRules(settings))}
-        if judgments is not None:
-            judged = judgment_rows(judgments, settings, original=originals)
-            found["judgments"] = checked_rows(judged, RowRules(settings, judgments=True))
-        return found
-
 
 def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, reference: str) -> Inputs:
     """Fit settings to opened tables. Reads schemas. `reference` names the input in messages."""
     table = tables["input"]
-    names = table.frame.columns
+    info = info_of(table.frame)
+    names = info.names
     has_score = any(name in names for name in settings.columns.score)
     if (
         not has_score
@@ -135,10 +105,7 @@ def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, referen
             "by --per-query."
         )
     others = {name: tables.get(name) for name in ("judgments", "items", "interactions")}
-    if settings.columns.ranked:
-        settings = without_query(table.frame, settings)
-    settings = replace(settings, columns=settings.columns.with_usual_rank(names))
-    return Inputs(table=table, settings=settings, **others)
+    return Inputs(table=table, settings=fit_settings(info, settings), **others)
 
 
 def with_options(message: str, inputs: Inputs) -> str:
@@ -162,7 +129,7 @@ def _columns(what: str, inputs: Inputs) -> Sequence[str] | None:
             differing = differing_columns(frame, settings, found[1] or found[2])
             if differing is not None:
                 return differing or None
-    return other_columns(frame, settings)
+    return inputs.ranking.plan.others
 
 
 def stored_metrics(spark: SparkSession, summary: list[dict[str, Any]], facts: Mapping[str, Any]) -> DataFrame:
@@ -190,7 +157,7 @@ class OfRankings(Work[S]):
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
         """Reasons why rows are bad, by the name of their table; lazy."""
-        return self.inputs.checked(originals=originals)
+        return self.inputs.ranking.checked(originals=originals)
 
     def advice(self, message: str) -> str:
         return with_options(message, self.inputs)
@@ -255,7 +222,7 @@ class MeanNdcg(OfRankings[EvaluationSettings]):
             int(row["n_rows"]) + int(row["n_left_out"])
             for row in printed.counted_rows(sorted(rows, key=labels.row_order))
         )
-        accounts = self.job.count_bad_rows(lambda: used if used == self.inputs.count() else None)
+        accounts = self.job.count_bad_rows(lambda: used if used == self.inputs.ranking.count() else None)
         summary = sorted(self._or_empty(rows, accounts), key=labels.row_order)
         gates = [result for gate in self.request.gates for result in gate.results(summary)]
         facts = self._facts(summary, accounts, gates)

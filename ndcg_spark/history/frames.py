@@ -16,8 +16,9 @@ from ndcg_spark.comparison.frames import STORED_WEIGHT, estimated_groups
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
 from ndcg_spark.comparison.tasks.totals import COUNTS as COUNTS_OF_PAIRS
-from ndcg_spark.core.columns import MALFORMED, columns_of, has_column, named, number, raise_if, require_column
+from ndcg_spark.core.columns import columns_of, has_column, named, number, raise_if, require_column
 from ndcg_spark.core.labels import ASKED
+from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.core.student import require_scipy, t_quantile
 from ndcg_spark.core.workers import in_workers, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option

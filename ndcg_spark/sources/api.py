@@ -10,11 +10,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import MALFORMED, has_column, mark_text_table, named, number
+from ndcg_spark.core.columns import has_column, mark_text_table, named, number
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import of_kind
 from ndcg_spark.core.given import session_or_started
 from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.references import reference_text

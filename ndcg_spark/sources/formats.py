@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import MALFORMED, mark_text_table
+from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.core.failures import (
     SPARK_ERRORS,
     condition_of,
@@ -21,6 +21,7 @@ from ndcg_spark.core.failures import (
     unreadable_file,
 )
 from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.core.session import IN_MEMORY, has_own_catalog
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources.folders import DATA_FORMATS, read_files, read_parquet, table_folder_of

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ndcg_spark.errors import InputRefusedError, not_in_file, option
+from ndcg_spark.errors import InputRefusedError, lacks_column, option
 from ndcg_spark.sources.stores import address_of, file_system, reason_of
 
 WAY_OUT = f"{option('source', 'spark')} leaves reading to Spark"
@@ -279,7 +279,7 @@ def _parsed(found: str | dict[str, Any]) -> Footer | str:
 def _usable(found: Sequence[Footer | str]) -> list[Footer] | str:
     lacking = [one for one in found if isinstance(one, Footer) and one.lacks is not None]
     if lacking and len(lacking) < len(found):
-        raise not_in_file(f"column {lacking[0].lacks!r} of the input", lacking[0].identity.path)
+        raise InputRefusedError(f"column {lacking[0].lacks!r} of the input {lacks_column(lacking[0].identity.path)}")
     for one in found:
         if isinstance(one, str) or one.obstacle:
             return one if isinstance(one, str) else str(one.obstacle)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import functions as F
 from support.bad_rows import BAD_ROWS, BY_RANK, GOOD, INF, NAN, SCHEMA, SCORED, Bad
+from support.canonical_rows import judgment_rows, run_rows
 from support.oracle import Choices, Row, evaluate
 from support.refusals import refusal
 from support.spark_rankings import Case, assert_same_results, collect_cases, session_settings
@@ -14,7 +15,7 @@ from support.spark_rankings import Case, assert_same_results, collect_cases, ses
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import RowCount, count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.evaluation import rank_queries, score_queries
-from ndcg_spark.evaluation.frames.canonical import checked_rows, judgment_rows, run_rows
+from ndcg_spark.evaluation.frames.columns import checked_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 

@@ -75,7 +75,7 @@ def mean(frame: DataFrame, metric: str) -> DataFrame:
 @pytest.mark.parametrize("kind", TYPES)
 def test_queries_runs_and_segments_are_those_of_spark(spark, kind):
     """A run of each value with every query and every segment of it: counts of one table say all."""
-    rows = column(spark, kind, 8, 1).select(F.col("key").alias("query_id"), "n")
+    rows = column(spark, kind, 16, 1).select(F.col("key").alias("query_id"), "n")  # with both zeros of floats
     rows = rows.selectExpr("query_id", "n AS item_id", "CAST(n AS double) AS score", "n % 2 AS relevance")
     segments = rows.withColumn("part", F.col("query_id")).withColumn("ranker", F.col("query_id"))
     n = groups(rows, "query_id")

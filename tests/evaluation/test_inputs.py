@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
+from support.canonical_rows import judgment_rows, run_rows
 from support.main_job import write_table
 from support.oracle import Choices, Row, evaluate
 from support.small_rankings import ranked
@@ -21,9 +22,10 @@ from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark import read_table, readable_errors
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import RowCount, count_rows, rejects_table
-from ndcg_spark.core.columns import MALFORMED, is_text_table, mark_text_table, number
+from ndcg_spark.core.columns import is_text_table, mark_text_table, number
+from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
-from ndcg_spark.evaluation.frames.canonical import checked_rows, judgment_rows, run_rows
+from ndcg_spark.evaluation.frames.columns import checked_rows
 from ndcg_spark.evaluation.frames.ranking import rank_queries
 from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import pytest
 from pyspark.sql import functions as F
+from support.canonical_rows import run_rows
 from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
 from support.refusals import refusal
@@ -27,7 +28,7 @@ from ndcg_spark.core.bad_rows import count_rows, rejects_table
 from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, find_refusal, spelled
 from ndcg_spark.evaluation import rank_queries
-from ndcg_spark.evaluation.frames.canonical import checked_rows, run_rows
+from ndcg_spark.evaluation.frames.columns import checked_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 

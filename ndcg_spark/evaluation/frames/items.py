@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.columns import columns_of, named, require_column, utc_date, vector_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.frames.canonical import TOPICS_COLUMN
+from ndcg_spark.evaluation.frames.columns import TOPICS_COLUMN
 from ndcg_spark.evaluation.settings import EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RELEVANCE, RUN, canonical_names

@@ -102,7 +102,7 @@ def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> dict[str, Row]:
     """Run an action: find out for runs with valid rows if a query and an item are judged, and an id of each side."""
     settings, names = ranking.settings, canonical_names(ranking.settings)
     queries = [*names.query]
-    rows = valid_only(long_rows(ranking.rows(), settings), RowRules(settings))
+    rows = valid_only(long_rows(ranking.rows, settings), RowRules(settings))
     rows = rows.where(named(RANK if RANK in rows.columns else SCORE).isNotNull())
     if RUN not in rows.columns or runs[0].is_table:
         rows = rows.withColumn(RUN, F.lit(runs[0].run))

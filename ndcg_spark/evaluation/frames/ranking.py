@@ -7,27 +7,20 @@ where lists are made, at no cost (`tasks/rankings.py`).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.conventions.convention import CHOICES
-from ndcg_spark.core.columns import MALFORMED, columns_of, key_text, named, raise_if
+from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.session import in_tasks, session_here, task_limit
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, filter_rows, in_workers, raise_refusals
-from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.evaluation.frames.canonical import (
-    TOPICS_COLUMN,
-    judgment_rows,
-    require_carried,
-    run_rows,
-    with_common_keys,
-)
+from ndcg_spark.errors import option
+from ndcg_spark.evaluation.frames.columns import TOPICS_COLUMN, checked_rows, spark_columns
+from ndcg_spark.evaluation.frames.duplicates import resolve_duplicates
 from ndcg_spark.evaluation.frames.items import (
     ItemTables,
     check_item_tables,
@@ -35,13 +28,7 @@ from ndcg_spark.evaluation.frames.items import (
     topics_column,
     with_item_features,
 )
-from ndcg_spark.evaluation.frames.lists import (
-    long_tables,
-    rows_of_lists,
-    runs_of_lists,
-    settings_of_lists,
-    without_query,
-)
+from ndcg_spark.evaluation.frames.lists import long_tables, runs_of_lists
 from ndcg_spark.evaluation.frames.scoring import rankings_schema, score_queries, scoring_task
 from ndcg_spark.evaluation.frames.source import (
     ParquetSource,
@@ -50,9 +37,17 @@ from ndcg_spark.evaluation.frames.source import (
     choose_source,
     require_spark_allowed,
 )
-from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, summarize, summarize_rankings, summing_task
+from ndcg_spark.evaluation.frames.summary import (
+    PARTIAL_SCHEMA,
+    Strategy,
+    finished,
+    summarize,
+    summarize_rankings,
+    summing_task,
+)
 from ndcg_spark.evaluation.frames.window import Windows
-from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.plan import ARRAYS, ENGINE, WINDOW, RankingPlan, fit_settings, plan_ranking
+from ndcg_spark.evaluation.settings import EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.tasks.complete_queries import send_complete, send_files
 from ndcg_spark.evaluation.tasks.exchange import (
     merge_and_add_up,
@@ -67,18 +62,14 @@ from ndcg_spark.evaluation.tasks.partial_sums import SummingTask
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
-    ITEM,
     ORDER,
-    RANK,
     RANKED_LIST,
-    RELEVANCE,
     RUN,
     SCORE,
     RankingTask,
     bad_row_of,
     canonical_names,
 )
-from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, keep_valid, mark_rejected
 from ndcg_spark.metrics.base import TOPICS
@@ -92,25 +83,57 @@ Reference: TypeAlias = DataFrame | str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How a table is ranked; nothing of it has run. `reason` is for `--explain`, `n_tasks` as in `task_limit`."""
+    """How Spark carries a plan out; nothing has run. `given`: the main table, `n_tasks`: as in `task_limit`.
 
-    strategy: str
-    source: str
-    reason: str
+    `fitted` are the settings that were asked for, fitted to the table; those of the plan fit the long rows of lists.
+    """
+
+    fitted: EvaluationSettings
+    plan: RankingPlan
     steps: Engine | Windows | Arrays
+    given: DataFrame
+    judgments: DataFrame | None
     tables: ItemTables
     n_tasks: int | None = None
 
     @property
     def settings(self) -> EvaluationSettings:
         """Those by which rows are ranked: where lists become long rows, not those that name the lists."""
-        return self.steps.settings
+        return self.plan.settings
+
+    @property
+    def strategy(self) -> str:
+        return self.plan.strategy
+
+    @property
+    def source(self) -> str:
+        """Who reads the main table: `spark`, or workers (`parquet`)."""
+        return self.steps.source.name if isinstance(self.steps, Engine) else "spark"
+
+    @property
+    def reason(self) -> str:
+        """Why it is ranked and read so, in a clause for `--explain`."""
+        return self.steps.source.reason if isinstance(self.steps, Engine) else self.plan.reason
 
     @property
     def fell_back(self) -> bool:
         """Whether workers were to read objects of a store, and Spark has to."""
         source = self.steps.source if isinstance(self.steps, Engine) else None
         return isinstance(source, SparkSource) and source.fell_back
+
+    def checked(self, *, originals: bool = False) -> dict[str, DataFrame]:
+        """Reasons why rows are bad, by the name of their table; lazy. See `checked_rows`."""
+        rows = spark_columns(self.given, replace(self.plan.rows, keeps_original=originals))
+        found = {"input": checked_rows(rows, RowRules(self.settings))}
+        if self.judgments is not None and self.plan.judgments is not None:
+            judged = spark_columns(self.judgments, replace(self.plan.judgments, keeps_original=originals))
+            found["judgments"] = checked_rows(judged, RowRules(self.settings, judgments=True))
+        return found
+
+    def count(self) -> int:
+        """Run an action: count the rows of the main table; those with several scores once for each."""
+        rows = spark_columns(self.given, self.plan.rows)
+        return rows.count() * max(1, len(canonical_names(self.settings).scores))
 
     def costs(self, *, means_only: bool) -> list[str]:
         """What ranking costs, in clauses for a person; `means_only`: no metrics of queries are asked for."""
@@ -123,7 +146,9 @@ class Ranking:
             )
         return found + item_costs(settings, self.tables)
 
+    @property
     def rows(self) -> DataFrame:
+        """Canonical rows of the main table; lazy."""
         return self.steps.source.rows if isinstance(self.steps, Engine) else self.steps.rows
 
     def rankings(self, *, rejected: bool = False, keep_refusals: bool = False) -> DataFrame:
@@ -226,32 +251,27 @@ def choose_ranking(
     judgments, items, interactions = (
         None if table is None else _opened(table)[0] for table in (judgments, items, interactions)
     )
-    settings = without_query(frame, settings)
-    if not _is_array(frame, settings.columns.relevance):  # arrays are in rank order already
-        settings = replace(settings, columns=settings.columns.with_usual_rank(frame.columns))
-    ideal = settings.columns.ideal
-    if ideal in CHOICES["ideal"] and ideal not in frame.columns:
-        raise InvalidParameterError(
-            f"there is no column {ideal!r}, which {option('ideal')} names; the rule for ideal lists is "
-            f"{settings.convention.advice('ideal', ideal)}."
-        )
-    runs = None
+    info, runs = info_of(frame), None
+    settings = fitted = fit_settings(info, settings)
     if settings.columns.ranked and judgments is not None:
-        runs = runs_of_lists(frame, settings)
+        runs, path = runs_of_lists(frame, settings), None
         frame, judgments, settings = long_tables(frame, judgments, settings)
-        path = None
-    tables = ItemTables(
-        items=items,
-        interactions=interactions,
-        relevances=frame if judgments is None else judgments,
-        of_runs=judgments is None,
-    )
-    check_item_tables(settings, tables)
+        info = info_of(frame)
+    relevances = frame if judgments is None else judgments
+    tables = ItemTables(items=items, interactions=interactions, relevances=relevances, of_runs=judgments is None)
+    if settings.needs or items is not None or interactions is not None or settings.item_columns != ItemColumns():
+        check_item_tables(settings, tables)
     n_tasks = task_limit(frame, judgments)
-    strategy, source, reason, steps = _chosen(frame, settings, judgments, path, sizes, n_tasks, runs=runs)
+    judged = None if judgments is None else info_of(judgments, "judgments")
+    plan = plan_ranking(info, judged, settings, fitted=True)
+    if plan.strategy != ENGINE and plan.spark_reads is not None:
+        require_spark_allowed(settings, plan.spark_reads)
+    steps = _strategy(plan, frame, judgments, runs, n_tasks, path, sizes)
     if TOPICS in settings.needs:
-        tables = replace(tables, rows_with_topics=_rows_with_topics(settings, tables))
-    return Ranking(strategy=strategy, source=source, reason=reason, steps=steps, tables=tables, n_tasks=n_tasks)
+        tables = replace(tables, rows_with_topics=_rows_with_topics(plan, tables))
+    return Ranking(
+        fitted=fitted, plan=plan, steps=steps, given=frame, judgments=judgments, tables=tables, n_tasks=n_tasks
+    )
 
 
 def _opened(table: Reference, path: str | None = None) -> tuple[DataFrame, str | None]:
@@ -262,89 +282,42 @@ def _opened(table: Reference, path: str | None = None) -> tuple[DataFrame, str |
     return found.frame, found.path
 
 
-def _chosen(
+def _strategy(
+    plan: RankingPlan,
     frame: DataFrame,
-    settings: EvaluationSettings,
     judgments: DataFrame | None,
+    runs: DataFrame | None,
+    n_tasks: int | None,
     path: str | None,
     sizes: PartSizes,
-    n_tasks: int | None,
-    *,
-    runs: DataFrame | None,
-) -> tuple[str, str, str, Engine | Windows | Arrays]:
-    arrays = _arrays(frame, settings, judgments, n_tasks)
-    if arrays is not None:
-        return "arrays", "spark", *arrays
-    relevance = settings.columns.relevance
-    if settings.columns.ideal is not None:
-        raise InvalidParameterError(
-            f"column {relevance!r} is no array of relevances, so nothing reads {settings.columns.ideal!r} "
-            f"({option('ideal')}); leave it out."
-        )
-    if settings.convention.ideal == "unsorted":
-        raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
-    require_carried(settings, frame, *([] if judgments is None else [judgments]))
-    rows = run_rows(frame, settings, judged=judgments is None)
+) -> Engine | Windows | Arrays:
+    settings, rows = plan.settings, spark_columns(frame, plan.rows)
+    if plan.strategy == ARRAYS:
+        return Arrays(plan=plan, rows=rows, n_tasks=n_tasks)
+    judged = None if judgments is None or plan.judgments is None else spark_columns(judgments, plan.judgments)
     if runs is not None:
         runs = runs.select(*[named(name).cast(rows.schema[name].dataType).alias(name) for name in runs.columns])
-    judged, others = None, other_columns(frame, settings)
-    if judgments is not None:
-        judged = judgment_rows(judgments, settings)
-        rows, judged = with_common_keys(rows, judged, settings)
     if settings.resolves_duplicates:
-        rows = resolve_duplicates(_checked(long_rows(rows, settings), settings), settings, n_tasks, others=others)
+        rows = resolve_duplicates(
+            _checked(long_rows(rows, settings), settings), settings, n_tasks, others=plan.others
+        )
         if judged is not None:
             judged = valid_only(judged, RowRules(settings, True))
             judged = resolve_duplicates(judged, settings, n_tasks).drop(COPIES, ORDER)
-    if settings.strategy == "window":
-        require_spark_allowed(settings, "strategy=window ranks in Spark")
+    if plan.strategy == WINDOW:
         rows = _checked(long_rows(rows, settings), settings)
         judged = None if judged is None else valid_only(judged, RowRules(settings, True))
-        windows = Windows(settings=settings, rows=rows, judgments=judged, n_tasks=n_tasks, others=others, runs=runs)
-        return "window", "spark", "the reference was asked for", windows
-    source = choose_source(frame, settings, rows, path=path, judged=judgments is None, n_tasks=n_tasks, sizes=sizes)
-    engine = Engine(settings=settings, source=source, judgments=judged, others=others, runs=runs)
-    return "engine", source.name, source.reason, engine
+        return Windows(plan=plan, rows=rows, judgments=judged, n_tasks=n_tasks, runs=runs)
+    source = choose_source(frame, plan, rows, path=path, n_tasks=n_tasks, sizes=sizes)
+    return Engine(plan=plan, n_tasks=n_tasks, source=source, judgments=judged, runs=runs)
 
 
-def _is_array(frame: DataFrame, column: str) -> bool:
-    return column in frame.columns and isinstance(frame.schema[column].dataType, T.ArrayType)
-
-
-def _arrays(
-    frame: DataFrame, settings: EvaluationSettings, judgments: DataFrame | None, n_tasks: int | None
-) -> tuple[str, Arrays] | None:
-    """The reason and the steps for a table with one row a query; None for any other."""
-    relevance, fitted = settings.columns.relevance, settings
-    if settings.columns.ranked:
-        what, how = f"column {settings.columns.ranked[0]!r} has lists", "ranked"
-        fitted = settings_of_lists(frame, settings)
-    elif _is_array(frame, relevance):
-        what, how = f"column {relevance!r} is an array", "scored"
-        if judgments is not None:
-            raise InvalidParameterError("arrays of relevances need no judgments table.")
-        if len(settings.columns.score) > 1:
-            raise InvalidParameterError(
-                f"{option('score')} names {', '.join(settings.columns.score)}: arrays of relevances are in rank "
-                "order and have no scores; leave it out, and put the lists of each ranker in rows of their own "
-                f"({option('run')})."
-            )
-    else:
-        return None
-    require_carried(settings, frame)
-    require_spark_allowed(settings, what)
-    steps = Arrays(settings=fitted, rows=rows_of_lists(frame, settings), n_tasks=n_tasks)
-    return f"{what}: each row is {how} where it is", steps
-
-
-def _rows_with_topics(settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
+def _rows_with_topics(plan: RankingPlan, tables: ItemTables) -> DataFrame:
     """Select the rows with relevances and topics; checked only if some are left out, as ranking refuses bad rows."""
-    frame, topics = tables.relevances, topics_column(settings, tables)
+    settings, judged = plan.settings, plan.judgments
+    more = {TOPICS_COLUMN: topics_column(settings, tables)}
+    rows = spark_columns(tables.relevances, plan.rows if judged is None else judged, more)
     chooses = settings.convention.duplicates != "error"
-    if tables.of_runs:
-        rows = run_rows(frame, settings, judged=True, topics=topics)
-    else:
-        rows = judgment_rows(frame, settings, topics=topics)
     if chooses or settings.on_invalid == "reject":
         rows = long_rows(rows, settings) if tables.of_runs else rows
         rows = valid_only(rows, RowRules(settings, judgments=not tables.of_runs))
@@ -381,13 +354,11 @@ def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
-    """A source, and canonical judgments if they are a table of their own. `runs` comes from `runs_of_lists`."""
+class Engine(Strategy):
+    """Rank in workers, rows of a source and canonical judgments. `runs` comes from `runs_of_lists`."""
 
-    settings: EvaluationSettings
     source: Source
     judgments: DataFrame | None = None
-    others: tuple[str, ...] = ()
     runs: DataFrame | None = None
 
     def rankings(self) -> DataFrame:
@@ -401,7 +372,7 @@ class Engine:
         columns = [name for name in self.schema().names if name != "n_relevant"]  # of no use to means
         tasks = scoring_task(columns, self.settings), summing_task(self.settings)
         partial = in_workers(self._exchanged(task, *tasks), merge_and_add_up, task, *tasks, schema=PARTIAL_SCHEMA)
-        return finished(partial, self.settings, n_tasks=self.source.n_tasks)
+        return finished(partial, self.settings, n_tasks=self.n_tasks)
 
     @property
     def cost(self) -> str:
@@ -421,16 +392,10 @@ class Engine:
         return rankings_schema(self.settings, self.source.rows, self.judgments)
 
     def _task(self, *, counts_relevant: bool) -> RankingTask:
-        rows, spark = self.source.rows.schema, self.source.rows.sparkSession
-        return RankingTask(
-            settings=self.settings,
-            rows=arrow_schema(rows, spark),
-            judgments=None if self.judgments is None else arrow_schema(self.judgments.schema, spark),
-            n_partitions=self.source.n_partitions,
-            checks_duplicates=self.settings.checks_top_duplicates and ITEM in rows.names,
-            counts_relevant=counts_relevant,
-            others=self.others,
-        )
+        task, rows = self.plan.task, self.source.rows
+        if self.settings.resolves_duplicates:  # which changes columns
+            task = replace(task, rows=arrow_schema(rows.schema, rows.sparkSession))
+        return replace(task, n_partitions=self.source.n_partitions, counts_relevant=counts_relevant)
 
     def exchanged(self, *, shuffled: bool = True) -> DataFrame:
         """What crosses the shuffle on the way to `rankings`, before or after it: for measurements. Lazy."""
@@ -448,9 +413,8 @@ class Engine:
         if isinstance(self.source, SparkSource):
             # Spark puts small partitions together, which it does not do with a number given, nor by id: 200 tasks
             # for six rows take 6.5 s, one takes 0.7. Without adaptive execution it does not, and a number is given.
-            n_tasks = self.source.n_tasks
             by_id = F.col("partition_id")
-            return sent.repartition(by_id) if n_tasks is None else sent.repartition(n_tasks, by_id)
+            return sent.repartition(by_id) if self.n_tasks is None else sent.repartition(self.n_tasks, by_id)
         if hasattr(sent, "repartitionById"):
             return sent.repartitionById(task.n_partitions, "partition_id")
         return sent.repartition(task.n_partitions, "partition_id")
@@ -475,12 +439,10 @@ _ONE_ROW = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrays:
+class Arrays(Strategy):
     """The strategy for tables with one row a query, given their canonical rows: they are scored where they are."""
 
-    settings: EvaluationSettings
     rows: DataFrame
-    n_tasks: int | None = None
 
     @property
     def cost(self) -> str:
@@ -489,24 +451,14 @@ class Arrays:
             shuffle = "a shuffle by query of about 2 K numbers a query, for queries that come twice"
         return f"{shuffle}; one pass through Python workers"
 
-    cost_of_means = cost
-
     def rankings(self) -> DataFrame:
         """Cut the arrays of each query to two lists in one pass; `check_duplicates=all` shuffles the lists. Lazy."""
-        task = RankingTask(
-            settings=self.settings,
-            rows=arrow_schema(self.rows.schema, self.rows.sparkSession),
-            checks_duplicates=False,  # of lists that are cut; arrays are checked whole
-        )
         rank = rank_arrays if RANKED_LIST in self.rows.columns else rank_lists
         schema = rankings_schema(self.settings, self.rows, None)
-        found = in_workers(self.rows, rank, task, schema=schema, keep_refusals=True)
+        found = in_workers(self.rows, rank, self.plan.task, schema=schema, keep_refusals=True)
         if self.settings.check_duplicates != "all" or not self.settings.columns.query:
             return found
         return in_tasks(_refuse_repeats(found, self.settings), self.n_tasks)
-
-    def summary(self) -> DataFrame:
-        return summarize_rankings(self.rankings(), self.settings, n_tasks=self.n_tasks)
 
 
 def _refuse_repeats(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
@@ -517,93 +469,3 @@ def _refuse_repeats(rankings: DataFrame, settings: EvaluationSettings) -> DataFr
     )
     message = ("query ", shown, " comes in ", n_rows.cast("string"), " rows; ", _ONE_ROW)
     return rankings.withColumn("n_rows", raise_if(F.col("n_rows"), n_rows > 1, *message, kind="bigint"))
-
-
-def resolve_duplicates(
-    rows: DataFrame, settings: EvaluationSettings, n_tasks: int | None = None, *, others: Sequence[str] = ()
-) -> DataFrame:
-    """Keep one valid row of each (query, item), and the number of `copies` it stands for. Lazy; one shuffle of rows.
-
-    `best` keeps the best score (of judgments: the highest relevance), `first` the first in order. Ties go to the
-    highest relevance, then the other rule, then what rows carry, so the choice does not depend on row order. Rejected
-    rows become one for each query and segments.
-    """
-    policy = settings.convention.duplicates
-    if ITEM not in rows.columns:
-        return rows
-    if policy == "first" and ORDER not in rows.columns:
-        raise InvalidParameterError(
-            f"duplicates=first needs the order column ({option('order')}) in the judgments too."
-        )
-    names = canonical_names(settings)
-    keys = [name for name in (RUN, *names.query) if name in rows.columns]
-    rest = [name for name in rows.columns if name not in (*keys, ITEM)]
-    kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, rest, policy)))
-    groups = columns_of([*keys, ITEM])
-    if BAD_ROW in rows.columns:
-        segments = columns_of([name for name in names.segments if name in rows.columns])
-        groups.append(F.when(F.col(BAD_ROW).isNotNull(), F.struct(F.lit(True), *segments)).alias("rejected"))
-    found = rows.groupBy(*groups).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
-    flat = in_tasks(found, n_tasks).select(
-        *columns_of([*keys, ITEM, COPIES]), *[F.col("kept").getField(name).alias(name) for name in rest]
-    )
-    if policy != "error":
-        return flat
-    message = ("item ", F.col(ITEM).cast("string"), " comes ", F.col(COPIES).cast("string"), " times in query ")
-    text = key_text(keys, names.query)
-    advice = advice_on_repeats("ranking" if {SCORE, RANK} & {*flat.columns} else "judgments", settings, others)
-    guard = next(name for name in (SCORE, RANK, RELEVANCE) if name in flat.columns)
-    kind = flat.schema[guard].dataType.simpleString()
-    twice = F.col(COPIES) > 1
-    if BAD_ROW in flat.columns:
-        twice &= F.col(BAD_ROW).isNull()
-    return flat.withColumn(guard, raise_if(named(guard), twice, *message, text, f". {advice}", kind=kind))
-
-
-def other_columns(frame: DataFrame, settings: EvaluationSettings) -> tuple[str, ...]:
-    """Columns that the settings do not use and that may name a ranker. Reads the schema, runs no action."""
-    columns = settings.columns
-    used = {*columns.query, *columns.score, *settings.segment_columns, columns.item, columns.rank, columns.relevance}
-    used |= {columns.run, columns.weight, columns.order, MALFORMED}
-    return tuple(
-        one.name
-        for one in frame.schema
-        if one.name not in used
-        and isinstance(one.dataType, T.StringType | T.IntegralType | T.BooleanType | T.DateType)
-    )
-
-
-def differing_columns(frame: DataFrame, settings: EvaluationSettings, query: str) -> list[str] | None:
-    """Run an action (a scan): find unused columns in which rows of the same query and item differ, most items first.
-
-    `query` is text such as `query_id=7`. Empty if no item comes twice; None if there is no such query.
-    """
-    others, item = other_columns(frame, settings), str(settings.columns.item)
-
-    def differs(name: str) -> Column:
-        """Whether the rows of an item have two values, of which one may be null."""
-        column = named(name)
-        return (F.min(column) != F.max(column)) | (F.count(column).between(1, F.count(F.lit(1)) - 1))
-
-    rows = frame.where(key_text(settings.columns.query, {}) == query)
-    flags = [F.coalesce(differs(name), F.lit(False)) for name in others]
-    columns = [flag.cast("int").alias(f"differs_{at}") for at, flag in enumerate(flags)]
-    items = rows.groupBy(named(item)).agg(F.count(F.lit(1)), *columns)
-    sums = [F.sum(f"differs_{at}") for at in range(len(others))]
-    n_items, *found = items.agg(F.count(F.lit(1)), *sums).collect()[0]
-    if not n_items:
-        return None
-    return [name for n, name in sorted(zip(found, others, strict=True), key=lambda one: -one[0]) if n]
-
-
-def _preference(rows: DataFrame, names: Sequence[str], policy: str) -> list[Column]:
-    """What rows are compared by, all that a row has: of the row that is kept it is the smallest. Nulls come last."""
-    by = [ORDER, RELEVANCE, RANK, SCORE] if policy == "first" else [RANK, SCORE, RELEVANCE, ORDER]
-    carried = [name for name in names if name not in (*by, TOPICS_COLUMN)]
-    found: list[Column] = []
-    for name in [one for one in (*by, *carried, TOPICS_COLUMN) if one in names]:
-        column = value = named(name)
-        if name in (SCORE, RELEVANCE):  # the highest first; ~x cannot overflow, as -x can
-            value = F.bitwise_not(column) if isinstance(rows.schema[name].dataType, T.IntegralType) else -column
-        found += [column.isNull(), value]
-    return found

@@ -10,17 +10,16 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.core.columns import MALFORMED
+from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.core.session import BYTES_OF_A_PARTITION, is_on, runs_locally, shuffle_partitions
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.evaluation.frames.canonical import item_needed
+from ndcg_spark.evaluation.plan import ColumnRead, Conversion, RankingPlan, TablePlan
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
-from ndcg_spark.evaluation.tasks.query_rows import ITEM, ORDER, RANK, RELEVANCE, RUN, WEIGHT, canonical_names
+from ndcg_spark.evaluation.tasks.query_rows import ORDER, RANK, RELEVANCE, SCORE, WEIGHT
 from ndcg_spark.sources import parquet, stores
 from ndcg_spark.sources.parquet import Footer, PartSizes
 
@@ -30,16 +29,6 @@ IDS_OF_A_PARTITION = 4
 FOOTER_TASKS = 16
 """Tasks that read footers of objects, eight at a time each."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_Kinds = dict[T.DataType, pa.DataType]
-_WHOLE: _Kinds = {
-    T.ByteType(): pa.int8(),
-    T.ShortType(): pa.int16(),
-    T.IntegerType(): pa.int32(),
-    T.LongType(): pa.int64(),
-}
-_NUMBERS = {**_WHOLE, T.FloatType(): pa.float32(), T.DoubleType(): pa.float64()}
-_KEYS = {**_WHOLE, T.StringType(): pa.string(), T.DateType(): pa.date32()}
-_KINDS = {**_NUMBERS, **_KEYS, T.BooleanType(): pa.bool_()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +39,6 @@ class SparkSource:
     rows: DataFrame
     n_partitions: int
     reason: str
-    n_tasks: int | None = None
     fell_back: bool = False
 
 
@@ -66,7 +54,6 @@ class ParquetSource:
     files: FilesTask
     n_partitions: int
     reason: str
-    n_tasks: int | None = None
 
 
 Source = SparkSource | ParquetSource
@@ -74,11 +61,10 @@ Source = SparkSource | ParquetSource
 
 def choose_source(
     frame: DataFrame,
-    settings: EvaluationSettings,
+    plan: RankingPlan,
     rows: DataFrame,
     *,
     path: str | None = None,
-    judged: bool = True,
     n_tasks: int | None = None,
     sizes: PartSizes = parquet.PART_SIZES,
 ) -> Source:
@@ -86,30 +72,26 @@ def choose_source(
 
     Runs a small job for objects of a store only: workers read their footers.
     """
-    spark = frame.sparkSession
+    spark, settings = frame.sparkSession, plan.settings
     if path is None:
         obstacle: str | None = "the input is a DataFrame or a table, not a path of Parquet files"
     elif settings.source == "spark":
         obstacle = "source=spark was asked for"
-    elif settings.resolves_duplicates:
-        obstacle = "duplicates are resolved among all rows"
-    elif settings.sample < 1:
-        obstacle = "a sample is taken"
+    elif plan.spark_reads is not None:
+        obstacle = plan.spark_reads
     else:
         obstacle = _session_obstacle(spark, path, settings)
-    columns = obstacle or _columns(frame, settings, judged=judged)
+    columns = obstacle or _columns(frame, plan.rows)
     if isinstance(columns, str):
         found: ParquetSource | str = columns
     else:
-        found = _parquet_source(
-            frame, settings, rows, str(path), columns, judged=judged, n_tasks=n_tasks, sizes=sizes
-        )
+        found = _parquet_source(frame, plan, rows, str(path), columns, n_tasks=n_tasks, sizes=sizes)
     if isinstance(found, ParquetSource):
         return found
     require_spark_allowed(settings, found)
     n_partitions = IDS_OF_A_PARTITION * (n_tasks or shuffle_partitions(spark))
     fell_back = not isinstance(columns, str) and stores.address_of(str(path)) is not None
-    return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, n_tasks=n_tasks, fell_back=fell_back)
+    return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, fell_back=fell_back)
 
 
 def require_spark_allowed(settings: EvaluationSettings, reason: str) -> None:
@@ -123,12 +105,11 @@ def require_spark_allowed(settings: EvaluationSettings, reason: str) -> None:
 
 def _parquet_source(
     frame: DataFrame,
-    settings: EvaluationSettings,
+    plan: RankingPlan,
     rows: DataFrame,
     path: str,
     columns: dict[str, str],
     *,
-    judged: bool,
     n_tasks: int | None,
     sizes: PartSizes,
 ) -> ParquetSource | str:
@@ -145,7 +126,7 @@ def _parquet_source(
     in_folders = stores.column_of_folders(path if in_store else stores.local_path(path), listed, columns.values())
     if in_folders is not None:
         return f"column {in_folders!r} is in the names of folders"
-    schema = pa.schema([(name, _KINDS[rows.schema[name].dataType]) for name in columns])
+    schema = pa.schema([(name, plan.rows.columns[name].type) for name in columns])
     read = (
         _footers_by_workers(spark, listed, columns, schema)
         if in_store
@@ -155,8 +136,11 @@ def _parquet_source(
         return read
     identities = [one.identity for one in read]
     parts = parquet.parts_of(identities, sizes)
+    settings = plan.settings
     single_key = len(settings.columns.query) == 1 and settings.columns.run is None
-    complete = judged and not settings.needs  # what else a query is scored by comes from another table
+    complete = (
+        plan.judgments is None and not settings.needs
+    )  # what else a query is scored by comes from another table
     bounds = parquet.bounds_between(read, parts) if single_key and complete else None
     n_bytes = sum(one.size for one in identities)
     fewest = min(MIN_PARTITIONS, n_tasks or MIN_PARTITIONS)
@@ -168,7 +152,6 @@ def _parquet_source(
         files=files,
         n_partitions=min(MAX_PARTITIONS, max(fewest, n_bytes // BYTES_OF_A_PARTITION)),
         reason=f"{len(listed):,} {what}{in_order}",
-        n_tasks=n_tasks,
     )
 
 
@@ -214,27 +197,25 @@ def _session_obstacle(spark: SparkSession, path: str, settings: EvaluationSettin
     return None
 
 
-def _columns(frame: DataFrame, settings: EvaluationSettings, *, judged: bool) -> dict[str, str] | str:
+def _columns(frame: DataFrame, plan: TablePlan) -> dict[str, str] | str:
     """The columns that workers read, by canonical name; or why they cannot."""
-    columns, names = settings.columns, canonical_names(settings)
-    wanted: dict[str, tuple[str, _Kinds]] = {name: (column, _KEYS) for name, column in names.query.items()}
-    if columns.run is not None:
-        wanted[RUN] = (columns.run, {T.StringType(): pa.string()})
-    if columns.rank is not None:
-        wanted[RANK] = (columns.rank, _NUMBERS)
-    wanted |= {name: (column, _NUMBERS) for name, column in names.scores.items()}
-    has_item = columns.item in frame.columns and (item_needed(settings, judged) or settings.checks_top_duplicates)
-    optional: list[tuple[str, str | None, _Kinds]] = [
-        (ITEM, columns.item if has_item else None, _KEYS),
-        (WEIGHT, columns.weight, {T.DoubleType(): pa.float64()}),
-        (ORDER, columns.order, _NUMBERS),
-        (RELEVANCE, columns.relevance if judged else None, _NUMBERS),
-    ]
-    wanted |= {name: (column, kinds) for name, column, kinds in optional if column and column in frame.columns}
-    wanted |= {name: (column, _KINDS) for name, column in names.segments.items() if column in frame.columns}
-    if MALFORMED in frame.columns:
+    if plan.has_malformed:
         return f"column {MALFORMED!r} says which rows are bad"
-    for column, kinds in wanted.values():
-        if frame.schema[column].dataType not in kinds:
+    columns = {name: one.source[0] for name, one in plan.columns.items()}
+    for name, column in columns.items():
+        if not _is_read_alike(name, plan.columns[name]):
             return f"column {column!r} is {frame.schema[column].dataType.simpleString()}"
-    return {name: column for name, (column, _) in wanted.items()}
+    return columns
+
+
+def _is_read_alike(name: str, read: ColumnRead) -> bool:
+    """Whether workers read a column of files as Spark hands it to them. Of floats only numbers and segments are."""
+    kind = read.type
+    whole, floating = pa.types.is_integer(kind), pa.types.is_floating(kind)
+    if name in (RANK, RELEVANCE, ORDER, WEIGHT) or name.startswith(SCORE):
+        return read.conversion is Conversion.AS_IS and bool(whole or floating)
+    if read.conversion in (Conversion.CAST, Conversion.TO_TEXT):
+        return bool(whole)  # a key in the width of the other table
+    is_segment = name.startswith("segment_")
+    plain = whole or pa.types.is_string(kind) or pa.types.is_date(kind)
+    return bool(plain or (is_segment and (floating or pa.types.is_boolean(kind))))

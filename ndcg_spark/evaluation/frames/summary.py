@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -19,6 +19,7 @@ from ndcg_spark.core.workers import arrow_schema, in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.items import catalogue_of, item_type
 from ndcg_spark.evaluation.frames.scoring import scoring_task
+from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import partial_sums as sums
@@ -270,3 +271,33 @@ def _finished_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings:
     size = catalogue.agg(F.count(F.lit(1)).alias("n_items"), twice)
     task = settings.confidence, settings.catalogue_metrics, str(settings.columns.item)
     return _means(merged.crossJoin(F.broadcast(size)), settings, finish_catalogue, *task)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """A way in which Spark ranks by a plan."""
+
+    plan: RankingPlan
+    n_tasks: int | None = None
+
+    @property
+    def settings(self) -> EvaluationSettings:
+        return self.plan.settings
+
+    @property
+    def cost(self) -> str:
+        """What rankings cost, for a person."""
+        raise NotImplementedError
+
+    @property
+    def cost_of_means(self) -> str:
+        """What means cost if no metrics of queries are asked for."""
+        return self.cost
+
+    def rankings(self) -> DataFrame:
+        """One row per query; lazy."""
+        raise NotImplementedError
+
+    def summary(self) -> DataFrame:
+        """Means of all metrics; lazy."""
+        return summarize_rankings(self.rankings(), self.settings, n_tasks=self.n_tasks)

@@ -11,7 +11,7 @@ from ndcg_spark.conventions.forms import parse_gain
 from ndcg_spark.core.columns import columns_of, key_text, named, raise_if
 from ndcg_spark.core.session import in_tasks
 from ndcg_spark.evaluation.frames.scoring import rankings_schema
-from ndcg_spark.evaluation.frames.summary import summarize_rankings
+from ndcg_spark.evaluation.frames.summary import Strategy
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.partial_ranking import LOST, N_REJECTED
@@ -33,17 +33,14 @@ JUDGED = "judged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
+class Windows(Strategy):
     """Rank by window functions, given valid canonical judgments and rows that are valid or marked as rejected.
 
     Rejected rows have no score, item or relevance, so they are only counted. `runs` comes from `runs_of_lists`.
     """
 
-    settings: EvaluationSettings
     rows: DataFrame
     judgments: DataFrame | None = None
-    n_tasks: int | None = None
-    others: tuple[str, ...] = ()
     runs: DataFrame | None = None
 
     @property
@@ -52,8 +49,6 @@ class Windows:
         if self.judgments is not None:
             joined = "a full join of all rows and all judgments, and a shuffle of what it gives, by (query, item); "
         return f"{joined}three shuffles of all rows, two of them with a sort; two passes through Python workers"
-
-    cost_of_means = cost
 
     def rankings(self) -> DataFrame:
         """Rank every query: three shuffles of all rows, two with a sort; with judgments a full join before. Lazy."""
@@ -65,9 +60,6 @@ class Windows:
             found = self._with_segments_of_queries(found)
         counted = "n_rows > 0 OR n_judged > 0" + (" OR n_rejected > 0" if N_REJECTED in found.columns else "")
         return self._finished(found.where(counted), keys)
-
-    def summary(self) -> DataFrame:
-        return summarize_rankings(self.rankings(), self.settings, n_tasks=self.n_tasks)
 
     def _long_table(self) -> DataFrame:
         """One table of retrieved and judged items: a judged item that is not retrieved has no score."""
@@ -135,7 +127,7 @@ class Windows:
         for items, values, kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", of_ideal)):
             if items in found.columns:
                 twice = F.size(F.array_distinct(items)) < F.size(items)
-                advice = advice_on_repeats(kind, self.settings, self.others)
+                advice = advice_on_repeats(kind, self.settings, self.plan.others)
                 message = (f"an item comes twice in the {kind} of query ", rows_name, f". {advice}")
                 found = found.withColumn(values, raise_if(F.col(values), twice, *message, kind="array<double>"))
         if "shared_place" in found.columns:

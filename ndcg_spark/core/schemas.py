@@ -1,0 +1,170 @@
+"""What the columns of a table are, without its rows and without Spark: names, types, and what is to be refused."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ndcg_spark.core.batches import REFUSAL
+from ndcg_spark.errors import InputRefusedError, MissingColumnError
+
+MALFORMED = "__malformed_line"
+"""Column beside those of a text format: the line, if it is malformed. No user's column has such a name."""
+NUMBER_TEXT = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
+"""Text of a text table that is a number, around which blanks may be."""
+_SPELLINGS = {
+    pa.null(): "void",
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.string(): "string",
+    pa.binary(): "binary",
+}
+ONE_EACH = "name each column once, as in SELECT r.*, q.relevance FROM runs r JOIN judgments q ..."
+
+
+def type_text(kind: pa.DataType) -> str:
+    """Name a type as Spark does: `array<struct<id:string,score:double>>`."""
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"array<{type_text(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{type_text(kind.key_type)},{type_text(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{one.name}:{type_text(one.type)}' for one in kind)}>"
+    return _SPELLINGS.get(kind, str(kind))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Check for a type of numbers; booleans are none."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def is_key(kind: pa.DataType) -> bool:
+    """Check for a type of queries, items, runs, segments, clusters and users, which workers compare as Spark does.
+
+    Exceptions: the two zeros, which are read as one, and collations, which are refused.
+    """
+    others = (pa.types.is_boolean, pa.types.is_string, pa.types.is_binary, pa.types.is_date32, pa.types.is_timestamp)
+    return is_number(kind) or any(one(kind) for one in others)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableInfo:
+    """Columns of a table, which a person calls `label`. `is_text`: it has numbers and times as text.
+
+    `refused` ends the sentence about a column that cannot be used; keys are columns, and fields as `column.field`.
+    `spellings` are types that Arrow does not have, which nothing reads.
+    """
+
+    schema: pa.Schema
+    label: str = "input"
+    is_text: bool = False
+    case_sensitive: bool = False
+    refused: Mapping[str, str] = field(default_factory=dict)
+    spellings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.schema.names)
+
+    def type_of(self, column: str) -> pa.DataType:
+        return self.schema.field(self.schema.get_all_field_indices(column)[0]).type
+
+    def type_text(self, column: str) -> str:
+        return self.spellings.get(column) or type_text(self.type_of(column))
+
+    def same_names(self, column: str) -> list[str]:
+        """Find the columns that a name stands for: more than one is an error wherever the name is used."""
+        return [name for name in self.names if self._is_same(name, column)]
+
+    def _is_same(self, name: str, other: str) -> bool:
+        return name == other if self.case_sensitive else name.lower() == other.lower()
+
+    def require(self, column: str, part: str) -> pa.DataType:
+        """Return the type of a column; raise if it is missing, there twice, or refused.
+
+        `part` is the option that named it.
+        """
+        if column in self.names:
+            same = self.same_names(column)
+            if len(same) > 1:
+                what = f"column {column!r} ({part}) is {doubled(same)} in the {self.label}"
+                raise InputRefusedError(f"{what}; {ONE_EACH}")
+            self.check(column, f"column {column!r} ({part}) of the {self.label}")
+            return self.type_of(column)
+        names = [name for name in self.names if name not in (MALFORMED, REFUSAL)]
+        near = [name for name in names if name.lower() == column.lower()]
+        near = near or difflib.get_close_matches(column, names, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        have = ", ".join(names) or "no columns at all"
+        raise MissingColumnError(f"column {column!r} ({part}) is not in the {self.label}, which has: {have}.{hint}")
+
+    def check(self, key: str, what: str) -> None:
+        """Raise for a column or a field that cannot be used, which a message calls `what`."""
+        if key in self.refused:
+            raise InputRefusedError(f"{what} {self.refused[key]}")
+
+    def has(self, column: str) -> bool:
+        """Check for a column; refuse one whose name differs in case alone, which Spark takes for it."""
+        if column in self.names:
+            return True
+        other = next((name for name in self.names if name.lower() == column.lower()), None)
+        if other is None or self.case_sensitive:
+            return False
+        raise InputRefusedError(
+            f"column {column!r} is called {other!r} in a table that was given: rename it, as in "
+            f".withColumnRenamed({other!r}, {column!r}), or name it as it is written there."
+        )
+
+    def require_key(self, column: str, part: str) -> pa.DataType:
+        """Return the type of a column for comparisons; refuse arrays, structs, maps and the like."""
+        kind = self.require(column, part)
+        if column in self.spellings or not is_key(kind):
+            raise InputRefusedError(f"column {column!r} ({part}) is {self.type_text(column)}; cast it to text first.")
+        return kind
+
+    def require_number(self, column: str, part: str) -> pa.DataType:
+        """Return the type of a column of numbers or booleans, or of text in a text table."""
+        kind = self.require(column, part)
+        parsed = pa.types.is_string(kind) and self.is_text
+        if column in self.spellings or not (parsed or is_number(kind) or pa.types.is_boolean(kind)):
+            raise InputRefusedError(
+                f"column {column!r} ({part}) of the {self.label} is {self.type_text(column)}, not a number; cast it "
+                "first."
+            )
+        return kind
+
+    def field_named(self, column: str, name: str) -> str | None:
+        """Find a field of structs in a column, whatever the case of its name; refuse two of one name to Spark."""
+        same = [one.name for one in fields_of(self.type_of(column)) if one.name.lower() == name.lower()]
+        if len(same) > 1 and self.case_sensitive:
+            same = [one for one in same if one == name] or same
+        if len(same) > 1:
+            names = " and ".join(same)
+            raise InputRefusedError(
+                f"column {column!r} has structs with fields {names}, one name to Spark; rename one."
+            )
+        return same[0] if same else None
+
+
+def fields_of(kind: pa.DataType) -> list[pa.Field]:
+    """Fields of a struct, or of the structs in a list; none for any other type."""
+    element = kind.value_type if pa.types.is_list(kind) else kind
+    return list(element) if pa.types.is_struct(element) else []
+
+
+def doubled(same: list[str]) -> str:
+    spellings = sorted(set(same))
+    return f"there {len(same)} times" + (f" ({', '.join(spellings)})" if len(spellings) > 1 else "")

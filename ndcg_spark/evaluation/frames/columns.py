@@ -1,0 +1,110 @@
+"""Canonical columns of a table as Spark reads them by a `TablePlan`, and which rows are bad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_type
+
+from ndcg_spark.core.columns import columns_of, info_of, named, parsed_number, row_as_json, row_of
+from ndcg_spark.core.schemas import MALFORMED, is_key
+from ndcg_spark.core.workers import in_workers
+from ndcg_spark.evaluation.plan import KEYS, MALFORMED_LINE, ColumnRead, Conversion, TablePlan
+from ndcg_spark.evaluation.tasks import query_rows as col
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows
+
+TOPICS_COLUMN = "topics"
+"""Topics of a row's item, beside the canonical columns where a metric reads them; workers hand them on untouched."""
+_LISTS = "lists"
+
+
+def spark_columns(frame: DataFrame, plan: TablePlan, more: Mapping[str, Column] = {}) -> DataFrame:
+    """Select the canonical columns of a table, and `more` of it. Lazy.
+
+    A column that says why a row is bad exists only where Spark can see a bad row.
+    """
+    read = {name: read_column(frame, one) for name, one in plan.columns.items()}
+    if plan.sample < 1:  # keys are hashed as text, so that an int and a bigint agree
+        key = F.xxhash64(F.lit("sample"), *[read[name].cast("string") for name in plan.query])
+        frame = frame.where(F.shiftrightunsigned(key, 11) * F.lit(2.0**-53) < plan.sample)
+    chosen = [column.alias(name) for name, column in (read | dict(more)).items()]
+    if plan.runs:
+        runs = {run: {name: read_column(frame, one) for name, one in its.items()} for run, its in plan.runs.items()}
+        structs = [
+            F.struct(F.lit(run).alias(col.RUN), *(column.alias(name) for name, column in its.items()))
+            for run, its in runs.items()
+        ]
+        chosen.append(F.array(*structs).alias(_LISTS))
+    chosen += [_reason(frame, plan, its).alias(name) for name, its in plan.bad_rows.items()]
+    if plan.keeps_original:
+        chosen.append(_original(frame).alias("row"))
+    rows = frame.select(*chosen)
+    if not plan.runs:
+        return rows
+    return rows.select(*columns_of([name for name in rows.columns if name != _LISTS]), F.inline(_LISTS))
+
+
+def read_column(frame: DataFrame, read: ColumnRead) -> Column:
+    """Read one column; see `Conversion`."""
+    column = named(read.source[0])
+    for name in read.source[1:]:
+        if isinstance(frame.schema[read.source[0]].dataType, T.MapType):
+            column = F.map_keys(column) if name == KEYS else F.map_values(column)
+        else:
+            column = column.getField(name)
+    match read.conversion:
+        case Conversion.AS_IS:
+            return column
+        case Conversion.CLEAN_ZERO:
+            return F.when(column == 0, F.lit(0.0).cast(_spark_type(read.type))).otherwise(column)
+        case Conversion.TO_TEXT:
+            is_double = isinstance(frame.schema[read.source[0]].dataType, T.FloatType | T.DoubleType)
+            return (F.when(column == 0, F.abs(column)).otherwise(column) if is_double else column).cast("string")
+        case Conversion.PARSE_DOUBLE:
+            return parsed_number(read.source[0])
+        case Conversion.ONES:
+            return F.transform(column, lambda _: F.lit(1.0))
+        case _:
+            return column.cast(_spark_type(read.type))
+
+
+def _spark_type(kind: pa.DataType) -> T.DataType:
+    return from_arrow_type(kind, prefer_timestamp_ntz=True)
+
+
+def _reason(frame: DataFrame, plan: TablePlan, names: tuple[str, ...]) -> Column:
+    """The first reason for which Spark sees that a row is bad, as text; null for others."""
+    found = F.lit(None).cast("string")
+    for one in reversed([plan.columns[name] for name in names]):
+        bad = read_column(frame, one).isNull() & named(one.source[0]).isNotNull()
+        found = F.when(bad, F.lit(one.reason)).otherwise(found)
+    if not plan.has_malformed:
+        return found
+    line = F.concat(F.lit(f"{MALFORMED_LINE}: "), F.substring(named(MALFORMED), 1, 200))
+    return F.when(named(MALFORMED).isNotNull(), line).otherwise(found)
+
+
+def _original(frame: DataFrame) -> Column:
+    """The row as it came. Few rows are bad: these become JSON once they are known, if workers can hand them on."""
+    row, info = row_of(frame, frame.columns), info_of(frame)
+    kinds = [one.type.value_type if pa.types.is_list(one.type) else one.type for one in info.schema]
+    return row if all(map(is_key, kinds)) and not info.spellings else row_as_json(row, frame.columns)
+
+
+def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
+    """Find bad rows in one pass through workers: `reason`, `key`, `n` and, where the input has it, `row`. Lazy.
+
+    Rows without a reason stand for `n` valid ones each. A row with several scores comes once for each.
+    """
+    fields = [
+        T.StructField("reason", T.StringType()),
+        T.StructField("key", T.StringType()),
+        T.StructField("n", T.LongType()),
+    ]
+    if "row" in rows.columns:
+        fields.append(T.StructField("row", rows.schema["row"].dataType))
+    return in_workers(rows, find_bad_rows, rules, schema=T.StructType(fields))

@@ -1,0 +1,105 @@
+"""Rows of one item in one query: one is kept or they are refused; and which columns tell them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if
+from ndcg_spark.core.session import in_tasks
+from ndcg_spark.errors import InvalidParameterError, option
+from ndcg_spark.evaluation.frames.columns import TOPICS_COLUMN
+from ndcg_spark.evaluation.plan import other_columns
+from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.tasks.query_rows import (
+    BAD_ROW,
+    COPIES,
+    ITEM,
+    ORDER,
+    RANK,
+    RELEVANCE,
+    RUN,
+    SCORE,
+    canonical_names,
+)
+from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
+
+
+def resolve_duplicates(
+    rows: DataFrame, settings: EvaluationSettings, n_tasks: int | None = None, *, others: Sequence[str] = ()
+) -> DataFrame:
+    """Keep one valid row of each (query, item), and the number of `copies` it stands for. Lazy; one shuffle of rows.
+
+    `best` keeps the best score (of judgments: the highest relevance), `first` the first in order. Ties go to the
+    highest relevance, then the other rule, then what rows carry, so the choice does not depend on row order. Rejected
+    rows become one for each query and segments.
+    """
+    policy = settings.convention.duplicates
+    if ITEM not in rows.columns:
+        return rows
+    if policy == "first" and ORDER not in rows.columns:
+        raise InvalidParameterError(
+            f"duplicates=first needs the order column ({option('order')}) in the judgments too."
+        )
+    names = canonical_names(settings)
+    keys = [name for name in (RUN, *names.query) if name in rows.columns]
+    rest = [name for name in rows.columns if name not in (*keys, ITEM)]
+    kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, rest, policy)))
+    groups = columns_of([*keys, ITEM])
+    if BAD_ROW in rows.columns:
+        segments = columns_of([name for name in names.segments if name in rows.columns])
+        groups.append(F.when(F.col(BAD_ROW).isNotNull(), F.struct(F.lit(True), *segments)).alias("rejected"))
+    found = rows.groupBy(*groups).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
+    flat = in_tasks(found, n_tasks).select(
+        *columns_of([*keys, ITEM, COPIES]), *[F.col("kept").getField(name).alias(name) for name in rest]
+    )
+    if policy != "error":
+        return flat
+    message = ("item ", F.col(ITEM).cast("string"), " comes ", F.col(COPIES).cast("string"), " times in query ")
+    text = key_text(keys, names.query)
+    advice = advice_on_repeats("ranking" if {SCORE, RANK} & {*flat.columns} else "judgments", settings, others)
+    guard = next(name for name in (SCORE, RANK, RELEVANCE) if name in flat.columns)
+    kind = flat.schema[guard].dataType.simpleString()
+    twice = F.col(COPIES) > 1
+    if BAD_ROW in flat.columns:
+        twice &= F.col(BAD_ROW).isNull()
+    return flat.withColumn(guard, raise_if(named(guard), twice, *message, text, f". {advice}", kind=kind))
+
+
+def differing_columns(frame: DataFrame, settings: EvaluationSettings, query: str) -> list[str] | None:
+    """Run an action (a scan): find unused columns in which rows of the same query and item differ, most items first.
+
+    `query` is text such as `query_id=7`. Empty if no item comes twice; None if there is no such query.
+    """
+    others, item = other_columns(info_of(frame), settings), str(settings.columns.item)
+
+    def differs(name: str) -> Column:
+        """Whether the rows of an item have two values, of which one may be null."""
+        column = named(name)
+        return (F.min(column) != F.max(column)) | (F.count(column).between(1, F.count(F.lit(1)) - 1))
+
+    rows = frame.where(key_text(settings.columns.query, {}) == query)
+    flags = [F.coalesce(differs(name), F.lit(False)) for name in others]
+    columns = [flag.cast("int").alias(f"differs_{at}") for at, flag in enumerate(flags)]
+    items = rows.groupBy(named(item)).agg(F.count(F.lit(1)), *columns)
+    sums = [F.sum(f"differs_{at}") for at in range(len(others))]
+    n_items, *found = items.agg(F.count(F.lit(1)), *sums).collect()[0]
+    if not n_items:
+        return None
+    return [name for n, name in sorted(zip(found, others, strict=True), key=lambda one: -one[0]) if n]
+
+
+def _preference(rows: DataFrame, names: Sequence[str], policy: str) -> list[Column]:
+    """What rows are compared by, all that a row has: of the row that is kept it is the smallest. Nulls come last."""
+    by = [ORDER, RELEVANCE, RANK, SCORE] if policy == "first" else [RANK, SCORE, RELEVANCE, ORDER]
+    carried = [name for name in names if name not in (*by, TOPICS_COLUMN)]
+    found: list[Column] = []
+    for name in [one for one in (*by, *carried, TOPICS_COLUMN) if one in names]:
+        column = value = named(name)
+        if name in (SCORE, RELEVANCE):  # the highest first; ~x cannot overflow, as -x can
+            value = F.bitwise_not(column) if isinstance(rows.schema[name].dataType, T.IntegralType) else -column
+        found += [column.isNull(), value]
+    return found

@@ -1,0 +1,89 @@
+"""Canonical columns of Arrow batches by a `TablePlan`, bit for bit as Spark reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.core.batches import one_zero
+from ndcg_spark.core.schemas import MALFORMED, NUMBER_TEXT
+from ndcg_spark.evaluation.plan import KEYS, MALFORMED_LINE, VALUES, ColumnRead, Conversion, TablePlan
+from ndcg_spark.evaluation.tasks import query_rows as col
+
+# Java's $ is also before a line's end; \d and \s are those of ASCII there.
+_NUMBER = re.compile(rf"{NUMBER_TEXT.removesuffix('$')}(\r\n|\n|\r)?\Z", re.ASCII)
+
+
+def convert_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
+    """Read the canonical columns of a batch, as `spark_columns` does of a DataFrame without a sample."""
+    columns = {name: _read(batch, one) for name, one in plan.columns.items()}
+    columns |= {name: _reasons(batch, plan, columns, its) for name, its in plan.bad_rows.items()}
+    runs = [
+        {col.RUN: pa.repeat(pa.scalar(run), batch.num_rows), **{name: _read(batch, one) for name, one in its.items()}}
+        for run, its in plan.runs.items()
+    ]
+    parts = [columns | its for its in runs or [{}]]
+    found = [pa.concat_arrays([one[field.name].cast(field.type) for one in parts]) for field in plan.schema]
+    return pa.RecordBatch.from_arrays(found, schema=plan.schema)
+
+
+def _read(batch: pa.RecordBatch, read: ColumnRead) -> pa.Array:
+    column = batch.column(read.source[0])
+    for name in read.source[1:]:
+        at = (KEYS, VALUES).index(name) if pa.types.is_map(column.type) else name
+        column = _in_lists(column, partial(pc.struct_field, indices=at))
+    if pa.types.is_list(column.type):
+        convert = partial(_convert, conversion=read.conversion, kind=read.type.value_type)
+        return _in_lists(column, convert)
+    return _convert(column, read.conversion, read.type)
+
+
+def _convert(values: pa.Array, conversion: Conversion, kind: pa.DataType) -> pa.Array:
+    match conversion:
+        case Conversion.CLEAN_ZERO:
+            return one_zero(values)
+        case Conversion.CAST if pa.types.is_decimal(values.type):
+            return values.cast(pa.string()).cast(kind)  # rounded once, from all digits
+        case Conversion.TO_TEXT | Conversion.CAST:
+            return values.cast(kind, safe=False)
+        case Conversion.PARSE_DOUBLE:
+            return pa.array([_parsed(text) for text in values.to_pylist()], kind)
+        case Conversion.ONES:
+            return pa.array(np.ones(len(values)))
+        case _:
+            return values
+
+
+def _parsed(text: str | None) -> float | None:
+    trimmed = None if text is None else text.strip(" ")
+    return float(trimmed) if trimmed is not None and _NUMBER.match(trimmed) else None
+
+
+def _in_lists(column: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Change the elements of lists, or of maps, which become lists."""
+    offsets = column.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    values = change(column.values.slice(first, last - first))
+    mask = column.is_null() if column.null_count else None
+    return pa.ListArray.from_arrays(pc.subtract(offsets, first), values, mask=mask)
+
+
+def _reasons(
+    batch: pa.RecordBatch, plan: TablePlan, columns: dict[str, pa.Array], names: tuple[str, ...]
+) -> pa.Array:
+    """The first reason for which a row is bad before workers look at its values; null for others."""
+    found = pa.nulls(batch.num_rows, pa.string())
+    for name in reversed(names):
+        read = plan.columns[name]
+        bad = pc.and_(columns[name].is_null(), batch.column(read.source[0]).is_valid())
+        found = pc.if_else(bad, pa.scalar(read.reason), found)
+    if not plan.has_malformed:
+        return found
+    lines = batch.column(MALFORMED)
+    line = pc.binary_join_element_wise(f"{MALFORMED_LINE}: ", pc.utf8_slice_codeunits(lines, 0, 200), "")
+    return pc.if_else(lines.is_valid(), line, found)

@@ -1,0 +1,212 @@
+"""Plans are made of columns alone; what they say is read alike by Spark and from Arrow batches."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from support.source_rules import PROJECT_ROOT
+
+from ndcg_spark.core.columns import info_of, mark_text_table
+from ndcg_spark.core.schemas import type_text
+from ndcg_spark.evaluation.api import evaluation_settings
+from ndcg_spark.evaluation.frames.columns import spark_columns
+from ndcg_spark.evaluation.plan import Conversion, plan_ranking
+from ndcg_spark.evaluation.tasks.columns import convert_batch
+
+NAN, INFINITY, BIG = float("nan"), float("inf"), 2**53 + 1
+LONG = "query_id string, item_id string"
+DIGITS = [
+    Decimal("0.1"),
+    Decimal("123456789012345678.12345678901234567890"),
+    Decimal("-0.00000000000000000001"),
+    None,
+]
+TEXTS = [
+    *("1", " 1.5 ", "-.5", "5.", "1e400", "-1E-400", "NaN", "infinity", "-Inf", "+1", None),
+    *("1d", "0x1p3", "", " ", "1 0", "\t1", "1\n", "٣", "1_0"),
+]
+"""What Java's parser takes for a number, or nearly."""
+
+FORMS = {
+    "numbers as they are": (
+        f"{LONG}, score float, relevance tinyint, weight double",
+        [("a", "x", -0.0, 1, 0.1), ("a", "y", NAN, None, -0.0), ("b", "x", INFINITY, -3, None)],
+        {"weight": "weight"},
+    ),
+    "weights and booleans": (
+        f"{LONG}, score bigint, relevance boolean, w int",
+        [("a", "x", BIG, True, 3), ("a", "y", None, False, None), ("b", "y", -BIG, None, 2**31 - 1)],
+        {"weight": "w"},
+    ),
+    "decimals": (
+        f"{LONG}, score decimal(38,20), relevance decimal(2,1), w decimal(38,20)",
+        [("a", str(at), one, Decimal("1.5"), one) for at, one in enumerate(DIGITS)],
+        {"weight": "w"},
+    ),
+    "keys with two zeros": (
+        "query_id double, item_id float, score int, relevance int, s double",
+        [(-0.0, -0.0, 1, 1, -0.0), (0.0, 0.0, 2, 0, NAN), (NAN, 1e-45, 3, 1, None), (None, None, 4, 0, 1.5)],
+        {"segments": "s", "convention": "default;ties=item_asc"},
+    ),
+    "keys of other types": (
+        "query_id date, item_id binary, score int, relevance int, s timestamp_ntz, d decimal(5,2)",
+        [(date(1, 1, 1), b"\x00\xff", 1, 1, datetime(1969, 12, 31, 23, 59, 59, 999999), Decimal("1.50")),
+         (date(9999, 12, 31), b"", 2, 0, None, None)],
+        {"segments": ("s", "d"), "convention": "default;ties=item_asc"},
+    ),
+    "runs of whole numbers": (
+        f"{LONG}, score int, relevance int, model bigint",
+        [("a", "x", 1, 1, 7), ("a", "y", 1, 1, -(2**63)), ("a", "z", 1, 1, None)],
+        {"run": "model"},
+    ),
+    "runs of booleans": (
+        f"{LONG}, score int, relevance int, model boolean",
+        [("a", "x", 1, 1, True), ("a", "y", 1, 1, False)],
+        {"run": "model"},
+    ),
+    "runs of dates": (
+        f"{LONG}, score int, relevance int, model date", [("a", "x", 1, 1, date(1, 1, 1))], {"run": "model"}
+    ),
+    "several scores": (
+        f"{LONG}, new float, old int, relevance int", [("a", "x", 1.5, 2, 1)], {"score": ("new", "old")}
+    ),
+    "arrays of numbers": (
+        "query_id string, relevance array<tinyint>, best array<float>",
+        [("a", [1, None, 0], [-0.0, NAN]), ("b", None, []), ("c", [], None)],
+        {"ideal": "best"},
+    ),
+    "arrays of structs": (
+        "query_id string, relevance array<struct<item:int,relevance:decimal(3,1)>>",
+        [("a", [(1, Decimal("1.5")), (None, None)]), ("b", None), ("c", [])],
+        {},
+    ),
+    "lists of ids": (
+        "query_id string, ranked array<string>, liked array<string>",
+        [("a", ["x", None], ["x"]), ("b", [], None), ("c", None, [])],
+        {"ranked": "ranked", "relevant": "liked"},
+    ),
+    "lists with scores, and a map": (
+        "query_id string, ranked array<struct<item_id:int,score:decimal(4,2)>>, liked map<bigint,boolean>",
+        [("a", [(1, Decimal("1.25")), (2, None)], {1: True, 3: False}), ("b", [], {}), ("c", None, None)],
+        {"ranked": "ranked", "relevant": "liked"},
+    ),
+    "lists of two rankers": (
+        "query_id string, old array<int>, new array<bigint>, liked array<struct<item:bigint,grade:tinyint>>",
+        [("a", [1], [2, 1], [(1, 2)]), ("b", [], None, [])],
+        {"ranked": ("old", "new"), "relevant": "liked"},
+    ),
+}  # fmt: skip
+
+
+def batches_of(frame: DataFrame) -> list[pa.RecordBatch]:
+    """What workers get of a table."""
+
+    def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            sink = io.BytesIO()
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            yield pa.RecordBatch.from_pydict({"payload": [sink.getvalue()]})
+
+    rows = frame.coalesce(1).mapInArrow(packed, "payload binary").collect()
+    return [batch for row in rows for batch in pa.ipc.open_stream(row["payload"])]
+
+
+def rows_of(batches: list[pa.RecordBatch]) -> list[str]:
+    """Rows as text that tells apart the two zeros, and types of Python."""
+    return sorted(repr(sorted(row.items())) for batch in batches for row in batch.to_pylist())
+
+
+def both_sides(frame: DataFrame, **options: object) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    plan = plan_ranking(info_of(frame), None, evaluation_settings(**options)).rows
+    by_arrow = [convert_batch(batch, plan) for batch in batches_of(frame)]
+    assert all(batch.schema.equals(plan.schema) for batch in by_arrow)
+    return batches_of(spark_columns(frame, plan)), by_arrow
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_columns_are_read_alike(spark: SparkSession, form: str) -> None:
+    schema, rows, options = FORMS[form]
+    by_spark, by_arrow = both_sides(spark.createDataFrame(rows, schema), **options)
+    assert rows_of(by_spark) == rows_of(by_arrow)
+    types = [{one.name: type_text(one.type) for one in side[0].schema} for side in (by_spark, by_arrow)]
+    assert types[0] == types[1]
+
+
+def test_text_is_read_alike(spark: SparkSession) -> None:
+    rows = [("a", str(at), text, text, text) for at, text in enumerate(TEXTS)]
+    schema = f"{LONG}, score string, relevance string, w string, __malformed_line string"
+    table = mark_text_table(
+        spark.createDataFrame([(*row, None) for row in rows] + [(None,) * 5 + ("x " * 150,)], schema)
+    )
+    by_spark, by_arrow = both_sides(table, weight="w")
+    assert rows_of(by_spark) == rows_of(by_arrow)
+    assert {row["bad_row"] for batch in by_arrow for row in batch.to_pylist()} == {
+        None, "score_not_a_number", "malformed_line: " + "x " * 100
+    }  # fmt: skip
+
+
+def test_judgments_in_another_width_are_read_alike(spark: SparkSession) -> None:
+    run = spark.createDataFrame([(1, 2, 0.5), (None, None, 0.1)], "query_id int, item_id bigint, score double")
+    judged = spark.createDataFrame([(1, 2, 1)], "query_id bigint, item_id smallint, relevance int")
+    plan = plan_ranking(info_of(run), info_of(judged, "judgments"), evaluation_settings())
+    for table, its in ((run, plan.rows), (judged, plan.judgments)):
+        assert rows_of(batches_of(spark_columns(table, its))) == rows_of(
+            [convert_batch(batch, its) for batch in batches_of(table)]
+        )
+        assert its.schema.field("query_0").type == its.schema.field("item").type == pa.int64()
+
+
+def test_every_conversion_is_among_the_forms(spark: SparkSession) -> None:
+    tables = [(spark.createDataFrame(rows, schema), options) for schema, rows, options in FORMS.values()]
+    plans = [plan_ranking(info_of(one), None, evaluation_settings(**options)).rows for one, options in tables]
+    reads = [read for plan in plans for of in (plan.columns, *plan.runs.values()) for read in of.values()]
+    assert {read.conversion for read in reads} == {*Conversion} - {Conversion.PARSE_DOUBLE}  # which text tables have
+
+
+WITHOUT_SPARK = """
+import sys
+sys.modules["pyspark"] = None
+import pyarrow as pa
+from ndcg_spark.core.schemas import TableInfo
+from ndcg_spark.evaluation.plan import plan_ranking
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+
+def info(label="input", **columns):
+    return TableInfo(schema=pa.schema(list(columns.items())), label=label)
+
+text, number, ids = pa.string(), pa.float64(), pa.list_(pa.string())
+run = {"query_id": text, "item_id": text, "score": number}
+ranks = {"query_id": text, "item_id": text, "rank": pa.int32()}
+judged = info("judgments", query_id=text, item_id=text, relevance=number)
+lists = EvaluationSettings(columns=Columns(ranked=("r",), relevant="g"))
+print(plan_ranking(info(**run, relevance=number), None, EvaluationSettings()).strategy)
+print(plan_ranking(info(**run), judged, EvaluationSettings()).judgments is not None)
+print(plan_ranking(info(**ranks, relevance=number), None, EvaluationSettings()).settings.columns.rank)
+print(plan_ranking(info(query_id=text, relevance=pa.list_(number)), None, EvaluationSettings()).strategy)
+print(plan_ranking(info(r=ids, g=ids), None, lists).settings.columns.query)
+print(plan_ranking(info(query_id=text, r=ids, g=pa.map_(text, number)), None, lists).needs_spark)
+try:
+    plan_ranking(info(query_id=text), None, EvaluationSettings())
+except LookupError as error:
+    print(error)
+"""
+
+
+def test_plans_are_made_without_spark() -> None:
+    """`fit` of every form: a long table, a run and judgments, ranks, arrays, lists without and with a query."""
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SPARK], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.splitlines() == [
+        "engine", "True", "rank", "arrays", "()", "None",
+        "column 'score' (score=) is not in the input, which has: query_id.",
+    ]  # fmt: skip
