@@ -241,7 +241,7 @@ def _add_batch(batch: pa.RecordBatch, held: dict[_Group, IntArray]) -> None:
     groups, group = np.unique(np.stack(codes), axis=1, return_inverse=True)
     group = group.reshape(-1)  # its shape changed from version to version of NumPy
     a, b, ww = (float_values(batch.column(name))[0] for name in ("a", "b", "ww"))
-    sums = np.zeros((groups.shape[1], 2 + kernels.STATE_SIZE), dtype=np.int64)
+    sums = np.zeros((groups.shape[1], 2 + kernels.MOMENTS.size), dtype=np.int64)
     np.add.at(sums[:, 0], group, 1)
     np.add.at(sums[:, 1], group, int_values(batch.column("n_impressions")))
     for at, limb in kernels.query_states(a, b, ww).items():
@@ -267,9 +267,9 @@ def _states(states: IntArray) -> pa.Array:
 def estimate_groups(batches: Iterator[pa.RecordBatch], confidence: float) -> Iterator[pa.RecordBatch]:
     """Estimate from keys, counts, `propensity_of` and `states`; rounds each number once."""
     for batch in batches:
-        states = np.zeros((batch.num_rows, kernels.STATE_SIZE), dtype=np.int64)
+        states = np.zeros((batch.num_rows, kernels.MOMENTS.size), dtype=np.int64)
         for row, parts in enumerate(batch.column("states")):
-            states[row] = int_values(parts.values.flatten()).reshape(-1, kernels.STATE_SIZE).sum(axis=0)
+            states[row] = int_values(parts.values.flatten()).reshape(-1, kernels.MOMENTS.size).sum(axis=0)
         n_queries = int_values(batch.column("n_queries")).tolist()
         found = [
             kernels.estimates(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)

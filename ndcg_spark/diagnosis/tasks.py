@@ -11,7 +11,7 @@ import pyarrow as pa
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import float_column, float_values
 from ndcg_spark.core.exact import from_limbs
-from ndcg_spark.core.moments import N_MOMENTS
+from ndcg_spark.core.moments import MOMENTS
 from ndcg_spark.core.ragged import BoolArray, FloatArray
 from ndcg_spark.diagnosis.kernels import SegmentSums, best_swap, gain_by_rank, mix_and_within, retrieved_ideal
 from ndcg_spark.evaluation.rules import RULES, combine_rules
@@ -133,8 +133,7 @@ def divide_changes(batches: Iterator[pa.RecordBatch], across_rules: bool) -> Ite
 
 
 def _sums(state: list[int]) -> SegmentSums:
-    limbs = np.array(state, dtype=np.int64).reshape(N_MOMENTS, -1)
-    return SegmentSums(from_limbs(limbs[0].tolist()), from_limbs(limbs[1].tolist()))
+    return SegmentSums(*MOMENTS.fractions(np.array(state, dtype=np.int64), "w", "wv").values())
 
 
 def _rows(about: dict[str, Any], held: Group) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import flags_of, float_values, int_values, list_offsets, plain_values, value_at
-from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
+from ndcg_spark.core.moments import MOMENTS, day_estimate, estimate, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.evaluation.rules import RULES, combine_rules
@@ -286,7 +286,7 @@ def _is_constant(column: pa.Array) -> bool:
 def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
     n, segments = grouped.num_rows, _segment_columns(grouped, names)
     for metric in task.metrics:
-        states = np.zeros((n, STATE_SIZE), dtype=np.int64)
+        states = np.zeros((n, MOMENTS.size), dtype=np.int64)
         counts = {name: grouped.column(name) for name in COUNTS if name not in OPTIONAL_COUNTS}
         counts |= {name: _optional_count(grouped, name, task) for name in OPTIONAL_COUNTS}
         for name in grouped.column_names:
@@ -298,7 +298,7 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
                 else:
                     states[:, int(at)] = int_values(its)
         if not task.weighted and not metric.undefined:
-            fill_unweighted(states, int_values(grouped.column("n_queries")))
+            MOMENTS.fill_unweighted(states, int_values(grouped.column("n_queries")))
         table = pa.table(
             {
                 "run": grouped.column("run"),
@@ -339,7 +339,7 @@ def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.
 
 
 def _state_column(states: IntArray) -> pa.Array:
-    offsets = np.arange(0, states.size + 1, STATE_SIZE, dtype=np.int32)
+    offsets = np.arange(0, states.size + 1, MOMENTS.size, dtype=np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(states.reshape(-1)))
 
 
@@ -403,8 +403,8 @@ def finish_batch(
     batch: pa.RecordBatch, confidence: float, day_quantiles: Sequence[float] | None = None
 ) -> pa.RecordBatch:
     n_queries = int_values(batch.column("n_queries")).tolist()
-    parts = [int_values(one.values.flatten()).reshape(-1, STATE_SIZE) for one in batch.column("states")]
-    states = np.zeros((batch.num_rows, STATE_SIZE), dtype=np.int64)
+    parts = [int_values(one.values.flatten()).reshape(-1, MOMENTS.size) for one in batch.column("states")]
+    states = np.zeros((batch.num_rows, MOMENTS.size), dtype=np.int64)
     for row, part in enumerate(parts):
         states[row] = part.sum(axis=0)
     found = []
@@ -427,7 +427,7 @@ def empty_summary(
     runs: tuple[str, ...], cutoffs: tuple[int | None, ...], metrics: tuple[SummedMetric, ...]
 ) -> list[dict[str, Any]]:
     nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
-    nothing |= {"weight_sum": 0.0, "state": [0] * STATE_SIZE, "segment_by": "", "segment": ""}
+    nothing |= {"weight_sum": 0.0, "state": [0] * MOMENTS.size, "segment_by": "", "segment": ""}
     return [
         {**nothing, "run": run, "metric": metric.name, "k": k, labels.ASKED: metric.asked_at(k)}
         for run in runs
