@@ -148,8 +148,8 @@ class Moments:
             parts.setdefault(self.names[place // N_LIMBS], {})[place % N_LIMBS] = limb
         return parts
 
-    def states(self, limbs: Limbs, n_groups: int, add: Callable[[IntArray], IntArray]) -> IntArray:
-        """Add up limbs by group, shape (n_groups, size), by a function that adds up numbers of queries."""
+    def states(self, limbs: Limbs, n_groups: int, add: Callable[[IntArray], IntArray] = np.asarray) -> IntArray:
+        """Put limbs of groups together, shape (n_groups, size); `add` adds up those of queries by group."""
         states = np.zeros((n_groups, self.size), dtype=np.int64)
         for place, limb in limbs.items():
             states[:, place] = add(limb)

@@ -64,7 +64,7 @@ KINDS = (
     Kind(
         "tasks",
         (
-            "*.tasks", "*.tasks.*", "core.batches",
+            "*.tasks", "*.tasks.*", "core.batches", "core.sums",
             "sources.parquet", "sources.stores",
         ),
         frozenset({"numpy", "pandas", "pyarrow"}),
