@@ -433,8 +433,8 @@ class Period:
         base = totals.Base(counts=night.counts, state=night.state, low=low, high=high, differences=None)
         self.sums.base.add(base)
         if night.row["n_queries"]:
-            sums = paired.SUMS.fractions(night.state)
-            self.days.append(tuple(float(sums[name]) for name in ("w", "wx", "wy", "delta")))
+            sums = paired.SUMS.fractions(night.state, "w", "wx", "wy", "delta")
+            self.days.append(tuple(map(float, sums.values())))
         found = night.replicates
         self.lengths.append(None if found is None else tuple(length for length, _ in found))
         if found is not None and self.lengths[-1] == next(filter(None, self.lengths)):  # others cannot be added
