@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -144,7 +145,7 @@ def sums_from_bytes(payload: bytes) -> Limbs:
 
 
 def stored_numbers(parts: Sequence[tuple[int, Limbs]]) -> list[int]:
-    """Limbs of replicates as they are stored, for draws and for flips: replicates, places, which, their numbers."""
+    """Sums of replicates as they are stored, for draws and for flips: replicates, places, which, their numbers."""
     numbers: list[int] = []
     for length, sums in parts:
         numbers += [length, len(sums), *sorted(sums)]
@@ -168,27 +169,14 @@ def from_stored_numbers(numbers: IntArray) -> list[tuple[int, Limbs]]:
 
 def partial_batches(totals: dict[GroupKey, Totals]) -> Iterator[pa.RecordBatch]:
     """Rows of `PARTIAL_SCHEMA` of the groups held."""
-    rows = ((*key, *row) for key, its in totals.items() for row in its.rows())
-    yield from row_batches(rows)
+    return row_batches((*key, *row) for key, its in totals.items() for row in its.rows())
 
 
 def row_batches(rows: Iterator[tuple[object, ...]]) -> Iterator[pa.RecordBatch]:
     """Put rows of `PARTIAL_SCHEMA` into batches."""
-    held: list[tuple[object, ...]] = []
-    for row in rows:
-        held.append(row)
-        if len(held) >= HELD_ROWS:
-            yield _batch(held)
-            held = []
-    if held:
-        yield _batch(held)
-
-
-def _batch(rows: list[tuple[object, ...]]) -> pa.RecordBatch:
-    columns = [
-        pa.array(list(its), one.type) for its, one in zip(zip(*rows, strict=True), PARTIAL_SCHEMA, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=PARTIAL_SCHEMA)
+    while held := list(islice(rows, HELD_ROWS)):
+        columns = [pa.array(its, one.type) for its, one in zip(zip(*held, strict=True), PARTIAL_SCHEMA, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=PARTIAL_SCHEMA)
 
 
 def merge_sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
