@@ -13,7 +13,7 @@ from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensitySetti
 from ndcg_spark.core.batches import float_values, int_values, list_offsets
 from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.ragged import BoolArray, IntArray, offsets_of, query_of_rows
-from ndcg_spark.core.sums import GroupSums, limb_columns, read_limbs, read_states, state_column
+from ndcg_spark.core.sums import GroupSums, limb_columns, merge_states, read_limbs, read_states, state_column
 from ndcg_spark.errors import InputRefusedError
 
 PATTERN, PAIRS, HASH = "cells", "pairs", "hash"
@@ -245,8 +245,8 @@ def _partial_batches(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
 def estimate_groups(batches: Iterator[pa.RecordBatch], confidence: float) -> Iterator[pa.RecordBatch]:
     """Estimate from keys, counts, `propensity_of` and `states`; rounds each number once."""
     for batch in batches:
-        parts = read_states(batch.column("states"), kernels.MOMENTS.size)
-        states = np.array([part.sum(axis=0) for part in parts]).reshape(-1, kernels.MOMENTS.size)
+        size = kernels.MOMENTS.size
+        states = merge_states(read_states(batch.column("states"), size), size)
         n_queries = int_values(batch.column("n_queries")).tolist()
         found = [
             kernels.estimates(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)

@@ -115,5 +115,10 @@ def state_column(states: IntArray) -> pa.Array:
 
 
 def read_states(column: pa.Array, size: int) -> list[IntArray]:
-    """Read a column of lists of states: those of each row, shape (n_states, size), to be added up."""
+    """Read a column of lists of states: those of each row, shape (n_states, size)."""
     return [int_values(states.values.flatten()).reshape(-1, size) for states in column]
+
+
+def merge_states(rows: Sequence[IntArray], size: int) -> IntArray:
+    """Add up the states of each row of `read_states`, shape (n_rows, size)."""
+    return np.array([states.sum(axis=0) for states in rows], dtype=np.int64).reshape(-1, size)

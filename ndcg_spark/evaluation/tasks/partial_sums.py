@@ -16,7 +16,15 @@ from ndcg_spark.core import labels
 from ndcg_spark.core.batches import flags_of, float_values, int_values, list_offsets, plain_values, value_at
 from ndcg_spark.core.moments import MOMENTS, day_estimate, estimate, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
-from ndcg_spark.core.sums import STATE_TYPE, GroupSums, limb_columns, read_limbs, read_states, state_column
+from ndcg_spark.core.sums import (
+    STATE_TYPE,
+    GroupSums,
+    limb_columns,
+    merge_states,
+    read_limbs,
+    read_states,
+    state_column,
+)
 from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.settings import SummedMetric
@@ -348,7 +356,7 @@ def finish_batch(
 ) -> pa.RecordBatch:
     n_queries = int_values(batch.column("n_queries")).tolist()
     parts = read_states(batch.column("states"), MOMENTS.size)
-    states = np.array([part.sum(axis=0) for part in parts]).reshape(-1, MOMENTS.size)
+    states = merge_states(parts, MOMENTS.size)
     found = []
     for row, n in enumerate(n_queries):
         try:
