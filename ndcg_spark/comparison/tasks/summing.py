@@ -212,7 +212,7 @@ def _add_chunk(
     for one in compared:
         limbs = pair_states(one.x, one.y, one.w, one.delta)
         for grouping in groupings:
-            _add_limbs(held, one, limbs, grouping)
+            _add_sums(held, one, limbs, grouping)
     # Without clusters the replicates of all queries are the sums of those of a segment set with large segments.
     adds_up = queries.solo is None and len(groupings) > 1 and groupings[1].least_units >= limits.few_units
     for grouping in groupings[1:] if adds_up else groupings:
@@ -269,7 +269,7 @@ def _refuse_unpaired(
     )
 
 
-def _add_limbs(held: dict[GroupKey, Totals], one: Pairs, limbs: Limbs, grouping: Grouping) -> None:
+def _add_sums(held: dict[GroupKey, Totals], one: Pairs, limbs: Limbs, grouping: Grouping) -> None:
     """Add counts and sums of queries, by group."""
     n_groups = len(grouping.starts)
     outcomes = (one.used, one.delta > 0, one.used & (one.delta == 0), one.delta < 0)
