@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ndcg_spark.core.exact import N_LIMBS, Limbs, add_limbs, from_limbs, to_limbs, two_product
+from ndcg_spark.core.exact import N_LIMBS, Limbs, Moments, from_limbs, to_limbs
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
 from ndcg_spark.errors import InvalidParameterError
@@ -270,8 +270,7 @@ def pair_propensities(sums: IntArray) -> FloatArray:
     return np.array([float(here / first) if first else math.nan for here, first in pairs])
 
 
-N_SUMS = 6
-STATE_SIZE = N_SUMS * N_LIMBS
+MOMENTS = Moments("a", "b", "aa", "ab", "bb", "squared")
 
 
 class WeightedEstimate(NamedTuple):
@@ -300,24 +299,13 @@ def query_states(reward: FloatArray, weight: FloatArray, squared: FloatArray) ->
     `reward` is A, the sum of weight times click; `weight` is B, the sum of weights; `squared` the sum of their
     squares.
     """
-    sums = (
-        to_limbs(reward),
-        to_limbs(weight),
-        _product(reward, reward),
-        _product(reward, weight),
-        _product(weight, weight),
-        to_limbs(squared),
+    return MOMENTS.limbs(
+        a=[reward], b=[weight], aa=[(reward, reward)], ab=[(reward, weight)], bb=[(weight, weight)], squared=[squared]
     )
-    return {at * N_LIMBS + j: limb for at, limbs in enumerate(sums) for j, limb in limbs.items()}
-
-
-def _product(a: FloatArray, b: FloatArray) -> Limbs:
-    product, error = two_product(a, b)
-    return add_limbs(to_limbs(product), to_limbs(error))
 
 
 def estimates(state: IntArray, n_queries: int, *, confidence: float = 0.95) -> PropensityEstimates:
-    """Estimate from the sum of all states, shape (STATE_SIZE,); each number is rounded once from exact fractions.
+    """Estimate from the sum of all states, shape (MOMENTS.size,); each number is rounded once from exact fractions.
 
     IPS is the mean of A; its standard error the sample standard deviation over sqrt(n). SNIPS is sum A / sum B; its
     standard error sqrt(sum (A - SNIPS B)^2) / sum B. n_eff is (sum w)^2 / sum w^2. Intervals are Student's. None for
@@ -328,12 +316,11 @@ def estimates(state: IntArray, n_queries: int, *, confidence: float = 0.95) -> P
 
     >>> w, r = np.array([1.0, 2.0, 5.0, 10.0]), np.array([1.0, 0.0, 1.0, 1.0])
     >>> states = query_states(w * r, w, w * w)
-    >>> state = np.array([states[at].sum() if at in states else 0 for at in range(STATE_SIZE)])
-    >>> found = estimates(state, 4)
+    >>> found = estimates(MOMENTS.states(states, 1, np.sum)[0], 4)
     >>> found.ips.value, round(found.snips.value, 12), round(found.n_eff, 12)
     (4.0, 0.888888888889, 2.492307692308)
     """
-    a, b, aa, ab, bb, ww = (from_limbs(part) for part in state.reshape(N_SUMS, N_LIMBS).tolist())
+    a, b, aa, ab, bb, ww = MOMENTS.fractions(state).values()
     ips, snips, n_eff = NO_ESTIMATE, NO_ESTIMATE, None
     several, ratio = n_queries > 1, a / b if b else None
     half = t_quantile((1 + confidence) / 2, n_queries - 1) if several else math.nan

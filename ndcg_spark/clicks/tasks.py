@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,9 @@ from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensitySetti
 from ndcg_spark.core.batches import float_values, int_values, list_offsets
 from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.ragged import BoolArray, IntArray, offsets_of, query_of_rows
+from ndcg_spark.core.sums import GroupSums, limb_columns, merge_states, read_limbs, read_states, state_column
 from ndcg_spark.errors import InputRefusedError
 
-K = TypeVar("K")
 PATTERN, PAIRS, HASH = "cells", "pairs", "hash"
 """List of struct<position, shown, clicked>, sorted; how many (query, item) have it; and 64 bits made of it."""
 POSITION_TYPE = pa.struct(
@@ -110,7 +110,7 @@ def _is_sampled(batch: pa.RecordBatch, level: int) -> BoolArray:
     return np.asarray(number * 2.0**level < int_values(batch.column(PAIRS)))
 
 
-def _add(sums: dict[K, IntArray], keys: Sequence[K], values: IntArray) -> None:
+def _add(sums: dict[int, IntArray], keys: Sequence[int], values: IntArray) -> None:
     for key, value in zip(keys, values, strict=True):
         sums[key] = sums[key] + value if key in sums else value
 
@@ -219,57 +219,34 @@ MIXED = "mixed"
 REASONS = {"position": "propensities_of_positions", MIXED: "propensities_of_both_kinds"}
 """Why there is no SNIPS, by `propensity_of`."""
 MOST_GROUPS_HELD = 50_000
-_Group = tuple[str | None, ...]
+_COUNTS = ("n_queries", "n_impressions")
 
 
 def add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add up queries (`a`, `b`, `ww`: see `query_states`): a state per group, rarely two."""
-    held: dict[_Group, IntArray] = {}
+    sums = GroupSums(GROUP_KEYS, MOST_GROUPS_HELD)
     for batch in batches:
-        _add_batch(batch, held)
-        if len(held) > MOST_GROUPS_HELD:
-            yield _partial(held)
-            held = {}
-    if held:
-        yield _partial(held)
+        keys = {name: batch.column(name).cast(pa.string()) for name in GROUP_KEYS}
+        ones, n_impressions = np.ones(batch.num_rows, dtype=np.int64), int_values(batch.column("n_impressions"))
+        a, b, ww = (float_values(batch.column(name))[0] for name in ("a", "b", "ww"))
+        limbs = limb_columns("state", kernels.query_states(a, b, ww))
+        sums.add(keys, dict(zip(_COUNTS, (ones, n_impressions), strict=True)) | limbs)
+        yield from _partial_batches(sums.flush())
+    yield from _partial_batches(sums.flush(at_end=True))
 
 
-def _add_batch(batch: pa.RecordBatch, held: dict[_Group, IntArray]) -> None:
-    """Add the numbers of queries and impressions and the states of a batch, by group."""
-    columns = [batch.column(name).cast(pa.string()).dictionary_encode() for name in GROUP_KEYS]
-    codes = [its.indices.fill_null(-1).to_numpy(zero_copy_only=False) for its in columns]
-    groups, group = np.unique(np.stack(codes), axis=1, return_inverse=True)
-    group = group.reshape(-1)  # its shape changed from version to version of NumPy
-    a, b, ww = (float_values(batch.column(name))[0] for name in ("a", "b", "ww"))
-    sums = np.zeros((groups.shape[1], 2 + kernels.STATE_SIZE), dtype=np.int64)
-    np.add.at(sums[:, 0], group, 1)
-    np.add.at(sums[:, 1], group, int_values(batch.column("n_impressions")))
-    for at, limb in kernels.query_states(a, b, ww).items():
-        np.add.at(sums[:, 2 + at], group, limb)
-    keys = [
-        tuple(None if code < 0 else its.dictionary[code].as_py() for its, code in zip(columns, key, strict=True))
-        for key in groups.T.tolist()
-    ]
-    _add(held, keys, sums)
-
-
-def _partial(held: dict[_Group, IntArray]) -> pa.RecordBatch:
-    columns = {name: pa.array([key[at] for key in held], pa.string()) for at, name in enumerate(GROUP_KEYS)}
-    sums = np.array(list(held.values()))
-    columns |= {"n_queries": pa.array(sums[:, 0]), "n_impressions": pa.array(sums[:, 1])}
-    return pa.RecordBatch.from_pydict({**columns, "state": _states(sums[:, 2:])})
-
-
-def _states(states: IntArray) -> pa.Array:
-    return pa.array(states.tolist(), pa.list_(pa.int64()))
+def _partial_batches(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for table in tables:
+        states = kernels.MOMENTS.states(read_limbs(table, "state"), table.num_rows)
+        columns = {name: table.column(name) for name in (*GROUP_KEYS, *_COUNTS)}
+        yield from pa.table({**columns, "state": state_column(states)}).to_batches()
 
 
 def estimate_groups(batches: Iterator[pa.RecordBatch], confidence: float) -> Iterator[pa.RecordBatch]:
     """Estimate from keys, counts, `propensity_of` and `states`; rounds each number once."""
     for batch in batches:
-        states = np.zeros((batch.num_rows, kernels.STATE_SIZE), dtype=np.int64)
-        for row, parts in enumerate(batch.column("states")):
-            states[row] = int_values(parts.values.flatten()).reshape(-1, kernels.STATE_SIZE).sum(axis=0)
+        size = kernels.MOMENTS.size
+        states = merge_states(read_states(batch.column("states"), size), size)
         n_queries = int_values(batch.column("n_queries")).tolist()
         found = [
             kernels.estimates(state, n, confidence=confidence) for state, n in zip(states, n_queries, strict=True)
@@ -279,8 +256,8 @@ def estimate_groups(batches: Iterator[pa.RecordBatch], confidence: float) -> Ite
             (*one.ips, *(kernels.NO_ESTIMATE if reason else one.snips), one.n_eff)
             for one, reason in zip(found, reasons, strict=True)
         ]
-        columns = {name: batch.column(name) for name in (*GROUP_KEYS, "n_queries", "n_impressions")}
+        columns = {name: batch.column(name) for name in (*GROUP_KEYS, *_COUNTS)}
         for at, name in enumerate(ESTIMATES):
             columns[name] = pa.array([its[at] for its in values], pa.float64())
-        columns |= {OF: batch.column(OF), REASON: pa.array(reasons, pa.string()), "state": _states(states)}
+        columns |= {OF: batch.column(OF), REASON: pa.array(reasons, pa.string()), "state": state_column(states)}
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

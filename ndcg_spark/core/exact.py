@@ -8,7 +8,7 @@ without rounding, in NumPy, in Arrow and in Spark; only the end result is rounde
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -19,6 +19,8 @@ from ndcg_spark.errors import InputRefusedError
 
 Limbs: TypeAlias = dict[int, IntArray]
 """Whole numbers by the number of the limb, the lowest 0; what is not there is zero."""
+Term: TypeAlias = FloatArray | tuple[FloatArray, FloatArray]
+"""A number of each query, or a product of two, which is not rounded."""
 
 LIMB_BITS = 32
 LOWEST_BIT = -256
@@ -37,9 +39,7 @@ def to_limbs(values: FloatArray) -> Limbs:
     >>> float(from_limbs(limbs[j].sum() if j in limbs else 0 for j in range(N_LIMBS)))
     1e+16
     """
-    largest = np.abs(values).max(initial=0.0)
-    if not largest < _LIMIT:
-        raise InputRefusedError("a metric or weight is not finite or too large to add exactly (limit 2^159).")
+    largest = check_size(values)
     limbs: Limbs = {}
     rest = values
     for j in range(N_LIMBS - 1, -1, -1):
@@ -54,18 +54,20 @@ def to_limbs(values: FloatArray) -> Limbs:
     return limbs
 
 
-def add_limbs(*parts: Limbs) -> Limbs:
-    """Add sums of the same values, limb by limb."""
-    total: Limbs = {}
+def check_size(values: FloatArray) -> float:
+    """Return the largest size of values; refuse what limbs cannot hold."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if not largest < _LIMIT:
+        raise InputRefusedError("a metric or weight is not finite or too large to add exactly (limit 2^159).")
+    return largest
+
+
+def add_limbs(total: Limbs, *parts: Limbs) -> Limbs:
+    """Add sums of the same values, limb by limb, to `total`, which is changed and returned."""
     for part in parts:
         for j, limb in part.items():
             total[j] = total[j] + limb if j in total else limb
     return total
-
-
-def placed(moments: dict[int, Limbs]) -> Limbs:
-    """Number the limbs of several sums by their places in one state."""
-    return {moment * N_LIMBS + j: limb for moment, limbs in moments.items() for j, limb in limbs.items()}
 
 
 def from_limbs(limbs: Iterable[int]) -> Fraction:
@@ -111,6 +113,60 @@ def product_limbs(a: FloatArray, b: FloatArray) -> Limbs:
     """Cut every product a * b into limbs, without rounding it."""
     product, error = two_product(a, b)
     return add_limbs(to_limbs(product), to_limbs(error))
+
+
+class Moments:
+    """Sums over queries, by name. A state has the limbs of each, in the order of the names; states merge by adding.
+
+    >>> moments = Moments("v", "vv")
+    >>> values = np.array([0.5, 0.25])
+    >>> state = moments.states(moments.limbs(v=[values], vv=[(values, values)]), 1, np.sum)[0]
+    >>> moments.fractions(state)
+    {'v': Fraction(3, 4), 'vv': Fraction(5, 16)}
+    """
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.size = len(names) * N_LIMBS
+
+    def limbs(self, **numbers: Iterable[Term]) -> Limbs:
+        """Cut numbers of queries, each the sum of its terms, into limbs by their place in a state.
+
+        Places that are zero for every query may be left out.
+        """
+        limbs: Limbs = {}
+        for name, terms in numbers.items():
+            start = self.names.index(name) * N_LIMBS
+            parts = (product_limbs(*term) if isinstance(term, tuple) else to_limbs(term) for term in terms)
+            limbs |= {start + j: limb for j, limb in add_limbs({}, *parts).items()}
+        return limbs
+
+    def named(self, limbs: Limbs) -> dict[str, Limbs]:
+        """Take limbs by their place in a state apart, by the names of the sums that have any."""
+        parts: dict[str, Limbs] = {}
+        for place, limb in limbs.items():
+            parts.setdefault(self.names[place // N_LIMBS], {})[place % N_LIMBS] = limb
+        return parts
+
+    def states(self, limbs: Limbs, n_groups: int, add: Callable[[IntArray], IntArray] = np.asarray) -> IntArray:
+        """Put limbs of groups together, shape (n_groups, size); `add` adds up those of queries by group."""
+        states = np.zeros((n_groups, self.size), dtype=np.int64)
+        for place, limb in limbs.items():
+            states[:, place] = add(limb)
+        return states
+
+    def fill_unweighted(self, states: IntArray, n_queries: IntArray) -> None:
+        """Fill in, where every weight w is 1, `w` and what is another moment times w. Changes `states`."""
+        sums = states.reshape(-1, len(self.names), N_LIMBS)
+        sums[:, self.names.index("w"), -LOWEST_BIT // LIMB_BITS] = n_queries
+        for at, name in enumerate(self.names):
+            if name.startswith("ww") and name[1:] in self.names:
+                sums[:, at] = sums[:, self.names.index(name[1:])]
+
+    def fractions(self, state: IntArray, *names: str) -> dict[str, Fraction]:
+        """Read sums of a state, shape (size,); all of them if none is named."""
+        parts = dict(zip(self.names, state.reshape(-1, N_LIMBS).tolist(), strict=True))
+        return {name: from_limbs(parts[name]) for name in names or self.names}
 
 
 def _halves(value: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -14,26 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ndcg_spark.core.exact import (
-    LIMB_BITS,
-    LOWEST_BIT,
-    N_LIMBS,
-    Limbs,
-    add_limbs,
-    from_limbs,
-    placed,
-    product_limbs,
-    to_limbs,
-    two_product,
-)
+from ndcg_spark.core.exact import LOWEST_BIT, Limbs, Moments, check_size, two_product
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError
 
-N_MOMENTS = 5
-STATE_SIZE = N_MOMENTS * N_LIMBS
-_W, _WV, _WW, _WWV, _WWVV = range(N_MOMENTS)
-_ONE = -LOWEST_BIT // LIMB_BITS
-"""The limb that counts ones."""
+MOMENTS = Moments("w", "wv", "ww", "wwv", "wwvv")
 _LIGHTEST_SUM = Fraction(1, 2**80)
 """Weights and their squares are cut off below 2^-256: the error of lighter groups would have too few digits."""
 
@@ -52,24 +37,21 @@ def query_states(values: FloatArray, weights: FloatArray | None) -> Limbs:
     """State of each query by its place in a state, each of shape (n_queries,), to be added up.
 
     Places that are zero for every query may be left out. Without weights only those of v and v^2 are filled; see
-    `fill_unweighted`. Weights between 0 and 2^-256 count as 2^-256: nothing beside other weights, and `estimate`
-    refuses a group of nothing else.
+    `Moments.fill_unweighted`. Weights between 0 and 2^-256 count as 2^-256: nothing beside other weights, and
+    `estimate` refuses a group of nothing else.
     """
     if weights is None:
-        return placed({_WV: to_limbs(values), _WWVV: product_limbs(values, values)})
+        return MOMENTS.limbs(wv=[values], wwvv=[(values, values)])
     weights = np.where(weights > 0, np.maximum(weights, 2.0**LOWEST_BIT), weights)
-    w = to_limbs(weights)  # refuses what is not finite, before arithmetic on it can warn
+    check_size(weights)  # before arithmetic on what is not finite can warn
     product, error = two_product(weights, values)  # w v = product + error, exactly
-    moments = {
-        _W: w,
-        _WV: add_limbs(to_limbs(product), to_limbs(error)),
-        _WW: product_limbs(weights, weights),
-        _WWV: add_limbs(product_limbs(weights, product), product_limbs(weights, error)),
-        _WWVV: add_limbs(
-            product_limbs(product, product), product_limbs(2 * product, error), product_limbs(error, error)
-        ),
-    }
-    return placed(moments)
+    return MOMENTS.limbs(
+        w=[weights],
+        wv=[product, error],
+        ww=[(weights, weights)],
+        wwv=[(weights, product), (weights, error)],
+        wwvv=[(product, product), (2 * product, error), (error, error)],
+    )
 
 
 def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
@@ -79,7 +61,7 @@ def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
     (C - 1) * sum((Y - mean A)^2)) / sum(w). `quantiles` are those of Student's t for 1, 2, ... degrees of freedom.
     Cochran, Sampling Techniques, 3rd ed. 1977, section 9A.1.
     """
-    moments = [(from_limbs(day[:N_LIMBS].tolist()), from_limbs(day[N_LIMBS : 2 * N_LIMBS].tolist())) for day in days]
+    moments = [MOMENTS.fractions(day, "w", "wv").values() for day in days]
     clusters = [(w, wv) for w, wv in moments if w]
     total = sum((w for w, _ in clusters), Fraction(0))
     if not clusters:
@@ -106,13 +88,6 @@ def refuse_light(weight_sum: Fraction) -> None:
         )
 
 
-def fill_unweighted(states: IntArray, n_queries: IntArray) -> None:
-    """Fill in, where every weight is 1, the moments that v and v^2 leave: w, w^2 and w^2 v. Changes `states`."""
-    moments = states.reshape(-1, N_MOMENTS, N_LIMBS)
-    moments[:, _W, _ONE] = moments[:, _WW, _ONE] = n_queries
-    moments[:, _WWV] = moments[:, _WV]
-
-
 def estimate(state: IntArray, n_queries: int, *, confidence: float) -> Estimate:
     """Mean, standard error and normal interval from a state, rounded once each.
 
@@ -122,12 +97,10 @@ def estimate(state: IntArray, n_queries: int, *, confidence: float) -> Estimate:
 
     >>> import numpy as np
     >>> states = query_states(np.array([0.5, 1.0]), np.array([1.0, 1.0]))
-    >>> state = np.array([states[at].sum() if at in states else 0 for at in range(STATE_SIZE)])
-    >>> estimate(state, 2, confidence=0.95)[:3]
+    >>> estimate(MOMENTS.states(states, 1, np.sum)[0], 2, confidence=0.95)[:3]
     (0.75, 2.0, 0.25)
     """
-    moments = [from_limbs(part) for part in state.reshape(N_MOMENTS, N_LIMBS).tolist()]
-    w, wv, ww, wwv, wwvv = moments
+    w, wv, ww, wwv, wwvv = MOMENTS.fractions(state).values()
     if n_queries == 0 or w == 0:
         return Estimate(None, float(w), None, None, None)
     refuse_light(w)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,8 @@ import pyarrow as pa
 
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import float_column, float_values
-from ndcg_spark.core.exact import from_limbs
-from ndcg_spark.core.moments import N_MOMENTS
-from ndcg_spark.core.ragged import BoolArray, FloatArray
+from ndcg_spark.core.moments import MOMENTS
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.diagnosis.kernels import SegmentSums, best_swap, gain_by_rank, mix_and_within, retrieved_ideal
 from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, read_lists, score_batch
@@ -122,7 +122,7 @@ Group = dict[tuple[str | None, bool], SegmentSums]
 
 def divide_changes(batches: Iterator[pa.RecordBatch], across_rules: bool) -> Iterator[pa.RecordBatch]:
     """Divide changes of means into mix and within: rows of summaries, all segments of a mean in one worker."""
-    groups: dict[tuple[Any, ...], Group] = {}
+    groups: dict[tuple[Any, ...], dict[tuple[str | None, bool], IntArray]] = {}
     rules: dict[tuple[Any, ...], dict[bool, set[str]]] = {}
     for batch in batches:
         for row in batch.to_pylist():
@@ -130,38 +130,31 @@ def divide_changes(batches: Iterator[pa.RecordBatch], across_rules: bool) -> Ite
             rules.setdefault(key, {False: set(), True: set()})[row[AFTER]].add(row[RULES])
             held = groups.setdefault(key, {})
             place = row["segment"], row[AFTER]
-            before = held.get(place, SegmentSums(*2 * [from_limbs([])]))
-            sums = _sums(row["state"])
-            held[place] = SegmentSums(before.weight + sums.weight, before.total + sums.total)
+            state = np.array(row["state"], dtype=np.int64)
+            held[place] = held[place] + state if place in held else state
     for key, held in groups.items():
         about = dict(zip(SHIFT_KEYS, key, strict=True))
         texts = [text for night in rules[key].values() for text in sorted(night)]
         what = f"the change of {labels.metric_at(about['metric'], about['k'])} by {about['segment_by']}"
         about[RULES] = combine_rules(texts, what, across=across_rules)
-        rows = list(_rows(about, held))
+        sums = {place: SegmentSums(*MOMENTS.fractions(state, "w", "wv").values()) for place, state in held.items()}
+        rows = list(_rows(about, sums))
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=SHIFT_SCHEMA)
-
-
-def _sums(state: list[int]) -> SegmentSums:
-    limbs = np.array(state, dtype=np.int64).reshape(N_MOMENTS, -1)
-    return SegmentSums(from_limbs(limbs[0].tolist()), from_limbs(limbs[1].tolist()))
 
 
 def _rows(about: dict[str, Any], held: Group) -> Iterator[dict[str, Any]]:
     names = sorted({segment for segment, _ in held}, key=lambda one: (one is None, one or ""))
     nights = [[held.get((name, after)) for name in names] for after in (False, True)]
     totals = [
-        SegmentSums(
-            *(sum((getattr(one, part) for one in night if one), from_limbs([])) for part in ("weight", "total"))
-        )
+        SegmentSums(*(sum((getattr(one, part) for one in night if one), Fraction(0)) for part in ("weight", "total")))
         for night in nights
     ]
     if not all(one.weight for one in totals):
         return  # a night without queries has no mean that could have changed
     shifts = mix_and_within(*nights)
     parts = [(name, False, *sums, *shift) for name, *sums, shift in zip(names, *nights, shifts, strict=True)]
-    whole = [sum((shift[at] for shift in shifts), from_limbs([])) for at in (0, 1)]
+    whole = [sum((shift[at] for shift in shifts), Fraction(0)) for at in (0, 1)]
     for segment, is_total, before, after, mix, within in [*parts, ("", True, *totals, *whole)]:
         yield {
             **about, "segment": segment, "is_total": is_total, "weight_before": _weight(before),

@@ -15,12 +15,19 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.comparison.kernels import paired
-from ndcg_spark.comparison.kernels.replicates import MOST_EXACT, hashed_flip_p, percentile_interval, replicate_values
+from ndcg_spark.comparison.kernels.replicates import (
+    DRAWN,
+    MOST_EXACT,
+    hashed_flip_p,
+    percentile_interval,
+    replicate_values,
+)
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, totals
 from ndcg_spark.comparison.tasks.pairing import whole_units
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import int_values, list_offsets
+from ndcg_spark.core.exact import Limbs, add_limbs
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
 from ndcg_spark.errors import InputRefusedError, option
@@ -393,7 +400,7 @@ class Night:
 
     row: dict[str, Any]
     state: IntArray
-    replicates: list[tuple[int, totals.Sums]] | None
+    replicates: list[tuple[int, Limbs]] | None
 
     @property
     def counts(self) -> IntArray:
@@ -426,13 +433,13 @@ class Period:
         base = totals.Base(counts=night.counts, state=night.state, low=low, high=high, differences=None)
         self.sums.base.add(base)
         if night.row["n_queries"]:
-            sums = paired.sums_of(night.state)
-            self.days.append(tuple(float(sums[name]) for name in ("w", "wx", "wy", "delta")))
+            sums = paired.SUMS.fractions(night.state, "w", "wx", "wy", "delta")
+            self.days.append(tuple(map(float, sums.values())))
         found = night.replicates
         self.lengths.append(None if found is None else tuple(length for length, _ in found))
         if found is not None and self.lengths[-1] == next(filter(None, self.lengths)):  # others cannot be added
             for held, (_, its) in zip((self.sums.drawn, self.sums.flipped), found, strict=True):
-                totals.add_sums(held, its)
+                add_limbs(held, its)
 
 
 def roll_up_nights(batches: Iterator[pa.RecordBatch], settings: RollUpSettings) -> Iterator[pa.RecordBatch]:
@@ -550,9 +557,7 @@ def _by_day(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     """Nights are the clusters."""
     base = period.sums.base
     a, x, y, d = np.array(period.days, dtype=np.float64).reshape(-1, 4).T
-    squares = np.zeros(totals.SQUARES_SIZE, dtype=np.int64)
-    for place, limb in paired.cluster_squares(a, x, y).items():
-        squares[place] = limb.sum()
+    squares = paired.SQUARES.states(paired.cluster_squares(a, x, y), 1, np.sum)[0]
     counts = base.counts.copy()
     counts[-1] = len(a)
     few = d[d != 0].tolist()
@@ -575,11 +580,11 @@ def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
         row["n_flips"] = n_flips
     if finishing.has_no_spread(base):
         return row | {"std_error": 0.0, "ci_low": difference, "ci_high": difference}
-    means, _ = replicate_values(totals.named_limbs(period.sums.drawn), difference, n_replicates)
+    means, _ = replicate_values(DRAWN.named(period.sums.drawn), difference, n_replicates)
     std_error = float(np.std(means, ddof=1)) if len(means) > 1 else 0.0
     if not std_error:  # one query, on several nights: nothing is known of others
         return row
-    row |= {"std_error": std_error, **finishing.design_of(std_error, sums, finishing.query_squares(base))}
+    row |= {"std_error": std_error, **finishing.design_of(std_error, sums, paired.read_squares(sums, n))}
     if n >= paired.FEW_QUERIES:
         low, high = percentile_interval(means, alpha=settings.alpha)
         row |= {"boot_low": low, "boot_high": high, "ci_low": low, "ci_high": high}
@@ -589,7 +594,7 @@ def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
 def _means(period: Period, settings: ComparisonSettings) -> tuple[dict[str, Any], dict[str, Fraction]]:
     """Counts and means without errors, and the sums that they are from."""
     base = period.sums.base
-    sums, nothing = paired.sums_of(base.state), Fraction(0)
+    sums, nothing = paired.SUMS.fractions(base.state), Fraction(0)
     found = paired.paired_estimate(sums, paired.Squares(1, *[nothing] * 6), alpha=settings.alpha)
     row = dict(zip(totals.COUNTS, base.counts.tolist(), strict=True)) | {"n_clusters": None}
     row |= {name: getattr(found, name) for name in paired.PairedEstimate.__dataclass_fields__}

@@ -11,7 +11,7 @@ from scipy import stats
 from support.clicks import N_ITEMS, N_QUERIES, simulation, u
 
 from ndcg_spark.clicks.kernels import (
-    STATE_SIZE,
+    MOMENTS,
     Cells,
     Expectation,
     StepSums,
@@ -30,8 +30,7 @@ NEAR = {"abs": 1e-12, "rel": 0}
 
 
 def state_of(reward, weight, squared):
-    states = query_states(reward, weight, squared)
-    return np.array([states[at].sum() if at in states else 0 for at in range(STATE_SIZE)])
+    return MOMENTS.states(query_states(reward, weight, squared), 1, np.sum)[0]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_the_interval_of_ips_is_that_of_a_t_test(n_queries):
 
 
 def test_nothing_has_no_estimate():
-    zero = np.zeros(STATE_SIZE, dtype=np.int64)
+    zero = np.zeros(MOMENTS.size, dtype=np.int64)
     assert estimates(zero, 0) == ((None,) * 4, (None,) * 4, None)
     one = np.ones(1)
     found = estimates(state_of(one, one, one), 1)

@@ -110,9 +110,8 @@ def test_example_1():
 
 
 def test_the_error_of_the_lift_in_example_1():
-    state = state_of(X, Y)
-    squares = paired.squares_of(state[39 : 39 + 78], 12)
-    assert paired.lift_error(paired.sums_of(state), squares) == near(0.062310938780)
+    sums = paired.SUMS.fractions(state_of(X, Y))
+    assert paired.lift_error(sums, paired.read_squares(sums, 12)) == near(0.062310938780)
 
 
 def test_example_1_weighted():
@@ -179,7 +178,7 @@ def test_states_of_parts_add_to_the_state_of_all():
 def test_the_sums_are_exact():
     rng = np.random.default_rng(3)
     x, y, w = rng.random(50), 10 * rng.random(50), rng.random(50)
-    sums = paired.sums_of(state_of(x, y, w))
+    sums = paired.SUMS.fractions(state_of(x, y, w))
     fx, fy, fw = ([Fraction(v) for v in values] for values in (x, y, w))
     assert sums["wwxy"] == sum(a * a * b * c for a, b, c in zip(fw, fx, fy, strict=True))
     assert sums["wwyy"] == sum(a * a * c * c for a, c in zip(fw, fy, strict=True))

@@ -13,15 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ndcg_spark.core.exact import N_LIMBS, Limbs, add_limbs, from_limbs, to_limbs, two_product
-from ndcg_spark.core.moments import (
-    N_MOMENTS,
-    STATE_SIZE,
-    day_estimate,
-    estimate,
-    fill_unweighted,
-    query_states,
-    refuse_light,
-)
+from ndcg_spark.core.moments import MOMENTS, day_estimate, estimate, query_states, refuse_light
 from ndcg_spark.errors import InputRefusedError
 
 GRID = Fraction(1, 2**256)
@@ -50,9 +42,9 @@ def totals(limbs: Limbs, size: int) -> np.ndarray:
 
 def state_of(values: list[float] | np.ndarray, its_weights: list[float] | np.ndarray | None = None) -> np.ndarray:
     values = np.asarray(values, dtype=np.float64)
-    state = totals(query_states(values, None if its_weights is None else np.asarray(its_weights)), STATE_SIZE)
+    state = totals(query_states(values, None if its_weights is None else np.asarray(its_weights)), MOMENTS.size)
     if its_weights is None:
-        fill_unweighted(state[None, :], np.array([len(values)]))
+        MOMENTS.fill_unweighted(state[None, :], np.array([len(values)]))
     return state
 
 
@@ -194,7 +186,7 @@ def test_constant_values_have_no_error_whatever_their_weights():
 def test_each_of_the_five_moments_is_an_exact_sum(its_weights):
     values = [0.1, 0.9, 1 / 3]
     state = state_of(values, its_weights)
-    got = [from_limbs(part) for part in state.reshape(N_MOMENTS, N_LIMBS)]
+    got = MOMENTS.fractions(state).values()
     pairs = [(Fraction(v), Fraction(w)) for v, w in zip(values, its_weights, strict=True)]
     powers = [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
     expected = [sum(w**i * v**j for v, w in pairs) for i, j in powers]
@@ -210,7 +202,7 @@ def test_the_interval_is_normal(confidence):
 
 
 def test_means_and_errors_that_are_not_defined_are_none():
-    nothing = np.zeros(STATE_SIZE, dtype=np.int64)
+    nothing = np.zeros(MOMENTS.size, dtype=np.int64)
     assert estimate(nothing, 0, confidence=0.95) == (None, 0.0, None, None, None)
     assert estimate_of([0.3]) == (0.3, 1.0, None, None, None)
     assert estimate_of([0.3, 0.4], [0.0, 0.0]) == (None, 0.0, None, None, None)
@@ -241,14 +233,14 @@ def test_light_weights_of_pairs_are_refused_too():
 def test_light_weights_are_refused_where_nothing_outweighs_them(weight):
     """Cut off at 2^-256, their squares would give an error of 0 and a wrong mean, or none."""
     values, light = np.array([0.3, 0.7, 0.123]), np.array([weight, weight, 3 * weight])
-    state = totals(query_states(values, light), STATE_SIZE)
+    state = totals(query_states(values, light), MOMENTS.size)
     for make in (
         lambda: estimate(state, 3, confidence=0.95),
         lambda: day_estimate(np.array([state, state]), quantiles=[1.0]),
     ):
         with pytest.raises(InputRefusedError, match="too small for an exact mean"):
             make()
-    beside = totals(query_states(np.append(values, 0.5), np.append(light, 1.0)), STATE_SIZE)
+    beside = totals(query_states(np.append(values, 0.5), np.append(light, 1.0)), MOMENTS.size)
     assert estimate(beside, 4, confidence=0.95)[:2] == (0.5, 1.0)
-    nothing = totals(query_states(values, np.zeros(3)), STATE_SIZE)
+    nothing = totals(query_states(values, np.zeros(3)), MOMENTS.size)
     assert estimate(nothing, 3, confidence=0.95) == (None, 0.0, None, None, None)

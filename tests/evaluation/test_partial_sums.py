@@ -16,7 +16,7 @@ from support.arrow_rankings import pieces
 from support.sums import summary_rows
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.moments import STATE_SIZE
+from ndcg_spark.core.moments import MOMENTS
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.frames.summary import summing_task
 from ndcg_spark.evaluation.settings import EvaluationSettings
@@ -208,7 +208,7 @@ def test_a_summary_of_nothing():
     ]
     for row in rows:
         assert (row["n_queries"], row["value"], row["weight_sum"], row["std_error"]) == (0, None, 0.0, None)
-        assert row["state"] == [0] * STATE_SIZE
+        assert row["state"] == [0] * MOMENTS.size
         assert row["segment_by"] == row["segment"] == ""
 
 

@@ -12,7 +12,7 @@ from support.refusals import refusal
 
 from ndcg_spark import compare, evaluate, merge_summaries
 from ndcg_spark.core.columns import mark_text_table
-from ndcg_spark.core.moments import STATE_SIZE, fill_unweighted, query_states
+from ndcg_spark.core.moments import MOMENTS, query_states
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.history import RollUpSettings, roll_up
 from ndcg_spark.history.frames import rolled_up
@@ -145,10 +145,8 @@ DAYS = [
 
 def metric_row(run_date, values):
     values = np.array(list(values), dtype=np.float64)
-    state = np.zeros((1, STATE_SIZE), dtype=np.int64)
-    for at, limb in query_states(values, None).items():
-        state[0, at] = limb.sum()
-    fill_unweighted(state, np.array([len(values)]))
+    state = MOMENTS.states(query_states(values, None), 1, np.sum)
+    MOMENTS.fill_unweighted(state, np.array([len(values)]))
     counts = dict.fromkeys(("n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out"), 0)
     keys = {"run": "", "segment_by": "", "segment": "", "metric": "difference", "k": 10}
     return {"run_date": run_date, **keys, "n_queries": len(values), **counts, "state": state[0].tolist()}
@@ -234,7 +232,7 @@ def test_periods_of_comparisons_are_those_of_means(compared):
         return sorted({(row["period"], row["period_start"], row["period_end"]) for row in frame.collect()})
 
     means = compared.selectExpr(
-        "run_date", "run", "segment_by", "segment", "metric", "k", f"array_repeat(0L, {STATE_SIZE}) state",
+        "run_date", "run", "segment_by", "segment", "metric", "k", f"array_repeat(0L, {MOMENTS.size}) state",
         "0L n_queries", "0L n_no_relevant",
         "0L n_missing", "0L n_unjudged", "0L n_rows", "0L n_left_out",
     )  # fmt: skip

@@ -25,7 +25,8 @@ from ndcg_spark.comparison.api import comparison_settings
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, summing, totals
 from ndcg_spark.conventions import PRESETS, Convention
-from ndcg_spark.core.moments import N_MOMENTS, STATE_SIZE
+from ndcg_spark.core.exact import N_LIMBS
+from ndcg_spark.core.moments import MOMENTS
 from ndcg_spark.diagnosis.tasks import divide_changes
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Columns, Evaluation, EvaluationSettings, ItemColumns
@@ -107,7 +108,7 @@ def test_every_field_is_a_rule_or_is_not():
 # ------------------------------------------------------------------------------------------ ways of combining
 
 KEYS = {"run": "a", "segment_by": "", "segment": "", "metric": "ndcg", "k": 2}
-STATE = np.zeros((N_MOMENTS, STATE_SIZE // N_MOMENTS), dtype=np.int64).reshape(-1).tolist()
+STATE = [0] * MOMENTS.size
 
 
 def batch(rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
@@ -125,7 +126,7 @@ def add_means(one: str | None, other: str | None, across: bool) -> set[str | Non
 
 def divide_shift(one: str | None, other: str | None, across: bool) -> set[str | None]:
     state = np.array(STATE)
-    state[0] = state[STATE_SIZE // N_MOMENTS] = 1
+    state[0] = state[N_LIMBS] = 1
     row = {**KEYS, "segment_by": "country", "segment": "DE", "state": state.tolist()}
     rows = [{**row, "after": after, "rules": text or ""} for after, text in ((False, one), (True, other))]
     return rules_in(divide_changes(batch(rows), across))

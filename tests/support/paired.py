@@ -6,7 +6,6 @@ import numpy as np
 import xxhash
 
 from ndcg_spark.comparison.kernels import paired
-from ndcg_spark.core.exact import N_LIMBS
 
 QUERIES = [f"q{n:02d}" for n in range(1, 13)]
 X = np.array([0.50, 0.30, 0.80, 0, 0.62, 0.91, 0.45, 0.70, 0.25, 0.55, 1, 0.40])
@@ -32,29 +31,24 @@ def key_hashes(keys: list[str]) -> np.ndarray:
 def state_of(x, y, weights=None):
     """State of a group and its number of queries."""
     limbs = paired.pair_states(x, y, weights, paired.deltas(x, y))
-    state = np.zeros((1, paired.STATE_SIZE), dtype=np.int64)
-    for place, limb in limbs.items():
-        state[0, place] = limb.sum()
+    state = paired.SUMS.states(limbs, 1, np.sum)
     if weights is None:
-        paired.fill_unweighted(state, np.array([len(x)]))
+        paired.SUMS.fill_unweighted(state, np.array([len(x)]))
     return state[0]
 
 
 def estimate(x, y, weights=None, *, clusters=None, alpha=0.05, lift="fieller"):
     """Estimate of a group, from its state."""
-    state = state_of(x, y, weights)
-    n_first = len(paired.FIRST) * N_LIMBS
-    squares = paired.squares_of(state[n_first : n_first + len(paired.SQUARES) * N_LIMBS], len(x))
+    queries = paired.SUMS.fractions(state_of(x, y, weights))
+    squares = paired.read_squares(queries, len(x))
     if clusters is not None:
         w = np.ones(len(x)) if weights is None else weights
         named = sorted(set(clusters))
         sums = [[sum((w * one)[np.array(clusters) == name]) for name in named] for one in (np.ones(len(x)), x, y)]
         limbs = paired.cluster_squares(*map(np.array, sums))
-        added = np.zeros(len(paired.SQUARES) * N_LIMBS, dtype=np.int64)
-        for place, limb in limbs.items():
-            added[place] = limb.sum()
-        squares = paired.squares_of(added, len(named))
-    return paired.paired_estimate(paired.sums_of(state), squares, alpha=alpha, lift=lift)
+        added = paired.SQUARES.fractions(paired.SQUARES.states(limbs, 1, np.sum)[0])
+        squares = paired.read_squares(added, len(named))
+    return paired.paired_estimate(queries, squares, alpha=alpha, lift=lift)
 
 
 def example_2():

@@ -64,7 +64,7 @@ KINDS = (
     Kind(
         "tasks",
         (
-            "*.tasks", "*.tasks.*", "core.batches", "core.schemas", "evaluation.plan", "evaluation.plan_lists",
+            "*.tasks", "*.tasks.*", "core.batches", "core.schemas", "core.sums", "evaluation.plan", "evaluation.plan_lists",
             "sources.parquet", "sources.stores",
         ),
         frozenset({"numpy", "pandas", "pyarrow"}),

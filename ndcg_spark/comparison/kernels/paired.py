@@ -8,27 +8,22 @@ sums of a cluster. All are exact (`core.exact`), so states of disjoint sets of q
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from ndcg_spark.core import exact
-from ndcg_spark.core.exact import N_LIMBS, Limbs
+from ndcg_spark.core.exact import Limbs, Moments, check_size, two_product
 from ndcg_spark.core.moments import refuse_light
-from ndcg_spark.core.ragged import FloatArray, IntArray
+from ndcg_spark.core.ragged import FloatArray
 from ndcg_spark.core.student import t_quantile, two_sided_p
 from ndcg_spark.errors import InputRefusedError
 
-FIRST = ("w", "wx", "wy")
-SQUARES = ("ww", "wwx", "wwy", "wwxx", "wwxy", "wwyy")
-FLIPS = ("delta", "n_differ")
-SUMS = (*FIRST, *SQUARES, *FLIPS)
-STATE_SIZE = len(SUMS) * N_LIMBS
-_AT = {name: number for number, name in enumerate(SUMS)}
-_ONE = -exact.LOWEST_BIT // exact.LIMB_BITS
+SQUARES = Moments("ww", "wwx", "wwy", "wwxx", "wwxy", "wwyy")
+SUMS = Moments("w", "wx", "wy", *SQUARES.names, "delta", "n_differ")
 DELTA_UNIT = 2.0**-32
 _MOST_DELTA = 2.0**63
 FEW_QUERIES, FEW_CLUSTERS = 10, 50
@@ -48,51 +43,34 @@ def deltas(x: FloatArray, y: FloatArray) -> FloatArray:
 def pair_states(x: FloatArray, y: FloatArray, weights: FloatArray | None, delta: FloatArray) -> Limbs:
     """State of each query, from its values in the baseline and the run, its weight, and its `deltas`; to be added up.
 
-    Limbs of shape (n_queries,), by their place in a state. Without weights the places of w, w^2, w^2 x and w^2 y are
-    left to `fill_unweighted`.
+    Limbs of shape (n_queries,), by their place in a state of `SUMS`. Without weights the places of w, w^2, w^2 x and
+    w^2 y are left to `fill_unweighted`.
     """
-    differ = delta != 0
+    differ = (delta != 0).astype(np.float64)
     if weights is None:
-        found = {
-            "wx": exact.to_limbs(x),
-            "wy": exact.to_limbs(y),
-            "wwxx": exact.product_limbs(x, x),
-            "wwxy": exact.product_limbs(x, y),
-            "wwyy": exact.product_limbs(y, y),
-            "delta": exact.to_limbs(delta),
-            "n_differ": {_ONE: differ.astype(np.int64)},
-        }
-        return exact.placed({_AT[name]: limbs for name, limbs in found.items()})
-    w = exact.to_limbs(weights)  # refuses what is not finite, before arithmetic on it can warn
-    wx, wy = exact.two_product(weights, x), exact.two_product(weights, y)
-    found = {
-        "w": w,
-        "wx": exact.add_limbs(*map(exact.to_limbs, wx)),
-        "wy": exact.add_limbs(*map(exact.to_limbs, wy)),
-        "ww": exact.product_limbs(weights, weights),
-        "wwx": exact.add_limbs(*(exact.product_limbs(weights, part) for part in wx)),
-        "wwy": exact.add_limbs(*(exact.product_limbs(weights, part) for part in wy)),
-        "wwxx": exact.add_limbs(*(exact.product_limbs(a, b) for a in wx for b in wx)),
-        "wwxy": exact.add_limbs(*(exact.product_limbs(a, b) for a in wx for b in wy)),
-        "wwyy": exact.add_limbs(*(exact.product_limbs(a, b) for a in wy for b in wy)),
-        "delta": exact.to_limbs(weights * delta),
-        "n_differ": exact.to_limbs(np.where(differ, weights, 0.0)),
-    }
-    return exact.placed({_AT[name]: limbs for name, limbs in found.items()})
+        return SUMS.limbs(
+            wx=[x], wy=[y], wwxx=[(x, x)], wwxy=[(x, y)], wwyy=[(y, y)], delta=[delta], n_differ=[differ]
+        )
+    check_size(weights)  # before arithmetic on what is not finite can warn
+    wx, wy = two_product(weights, x), two_product(weights, y)
+    return SUMS.limbs(
+        w=[weights],
+        wx=wx,
+        wy=wy,
+        ww=[(weights, weights)],
+        wwx=[(weights, part) for part in wx],
+        wwy=[(weights, part) for part in wy],
+        wwxx=product(wx, wx),
+        wwxy=product(wx, wy),
+        wwyy=product(wy, wy),
+        delta=[weights * delta],
+        n_differ=[weights * differ],
+    )
 
 
 def cluster_squares(a: FloatArray, x: FloatArray, y: FloatArray) -> Limbs:
-    """Squares of the sums of w, wx and wy of each cluster, by their place among the six sums of `SQUARES`."""
-    pairs = ((a, a), (a, x), (a, y), (x, x), (x, y), (y, y))
-    return exact.placed({number: exact.product_limbs(*pair) for number, pair in enumerate(pairs)})
-
-
-def fill_unweighted(states: IntArray, n_queries: IntArray) -> None:
-    """Fill in sums of w, w^2, w^2 x, w^2 y where every weight is 1, into states of (n_groups, STATE_SIZE)."""
-    sums = states.reshape(-1, len(SUMS), N_LIMBS)
-    sums[:, _AT["w"], _ONE] = sums[:, _AT["ww"], _ONE] = n_queries
-    sums[:, _AT["wwx"]] = sums[:, _AT["wx"]]
-    sums[:, _AT["wwy"]] = sums[:, _AT["wy"]]
+    """Squares of the sums of w, wx and wy of each cluster, by their place in a state of `SQUARES`."""
+    return SQUARES.limbs(ww=[(a, a)], wwx=[(a, x)], wwy=[(a, y)], wwxx=[(x, x)], wwxy=[(x, y)], wwyy=[(y, y)])
 
 
 class Squares(NamedTuple):
@@ -117,15 +95,9 @@ class Squares(NamedTuple):
         return max(Fraction(0), total) * Fraction(self.n, self.n - 1)
 
 
-def sums_of(state: IntArray) -> dict[str, Fraction]:
-    """Read a state, shape (STATE_SIZE,), by the names in `SUMS`."""
-    parts = state.reshape(len(SUMS), N_LIMBS).tolist()
-    return {name: exact.from_limbs(part) for name, part in zip(SUMS, parts, strict=True)}
-
-
-def squares_of(state: IntArray, n: int) -> Squares:
-    """Read six sums of squares, shape (6 * N_LIMBS,), over n queries or clusters."""
-    return Squares(n, *(exact.from_limbs(part) for part in state.reshape(len(SQUARES), N_LIMBS).tolist()))
+def read_squares(sums: Mapping[str, Fraction], n: int) -> Squares:
+    """Choose the sums of squares among sums over n queries or clusters."""
+    return Squares(n, **{name: sums[name] for name in SQUARES.names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

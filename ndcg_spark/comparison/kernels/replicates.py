@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ndcg_spark.core.exact import LIMB_BITS, LOWEST_BIT, Limbs
+from ndcg_spark.core.exact import LIMB_BITS, LOWEST_BIT, Limbs, Moments
 from ndcg_spark.core.ragged import FloatArray
 
 Ends: TypeAlias = tuple[float | None, float | None]
 """Ends of an interval; None where they are not defined."""
-DRAWN = ("m", "a", "d", "aa", "ad", "dd")
+DRAWN = Moments("m", "a", "d", "aa", "ad", "dd")
 """Sums of a replicate: how often units are drawn, their weights A and differences D, and the products of these."""
 MOST_EXACT = 16
 """Differing units up to which all signs are tried."""

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.comparison.kernels import paired, replicates
-from ndcg_spark.comparison.kernels.paired import FIRST, PairedEstimate, Squares, benjamini_hochberg, holm
+from ndcg_spark.comparison.kernels.paired import PairedEstimate, Squares, benjamini_hochberg, holm
 from ndcg_spark.comparison.settings import ComparisonSettings, is_companion
 from ndcg_spark.comparison.tasks.summing import add_replicates
 from ndcg_spark.comparison.tasks.totals import (
@@ -19,19 +19,16 @@ from ndcg_spark.comparison.tasks.totals import (
     BLOCKS,
     COUNTS,
     DRAWS,
-    SQUARES_SIZE,
     TEXTS,
     UNITS,
     Base,
     GroupKey,
     Totals,
-    named_limbs,
     stored_numbers,
     sums_from_bytes,
     travelling,
 )
 from ndcg_spark.core import labels
-from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.student import detectable_effect, required_units
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import MIXED, RULES, combine_rules, read_rules, with_weight
@@ -69,7 +66,6 @@ UNTESTED, UNCLEAR = "untested", "unclear"
 """Verdicts that are settled before the family is there: of a companion, which is stored as null; of no evidence."""
 HELD_RESULTS = 64
 """Rows of a batch of results; with stored replicates a row has some hundred kilobytes."""
-_SQUARES = slice(len(FIRST) * N_LIMBS, len(FIRST) * N_LIMBS + SQUARES_SIZE)
 
 
 def estimate_groups(batches: Iterator[pa.RecordBatch], settings: ComparisonSettings) -> Iterator[pa.RecordBatch]:
@@ -153,9 +149,10 @@ def estimates_of(totals: Totals, settings: ComparisonSettings) -> dict[str, Any]
     base = totals.base
     counts = dict(zip(COUNTS, base.counts.tolist(), strict=True))
     n = counts["n_queries"]
-    sums, queries = paired.sums_of(base.state), query_squares(base)
-    clustered = settings.cluster is not None
-    squares = paired.squares_of(base.squares, counts["n_clusters"]) if clustered else queries
+    sums, clustered = paired.SUMS.fractions(base.state), settings.cluster is not None
+    queries = squares = paired.read_squares(sums, n)
+    if clustered:
+        squares = paired.read_squares(paired.SQUARES.fractions(base.squares), counts["n_clusters"])
     no_spread = has_no_spread(base)
     found = paired.paired_estimate(sums, squares, alpha=settings.alpha, lift=settings.lift, no_spread=no_spread)
     row: dict[str, Any] = {**counts, "n_clusters": None}
@@ -170,10 +167,6 @@ def estimates_of(totals: Totals, settings: ComparisonSettings) -> dict[str, Any]
         row |= design_of(found.std_error, sums, queries)
     row["note"] = ",".join(notes_of(row, no_spread=no_spread))
     return row
-
-
-def query_squares(base: Base) -> Squares:
-    return paired.squares_of(base.state[_SQUARES], int(base.counts[0]))
 
 
 def has_no_spread(base: Base) -> bool:
@@ -198,7 +191,7 @@ def _flips(totals: Totals, sums: dict[str, Fraction], settings: ComparisonSettin
 def _bootstrap(totals: Totals, found: PairedEstimate, n: int, settings: ComparisonSettings) -> dict[str, Any]:
     if not settings.replicates or n < paired.FEW_QUERIES or found.difference is None or not found.std_error:
         return {}
-    drawn = named_limbs(totals.drawn)
+    drawn = replicates.DRAWN.named(totals.drawn)
     means, distances = replicates.replicate_values(drawn, found.difference, settings.replicates)
     low, high = replicates.percentile_interval(means, alpha=settings.alpha)
     t_low, t_high = replicates.studentised_interval(

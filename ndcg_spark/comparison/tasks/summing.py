@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison.kernels.paired import STATE_SIZE, cluster_squares, deltas, fill_unweighted, pair_states
+from ndcg_spark.comparison.kernels.paired import SQUARES, SUMS, cluster_squares, deltas, pair_states
 from ndcg_spark.comparison.kernels.replicates import DRAWN, MOST_EXACT
 from ndcg_spark.comparison.kernels.resampling import WordArray, drawn_sums, flipped_sums
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import CHUNK_ROWS, UNIT, Queries, query_text, read_queries, whole_units
-from ndcg_spark.comparison.tasks.totals import DRAWS, FLIPS, SQUARES_SIZE, GroupKey, Totals, add_sums, partial_batches
+from ndcg_spark.comparison.tasks.totals import DRAWS, FLIPS, GroupKey, Totals, partial_batches
 from ndcg_spark.core.batches import plain_values
-from ndcg_spark.core.exact import N_LIMBS, rounded_sums, to_limbs, two_product
+from ndcg_spark.core.exact import Limbs, add_limbs, rounded_sums, to_limbs, two_product
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.tasks.partial_sums import segment_texts
@@ -34,22 +34,11 @@ class Units(NamedTuple):
     d: FloatArray
 
 
-def limb_columns(values: FloatArray) -> Columns:
-    """Limbs of numbers as doubles, those that are not all zero."""
-    return [(place, limb.astype(np.float64)) for place, limb in to_limbs(values).items() if limb.any()]
-
-
-def drawn_columns(units: Units) -> Columns:
-    """Columns of a bootstrap: the numbers of `DRAWN` in limbs; without weights three of them say all."""
-    d, used = units.d, units.used.astype(np.float64)
-    numbers = {"m": used, "d": d, "dd": d * d}
-    if units.a is not None:
-        numbers |= {"a": units.a, "aa": units.a * units.a, "ad": units.a * d}
-    return [
-        (DRAWN.index(name) * N_LIMBS + place, limb)
-        for name, values in numbers.items()
-        for place, limb in limb_columns(values)
-    ]
+def drawn_limbs(units: Units) -> Limbs:
+    """Limbs of the sums of a bootstrap, `DRAWN`; without weights three of them say all."""
+    d, m = units.d, units.used.astype(np.float64)
+    weighted = {} if units.a is None else {"a": [units.a], "aa": [units.a * units.a], "ad": [units.a * d]}
+    return DRAWN.limbs(m=[m], d=[d], dd=[d * d], **weighted)
 
 
 def units_to_bytes(hashes: WordArray, units: Units) -> bytes:
@@ -80,14 +69,16 @@ def add_replicates(totals: Totals, settings: ComparisonSettings) -> None:
         columns = replicate_columns(kind, units, settings)
         numbers = np.array([column for _, column in columns]).reshape(len(columns), len(d))
         sums = replicate_sums(kind, hashes, numbers, settings)
-        add_sums(totals.replicates(kind), {place: its for (place, _), its in zip(columns, sums, strict=True)})
+        add_limbs(totals.replicates(kind), {place: its for (place, _), its in zip(columns, sums, strict=True)})
 
 
 def replicate_columns(kind: int, units: Units, settings: ComparisonSettings) -> Columns:
     """Choose the columns that replicates of a kind add up; none where there are no replicates."""
     if kind == DRAWS:
-        return drawn_columns(units) if settings.replicates else []
-    return limb_columns(units.d) if settings.flips else []
+        limbs = drawn_limbs(units) if settings.replicates else {}
+    else:
+        limbs = to_limbs(units.d) if settings.flips else {}
+    return [(place, limb.astype(np.float64)) for place, limb in limbs.items() if limb.any()]
 
 
 def replicate_sums(kind: int, hashes: WordArray, columns: FloatArray, settings: ComparisonSettings) -> IntArray:
@@ -133,7 +124,7 @@ def add_up(
 
 def _size(held: dict[GroupKey, Totals], settings: ComparisonSettings) -> int:
     return sum(
-        8 * (STATE_SIZE + settings.replicates * len(one.drawn) + settings.flips * len(one.flipped))
+        8 * (SUMS.size + settings.replicates * len(one.drawn) + settings.flips * len(one.flipped))
         + sum(map(len, one.units))
         for one in held.values()
     )
@@ -278,7 +269,7 @@ def _refuse_unpaired(
     )
 
 
-def _add_sums(held: dict[GroupKey, Totals], one: Pairs, limbs: dict[int, IntArray], grouping: Grouping) -> None:
+def _add_sums(held: dict[GroupKey, Totals], one: Pairs, limbs: Limbs, grouping: Grouping) -> None:
     """Add counts and sums of queries, by group."""
     n_groups = len(grouping.starts)
     outcomes = (one.used, one.delta > 0, one.used & (one.delta == 0), one.delta < 0)
@@ -287,11 +278,9 @@ def _add_sums(held: dict[GroupKey, Totals], one: Pairs, limbs: dict[int, IntArra
     for at, flag in enumerate(flags):
         counts[:, at] = grouping.group_sums(flag.astype(np.int64))
     n_both = grouping.group_sums(one.both.astype(np.int64))
-    states = np.zeros((n_groups, STATE_SIZE), dtype=np.int64)
-    for place, limb in limbs.items():
-        states[:, place] = grouping.group_sums(limb)
+    states = SUMS.states(limbs, n_groups, grouping.group_sums)
     if one.w is None:
-        fill_unweighted(states, counts[:, 0])
+        SUMS.fill_unweighted(states, counts[:, 0])
     low = np.minimum.reduceat(np.where(one.used, one.delta, np.inf)[grouping.order], grouping.starts)
     high = np.maximum.reduceat(np.where(one.used, one.delta, -np.inf)[grouping.order], grouping.starts)
     for group, text in enumerate(grouping.texts):
@@ -359,9 +348,7 @@ def _add_squares(held: dict[GroupKey, Totals], one: Pairs, units: Units, groupin
 
     assert units.a is not None
     limbs = cluster_squares(units.a, sums(one.x), sums(one.y))
-    squares = np.zeros((len(grouping.starts), SQUARES_SIZE), dtype=np.int64)
-    for place, limb in limbs.items():
-        squares[:, place] = np.add.reduceat(limb, grouping.unit_starts)
+    squares = SQUARES.states(limbs, len(grouping.starts), lambda limb: np.add.reduceat(limb, grouping.unit_starts))
     n_units = np.add.reduceat(units.used.astype(np.int64), grouping.unit_starts)
     for group in np.flatnonzero(n_units).tolist():
         base = held[_keys(one, grouping, group, to_all=False)[0]].base
@@ -400,4 +387,4 @@ def _add_replicates(
     for (one, place, _), its in zip(columns, sums, strict=True):
         for key in _keys(one, grouping, group, to_all=to_all):
             if key in held:
-                add_sums(held[key].replicates(kind), {place: its})
+                add_limbs(held[key].replicates(kind), {place: its})

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison.kernels.paired import SQUARES, STATE_SIZE
-from ndcg_spark.comparison.kernels.replicates import DRAWN, MOST_EXACT
-from ndcg_spark.core.exact import N_LIMBS, Limbs
+from ndcg_spark.comparison.kernels.paired import SQUARES, SUMS
+from ndcg_spark.comparison.kernels.replicates import MOST_EXACT
+from ndcg_spark.core.exact import Limbs, add_limbs
 from ndcg_spark.core.ragged import IntArray
 
 COUNTS = ("n_queries", "n_wins", "n_ties", "n_losses", "n_only_run", "n_only_baseline", "n_skipped", "n_clusters")
-SQUARES_SIZE = len(SQUARES) * N_LIMBS
 BASE, DRAWS, FLIPS, UNITS, TEXTS = range(5)
 """Kinds of rows: counts and sums of a group; blocks of bootstrap replicates; of sign flips; units; rules, as text."""
 BLOCKS = {DRAWS: 64, FLIPS: 1024}
@@ -50,10 +50,6 @@ class GroupKey(NamedTuple):
     k: int | None
 
 
-Sums: TypeAlias = dict[int, IntArray]
-"""Sums of replicates by place: number of the sum times `N_LIMBS`, and number of the limb."""
-
-
 @dataclass(slots=True)
 class Base:
     """Counts and sums of a group.
@@ -65,8 +61,8 @@ class Base:
     """
 
     counts: IntArray = field(default_factory=lambda: np.zeros(len(COUNTS), dtype=np.int64))
-    state: IntArray = field(default_factory=lambda: np.zeros(STATE_SIZE, dtype=np.int64))
-    squares: IntArray = field(default_factory=lambda: np.zeros(SQUARES_SIZE, dtype=np.int64))
+    state: IntArray = field(default_factory=lambda: np.zeros(SUMS.size, dtype=np.int64))
+    squares: IntArray = field(default_factory=lambda: np.zeros(SQUARES.size, dtype=np.int64))
     low: float = np.inf
     high: float = -np.inf
     differences: list[float] | None = field(default_factory=list)
@@ -102,7 +98,7 @@ class Base:
     @classmethod
     def from_bytes(cls, payload: bytes) -> Base:
         words = np.frombuffer(payload, dtype="<i8").astype(np.int64)
-        ends = np.cumsum([len(COUNTS), STATE_SIZE, SQUARES_SIZE, 4, 2])
+        ends = np.cumsum([len(COUNTS), SUMS.size, SQUARES.size, 4, 2])
         counts, state, squares, top_items, (n_both, n_few), numbers = np.split(words, ends)
         low, high, *few = numbers.view(np.float64).tolist()
         return cls(counts, state, squares, low, high, None if n_few < 0 else few, int(n_both), top_items)
@@ -113,12 +109,12 @@ class Totals:
     """Everything that is held of a group."""
 
     base: Base = field(default_factory=Base)
-    drawn: Sums = field(default_factory=dict)
-    flipped: Sums = field(default_factory=dict)
+    drawn: Limbs = field(default_factory=dict)
+    flipped: Limbs = field(default_factory=dict)
     units: list[bytes] = field(default_factory=list)
     rules: set[str] = field(default_factory=set)
 
-    def replicates(self, kind: int) -> Sums:
+    def replicates(self, kind: int) -> Limbs:
         return self.drawn if kind == DRAWS else self.flipped
 
     def rows(self) -> Iterator[tuple[int, int, bytes]]:
@@ -135,28 +131,20 @@ class Totals:
                 yield kind, block, sums_to_bytes({at: its[start : start + BLOCKS[kind]] for at, its in sums.items()})
 
 
-def add_sums(total: Sums, others: Sums) -> None:
-    for place, sums in others.items():
-        if place in total:
-            total[place] = total[place] + sums
-        else:
-            total[place] = sums
-
-
-def sums_to_bytes(sums: Sums) -> bytes:
+def sums_to_bytes(sums: Limbs) -> bytes:
     """How many places there are, which, and the numbers of each."""
     head = np.array([len(sums), *sums], dtype=np.int64)
     return np.concatenate([head, *sums.values()]).astype("<i8").tobytes()
 
 
-def sums_from_bytes(payload: bytes) -> Sums:
+def sums_from_bytes(payload: bytes) -> Limbs:
     words = np.frombuffer(payload, dtype="<i8").astype(np.int64)
     n = int(words[0])
     numbers = words[1 + n :].reshape(n, -1)
     return {int(place): numbers[at] for at, place in enumerate(words[1 : 1 + n])}
 
 
-def stored_numbers(parts: Sequence[tuple[int, Sums]]) -> list[int]:
+def stored_numbers(parts: Sequence[tuple[int, Limbs]]) -> list[int]:
     """Sums of replicates as they are stored, for draws and for flips: replicates, places, which, their numbers."""
     numbers: list[int] = []
     for length, sums in parts:
@@ -166,8 +154,8 @@ def stored_numbers(parts: Sequence[tuple[int, Sums]]) -> list[int]:
     return numbers
 
 
-def from_stored_numbers(numbers: IntArray) -> list[tuple[int, Sums]]:
-    parts: list[tuple[int, Sums]] = []
+def from_stored_numbers(numbers: IntArray) -> list[tuple[int, Limbs]]:
+    parts: list[tuple[int, Limbs]] = []
     at = 0
     while at < len(numbers):
         length, n_places = numbers[at : at + 2].tolist()
@@ -179,43 +167,22 @@ def from_stored_numbers(numbers: IntArray) -> list[tuple[int, Sums]]:
     return parts
 
 
-def named_limbs(sums: Sums) -> dict[str, Limbs]:
-    """Sums of drawn replicates by their names in `DRAWN`."""
-    found: dict[str, Limbs] = {}
-    for place, its in sums.items():
-        found.setdefault(DRAWN[place // N_LIMBS], {})[place % N_LIMBS] = its
-    return found
-
-
 def partial_batches(totals: dict[GroupKey, Totals]) -> Iterator[pa.RecordBatch]:
     """Rows of `PARTIAL_SCHEMA` of the groups held."""
-    rows = ((*key, *row) for key, its in totals.items() for row in its.rows())
-    yield from row_batches(rows)
+    return row_batches((*key, *row) for key, its in totals.items() for row in its.rows())
 
 
 def row_batches(rows: Iterator[tuple[object, ...]]) -> Iterator[pa.RecordBatch]:
     """Put rows of `PARTIAL_SCHEMA` into batches."""
-    held: list[tuple[object, ...]] = []
-    for row in rows:
-        held.append(row)
-        if len(held) >= HELD_ROWS:
-            yield _batch(held)
-            held = []
-    if held:
-        yield _batch(held)
-
-
-def _batch(rows: list[tuple[object, ...]]) -> pa.RecordBatch:
-    columns = [
-        pa.array(list(its), one.type) for its, one in zip(zip(*rows, strict=True), PARTIAL_SCHEMA, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=PARTIAL_SCHEMA)
+    while held := list(islice(rows, HELD_ROWS)):
+        columns = [pa.array(its, one.type) for its, one in zip(zip(*held, strict=True), PARTIAL_SCHEMA, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=PARTIAL_SCHEMA)
 
 
 def merge_sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add up rows of one group, kind and block, which must all reach one worker."""
     bases: dict[tuple[object, ...], Base] = {}
-    sums: dict[tuple[object, ...], Sums] = {}
+    sums: dict[tuple[object, ...], Limbs] = {}
     units: list[tuple[object, ...]] = []
     rules: dict[tuple[object, ...], None] = {}
     for key, kind, block, payload in travelling(batches):
@@ -227,7 +194,7 @@ def merge_sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         elif kind == BASE:
             bases.setdefault(place, Base()).add(Base.from_bytes(payload))
         else:
-            add_sums(sums.setdefault(place, {}), sums_from_bytes(payload))
+            add_limbs(sums.setdefault(place, {}), sums_from_bytes(payload))
     yield from row_batches(iter([*units, *rules]))
     yield from row_batches((*place, base.to_bytes()) for place, base in bases.items())
     yield from row_batches((*place, sums_to_bytes(its)) for place, its in sums.items())

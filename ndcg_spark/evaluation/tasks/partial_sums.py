@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +15,17 @@ import pyarrow.compute as pc
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import flags_of, float_values, int_values, list_offsets, plain_values, value_at
-from ndcg_spark.core.moments import STATE_SIZE, day_estimate, estimate, fill_unweighted, query_states
+from ndcg_spark.core.moments import MOMENTS, day_estimate, estimate, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
+from ndcg_spark.core.sums import (
+    STATE_TYPE,
+    GroupSums,
+    limb_columns,
+    merge_states,
+    read_limbs,
+    read_states,
+    state_column,
+)
 from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.tasks import scoring
@@ -37,14 +46,7 @@ _ALWAYS = {"run": pa.string(), "k": pa.int32()}
 """What every group is of, whatever the segments."""
 LISTS = ""
 """In place of a metric: counts of the lists from whose items metrics of the catalogue are made. No metric has it."""
-_LIMB = "\0"
-"""Between metric and number in the names of limb columns: no column of a user has it."""
-_COUNTED = "n"
-"""In place of a limb: queries of which the metric has a value."""
 
-Totals: TypeAlias = dict[str, int]
-"""Sums of one group, by the names of what is added up."""
-STATE_TYPE = pa.list_(pa.int64())
 PARTIAL_SCHEMA = pa.schema(
     [
         ("run", pa.string()),
@@ -62,7 +64,6 @@ ITEM, LISTED = "item", "listed"
 """Columns of counts of items."""
 MOST_HELD = 500_000
 """Counts of items that a worker holds; more are passed on."""
-Keys: TypeAlias = dict[str, pa.Array]
 ESTIMATES = ("value", "weight_sum", "std_error", "ci_low", "ci_high")
 
 
@@ -81,39 +82,6 @@ class SummingTask:
 
     def averaged_at(self, k: int | None) -> list[NamedMetric]:
         return [metric for metric in at_cutoff(self.metrics, k) if not isinstance(metric, CatalogueMetric)]
-
-
-class ListedItems:
-    """Counts of items by keys, such as run, cutoff and segment."""
-
-    def __init__(self) -> None:
-        self._held: dict[tuple[str, ...], pa.Table] = {}
-
-    def add(self, batch: pa.RecordBatch, kept: BoolArray, keys: dict[tuple[str, ...], Keys]) -> None:
-        """Count the items of kept lists, once for each set of keys."""
-        lists = batch.column("items")
-        rows = pa.array(np.flatnonzero(kept & flags_of(lists.is_valid())))
-        chosen = lists.take(rows)
-        owner = rows.take(pa.array(query_of_rows(list_offsets(chosen))))
-        for names, columns in keys.items():
-            table = pa.table(
-                {**{name: column.take(owner) for name, column in columns.items()}, ITEM: chosen.flatten()}
-            )
-            table = _grouped(table.append_column(LISTED, pa.array(np.ones(table.num_rows, dtype=np.int64))))
-            held = self._held.get(names)
-            self._held[names] = table if held is None else _grouped(pa.concat_tables([held, table]))
-
-    def passed_on(self, *, at_end: bool) -> Iterator[tuple[tuple[str, ...], pa.Table]]:
-        """Hand over what is held, or only what has become too much."""
-        for names in list(self._held):
-            if at_end or self._held[names].num_rows > MOST_HELD:
-                yield names, self._held.pop(names)
-
-
-def _grouped(table: pa.Table) -> pa.Table:
-    keys = [name for name in table.column_names if name != LISTED]
-    grouped = table.group_by(keys, use_threads=False).aggregate([(LISTED, "sum")])
-    return grouped.rename_columns([LISTED if name == f"{LISTED}_sum" else name for name in grouped.column_names])
 
 
 def score_and_add_up(
@@ -149,57 +117,75 @@ def add_scores(batches: Iterator[Scores], task: SummingTask) -> Iterator[pa.Reco
 
     Metrics of the catalogue add two columns, and rows of counts of items.
     """
-    sets = ((), *task.segment_sets)
-    held: dict[tuple[str, ...], pa.Table] = {}
-    totals: dict[tuple[Any, ...], Totals] = {}
-    listed = ListedItems()
+    keys_of_sets = {names: [*_ALWAYS, *map(_key, names)] for names in ((), *task.segment_sets)}
+    sums = {names: GroupSums(keys, task.most_groups) for names, keys in keys_of_sets.items()}
+    items = {names: GroupSums([*keys, ITEM], MOST_HELD) for names, keys in keys_of_sets.items()}
     segments = {name for names in task.segment_sets for name in names}
     for scores in batches:
         numbers, batch = _numbers(scores, task), scores.queries
         keys = {"run": batch.column("run").cast(_ALWAYS["run"])}  # maybe of large strings
         keys["k"] = pa.repeat(pa.scalar(scores.k, _ALWAYS["k"]), batch.num_rows)
         keys |= {_key(name): batch.column(name) for name in batch.schema.names if name in segments}
-        alone = batch.num_rows > 0 and _is_constant(keys["run"])
-        if alone:  # one run and cutoff: to group costs much more
-            group = tuple(keys[name][0].as_py() for name in _ALWAYS)
-            its = totals.setdefault(group, {})
-            for name, values in numbers.items():
-                its[name] = its.get(name, 0) + int(values.sum())
-        table = pa.table({**keys, **numbers})
-        in_segments = table
-        if N_REJECTED in table.column_names:  # rejected rows without a query count in the overall row alone
-            in_segments = table.filter(pa.array(scores.status != scoring.NO_QUERY))
-        for names in task.segment_sets if alone else sets:
-            _hold(held, names, _group(in_segments if names else table, names))
-            if held[names].num_rows > task.most_groups:
-                yield from _partial_batches(held.pop(names), names, task)
+        in_segments = keys, numbers
+        if N_REJECTED in numbers:  # rejected rows without a query count in the overall row alone
+            has_query = scores.status != scoring.NO_QUERY
+            in_segments = (
+                {name: column.filter(pa.array(has_query)) for name, column in keys.items()},
+                {name: values[has_query] for name, values in numbers.items()},
+            )
+        for names, held in sums.items():
+            held.add(*(in_segments if names else (keys, numbers)))
         if task.listed is not None:
-            chosen = {names: {name: keys[name] for name in (*_ALWAYS, *map(_key, names))} for names in sets}
-            listed.add(batch, _counted(scores, task), chosen)
-            yield from _listed_batches(listed, task, at_end=False)
-    if totals:
-        _hold(held, (), _totals_table(totals))
-    for names, grouped in held.items():
-        yield from _partial_batches(grouped, names, task)
-    yield from _listed_batches(listed, task, at_end=True)
+            listed = _listed_items(batch, _counted(scores, task), keys)
+            for held in items.values():
+                held.add(*listed)
+        yield from _partial_batches(sums, items, task, at_end=False)
+    yield from _partial_batches(sums, items, task, at_end=True)
 
 
-def _listed_batches(listed: ListedItems, task: SummingTask, *, at_end: bool) -> Iterator[pa.RecordBatch]:
+def _listed_items(
+    batch: pa.RecordBatch, kept: BoolArray, keys: dict[str, pa.Array]
+) -> tuple[dict[str, pa.Array], dict[str, IntArray]]:
+    """Keys and counts of the items of kept lists."""
+    lists = batch.column("items")
+    rows = pa.array(np.flatnonzero(kept & flags_of(lists.is_valid())))
+    chosen = lists.take(rows)
+    owner = rows.take(pa.array(query_of_rows(list_offsets(chosen))))
+    columns = {name: column.take(owner) for name, column in keys.items()}
+    return columns | {ITEM: chosen.flatten()}, {LISTED: np.ones(len(owner), dtype=np.int64)}
+
+
+def _partial_batches(
+    sums: dict[tuple[str, ...], GroupSums],
+    items: dict[tuple[str, ...], GroupSums],
+    task: SummingTask,
+    *,
+    at_end: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Pass on groups that are too many, or all of them at the end."""
+    for names, held in sums.items():
+        for grouped in held.flush(at_end=at_end):
+            yield from _mean_batches(grouped, names, task)
+    for names, held in items.items():
+        for grouped in held.flush(at_end=at_end):
+            yield from _listed_batches(grouped, names, task)
+
+
+def _listed_batches(table: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
     """Counts of items as rows of the same groups, with sums of nothing."""
-    for names, table in listed.passed_on(at_end=at_end):
-        n = table.num_rows
-        columns = {
-            "run": table.column("run"),
-            **_segment_columns(table, names),
-            "metric": pa.array([LISTS] * n, type=pa.string()),
-            "k": table.column("k"),
-            labels.ASKED: pa.nulls(n, pa.string()),
-            **{name: pa.array(np.zeros(n, dtype=np.int64)) for name in COUNTS},
-            "state": pa.nulls(n, STATE_TYPE),
-            ITEM: table.column(ITEM),
-            LISTED: table.column(LISTED),
-        }
-        yield from pa.table(columns).cast(task.listed).to_batches()
+    n = table.num_rows
+    columns = {
+        "run": table.column("run"),
+        **_segment_columns(table, names),
+        "metric": pa.array([LISTS] * n, type=pa.string()),
+        "k": table.column("k"),
+        labels.ASKED: pa.nulls(n, pa.string()),
+        **{name: pa.array(np.zeros(n, dtype=np.int64)) for name in COUNTS},
+        "state": pa.nulls(n, STATE_TYPE),
+        ITEM: table.column(ITEM),
+        LISTED: table.column(LISTED),
+    }
+    yield from pa.table(columns).cast(task.listed).to_batches()
 
 
 def _widened(batch: pa.RecordBatch, task: SummingTask) -> pa.RecordBatch:
@@ -208,20 +194,6 @@ def _widened(batch: pa.RecordBatch, task: SummingTask) -> pa.RecordBatch:
         return batch
     more = [pa.nulls(batch.num_rows, field.type) for field in list(task.listed)[batch.num_columns :]]
     return pa.RecordBatch.from_arrays([*batch.columns, *more], schema=task.listed)
-
-
-def _hold(held: dict[tuple[str, ...], pa.Table], names: tuple[str, ...], grouped: pa.Table) -> None:
-    if names in held:
-        grouped = _group(pa.concat_tables([held[names], grouped], promote_options="default"), names)
-    held[names] = grouped
-
-
-def _totals_table(totals: dict[tuple[Any, ...], Totals]) -> pa.Table:
-    """Groups that were added up by themselves, a row each."""
-    names = {name: None for its in totals.values() for name in its}  # in order, unlike those of a set
-    keys = {name: pa.array([group[at] for group in totals], kind) for at, (name, kind) in enumerate(_ALWAYS.items())}
-    sums = {name: pa.array([its.get(name, 0) for its in totals.values()], pa.int64()) for name in names}
-    return pa.table({**keys, **sums})
 
 
 def _key(segment: str) -> str:
@@ -270,33 +242,24 @@ def _numbers(scores: Scores, task: SummingTask) -> dict[str, IntArray]:
         values, its_weights = np.where(kept & known, values, 0.0), weights
         if metric.undefined:
             counted = kept & known
-            numbers[f"{metric}{_LIMB}{_COUNTED}"] = counted.astype(np.int64)
+            numbers[_counted_in(str(metric))] = counted.astype(np.int64)
             its_weights = np.where(counted, 1.0 if weights is None else weights, 0.0)
-        states = query_states(values, its_weights)
-        numbers |= {f"{metric}{_LIMB}{limb}": its for limb, its in states.items()}
+        numbers |= limb_columns(str(metric), query_states(values, its_weights))
     return numbers
 
 
 def _unknown(count: str) -> str:
     """Name of the number of queries of which a count is not known."""
-    return f"{count}{_LIMB}unknown"
+    return f"{count}:unknown"
 
 
-def _group(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
-    sums = {f"{name}_sum": name for name in table.column_names if _LIMB in name or name in COUNTS}
-    grouped = table.group_by([*_ALWAYS, *map(_key, names)], use_threads=False).aggregate(
-        [(name, "sum") for name in sums.values()]
-    )
-    return grouped.rename_columns([sums.get(name, name) for name in grouped.column_names])
+def _counted_in(metric: str) -> str:
+    """Name of the number of queries of which a metric has a value."""
+    return f"{metric}:n"
 
 
-def _is_constant(column: pa.Array) -> bool:
-    if column.null_count:
-        return bool(column.null_count == len(column))
-    return bool(pc.all(pc.equal(column, column[0])).as_py())
-
-
-def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
+def _mean_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
+    """Sums of groups, a row for each metric."""
     n, segments, ks = grouped.num_rows, _segment_columns(grouped, names), grouped.column("k").to_pylist()
     asked: dict[tuple[str, bool], dict[int | None, str | None]] = {}
     for k in dict.fromkeys(ks):
@@ -305,19 +268,13 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
             key = (LISTS, False) if of_lists else (str(owner), owner.undefined)
             asked.setdefault(key, {})[k] = None if of_lists else one.asked_at
     for (metric, undefined), at in asked.items():
-        states = np.zeros((n, STATE_SIZE), dtype=np.int64)
+        states = MOMENTS.states(read_limbs(grouped, metric), n)
         counts = {name: grouped.column(name) for name in COUNTS if name not in OPTIONAL_COUNTS}
         counts |= {name: _optional_count(grouped, name, task) for name in OPTIONAL_COUNTS}
-        for name in grouped.column_names:
-            owner, marked_as_limb, place = name.partition(_LIMB)
-            if marked_as_limb and owner == metric:
-                its = pc.fill_null(grouped.column(name).combine_chunks(), 0)
-                if place == _COUNTED:
-                    counts["n_queries"] = its
-                else:
-                    states[:, int(place)] = int_values(its)
+        if _counted_in(metric) in grouped.column_names:
+            counts["n_queries"] = grouped.column(_counted_in(metric))
         if not task.weighted and not undefined:
-            fill_unweighted(states, int_values(grouped.column("n_queries")))
+            MOMENTS.fill_unweighted(states, int_values(grouped.column("n_queries")))
         table = pa.table(
             {
                 "run": grouped.column("run"),
@@ -326,7 +283,7 @@ def _partial_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTas
                 "k": grouped.column("k"),
                 labels.ASKED: pa.array([at.get(k) for k in ks], pa.string()),
                 **counts,
-                "state": _state_column(states),
+                "state": state_column(states),
             }
         )
         table = table.filter(pa.array([k in at for k in ks], pa.bool_()))
@@ -340,9 +297,9 @@ def _optional_count(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array
         return pa.nulls(grouped.num_rows, pa.int64())
     found: Any = pa.array(np.zeros(grouped.num_rows, dtype=np.int64))
     if name in grouped.column_names:
-        found = pc.fill_null(grouped.column(name), 0)
+        found = grouped.column(name)
     if _unknown(name) in grouped.column_names:
-        told = pc.equal(pc.fill_null(grouped.column(_unknown(name)), 0), 0)
+        told = pc.equal(grouped.column(_unknown(name)), 0)
         found = pc.if_else(told, found, pa.scalar(None, pa.int64()))
     return found
 
@@ -354,11 +311,6 @@ def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.
         "segment_by": pa.array(["+".join(names)] * n, type=pa.string()),
         "segment": pa.array(segments, type=pa.string()),
     }
-
-
-def _state_column(states: IntArray) -> pa.Array:
-    offsets = np.arange(0, states.size + 1, STATE_SIZE, dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(states.reshape(-1)))
 
 
 def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
@@ -421,10 +373,8 @@ def finish_batch(
     batch: pa.RecordBatch, confidence: float, day_quantiles: Sequence[float] | None = None
 ) -> pa.RecordBatch:
     n_queries = int_values(batch.column("n_queries")).tolist()
-    parts = [int_values(one.values.flatten()).reshape(-1, STATE_SIZE) for one in batch.column("states")]
-    states = np.zeros((batch.num_rows, STATE_SIZE), dtype=np.int64)
-    for row, part in enumerate(parts):
-        states[row] = part.sum(axis=0)
+    parts = read_states(batch.column("states"), MOMENTS.size)
+    states = merge_states(parts, MOMENTS.size)
     found = []
     for row, n in enumerate(n_queries):
         try:
@@ -437,13 +387,13 @@ def finish_batch(
     columns = {name: batch.column(name) for name in batch.schema.names if name != "states"}
     for name in ESTIMATES:
         columns[name] = pa.array([getattr(one, name) for one in found], type=pa.float64())
-    columns["state"] = _state_column(states)
+    columns["state"] = state_column(states)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def empty_summary(runs: Iterable[str], metrics: Iterable[MetricAt]) -> list[dict[str, Any]]:
     nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
-    nothing |= {"weight_sum": 0.0, "state": [0] * STATE_SIZE, "segment_by": "", "segment": ""}
+    nothing |= {"weight_sum": 0.0, "state": [0] * MOMENTS.size, "segment_by": "", "segment": ""}
     return [
         {**nothing, "run": run, "metric": str(one.metric), "k": one.k, labels.ASKED: one.asked_at}
         for run, one in product(runs, metrics)
