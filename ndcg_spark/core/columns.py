@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
 from ndcg_spark.core.failures import SPARK_ERRORS
-from ndcg_spark.core.schemas import MALFORMED, NUMBER_TEXT, ONE_EACH, TableInfo, doubled, type_text
+from ndcg_spark.core.schemas import MALFORMED, NO_KEYS, NUMBER_TEXT, ONE_EACH, TableInfo, doubled, type_text
 from ndcg_spark.core.session import is_on, session_time_zone
 from ndcg_spark.errors import MARKS, InputRefusedError, lacks_column, mark_refusal
 
@@ -72,7 +72,8 @@ def _arrow_type(kind: T.DataType, zone: str | None) -> pa.DataType:
     if isinstance(kind, T.ArrayType):
         return pa.list_(_arrow_type(kind.elementType, zone))
     if isinstance(kind, T.MapType):
-        return pa.map_(_arrow_type(kind.keyType, zone), _arrow_type(kind.valueType, zone))
+        keys = NO_KEYS if isinstance(kind.keyType, T.NullType) else _arrow_type(kind.keyType, zone)
+        return pa.map_(keys, _arrow_type(kind.valueType, zone))
     if isinstance(kind, T.StructType):
         return pa.struct([pa.field(one.name, _arrow_type(one.dataType, zone)) for one in kind.fields])
     if isinstance(kind, T.TimestampType):

@@ -28,6 +28,8 @@ _SPELLINGS = {
     pa.string(): "string",
     pa.binary(): "binary",
 }
+NO_KEYS = pa.list_(pa.null())
+"""In place of the type of keys of `map()`, which Arrow does not have."""
 ONE_EACH = "name each column once, as in SELECT r.*, q.relevance FROM runs r JOIN judgments q ..."
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
 
-from ndcg_spark.core.schemas import TableInfo, fields_of, is_key, is_number, type_text
+from ndcg_spark.core.schemas import NO_KEYS, TableInfo, fields_of, is_key, is_number, type_text
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.plan import (
     KEYS,
@@ -171,8 +171,9 @@ def relevant_list(info: TableInfo, settings: EvaluationSettings) -> ListColumn:
             "judgments."
         )
     kind = info.require(name, part)
-    if pa.types.is_map(kind) and (is_key(kind.key_type) or pa.types.is_null(kind.key_type)):
-        items = ColumnRead((name, KEYS), Conversion.AS_IS, pa.list_(kind.key_type))
+    if pa.types.is_map(kind) and (is_key(kind.key_type) or kind.key_type == NO_KEYS):
+        its_type = pa.null() if kind.key_type == NO_KEYS else kind.key_type
+        items = ColumnRead((name, KEYS), Conversion.AS_IS, pa.list_(its_type))
         return ListColumn(name, items, _list_numbers((name, VALUES), kind.item_type, part))
     by = _Numbers(option("relevance"), columns.relevance, Columns().relevance, GRADES)
     found = _read_lists(info, name, part, columns, by)
