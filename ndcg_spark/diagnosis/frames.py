@@ -117,7 +117,8 @@ def shift_of_means(before: DataFrame, after: DataFrame, *, across_rules: bool = 
     Parameters
     ----------
     before, after : DataFrame
-        Rows of summaries or metric tables, with `state`; such as two nights. Rows of one group are added up.
+        Rows of summaries or metric tables, with `state`; such as two nights. Rows of one group are added up. Rows
+        without a state, as of `coverage`, are no means and are left out.
     across_rules : bool
         Whether nights of different rules are held against each other all the same.
 
@@ -151,7 +152,7 @@ def _night(frame: DataFrame, *, after: bool) -> DataFrame:
             f"column 'state' of the metric table is {kind.simpleString()}, not array<bigint>; read the table that "
             "nights were written to, as csv has no arrays."
         )
-    rows = frame.where(named("segment_by") != "")
+    rows = frame.where((named("segment_by") != "") & named("state").isNotNull())
     columns = columns_of([*tasks.SHIFT_KEYS, "segment", "state"])
     return rows.select(*columns, rules_column(frame).alias(RULES), F.lit(after).alias(tasks.AFTER))
 

@@ -57,6 +57,16 @@ def test_nights_of_two_rules_are_refused(spark):
     assert {row["rules"] for row in shift_of_means(before, after, across_rules=True).collect()} == {"ties=mixed"}
 
 
+def test_metrics_that_are_no_means_are_left_out(spark):
+    """As `coverage` by segment, whose rows have no state."""
+    nights = [night(spark, name) for name in ("a", "b")]
+    both = [
+        one.unionByName(one.withColumns({"metric": F.lit("coverage"), "state": F.lit(None).cast("array<bigint>")}))
+        for one in nights
+    ]
+    assert sorted(shift_of_means(*both).collect()) == sorted(shift_of_means(*nights).collect())
+
+
 def test_states_that_are_text_are_refused(spark):
     """As in a csv of a metric table."""
     before = night(spark, "a")
