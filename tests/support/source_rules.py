@@ -55,7 +55,7 @@ KINDS = (
         "light",
         (
             *_FOLDERS, "*.settings", "conventions.*", "core.distances", "core.exact", "core.flag", "core.labels",
-            "core.lazy_names", "core.moments", "core.ragged", "core.redaction", "errors", "evaluation.gates",
+            "core.lazy_names", "core.exact", "core.ragged", "core.redaction", "errors", "evaluation.gates",
             "evaluation.rules", "metrics.*", "sources.references", "_version",
         ),
         frozenset({"numpy"}),
@@ -64,7 +64,7 @@ KINDS = (
     Kind(
         "tasks",
         (
-            "*.tasks", "*.tasks.*", "core.batches", "core.schemas", "core.sums", "evaluation.plan", "evaluation.plan_lists",
+            "*.tasks", "*.tasks.*", "core.batches", "core.schemas", "core.sums", "evaluation.plan*",
             "sources.parquet", "sources.stores",
         ),
         frozenset({"numpy", "pandas", "pyarrow"}),
