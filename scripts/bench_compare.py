@@ -24,14 +24,15 @@ from pyspark.sql import functions as F
 from scipy import stats
 
 from ndcg_spark import compare
-from ndcg_spark.comparison.kernels.paired import deltas
-from ndcg_spark.comparison.kernels.replicates import (
+from ndcg_spark.comparison.kernels import (
+    WordArray,
+    deltas,
+    drawn_sums,
     percentile_interval,
     replicate_values,
     studentised_interval,
     whole_numbers,
 )
-from ndcg_spark.comparison.kernels.resampling import WordArray, drawn_sums
 from ndcg_spark.core.exact import to_limbs
 from ndcg_spark.core.ragged import FloatArray, IntArray
 

@@ -17,15 +17,7 @@ from faults_metastore import free_port, metastore_settings, serve_metastore
 from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.sources.folders import read_files
-from ndcg_spark.tables import (
-    Rows,
-    SliceKey,
-    Slices,
-    SliceWrite,
-    stage_slices,
-    write_together,
-    writing,
-)
+from ndcg_spark.tables import Rows, SliceKey, Slices, SliceWrite, stage_slices, write_together, writing
 from ndcg_spark.tables.delta import DeltaLog
 
 METASTORE = "metastore-port"

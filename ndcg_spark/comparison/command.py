@@ -20,9 +20,7 @@ from ndcg_spark.evaluation.command import (
     given_here,
     refuse_unread_here,
 )
-from ndcg_spark.evaluation.command import (
-    rankings as rankings_table,
-)
+from ndcg_spark.evaluation.command import rankings as rankings_table
 from ndcg_spark.evaluation.gates import COMPARISONS, contrary_line, named_metric
 from ndcg_spark.evaluation.settings import EvaluationSettings, refuse_unread_k
 from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes

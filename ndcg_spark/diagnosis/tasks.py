@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import float_column, float_values
-from ndcg_spark.core.moments import MOMENTS
+from ndcg_spark.core.exact import MOMENTS
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.diagnosis.kernels import SegmentSums, best_swap, gain_by_rank, mix_and_within, retrieved_ideal
 from ndcg_spark.evaluation.rules import RULES, combine_rules

@@ -25,7 +25,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, 
 from ndcg_spark.evaluation.frames.columns import checked_rows
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
-from ndcg_spark.evaluation.frames.stored import per_query_rows, readable_means
+from ndcg_spark.evaluation.frames.summary import per_query_rows, readable_means
 from ndcg_spark.evaluation.settings import (
     Columns,
     DuplicateCheck,

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ndcg_spark.core.schemas import NO_KEYS, TableInfo, fields_of, is_key, is_number, type_text
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.plan import (
+from ndcg_spark.evaluation.plan_columns import (
     KEYS,
     VALUES,
     ColumnRead,

@@ -24,14 +24,14 @@ from ndcg_spark.evaluation.frames.duplicates import differing_columns
 from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.matching import check_matched, top_items
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
-from ndcg_spark.evaluation.frames.stored import (
+from ndcg_spark.evaluation.frames.summary import (
     HIDDEN,
     METRIC_SCHEMA,
     PROVENANCE,
+    SUMMARY_SCHEMA,
     per_query_rows,
     per_query_table_schema,
 )
-from ndcg_spark.evaluation.frames.summary import SUMMARY_SCHEMA
 from ndcg_spark.evaluation.plan import fit_settings
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 from ndcg_spark.core.lazy_names import names_of
 
 if TYPE_CHECKING:
-    from ndcg_spark.history.api import flag_changes as flag_changes
-    from ndcg_spark.history.api import roll_up as roll_up
+    from ndcg_spark.history.frames import flag_changes as flag_changes
+    from ndcg_spark.history.frames import roll_up as roll_up
     from ndcg_spark.history.settings import FlagSettings as FlagSettings
     from ndcg_spark.history.settings import RollUpSettings as RollUpSettings
 else:
-    __getattr__, __dir__ = names_of(__name__, api="flag_changes roll_up", settings="FlagSettings RollUpSettings")
+    __getattr__, __dir__ = names_of(
+        __name__,
+        frames="flag_changes roll_up",
+        settings="FlagSettings RollUpSettings",
+    )
     __all__ = __dir__()

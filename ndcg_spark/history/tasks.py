@@ -14,14 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison.kernels import paired
-from ndcg_spark.comparison.kernels.replicates import (
-    DRAWN,
-    MOST_EXACT,
-    hashed_flip_p,
-    percentile_interval,
-    replicate_values,
-)
+from ndcg_spark.comparison import kernels as paired
+from ndcg_spark.comparison.kernels import DRAWN, MOST_EXACT, hashed_flip_p, percentile_interval, replicate_values
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, totals
 from ndcg_spark.comparison.tasks.pairing import whole_units

@@ -22,14 +22,7 @@ from ndcg_spark.jobs.options import (
     run_date_of,
     settings_of,
 )
-from ndcg_spark.jobs.places import (
-    Source,
-    Target,
-    check_file,
-    check_places,
-    dataset_of,
-    needed_packages,
-)
+from ndcg_spark.jobs.places import Source, Target, check_file, check_places, dataset_of, needed_packages
 from ndcg_spark.jobs.settings import Shared
 
 if TYPE_CHECKING:

@@ -14,13 +14,7 @@ from ndcg_spark.metrics.base import (
     at_cutoff,
     in_order,
 )
-from ndcg_spark.metrics.registry import (
-    all_metrics,
-    direction_of,
-    has_value_when_missing,
-    judge_change,
-    parse_metric,
-)
+from ndcg_spark.metrics.registry import all_metrics, direction_of, has_value_when_missing, judge_change, parse_metric
 
 __all__ = [
     "EVERY",

@@ -16,5 +16,9 @@ if TYPE_CHECKING:
     from ndcg_spark.reports.assembly import report as report
     from ndcg_spark.reports.settings import ReportLimits as ReportLimits
 else:
-    __getattr__, __dir__ = names_of(__name__, assembly="Report report", settings="ReportLimits")
+    __getattr__, __dir__ = names_of(
+        __name__,
+        assembly="Report report",
+        settings="ReportLimits",
+    )
     __all__ = __dir__()

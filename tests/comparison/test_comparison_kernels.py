@@ -12,8 +12,10 @@ from scipy import integrate, stats
 from support.closeness import near
 from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, estimate, example_2, key_hash, key_hashes, state_of
 
-from ndcg_spark.comparison.kernels import paired, replicates, resampling
-from ndcg_spark.comparison.kernels.paired import benjamini_hochberg, holm
+from ndcg_spark.comparison import kernels as paired
+from ndcg_spark.comparison import kernels as replicates
+from ndcg_spark.comparison import kernels as resampling
+from ndcg_spark.comparison.kernels import benjamini_hochberg, holm
 from ndcg_spark.core import student
 from ndcg_spark.core.exact import to_limbs
 from ndcg_spark.errors import MissingPackageError

@@ -12,8 +12,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ndcg_spark.core.exact import N_LIMBS, Limbs, add_limbs, from_limbs, to_limbs, two_product
-from ndcg_spark.core.moments import MOMENTS, day_estimate, estimate, query_states, refuse_light
+from ndcg_spark.core.exact import (
+    MOMENTS,
+    N_LIMBS,
+    Limbs,
+    add_limbs,
+    day_estimate,
+    estimate,
+    from_limbs,
+    query_states,
+    refuse_light,
+    to_limbs,
+    two_product,
+)
 from ndcg_spark.errors import InputRefusedError
 
 GRID = Fraction(1, 2**256)

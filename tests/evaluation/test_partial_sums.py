@@ -16,7 +16,7 @@ from support.arrow_rankings import pieces
 from support.sums import summary_rows
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.moments import MOMENTS
+from ndcg_spark.core.exact import MOMENTS
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.frames.summary import summing_task
 from ndcg_spark.evaluation.settings import EvaluationSettings

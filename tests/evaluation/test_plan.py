@@ -18,7 +18,8 @@ from ndcg_spark.core.columns import info_of, mark_text_table
 from ndcg_spark.core.schemas import type_text
 from ndcg_spark.evaluation.api import evaluation_settings
 from ndcg_spark.evaluation.frames.columns import spark_columns
-from ndcg_spark.evaluation.plan import Conversion, plan_ranking
+from ndcg_spark.evaluation.plan import plan_ranking
+from ndcg_spark.evaluation.plan_columns import Conversion
 from ndcg_spark.evaluation.tasks.columns import convert_batch
 
 NAN, INFINITY, BIG = float("nan"), float("inf"), 2**53 + 1

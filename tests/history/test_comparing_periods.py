@@ -12,7 +12,7 @@ from support.closeness import near
 from support.comparing import compared, metric_of, settings_of, through
 from support.paired import key_hash, key_hashes
 
-from ndcg_spark.comparison.kernels.resampling import hash_words
+from ndcg_spark.comparison.kernels import hash_words
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.history.settings import RollUpSettings
 from ndcg_spark.history.tasks import FAMILY, PERIOD_SCHEMA, decide_families, roll_up_nights

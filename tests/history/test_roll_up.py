@@ -12,7 +12,7 @@ from support.refusals import refusal
 
 from ndcg_spark import compare, evaluate, merge_summaries
 from ndcg_spark.core.columns import mark_text_table
-from ndcg_spark.core.moments import MOMENTS, query_states
+from ndcg_spark.core.exact import MOMENTS, query_states
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.history import RollUpSettings, roll_up
 from ndcg_spark.history.frames import rolled_up

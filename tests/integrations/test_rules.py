@@ -25,8 +25,7 @@ from ndcg_spark.comparison.api import comparison_settings
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, summing, totals
 from ndcg_spark.conventions import PRESETS, Convention
-from ndcg_spark.core.exact import N_LIMBS
-from ndcg_spark.core.moments import MOMENTS
+from ndcg_spark.core.exact import MOMENTS, N_LIMBS
 from ndcg_spark.diagnosis.tasks import divide_changes
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Columns, Evaluation, EvaluationSettings, ItemColumns

@@ -13,13 +13,7 @@ from support.terminals import terminal
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.printed import (
-    counts_line,
-    queries_text,
-    rejected_lines,
-    show_summary,
-    unjudged_lines,
-)
+from ndcg_spark.evaluation.printed import counts_line, queries_text, rejected_lines, show_summary, unjudged_lines
 from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, gate_line, to_json
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from ndcg_spark.evaluation.frames.stored import METRIC_SCHEMA
+from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"

@@ -258,7 +258,7 @@ def test_a_rule_objects_to(rule, source):
         pytest.param(spelled_labels, label('run or "all"'), id="another default"),
         pytest.param(spelled_labels, Source("ndcg_spark.core.labels", "OVERALL = 'overall'"), id="labels"),
         pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES, "\n" * 9)), id="docstring"),
-        pytest.param(internal_sections, Source("ndcg_spark.history.api", SECTIONS), id="a public name"),
+        pytest.param(internal_sections, Source("ndcg_spark.history.frames", SECTIONS), id="a public name"),
         pytest.param(internal_sections, Source("ndcg_spark.history.settings", SECTIONS), id="settings"),
         pytest.param(unexplained_stand_ins, stand_in("fail", "def fail(_):\n    raise OSError\n"), id="fails"),
         pytest.param(unexplained_stand_ins, stand_in("lambda x: kept(x)", "kept, n = a.call, 1\n"), id="passes on"),

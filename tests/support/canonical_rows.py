@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from ndcg_spark.core.columns import info_of
 from ndcg_spark.evaluation.frames.columns import spark_columns
-from ndcg_spark.evaluation.plan import plan_judgments, plan_rows
+from ndcg_spark.evaluation.plan_columns import plan_judgments, plan_rows
 from ndcg_spark.evaluation.settings import EvaluationSettings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xxhash
 
-from ndcg_spark.comparison.kernels import paired
+from ndcg_spark.comparison import kernels as paired
 
 QUERIES = [f"q{n:02d}" for n in range(1, 13)]
 X = np.array([0.50, 0.30, 0.80, 0, 0.62, 0.91, 0.45, 0.70, 0.25, 0.55, 1, 0.40])
@@ -53,7 +53,7 @@ def estimate(x, y, weights=None, *, clusters=None, alpha=0.05, lift="fieller"):
 
 def example_2():
     """500 keys with skewed differences: keys, x, y."""
-    from ndcg_spark.comparison.kernels.resampling import hash_words
+    from ndcg_spark.comparison.kernels import hash_words
 
     keys = [f"e{n}" for n in range(500)]
     u = (hash_words(key_hashes(keys), 0, 9, 3) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ndcg_spark.evaluation.frames.stored import METRIC_SCHEMA
+from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from ndcg_spark.business.tasks import LINK_COLUMNS
 from ndcg_spark.clicks.frames import _ESTIMATES
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.evaluation.frames.stored import METRIC_SCHEMA
+from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA
 from ndcg_spark.history.frames import PERIODS_OF_PAIRS, ROLL_UP_COLUMNS
 from ndcg_spark.history.tasks import FLAG_COLUMNS
 from ndcg_spark.jobs.outputs import REJECT_SCHEMA

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison.kernels import paired, replicates
-from ndcg_spark.comparison.kernels.paired import PairedEstimate, Squares, benjamini_hochberg, holm
+from ndcg_spark.comparison import kernels as paired
+from ndcg_spark.comparison import kernels as replicates
+from ndcg_spark.comparison.kernels import PairedEstimate, Squares, benjamini_hochberg, holm
 from ndcg_spark.comparison.settings import ComparisonSettings, is_companion
 from ndcg_spark.comparison.tasks.summing import add_replicates
 from ndcg_spark.comparison.tasks.totals import (

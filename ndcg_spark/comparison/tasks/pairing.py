@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.comparison.kernels.resampling import WordArray
+from ndcg_spark.comparison.kernels import WordArray
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import flags_of, float_values, int_values, joined, plain_texts, value_at

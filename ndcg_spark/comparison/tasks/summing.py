@@ -9,9 +9,18 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison.kernels.paired import SQUARES, SUMS, cluster_squares, deltas, pair_states
-from ndcg_spark.comparison.kernels.replicates import DRAWN, MOST_EXACT
-from ndcg_spark.comparison.kernels.resampling import WordArray, drawn_sums, flipped_sums
+from ndcg_spark.comparison.kernels import (
+    DRAWN,
+    MOST_EXACT,
+    SQUARES,
+    SUMS,
+    WordArray,
+    cluster_squares,
+    deltas,
+    drawn_sums,
+    flipped_sums,
+    pair_states,
+)
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import CHUNK_ROWS, UNIT, Queries, query_text, read_queries, whole_units
 from ndcg_spark.comparison.tasks.totals import DRAWS, FLIPS, GroupKey, Totals, partial_batches

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison.kernels.paired import SQUARES, SUMS
-from ndcg_spark.comparison.kernels.replicates import MOST_EXACT
+from ndcg_spark.comparison.kernels import MOST_EXACT, SQUARES, SUMS
 from ndcg_spark.core.exact import Limbs, add_limbs
 from ndcg_spark.core.ragged import IntArray
 

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from ndcg_spark.core.columns import columns_of, info_of, named, parsed_number, row_as_json, row_of
 from ndcg_spark.core.schemas import MALFORMED, is_key
 from ndcg_spark.core.workers import in_workers
-from ndcg_spark.evaluation.plan import KEYS, MALFORMED_LINE, ColumnRead, Conversion, TablePlan
+from ndcg_spark.evaluation.plan_columns import KEYS, MALFORMED_LINE, ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows
 

@@ -13,7 +13,7 @@ from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.columns import read_column
-from ndcg_spark.evaluation.plan import ColumnRead, read_carried, read_keys
+from ndcg_spark.evaluation.plan_columns import ColumnRead, read_carried, read_keys
 from ndcg_spark.evaluation.plan_lists import (
     ListColumn,
     ranked_lists,

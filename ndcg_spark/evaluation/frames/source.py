@@ -16,7 +16,8 @@ from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.core.session import BYTES_OF_A_PARTITION, is_on, runs_locally, shuffle_partitions
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.evaluation.plan import ColumnRead, Conversion, RankingPlan, TablePlan
+from ndcg_spark.evaluation.plan import RankingPlan
+from ndcg_spark.evaluation.plan_columns import ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
 from ndcg_spark.evaluation.tasks.query_rows import ORDER, RANK, RELEVANCE, SCORE, WEIGHT

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.core.batches import one_zero
 from ndcg_spark.core.schemas import MALFORMED, NUMBER_TEXT
-from ndcg_spark.evaluation.plan import KEYS, MALFORMED_LINE, VALUES, ColumnRead, Conversion, TablePlan
+from ndcg_spark.evaluation.plan_columns import KEYS, MALFORMED_LINE, VALUES, ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.tasks import query_rows as col
 
 # Java's $ is also before a line's end; \d and \s are those of ASCII there.

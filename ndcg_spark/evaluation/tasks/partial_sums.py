@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import flags_of, float_values, int_values, list_offsets, plain_values, value_at
-from ndcg_spark.core.moments import MOMENTS, day_estimate, estimate, query_states
+from ndcg_spark.core.exact import MOMENTS, day_estimate, estimate, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.core.sums import (
     STATE_TYPE,

@@ -1,0 +1,427 @@
+"""The paired difference of two runs: its exact, mergeable state, estimates and p-values from it, and resampling.
+
+Over the queries of a group, with weight w, value x of the baseline and y of the run: sums of w, wx, wy; of w^2,
+w^2 x, w^2 y, w^2 x^2, w^2 xy, w^2 y^2; and of what sign flips add up. For clusters the six squares are those of the
+sums of a cluster. All are exact (`core.exact`), so states of disjoint sets of queries merge by adding them.
+
+How often a query is drawn, and which sign it gets, are hashes of the query, of the seed and of the purpose alone. It
+therefore gets the same ones in every run, metric, segment and night, wherever its rows lie.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ndcg_spark.core.exact import LIMB_BITS, LOWEST_BIT, Limbs, Moments, check_size, refuse_light, two_product
+from ndcg_spark.core.ragged import FloatArray, IntArray
+from ndcg_spark.core.student import t_quantile, two_sided_p
+from ndcg_spark.errors import InputRefusedError
+
+WordArray = NDArray[np.uint64]
+ByteArray = NDArray[np.uint8]
+
+BOOTSTRAP, SIGNS = 1, 2
+"""Purposes: streams of words that have nothing to do with each other."""
+POISSON_COUNTS = (24109, 24110, 12055, 4017, 1005, 201, 34, 4, 1)
+"""Of the 2^16 values of 16 bits, how many stand for 0, 1, ..., 8: Poisson(1), with mean and variance exactly 1."""
+_CUTS = np.cumsum(POISSON_COUNTS[:-1]).astype(np.uint16)
+_TABLE = np.repeat(np.arange(len(POISSON_COUNTS), dtype=np.uint8), POISSON_COUNTS)
+_FREQUENT = 4
+_GOLDEN = 0x9E3779B97F4A7C15
+_STEPS = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
+_LAST = np.uint64(31)
+
+
+def hash_words(hashes: WordArray, seed: int, purpose: int, n_words: int) -> WordArray:
+    """Words of 64 random bits for each hash, shape (n_keys, n_words).
+
+    Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014, doi:10.1145/2660193.2660195.
+    """
+    salt = _mixed(np.array([(seed + purpose * _GOLDEN) % 2**64], dtype=np.uint64))
+    steps = np.arange(1, n_words + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+    return _mixed(_mixed(hashes ^ salt)[:, None] + steps)
+
+
+def _mixed(words: WordArray) -> WordArray:
+    """Mix the bits of words, in place."""
+    shifted = np.empty_like(words)
+    for bits, factor in _STEPS:
+        np.right_shift(words, bits, out=shifted)
+        np.bitwise_xor(words, shifted, out=words)
+        np.multiply(words, factor, out=words)
+    np.right_shift(words, _LAST, out=shifted)
+    return np.bitwise_xor(words, shifted, out=words)
+
+
+def poisson_weights(hashes: WordArray, seed: int, n_replicates: int) -> ByteArray:
+    """How often each query is drawn in each replicate: 0 to 8, shape (n_keys, n_replicates).
+
+    Over all words it is Poisson(1), with mean and variance exactly 1. Chamandy, Muralidharan, Najmi and Naidu,
+    Estimating uncertainty for massive data streams, Google, 2012.
+
+    >>> poisson_weights(np.array([0x9F1351CFBEA4F3F7], dtype=np.uint64), 42, 12).tolist()
+    [[2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 0, 1]]
+    """
+    words = hash_words(hashes, seed, BOOTSTRAP, -(-n_replicates // 4))
+    halves = words.astype("<u8", copy=False).view("<u2")
+    # Comparing with the cuts takes half the time of a lookup. Above the fourth lies one number in 273.
+    weights = (halves >= _CUTS[0]).view(np.uint8)
+    for cut in _CUTS[1:_FREQUENT]:
+        np.add(weights, (halves >= cut).view(np.uint8), out=weights)
+    rare = np.flatnonzero(halves >= _CUTS[_FREQUENT])
+    weights.reshape(-1)[rare] = _TABLE[halves.reshape(-1)[rare]]
+    return np.asarray(weights[:, :n_replicates])
+
+
+def sign_bits(hashes: WordArray, seed: int, n_flips: int) -> ByteArray:
+    """Signs of each query in each random flip, 1 for a minus and 0 for a plus; shape (n_keys, n_flips).
+
+    >>> sign_bits(np.array([0x9F1351CFBEA4F3F7], dtype=np.uint64), 42, 12).tolist()
+    [[1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 1]]
+    """
+    words = hash_words(hashes, seed, SIGNS, -(-n_flips // 64))
+    return np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), axis=1, bitorder="little")[:, :n_flips]
+
+
+def drawn_sums(hashes: WordArray, columns: NDArray[np.float64], *, seed: int, n_replicates: int) -> IntArray:
+    """Exact sums of bootstrap replicates, shape (n_columns, n_replicates): numbers times how often they are drawn.
+
+    `columns` of shape (n_columns, n_keys) hold whole numbers below 2^32 in size, such as limbs.
+    """
+    return _products(hashes, columns, n_replicates, lambda block: poisson_weights(block, seed, n_replicates))
+
+
+def flipped_sums(hashes: WordArray, columns: NDArray[np.float64], *, seed: int, n_flips: int) -> IntArray:
+    """Exact sums over random sign flips: numbers of queries, as for `drawn_sums`, times their signs."""
+    minus = _products(hashes, columns, n_flips, lambda block: sign_bits(block, seed, n_flips))
+    total = columns.sum(axis=1).astype(np.int64)  # exact for up to 2^21 queries
+    return np.asarray(total[:, None] - 2 * minus)
+
+
+_EXACT_ROWS = 2**18
+"""Of numbers below 2^32, each taken up to 8 times, so many add to at most 2^53: doubles hold all sums exactly."""
+_BLOCK_NUMBERS = 2**17
+"""Doubles of a block, 1 MiB, which stay in the cache. With twice as many, BLAS starts threads, and where all cores
+are busy a product then takes six times as long."""
+
+
+def _products(
+    hashes: WordArray,
+    columns: NDArray[np.float64],
+    width: int,
+    numbers: Callable[[WordArray], ByteArray],
+) -> IntArray:
+    """Multiply columns with small whole numbers that hashes give, in blocks of queries."""
+    total = np.zeros((len(columns), width), dtype=np.int64)
+    if not len(columns) or not width:
+        return total
+    rows = min(max(_BLOCK_NUMBERS // width, 8), 1024)
+    for first in range(0, len(hashes), _EXACT_ROWS):
+        last = min(first + _EXACT_ROWS, len(hashes))
+        exact = np.zeros((len(columns), width))
+        for start in range(first, last, rows):
+            block = slice(start, min(start + rows, last))
+            exact += columns[:, block] @ numbers(hashes[block]).astype(np.float64)
+        total += exact.astype(np.int64)
+    return total
+
+
+Ends: TypeAlias = tuple[float | None, float | None]
+"""Ends of an interval; None where they are not defined."""
+DRAWN = Moments("m", "a", "d", "aa", "ad", "dd")
+"""Sums of a replicate: how often units are drawn, their weights A and differences D, and the products of these."""
+MOST_EXACT = 16
+"""Differing units up to which all signs are tried."""
+SCALE = 1 << -LOWEST_BIT
+_ROUNDING = 50
+"""A spread below 2^-50 of the sum of squares is what rounding the squares has left."""
+
+
+def whole_numbers(limbs: Limbs, size: int) -> NDArray[Any]:
+    """Put limbs of shape (size,) together: Python integers in units of 2^-256."""
+    total = np.zeros(size, dtype=object)
+    for place, limb in limbs.items():
+        total = total + (limb.astype(object) << (LIMB_BITS * place))
+    return total
+
+
+def exact_flip_p(differences: Sequence[float], slack: Fraction) -> float:
+    """P-value of the sign-flip test, all signs of at most `MOST_EXACT` differences other than 0 being tried.
+
+    The share of signs whose sum is as large in size as the observed one; sums closer than `slack`, by which rounded
+    differences may be off, count as equal. Fisher, The Design of Experiments, 1935, chapter 3.
+
+    >>> exact_flip_p([0.25, 0.125, 0.125], Fraction(0))
+    0.25
+    """
+    if not differences:
+        return 1.0
+    wholes = [int(Fraction(one) * SCALE) for one in differences]
+    least = abs(sum(wholes)) - int(slack * SCALE)
+    sums = np.array(wholes[:1], dtype=object)  # the other half of the signs has the same sums, negative
+    for one in wholes[1:]:
+        sums = np.concatenate([sums + one, sums - one])
+    return float(np.count_nonzero(np.abs(sums) >= least)) / len(sums)
+
+
+def hashed_flip_p(sums: Limbs, observed: Fraction, slack: Fraction, n_flips: int) -> float:
+    """P-value of the sign-flip test from the sums under random signs; `slack` as for `exact_flip_p`.
+
+    It is (1 + count) / (1 + n_flips), as the observed sum is possible. Phipson and Smyth, Permutation p-values should
+    never be zero, Stat. Appl. Genet. Mol. Biol. 9(1), 2010.
+    """
+    least = abs(observed * SCALE) - slack * SCALE
+    count = np.count_nonzero(np.abs(whole_numbers(sums, n_flips)) >= math.ceil(least))
+    return (1 + int(count)) / (1 + n_flips)
+
+
+def replicate_values(drawn: dict[str, Limbs], difference: float, n_replicates: int) -> tuple[FloatArray, FloatArray]:
+    """Means of the replicates that drew anything, and distances from the estimate in standard errors.
+
+    `drawn` has sums by the names in `DRAWN`, shape (n_replicates,); only `m`, `d` and `dd` where all weights are 1.
+    Replicates with one draw, or without a spread, have no distance. Efron and Tibshirani, An Introduction to the
+    Bootstrap, 1993, section 12.5 (bootstrap-t).
+    """
+    sums = {name: whole_numbers(limbs, n_replicates).tolist() for name, limbs in drawn.items()}
+    ones = sums["m"]
+    means, distances = [], []
+    for r in range(n_replicates):
+        m, d, dd = ones[r] // SCALE, sums["d"][r], sums["dd"][r]
+        a = sums["a"][r] if "a" in sums else ones[r]
+        aa = sums["aa"][r] if "aa" in sums else ones[r]
+        ad = sums["ad"][r] if "ad" in sums else d
+        if a == 0:
+            continue
+        mean = d / a  # of whole numbers: rounded once
+        means.append(mean)
+        spread = dd * a * a - 2 * d * ad * a + d * d * aa
+        if m >= 2 and spread > dd * a * a >> _ROUNDING:
+            std_error = math.sqrt(m * spread * SCALE / ((m - 1) * a**4))
+            distances.append((mean - difference) / std_error)
+    return np.array(means), np.array(distances)
+
+
+def percentile_interval(means: FloatArray, *, alpha: float) -> Ends:
+    """Percentile interval of a bootstrap, of level 1 - alpha."""
+    if not len(means):
+        return None, None
+    low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
+    return float(low), float(high)
+
+
+def studentised_interval(distances: FloatArray, difference: float, std_error: float, *, alpha: float) -> Ends:
+    """Studentised interval of a bootstrap (bootstrap-t), from the distances of `replicate_values`."""
+    if not len(distances):
+        return None, None
+    low, high = np.quantile(distances, [alpha / 2, 1 - alpha / 2])
+    return float(difference - high * std_error), float(difference - low * std_error)
+
+
+SQUARES = Moments("ww", "wwx", "wwy", "wwxx", "wwxy", "wwyy")
+SUMS = Moments("w", "wx", "wy", *SQUARES.names, "delta", "n_differ")
+DELTA_UNIT = 2.0**-32
+_MOST_DELTA = 2.0**63
+FEW_QUERIES, FEW_CLUSTERS = 10, 50
+
+
+def deltas(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Differences y - x of each query, rounded to whole multiples of 2^-32, half to even.
+
+    A tie is 0.0, so values that differ by up to 2^-33 are one. Refuses differences of 2^31 or more.
+    """
+    units = np.rint((y - x) / DELTA_UNIT)
+    if not np.abs(units).max(initial=0.0) < _MOST_DELTA:
+        raise InputRefusedError("a difference of two values is not finite or too large to compare (limit 2^31).")
+    return np.asarray(units * DELTA_UNIT)
+
+
+def pair_states(x: FloatArray, y: FloatArray, weights: FloatArray | None, delta: FloatArray) -> Limbs:
+    """State of each query, from its values in the baseline and the run, its weight, and its `deltas`; to be added up.
+
+    Limbs of shape (n_queries,), by their place in a state of `SUMS`. Without weights the places of w, w^2, w^2 x and
+    w^2 y are left to `fill_unweighted`.
+    """
+    differ = (delta != 0).astype(np.float64)
+    if weights is None:
+        return SUMS.limbs(
+            wx=[x], wy=[y], wwxx=[(x, x)], wwxy=[(x, y)], wwyy=[(y, y)], delta=[delta], n_differ=[differ]
+        )
+    check_size(weights)  # before arithmetic on what is not finite can warn
+    wx, wy = two_product(weights, x), two_product(weights, y)
+    return SUMS.limbs(
+        w=[weights],
+        wx=wx,
+        wy=wy,
+        ww=[(weights, weights)],
+        wwx=[(weights, part) for part in wx],
+        wwy=[(weights, part) for part in wy],
+        wwxx=product(wx, wx),
+        wwxy=product(wx, wy),
+        wwyy=product(wy, wy),
+        delta=[weights * delta],
+        n_differ=[weights * differ],
+    )
+
+
+def cluster_squares(a: FloatArray, x: FloatArray, y: FloatArray) -> Limbs:
+    """Squares of the sums of w, wx and wy of each cluster, by their place in a state of `SQUARES`."""
+    return SQUARES.limbs(ww=[(a, a)], wwx=[(a, x)], wwy=[(a, y)], wwxx=[(x, x)], wwxy=[(x, y)], wwyy=[(y, y)])
+
+
+class Squares(NamedTuple):
+    """Sums of squares over `n` units, which are queries or clusters."""
+
+    n: int
+    ww: Fraction
+    wwx: Fraction
+    wwy: Fraction
+    wwxx: Fraction
+    wwxy: Fraction
+    wwyy: Fraction
+
+    def spread(self, x: Fraction, y: Fraction, one: Fraction) -> Fraction:
+        """Sum of (x X + y Y + one A)^2, never below 0, scaled up for the loss of a degree of freedom."""
+        total = (
+            x * x * self.wwxx
+            + y * y * self.wwyy
+            + one * one * self.ww
+            + 2 * (x * y * self.wwxy + x * one * self.wwx + y * one * self.wwy)
+        )
+        return max(Fraction(0), total) * Fraction(self.n, self.n - 1)
+
+
+def read_squares(sums: Mapping[str, Fraction], n: int) -> Squares:
+    """Choose the sums of squares among sums over n queries or clusters."""
+    return Squares(n, **{name: sums[name] for name in SQUARES.names})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedEstimate:
+    """Estimates of a paired difference; None where one is not defined."""
+
+    value: float | None = None
+    baseline_value: float | None = None
+    difference: float | None = None
+    weight_sum: float = 0.0
+    std_error: float | None = None
+    df: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    t: float | None = None
+    p_value: float | None = None
+    lift: float | None = None
+    lift_low: float | None = None
+    lift_high: float | None = None
+
+
+def paired_estimate(
+    sums: dict[str, Fraction], squares: Squares, *, alpha: float, lift: str = "fieller", no_spread: bool = False
+) -> PairedEstimate:
+    """Difference of two means over the same queries, its error, interval and t-test, and the relative lift.
+
+    The difference is (sum(wy) - sum(wx)) / sum(w), its error that of a regression on a constant, weighted by w, with
+    HC1 errors, or clustered ones where `squares` are of clusters. With `no_spread` all differences are the same, and
+    there is no test. MacKinnon and White, J. Econometrics 29, 1985 (HC1); Liang and Zeger, Biometrika 73(1), 1986
+    (clusters); Fieller, Some problems in interval estimation, JRSS B 16(2), 1954 (lift).
+    """
+    w = sums["w"]
+    if w == 0:
+        return PairedEstimate()
+    refuse_light(w)
+    x, y = sums["wx"] / w, sums["wy"] / w
+    found = {"value": float(y), "baseline_value": float(x), "difference": float(y - x), "weight_sum": float(w)}
+    ratio = y / x if x > 0 else None
+    if ratio is not None:
+        found["lift"] = float(ratio - 1)
+    if squares.n < 2:
+        return PairedEstimate(**found)
+    quantile = t_quantile(1 - alpha / 2, squares.n - 1)
+    std_error = 0.0 if no_spread else error_of_difference(sums, squares)
+    half = quantile * std_error
+    found |= {"std_error": std_error, "df": float(squares.n - 1)}
+    found |= {"ci_low": found["difference"] - half, "ci_high": found["difference"] + half}
+    if std_error > 0:
+        found["t"] = found["difference"] / std_error
+        found["p_value"] = two_sided_p(found["t"], squares.n - 1)
+    if ratio is not None:
+        ends = _fieller(x, y, w, squares, quantile) if lift == "fieller" else None
+        if lift == "delta":
+            half = quantile * lift_error(sums, squares)
+            ends = (found["lift"] - half, found["lift"] + half)
+        if ends is not None:
+            found["lift_low"], found["lift_high"] = ends
+    return PairedEstimate(**found)
+
+
+def error_of_difference(sums: dict[str, Fraction], squares: Squares) -> float:
+    """Standard error of the difference: sqrt(n/(n-1) sum((Y - X - difference A)^2)) / sum(w), for n >= 2."""
+    w = sums["w"]
+    difference = (sums["wy"] - sums["wx"]) / w
+    return math.sqrt(float(squares.spread(Fraction(-1), Fraction(1), -difference) / (w * w)))
+
+
+def lift_error(sums: dict[str, Fraction], squares: Squares) -> float:
+    """Standard error of the lift R - 1 by the delta method: sqrt(n/(n-1) sum((Y - R X)^2)) / sum(wx)."""
+    wx = sums["wx"]
+    return math.sqrt(float(squares.spread(-sums["wy"] / wx, Fraction(1), Fraction(0)) / (wx * wx)))
+
+
+def _fieller(x: Fraction, y: Fraction, w: Fraction, squares: Squares, quantile: float) -> tuple[float, float] | None:
+    """Ends of the lift: the roots R of (y - R x)^2 = t^2 var(y - R x), less 1; None if they are not an interval."""
+    variance_x = squares.spread(Fraction(1), Fraction(0), -x) / (w * w)
+    variance_y = squares.spread(Fraction(0), Fraction(1), -y) / (w * w)
+    variance_d = squares.spread(Fraction(-1), Fraction(1), x - y) / (w * w)
+    covariance = (variance_x + variance_y - variance_d) / 2
+    t2 = Fraction(quantile) ** 2
+    a, b, c = x * x - t2 * variance_x, x * y - t2 * covariance, y * y - t2 * variance_y
+    if a <= 0:
+        return None
+    half = math.sqrt(max(0.0, float((b * b - a * c) / (a * a))))
+    return float(b / a - 1) - half, float(b / a - 1) + half
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Adjust p-values to bound the probability of any false finding; None, a test not made, does not count.
+
+    Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6, 1979.
+
+    >>> [round(p, 12) for p in holm([0.04, 0.001, 0.03])]
+    [0.06, 0.003, 0.06]
+    """
+    known = _sorted(p_values)
+    adjusted: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (p, at) in enumerate(known):
+        highest = max(highest, min(1.0, (len(known) - rank) * p))
+        adjusted[at] = highest
+    return adjusted
+
+
+def benjamini_hochberg(p_values: Sequence[float | None]) -> list[float | None]:
+    """Adjust p-values to bound the expected share of false findings; None, a test not made, does not count.
+
+    Benjamini and Hochberg, Controlling the false discovery rate, JRSS B 57(1), 1995.
+
+    >>> benjamini_hochberg([0.04, 0.001, None])
+    [0.04, 0.002, None]
+    """
+    known = _sorted(p_values)
+    adjusted: list[float | None] = [None] * len(p_values)
+    lowest = 1.0
+    for rank, (p, at) in reversed(list(enumerate(known, start=1))):
+        lowest = min(lowest, len(known) * p / rank)
+        adjusted[at] = lowest
+    return adjusted
+
+
+def _sorted(p_values: Sequence[float | None]) -> list[tuple[float, int]]:
+    """P-values of the tests that were made, the smallest first, with their places."""
+    return sorted((p, at) for at, p in enumerate(p_values) if p is not None)

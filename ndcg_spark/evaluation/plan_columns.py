@@ -1,0 +1,223 @@
+"""Which columns of a table are read, from where and changed how, under names that workers know. Arrow only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import pyarrow as pa
+
+from ndcg_spark.core.schemas import MALFORMED, TableInfo, type_text
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.evaluation.tasks import query_rows as col
+from ndcg_spark.evaluation.tasks.query_rows import bad_row_of, canonical_names
+
+KEYS, VALUES = "key", "value"
+"""Fields of a map in the source of a column."""
+MALFORMED_LINE = "malformed_line"
+"""Reason of a bad row; workers get it with the line, as `malformed_line: 1 Q0 a`."""
+
+
+class Conversion(Enum):
+    """What is done to a column, or to each element of its lists, before workers get it."""
+
+    AS_IS = "as it is"
+    CLEAN_ZERO = "-0.0 becomes 0.0"
+    CAST = "to the type of the column: a number to a wider one, a boolean to 1 and 0, a decimal to a double"
+    TO_TEXT = "text as Spark's cast writes it, of -0.0 as of 0.0"
+    PARSE_DOUBLE = "text is parsed; what is no number is null"
+    ONES = "1.0 for each element of a list"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRead:
+    """A column that workers get: where from, changed how, of which type. `source` may end in a field.
+
+    With a `reason`, a row is bad whose source is not null and whose value is.
+    """
+
+    source: tuple[str, ...]
+    conversion: Conversion
+    type: pa.DataType
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlan:
+    """The canonical columns of a table. Several `runs` in lists are a row each, with columns of their own.
+
+    `bad_rows`: of each column that says why a row is bad, the columns whose reasons count. `sample` is the share of
+    the queries that are read, and `keeps_original` adds `row`, the row as it came.
+    """
+
+    columns: Mapping[str, ColumnRead]
+    runs: Mapping[str, Mapping[str, ColumnRead]] = field(default_factory=dict)
+    bad_rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    has_malformed: bool = False
+    sample: float = 1.0
+    keeps_original: bool = False
+
+    @property
+    def query(self) -> tuple[str, ...]:
+        return tuple(name for name in self.columns if name.startswith("query_"))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Types of the canonical columns."""
+        of_runs = next(iter(self.runs.values()), {})
+        fields = [(name, one.type) for name, one in (*self.columns.items(), *of_runs.items())]
+        runs = [(col.RUN, pa.string())] if self.runs else []
+        return pa.schema([*fields, *runs, *((name, pa.string()) for name in self.bad_rows)])
+
+
+def item_needed(settings: EvaluationSettings, judged: bool) -> str | None:
+    """Say what needs the item column, if anything does."""
+    convention = settings.convention
+    if not judged:
+        return "joining judgments"
+    if settings.lists_items:
+        return f"metric {settings.metric_with(settings.needs[0])!r}"
+    if not settings.ranks_given and convention.ties in ("item_asc", "item_desc"):
+        return f"ties={convention.ties}"
+    if settings.resolves_duplicates:
+        return f"duplicates={convention.duplicates}"
+    return None
+
+
+def plan_rows(info: TableInfo, settings: EvaluationSettings, *, judged: bool) -> TablePlan:
+    """Plan the canonical columns of the main table; `judged` if it has the relevances."""
+    columns, names = settings.columns, canonical_names(settings)
+    found = read_keys(info, settings)
+    if columns.rank is not None:
+        found[col.RANK] = _number(info, columns.rank, option("rank"), "rank")
+    for name, column in names.scores.items():
+        found[name] = _number(info, column, option("score"), "score")
+    found |= _item_and_carried(info, settings, item_needed(settings, judged))
+    if columns.order is not None and info.has(columns.order):
+        found[col.ORDER] = _order(info, columns.order)
+    if judged:
+        found[col.RELEVANCE] = _number(info, columns.relevance, option("relevance"), "relevance")
+    has_malformed = MALFORMED in info.names
+    scores, others = (
+        [name for name, one in found.items() if one.reason and (name in names.scores) == its] for its in (True, False)
+    )
+    if len(names.scores) > 1 and scores:
+        bad_rows = {bad_row_of(name): (name, *others) if name in scores else (*others,) for name in names.scores}
+    else:
+        bad_rows = {col.BAD_ROW: (*scores, *others)} if scores or others or has_malformed else {}
+    return TablePlan(columns=found, bad_rows=bad_rows, has_malformed=has_malformed, sample=settings.sample)
+
+
+def plan_judgments(info: TableInfo, settings: EvaluationSettings) -> TablePlan:
+    """Plan the canonical columns of a judgments table, as `plan_rows`. A null relevance judges nothing."""
+    order = settings.columns.order
+    found = read_keys(info, settings, run=False) | _item_and_carried(info, settings, "joining judgments")
+    if settings.convention.duplicates == "first" and order is not None and info.has(order):
+        found[col.ORDER] = _order(info, order)
+    found[col.RELEVANCE] = _number(info, settings.columns.relevance, option("relevance"), "relevance")
+    has_malformed = MALFORMED in info.names
+    reasons = tuple(name for name, one in found.items() if one.reason)
+    bad_rows = {col.BAD_ROW: reasons} if reasons or has_malformed else {}
+    return TablePlan(columns=found, bad_rows=bad_rows, has_malformed=has_malformed, sample=settings.sample)
+
+
+def read_keys(info: TableInfo, settings: EvaluationSettings, *, run: bool = True) -> dict[str, ColumnRead]:
+    """Read the run, where a table has it, and the query columns."""
+    found = {}
+    if run and settings.columns.run is not None:
+        is_text = pa.types.is_string(info.require_key(settings.columns.run, option("run")))
+        conversion = Conversion.AS_IS if is_text else Conversion.TO_TEXT
+        found[col.RUN] = ColumnRead((settings.columns.run,), conversion, pa.string())
+    return found | {
+        name: read_key(info, its, option("query")) for name, its in canonical_names(settings).query.items()
+    }
+
+
+def read_key(info: TableInfo, column: str, part: str) -> ColumnRead:
+    kind = info.require_key(column, part)
+    cleaned = pa.types.is_floating(kind)
+    return ColumnRead((column,), Conversion.CLEAN_ZERO if cleaned else Conversion.AS_IS, kind)
+
+
+def read_double(info: TableInfo, column: str, part: str) -> ColumnRead:
+    """Read a column of numbers, or of text in a text table, as doubles."""
+    kind = info.require_number(column, part)
+    is_text, is_double = pa.types.is_string(kind), kind == pa.float64()
+    change = Conversion.PARSE_DOUBLE if is_text else Conversion.AS_IS if is_double else Conversion.CAST
+    return ColumnRead((column,), change, pa.float64())
+
+
+def number_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which workers read numbers: their own, a double for decimals, an int for booleans."""
+    if pa.types.is_boolean(kind):
+        return pa.int32()
+    return kind if pa.types.is_integer(kind) or pa.types.is_floating(kind) else pa.float64()
+
+
+def _number(info: TableInfo, column: str, part: str, what: str) -> ColumnRead:
+    """Read a column of numbers in its own type where workers read it; text and decimals as doubles."""
+    kind = info.require_number(column, part)
+    if pa.types.is_string(kind):
+        return ColumnRead((column,), Conversion.PARSE_DOUBLE, pa.float64(), f"{what}_not_a_number")
+    wanted = number_type(kind)
+    return ColumnRead((column,), Conversion.AS_IS if wanted == kind else Conversion.CAST, wanted)
+
+
+def _order(info: TableInfo, column: str) -> ColumnRead:
+    kind = info.require(column, option("order"))
+    if pa.types.is_string(kind) and info.is_text:
+        return read_double(info, column, option("order"))
+    return ColumnRead((column,), Conversion.AS_IS, kind)
+
+
+def _item_and_carried(info: TableInfo, settings: EvaluationSettings, needs_item: str | None) -> dict[str, ColumnRead]:
+    """Read item, segments and weight where the table has them or a rule needs them."""
+    columns = settings.columns
+    if needs_item and columns.item is None:
+        raise InvalidParameterError(f"{needs_item} needs an item column ({option('item')}).")
+    is_looked_for = needs_item is None and settings.checks_top_duplicates and columns.item is not None
+    is_there = is_looked_for and (columns.item != Columns().item or info.has(str(columns.item)))
+    found = {}
+    if columns.item is not None and (needs_item or is_there):
+        found[col.ITEM] = read_key(info, columns.item, option("item"))
+    return found | read_carried(info, settings)
+
+
+def read_carried(info: TableInfo, settings: EvaluationSettings, *, required: bool = False) -> dict[str, ColumnRead]:
+    """Read segments and weight: where the table has them, unless they are `required`."""
+    columns = settings.columns
+    found = {
+        name: read_key(info, column, option("segments"))
+        for name, column in canonical_names(settings).segments.items()
+        if required or info.has(column)
+    }
+    if columns.weight is not None and (required or info.has(columns.weight)):
+        found[col.WEIGHT] = read_double(info, columns.weight, option("weight"))
+    return found
+
+
+def with_common_keys(
+    run: TablePlan, judgments: TablePlan, settings: EvaluationSettings
+) -> tuple[TablePlan, TablePlan]:
+    """Read keys and segments of two tables in one type; refuse text beside numbers."""
+    names = canonical_names(settings)
+    wider: tuple[dict[str, ColumnRead], dict[str, ColumnRead]] = ({}, {})
+    for name, label in {**names.query, col.ITEM: settings.columns.item, **names.segments}.items():
+        if name not in run.columns or name not in judgments.columns:
+            continue
+        reads = run.columns[name], judgments.columns[name]
+        left, right = (one.type for one in reads)
+        if left == right:
+            continue
+        if not (pa.types.is_integer(left) and pa.types.is_integer(right)):
+            raise InputRefusedError(
+                f"column {label!r} is {type_text(left)} in the run and {type_text(right)} in the judgments; cast one "
+                "of them so that values compare."
+            )
+        for its, one in zip(wider, reads, strict=True):
+            its[name] = replace(one, conversion=Conversion.CAST, type=pa.int64())
+    tables = zip((run, judgments), wider, strict=True)
+    first, second = (replace(plan, columns={**plan.columns, **its}) for plan, its in tables)
+    return first, second
