@@ -5,7 +5,8 @@ without rounding, in NumPy, in Arrow and in Spark; only the end result is rounde
 2^-256 is cut off (of each value alone, so the order still cannot matter).
 
 The state of a mean has five moments over the queries of a group, each an exact sum: w, w v, w^2, w^2 v, w^2 v^2,
-where v is a query's value and w its weight. States of disjoint sets of queries merge by adding them, number by number.
+where v is a query's value and w its weight. States of disjoint sets of queries merge by adding them, each number by
+itself.
 """
 
 from __future__ import annotations
