@@ -540,7 +540,7 @@ def flag_changes(
           no clear difference from the night before; `no_value`,
         - `median`, `spread` (double): of the earlier nights; spread is 1.482602218505602 times their median absolute
           deviation,
-        - `z` (double): (value - median) / max(spread, std_error); null where that is 0,
+        - `z` (double): (value - median) / max(spread, std_error); where that is 0, 0 without a change, else null,
         - `limit` (double): the value is flagged if z is farther from 0,
         - `n_nights` (bigint), `weekday` (string): how many nights, and of which day: `Monday`, ..., or `any`;
           `before`: too few, so that the night was held against the one before it (its value is `median`, the standard

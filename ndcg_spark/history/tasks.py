@@ -192,8 +192,8 @@ def flag_pairs(batches: Iterator[pa.RecordBatch], settings: FlagSettings) -> Ite
 
 def _judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, Any]:
     its = row["paired"]
-    if its is None or its["std_error"] is None:
-        return row
+    if its is None or its["std_error"] is None or not (its["std_error"] or its["difference"]):
+        return row  # queries that did not change say nothing of those that came and went
     judged = {"median": row["before_value"], **_held(its["difference"], its["std_error"], BEFORE_PAIRED, its["df"])}
     return row | judged | {"rule": _rule({**row, **judged}, settings)}
 
@@ -231,7 +231,7 @@ def _missing(
 ) -> dict[str, Any] | None:
     """Judge a night without a value by what the latest nights had; None where a missing value is nothing unusual."""
     nights: Sequence[int] = of_table
-    if day in of_run:  # its config_hash says whether the same was asked for
+    if in_segment and day in of_run:  # its config_hash says whether the same was asked for
         nights = sorted(other for other, config_hash in of_run.items() if config_hash == of_run[day])
     latest = [other for other in nights if day - LATEST_DAYS <= other < day][-LATEST_NIGHTS:]
     its = [one for one in before if one["day"] in latest and one["value"] is not None]

@@ -8,6 +8,7 @@ from support.closeness import near
 from support.comparing import by_segment, compared, example_1, metric_of, overall, settings_of
 from support.paired import QUERIES, W, X, Y, estimate, example_2
 
+from ndcg_spark.comparison.printed import sentences
 from ndcg_spark.errors import InputRefusedError
 
 BOTH = {"replicates": 1000, "flips": 9999}
@@ -116,6 +117,19 @@ def test_queries_of_one_run():
         InputRefusedError, match=r"query query_id=q1(3 is in run 'a' and not in 'b'|4 is in run 'b' and not in 'a')"
     ):
         compared(rows, settings_of(unpaired="error"))
+
+
+@pytest.mark.parametrize("unpaired", ["zero", "drop"])
+def test_nothing_lacks_for_queries_of_one_run_without_a_value(unpaired):
+    """As of queries that are not judged: they are in no mean, so that none is counted as 0."""
+    alone = [{"query": query, "run": run, "value": None} for query, run in (("q21", 0), ("q22", 1), ("q23", 1))]
+    (plain,) = compared(example_1(one_sided=True), settings_of(unpaired=unpaired))
+    (beside,) = compared([*example_1(one_sided=True), *alone], settings_of(unpaired=unpaired))
+    skipped = {"n_skipped": 3 if unpaired == "zero" else 0}
+    assert beside == plain | skipped
+    assert sentences(beside, settings_of(unpaired=unpaired))[0] == (
+        f"ndcg@10: b lacks 1 query and a lacks 1 query, {'counted as 0' if unpaired == 'zero' else 'left out'}."
+    )
 
 
 @pytest.mark.parametrize("unpaired", ["zero", "drop"])

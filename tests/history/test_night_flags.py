@@ -226,6 +226,9 @@ def test_a_run_without_rows_is_missing_once_for_seven_nights(spark):
     assert found[night(8), "b", ""] == (
         "ndcg@10 of run 'b', overall has no value on 2026-01-09; its last was 0.300000 over 1 query on 2026-01-02"
     )
+    # Nor does another configuration explain that a run has no query.
+    changed = [row | {"config_hash": "c2"} if row["run_date"] >= night(7) else row for row in rows]
+    assert missing(spark, changed)[night(7), "c", ""] == found[night(7), "c", ""]
     # A night that no run has is none of the table.
     later = [row for row in rows if row["run_date"] != night(3)]
     assert (night(3), "b", "") not in missing(spark, later)
@@ -277,6 +280,30 @@ def test_a_night_is_paired_with_the_night_before(spark):
         f"2026-01-01 has ({-expected.statistic:.2f} standard errors of {row['spread']:.6f}; limit 4.44, "
         "level 0.001); lower is worse; 1 earlier nights are too few to judge 2026-01-02 by history, 28 are needed"
     )
+
+
+def test_pairs_that_did_not_change_leave_the_night_to_the_means(spark):
+    """All queries but two came and went with the nights, and the mean fell; the two say nothing of that."""
+    stay = [1.0, 1.0]
+    values = [[*stay, *(0.80 + at / 100 for at in range(10))], [*stay, *(at / 100 for at in range(10))]]
+    means = [statistics.fmean(its) for its in values]
+    rows = [
+        row | {"std_error": statistics.stdev(its) / 12**0.5}
+        for row, its in zip(metric_rows(means), values, strict=True)
+    ]
+    table = [
+        *queries(0, stay),
+        *queries(0, values[0][2:], first=50),
+        *queries(1, stay),
+        *queries(1, values[1][2:], 70),
+    ]
+    found = {row["night"]: row for row in paired_flags(spark, rows, table)}
+    assert (found[night(1)]["status"], found[night(1)]["weekday"]) == ("low", "before")
+    assert found[night(1)].asDict() == flags(spark, rows)[night(1)]
+    # If both rise alike, that is a change, whatever the others do.
+    risen = [*queries(0, [0.5, 0.25]), *table[2:12], *queries(1, [0.75, 0.5]), *table[14:]]
+    found = {row["night"]: row for row in paired_flags(spark, rows, risen)}
+    assert (found[night(1)]["status"], found[night(1)]["weekday"]) == ("high", "before_paired")
 
 
 def test_pairs_need_no_standard_errors_of_the_nights(spark):

@@ -252,15 +252,15 @@ def _pairs(queries: Queries, settings: ComparisonSettings) -> Iterator[Pairs]:
                 lacking = 0.0 if has_value_when_missing(str(its)) else np.nan
                 x = np.where(has_x, queries.values[metric][:, at, baseline], lacking)
                 y = np.where(has_y, queries.values[metric][:, at, run], lacking)
-                unknown = np.isnan(x) | np.isnan(y)
+                is_x, is_y = ~np.isnan(x), ~np.isnan(y)
+                unknown = ~is_x | ~is_y
                 used = there & ~unknown & weighted
                 x, y = np.where(used, x, 0.0), np.where(used, y, 0.0)
                 w = None if queries.weights is None else np.where(used, queries.weights, 0.0)
                 skipped = there & unknown
                 both = has_x & has_y & (used | skipped)  # as for other counts, without those of weight 0
-                yield Pairs(
-                    number, metric, k, used, both, only_run, only_baseline, skipped, x, y, w, deltas(x, y), items
-                )  # fmt: skip
+                only = only_run & is_y, only_baseline & is_x  # of queries without a value nothing is lacking
+                yield Pairs(number, metric, k, used, both, *only, skipped, x, y, w, deltas(x, y), items)
 
 
 def _refuse_unpaired(
