@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.core.schemas import MALFORMED, NO_KEYS, NUMBER_TEXT, ONE_EACH, TableInfo, doubled, type_text
@@ -84,6 +84,15 @@ def _arrow_type(kind: T.DataType, zone: str | None) -> pa.DataType:
         return to_arrow_type(kind)
     except SPARK_ERRORS:
         return pa.struct([])
+
+
+def spark_type(kind: pa.DataType) -> T.DataType:
+    """Translate a type of Arrow; a timestamp without zone stays one."""
+    return from_arrow_type(kind, prefer_timestamp_ntz=True)
+
+
+def spark_schema(schema: pa.Schema) -> T.StructType:
+    return T.StructType([T.StructField(one.name, spark_type(one.type)) for one in schema])
 
 
 def _refusals(one: T.StructField) -> dict[str, str]:

@@ -17,7 +17,8 @@ from ndcg_spark.evaluation.plan_columns import TablePlan, plan_judgments, plan_r
 from ndcg_spark.evaluation.plan_lists import plan_lists, settings_of_lists
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
-from ndcg_spark.evaluation.tasks.query_rows import RankingTask
+from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS, N_REJECTED
+from ndcg_spark.evaluation.tasks.query_rows import RankingTask, canonical_names
 
 ARRAYS: Final = "arrays"
 WINDOW: Final = "window"
@@ -44,6 +45,31 @@ class RankingPlan:
     def needs_spark(self) -> str | None:
         """Why nothing but Spark can rank the table, in a clause."""
         return None if self.strategy == ARRAYS else self.spark_reads
+
+    @property
+    def rankings(self) -> pa.Schema:
+        """Columns of rankings, one row per query."""
+        settings, rows, names = self.settings, self.rows.schema, canonical_names(self.settings)
+        doubles, counts = pa.list_(pa.float64()), pa.list_(pa.int64())
+        rejected = [N_REJECTED] if settings.on_invalid == "reject" else []
+        fields = [("run", pa.string()), *((label, rows.field(name).type) for name, label in names.query.items())]
+        fields += [(name, pa.int64()) for name in (*COUNTS, *rejected)]
+        fields += [("n_at_least", counts)] if settings.levels else []
+        for name, label in names.carried.items():
+            tables = [one.columns for one in (self.rows, self.judgments) if one is not None and name in one.columns]
+            fields += [(label, tables[0][name].type)] if tables else []
+        fields.append(("ranked", doubles))
+        from_rows = col.RANKED_LIST not in rows.names
+        if from_rows and settings.ranks_given:
+            fields.append(("ranks", counts))
+        elif from_rows and settings.groups_ties:
+            fields += [("scores", doubles), ("tied", counts)]
+        if settings.lists_items:
+            in_rows = col.ITEM in rows.names
+            fields.append(
+                ("items", pa.list_(rows.field(col.ITEM).type) if in_rows else rows.field(col.RANKED_ITEMS).type)
+            )
+        return pa.schema([*fields, ("ideal", doubles)])
 
     @property
     def task(self) -> RankingTask:
@@ -131,7 +157,7 @@ def _plan_arrays(info: TableInfo, judgments: TableInfo | None, settings: Evaluat
 def fit_settings(info: TableInfo, settings: EvaluationSettings) -> EvaluationSettings:
     """Fit settings to a table: its usual rank column, and lists without a query column. Refuse a mistaken `ideal`."""
     columns = settings.columns
-    if columns.ranked and not columns.query_in(info.names):
+    if columns.ranked and not columns.query_columns(info.names):
         needs = {"sample": settings.sample < 1}
         needs |= {f"metric {str(one)!r}": bool(one.metric.needs) for one in settings.computed}
         for what in (what for what, holds in needs.items() if holds):
@@ -140,7 +166,7 @@ def fit_settings(info: TableInfo, settings: EvaluationSettings) -> EvaluationSet
             )
         settings = replace(settings, columns=replace(columns, query=()))
     if not is_array(info, columns.relevance):  # arrays are in rank order already
-        settings = replace(settings, columns=settings.columns.with_usual_rank(info.names))
+        settings = replace(settings, columns=settings.columns.with_default_rank(info.names))
     if columns.ideal in CHOICES["ideal"] and columns.ideal not in info.names:
         raise InvalidParameterError(
             f"there is no column {columns.ideal!r}, which {option('ideal')} names; the rule for ideal lists is "

@@ -150,30 +150,30 @@ class Columns:
                 f"{option('ranked')} names lists, which have ranks or scores of their own: leave {option(name)} out."
             )
 
-    def with_usual_rank(self, there: Sequence[str]) -> Columns:
+    def with_default_rank(self, columns: Sequence[str]) -> Columns:
         """These columns, with `rank` for a table that has that column and no score, if no rank column was named.
 
         Parameters
         ----------
-        there : sequence of str
+        columns : sequence of str
             The names of the table's columns.
 
         Returns
         -------
         Columns
         """
-        named = self.score != ("score",) or any(name.lower() == "score" for name in there)
-        ranks = [name for name in there if name.lower() == "rank"]
+        named = self.score != ("score",) or any(name.lower() == "score" for name in columns)
+        ranks = [name for name in columns if name.lower() == "rank"]
         if self.rank is not None or self.ranked or named or not ranks:
             return self
         return replace(self, rank="rank" if "rank" in ranks else ranks[0])
 
-    def query_in(self, there: Sequence[str]) -> tuple[str, ...]:
+    def query_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Query columns of a table with these columns; none for lists, if none was named and the usual one lacks.
 
         Parameters
         ----------
-        there : sequence of str
+        columns : sequence of str
             The names of the table's columns.
 
         Returns
@@ -181,7 +181,7 @@ class Columns:
         tuple of str
             The query columns; empty where each row is a query.
         """
-        lacks = self.ranked and self.query == USUAL_QUERY and self.query[0] not in map(str.lower, there)
+        lacks = self.ranked and self.query == USUAL_QUERY and self.query[0] not in map(str.lower, columns)
         return () if lacks else self.query
 
     @property

@@ -8,9 +8,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_type
 
-from ndcg_spark.core.columns import columns_of, info_of, named, parsed_number, row_as_json, row_of
+from ndcg_spark.core.columns import columns_of, info_of, named, parsed_number, row_as_json, row_of, spark_type
 from ndcg_spark.core.schemas import MALFORMED, is_key
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.evaluation.plan_columns import KEYS, MALFORMED_LINE, ColumnRead, Conversion, TablePlan
@@ -60,7 +59,7 @@ def read_column(frame: DataFrame, read: ColumnRead) -> Column:
         case Conversion.AS_IS:
             return column
         case Conversion.CLEAN_ZERO:
-            return F.when(column == 0, F.lit(0.0).cast(_spark_type(read.type))).otherwise(column)
+            return F.when(column == 0, F.lit(0.0).cast(spark_type(read.type))).otherwise(column)
         case Conversion.TO_TEXT:
             is_double = isinstance(frame.schema[read.source[0]].dataType, T.FloatType | T.DoubleType)
             return (F.when(column == 0, F.abs(column)).otherwise(column) if is_double else column).cast("string")
@@ -69,11 +68,7 @@ def read_column(frame: DataFrame, read: ColumnRead) -> Column:
         case Conversion.ONES:
             return F.transform(column, lambda _: F.lit(1.0))
         case _:
-            return column.cast(_spark_type(read.type))
-
-
-def _spark_type(kind: pa.DataType) -> T.DataType:
-    return from_arrow_type(kind, prefer_timestamp_ntz=True)
+            return column.cast(spark_type(read.type))
 
 
 def _reason(frame: DataFrame, plan: TablePlan, names: tuple[str, ...]) -> Column:

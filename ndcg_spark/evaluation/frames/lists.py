@@ -7,9 +7,8 @@ from operator import and_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_type
 
-from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if
+from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if, spark_type
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.columns import read_column
@@ -130,8 +129,8 @@ def _entries(
         return F.struct(*whose, item_of.alias(item), *numbers, *order)
 
     def or_null(read: ColumnRead) -> Column:
-        kind = from_arrow_type(read.type.value_type, prefer_timestamp_ntz=True)
-        return F.coalesce(read_column(frame, read), F.array(F.lit(None).cast(kind)))
+        nothing = F.lit(None).cast(spark_type(read.type.value_type))
+        return F.coalesce(read_column(frame, read), F.array(nothing))
 
     found = F.transform(or_null(one.items), placed)
     if one.numbers is None:

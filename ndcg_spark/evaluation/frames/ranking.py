@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if
+from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if, spark_schema
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.session import in_tasks, session_here, task_limit
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, filter_rows, in_workers, raise_refusals
@@ -29,7 +29,7 @@ from ndcg_spark.evaluation.frames.items import (
     with_item_features,
 )
 from ndcg_spark.evaluation.frames.lists import long_tables, runs_of_lists
-from ndcg_spark.evaluation.frames.scoring import rankings_schema, score_queries, scoring_task
+from ndcg_spark.evaluation.frames.scoring import score_queries, scoring_task
 from ndcg_spark.evaluation.frames.source import (
     ParquetSource,
     Source,
@@ -364,12 +364,13 @@ class Engine(Strategy):
     def rankings(self) -> DataFrame:
         """Rank every query, count rejected rows: two passes through workers, a shuffle of packed batches. Lazy."""
         task = self._task(counts_relevant=True)
-        return in_workers(self._exchanged(task), merge_rankings, task, schema=self.schema())
+        schema = spark_schema(self.plan.rankings)
+        return in_workers(self._exchanged(task), merge_rankings, task, schema=schema)
 
     def summary(self) -> DataFrame:
         """Summarize rankings inside workers; complete queries of sorted files are scored where read. Lazy."""
         task = self._task(counts_relevant=False)
-        columns = [name for name in self.schema().names if name != "n_relevant"]  # of no use to means
+        columns = [name for name in self.plan.rankings.names if name != "n_relevant"]  # of no use to means
         tasks = scoring_task(columns, self.settings), summing_task(self.settings)
         partial = in_workers(self._exchanged(task, *tasks), merge_and_add_up, task, *tasks, schema=PARTIAL_SCHEMA)
         return finished(partial, self.settings, n_tasks=self.n_tasks)
@@ -387,9 +388,6 @@ class Engine(Strategy):
         if isinstance(self.source, ParquetSource) and self.source.files.bounds:
             return f"complete queries are scored where they are read; of the others, {self.cost}"
         return self.cost
-
-    def schema(self) -> T.StructType:
-        return rankings_schema(self.settings, self.source.rows, self.judgments)
 
     def _task(self, *, counts_relevant: bool) -> RankingTask:
         task, rows = self.plan.task, self.source.rows
@@ -454,7 +452,7 @@ class Arrays(Strategy):
     def rankings(self) -> DataFrame:
         """Cut the arrays of each query to two lists in one pass; `check_duplicates=all` shuffles the lists. Lazy."""
         rank = rank_arrays if RANKED_LIST in self.rows.columns else rank_lists
-        schema = rankings_schema(self.settings, self.rows, None)
+        schema = spark_schema(self.plan.rankings)
         found = in_workers(self.rows, rank, self.plan.task, schema=schema, keep_refusals=True)
         if self.settings.check_duplicates != "all" or not self.settings.columns.query:
             return found

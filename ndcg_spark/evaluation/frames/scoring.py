@@ -15,8 +15,6 @@ from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import MissingColumnError
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
-from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS, N_REJECTED
-from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANKED_ITEMS, RANKED_LIST, WEIGHT, canonical_names
 from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, ScoringTask, score_rankings
 
 
@@ -73,7 +71,7 @@ def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> Scorin
     return ScoringTask(
         convention=settings.convention,
         cutoffs=settings.cutoffs,
-        keys=("run", *settings.columns.query_in(columns)),
+        keys=("run", *settings.columns.query_columns(columns)),
         carried=_carried(columns, settings),
         metrics=settings.computed,
         columns=settings.metric_columns,
@@ -97,7 +95,7 @@ def per_query_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.Str
 def scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
     """Columns that workers give of `score_queries`. Reads a schema, runs no action."""
     known = rankings.schema
-    keys = ("run", *settings.columns.query_in(rankings.columns))
+    keys = ("run", *settings.columns.query_columns(rankings.columns))
     fields = [T.StructField(name, known[name].dataType) for name in keys]
     fields.append(T.StructField("k", T.IntegerType()))
     fields += [T.StructField(name, T.DoubleType()) for name in settings.metric_columns]
@@ -107,31 +105,3 @@ def scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.Struct
     if settings.catalogue_metrics:
         fields.append(T.StructField("items", known["items"].dataType))
     return T.StructType(fields)
-
-
-def rankings_schema(settings: EvaluationSettings, rows: DataFrame, judgments: DataFrame | None) -> T.StructType:
-    """Columns of rankings, from canonical rows and judgments. Reads schemas, runs no action."""
-    names, known = canonical_names(settings), rows.schema
-    fields = [T.StructField("run", T.StringType())]
-    fields += [T.StructField(label, known[name].dataType) for name, label in names.query.items()]
-    rejected = [N_REJECTED] if settings.on_invalid == "reject" else []
-    fields += [T.StructField(name, T.LongType()) for name in (*COUNTS, *rejected)]
-    if settings.levels:
-        fields.append(T.StructField("n_at_least", T.ArrayType(T.LongType())))
-    for name, label in names.carried.items():
-        for table in (rows, judgments):
-            if table is not None and name in table.columns:
-                kind = T.DoubleType() if name == WEIGHT else table.schema[name].dataType
-                fields.append(T.StructField(label, kind))
-                break
-    fields.append(T.StructField("ranked", T.ArrayType(T.DoubleType())))
-    from_rows = RANKED_LIST not in known.names
-    if from_rows and settings.ranks_given:
-        fields.append(T.StructField("ranks", T.ArrayType(T.LongType())))
-    elif from_rows and settings.groups_ties:
-        fields.append(T.StructField("scores", T.ArrayType(T.DoubleType())))
-        fields.append(T.StructField("tied", T.ArrayType(T.LongType())))
-    if settings.lists_items:
-        kind = T.ArrayType(known[ITEM].dataType) if ITEM in known.names else known[RANKED_ITEMS].dataType
-        fields.append(T.StructField("items", kind))
-    return T.StructType([*fields, T.StructField("ideal", T.ArrayType(T.DoubleType()))])

@@ -8,9 +8,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.conventions.forms import parse_gain
-from ndcg_spark.core.columns import columns_of, key_text, named, raise_if
+from ndcg_spark.core.columns import columns_of, key_text, named, raise_if, spark_schema
 from ndcg_spark.core.session import in_tasks
-from ndcg_spark.evaluation.frames.scoring import rankings_schema
 from ndcg_spark.evaluation.frames.summary import Strategy
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
@@ -136,7 +135,7 @@ class Windows(Strategy):
             found = found.withColumn("ranked", value)
         if col.RUN not in found.columns:
             found = found.withColumn(col.RUN, F.lit(""))
-        schema = rankings_schema(self.settings, self.rows, self.judgments)
+        schema = spark_schema(self.plan.rankings)
         canonical = {label: name for name, label in labels.items()}
         return found.select(
             *[named(canonical.get(one.name, one.name)).cast(one.dataType).alias(one.name) for one in schema]
