@@ -14,7 +14,8 @@ from support.metric_definitions import DEFINITIONS
 from support.metric_lists import lists_of, over_all_orders
 
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.metrics import QueryError, all_metrics, parse_metric
+from ndcg_spark.metrics import Metric, QueryError, all_metrics, parse_metric
+from ndcg_spark.metrics.normalized_gain import GAINS, TIE_BOUNDS
 
 VARIANTS = (
     "ap", "ap(rel=2)", "ap(denominator=achievable)", "ap(denominator=k)", "ap(denominator=hits)", "ap_r", "acg",
@@ -39,6 +40,14 @@ def defined(name: str, groups, missing, k: int) -> float:
     options = {one: getattr(metric, one) for one in metric.__dataclass_fields__ if one in name}
     definition = partial(DEFINITIONS[metric.name], judged=judged_items(groups, missing), k=k, **options)
     return over_all_orders(definition, groups)
+
+
+def test_every_metric_of_relevances_is_among_the_variants():
+    """Those that read items have definitions of their own (`tests/evaluation/test_item_metrics.py`)."""
+    elsewhere = {one.name for one in (*GAINS, *TIE_BOUNDS)}
+    metrics = [parse_metric(name)[0] for name, kind in all_metrics().items() if issubclass(kind, Metric)]
+    expected = {one.name for one in metrics if not one.needs} - elsewhere
+    assert {parse_metric(name)[0].name for name in VARIANTS} == expected == set(DEFINITIONS)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
