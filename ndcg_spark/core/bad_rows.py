@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.columns import (
-    MALFORMED_LINE,
     comparable_key,
     key_text,
     malformed_key,
@@ -19,7 +18,7 @@ from ndcg_spark.core.columns import (
     row_as_json,
     row_of,
 )
-from ndcg_spark.core.schemas import MALFORMED
+from ndcg_spark.core.schemas import MALFORMED, MALFORMED_LINE
 from ndcg_spark.errors import option
 
 Reasons = list[tuple[str, Column]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -27,8 +28,6 @@ TEXT_TABLE = "ndcg_spark.text_table"
 WITHOUT_IT = "ndcg_spark.file_without_it"
 """Metadata of a column: the name of a file of the table that lacks it; see `sources/folders.py`."""
 _COLLATED = re.compile(r" collate \w+")
-MALFORMED_LINE = "malformed_line"
-"""Reason of such a bad row; workers get it with the line, as `malformed_line: 1 Q0 a`."""
 
 
 def named(column: str) -> Column:
@@ -44,14 +43,20 @@ def comparable(frame: DataFrame, column: str) -> Column:
     return F.when(named(column) == 0, F.lit(0.0).cast(kind)).otherwise(named(column))
 
 
-def info_of(frame: DataFrame, label: str = "input") -> TableInfo:
-    """Describe the columns of a table, which a person calls `label`. Reads the schema, runs no action."""
+def info_of(frame: DataFrame, label: str = "input", *, only: str | None = None) -> TableInfo:
+    """Describe the columns of a table, which a person calls `label`. Reads the schema, runs no action.
+
+    With `only`, the others have names and no types: a table may have thousands of columns.
+    """
     has_times = "timestamp" in frame.schema.simpleString()
     zone = session_time_zone(frame.sparkSession) if has_times else None
     fields: list[pa.Field] = []
     refused: dict[str, str] = {}
     spellings: dict[str, str] = {}
     for one in frame.schema.fields:
+        if only not in (None, one.name):
+            fields.append(pa.field(one.name, pa.null()))
+            continue
         kind = _arrow_type(one.dataType, zone)
         fields.append(pa.field(one.name, kind))
         if type_text(kind) != one.dataType.simpleString():
@@ -128,7 +133,7 @@ def _collation(kind: T.DataType, column: str) -> str:
 
 def comparable_key(frame: DataFrame, column: str, part: str, table: str) -> Column:
     """Return a column for comparisons; refuse arrays, structs, maps and the like. Reads the schema."""
-    info_of(frame, table).require_key(column, part)
+    info_of(frame, table, only=column).require_key(column, part)
     return comparable(frame, column)
 
 
@@ -143,20 +148,20 @@ def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.Da
     Reads the schema, runs no action. For the message: `part` is the option that named the column, and `table` what a
     person calls the table (`input`, `judgments`). Raises MissingColumnError or InputRefusedError.
     """
-    info_of(frame, table).require(column, part)
+    info_of(frame, table, only=column).require(column, part)
     return frame.schema[column].dataType
 
 
 def has_column(frame: DataFrame, column: str) -> bool:
     """Check whether a table has a column; refuse one whose name differs in case alone, which Spark takes for it."""
-    return info_of(frame).has(column)
+    return info_of(frame, only=column).has(column)
 
 
 def row_of(frame: DataFrame, names: Sequence[str]) -> Column:
     """Put columns of a row into a struct, as the row came; refuse two of one name, which a struct cannot hold."""
-    info = info_of(frame)
+    info, spellings = info_of(frame), Counter(name.lower() for name in names)
     for name in names:
-        if len(same := info.same_names(name)) > 1:
+        if spellings[name.lower()] > 1 and len(same := info.same_names(name)) > 1:
             where = "in a table whose bad rows are to be kept as they came"
             raise InputRefusedError(f"column {name!r} is {doubled(same)} {where}; {ONE_EACH}")
     return F.struct(*columns_of(names))
@@ -178,7 +183,7 @@ def number(frame: DataFrame, column: str, part: str, table: str) -> Column:
 
     Text of a text table is parsed, and null if it is not a number; any other text is refused.
     """
-    kind = info_of(frame, table).require_number(column, part)
+    kind = info_of(frame, table, only=column).require_number(column, part)
     return parsed_number(column) if pa.types.is_string(kind) else named(column).cast("double")
 
 

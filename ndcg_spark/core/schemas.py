@@ -13,6 +13,8 @@ from ndcg_spark.errors import InputRefusedError, MissingColumnError
 
 MALFORMED = "__malformed_line"
 """Column beside those of a text format: the line, if it is malformed. No user's column has such a name."""
+MALFORMED_LINE = "malformed_line"
+"""Reason of such a bad row; workers get it with the line, as `malformed_line: 1 Q0 a`."""
 NUMBER_TEXT = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
 """Text of a text table that is a number, around which blanks may be."""
 _SPELLINGS = {
@@ -64,10 +66,10 @@ def is_key(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableInfo:
-    """Columns of a table, which a person calls `label`. `is_text`: it has numbers and times as text.
+    """Columns of a table, which messages call `label`. With `is_text`, numbers and times are text to be parsed.
 
-    `refused` ends the sentence about a column that cannot be used; keys are columns, and fields as `column.field`.
-    `spellings` are types that Arrow does not have, which nothing reads.
+    `refused` says why a column, or a field (`column.field`), cannot be used: the rest of a sentence that begins with
+    its name. `spellings` are names of types that Arrow does not have.
     """
 
     schema: pa.Schema

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ndcg_spark.conventions.convention import CHOICES
 from ndcg_spark.core.schemas import MALFORMED, TableInfo
 from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.evaluation.plan_columns import TablePlan, plan_judgments, plan_rows, with_common_keys
+from ndcg_spark.evaluation.plan_columns import Conversion, TablePlan, plan_judgments, plan_rows, with_common_keys
 from ndcg_spark.evaluation.plan_lists import plan_lists, settings_of_lists
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
@@ -23,6 +23,7 @@ from ndcg_spark.evaluation.tasks.query_rows import RankingTask, canonical_names
 ARRAYS: Final = "arrays"
 WINDOW: Final = "window"
 ENGINE: Final = "engine"
+SAMPLED = "a sample is taken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,16 @@ class RankingPlan:
     @property
     def needs_spark(self) -> str | None:
         """Why nothing but Spark can rank the table, in a clause."""
-        return None if self.strategy == ARRAYS else self.spark_reads
+        if self.strategy != ARRAYS and self.spark_reads is not None:
+            return self.spark_reads
+        reads = [self.rows.columns, *self.rows.runs.values()]
+        reasons = {
+            SAMPLED: self.rows.sample < 1,
+            "Spark alone writes runs of this type as text": any(
+                one.conversion is Conversion.SPARK_TEXT for its in reads for one in its.values()
+            ),
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
 
     @property
     def rankings(self) -> pa.Schema:
@@ -112,7 +122,7 @@ def plan_ranking(
     reasons = {
         "strategy=window ranks in Spark": is_window,
         "duplicates are resolved among all rows": settings.resolves_duplicates,
-        "a sample is taken": settings.sample < 1,
+        SAMPLED: settings.sample < 1,
     }
     return RankingPlan(
         settings=settings,

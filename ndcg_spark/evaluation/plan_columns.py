@@ -16,8 +16,6 @@ from ndcg_spark.evaluation.tasks.query_rows import bad_row_of, canonical_names
 
 KEYS, VALUES = "key", "value"
 """Fields of a map in the source of a column."""
-MALFORMED_LINE = "malformed_line"
-"""Reason of a bad row; workers get it with the line, as `malformed_line: 1 Q0 a`."""
 
 
 class Conversion(Enum):
@@ -26,7 +24,8 @@ class Conversion(Enum):
     AS_IS = "as it is"
     CLEAN_ZERO = "-0.0 becomes 0.0"
     CAST = "to the type of the column: a number to a wider one, a boolean to 1 and 0, a decimal to a double"
-    TO_TEXT = "text as Spark's cast writes it, of -0.0 as of 0.0"
+    TO_TEXT = "whole numbers, booleans and dates as text"
+    SPARK_TEXT = "other types as text, which Spark alone writes; of -0.0 as of 0.0"
     PARSE_DOUBLE = "text is parsed; what is no number is null"
     ONES = "1.0 for each element of a list"
 
@@ -46,10 +45,11 @@ class ColumnRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """The canonical columns of a table. Several `runs` in lists are a row each, with columns of their own.
+    """How the canonical columns of a table are read.
 
-    `bad_rows`: of each column that says why a row is bad, the columns whose reasons count. `sample` is the share of
-    the queries that are read, and `keeps_original` adds `row`, the row as it came.
+    `runs` has the columns of each run where a row holds the lists of several; each becomes a row. `bad_rows` has the
+    columns with a reason for a bad row, and which columns each looks at. `sample` is the share of the queries that is
+    read; `keeps_original` adds `row`, the row as it came.
     """
 
     columns: Mapping[str, ColumnRead]
@@ -127,8 +127,10 @@ def read_keys(info: TableInfo, settings: EvaluationSettings, *, run: bool = True
     """Read the run, where a table has it, and the query columns."""
     found = {}
     if run and settings.columns.run is not None:
-        is_text = pa.types.is_string(info.require_key(settings.columns.run, option("run")))
-        conversion = Conversion.AS_IS if is_text else Conversion.TO_TEXT
+        kind = info.require_key(settings.columns.run, option("run"))
+        plain = any(its(kind) for its in (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date))
+        as_text = Conversion.TO_TEXT if plain else Conversion.SPARK_TEXT
+        conversion = Conversion.AS_IS if pa.types.is_string(kind) else as_text
         found[col.RUN] = ColumnRead((settings.columns.run,), conversion, pa.string())
     return found | {
         name: read_key(info, its, option("query")) for name, its in canonical_names(settings).query.items()

@@ -16,10 +16,11 @@ from support.source_rules import PROJECT_ROOT
 
 from ndcg_spark.core.columns import info_of, mark_text_table
 from ndcg_spark.core.schemas import type_text
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.api import evaluation_settings
 from ndcg_spark.evaluation.frames.columns import spark_columns
 from ndcg_spark.evaluation.plan import plan_ranking
-from ndcg_spark.evaluation.plan_columns import Conversion
+from ndcg_spark.evaluation.plan_columns import ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.tasks.columns import convert_batch
 
 NAN, INFINITY, BIG = float("nan"), float("inf"), 2**53 + 1
@@ -142,6 +143,79 @@ def test_columns_are_read_alike(spark: SparkSession, form: str) -> None:
     assert types[0] == types[1]
 
 
+VALUES = {
+    "string": ["'a'", "''", "'é'"],
+    "boolean": ["true", "false"],
+    "tinyint": ["0", "-128", "127"],
+    "smallint": ["0", "-32768"],
+    "int": ["0", "2147483647"],
+    "bigint": ["9007199254740993", "-9223372036854775808"],
+    "float": ["'-0.0'", "0.1", "'NaN'", "'Infinity'", "'1e-45'"],
+    "double": ["'-0.0'", "0.1", "'NaN'", "'-Infinity'", "'1.7976931348623157e308'"],
+    "decimal(3,1)": ["1.5", "-0.1"],
+    "decimal(38,20)": ["123456789012345678.12345678901234567890", "0.00000000000000000001"],
+    "date": ["'0001-01-01'", "'2026-11-27'", "'9999-12-31'"],
+    "timestamp": ["'2026-11-27 12:00:00.000001+00:00'"],
+    "timestamp_ntz": ["'1969-12-31 23:59:59.999999'"],
+    "binary": ["X'00FF'", "X''"],
+}
+ROLES = ("query", "item", "run", "segments", "score", "rank", "relevance", "weight", "order")
+
+
+def reads_of_roles(spark: SparkSession) -> tuple[DataFrame, dict[str, ColumnRead], dict[str, str | None]]:
+    """A table with a column of each type; how it is read in each role, or refused; which reads need Spark."""
+    columns = {f"c{at}": kind for at, kind in enumerate(VALUES)}
+    longest = max(map(len, VALUES.values()))
+    rows = [
+        ", ".join(
+            f"CAST({(VALUES[kind][row:] or ['NULL'])[0]} AS {kind}) AS {name}" for name, kind in columns.items()
+        )
+        for row in range(longest + 1)
+    ]
+    others = "'q' AS query_id, 'i' AS item_id, 1.0D AS score, 1 AS relevance"
+    table = spark.sql(" UNION ALL ".join(f"SELECT {row}, {others}" for row in rows))
+    reads, needs, refused = {}, {}, {}
+    for name, kind in columns.items():
+        for role in ROLES:
+            more = {"convention": "default;ties=input_order"} if role == "order" else {}
+            more |= {"convention": "default;ties=item_asc"} if role == "item" else {}
+            try:
+                plan = plan_ranking(info_of(table), None, evaluation_settings(**{role: name}, **more))
+            except InputRefusedError as error:
+                refused[role, kind] = str(error)
+                continue
+            (read,) = [one for one in plan.rows.columns.values() if one.source == (name,)]
+            reads[f"{role}_{name}"], needs[f"{role} {kind}"] = read, plan.needs_spark
+    assert all(kind in text for (_, kind), text in refused.items())
+    return table, reads, needs
+
+
+def test_every_type_in_every_role_is_read_alike_or_refused_or_needs_spark(spark: SparkSession) -> None:
+    table, reads, needs = reads_of_roles(spark)
+    assert {role for role, why in needs.items() if why} == {
+        f"run {kind}" for kind in VALUES if kind.startswith(("float", "double", "dec", "time", "bin"))
+    }
+    by_both = TablePlan(
+        columns={name: one for name, one in reads.items() if one.conversion is not Conversion.SPARK_TEXT}
+    )
+    assert len(by_both.columns) > 80
+    by_arrow = [convert_batch(batch, by_both) for batch in batches_of(table)]
+    assert rows_of(batches_of(spark_columns(table, by_both))) == rows_of(by_arrow)
+    for name, one in reads.items():
+        if one.conversion is Conversion.SPARK_TEXT:
+            with pytest.raises(ValueError, match="Spark alone"):
+                convert_batch(batches_of(table.limit(1))[0], TablePlan(columns={name: one}))
+
+
+def test_a_sample_needs_spark_in_every_form(spark: SparkSession) -> None:
+    """Arrow batches are not sampled: keys are drawn by Spark's hash."""
+    for schema, rows, options in FORMS.values():
+        plan = plan_ranking(
+            info_of(spark.createDataFrame(rows, schema)), None, evaluation_settings(**options, sample=0.5)
+        )
+        assert plan.needs_spark == "a sample is taken"
+
+
 def test_text_is_read_alike(spark: SparkSession) -> None:
     rows = [("a", str(at), text, text, text) for at, text in enumerate(TEXTS)]
     schema = f"{LONG}, score string, relevance string, w string, __malformed_line string"
@@ -170,7 +244,8 @@ def test_every_conversion_is_among_the_forms(spark: SparkSession) -> None:
     tables = [(spark.createDataFrame(rows, schema), options) for schema, rows, options in FORMS.values()]
     plans = [plan_ranking(info_of(one), None, evaluation_settings(**options)).rows for one, options in tables]
     reads = [read for plan in plans for of in (plan.columns, *plan.runs.values()) for read in of.values()]
-    assert {read.conversion for read in reads} == {*Conversion} - {Conversion.PARSE_DOUBLE}  # which text tables have
+    elsewhere = {Conversion.PARSE_DOUBLE, Conversion.SPARK_TEXT}  # of text tables, and of the types below
+    assert {read.conversion for read in reads} == {*Conversion} - elsewhere
 
 
 WITHOUT_SPARK = """

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.core.columns import columns_of, info_of, named, parsed_number, row_as_json, row_of, spark_type
-from ndcg_spark.core.schemas import MALFORMED, is_key
+from ndcg_spark.core.schemas import MALFORMED, MALFORMED_LINE, is_key
 from ndcg_spark.core.workers import in_workers
-from ndcg_spark.evaluation.plan_columns import KEYS, MALFORMED_LINE, ColumnRead, Conversion, TablePlan
+from ndcg_spark.evaluation.plan_columns import KEYS, ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows
 
@@ -60,7 +60,7 @@ def read_column(frame: DataFrame, read: ColumnRead) -> Column:
             return column
         case Conversion.CLEAN_ZERO:
             return F.when(column == 0, F.lit(0.0).cast(spark_type(read.type))).otherwise(column)
-        case Conversion.TO_TEXT:
+        case Conversion.TO_TEXT | Conversion.SPARK_TEXT:
             is_double = isinstance(frame.schema[read.source[0]].dataType, T.FloatType | T.DoubleType)
             return (F.when(column == 0, F.abs(column)).otherwise(column) if is_double else column).cast("string")
         case Conversion.PARSE_DOUBLE:

@@ -215,7 +215,7 @@ def _is_read_alike(name: str, read: ColumnRead) -> bool:
     whole, floating = pa.types.is_integer(kind), pa.types.is_floating(kind)
     if name in (RANK, RELEVANCE, ORDER, WEIGHT) or name.startswith(SCORE):
         return read.conversion is Conversion.AS_IS and bool(whole or floating)
-    if read.conversion in (Conversion.CAST, Conversion.TO_TEXT):
+    if read.conversion in (Conversion.CAST, Conversion.TO_TEXT, Conversion.SPARK_TEXT):
         return bool(whole)  # a key in the width of the other table
     is_segment = name.startswith("segment_")
     plain = whole or pa.types.is_string(kind) or pa.types.is_date(kind)

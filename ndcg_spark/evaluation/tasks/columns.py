@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core.batches import one_zero
-from ndcg_spark.core.schemas import MALFORMED, NUMBER_TEXT
-from ndcg_spark.evaluation.plan_columns import KEYS, MALFORMED_LINE, VALUES, ColumnRead, Conversion, TablePlan
+from ndcg_spark.core.schemas import MALFORMED, MALFORMED_LINE, NUMBER_TEXT
+from ndcg_spark.evaluation.plan_columns import KEYS, VALUES, ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.tasks import query_rows as col
 
 # Java's $ is also before a line's end; \d and \s are those of ASCII there.
@@ -20,7 +20,7 @@ _NUMBER = re.compile(rf"{NUMBER_TEXT.removesuffix('$')}(\r\n|\n|\r)?\Z", re.ASCI
 
 
 def convert_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
-    """Read the canonical columns of a batch, as `spark_columns` does of a DataFrame without a sample."""
+    """Read the canonical columns of a batch, as `spark_columns` does; not by a plan that `needs_spark`."""
     columns = {name: _read(batch, one) for name, one in plan.columns.items()}
     columns |= {name: _reasons(batch, plan, columns, its) for name, its in plan.bad_rows.items()}
     runs = [
@@ -49,6 +49,8 @@ def _convert(values: pa.Array, conversion: Conversion, kind: pa.DataType) -> pa.
             return one_zero(values)
         case Conversion.CAST if pa.types.is_decimal(values.type):
             return values.cast(pa.string()).cast(kind)  # rounded once, from all digits
+        case Conversion.SPARK_TEXT:
+            raise ValueError("Spark alone writes this column as text; see RankingPlan.needs_spark.")
         case Conversion.TO_TEXT | Conversion.CAST:
             return values.cast(kind, safe=False)
         case Conversion.PARSE_DOUBLE:
