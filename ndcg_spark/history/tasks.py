@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison import kernels as paired
+from ndcg_spark.comparison import kernels
 from ndcg_spark.comparison.kernels import DRAWN, MOST_EXACT, hashed_flip_p, percentile_interval, replicate_values
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, totals
@@ -408,7 +408,7 @@ class Night:
             return np.inf, -np.inf
         if self.row["n_queries"] > 1 and "no_spread" not in (self.row["note"] or "").split(","):
             return -np.inf, np.inf
-        same = float(np.rint(self.row["difference"] / paired.DELTA_UNIT)) * paired.DELTA_UNIT
+        same = float(np.rint(self.row["difference"] / kernels.DELTA_UNIT)) * kernels.DELTA_UNIT
         return same, same
 
 
@@ -427,7 +427,7 @@ class Period:
         base = totals.Base(counts=night.counts, state=night.state, low=low, high=high, differences=None)
         self.sums.base.add(base)
         if night.row["n_queries"]:
-            sums = paired.SUMS.fractions(night.state, "w", "wx", "wy", "delta")
+            sums = kernels.SUMS.fractions(night.state, "w", "wx", "wy", "delta")
             self.days.append(tuple(map(float, sums.values())))
         found = night.replicates
         self.lengths.append(None if found is None else tuple(length for length, _ in found))
@@ -551,7 +551,7 @@ def _by_day(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     """Nights are the clusters."""
     base = period.sums.base
     a, x, y, d = np.array(period.days, dtype=np.float64).reshape(-1, 4).T
-    squares = paired.SQUARES.states(paired.cluster_squares(a, x, y), 1, np.sum)[0]
+    squares = kernels.SQUARES.states(kernels.cluster_squares(a, x, y), 1, np.sum)[0]
     counts = base.counts.copy()
     counts[-1] = len(a)
     few = d[d != 0].tolist()
@@ -569,7 +569,7 @@ def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
         return row
     row["n_replicates"] = n_replicates
     if n_flips:
-        slack = sums["n_differ"] * Fraction(paired.DELTA_UNIT)
+        slack = sums["n_differ"] * Fraction(kernels.DELTA_UNIT)
         row["p_sign_flip"] = hashed_flip_p(period.sums.flipped, sums["delta"], slack, n_flips)
         row["n_flips"] = n_flips
     if finishing.has_no_spread(base):
@@ -578,8 +578,8 @@ def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     std_error = float(np.std(means, ddof=1)) if len(means) > 1 else 0.0
     if not std_error:  # one query, on several nights: nothing is known of others
         return row
-    row |= {"std_error": std_error, **finishing.design_of(std_error, sums, paired.read_squares(sums, n))}
-    if n >= paired.FEW_QUERIES:
+    row |= {"std_error": std_error, **finishing.design_of(std_error, sums, kernels.read_squares(sums, n))}
+    if n >= kernels.FEW_QUERIES:
         low, high = percentile_interval(means, alpha=settings.alpha)
         row |= {"boot_low": low, "boot_high": high, "ci_low": low, "ci_high": high}
     return row
@@ -588,10 +588,10 @@ def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
 def _means(period: Period, settings: ComparisonSettings) -> tuple[dict[str, Any], dict[str, Fraction]]:
     """Counts and means without errors, and the sums that they are from."""
     base = period.sums.base
-    sums, nothing = paired.SUMS.fractions(base.state), Fraction(0)
-    found = paired.paired_estimate(sums, paired.Squares(1, *[nothing] * 6), alpha=settings.alpha)
+    sums, nothing = kernels.SUMS.fractions(base.state), Fraction(0)
+    found = kernels.paired_estimate(sums, kernels.Squares(1, *[nothing] * 6), alpha=settings.alpha)
     row = dict(zip(totals.COUNTS, base.counts.tolist(), strict=True)) | {"n_clusters": None}
-    row |= {name: getattr(found, name) for name in paired.PairedEstimate.__dataclass_fields__}
+    row |= {name: getattr(found, name) for name in kernels.PairedEstimate.__dataclass_fields__}
     row["note"] = ",".join(finishing.notes_of(row, no_spread=finishing.has_no_spread(base)))
     return row, sums
 

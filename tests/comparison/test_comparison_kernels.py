@@ -12,9 +12,7 @@ from scipy import integrate, stats
 from support.closeness import near
 from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, estimate, example_2, key_hash, key_hashes, state_of
 
-from ndcg_spark.comparison import kernels as paired
-from ndcg_spark.comparison import kernels as replicates
-from ndcg_spark.comparison import kernels as resampling
+from ndcg_spark.comparison import kernels
 from ndcg_spark.comparison.kernels import benjamini_hochberg, holm
 from ndcg_spark.core import student
 from ndcg_spark.core.exact import to_limbs
@@ -34,17 +32,17 @@ def test_keys_hash_as_the_definition_says():
 
 def test_words_weights_and_signs_of_the_worked_key():
     h = key_hashes(["q01"])
-    assert resampling.hash_words(h.copy(), 42, 1, 1)[0, 0] == 0xB278CDD9A9DFC77D
-    assert resampling.poisson_weights(h, 42, 12)[0].tolist() == [2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 0, 1]
-    signs = "".join("-" if bit else "+" for bit in resampling.sign_bits(h, 42, 12)[0])
+    assert kernels.hash_words(h.copy(), 42, 1, 1)[0, 0] == 0xB278CDD9A9DFC77D
+    assert kernels.poisson_weights(h, 42, 12)[0].tolist() == [2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 0, 1]
+    signs = "".join("-" if bit else "+" for bit in kernels.sign_bits(h, 42, 12)[0])
     assert signs == "--+++-++-++-"
 
 
 def test_hashes_are_not_changed():
     h = key_hashes(QUERIES)
     before = h.copy()
-    resampling.poisson_weights(h, 42, 10)
-    resampling.sign_bits(h, 42, 10)
+    kernels.poisson_weights(h, 42, 10)
+    kernels.sign_bits(h, 42, 10)
     assert (h == before).all()
 
 
@@ -63,7 +61,7 @@ def plain_words(h: int, seed: int, purpose: int, n: int) -> list[int]:
 
 
 def plain_weights(h: int, seed: int, n: int) -> list[int]:
-    table = [count for count, times in enumerate(resampling.POISSON_COUNTS) for _ in range(times)]
+    table = [count for count, times in enumerate(kernels.POISSON_COUNTS) for _ in range(times)]
     halves = [word >> shift & 0xFFFF for word in plain_words(h, seed, 1, -(-n // 4)) for shift in (0, 16, 32, 48)]
     return [table[half] for half in halves[:n]]
 
@@ -71,13 +69,13 @@ def plain_weights(h: int, seed: int, n: int) -> list[int]:
 @pytest.mark.parametrize("seed", [0, 1, 2**63, 2**64 - 1])
 def test_weights_and_signs_equal_the_definition(seed):
     h = key_hashes(["a", "b", ""])
-    assert resampling.poisson_weights(h, seed, 131).tolist() == [plain_weights(int(one), seed, 131) for one in h]
+    assert kernels.poisson_weights(h, seed, 131).tolist() == [plain_weights(int(one), seed, 131) for one in h]
     bits = [[w >> b & 1 for w in plain_words(int(one), seed, 2, 3) for b in range(64)][:131] for one in h]
-    assert resampling.sign_bits(h, seed, 131).tolist() == bits
+    assert kernels.sign_bits(h, seed, 131).tolist() == bits
 
 
 def test_the_table_is_poisson_with_mean_and_variance_1():
-    counts = resampling.POISSON_COUNTS
+    counts = kernels.POISSON_COUNTS
     assert sum(counts) == 2**16
     assert sum(k * n for k, n in enumerate(counts)) == 2**16
     assert sum((k - 1) ** 2 * n for k, n in enumerate(counts)) == 2**16
@@ -88,11 +86,11 @@ def test_sums_of_replicates_are_exact_at_their_bounds():
     n = 3000
     h = key_hashes([str(i) for i in range(n)])
     columns = np.array([np.full(n, 2.0**32 - 1), np.arange(n) - 1500.0])
-    weights = resampling.poisson_weights(h, 7, 70).astype(object)
-    got = resampling.drawn_sums(h, columns, seed=7, n_replicates=70)
+    weights = kernels.poisson_weights(h, 7, 70).astype(object)
+    got = kernels.drawn_sums(h, columns, seed=7, n_replicates=70)
     assert got.tolist() == (columns.astype(int).astype(object) @ weights).tolist()
-    signs = 1 - 2 * resampling.sign_bits(h, 7, 70).astype(object)
-    got = resampling.flipped_sums(h, columns, seed=7, n_flips=70)
+    signs = 1 - 2 * kernels.sign_bits(h, 7, 70).astype(object)
+    got = kernels.flipped_sums(h, columns, seed=7, n_flips=70)
     assert got.tolist() == (columns.astype(int).astype(object) @ signs).tolist()
 
 
@@ -112,8 +110,8 @@ def test_example_1():
 
 
 def test_the_error_of_the_lift_in_example_1():
-    sums = paired.SUMS.fractions(state_of(X, Y))
-    assert paired.lift_error(sums, paired.read_squares(sums, 12)) == near(0.062310938780)
+    sums = kernels.SUMS.fractions(state_of(X, Y))
+    assert kernels.lift_error(sums, kernels.read_squares(sums, 12)) == near(0.062310938780)
 
 
 def test_example_1_weighted():
@@ -133,7 +131,7 @@ def test_example_1_in_a_segment():
 
 
 def test_wins_ties_and_losses_of_example_1():
-    delta = paired.deltas(X, Y)
+    delta = kernels.deltas(X, Y)
     assert [int((delta > 0).sum()), int((delta == 0).sum()), int((delta < 0).sum())] == [8, 2, 2]
 
 
@@ -180,12 +178,12 @@ def test_states_of_parts_add_to_the_state_of_all():
 def test_the_sums_are_exact():
     rng = np.random.default_rng(3)
     x, y, w = rng.random(50), 10 * rng.random(50), rng.random(50)
-    sums = paired.SUMS.fractions(state_of(x, y, w))
+    sums = kernels.SUMS.fractions(state_of(x, y, w))
     fx, fy, fw = ([Fraction(v) for v in values] for values in (x, y, w))
     assert sums["wwxy"] == sum(a * a * b * c for a, b, c in zip(fw, fx, fy, strict=True))
     assert sums["wwyy"] == sum(a * a * c * c for a, c in zip(fw, fy, strict=True))
     assert sums["wx"] == sum(a * b for a, b in zip(fw, fx, strict=True))
-    assert sums["delta"] == sum(Fraction(v) for v in w * paired.deltas(x, y))
+    assert sums["delta"] == sum(Fraction(v) for v in w * kernels.deltas(x, y))
 
 
 def test_one_query_has_a_difference_alone():
@@ -208,19 +206,19 @@ def test_a_baseline_that_may_be_zero_has_no_interval_of_fieller():
 
 
 def flips(x, y, n_flips=9999, seed=42, keys=QUERIES):
-    delta = paired.deltas(x, y)
+    delta = kernels.deltas(x, y)
     limbs = to_limbs(delta)
     h = key_hashes(list(keys))
     columns = np.array([limb.astype(np.float64) for limb in limbs.values()]).reshape(len(limbs), len(h))
-    sums = dict(zip(limbs, resampling.flipped_sums(h, columns, seed=seed, n_flips=n_flips), strict=True))
-    slack = Fraction(int((delta != 0).sum())) * Fraction(paired.DELTA_UNIT)
-    return replicates.hashed_flip_p(sums, sum(map(Fraction, delta)), slack, n_flips)
+    sums = dict(zip(limbs, kernels.flipped_sums(h, columns, seed=seed, n_flips=n_flips), strict=True))
+    slack = Fraction(int((delta != 0).sum())) * Fraction(kernels.DELTA_UNIT)
+    return kernels.hashed_flip_p(sums, sum(map(Fraction, delta)), slack, n_flips)
 
 
 def exact_flips(x, y):
-    delta = paired.deltas(x, y)
+    delta = kernels.deltas(x, y)
     differ = [float(one) for one in delta if one]
-    return replicates.exact_flip_p(differ, Fraction(len(differ)) * Fraction(paired.DELTA_UNIT))
+    return kernels.exact_flip_p(differ, Fraction(len(differ)) * Fraction(kernels.DELTA_UNIT))
 
 
 def test_sign_flips_of_example_1():
@@ -231,8 +229,8 @@ def test_sign_flips_of_example_1():
 
 
 def test_sign_flips_of_clusters():
-    sums = [sum(d for d, user in zip(paired.deltas(X, Y), USERS, strict=True) if user == one) for one in set(USERS)]
-    assert replicates.exact_flip_p(sums, 10 * Fraction(paired.DELTA_UNIT)) == 0.0625
+    sums = [sum(d for d, user in zip(kernels.deltas(X, Y), USERS, strict=True) if user == one) for one in set(USERS)]
+    assert kernels.exact_flip_p(sums, 10 * Fraction(kernels.DELTA_UNIT)) == 0.0625
 
 
 def test_exact_sign_flips_are_those_of_scipy():
@@ -247,11 +245,11 @@ def test_exact_sign_flips_try_all_signs(seed):
     rng = np.random.default_rng(seed)
     values = [float(v) for v in rng.choice([-2, -1, 1, 2, 3], 9) / 8]
     sums = [abs(sum(s * v for s, v in zip(signs, values, strict=True))) for signs in product((1, -1), repeat=9)]
-    assert replicates.exact_flip_p(values, Fraction(0)) == sum(s >= abs(sum(values)) for s in sums) / 512
+    assert kernels.exact_flip_p(values, Fraction(0)) == sum(s >= abs(sum(values)) for s in sums) / 512
 
 
 def test_no_difference_at_all_has_the_p_value_1():
-    assert replicates.exact_flip_p([], Fraction(0)) == 1.0
+    assert kernels.exact_flip_p([], Fraction(0)) == 1.0
     assert flips(X, X, n_flips=99) == 1.0
 
 
@@ -264,49 +262,49 @@ def drawn(h, a, d, n_replicates, seed=42):
     for name, values in numbers.items():
         limbs = to_limbs(values)
         columns = np.array([limb.astype(np.float64) for limb in limbs.values()])
-        sums = resampling.drawn_sums(h, columns, seed=seed, n_replicates=n_replicates)
+        sums = kernels.drawn_sums(h, columns, seed=seed, n_replicates=n_replicates)
         found[name] = dict(zip(limbs, sums, strict=True))
     return found
 
 
 def bootstrap(x, y, keys, n_replicates=1000):
     found = estimate(x, y)
-    sums = drawn(key_hashes(list(keys)), np.ones(len(x)), paired.deltas(x, y), n_replicates)
-    means, distances = replicates.replicate_values(sums, found.difference, n_replicates)
-    studentised = replicates.studentised_interval(distances, found.difference, found.std_error, alpha=0.05)
-    return replicates.percentile_interval(means, alpha=0.05), studentised, sums
+    sums = drawn(key_hashes(list(keys)), np.ones(len(x)), kernels.deltas(x, y), n_replicates)
+    means, distances = kernels.replicate_values(sums, found.difference, n_replicates)
+    studentised = kernels.studentised_interval(distances, found.difference, found.std_error, alpha=0.05)
+    return kernels.percentile_interval(means, alpha=0.05), studentised, sums
 
 
 def test_bootstrap_of_example_1():
     percentile, studentised, sums = bootstrap(X, Y, QUERIES)
     assert percentile == (near(0.022714646424), near(0.123346153921))
     assert studentised == (near(0.020274137492), near(0.133892227294))
-    assert replicates.whole_numbers(sums["m"], 1000)[0] == 15 * replicates.SCALE
-    assert replicates.whole_numbers(sums["d"], 1000)[0] * 2**32 == 5282809773 * replicates.SCALE
+    assert kernels.whole_numbers(sums["m"], 1000)[0] == 15 * kernels.SCALE
+    assert kernels.whole_numbers(sums["d"], 1000)[0] * 2**32 == 5282809773 * kernels.SCALE
 
 
 def test_bootstrap_of_clusters():
     users = sorted(set(USERS))
     at = [np.array(USERS) == user for user in users]
-    a, d = np.array([one.sum() for one in at], dtype=float), paired.deltas(X, Y)
+    a, d = np.array([one.sum() for one in at], dtype=float), kernels.deltas(X, Y)
     sums = drawn(key_hashes(users), a, np.array([d[one].sum() for one in at]), 1000)
-    means, _ = replicates.replicate_values(sums, 0.0716666666666667, 1000)
-    assert replicates.percentile_interval(means, alpha=0.05) == (near(0.027944444441), near(0.146208333347))
+    means, _ = kernels.replicate_values(sums, 0.0716666666666667, 1000)
+    assert kernels.percentile_interval(means, alpha=0.05) == (near(0.027944444441), near(0.146208333347))
 
 
 def test_units_without_weights_need_three_sums():
-    sums = drawn(key_hashes(QUERIES), np.ones(12), paired.deltas(X, Y), 100)
+    sums = drawn(key_hashes(QUERIES), np.ones(12), kernels.deltas(X, Y), 100)
     few = {name: sums[name] for name in ("m", "d", "dd")}
     for one, other in zip(
-        replicates.replicate_values(sums, 0.07, 100), replicates.replicate_values(few, 0.07, 100), strict=True
+        kernels.replicate_values(sums, 0.07, 100), kernels.replicate_values(few, 0.07, 100), strict=True
     ):
         assert (one == other).all()
 
 
 def test_a_replicate_is_the_estimate_of_queries_repeated():
-    sums = drawn(key_hashes(QUERIES), W, W * paired.deltas(X, Y), 20)
-    means, distances = replicates.replicate_values(sums, 0.065, 20)
-    weights = resampling.poisson_weights(key_hashes(QUERIES), 42, 20)
+    sums = drawn(key_hashes(QUERIES), W, W * kernels.deltas(X, Y), 20)
+    means, distances = kernels.replicate_values(sums, 0.065, 20)
+    weights = kernels.poisson_weights(key_hashes(QUERIES), 42, 20)
     for r in range(20):
         again = np.repeat(np.arange(12), weights[:, r])
         expected = estimate(X[again], Y[again], W[again])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xxhash
 
-from ndcg_spark.comparison import kernels as paired
+from ndcg_spark.comparison import kernels
 
 QUERIES = [f"q{n:02d}" for n in range(1, 13)]
 X = np.array([0.50, 0.30, 0.80, 0, 0.62, 0.91, 0.45, 0.70, 0.25, 0.55, 1, 0.40])
@@ -30,25 +30,25 @@ def key_hashes(keys: list[str]) -> np.ndarray:
 
 def state_of(x, y, weights=None):
     """State of a group and its number of queries."""
-    limbs = paired.pair_states(x, y, weights, paired.deltas(x, y))
-    state = paired.SUMS.states(limbs, 1, np.sum)
+    limbs = kernels.pair_states(x, y, weights, kernels.deltas(x, y))
+    state = kernels.SUMS.states(limbs, 1, np.sum)
     if weights is None:
-        paired.SUMS.fill_unweighted(state, np.array([len(x)]))
+        kernels.SUMS.fill_unweighted(state, np.array([len(x)]))
     return state[0]
 
 
 def estimate(x, y, weights=None, *, clusters=None, alpha=0.05, lift="fieller"):
     """Estimate of a group, from its state."""
-    queries = paired.SUMS.fractions(state_of(x, y, weights))
-    squares = paired.read_squares(queries, len(x))
+    queries = kernels.SUMS.fractions(state_of(x, y, weights))
+    squares = kernels.read_squares(queries, len(x))
     if clusters is not None:
         w = np.ones(len(x)) if weights is None else weights
         named = sorted(set(clusters))
         sums = [[sum((w * one)[np.array(clusters) == name]) for name in named] for one in (np.ones(len(x)), x, y)]
-        limbs = paired.cluster_squares(*map(np.array, sums))
-        added = paired.SQUARES.fractions(paired.SQUARES.states(limbs, 1, np.sum)[0])
-        squares = paired.read_squares(added, len(named))
-    return paired.paired_estimate(queries, squares, alpha=alpha, lift=lift)
+        limbs = kernels.cluster_squares(*map(np.array, sums))
+        added = kernels.SQUARES.fractions(kernels.SQUARES.states(limbs, 1, np.sum)[0])
+        squares = kernels.read_squares(added, len(named))
+    return kernels.paired_estimate(queries, squares, alpha=alpha, lift=lift)
 
 
 def example_2():

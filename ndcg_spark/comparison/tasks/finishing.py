@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ndcg_spark.comparison import kernels as paired
-from ndcg_spark.comparison import kernels as replicates
+from ndcg_spark.comparison import kernels
 from ndcg_spark.comparison.kernels import PairedEstimate, Squares, benjamini_hochberg, holm
 from ndcg_spark.comparison.settings import ComparisonSettings, is_companion
 from ndcg_spark.comparison.tasks.summing import add_replicates
@@ -150,12 +149,12 @@ def estimates_of(totals: Totals, settings: ComparisonSettings) -> dict[str, Any]
     base = totals.base
     counts = dict(zip(COUNTS, base.counts.tolist(), strict=True))
     n = counts["n_queries"]
-    sums, clustered = paired.SUMS.fractions(base.state), settings.cluster is not None
-    queries = squares = paired.read_squares(sums, n)
+    sums, clustered = kernels.SUMS.fractions(base.state), settings.cluster is not None
+    queries = squares = kernels.read_squares(sums, n)
     if clustered:
-        squares = paired.read_squares(paired.SQUARES.fractions(base.squares), counts["n_clusters"])
+        squares = kernels.read_squares(kernels.SQUARES.fractions(base.squares), counts["n_clusters"])
     no_spread = has_no_spread(base)
-    found = paired.paired_estimate(sums, squares, alpha=settings.alpha, lift=settings.lift, no_spread=no_spread)
+    found = kernels.paired_estimate(sums, squares, alpha=settings.alpha, lift=settings.lift, no_spread=no_spread)
     row: dict[str, Any] = {**counts, "n_clusters": None}
     row |= {name: getattr(found, name) for name in PairedEstimate.__dataclass_fields__}
     row |= (
@@ -176,28 +175,26 @@ def has_no_spread(base: Base) -> bool:
 
 
 def _flips(totals: Totals, sums: dict[str, Fraction], settings: ComparisonSettings) -> dict[str, Any]:
-    base, slack = totals.base, sums["n_differ"] * Fraction(paired.DELTA_UNIT)
+    base, slack = totals.base, sums["n_differ"] * Fraction(kernels.DELTA_UNIT)
     if not base.counts[0]:
         return {}
     if base.differences is not None:
-        return {"p_sign_flip": replicates.exact_flip_p(base.differences, slack), "n_flips": 0}
+        return {"p_sign_flip": kernels.exact_flip_p(base.differences, slack), "n_flips": 0}
     if not settings.flips:
         return {}
     return {
-        "p_sign_flip": replicates.hashed_flip_p(totals.flipped, sums["delta"], slack, settings.flips),
+        "p_sign_flip": kernels.hashed_flip_p(totals.flipped, sums["delta"], slack, settings.flips),
         "n_flips": settings.flips,
     }
 
 
 def _bootstrap(totals: Totals, found: PairedEstimate, n: int, settings: ComparisonSettings) -> dict[str, Any]:
-    if not settings.replicates or n < paired.FEW_QUERIES or found.difference is None or not found.std_error:
+    if not settings.replicates or n < kernels.FEW_QUERIES or found.difference is None or not found.std_error:
         return {}
-    drawn = replicates.DRAWN.named(totals.drawn)
-    means, distances = replicates.replicate_values(drawn, found.difference, settings.replicates)
-    low, high = replicates.percentile_interval(means, alpha=settings.alpha)
-    t_low, t_high = replicates.studentised_interval(
-        distances, found.difference, found.std_error, alpha=settings.alpha
-    )
+    drawn = kernels.DRAWN.named(totals.drawn)
+    means, distances = kernels.replicate_values(drawn, found.difference, settings.replicates)
+    low, high = kernels.percentile_interval(means, alpha=settings.alpha)
+    t_low, t_high = kernels.studentised_interval(distances, found.difference, found.std_error, alpha=settings.alpha)
     return {"boot_low": low, "boot_high": high, "boot_t_low": t_low, "boot_t_high": t_high}
 
 
@@ -215,7 +212,7 @@ def design_of(std_error: float | None, sums: dict[str, Fraction], queries: Squar
     """What an error that takes some queries as dependent is against one that takes none."""
     if std_error is None or queries.n < 2:
         return {}
-    plain = paired.error_of_difference(sums, queries)
+    plain = kernels.error_of_difference(sums, queries)
     if plain <= 0:
         return {}
     effect = (std_error / plain) ** 2
@@ -226,9 +223,9 @@ def notes_of(row: dict[str, Any], *, no_spread: bool) -> Iterator[str]:
     """Words that a reader must know about a row."""
     if no_spread:
         yield "no_spread"
-    if row["n_queries"] < paired.FEW_QUERIES:
+    if row["n_queries"] < kernels.FEW_QUERIES:
         yield "few_queries"
-    if row.get("n_clusters_effective") is not None and row["n_clusters_effective"] < paired.FEW_CLUSTERS:
+    if row.get("n_clusters_effective") is not None and row["n_clusters_effective"] < kernels.FEW_CLUSTERS:
         yield "few_clusters"
 
 
