@@ -103,18 +103,18 @@ def spark_schema(schema: pa.Schema) -> T.StructType:
 def _refusals(one: T.StructField) -> dict[str, str]:
     """Why a column, or a field of the structs in it, cannot be used, as `TableInfo.refused`."""
     metadata, kind = one.metadata or {}, one.dataType
-    found = {one.name: _collation(kind, one.name)}
+    reasons = {one.name: _collation(kind, one.name)}
     element = kind.elementType if isinstance(kind, T.ArrayType) else kind
     if isinstance(element, T.StructType):
-        found |= {f"{one.name}.{its.name}": _collation(its.dataType, its.name) for its in element.fields}
+        reasons |= {f"{one.name}.{its.name}": _collation(its.dataType, its.name) for its in element.fields}
     if WITHOUT_IT in metadata:
-        found[one.name] = lacks_column(metadata[WITHOUT_IT])
+        reasons[one.name] = lacks_column(metadata[WITHOUT_IT])
     elif BELOW_MICROSECONDS in metadata:
-        found[one.name] = (
+        reasons[one.name] = (
             "has timestamps in nanoseconds, which Spark cuts to microseconds, and makes some equal; round them "
             "(pandas: .dt.floor('us')), or make them text."
         )
-    return {key: why for key, why in found.items() if why}
+    return {key: why for key, why in reasons.items() if why}
 
 
 def _collation(kind: T.DataType, column: str) -> str:

@@ -89,50 +89,50 @@ def item_needed(settings: EvaluationSettings, judged: bool) -> str | None:
 def plan_rows(info: TableInfo, settings: EvaluationSettings, *, judged: bool) -> TablePlan:
     """Plan the canonical columns of the main table; `judged` if it has the relevances."""
     columns, names = settings.columns, canonical_names(settings)
-    found = read_keys(info, settings)
+    reads = read_keys(info, settings)
     if columns.rank is not None:
-        found[col.RANK] = _number(info, columns.rank, option("rank"), "rank")
+        reads[col.RANK] = _number(info, columns.rank, option("rank"), "rank")
     for name, column in names.scores.items():
-        found[name] = _number(info, column, option("score"), "score")
-    found |= _item_and_carried(info, settings, item_needed(settings, judged))
+        reads[name] = _number(info, column, option("score"), "score")
+    reads |= _item_and_carried(info, settings, item_needed(settings, judged))
     if columns.order is not None and info.has(columns.order):
-        found[col.ORDER] = _order(info, columns.order)
+        reads[col.ORDER] = _order(info, columns.order)
     if judged:
-        found[col.RELEVANCE] = _number(info, columns.relevance, option("relevance"), "relevance")
+        reads[col.RELEVANCE] = _number(info, columns.relevance, option("relevance"), "relevance")
     has_malformed = MALFORMED in info.names
     scores, others = (
-        [name for name, one in found.items() if one.reason and (name in names.scores) == its] for its in (True, False)
+        [name for name, one in reads.items() if one.reason and (name in names.scores) == its] for its in (True, False)
     )
     if len(names.scores) > 1 and scores:
         bad_rows = {bad_row_of(name): (name, *others) if name in scores else (*others,) for name in names.scores}
     else:
         bad_rows = {col.BAD_ROW: (*scores, *others)} if scores or others or has_malformed else {}
-    return TablePlan(columns=found, bad_rows=bad_rows, has_malformed=has_malformed, sample=settings.sample)
+    return TablePlan(columns=reads, bad_rows=bad_rows, has_malformed=has_malformed, sample=settings.sample)
 
 
 def plan_judgments(info: TableInfo, settings: EvaluationSettings) -> TablePlan:
     """Plan the canonical columns of a judgments table, as `plan_rows`. A null relevance judges nothing."""
     order = settings.columns.order
-    found = read_keys(info, settings, run=False) | _item_and_carried(info, settings, "joining judgments")
+    reads = read_keys(info, settings, run=False) | _item_and_carried(info, settings, "joining judgments")
     if settings.convention.duplicates == "first" and order is not None and info.has(order):
-        found[col.ORDER] = _order(info, order)
-    found[col.RELEVANCE] = _number(info, settings.columns.relevance, option("relevance"), "relevance")
+        reads[col.ORDER] = _order(info, order)
+    reads[col.RELEVANCE] = _number(info, settings.columns.relevance, option("relevance"), "relevance")
     has_malformed = MALFORMED in info.names
-    reasons = tuple(name for name, one in found.items() if one.reason)
+    reasons = tuple(name for name, one in reads.items() if one.reason)
     bad_rows = {col.BAD_ROW: reasons} if reasons or has_malformed else {}
-    return TablePlan(columns=found, bad_rows=bad_rows, has_malformed=has_malformed, sample=settings.sample)
+    return TablePlan(columns=reads, bad_rows=bad_rows, has_malformed=has_malformed, sample=settings.sample)
 
 
 def read_keys(info: TableInfo, settings: EvaluationSettings, *, run: bool = True) -> dict[str, ColumnRead]:
     """Read the run, where a table has it, and the query columns."""
-    found = {}
+    reads = {}
     if run and settings.columns.run is not None:
         kind = info.require_key(settings.columns.run, option("run"))
         plain = any(its(kind) for its in (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date))
         as_text = Conversion.TO_TEXT if plain else Conversion.SPARK_TEXT
         conversion = Conversion.AS_IS if pa.types.is_string(kind) else as_text
-        found[col.RUN] = ColumnRead((settings.columns.run,), conversion, pa.string())
-    return found | {
+        reads[col.RUN] = ColumnRead((settings.columns.run,), conversion, pa.string())
+    return reads | {
         name: read_key(info, its, option("query")) for name, its in canonical_names(settings).query.items()
     }
 
@@ -181,23 +181,23 @@ def _item_and_carried(info: TableInfo, settings: EvaluationSettings, needs_item:
         raise InvalidParameterError(f"{needs_item} needs an item column ({option('item')}).")
     is_looked_for = needs_item is None and settings.checks_top_duplicates and columns.item is not None
     is_there = is_looked_for and (columns.item != Columns().item or info.has(str(columns.item)))
-    found = {}
+    reads = {}
     if columns.item is not None and (needs_item or is_there):
-        found[col.ITEM] = read_key(info, columns.item, option("item"))
-    return found | read_carried(info, settings)
+        reads[col.ITEM] = read_key(info, columns.item, option("item"))
+    return reads | read_carried(info, settings)
 
 
 def read_carried(info: TableInfo, settings: EvaluationSettings, *, required: bool = False) -> dict[str, ColumnRead]:
     """Read segments and weight: where the table has them, unless they are `required`."""
     columns = settings.columns
-    found = {
+    reads = {
         name: read_key(info, column, option("segments"))
         for name, column in canonical_names(settings).segments.items()
         if required or info.has(column)
     }
     if columns.weight is not None and (required or info.has(columns.weight)):
-        found[col.WEIGHT] = read_double(info, columns.weight, option("weight"))
-    return found
+        reads[col.WEIGHT] = read_double(info, columns.weight, option("weight"))
+    return reads
 
 
 def with_common_keys(

@@ -73,14 +73,14 @@ def read_column(frame: DataFrame, read: ColumnRead) -> Column:
 
 def _reason(frame: DataFrame, plan: TablePlan, names: tuple[str, ...]) -> Column:
     """The first reason for which Spark sees that a row is bad, as text; null for others."""
-    found = F.lit(None).cast("string")
+    reason = F.lit(None).cast("string")
     for one in reversed([plan.columns[name] for name in names]):
         bad = read_column(frame, one).isNull() & named(one.source[0]).isNotNull()
-        found = F.when(bad, F.lit(one.reason)).otherwise(found)
+        reason = F.when(bad, F.lit(one.reason)).otherwise(reason)
     if not plan.has_malformed:
-        return found
+        return reason
     line = F.concat(F.lit(f"{MALFORMED_LINE}: "), F.substring(named(MALFORMED), 1, 200))
-    return F.when(named(MALFORMED).isNotNull(), line).otherwise(found)
+    return F.when(named(MALFORMED).isNotNull(), line).otherwise(reason)
 
 
 def _original(frame: DataFrame) -> Column:

@@ -28,8 +28,8 @@ def convert_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
         for run, its in plan.runs.items()
     ]
     parts = [columns | its for its in runs or [{}]]
-    found = [pa.concat_arrays([one[field.name].cast(field.type) for one in parts]) for field in plan.schema]
-    return pa.RecordBatch.from_arrays(found, schema=plan.schema)
+    arrays = [pa.concat_arrays([one[field.name].cast(field.type) for one in parts]) for field in plan.schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
 
 
 def _read(batch: pa.RecordBatch, read: ColumnRead) -> pa.Array:
@@ -79,13 +79,13 @@ def _reasons(
     batch: pa.RecordBatch, plan: TablePlan, columns: dict[str, pa.Array], names: tuple[str, ...]
 ) -> pa.Array:
     """The first reason for which a row is bad before workers look at its values; null for others."""
-    found = pa.nulls(batch.num_rows, pa.string())
+    reason = pa.nulls(batch.num_rows, pa.string())
     for name in reversed(names):
         read = plan.columns[name]
         bad = pc.and_(columns[name].is_null(), batch.column(read.source[0]).is_valid())
-        found = pc.if_else(bad, pa.scalar(read.reason), found)
+        reason = pc.if_else(bad, pa.scalar(read.reason), reason)
     if not plan.has_malformed:
-        return found
+        return reason
     lines = batch.column(MALFORMED)
     line = pc.binary_join_element_wise(f"{MALFORMED_LINE}: ", pc.utf8_slice_codeunits(lines, 0, 200), "")
-    return pc.if_else(lines.is_valid(), line, found)
+    return pc.if_else(lines.is_valid(), line, reason)
