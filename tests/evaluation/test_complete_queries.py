@@ -17,12 +17,12 @@ from support.random_rankings import random_rows
 from support.sums import finished_rows
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.frames.scoring import scoring_task
-from ndcg_spark.evaluation.frames.summary import summing_task
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask, send_complete, send_files
 from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, SUMS, merge_and_add_up
+from ndcg_spark.evaluation.tasks.partial_sums import summing_task
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
+from ndcg_spark.evaluation.tasks.scoring import scoring_task
 from ndcg_spark.sources.parquet import PartSizes, identify, parts_of, read_part
 
 COLUMNS = ["run", "query_id", "n_rows", "n_left_out", "n_items", "n_judged", "ranked", "ideal"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -28,10 +28,11 @@ from ndcg_spark.core.sums import (
 )
 from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.evaluation.rules import RULES, combine_rules
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import scoring
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, Scores, ScoringTask
-from ndcg_spark.metrics import CatalogueMetric, MetricAt, NamedMetric, at_cutoff
+from ndcg_spark.metrics import EVERY, CatalogueMetric, MetricAt, NamedMetric, at_cutoff, in_order
 from ndcg_spark.metrics.catalogue import Exposure
 
 N_LOST = "n_lost_queries"
@@ -82,6 +83,32 @@ class SummingTask:
 
     def averaged_at(self, k: int | None) -> list[NamedMetric]:
         return [metric for metric in at_cutoff(self.metrics, k) if not isinstance(metric, CatalogueMetric)]
+
+
+def summing_task(
+    settings: EvaluationSettings, columns: Collection[str] | None = None, listed: pa.Schema | None = None
+) -> SummingTask:
+    """Build the task that workers add up metrics by; `columns` are those of rows that somebody else made.
+
+    `listed` are the columns of counts of items, for metrics of the catalogue.
+    """
+    metrics = tuple(one for one in settings.computed if one.shown)
+    if not settings.metrics:  # whatever cutoffs the rows have
+        metrics = in_order(replace(one, k=EVERY) for one in metrics)
+    unknown = list[str]()
+    if columns is not None:
+        if settings.on_invalid == "reject" and N_REJECTED not in columns:
+            unknown += OF_REJECTED
+        if "ranked" not in columns:
+            unknown += [name for name in OF_ITEMS if name not in columns]
+    return SummingTask(
+        segment_sets=settings.segment_sets,
+        weighted=settings.columns.weight is not None,
+        metrics=metrics,
+        convention=settings.convention,
+        listed=listed,
+        unknown=frozenset(unknown),
+    )
 
 
 def score_and_add_up(
