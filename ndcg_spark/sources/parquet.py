@@ -43,6 +43,18 @@ class FilePart:
     start: int
     end: int
 
+    def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+        """Read columns of the part. Refuses a file that changed after the evaluation was planned."""
+        path = self.file.path
+        with refusing_unreadable(path), opened(path) as found:
+            if found.identity != self.file:
+                raise InputRefusedError(f"{path} changed after the evaluation was planned; evaluate again.")
+            starts = enumerate(starts_of_groups(found.metadata))
+            groups = [at for at, start in starts if self.start <= start < self.end]
+            for batch in batches_of(found, groups, list(columns), rows):
+                typed = [batch.column(one.name).cast(one.type) for one in schema]
+                yield pa.RecordBatch.from_arrays(typed, schema=schema)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedFile:
@@ -103,19 +115,6 @@ def parts_of(files: list[FileIdentity], sizes: PartSizes = PART_SIZES) -> tuple[
         for file in files
         for start in range(0, file.size, step)
     )
-
-
-def read_part(part: FilePart, columns: Mapping[str, str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-    """Read columns of a part of a file. Refuses a file that changed after the evaluation was planned."""
-    path = part.file.path
-    with refusing_unreadable(path), opened(path) as found:
-        if found.identity != part.file:
-            raise InputRefusedError(f"{path} changed after the evaluation was planned; evaluate again.")
-        starts = enumerate(starts_of_groups(found.metadata))
-        groups = [at for at, start in starts if part.start <= start < part.end]
-        for batch in batches_of(found, groups, list(dict.fromkeys(columns.values())), rows):
-            typed = [batch.column(columns[one.name]).cast(one.type) for one in schema]
-            yield pa.RecordBatch.from_arrays(typed, schema=schema)
 
 
 @contextmanager
