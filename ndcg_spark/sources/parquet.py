@@ -227,7 +227,10 @@ class Footer:
 
 
 def read_footers(paths: Sequence[str], columns: Mapping[str, str], schema: pa.Schema) -> list[Footer] | str:
-    """Read footers of local files; or say in a clause why workers cannot read one of the files."""
+    """Read footers of local files; or say in a clause why workers cannot read one of the files.
+
+    `columns` has names in the files by those of `schema`; ranges of row groups are those of the first of them.
+    """
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return _usable(list(pool.map(lambda path: _read(path, columns, schema), paths)))
 
@@ -302,9 +305,10 @@ def _footer(file: OpenedFile, columns: Mapping[str, str], schema: pa.Schema) -> 
         obstacle = f"{path} has dates of an old calendar"
     groups: list[tuple[int, Range | None]] = []
     if obstacle is None:
-        at = [metadata.schema.column(n).path for n in range(len(metadata.schema))].index(columns["query_0"])
+        paths = [metadata.schema.column(n).path for n in range(len(metadata.schema))]
+        first = next(iter(columns.values()))
         for number, start in enumerate(starts_of_groups(metadata)):
-            statistics = metadata.row_group(number).column(at).statistics
+            statistics = metadata.row_group(number).column(paths.index(first)).statistics if first in paths else None
             known = statistics is not None and statistics.has_min_max and isinstance(statistics.min, int | str)
             groups.append((start, (statistics.min, statistics.max) if known else None))
     return Footer(file.identity, obstacle, lacks, groups)

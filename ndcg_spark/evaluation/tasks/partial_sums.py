@@ -14,7 +14,15 @@ import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import flags_of, float_values, int_values, list_offsets, plain_values, value_at
+from ndcg_spark.core.batches import (
+    flags_of,
+    float_values,
+    int_values,
+    list_offsets,
+    plain_array,
+    plain_values,
+    value_at,
+)
 from ndcg_spark.core.exact import MOMENTS, day_estimate, estimate, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.core.sums import (
@@ -358,6 +366,31 @@ def _value_text(value: object) -> str | None:
     if value is None:
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def merge_partials(rows: pa.Table) -> pa.RecordBatch:
+    """Add up rows of `PARTIAL_SCHEMA` by group, to what `finish_means` finishes. None may lack its state."""
+    n_rows, summed = rows.num_rows, [(name, "sum") for name in COUNTS]
+    known = [(name, "count") for name in OPTIONAL_COUNTS]
+    numbered = rows.select([*GROUP_KEYS, *COUNTS]).append_column("row", pa.array(np.arange(n_rows)))
+    grouped = numbered.group_by(list(GROUP_KEYS), use_threads=False).aggregate([*summed, *known, ("row", "list")])
+    grouped = grouped.combine_chunks()
+    lists = plain_array(grouped.column("row_list"))
+    order, starts = int_values(lists.flatten()), list_offsets(lists)[:-1]
+    first = pa.array(order[starts])
+    states = int_values(plain_array(rows.column("state")).flatten()).reshape(n_rows, -1)
+    merged = np.add.reduceat(states[order], starts, axis=0) if n_rows else states
+    columns = {name: grouped.column(name) for name in GROUP_KEYS}
+    columns[labels.ASKED] = rows.column(labels.ASKED).take(first)
+    columns |= {name: grouped.column(f"{name}_sum") for name in COUNTS}
+    n_of = pc.list_value_length(lists)
+    for name in OPTIONAL_COUNTS:
+        is_known = pc.equal(grouped.column(f"{name}_count"), n_of)
+        columns[name] = pc.if_else(is_known, columns[name], pa.scalar(None, pa.int64()))
+    one_each = pa.array(np.arange(grouped.num_rows + 1, dtype=np.int32))
+    columns["states"] = pa.ListArray.from_arrays(one_each, state_column(merged))
+    arrays = [plain_array(column) for column in columns.values()]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 def finish_means(
