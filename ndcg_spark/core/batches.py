@@ -84,6 +84,13 @@ def float_column(values: FloatArray, known: BoolArray) -> pa.Array:
     return pa.array(values, mask=~known)
 
 
+def plain_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Put the chunks of a column together."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
 def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Python values; dates and times outside Python's range become the text of Spark's cast."""
     try:

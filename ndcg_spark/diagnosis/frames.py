@@ -16,12 +16,13 @@ from ndcg_spark.core.workers import in_workers
 from ndcg_spark.diagnosis import tasks
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Arrays, Ranking, long_rows, valid_only
-from ndcg_spark.evaluation.frames.scoring import scored_schema, scoring_task, with_rules
-from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, rules_column, summing_task
+from ndcg_spark.evaluation.frames.scoring import scored_schema, with_rules
+from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, rules_column
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.partial_sums import add_up
+from ndcg_spark.evaluation.tasks.partial_sums import add_up, summing_task
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
+from ndcg_spark.evaluation.tasks.scoring import scoring_task
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.metrics import has_value_when_missing, judge_change
 
@@ -88,7 +89,9 @@ def summarize_losses(losses: DataFrame, settings: EvaluationSettings) -> DataFra
     -----
     Spark cost: as for `summarize`.
     """
-    task = replace(summing_task(settings, losses), metrics=tasks.loss_metrics(_max_k(settings)), needs_ndcg=True)
+    task = replace(
+        summing_task(settings, losses.columns), metrics=tasks.loss_metrics(_max_k(settings)), needs_ndcg=True
+    )
     found = finished(in_workers(losses.drop(RULES), add_up, task, schema=PARTIAL_SCHEMA), settings)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
     return found.where(

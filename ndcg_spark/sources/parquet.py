@@ -43,6 +43,18 @@ class FilePart:
     start: int
     end: int
 
+    def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+        """Read columns of the part. Refuses a file that changed after the evaluation was planned."""
+        path = self.file.path
+        with refusing_unreadable(path), opened(path) as found:
+            if found.identity != self.file:
+                raise InputRefusedError(f"{path} changed after the evaluation was planned; evaluate again.")
+            starts = enumerate(starts_of_groups(found.metadata))
+            groups = [at for at, start in starts if self.start <= start < self.end]
+            for batch in batches_of(found, groups, list(columns), rows):
+                typed = [batch.column(one.name).cast(one.type) for one in schema]
+                yield pa.RecordBatch.from_arrays(typed, schema=schema)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedFile:
@@ -103,19 +115,6 @@ def parts_of(files: list[FileIdentity], sizes: PartSizes = PART_SIZES) -> tuple[
         for file in files
         for start in range(0, file.size, step)
     )
-
-
-def read_part(part: FilePart, columns: Mapping[str, str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-    """Read columns of a part of a file. Refuses a file that changed after the evaluation was planned."""
-    path = part.file.path
-    with refusing_unreadable(path), opened(path) as found:
-        if found.identity != part.file:
-            raise InputRefusedError(f"{path} changed after the evaluation was planned; evaluate again.")
-        starts = enumerate(starts_of_groups(found.metadata))
-        groups = [at for at, start in starts if part.start <= start < part.end]
-        for batch in batches_of(found, groups, list(dict.fromkeys(columns.values())), rows):
-            typed = [batch.column(columns[one.name]).cast(one.type) for one in schema]
-            yield pa.RecordBatch.from_arrays(typed, schema=schema)
 
 
 @contextmanager
@@ -228,7 +227,10 @@ class Footer:
 
 
 def read_footers(paths: Sequence[str], columns: Mapping[str, str], schema: pa.Schema) -> list[Footer] | str:
-    """Read footers of local files; or say in a clause why workers cannot read one of the files."""
+    """Read footers of local files; or say in a clause why workers cannot read one of the files.
+
+    `columns` has names in the files by those of `schema`; ranges of row groups are those of the first of them.
+    """
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return _usable(list(pool.map(lambda path: _read(path, columns, schema), paths)))
 
@@ -303,9 +305,10 @@ def _footer(file: OpenedFile, columns: Mapping[str, str], schema: pa.Schema) -> 
         obstacle = f"{path} has dates of an old calendar"
     groups: list[tuple[int, Range | None]] = []
     if obstacle is None:
-        at = [metadata.schema.column(n).path for n in range(len(metadata.schema))].index(columns["query_0"])
+        paths = [metadata.schema.column(n).path for n in range(len(metadata.schema))]
+        first = next(iter(columns.values()))
         for number, start in enumerate(starts_of_groups(metadata)):
-            statistics = metadata.row_group(number).column(at).statistics
+            statistics = metadata.row_group(number).column(paths.index(first)).statistics if first in paths else None
             known = statistics is not None and statistics.has_min_max and isinstance(statistics.min, int | str)
             groups.append((start, (statistics.min, statistics.max) if known else None))
     return Footer(file.identity, obstacle, lacks, groups)

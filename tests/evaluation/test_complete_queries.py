@@ -17,13 +17,14 @@ from support.random_rankings import random_rows
 from support.sums import finished_rows
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.frames.scoring import scoring_task
-from ndcg_spark.evaluation.frames.summary import summing_task
+from ndcg_spark.evaluation.plan_columns import ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask, send_complete, send_files
 from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, SUMS, merge_and_add_up
+from ndcg_spark.evaluation.tasks.partial_sums import summing_task
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
-from ndcg_spark.sources.parquet import PartSizes, identify, parts_of, read_part
+from ndcg_spark.evaluation.tasks.scoring import scoring_task
+from ndcg_spark.sources.parquet import PartSizes, identify, parts_of
 
 COLUMNS = ["run", "query_id", "n_rows", "n_left_out", "n_items", "n_judged", "ranked", "ideal"]
 Bounds = tuple[tuple[Any, Any], ...]
@@ -37,7 +38,8 @@ def files_of(folder: Path, rows: pa.RecordBatch, *, n_files: int, of_a_group: in
         pq.write_table(part, folder / f"{at}.parquet", row_group_size=of_a_group)
     found = [identify(str(path)) for path in sorted(folder.iterdir())]
     parts = parts_of(found, PartSizes(wanted=4 * n_files, smallest=1))
-    return FilesTask(parts=parts, columns={name: name for name in rows.schema.names}, schema=rows.schema)
+    reads = {one.name: ColumnRead((one.name,), Conversion.AS_IS, one.type) for one in rows.schema}
+    return FilesTask(parts=parts, plan=TablePlan(columns=reads), schema=rows.schema)
 
 
 def bounds_of(files: FilesTask) -> Bounds:
@@ -171,7 +173,7 @@ def test_parts_cover_each_row_group_once(tmp_path: Path) -> None:
         found = [
             query
             for part in parts
-            for batch in read_part(part, files.columns, files.schema, 7)
+            for batch in part.read(files.schema.names, files.schema, 7)
             for query in batch.column(QUERY).to_pylist()
         ]
         assert found == [f"{n}" for n in range(100)]
@@ -198,7 +200,7 @@ def test_a_file_that_changed_is_refused(tmp_path: Path, change: str) -> None:
         why = "it is gone; evaluate again" if change == "gone" else "is not a Parquet file; source='spark'"
         expected = f"cannot read .*{why}"
     with pytest.raises(InputRefusedError, match=expected):
-        list(read_part(part, files.columns, files.schema, 10))
+        list(part.read(files.schema.names, files.schema, 10))
 
 
 def test_what_is_no_parquet_file_has_no_identity(tmp_path: Path) -> None:

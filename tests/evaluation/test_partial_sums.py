@@ -18,7 +18,6 @@ from support.sums import summary_rows
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.exact import MOMENTS
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.evaluation.frames.summary import summing_task
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import (
     COUNTS,
@@ -28,6 +27,7 @@ from ndcg_spark.evaluation.tasks.partial_sums import (
     add_up,
     empty_summary,
     segment_texts,
+    summing_task,
 )
 
 METRICS = ("ndcg", "dcg", "idcg")

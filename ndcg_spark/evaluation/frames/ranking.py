@@ -29,7 +29,7 @@ from ndcg_spark.evaluation.frames.items import (
     with_item_features,
 )
 from ndcg_spark.evaluation.frames.lists import long_tables, runs_of_lists
-from ndcg_spark.evaluation.frames.scoring import score_queries, scoring_task
+from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.frames.source import (
     ParquetSource,
     Source,
@@ -43,7 +43,6 @@ from ndcg_spark.evaluation.frames.summary import (
     finished,
     summarize,
     summarize_rankings,
-    summing_task,
 )
 from ndcg_spark.evaluation.frames.window import Windows
 from ndcg_spark.evaluation.plan import ARRAYS, ENGINE, WINDOW, RankingPlan, fit_settings, plan_ranking
@@ -58,7 +57,7 @@ from ndcg_spark.evaluation.tasks.exchange import (
 )
 from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.partial_sums import SummingTask
+from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, summing_task
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
@@ -70,7 +69,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     bad_row_of,
     canonical_names,
 )
-from ndcg_spark.evaluation.tasks.scoring import ScoringTask
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, scoring_task
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, keep_valid, mark_rejected
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.sources.formats import open_table

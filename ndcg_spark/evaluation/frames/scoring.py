@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.conventions.forms import discount_table
-from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.given import takes_rows
 from ndcg_spark.core.workers import in_workers
-from ndcg_spark.errors import MissingColumnError
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
-from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, ScoringTask, score_rankings
+from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.tasks.scoring import (
+    N_TOP_ITEMS,
+    N_UNJUDGED_ITEMS,
+    carried_columns,
+    score_rankings,
+    scoring_task,
+)
 
 
 @takes_rows
@@ -57,37 +58,6 @@ def with_rules(queries: DataFrame, settings: EvaluationSettings) -> DataFrame:
     return queries.withColumn(RULES, F.lit(settings.rules).cast("string"))
 
 
-def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> ScoringTask:
-    if settings.levels and "n_at_least" not in columns:
-        raise MissingColumnError(
-            "the rankings lack column n_at_least, which the metrics need; rank with the settings that name them."
-        )
-    if settings.needs and "items" not in columns:
-        raise MissingColumnError(
-            f"the rankings lack column items, which metric {settings.metric_with(settings.needs[0])!r} needs; rank "
-            "with the settings that name it."
-        )
-    k = settings.max_k
-    return ScoringTask(
-        convention=settings.convention,
-        cutoffs=settings.cutoffs,
-        keys=("run", *settings.columns.query_columns(columns)),
-        carried=_carried(columns, settings),
-        metrics=settings.computed,
-        columns=settings.metric_columns,
-        needs=settings.needs,
-        item_column=settings.columns.item or "",
-        levels=settings.levels,
-        discount=None if k is None else discount_table(settings.convention.discount, k),
-    )
-
-
-def _carried(columns: Sequence[str], settings: EvaluationSettings) -> tuple[str, ...]:
-    passed = {"run", *settings.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "n_at_least", REFUSAL}
-    passed |= set(ITEM_RESERVED if settings.needs else ())
-    return tuple(name for name in columns if name not in passed)
-
-
 def per_query_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
     return T.StructType([*scored_schema(rankings, settings), T.StructField(RULES, T.StringType())])
 
@@ -101,7 +71,7 @@ def scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.Struct
     fields += [T.StructField(name, T.DoubleType()) for name in settings.metric_columns]
     fields.append(T.StructField("status", T.StringType()))
     fields += [T.StructField(name, T.LongType()) for name in (N_UNJUDGED_ITEMS, N_TOP_ITEMS)]
-    fields += [T.StructField(name, known[name].dataType) for name in _carried(rankings.columns, settings)]
+    fields += [T.StructField(name, known[name].dataType) for name in carried_columns(rankings.columns, settings)]
     if settings.catalogue_metrics:
         fields.append(T.StructField("items", known["items"].dataType))
     return T.StructType(fields)

@@ -145,7 +145,8 @@ def _parquet_source(
     bounds = parquet.bounds_between(read, parts) if single_key and complete else None
     n_bytes = sum(one.size for one in identities)
     fewest = min(MIN_PARTITIONS, n_tasks or MIN_PARTITIONS)
-    files = FilesTask(parts=parts, columns=columns, schema=schema, bounds=bounds)
+    of_files = pa.schema({columns[one.name]: one.type for one in schema})
+    files = FilesTask(parts=parts, plan=plan.rows, schema=of_files, bounds=bounds)
     what = "Parquet objects that workers reach by themselves" if in_store else "Parquet files under a local path"
     in_order = ", sorted by query" if bounds else ""
     return ParquetSource(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -21,15 +21,14 @@ from ndcg_spark.core.shown import BESIDE
 from ndcg_spark.core.workers import arrow_schema, filter_rows, in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.items import catalogue_of, item_type
-from ndcg_spark.evaluation.frames.scoring import per_query_schema, scoring_task
+from ndcg_spark.evaluation.frames.scoring import per_query_schema
 from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import partial_sums as sums
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import OF_ITEMS, finish_catalogue
-from ndcg_spark.evaluation.tasks.scoring import dropped
-from ndcg_spark.metrics import EVERY, in_order
+from ndcg_spark.evaluation.tasks.scoring import dropped, scoring_task
 from ndcg_spark.metrics.base import CATALOGUE
 
 CONFIG_HASH, CONVENTION = "config_hash", "convention"
@@ -93,7 +92,7 @@ def summarize(
     partitioning and row order. Metrics of the catalogue add a shuffle of a row per listed item and input partition,
     and a join with the items of the catalogue.
     """
-    return _summed(per_query, settings, items, n_tasks, sums.add_up, summing_task(settings, per_query))
+    return _summed(per_query, settings, items, n_tasks, sums.add_up, _summing_task(settings, per_query))
 
 
 @takes_tables
@@ -122,7 +121,7 @@ def summarize_rankings(
     Spark cost: as for `summarize`, without handing a row per query and cutoff to Spark.
     """
     rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
-    tasks = scoring_task(rankings.columns, settings), summing_task(settings, rankings)
+    tasks = scoring_task(rankings.columns, settings), _summing_task(settings, rankings)
     return _summed(rankings, settings, items, n_tasks, sums.score_and_add_up, *tasks)
 
 
@@ -190,27 +189,11 @@ def rules_column(table: DataFrame) -> Column:
     return F.coalesce(named(RULES).cast("string"), F.lit("")) if has_column(table, RULES) else F.lit("")
 
 
-def summing_task(settings: EvaluationSettings, rows: DataFrame | None = None) -> sums.SummingTask:
-    """Build the task that workers add up metrics by; `rows` have `items` for metrics of the catalogue."""
-    metrics = tuple(one for one in settings.computed if one.shown)
-    if not settings.metrics:  # whatever cutoffs the rows have
-        metrics = in_order(replace(one, k=EVERY) for one in metrics)
-    listed, unknown = None, list[str]()
-    if rows is not None:
-        if settings.on_invalid == "reject" and N_REJECTED not in rows.columns:
-            unknown += sums.OF_REJECTED
-        if "ranked" not in rows.columns:
-            unknown += [name for name in sums.OF_ITEMS if name not in rows.columns]
-    if settings.catalogue_metrics and rows is not None:
+def _summing_task(settings: EvaluationSettings, rows: DataFrame) -> sums.SummingTask:
+    listed = None
+    if settings.catalogue_metrics:
         listed = arrow_schema(_with_items(item_type(rows)), rows.sparkSession)
-    return sums.SummingTask(
-        segment_sets=settings.segment_sets,
-        weighted=settings.columns.weight is not None,
-        metrics=metrics,
-        convention=settings.convention,
-        listed=listed,
-        unknown=frozenset(unknown),
-    )
+    return sums.summing_task(settings, rows.columns, listed)
 
 
 def finished(partial: DataFrame, settings: EvaluationSettings, *, n_tasks: int | None = None) -> DataFrame:

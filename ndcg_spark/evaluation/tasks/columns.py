@@ -23,13 +23,16 @@ def convert_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
     """Read the canonical columns of a batch, as `spark_columns` does; not by a plan that `needs_spark`."""
     columns = {name: _read(batch, one) for name, one in plan.columns.items()}
     columns |= {name: _reasons(batch, plan, columns, its) for name, its in plan.bad_rows.items()}
+    schema = plan.schema
+    if not plan.runs:
+        return pa.RecordBatch.from_arrays([columns[one.name].cast(one.type) for one in schema], schema=schema)
     runs = [
         {col.RUN: pa.repeat(pa.scalar(run), batch.num_rows), **{name: _read(batch, one) for name, one in its.items()}}
         for run, its in plan.runs.items()
     ]
-    parts = [columns | its for its in runs or [{}]]
-    arrays = [pa.concat_arrays([one[field.name].cast(field.type) for one in parts]) for field in plan.schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+    parts = [columns | its for its in runs]
+    arrays = [pa.concat_arrays([one[field.name].cast(field.type) for one in parts]) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _read(batch: pa.RecordBatch, read: ColumnRead) -> pa.Array:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import joined, message, one_zero, to_bytes
+from ndcg_spark.core.batches import joined, message, to_bytes
 from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.plan_columns import TablePlan
+from ndcg_spark.evaluation.tasks.columns import convert_batch
 from ndcg_spark.evaluation.tasks.exchange import SUMS, Outbox, checked_rows, partials_of, send_chunk, send_rows
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED, PartialRankings, joined_partials, merged
 from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, score_and_add_up
@@ -20,33 +22,35 @@ from ndcg_spark.evaluation.tasks.query_rows import BAD_ROW, RankingTask, stretch
 from ndcg_spark.evaluation.tasks.rankings import rankings_batches
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask
 from ndcg_spark.evaluation.tasks.valid_rows import with_marks
-from ndcg_spark.sources.parquet import FilePart, read_part
 
 Bound: TypeAlias = Any
 """A value of the query column, or None for no bound."""
 QUERY = "query_0"
 
 
+class Part(Protocol):
+    """A part of a table that workers read themselves."""
+
+    def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+        """Read columns, in batches of about so many rows, in the types of the schema."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesTask:
-    """What workers must know to read files."""
+    """What workers must know to read a table by a plan. `schema` has the types of the columns that it names."""
 
-    parts: tuple[FilePart, ...]
-    columns: dict[str, str]  # canonical name to the name in the files
-    schema: pa.Schema  # of the canonical columns
+    parts: tuple[Part, ...]
+    plan: TablePlan
+    schema: pa.Schema
     bounds: tuple[tuple[Bound, Bound], ...] | None = (
         None  # of each part: queries between them lie in it alone; None: unknown
     )
     batch_rows: int = 131_072
 
     def read_part(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Read one part. Of the columns that workers read, only numbers and segments may be floats."""
-        segments = [at for at, name in enumerate(self.schema.names) if name.startswith("segment_")]
-        for batch in read_part(self.parts[number], self.columns, self.schema, self.batch_rows):
-            columns = batch.columns
-            for at in segments:
-                columns[at] = one_zero(columns[at])
-            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        """Read the canonical columns of one part."""
+        for batch in self.parts[number].read(self.schema.names, self.schema, self.batch_rows):
+            yield convert_batch(batch, self.plan)
 
 
 class _OutOfOrderError(Exception):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -14,7 +14,15 @@ import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import flags_of, float_values, int_values, list_offsets, plain_values, value_at
+from ndcg_spark.core.batches import (
+    flags_of,
+    float_values,
+    int_values,
+    list_offsets,
+    plain_array,
+    plain_values,
+    value_at,
+)
 from ndcg_spark.core.exact import MOMENTS, day_estimate, estimate, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.core.sums import (
@@ -28,10 +36,11 @@ from ndcg_spark.core.sums import (
 )
 from ndcg_spark.errors import InputRefusedError, text_of
 from ndcg_spark.evaluation.rules import RULES, combine_rules
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import scoring
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, Scores, ScoringTask
-from ndcg_spark.metrics import CatalogueMetric, MetricAt, NamedMetric, at_cutoff
+from ndcg_spark.metrics import EVERY, CatalogueMetric, MetricAt, NamedMetric, at_cutoff, in_order
 from ndcg_spark.metrics.catalogue import Exposure
 
 N_LOST = "n_lost_queries"
@@ -82,6 +91,32 @@ class SummingTask:
 
     def averaged_at(self, k: int | None) -> list[NamedMetric]:
         return [metric for metric in at_cutoff(self.metrics, k) if not isinstance(metric, CatalogueMetric)]
+
+
+def summing_task(
+    settings: EvaluationSettings, columns: Collection[str] | None = None, listed: pa.Schema | None = None
+) -> SummingTask:
+    """Build the task that workers add up metrics by; `columns` are those of rows that somebody else made.
+
+    `listed` are the columns of counts of items, for metrics of the catalogue.
+    """
+    metrics = tuple(one for one in settings.computed if one.shown)
+    if not settings.metrics:  # whatever cutoffs the rows have
+        metrics = in_order(replace(one, k=EVERY) for one in metrics)
+    unknown = list[str]()
+    if columns is not None:
+        if settings.on_invalid == "reject" and N_REJECTED not in columns:
+            unknown += OF_REJECTED
+        if "ranked" not in columns:
+            unknown += [name for name in OF_ITEMS if name not in columns]
+    return SummingTask(
+        segment_sets=settings.segment_sets,
+        weighted=settings.columns.weight is not None,
+        metrics=metrics,
+        convention=settings.convention,
+        listed=listed,
+        unknown=frozenset(unknown),
+    )
 
 
 def score_and_add_up(
@@ -331,6 +366,31 @@ def _value_text(value: object) -> str | None:
     if value is None:
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def merge_partials(rows: pa.Table) -> pa.RecordBatch:
+    """Add up rows of `PARTIAL_SCHEMA` by group, to what `finish_means` finishes. None may lack its state."""
+    n_rows, summed = rows.num_rows, [(name, "sum") for name in COUNTS]
+    known = [(name, "count") for name in OPTIONAL_COUNTS]
+    numbered = rows.select([*GROUP_KEYS, *COUNTS]).append_column("row", pa.array(np.arange(n_rows)))
+    grouped = numbered.group_by(list(GROUP_KEYS), use_threads=False).aggregate([*summed, *known, ("row", "list")])
+    grouped = grouped.combine_chunks()
+    lists = plain_array(grouped.column("row_list"))
+    order, starts = int_values(lists.flatten()), list_offsets(lists)[:-1]
+    first = pa.array(order[starts])
+    states = int_values(plain_array(rows.column("state")).flatten()).reshape(n_rows, -1)
+    merged = np.add.reduceat(states[order], starts, axis=0) if n_rows else states
+    columns = {name: grouped.column(name) for name in GROUP_KEYS}
+    columns[labels.ASKED] = rows.column(labels.ASKED).take(first)
+    columns |= {name: grouped.column(f"{name}_sum") for name in COUNTS}
+    n_of = pc.list_value_length(lists)
+    for name in OPTIONAL_COUNTS:
+        is_known = pc.equal(grouped.column(f"{name}_count"), n_of)
+        columns[name] = pc.if_else(is_known, columns[name], pa.scalar(None, pa.int64()))
+    one_each = pa.array(np.arange(grouped.num_rows + 1, dtype=np.int32))
+    columns["states"] = pa.ListArray.from_arrays(one_each, state_column(merged))
+    arrays = [plain_array(column) for column in columns.values()]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 def finish_means(

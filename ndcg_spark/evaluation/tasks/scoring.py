@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,9 +12,10 @@ import pyarrow as pa
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import LARGEST_GAIN, discount_table, gain_function
 from ndcg_spark.core import labels, ragged
-from ndcg_spark.core.batches import flags_of, float_column, float_values, int_values, list_offsets, value_at
+from ndcg_spark.core.batches import REFUSAL, flags_of, float_column, float_values, int_values, list_offsets, value_at
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, MissingColumnError
+from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
 from ndcg_spark.evaluation.tasks.items import first_items, known_items
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.valid_rows import NO_QUERY_COLUMN
@@ -55,6 +56,39 @@ class ScoringTask:
     levels: tuple[float, ...] = ()  # relevances whose counts of judged items are in `n_at_least`
     needs: tuple[Need, ...] = ()  # what metrics read of items
     item_column: str = ""  # the user's, for messages
+
+
+def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> ScoringTask:
+    """Build the task that workers score rankings with these columns by."""
+    if settings.levels and "n_at_least" not in columns:
+        raise MissingColumnError(
+            "the rankings lack column n_at_least, which the metrics need; rank with the settings that name them."
+        )
+    if settings.needs and "items" not in columns:
+        raise MissingColumnError(
+            f"the rankings lack column items, which metric {settings.metric_with(settings.needs[0])!r} needs; rank "
+            "with the settings that name it."
+        )
+    k = settings.max_k
+    return ScoringTask(
+        convention=settings.convention,
+        cutoffs=settings.cutoffs,
+        keys=("run", *settings.columns.query_columns(columns)),
+        carried=carried_columns(columns, settings),
+        metrics=settings.computed,
+        columns=settings.metric_columns,
+        needs=settings.needs,
+        item_column=settings.columns.item or "",
+        levels=settings.levels,
+        discount=None if k is None else discount_table(settings.convention.discount, k),
+    )
+
+
+def carried_columns(columns: Sequence[str], settings: EvaluationSettings) -> tuple[str, ...]:
+    """Find the columns of rankings that metrics of queries have as they are."""
+    passed = {"run", *settings.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "n_at_least", REFUSAL}
+    passed |= set(ITEM_RESERVED if settings.needs else ())
+    return tuple(name for name in columns if name not in passed)
 
 
 def dropped(convention: Convention) -> tuple[str, ...]:
