@@ -10,6 +10,7 @@ from ndcg_spark.core.flag import Flag
 from ndcg_spark.errors import InvalidParameterError
 
 Schema: TypeAlias = Literal["grow", "strict"]
+EngineName: TypeAlias = Literal["auto", "local", "spark"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,9 @@ class Shared:
         Stop the job if a larger share of the rows is bad.
     explain
         Print what the job would do and its cost, and run nothing.
+    engine
+        What runs the job: Spark, or processes of this machine without Spark and Java (`local`), with the same
+        results. `auto` is `local` if inputs are files, outputs are folders, and no session of Spark is given.
     conf
         Spark setting of a local run; may be repeated.
     schema
@@ -44,6 +48,7 @@ class Shared:
     allow_empty: bool = False
     max_reject_fraction: Annotated[float | None, Flag(group="Checks", metavar="X")] = None
     explain: Annotated[bool, Flag(group="Running")] = False
+    engine: EngineName = "auto"
     conf: Annotated[tuple[str, ...], Flag(metavar="NAME=VALUE", repeated=True)] = ()
     schema: Annotated[Schema, Flag(group="Operations")] = "grow"
 

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from support.spark_rankings import session_settings
 
 from ndcg_spark.commands import all_jobs
-from ndcg_spark.core.session import PROVIDED
+from ndcg_spark.core.engine import PROVIDED
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.jobs import runner, session
 from ndcg_spark.jobs.command import RUN_LOG, Command
