@@ -11,15 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import BatchFunction, plain_array
+from ndcg_spark.core.batches import BatchFunction
 from ndcg_spark.core.schemas import MALFORMED
-from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.plan import ARRAYS, ENGINE, RankingPlan, fit_settings, plan_ranking
 from ndcg_spark.evaluation.plan_columns import TablePlan
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.tasks import query_rows as col
-from ndcg_spark.evaluation.tasks.complete_queries import FilesTask, Part, send_complete
+from ndcg_spark.evaluation.tasks.complete_queries import FilesTask, send_complete
 from ndcg_spark.evaluation.tasks.exchange import merge_and_add_up, merge_rankings, send_judgments, send_rows
 from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
@@ -34,7 +33,7 @@ from ndcg_spark.evaluation.tasks.partial_sums import (
 )
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings, scoring_task
-from ndcg_spark.local.messages import Sent, collect, merge, rows_in, send, shares
+from ndcg_spark.local.messages import collect, merge, rows_in, send, shares
 from ndcg_spark.local.pool import Job, Pool
 from ndcg_spark.sources.local import LocalTable
 from ndcg_spark.sources.parquet import PartSizes, bounds_between, parts_of, read_footers
@@ -273,9 +272,7 @@ class LocalRanking:
                 sent = list(pool.run(self._sending(task, tasks if sums else (), pool.folder, limit)))
                 n_bytes = sum(int(one.sizes.sum()) for one in sent)
                 n = max(PARTS_OF_A_PROCESS * pool.processes, n_bytes // BYTES_OF_A_SHARE)
-                jobs = [
-                    (merge, (of_messages, its, (task, *tasks), pool.folder, limit)) for its in shares(sent, n)
-                ]
+                jobs = [(merge, (of_messages, its, (task, *tasks), pool.folder, limit)) for its in shares(sent, n)]
             for found in pool.run(jobs):
                 yield from rows_in(found)
 
