@@ -17,7 +17,7 @@ from faults_metastore import free_port, metastore_settings, serve_metastore
 from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.sources.folders import read_files
-from ndcg_spark.tables import Rows, SliceKey, Slices, SliceWrite, stage_slices, write_together, writing
+from ndcg_spark.tables import Rows, SliceKey, Slices, SliceWrite, stage_slices, table_writes, write_together, writing
 from ndcg_spark.tables.delta import DeltaLog
 
 METASTORE = "metastore-port"
@@ -70,14 +70,15 @@ class Place:
 
         As Sail has no DESCRIBE HISTORY, the log of Delta is read from its files all the same.
         """
-        kept = writing.shared_folder, writing.DeltaLog
+        kept = writing.shared_folder, table_writes.DeltaLog
         if not self.reached:
-            writing.shared_folder = lambda *_: None
-            writing.DeltaLog = lambda spark, table, slices, _: DeltaLog(spark, table, slices, self.root)
+            writing.shared_folder = table_writes.shared_folder = lambda *_: None
+            table_writes.DeltaLog = lambda spark, table, slices, _: DeltaLog(spark, table, slices, self.root)
         try:
             yield
         finally:
-            writing.shared_folder, writing.DeltaLog = kept
+            writing.shared_folder, table_writes.DeltaLog = kept
+            table_writes.shared_folder = writing.shared_folder
 
     @property
     def root(self) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -18,6 +17,8 @@ from ndcg_spark.core.columns import (
     row_as_json,
     row_of,
 )
+from ndcg_spark.core.row_counts import RowCount as RowCount
+from ndcg_spark.core.row_counts import describe_bad_rows as describe_bad_rows
 from ndcg_spark.core.schemas import MALFORMED, MALFORMED_LINE
 from ndcg_spark.errors import option
 
@@ -72,15 +73,6 @@ def checked(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, original
     return frame.select(*columns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowCount:
-    """Rows of a table: number read, number rejected by reason, and the key of one example of each reason."""
-
-    read: int
-    rejected: dict[str, int]
-    examples: dict[str, str]
-
-
 def count_rows(checked: DataFrame) -> RowCount:
     """Run an action: count rows from `checked` by reason. Spark cost: one scan, one small shuffle."""
     found = checked.groupBy("reason").agg(F.sum("n").alias("n"), F.min("key").alias("example")).collect()
@@ -90,13 +82,6 @@ def count_rows(checked: DataFrame) -> RowCount:
         rejected={row["reason"]: row["n"] for row in bad},
         examples={row["reason"]: row["example"] for row in bad},
     )
-
-
-def describe_bad_rows(counted: RowCount, table: str) -> str:
-    """Describe in a line how many rows of a table are bad, why, and where one is."""
-    total = sum(counted.rejected.values())
-    parts = [f"{reason} {n} (e.g. {counted.examples[reason]})" for reason, n in counted.rejected.items()]
-    return f"{total} bad row{'s' if total != 1 else ''} of {counted.read} in the {table}: {'; '.join(parts)}"
 
 
 def rejects_table(checked: DataFrame, table: str) -> DataFrame:

@@ -9,20 +9,39 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-
-import pyspark
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InputRefusedError, MissingPackageError, NdcgSparkError, find_refusal, one_line
 
-try:
-    from py4j.protocol import Py4JError
-except ImportError:  # a client of Spark Connect has no JVM beside it
-    SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException,)
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    SPARK_ERRORS: tuple[type[Exception], ...]
 else:
-    SPARK_ERRORS = (PySparkException, Py4JError)
+
+    def __getattr__(name: str) -> Any:
+        """Load Spark for whoever imports its errors by name; `spark_errors` does not."""
+        if name != "SPARK_ERRORS":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import pyspark.errors  # noqa: F401  # spark_errors looks for it
+
+        return spark_errors()
+
+
+def spark_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return the classes of Spark's errors, none in a process that has not loaded Spark, and others."""
+    if "pyspark.errors" not in sys.modules:
+        return others
+    from pyspark.errors import PySparkException
+
+    try:
+        from py4j.protocol import Py4JError
+    except ImportError:  # a client of Spark Connect has no JVM beside it
+        return PySparkException, *others
+    return PySparkException, Py4JError, *others
+
 
 _UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)\b[\w.]*\] ([^\n]*)")
 """Conditions under which Spark cannot read a file (the latter until 3.5), and their message."""
@@ -93,6 +112,12 @@ _DENIED = re.compile(
 _JAVA_LINE = re.compile(r"^(?:: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.*)$", re.MULTILINE)
 
 
+def _is_of_spark(error: Exception, name: str) -> bool:
+    """Check for an error of a class of `pyspark.errors`, without loading Spark."""
+    errors = sys.modules.get("pyspark.errors")
+    return errors is not None and isinstance(error, getattr(errors, name))
+
+
 def condition_of(error: PySparkException) -> str:
     """Name the condition that an error of Spark stands for, as `PATH_NOT_FOUND`; empty where it has none."""
     name = getattr(error, "getCondition", None) or error.getErrorClass  # the former came with Spark 4.0
@@ -106,7 +131,7 @@ def parameter_of(error: PySparkException, name: str) -> str | None:
 
 def first_line(error: Exception) -> str:
     """Take the line that says what went wrong out of an error, of Spark or not; its class if it has no text."""
-    if isinstance(error, PySparkException):
+    if _is_of_spark(error, "PySparkException"):
         message = getattr(error, "getMessage", None)  # it came with Spark 4.0
         text = (message() if message else None) or str(error)
     else:
@@ -149,6 +174,8 @@ def no_file_system(error: Exception, reference: str) -> str | None:
         return f"{lacks}, which is known on Databricks only"
     if scheme.lower() not in _CLOUDS:
         return f"{lacks}; add its connector"
+    import pyspark
+
     scala = "2.12" if pyspark.__version__.startswith("3.") else "2.13"
     package = f"org.apache.spark:spark-hadoop-cloud_{scala}:{pyspark.__version__}"
     named = ", which calls it s3a" if scheme.lower() in ("s3", "s3n") else ""
@@ -184,7 +211,7 @@ def readable_errors() -> Iterator[None]:
     """
     try:
         yield
-    except SPARK_ERRORS as error:
+    except spark_errors() as error:
         message, unfit = refusal_text(error), unfit_surroundings(error)
         if message is not None:
             raise InputRefusedError(message) from None
@@ -195,7 +222,7 @@ def readable_errors() -> Iterator[None]:
 
 def refusal_text(error: Exception) -> str | None:
     """Find the line for a person in an error of Spark about the data; None for any other error."""
-    if not isinstance(error, SPARK_ERRORS) or isinstance(error, AnalysisException):
+    if not isinstance(error, spark_errors()) or _is_of_spark(error, "AnalysisException"):
         return None  # an analysis error may print the plan, in which messages stand that were never raised
     found = find_refusal(str(error)) or unreadable_file(error)
     return None if found is None else one_line(redacted(found))
@@ -207,7 +234,7 @@ def unfit_surroundings(error: Exception) -> NdcgSparkError | None:
         return NdcgSparkError(
             f"{error.strerror} for temporary files: make room in {tempfile.gettempdir()}, or {_TMPDIR}."
         )
-    if not isinstance(error, SPARK_ERRORS):
+    if not isinstance(error, spark_errors()):
         return None
     text = str(error)
     full = _NO_ROOM_FOR_SPARK.search(text)
@@ -232,6 +259,8 @@ def _more_room() -> str:
 
 def _is_local() -> tuple[bool, SparkSession | None]:
     """Check whether the active session runs on this machine, and return it."""
+    from pyspark.sql import SparkSession
+
     from ndcg_spark.core.session import runs_locally  # session imports this module
 
     with suppress(Exception):  # Java may have ended

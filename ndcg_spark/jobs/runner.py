@@ -40,7 +40,7 @@ from ndcg_spark.jobs.run_log import RunLog, as_json, counts_of, input_identities
 from ndcg_spark.jobs.session import spark_session
 from ndcg_spark.sources.formats import Table, open_table
 from ndcg_spark.tables import Rows, Slices, canonical, reading_of, refuse_inside_table, refuse_nested, refusing
-from ndcg_spark.tables.catalog import TABLE_KINDS
+from ndcg_spark.tables.kinds import TABLE_KINDS
 
 STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
 INTERRUPTED, FAILED = "interrupted", "failed"

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any
@@ -155,6 +156,44 @@ _NOT_ALL = "not every file below the path belongs to the table"
 _SIGNS = re.compile(r"[*?\[\]{}\\]")
 _OF_A_COLUMN = re.compile(r"([^=]+)=.+", re.DOTALL)
 """The name of a folder that stands for a value of a column."""
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFolder:
+    """A Delta, Iceberg or Hudi table below `root`; a path that leads there names the `whole` table, or a part."""
+
+    kind: str
+    root: str
+    whole: bool
+
+    def __str__(self) -> str:
+        return f"the {self.kind.capitalize()} table {self.root!r}"
+
+    def refusal(self, path: str) -> str:
+        return (
+            f"{path!r} leads to files of {self}, which hold rows that were deleted or replaced, too; name the table "
+            f"in the catalog, or read {self.root!r} with format {self.kind}."
+        )
+
+
+def folders_above(base: str) -> list[str]:
+    above = [base]
+    while (parent := os.path.dirname(os.path.abspath(above[-1]))) != os.path.abspath(above[-1]):
+        above.append(parent)
+    return above
+
+
+def is_marked(root: str, mark: str) -> bool:
+    """Look for a mark in a local folder. An OSError says that its metadata cannot be listed."""
+    folder, _, pattern = mark.rpartition("/")
+    if not folder:
+        return os.path.lexists(os.path.join(root, mark))  # also a link that leads nowhere now
+    try:
+        return any(fnmatchcase(name, pattern) for name in os.listdir(os.path.join(root, folder)))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def local_path(path: str) -> str:

@@ -7,28 +7,35 @@ A write has two steps. `stage_slices` computes the rows and writes them where no
 in place of the old ones. What fails before the second step leaves every table as it was.
 """
 
-from ndcg_spark.tables.checks import Reading, check_output, reading_of, refuse_inside_table, refuse_nested
-from ndcg_spark.tables.nights import Rows, write_night, write_together
-from ndcg_spark.tables.places import canonical
-from ndcg_spark.tables.slices import PARTITIONS, SliceKey, Slices, SliceWrite, slice_name
-from ndcg_spark.tables.writing import refusing, stage_slices, swap_in
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "PARTITIONS",
-    "Reading",
-    "Rows",
-    "SliceKey",
-    "SliceWrite",
-    "Slices",
-    "canonical",
-    "check_output",
-    "reading_of",
-    "refuse_inside_table",
-    "refuse_nested",
-    "refusing",
-    "slice_name",
-    "stage_slices",
-    "swap_in",
-    "write_night",
-    "write_together",
-]
+from ndcg_spark.core.lazy_names import names_of
+
+if TYPE_CHECKING:
+    from ndcg_spark.tables.checks import Reading as Reading
+    from ndcg_spark.tables.checks import check_output as check_output
+    from ndcg_spark.tables.checks import reading_of as reading_of
+    from ndcg_spark.tables.checks import refuse_inside_table as refuse_inside_table
+    from ndcg_spark.tables.checks import refuse_nested as refuse_nested
+    from ndcg_spark.tables.nights import write_night as write_night
+    from ndcg_spark.tables.places import canonical as canonical
+    from ndcg_spark.tables.slices import PARTITIONS as PARTITIONS
+    from ndcg_spark.tables.slices import SliceKey as SliceKey
+    from ndcg_spark.tables.slices import Slices as Slices
+    from ndcg_spark.tables.slices import SliceWrite as SliceWrite
+    from ndcg_spark.tables.slices import slice_name as slice_name
+    from ndcg_spark.tables.writing import Rows as Rows
+    from ndcg_spark.tables.writing import refusing as refusing
+    from ndcg_spark.tables.writing import stage_slices as stage_slices
+    from ndcg_spark.tables.writing import swap_in as swap_in
+    from ndcg_spark.tables.writing import write_together as write_together
+else:
+    __getattr__, __dir__ = names_of(
+        __name__,
+        checks="Reading check_output reading_of refuse_inside_table refuse_nested",
+        nights="write_night",
+        places="canonical",
+        slices="PARTITIONS SliceKey SliceWrite Slices slice_name",
+        writing="Rows refusing stage_slices swap_in write_together",
+    )
+    __all__ = __dir__()

@@ -1,11 +1,11 @@
-"""Catalog tables: what they are, how they differ from new results, and what is written to them."""
+"""Catalog tables: what they are, and what is written to them."""
 
 from __future__ import annotations
 
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -16,160 +16,19 @@ from pyspark.sql import types as T
 from ndcg_spark.core.columns import named, quoted
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.core.session import has_own_catalog, setting
-from ndcg_spark.errors import OutputRefusedError, option
-from ndcg_spark.tables.places import canonical
-from ndcg_spark.tables.slices import PARTITION_FIELDS, PARTITIONS
-
-_WIDER = {"int": ("bigint",), "float": ("double",)}
-"""Types that a column of a catalog table may have instead, as no value changes by the cast."""
-_DATASET = "dataset"
-"""The last column of a new table; columns that were added later follow it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of table that jobs write, known by its `marks`, columns that each such table has, with values.
-
-    User-named columns that identify rows are after the first of `keys` (None: from the first column on) and before
-    the second; without `keys` there are none.
-    """
-
-    name: str
-    marks: str
-    keys: tuple[str | None, str] | None = None
-
-    def keys_in(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Columns of a table that identify rows; none if their order does not show them."""
-        if self.keys is None or self.keys[1] not in columns:
-            return ()
-        first = columns.index(self.keys[0]) + 1 if self.keys[0] in columns else 0
-        return tuple(name for name in columns[first : columns.index(self.keys[1])] if name != _DATASET)
-
-
-KINDS = (
-    Kind("table of compared periods", "period period_start n_days baseline metric n_wins"),
-    Kind("table of periods", "period period_start n_days metric n_queries"),
-    Kind("table of flags", "night metric status rule n_nights"),
-    Kind("table of business links", "metric rate n_nights n_changes"),
-    Kind("comparison table", "baseline segment_by metric n_wins n_losses"),
-    Kind("metric table", "segment_by metric n_queries n_no_relevant n_left_out"),
-    Kind("table of click estimates", "segment_by n_queries n_impressions n_eff"),
-    Kind("per-query table", "k status n_items n_relevant", ("run", "k")),
-    Kind("run log", "run_id command status started_at"),
-    Kind("table of rejected rows", "source reason row"),
-    Kind("table of propensities", "position propensity n_clicks"),
-    Kind("table of rankings", "score rank", (None, "score")),
-    Kind("judgments table", "relevance", (None, "relevance")),
+from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.tables.kinds import (
+    COMMITTED,
+    PARTITION_COLUMNS,
+    ColumnType,
+    Field,
+    Grown,
+    Growth,
+    columns_in,
+    match_name,
 )
-"""The first whose marks a table has; a kind with the marks of another and more comes before it."""
-
-
-def kind_of(columns: Sequence[str]) -> Kind | None:
-    """Find the kind of a table by its columns in their order, whatever was added to it; None if none of ours."""
-    names = [name.lower() for name in columns]
-    first = names[: names.index(_DATASET)] if _DATASET in names else names
-    kinds = (kind for some in (first, names) for kind in KINDS if set(kind.marks.split()) <= set(some))
-    return next(kinds, None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
-    """Columns of results that a table lacks, `added` to it, and columns of the table that results are `lacking`."""
-
-    added: tuple[T.StructField, ...] = ()
-    lacking: tuple[str, ...] = ()
-
-    def lines(self, reference: str) -> list[str]:
-        lines = []
-        if self.added:
-            s, they, are = ("s", "they", "are") if len(self.added) > 1 else ("", "it", "is")
-            names = ", ".join(repr(field.name) for field in self.added)
-            lines.append(f"column{s} {names} {are} added to {reference!r}; {they} {are} null for earlier nights")
-        if self.lacking:
-            names, they_are = ", ".join(map(repr, self.lacking)), "they are" if len(self.lacking) > 1 else "it is"
-            lines.append(f"this night has no {names} of {reference!r}; {they_are} null")
-        return lines
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grown:
-    """A table that is there, and what a refusal says of it.
-
-    `name` is such as `'./metrics'` or `table 'metrics'`, `way_out` as `write to a new folder`. `schema` has the
-    columns of all nights, in the order of the table. Columns that are declared (`in_catalog`) keep their spelling and
-    wider types.
-    """
-
-    name: str
-    schema: T.StructType
-    way_out: str
-    in_catalog: bool = False
-
-    def growth(self, results: T.StructType, *, grow: bool) -> Growth:
-        """Compare the columns with those of results, which have `dataset` and no partition columns.
-
-        Refused are a table of another kind, and a column of another type or spelling; without `grow` any difference.
-        """
-        have = select_results(self.schema)
-        matches = {field.name: match_name(field.name, have.names) for field in results}
-        added = tuple(field for field in results if matches[field.name] is None)
-        lacking = [field for field in have if field.name not in matches.values()]
-        self._check_kind(results.names, have.names)
-        for field in results:
-            match = matches[field.name]
-            if match is not None:
-                self._check_type(have[match], field)
-        for field in lacking:
-            if not field.nullable and self.in_catalog:
-                raise OutputRefusedError(
-                    f"column {field.name!r} of {self.name} must not be null, and these results do not have it; "
-                    f"{self.way_out}."
-                )
-        growth = Growth(added=added, lacking=tuple(field.name for field in lacking))
-        for has, names in (("has no", [field.name for field in added]), ("has a", growth.lacking)):
-            if names and not grow:
-                raise OutputRefusedError(
-                    f"{self.name} {has} column {', '.join(map(repr, names))}, unlike these results; {self.way_out}, "
-                    f"or let the table grow ({option('grow', 'True')})."
-                )
-        return growth
-
-    def _check_kind(self, results: list[str], have: list[str]) -> None:
-        ours, theirs = kind_of(results), kind_of(have)
-        if theirs is not None and (ours is None or theirs.name != ours.name):
-            what = "other results" if ours is None else f"rows of a {ours.name}"
-            raise OutputRefusedError(f"{self.name} is a {theirs.name}, and these are {what}; {self.way_out}.")
-        if theirs is None and ours is not None:
-            raise OutputRefusedError(f"{self.name} has other columns than a {ours.name}; {self.way_out}.")
-        known = {name.lower() for name in have}
-        if _DATASET not in known:  # no results were ever written to it
-            raise OutputRefusedError(f"{self.name} has other columns than these results; {self.way_out}.")
-        keys = [ours.keys_in(names) if ours else () for names in (results, have)]
-        our_keys, their_keys = ({name.lower() for name in names} for names in keys)
-        if (their_keys and our_keys != their_keys) or not our_keys <= known:
-            listed = [", ".join(map(repr, names)) or "other columns" for names in keys]
-            raise OutputRefusedError(
-                f"rows of {self.name} are identified by {listed[1]}, and those of these results by {listed[0]}; "
-                f"{self.way_out}."
-            )
-
-    def _check_type(self, have: T.StructField, want: T.StructField) -> None:
-        if have.name != want.name and not self.in_catalog:
-            raise OutputRefusedError(
-                f"column {want.name!r} is spelled {have.name!r} in {self.name}; rename it in the input, or "
-                f"{self.way_out}."
-            )
-        kind, wanted = have.dataType.simpleString(), want.dataType.simpleString()
-        if kind != wanted and not (self.in_catalog and kind in _WIDER.get(wanted, ())):
-            raise OutputRefusedError(
-                f"column {want.name!r} is {kind} in {self.name} and {wanted} in these results; cast it in the input, "
-                f"or {self.way_out}."
-            )
-
-
-def match_name(name: str, names: Sequence[str]) -> str | None:
-    """Find the column of a name; else the one that differs in case, which Spark ignores."""
-    return name if name in names else next((other for other in names if other.lower() == name.lower()), None)
+from ndcg_spark.tables.places import canonical
+from ndcg_spark.tables.slices import PARTITIONS
 
 
 def select_results(schema: T.StructType) -> T.StructType:
@@ -177,11 +36,7 @@ def select_results(schema: T.StructType) -> T.StructType:
     return T.StructType([field for field in schema if field.name not in PARTITIONS])
 
 
-COMMITTED = ("delta", "iceberg")
-"""Providers whose tables have commits; those of others have partitions."""
 TABLE_PROVIDERS = ("parquet", "orc", "hive", *COMMITTED)
-TABLE_KINDS = ("table", *COMMITTED)
-"""Formats of outputs that are catalog tables: of any provider, or of this one."""
 _DELEGATES = ("builtin", "DeltaCatalog", "HoodieCatalog")
 """Classes that may stand for `spark_catalog` and leave it to Spark's own catalog to remember tables."""
 _ATTEMPTS = 6
@@ -296,7 +151,7 @@ def current_schema(spark: SparkSession) -> str:
 
 
 def check_table(
-    spark: SparkSession, table: str, stored: T.StructType, kind: str = "table", *, grow: bool = True
+    spark: SparkSession, table: str, stored: Iterable[Field], kind: str = "table", *, grow: bool = True
 ) -> TableFacts | None:
     """Refuse a table of another provider, partitioning or columns than `stored`; None if there is no such table.
 
@@ -357,17 +212,18 @@ def read_schema(spark: SparkSession, table: str) -> T.StructType:
     return spark.table(table).schema
 
 
-def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField]) -> None:
+def add_columns(spark: SparkSession, table: str, columns: Iterable[Field]) -> None:
     """Add columns to a table unless it has them; they are null in its rows. Spark sees them afterwards.
 
     A query that looked the table up before, and ends later, would else let Spark remember the table without them, and
     lose their values in later rows.
     """
     failure: Exception | None = None
+    wanted = columns_in(columns)
     with _altering:
         for _ in range(_ATTEMPTS):
             have = {name.lower() for name in read_schema(spark, table).names}
-            new = [field for field in columns if field.name.lower() not in have]
+            new = [column for column in wanted if column.name.lower() not in have]
             if not new:
                 return
             statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declare, new))})"
@@ -375,7 +231,7 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
                 spark.sql(statement)
             except SPARK_ERRORS as error:  # another job may have added them just now
                 failure = error
-    names = ", ".join(repr(field.name) for field in new)
+    names = ", ".join(repr(column.name) for column in new)
     why = first_line(failure).rstrip(".") if failure else "Spark does not see it"
     raise OutputRefusedError(
         f"table {table!r} has no column {names}, and it could not be added ({why}); name another table, or have "
@@ -383,8 +239,8 @@ def add_columns(spark: SparkSession, table: str, columns: Sequence[T.StructField
     ) from failure
 
 
-def _declare(field: T.StructField) -> str:
-    return f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}"
+def _declare(column: ColumnType) -> str:
+    return f"`{column.name.replace('`', '``')}` {column.kind}"
 
 
 def publishes_later(spark: SparkSession, table: str, name: str) -> str:
@@ -405,9 +261,10 @@ def provider_of_new(spark: SparkSession, kind: str) -> str:
     return default if default in COMMITTED else "parquet"
 
 
-def create_table(spark: SparkSession, table: str, stored: T.StructType, kind: str) -> bool:
+def create_table(spark: SparkSession, table: str, stored: Iterable[Field], kind: str) -> bool:
     """Create a table unless it exists; return whether it was created here, as somebody else may be quicker."""
-    columns, provider = ", ".join(map(_declare, [*stored, *PARTITION_FIELDS])), provider_of_new(spark, kind)
+    columns = ", ".join(map(_declare, [*columns_in(stored), *PARTITION_COLUMNS]))
+    provider = provider_of_new(spark, kind)
     try:
         spark.sql(f"CREATE TABLE {table} ({columns}) USING {provider} PARTITIONED BY ({', '.join(PARTITIONS)})")
     except SPARK_ERRORS:

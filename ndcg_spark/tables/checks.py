@@ -2,36 +2,52 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
+import pyarrow as pa
+from pyarrow import parquet
 
-from ndcg_spark.core.failures import SPARK_ERRORS, first_line, is_denied, is_unsupported
+from ndcg_spark.core.failures import first_line, is_denied, is_unsupported, spark_errors
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, text_of
-from ndcg_spark.sources.folders import files_below, is_there, table_folder_of
 from ndcg_spark.sources.references import guess_format
-from ndcg_spark.sources.stores import address_of, has_signs, is_hidden, is_pattern
-from ndcg_spark.tables.catalog import COMMITTED, TABLE_KINDS, Grown, Growth, check_table, describe, place_of_table
+from ndcg_spark.sources.stores import (
+    MARKS,
+    TableFolder,
+    address_of,
+    folders_above,
+    has_signs,
+    is_hidden,
+    is_marked,
+    is_pattern,
+    local_path,
+    reason_of,
+    walked,
+)
 from ndcg_spark.tables.claims import HIDDEN, Tell
-from ndcg_spark.tables.places import canonical, is_local, is_within, shared_folder, spark_path
+from ndcg_spark.tables.kinds import COMMITTED, TABLE_KINDS, ColumnType, Field, Grown, Growth, columns_in
+from ndcg_spark.tables.places import canonical, is_local, is_within, require_folder, shared_folder, spark_path
 from ndcg_spark.tables.slices import refuse_stamps
 from ndcg_spark.tables.writing import refusing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as T
 
 _log = logging.getLogger(__name__)
 PATH_FORMATS = ("parquet",)
 _NIGHT = r"run_date=\d{4,}-\d\d-\d\d"
 _NIGHTS_BELOW = "run_date=*/slice=*"
-_UNREACHED: tuple[type[Exception], ...] = (NdcgSparkError, *SPARK_ERRORS)
 _MAX_SLICES_READ = 1000
 """The newest of a folder; a listing of all takes minutes in a table of ten thousand runs a night."""
 
@@ -56,30 +72,36 @@ class Reading:
         return overlaps or any(_matches(place, pattern) for pattern in self.patterns)
 
 
-def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None, frame: DataFrame | None) -> Reading:
+def reading_of(
+    spark: SparkSession | None, name: str, reference: str, kind: str | None, frame: DataFrame | None
+) -> Reading:
     """Find the places that a frame reads. Lists its files, runs no action. Refused if none could be found out.
 
     `reference` is its path, table or query. Without a frame (None), single files and unreachable places are left out,
-    as are files on platforms that do not list them.
+    as are files on platforms that do not list them. Without a session the reference is a path, and its files those
+    of this machine.
     """
     kind = kind or guess_format(reference)
     folders, files, patterns = frozenset[str](), frozenset[str](), tuple[str, ...]()
     unknown: Exception | None = None
     try:
-        if kind == "table":
+        if kind == "table" and spark is not None:
+            from ndcg_spark.tables.catalog import describe
+
             location = describe(spark, reference).get("location")
             folders = frozenset([canonical(location)] if location else [])
         elif kind != "sql":
             place = canonical(_resolve(spark, reference))
+            files = frozenset(_local_files(reference) if spark is None and is_local(place) else [])
             if is_pattern(reference):
                 patterns = (place,)
             elif not is_local(place) or os.path.isdir(place):
                 folders = frozenset([place])
-    except _UNREACHED as error:
+    except spark_errors(NdcgSparkError) as error:
         unknown = None if frame is None else error
     try:
-        files = frozenset(_real_files(frame.inputFiles())) if frame is not None else frozenset()
-    except SPARK_ERRORS as error:
+        files = files if frame is None else frozenset(_real_files(frame.inputFiles()))
+    except spark_errors() as error:
         unknown = unknown or (None if is_unsupported(error) else error)
     if unknown is not None and not (folders or patterns or files):
         why = text_of(unknown) if isinstance(unknown, NdcgSparkError) else first_line(unknown)
@@ -90,7 +112,18 @@ def reading_of(spark: SparkSession, name: str, reference: str, kind: str | None,
     return Reading(name=name, folders=folders - files, files=files, patterns=patterns)
 
 
-def _resolve(spark: SparkSession, reference: str) -> str:
+def _local_files(path: str) -> Iterator[str]:
+    """Real paths of the files at or below a path or pattern of this machine; none if it leads nowhere."""
+    path = local_path(path)
+    for place in glob.glob(path, recursive=False) if is_pattern(path) else [path]:
+        if os.path.isdir(place):
+            for folder, _, names in walked(place, follow_links=True):
+                yield from (os.path.realpath(os.path.join(folder, name)) for name in names)
+        elif os.path.exists(place):
+            yield os.path.realpath(place)
+
+
+def _resolve(spark: SparkSession | None, reference: str) -> str:
     try:
         return spark_path(spark, reference)
     except OutputRefusedError:
@@ -127,10 +160,10 @@ def refuse_nested(place: str, reference: str, readings: Sequence[Reading]) -> No
 
 
 def check_output(
-    spark: SparkSession,
+    spark: SparkSession | None,
     reference: str,
     kind: str | None,
-    schema: T.StructType,
+    schema: T.StructType | pa.Schema,
     *,
     name: str = "an output",
     readings: Sequence[Reading] = (),
@@ -140,7 +173,8 @@ def check_output(
     """Refuse an output that cannot be written, or is not ours. Lists folders, reads schemas, runs no action.
 
     Return its place, for the `readings` of the next output. With `grow`, table and rows may lack each other's
-    columns; `tell` gets a line for these, and for what could not be checked.
+    columns; `tell` gets a line for these, and for what could not be checked. Without a session the output has to be a
+    folder of this machine.
     """
     kind = kind or guess_format(reference)
     with refusing(reference):  # folders may be closed to whoever looks
@@ -148,9 +182,13 @@ def check_output(
             raise OutputRefusedError(
                 f"outputs are written as {', '.join((*PATH_FORMATS, *TABLE_KINDS))}, not {kind!r}."
             )
-        refuse_stamps(schema.fieldNames(), reference)
-        stored = T.StructType([*schema.fields, T.StructField("dataset", T.StringType())])
-        if kind in TABLE_KINDS:
+        refuse_stamps(schema.names, reference)
+        stored = (*columns_in(schema), ColumnType("dataset", "string"))
+        if spark is None:
+            require_folder(kind, canonical(reference), reference)
+        if kind in TABLE_KINDS and spark is not None:
+            from ndcg_spark.tables.catalog import check_table, place_of_table
+
             _check_name(spark, reference, kind)
             place = place_of_table(spark, reference)
             refuse_nested(canonical(place), reference, readings)
@@ -168,7 +206,13 @@ def check_output(
 
 
 def _check_folder(
-    spark: SparkSession, place: str, reference: str, kind: str, stored: T.StructType, grow: bool, tell: Tell
+    spark: SparkSession | None,
+    place: str,
+    reference: str,
+    kind: str,
+    stored: Sequence[ColumnType],
+    grow: bool,
+    tell: Tell,
 ) -> Growth:
     """Compare the columns of slices, by a job over footers if several; refuse other files and places in tables."""
     if has_signs(place):
@@ -176,24 +220,87 @@ def _check_folder(
             f"{place!r} has a sign of a pattern (* ? [ ] {{ }} \\) in it, so Spark would not find it."
         )
     folder = shared_folder(spark, place, reference)
-    table = table_folder_of(spark, reference)
+    table = _logged_table(spark, reference)
     if table is not None:
         raise OutputRefusedError(
             f"{reference!r} is, or lies in, {table}; to write to such a table name it in the catalog "
             f"(CREATE TABLE ... USING {table.kind} LOCATION {table.root!r}), or write to another folder."
         )
-    _refuse_inside(reference, _remote_table_above(spark, place, tell) if folder is None else _table_above(folder))
+    above = (
+        _remote_table_above(spark, place, tell) if folder is None and spark is not None else _table_above(Path(place))
+    )
+    _refuse_inside(reference, above)
     try:
-        if folder is None:
+        if folder is None and spark is not None:
             slices = _remote_slices(spark, place, reference, kind)
         else:
-            slices = _local_slices(folder, reference, kind) if folder.exists() else []
+            slices = _local_slices(Path(place), reference, kind) if os.path.exists(place) else []
         if not slices:
             return Growth()
-        columns = spark.read.format(kind).option("mergeSchema", "true").load(slices).schema
-    except SPARK_ERRORS as error:
+        columns: Iterable[Field]
+        if spark is None:
+            columns = _merge_columns([place.removeprefix("file:") for place in slices], reference, kind)
+        else:
+            columns = spark.read.format(kind).option("mergeSchema", "true").load(slices).schema
+    except spark_errors() as error:
         raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
     return Grown(name=repr(reference), schema=columns, way_out="write to a new folder").growth(stored, grow=grow)
+
+
+def _logged_table(spark: SparkSession | None, path: str) -> TableFolder | None:
+    """Find the Delta, Iceberg or Hudi table that a path leads into."""
+    if spark is not None:
+        from ndcg_spark.sources.folders import table_folder_of
+
+        return table_folder_of(spark, path)
+    place = local_path(path)
+    for root in folders_above(place.rstrip("/") or "/"):
+        kind = next((kind for kind, mark in MARKS.items() if is_marked(root, mark)), None)
+        if kind is not None:
+            return TableFolder(kind, root, whole=root == place.rstrip("/"))
+    return None
+
+
+def _merge_columns(folders: Sequence[str], reference: str, kind: str) -> tuple[ColumnType, ...]:
+    """Read the columns of all files of some folders from their footers, as Spark does."""
+    merged: dict[str, ColumnType] = {}
+    for path in (os.path.join(folder, name) for folder in folders for name in _visible(Path(folder))):
+        try:
+            columns = columns_in(_stored_schema(parquet.read_metadata(path).schema))
+        except (OSError, pa.ArrowException) as error:
+            raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {reason_of(error, path)}.") from error
+        for column in columns:
+            other = merged.setdefault(column.name, column)
+            if other.kind != column.kind:
+                raise OutputRefusedError(
+                    f"cannot read {reference!r} as {kind}: column {column.name!r} is {column.kind} in {path}, and "
+                    f"{other.kind} in other files."
+                )
+    return tuple(merged.values())
+
+
+def _stored_schema(schema: parquet.ParquetSchema) -> pa.Schema:
+    """Translate the columns of a Parquet file to the types that Spark gets: INT96 is a point in time."""
+    leaves = (schema.column(at) for at in range(len(schema)))
+    instants = [f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96"]
+    fields = schema.to_arrow_schema()
+    holds_instants = [any(path.startswith(f"{field.name}.") for path in instants) for field in fields]
+    kinds = [
+        _with_zone(field.type) if holds else field.type for field, holds in zip(fields, holds_instants, strict=True)
+    ]
+    return pa.schema([field.with_type(kind) for field, kind in zip(fields, kinds, strict=True)])
+
+
+def _with_zone(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC")
+    if pa.types.is_list(kind):
+        return pa.list_(_with_zone(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_with_zone(kind.key_type), _with_zone(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_zone(field.type)) for field in kind])
+    return kind
 
 
 def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
@@ -206,7 +313,7 @@ def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
     if kind in COMMITTED and not spark.catalog.tableExists(reference):
         try:
             spark.read.format(kind).load(f"/{HIDDEN}/none").schema  # noqa: B018  # analysis is lazy on Connect
-        except SPARK_ERRORS as error:
+        except spark_errors() as error:
             if "DATA_SOURCE_NOT_FOUND" in str(error):
                 raise OutputRefusedError(
                     f"this Spark has no {kind.capitalize()}, and cannot make table {reference!r}; start it with its "
@@ -246,6 +353,8 @@ def _listed(folder: Path) -> list[str]:
 
 def _remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str | None:
     """Like `_table_above`, by globs of Spark, which list each folder above the place once."""
+    from ndcg_spark.sources.folders import is_there
+
     root = re.match(r"(?:[^/:]+:(?://[^/]*)?)?", place)[0]  # type: ignore[index]  # matches anything
     path = place.removeprefix(root)
     while "/" in path:
@@ -253,7 +362,7 @@ def _remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str | No
         try:
             if is_there(spark, f"{root or 'file:'}{path}/{_NIGHTS_BELOW}"):
                 return f"{root}{path}"
-        except SPARK_ERRORS as error:
+        except spark_errors() as error:
             if not is_denied(error):  # folders above that may not be listed are usual
                 tell(
                     f"warning: whether {redacted(place)!r} lies inside another table is unknown, as "
@@ -286,6 +395,8 @@ def _visible(folder: Path) -> list[str]:
 
 def _remote_slices(spark: SparkSession, place: str, reference: str, kind: str) -> list[str]:
     """Like `_local_slices`, with Spark's listing of all files."""
+    from ndcg_spark.sources.folders import files_below, is_there
+
     if not is_there(spark, place):
         return []
     below = [canonical(uri).removeprefix(canonical(place)).lstrip("/") for uri in files_below(spark.read, place)]

@@ -11,33 +11,38 @@ import errno
 import os
 import re
 import shutil
+import uuid
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from pyarrow import orc, parquet
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
 
-from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line
-from ndcg_spark.core.session import runs_locally
+from ndcg_spark.core.failures import condition_of, first_line, spark_errors
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError
-from ndcg_spark.sources.stores import is_hidden, walked
+from ndcg_spark.sources.stores import NO_VALUE, is_hidden, walked
 from ndcg_spark.tables.claims import Claim, Tell, ThreadClaim, claim_slices
 from ndcg_spark.tables.places import canonical
-from ndcg_spark.tables.slices import PARTITIONS, Slices, SliceWrite
+from ndcg_spark.tables.slices import PARTITIONS, Frame, Slices, SliceWrite
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <stdio.h> on Linux
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)  # of file systems that cannot, or only what is open for writing
 _PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
 """Signs that Hadoop takes for a pattern, and what it takes them for themselves by."""
-_UNREACHABLE: tuple[type[Exception], ...] = (*SPARK_ERRORS, OSError)
 
 
 class FolderWrite(SliceWrite):
     """New rows of some slices of a folder: staged beside the old ones, swapped in by a rename for each slice.
+
+    Rows of Spark are staged by Spark, those of Arrow by this process.
 
     Readers see the old folder of a slice or the new one. On Linux, file systems that can exchange two names in one
     step (ext4, xfs, btrfs, tmpfs, overlayfs) leave no moment in between; elsewhere (NFS, macOS) the old folder is
@@ -50,20 +55,26 @@ class FolderWrite(SliceWrite):
     claim: Claim
 
     def __init__(
-        self, spark: SparkSession, root: Path, slices: Slices, reference: str, tell: Tell, kind: str = "parquet"
+        self,
+        spark: SparkSession | None,
+        root: Path,
+        slices: Slices,
+        reference: str,
+        tell: Tell,
+        kind: str = "parquet",
     ) -> None:
         super().__init__(reference, slices)
         self.spark, self.root, self.kind = spark, root, kind
         self.claim = claim_slices(root, self.folders, tell)
         self._swapped: list[tuple[str, str]] = []
 
-    def stage(self, rows: DataFrame) -> None:
-        """Run an action: write rows to a folder of this writer's own."""
+    def stage(self, rows: Any) -> None:
+        """Write rows to a folder of this writer's own: for rows of Spark, an action."""
         staged = stage_files(rows, self.kind, self.claim)
         self.slices.check(staged, self.reference)
         empty = [folder for folder in self.folders if folder not in staged]
         for first in empty[:1]:  # a file without rows, so that the columns are known
-            rows.drop(*PARTITIONS).limit(0).write.format(self.kind).save(f"file://{self.claim.rows}/{first}")
+            _write_empty(rows, self.kind, self.claim.rows / first)
         for folder in empty[1:]:
             shutil.copytree(self.claim.rows / empty[0], self.claim.rows / folder)
 
@@ -112,7 +123,8 @@ class FolderWrite(SliceWrite):
         """Make Spark forget the old files, and mark the folder as Spark marks its own."""
         with contextlib.suppress(OSError):
             (self.root / "_SUCCESS").touch()
-        self.spark.catalog.refreshByPath(f"file:{self.root}")
+        if self.spark is not None:
+            self.spark.catalog.refreshByPath(f"file:{self.root}")
 
 
 def _sync(folder: Path) -> None:
@@ -129,11 +141,17 @@ def _sync(folder: Path) -> None:
                 os.close(descriptor)
 
 
-def stage_files(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
-    """Run an action: write rows to a writer's folder; return the slices that have rows.
+def stage_files(rows: Frame, kind: str, claim: Claim) -> set[str]:
+    """Write rows to a writer's folder, by an action if they are Spark's; return the slices that have rows.
 
     Refused when executors have written rows to disks of their own.
     """
+    if isinstance(rows, pa.Table):
+        return set(_stage_table(rows, claim))
+    from pyspark.sql import functions as F
+
+    from ndcg_spark.core.session import runs_locally
+
     # Executors on this machine share its disks.
     counter = None if runs_locally(rows.sparkSession, "local") else _observation(rows.sparkSession)
     if counter is not None:
@@ -150,8 +168,38 @@ def stage_files(rows: DataFrame, kind: str, claim: Claim) -> set[str]:
     return folders
 
 
+def _stage_table(rows: pa.Table, claim: Claim) -> Iterator[str]:
+    """Write stamped rows of Arrow, without the columns that name their slices; yield the slices."""
+    night, name = (rows.column(column).cast(pa.string()) for column in PARTITIONS)
+    names = pc.binary_join_element_wise("slice=", pc.fill_null(name, NO_VALUE), "")
+    folders = pc.binary_join_element_wise(pc.binary_join_element_wise("run_date=", night, ""), names, "/")
+    content = rows.drop_columns([*PARTITIONS])
+    different = pc.unique(folders).to_pylist()
+    for folder in different:
+        part = content if len(different) == 1 else content.filter(pc.equal(folders, folder))
+        _write_file(part, claim.rows / folder)
+        yield folder
+
+
+def _write_file(rows: pa.Table, folder: Path) -> None:
+    """Write rows as Spark would: the same types, kind of name, and compression."""
+    folder.mkdir(parents=True)
+    path = folder / f"part-00000-{uuid.uuid4()}.c000.snappy.parquet"
+    parquet.write_table(rows, path, compression="snappy", store_schema=False)
+
+
+def _write_empty(rows: Frame, kind: str, folder: Path) -> None:
+    """Write a file without rows, so that the columns are known."""
+    if isinstance(rows, pa.Table):
+        _write_file(rows.drop_columns([*PARTITIONS]).slice(0, 0), folder)
+    else:
+        rows.drop(*PARTITIONS).limit(0).write.format(kind).save(f"file://{folder}")
+
+
 def _observation(spark: SparkSession) -> Observation | None:
     """Make a counter of rows; clients of Spark Connect have it from 4.0 on."""
+    from pyspark.sql import Observation
+
     on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
     return None if on_connect and not find_spec("pyspark.sql.connect.observation") else Observation()
 
@@ -160,6 +208,8 @@ def count_file_rows(folder: Path, kind: str) -> int:
     """Count the rows of a slice by the footers of its files (orc or parquet)."""
     files = [place for place in folder.iterdir() if not is_hidden(place.name)]
     if kind == "orc":
+        from pyarrow import orc
+
         return sum(orc.ORCFile(place).nrows for place in files)
     return sum(parquet.read_metadata(place).num_rows for place in files)
 
@@ -232,13 +282,15 @@ class RemoteFolderWrite(SliceWrite):
         """Slices that have changed; all of them if that cannot be found out."""
         try:
             now = self._files()
-        except _UNREACHABLE:
+        except spark_errors(OSError):
             return list(self._before)
         return [folder for folder, files in self._before.items() if now[folder] != files]
 
     def _files(self) -> dict[str, set[str]]:
         """Files of each slice, by one listing; those of each write have other names."""
         pattern = f"{_PATTERN.sub(_ESCAPED, self.place)}/{{{','.join(sorted(self.folders))}}}"
+        from pyspark.errors import PySparkException
+
         reader = self._rows.sparkSession.read.schema(self._rows.drop(*PARTITIONS).schema).format(self.kind)
         try:
             files = reader.load(pattern).inputFiles()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from typing import Any
 
@@ -18,11 +17,10 @@ from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import of_kind
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
-from ndcg_spark.tables.catalog import kind_of
 from ndcg_spark.tables.checks import check_output, reading_of
-from ndcg_spark.tables.claims import Tell
-from ndcg_spark.tables.slices import Slices, SliceWrite
-from ndcg_spark.tables.writing import stage_slices, swap_in
+from ndcg_spark.tables.kinds import kind_of
+from ndcg_spark.tables.slices import Slices
+from ndcg_spark.tables.writing import Rows, write_together
 
 _log = logging.getLogger(__name__)
 METRIC_TABLE, RUN = "metric table", "run"
@@ -31,39 +29,6 @@ _STORED_OTHERWISE = frozenset((
 ))  # fmt: skip
 _OF_THE_MOMENT = frozenset({"package_version", "computed_at"})
 _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+$")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """Rows to write, the slices that they replace, and where they go; `holds` is their name for a person."""
-
-    frame: DataFrame
-    slices: Slices
-    reference: str = ""
-    kind: str | None = None
-    grow: bool = True
-    holds: str = "rows"
-
-
-def write_together(
-    tables: Iterable[Rows],
-    *,
-    more: Iterable[Callable[[], SliceWrite]] = (),
-    step: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext(),
-    tell: Tell = _log.warning,
-) -> None:
-    """Compute tables where no reader looks, then show all of them, or none. Runs an action for each.
-
-    `more` stage outputs that are not tables; `step` is entered for each table.
-    """
-    with ExitStack() as stack:
-        writes: list[SliceWrite] = []
-        for rows in tables:
-            with step(f"writing {rows.holds} to {rows.reference}"):
-                write = stage_slices(rows.frame, rows.reference, rows.kind, rows.slices, grow=rows.grow, tell=tell)
-                writes.append(stack.enter_context(closing(write)))
-        writes += [stack.enter_context(closing(stage())) for stage in more]
-        swap_in(writes)
 
 
 @takes_tables

@@ -7,29 +7,36 @@ import os
 import re
 import uuid
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-
-from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line, no_file_system, parameter_of
+from ndcg_spark.core.failures import condition_of, first_line, no_file_system, parameter_of, spark_errors
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.sources.folders import is_there
 from ndcg_spark.sources.stores import SCHEMES, refuse_secrets
 from ndcg_spark.tables.claims import HIDDEN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
-def spark_path(spark: SparkSession, reference: str) -> str:
-    """Resolve a path as Spark does: an absolute path without links if local, else a URI. Runs no action."""
+def spark_path(spark: SparkSession | None, reference: str) -> str:
+    """Resolve a path as Spark does: an absolute path without links if local, else a URI. Runs no action.
+
+    Without a session, the path is taken for one of this machine unless it names a scheme.
+    """
     refuse_secrets(reference)
+    if spark is None:
+        return _absolute(reference)
+    from pyspark.errors import PySparkException
+
     probe = f"{HIDDEN}-{uuid.uuid4().hex}"
     missing = f"{reference.rstrip('/')}/{probe}"
     resolved = reference
     try:
         # Twice, as Spark logs a stack trace when a single path is not there.
         spark.read.format("text").load([missing, missing]).schema  # noqa: B018  # analysis is lazy on Connect
-    except SPARK_ERRORS as error:
+    except spark_errors() as error:
         if not isinstance(error, PySparkException) or "PATH_NOT_FOUND" not in condition_of(error):
             why = no_file_system(error, reference) or first_line(error).rstrip(".")
             raise OutputRefusedError(f"cannot reach {reference!r}: {why}.") from error
@@ -74,10 +81,17 @@ def is_within(place: str, other: str) -> bool:
     return place == other or place.startswith(other.rstrip("/") + "/")
 
 
-def shared_folder(spark: SparkSession, place: str, reference: str) -> Path | None:
+def require_folder(kind: str, place: str, reference: str) -> None:
+    """Refuse an output that this process cannot write without Spark."""
+    if kind != "parquet" or not is_local(place):
+        raise OutputRefusedError(f"{reference!r} is not a folder of this machine, and only Spark writes elsewhere.")
+
+
+def shared_folder(spark: SparkSession | None, place: str, reference: str) -> Path | None:
     """Return a canonical place if this process and Spark share it, found out by a trial folder there; else None.
 
     Files cannot be renamed from here where only Spark reaches them. A local folder that cannot be written is refused.
+    Without a session, every local folder is one of this process alone.
     """
     if not is_local(place):
         return None
@@ -94,6 +108,10 @@ def shared_folder(spark: SparkSession, place: str, reference: str) -> Path | Non
             return None  # the server may be another machine, which has the folder
         raise OutputRefusedError(f"cannot write {reference!r}: {error.strerror} ({str(nearest)!r}).") from error
     try:
+        if spark is None:
+            return folder
+        from ndcg_spark.sources.folders import is_there
+
         return folder if is_there(spark, f"file:{trial}") else None
     finally:
         with contextlib.suppress(OSError):

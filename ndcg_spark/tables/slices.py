@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from datetime import date
 from functools import reduce
 from operator import and_
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from ndcg_spark.core.columns import columns_of, named
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.tables.claims import Claim, ThreadClaim
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Frame: TypeAlias = "DataFrame | pa.Table"
+"""Rows of Spark, or of Arrow in this process."""
 PARTITIONS = ("run_date", "slice")
-PARTITION_FIELDS = (T.StructField("run_date", T.DateType()), T.StructField("slice", T.StringType()))
 STAMPS = ("run_date", "dataset", "slice")
 """Columns that every stored row gets; results may not bring columns of these names."""
 
@@ -69,6 +71,10 @@ class Slices:
 
     def stamp(self, frame: DataFrame) -> DataFrame:
         """Add `dataset`, `run_date` and `slice`; a row of no slice gets a null one. Lazy."""
+        from pyspark.sql import functions as F
+
+        from ndcg_spark.core.columns import columns_of, named
+
         first, rows = self.keys[0], frame
         if len(self.keys) == 1:
             same = [named(column) == getattr(first, field) for field, column in self.columns.items()]
@@ -86,6 +92,22 @@ class Slices:
         dataset = F.lit(self.dataset).alias("dataset")
         return rows.select(*columns_of(frame.columns), dataset, night.alias("run_date"), name.alias("slice"))
 
+    def stamp_table(self, table: pa.Table) -> pa.Table:
+        """Do what `stamp` does, with a table of Arrow."""
+        first, n = self.keys[0], table.num_rows
+        slices = pa.array([self._slice(key) for key in self.keys])
+        if self.columns:
+            keys = ["\0".join(str(getattr(key, field)) for field in self.columns) for key in self.keys]
+            texts = [table.column(column).cast(pa.string()) for column in self.columns.values()]
+            name = pc.take(slices, pc.index_in(pc.binary_join_element_wise(*texts, "\0"), value_set=pa.array(keys)))
+        else:
+            name = pa.repeat(slices[0], n)
+        night = pa.repeat(pa.scalar(first.night, pa.date32()), n)
+        if "night" in self.columns:
+            night = table.column(self.columns["night"]).cast(pa.date32())
+        stamped = table.append_column("dataset", pa.repeat(self.dataset, n))
+        return stamped.append_column("run_date", night).append_column("slice", name)
+
     def check(self, staged: Collection[str], reference: str) -> None:
         """Raise unless the folders that have rows are those of these slices; slices in `empty` may have none."""
         others = set(staged) - set(self.folders.values())
@@ -99,6 +121,8 @@ class Slices:
 
     def reject_unexpected(self, rows: DataFrame, reference: str) -> DataFrame:
         """Let rows of other slices raise, as a write would add them."""
+        from pyspark.sql import functions as F
+
         others = F.lit(f"rows for {reference!r} belong to no announced run.")
         expected = F.expr(slices_condition(list(self.folders.values())))
         checked = F.when(expected, F.col("slice")).otherwise(F.raise_error(others))
@@ -120,7 +144,7 @@ class SliceWrite:
     def __init__(self, reference: str, slices: Slices) -> None:
         self.reference, self.slices, self.folders = reference, slices, list(slices.folders.values())
 
-    def stage(self, rows: DataFrame) -> None:
+    def stage(self, rows: Any) -> None:
         """Write rows where no reader looks."""
 
     def swap(self) -> None:
@@ -181,6 +205,8 @@ def count_slices(rows: DataFrame) -> dict[str, int]:
 
 def verify_counts(spark: SparkSession, table: str, folders: Sequence[str], staged: Mapping[str, int]) -> None:
     """Run an action: raise unless a table has as many rows of each slice as were staged."""
+    from pyspark.sql import functions as F
+
     nights = sorted({folder.partition("/")[0].partition("=")[2] for folder in folders})
     names = sorted({folder.partition("/slice=")[2] for folder in folders})
     # Of these slices only: files of others may be replaced while they are read.

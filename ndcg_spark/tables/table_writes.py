@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -14,14 +16,28 @@ from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.sources.folders import is_there
 from ndcg_spark.sources.references import sql_text
-from ndcg_spark.tables.catalog import TableFacts, add_columns, cast_to_table, describe
-from ndcg_spark.tables.claims import Tell, ThreadClaim
+from ndcg_spark.tables.catalog import (
+    TableFacts,
+    add_columns,
+    cast_to_table,
+    check_table,
+    create_table,
+    describe,
+    select_results,
+)
+from ndcg_spark.tables.claims import Tell, ThreadClaim, lock_out_writers
+from ndcg_spark.tables.commits import CommittedWrite
+from ndcg_spark.tables.delta import DeltaLog
 from ndcg_spark.tables.folders import FolderWrite, count_file_rows
-from ndcg_spark.tables.places import canonical
+from ndcg_spark.tables.iceberg import IcebergLog
+from ndcg_spark.tables.kinds import COMMITTED
+from ndcg_spark.tables.places import canonical, shared_folder
 from ndcg_spark.tables.slices import PARTITIONS, Slices, SliceWrite, count_slices, verify_counts
 
 HIDDEN = "_ndcg_spark"
 _PER_STATEMENT = 500
+_ATTEMPTS = 20
+"""To claim slices of a table that others make, alter and drop at the same time."""
 
 
 class LocalTableWrite(FolderWrite):
@@ -31,12 +47,14 @@ class LocalTableWrite(FolderWrite):
     that the catalog does not have yet is registered once its files are complete.
     """
 
+    spark: SparkSession
+
     def __init__(self, spark: SparkSession, facts: TableFacts, slices: Slices, tell: Tell) -> None:
         super().__init__(spark, Path(canonical(facts.folder)), slices, facts.name, tell, facts.format)
         self.facts = facts
         self._before: dict[str, str] | None = None
 
-    def stage(self, rows: DataFrame) -> None:
+    def stage(self, rows: Any) -> None:
         """Run an action: write rows to a folder of their own; count them by the footers of their files."""
         super().stage(cast_to_table(rows, self.facts))
         self._counts = {folder: count_file_rows(self.claim.rows / folder, self.kind) for folder in self.folders}
@@ -161,6 +179,65 @@ class RemoteTableWrite(SliceWrite):
 
     def _tell_left(self, location: str) -> None:
         self.tell(f"{location} is no longer used by table {self.reference}, and could not be emptied")
+
+
+def open_table_write(
+    rows: DataFrame, reference: str, kind: str, slices: Slices, *, grow: bool, tell: Tell
+) -> SliceWrite:
+    """Claim slices of a table, made if it does not exist; again if it was dropped or altered meanwhile.
+
+    A writer drops the table that it made if its rows do not come and nobody else has claimed slices of it, which can
+    only be seen in a shared folder; elsewhere an empty table stays.
+    """
+    spark, stored, is_ours = rows.sparkSession, select_results(rows.schema), False
+    for _ in range(_ATTEMPTS):
+        facts = check_table(spark, reference, stored, kind, grow=grow)
+        if facts is None:
+            is_ours = create_table(spark, reference, stored, kind)
+            continue
+        root = shared_folder(spark, canonical(facts.location), reference) if facts.location else None
+        if facts.growth.added:
+            # Of two jobs, one would undo the other's columns.
+            with nullcontext() if root is None else lock_out_writers(root):
+                add_columns(spark, reference, facts.growth.added)
+            continue
+        on_failure = partial(_drop_created, spark, facts, root) if is_ours and root is not None else None
+        write: SliceWrite | None = None
+        try:
+            write = _table_write(spark, facts, slices, root, tell)
+            if spark.catalog.tableExists(reference):
+                write.on_failure = on_failure
+                return write
+        except BaseException:
+            if write is not None:
+                write.close()
+            if on_failure is not None:
+                on_failure()
+            raise
+        write.close()
+        is_ours = False
+    raise OutputRefusedError(f"table {reference!r} was dropped or altered by somebody else meanwhile; run again.")
+
+
+def _table_write(spark: SparkSession, facts: TableFacts, slices: Slices, root: Path | None, tell: Tell) -> SliceWrite:
+    """Choose the write by the table's format, and by whether this process reaches its files."""
+    folders = list(slices.folders.values())
+    if facts.format == "delta":
+        return CommittedWrite(spark, facts, DeltaLog(spark, facts.name, folders, root), slices, root, tell)
+    if facts.format == "iceberg":
+        return CommittedWrite(spark, facts, IcebergLog(spark, facts.name, folders), slices, root, tell)
+    kind = RemoteTableWrite if root is None else LocalTableWrite
+    return kind(spark, facts, slices, tell)
+
+
+def _drop_created(spark: SparkSession, facts: TableFacts, root: Path) -> None:
+    """Drop a table that was made for rows which did not come, unless somebody else writes it, or has written it."""
+    with lock_out_writers(root) as is_unused:
+        if is_unused and spark.catalog.tableExists(facts.name):
+            has_commits = facts.format in COMMITTED
+            content = spark.table(facts.name) if has_commits else spark.sql(f"SHOW PARTITIONS {facts.name}")
+            if not content.take(1):
+                spark.sql(f"DROP TABLE {facts.name}")
 
 
 def partition_locations(spark: SparkSession, table: str, folders: Sequence[str]) -> dict[str, str]:

@@ -13,10 +13,11 @@ import pytest
 
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables import Slices, SliceWrite, commits, slice_name, stage_slices, swap_in, writing
-from ndcg_spark.tables.catalog import Growth, TableFacts
+from ndcg_spark.tables import Slices, SliceWrite, commits, slice_name, stage_slices, swap_in, table_writes
+from ndcg_spark.tables.catalog import TableFacts
 from ndcg_spark.tables.commits import Commit, ConflictError
 from ndcg_spark.tables.delta import DeltaLog
+from ndcg_spark.tables.kinds import Growth
 from ndcg_spark.tables.slices import slices_condition
 
 pytestmark = pytest.mark.classic("what stands for Delta answers in place of a session's Java")
@@ -246,7 +247,7 @@ def test_a_commit_that_fails_for_another_reason_is_not_tried_again(databricks, n
 def test_where_the_folder_is_shared_rows_are_staged_and_counted(databricks, new_rows, monkeypatch, tmp_path):
     """What stands for Delta shows the two old rows of the slice whatever is committed."""
     # stands in for: a folder of Delta that workers share, because a jar of Delta is not here
-    monkeypatch.setattr(writing, "shared_folder", lambda *_: tmp_path / "table")
+    monkeypatch.setattr(table_writes, "shared_folder", lambda *_: tmp_path / "table")
     with staged_in(new_rows) as staged:
         swap_in([staged])
     assert [write["values"] for write in databricks.writes] == [[2, 2]]
@@ -261,7 +262,7 @@ def test_rows_that_were_counted_and_are_in_no_commit_are_missed(databricks, new_
     """Though the slice may be empty, as a table of rejects is, and is so after the write."""
     databricks.stored = databricks.stored.limit(0)
     # stands in for: a folder of Delta that workers share, because a jar of Delta is not here
-    monkeypatch.setattr(writing, "shared_folder", lambda *_: tmp_path / "table")
+    monkeypatch.setattr(table_writes, "shared_folder", lambda *_: tmp_path / "table")
     # stands in for: an engine that loses a commit, because Delta does not
     monkeypatch.setattr(DeltaLog, "find", lambda *_: None)
     with (

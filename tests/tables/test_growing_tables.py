@@ -19,7 +19,7 @@ from ndcg_spark.history.tasks import FLAG_COLUMNS
 from ndcg_spark.jobs.outputs import REJECT_SCHEMA
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA
 from ndcg_spark.sources.formats import open_table
-from ndcg_spark.tables.catalog import Grown, Growth, kind_of
+from ndcg_spark.tables.kinds import Grown, Growth, kind_of
 
 PER_QUERY = ("run", "query_id", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant")
 JUDGED = ("query_id", "item_id", "relevance")

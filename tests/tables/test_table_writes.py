@@ -41,7 +41,6 @@ from ndcg_spark.tables import (
     stage_slices,
     swap_in,
     table_writes,
-    writing,
 )
 from ndcg_spark.tables.catalog import cast_to_table, check_table, create_table, place_of_table
 from ndcg_spark.tables.folders import RemoteFolderWrite
@@ -370,7 +369,7 @@ def test_stamp_finds_the_slice_of_a_row_by_all_of_its_keys(spark, n):
 @pytest.mark.parametrize("table", ["table", "remote table"], indirect=True)
 def test_a_table_that_another_writer_drops_again_is_made_anew(table, spark, monkeypatch):
     """Another writer made it, its rows did not come, and it dropped the table before our slices were claimed."""
-    create, dropped = writing.create_table, []
+    create, dropped = table_writes.create_table, []
 
     def create_and_lose(*arguments):
         made = create(*arguments)
@@ -378,7 +377,7 @@ def test_a_table_that_another_writer_drops_again_is_made_anew(table, spark, monk
             dropped.append(spark.sql(f"DROP TABLE {table.reference}"))
         return made
 
-    monkeypatch.setattr(writing, "create_table", create_and_lose)
+    monkeypatch.setattr(table_writes, "create_table", create_and_lose)
     table.write(rows(spark, 1))
     assert dropped
     assert table.values() == [("shop", "", 1, 5)]
@@ -387,7 +386,7 @@ def test_a_table_that_another_writer_drops_again_is_made_anew(table, spark, monk
 @pytest.mark.parametrize("table", ["table", "remote table"], indirect=True)
 def test_a_table_that_is_dropped_once_its_slices_are_claimed_is_made_anew(table, spark, monkeypatch):
     """The claims are given back before they are asked for again."""
-    claim, dropped = writing._table_write, []
+    claim, dropped = table_writes._table_write, []
 
     def claim_and_lose(*arguments):
         made = claim(*arguments)
@@ -396,7 +395,7 @@ def test_a_table_that_is_dropped_once_its_slices_are_claimed_is_made_anew(table,
         return made
 
     table.write(rows(spark, 1))
-    monkeypatch.setattr(writing, "_table_write", claim_and_lose)
+    monkeypatch.setattr(table_writes, "_table_write", claim_and_lose)
     table.write(rows(spark, 2))
     assert dropped
     assert table.values() == [("shop", "", 2, 5)]
@@ -417,7 +416,7 @@ def test_a_view_whose_table_is_gone_is_named(spark):
 @pytest.mark.parametrize("is_made_again", [False, True], ids=["dropped", "made again without the column"])
 def test_a_table_that_loses_a_new_column_before_it_is_written(spark, tmp_path, monkeypatch, is_made_again):
     """Somebody drops it just after the column was added: it is made anew, unless somebody makes the old one, too."""
-    one, add = Table(spark, "table", tmp_path / "lost"), writing.add_columns
+    one, add = Table(spark, "table", tmp_path / "lost"), table_writes.add_columns
     one.write(rows(spark, 1))
 
     def add_and_lose(*arguments):
@@ -427,7 +426,7 @@ def test_a_table_that_loses_a_new_column_before_it_is_written(spark, tmp_path, m
             stored = NIGHT([""]).stamp(rows(spark, 1)).drop("run_date", "slice").schema
             assert create_table(spark, one.reference, stored, "table")
 
-    monkeypatch.setattr(writing, "add_columns", add_and_lose)
+    monkeypatch.setattr(table_writes, "add_columns", add_and_lose)
     new = rows(spark, 2).withColumn("more", F.lit(7))
     try:
         if is_made_again:
@@ -442,14 +441,14 @@ def test_a_table_that_loses_a_new_column_before_it_is_written(spark, tmp_path, m
 
 @pytest.mark.parametrize("table", ["table"], indirect=True)
 def test_a_table_that_is_dropped_every_time_is_refused(table, spark, monkeypatch):
-    create = writing.create_table
+    create = table_writes.create_table
 
     def create_and_lose(*arguments):
         made = create(*arguments)
         spark.sql(f"DROP TABLE {table.reference}")
         return made
 
-    monkeypatch.setattr(writing, "create_table", create_and_lose)
+    monkeypatch.setattr(table_writes, "create_table", create_and_lose)
     with pytest.raises(
         OutputRefusedError, match=f"table '{table.reference}' was dropped or altered by somebody else"
     ):
@@ -528,7 +527,7 @@ def test_slices_are_free_again_when_a_table_cannot_be_opened(table, spark, monke
     def refuse(*_):
         raise OSError(5, "no catalog")
 
-    claim = writing._table_write
+    claim = table_writes._table_write
 
     def claim_and_refuse(*arguments):
         made = claim(*arguments)
@@ -538,7 +537,7 @@ def test_slices_are_free_again_when_a_table_cannot_be_opened(table, spark, monke
     table.write(rows(spark, 1))
     with monkeypatch.context() as broken:
         if when == "once they are claimed":
-            broken.setattr(writing, "_table_write", claim_and_refuse)
+            broken.setattr(table_writes, "_table_write", claim_and_refuse)
         else:
             broken.setattr(table_writes, "partition_locations", refuse)
         with pytest.raises(OutputRefusedError, match="no catalog"):
