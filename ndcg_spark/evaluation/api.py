@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-from pyspark.sql import DataFrame
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import OnInvalid, settings_in, several
-from ndcg_spark.core.given import ArrowTable, takes_tables
-from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.frames.ranking import choose_ranking
+from ndcg_spark.core.arrow_tables import ArrowTable
+from ndcg_spark.core.engine import points_to_spark
+from ndcg_spark.core.given import is_of_spark, refuses_streams
+from ndcg_spark.errors import InvalidParameterError, MissingPackageError, one_of, option
+from ndcg_spark.evaluation.local import LocalRanking, Resources, rank_locally
+from ndcg_spark.evaluation.results import LocalEvaluation
 from ndcg_spark.evaluation.settings import (
     Columns,
     DuplicateCheck,
+    Engine,
     EvaluationSettings,
     ItemColumns,
     NullScore,
@@ -29,9 +33,15 @@ from ndcg_spark.evaluation.settings import (
     refuse_unread_k,
     segment_sets_of,
 )
+from ndcg_spark.sources.local import LocalTable, open_local, table_of
+from ndcg_spark.sources.references import reference_text
 
 if TYPE_CHECKING:
-    pass
+    from pyspark.sql import DataFrame
+
+    from ndcg_spark.evaluation.frames.results import Evaluation
+
+_log = logging.getLogger("ndcg_spark")
 
 
 OF_COLUMNS, OF_ITEMS, OF_PLAN = (
@@ -87,7 +97,7 @@ def evaluation_settings(**options: Any) -> EvaluationSettings:
     )
 
 
-@takes_tables
+@refuses_streams
 def evaluate(
     data: DataFrame | ArrowTable | str | os.PathLike[str],
     judgments: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
@@ -124,7 +134,8 @@ def evaluate(
     topics: str = "topics",
     user: str | None = None,
     as_of: date | None = None,
-) -> Evaluation:
+    engine: Engine = "auto",
+) -> Evaluation | LocalEvaluation:
     """Evaluate rankings: NDCG and other metrics of every query, and their means.
 
     Parameters
@@ -171,11 +182,16 @@ def evaluate(
         The day on which `first_appearance` counts ages.
     strategy, source, on_invalid, null_score, check_duplicates, allow_unmatched, confidence, sample, tie_bounds
         As in `EvaluationSettings`.
+    engine : {"auto", "local", "spark"}
+        Who ranks. `local` is this machine, without Spark and Java; all numbers are the same. `auto` takes Spark for
+        DataFrames of Spark and for paths (where PySpark is not installed, this machine reads them), and this machine
+        for tables of pandas, polars and Arrow, unless what is asked for needs Spark. The environment variable
+        `NDCG_SPARK_ENGINE` sets what `auto` is.
 
     Returns
     -------
-    Evaluation
-        Lazy DataFrames.
+    Evaluation or LocalEvaluation
+        Lazy DataFrames of Spark, or tables of Arrow that are computed when they are asked for.
 
     Raises
     ------
@@ -197,9 +213,76 @@ def evaluate(
     """
     given = dict(locals())
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
-    of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
-    ranking = choose_ranking(given["data"], settings, **of_spark)
-    refuse_unread(ranking.fitted)
+    tables = {name: given[name] for name in ("data", "judgments", "items", "interactions") if given[name] is not None}
+    ranking = choose_engine(tables, settings, engine)
+    if isinstance(ranking, LocalRanking):
+        found: Evaluation | LocalEvaluation = LocalEvaluation(settings=ranking.fitted, ranking=ranking, given=tables)
+    else:
+        from ndcg_spark.evaluation.frames.results import evaluate_on_spark
+
+        found = evaluate_on_spark(tables, settings)
+    refuse_unread(found.settings)
     if k is not None and metrics is not None:
         refuse_unread_k(metrics)
-    return Evaluation(settings=ranking.fitted, ranking=ranking)
+    return found
+
+
+def choose_engine(tables: Mapping[str, Any], settings: EvaluationSettings, engine: Engine) -> LocalRanking | None:
+    """Rank tables and paths on this machine, if that is asked for and possible; None leaves it to Spark.
+
+    Tables in memory are ranked here, and paths where PySpark is not installed; `engine`, or else the environment
+    variable `NDCG_SPARK_ENGINE`, says otherwise.
+    """
+    asked = engine if engine != "auto" else os.environ.get("NDCG_SPARK_ENGINE", "auto")
+    one_of("engine", asked, ENGINES)
+    found = "engine='spark' was asked for" if asked == "spark" else _obstacle(tables, asked)
+    if found is None:
+        opened = {_ROLES[name]: _opened(name, table) for name, table in tables.items()}
+        clauses = [one for one in opened.values() if isinstance(one, str)]
+        local = {name: one for name, one in opened.items() if isinstance(one, LocalTable)}
+        found = clauses[0] if clauses else _within_memory(local) if asked == "auto" else None
+        ranking = rank_locally(local, settings) if found is None else found
+        if isinstance(ranking, LocalRanking):
+            return ranking
+        found = ranking
+    if asked == "local":
+        raise InvalidParameterError(f"{option('engine', repr('local'))} cannot evaluate this: {found}.")
+    if asked == "auto" and find_spec("pyspark") is None:
+        raise MissingPackageError(
+            f"this needs Spark, as {found}, and PySpark is not installed: pip install 'ndcg-spark[spark]'."
+        )
+    return None
+
+
+ENGINES = ("auto", "local", "spark")
+_ROLES = {"data": "input", "judgments": "judgments"}
+
+
+def _obstacle(tables: Mapping[str, Any], engine: str) -> str | None:
+    """Say in a clause why Spark has to evaluate tables, from what they are."""
+    if any(map(is_of_spark, tables.values())):
+        return "a table is one of Spark"
+    if tables.keys() - _ROLES.keys():
+        return "metrics of items are joined in Spark"
+    if engine == "auto" and find_spec("pyspark") is not None and any(map(_is_reference, tables.values())):
+        return "Spark reads paths unless engine='local' is asked for"
+    return None
+
+
+def _is_reference(table: object) -> bool:
+    return isinstance(table, str | os.PathLike)
+
+
+def _opened(name: str, table: Any) -> LocalTable | str:
+    label = "input" if name == "data" else name
+    return open_local(reference_text(table), label=label) if _is_reference(table) else table_of(table, label)
+
+
+def _within_memory(tables: Mapping[str, LocalTable]) -> str | None:
+    """Say in a clause that an active session should take large tables; log a line."""
+    limit = Resources.of_machine().memory
+    in_memory = sum(table.n_bytes for table in tables.values() if not table.name)
+    if in_memory <= limit or points_to_spark() is None:
+        return None
+    _log.warning("tables of %d MB go to the active Spark session: they are above a quarter of the memory", in_memory // 2**20)
+    return "tables are above a quarter of the memory, and a session is active"

@@ -83,8 +83,8 @@ def check_top_items(
     """Refuse a run that a table of judgments does not match; return lines about runs with few judged items.
 
     A run is refused if none of its queries is judged, or if no item among its first K is and no judged item occurs
-    anywhere in it: `find_matches` is asked if no item among the first K of a run is judged; it leaves out runs without
-    a valid row. `beside` are runs to compare the shares with; `allowed` refuses nothing.
+    anywhere in it: `find_matches` is asked about runs of whose first K items none is judged, and leaves out those
+    without a valid row. `beside` are runs to compare the shares with; `allowed` refuses nothing.
     """
     lines = []
     unmatched = [run for run in found if not run.n_judged]

@@ -309,8 +309,9 @@ def _footer(file: OpenedFile, columns: Mapping[str, str], schema: pa.Schema) -> 
         first = next(iter(columns.values()))
         for number, start in enumerate(starts_of_groups(metadata)):
             statistics = metadata.row_group(number).column(paths.index(first)).statistics if first in paths else None
-            known = statistics is not None and statistics.has_min_max and isinstance(statistics.min, int | str)
-            groups.append((start, (statistics.min, statistics.max) if known else None))
+            known = statistics if statistics is not None and statistics.has_min_max else None
+            ends = None if known is None else (known.min, known.max)
+            groups.append((start, ends if ends is not None and isinstance(ends[0], int | str) else None))
     return Footer(file.identity, obstacle, lacks, groups)
 
 

@@ -198,3 +198,12 @@ class Evaluation(Results):
         Whether judgments match anything is not checked.
         """
         return self.ranking.per_query()
+
+
+def evaluate_on_spark(
+    tables: Mapping[str, Any], settings: EvaluationSettings, spark: SparkSession | None = None
+) -> Evaluation:
+    """Evaluate `data`, and perhaps `judgments`, `items` and `interactions`: DataFrames, other tables or paths."""
+    taken = {name: on_spark(name, table, spark) for name, table in with_one_session(tables).items()}
+    ranking = choose_ranking(taken.pop("data"), settings, **taken)
+    return Evaluation(settings=ranking.fitted, ranking=ranking)

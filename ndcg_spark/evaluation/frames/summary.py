@@ -26,8 +26,7 @@ from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import partial_sums as sums
-from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.partial_sums import OF_ITEMS, finish_catalogue
+from ndcg_spark.evaluation.tasks.partial_sums import finish_catalogue
 from ndcg_spark.evaluation.tasks.scoring import dropped, scoring_task
 from ndcg_spark.metrics.base import CATALOGUE
 
@@ -324,7 +323,6 @@ METRIC_SCHEMA = T.StructType(
         T.StructField("computed_at", T.TimestampType()),
     ]
 )
-_ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED, *OF_ITEMS)
 
 
 def per_query_table_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
@@ -332,7 +330,7 @@ def per_query_table_schema(rankings: DataFrame, settings: EvaluationSettings) ->
 
 
 def _for_sums(settings: EvaluationSettings) -> tuple[str, ...]:
-    return (*_ACCOUNTS, "items") if settings.catalogue_metrics else _ACCOUNTS
+    return (*sums.ACCOUNTS, "items") if settings.catalogue_metrics else sums.ACCOUNTS
 
 
 def per_query_rows(per_query: DataFrame, settings: EvaluationSettings) -> DataFrame:
