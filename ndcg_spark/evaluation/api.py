@@ -15,10 +15,11 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core import labels
+from ndcg_spark.core.arrow_tables import ArrowTable
 from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import OnInvalid, settings_in, several
-from ndcg_spark.core.given import ArrowTable, takes_tables
+from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.shown import Shown
 from ndcg_spark.core.workers import collect, filter_rows, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of

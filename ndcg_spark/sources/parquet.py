@@ -14,10 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ndcg_spark.core.schemas import chosen_fields
 from ndcg_spark.errors import InputRefusedError, lacks_column, option
 from ndcg_spark.sources.stores import address_of, file_system, reason_of
 
 WAY_OUT = f"{option('source', 'spark')} leaves reading to Spark"
+NANOSECONDS = (
+    "it has timestamps in nanoseconds, which Spark does not read; write microseconds (pandas: to_parquet(..., "
+    "coerce_timestamps='us')), or start Spark with --conf spark.sql.legacy.parquet.nanosAsLong=true, which takes "
+    "them for bigint."
+)
 MAGIC = b"PAR1"
 _END = 2**16
 """Bytes read for the footer at first: most footers are shorter, and a request to a store takes some 50 ms."""
@@ -42,6 +48,11 @@ class FilePart:
     file: FileIdentity
     start: int
     end: int
+
+    def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+        """Read columns under their own names; see `sources/local.py`."""
+        wanted = chosen_fields(columns, schema)
+        yield from read_part(self, {name: name for name in wanted.names}, wanted, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
