@@ -11,9 +11,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.flag import OnInvalid, settings_in, several
 from ndcg_spark.core.arrow_tables import ArrowTable
 from ndcg_spark.core.engine import points_to_spark
+from ndcg_spark.core.flag import OnInvalid, settings_in, several
 from ndcg_spark.core.given import is_of_spark, refuses_streams
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError, one_of, option
 from ndcg_spark.evaluation.local import LocalRanking, Resources, rank_locally
@@ -275,7 +275,9 @@ def _is_reference(table: object) -> bool:
 
 def _opened(name: str, table: Any) -> LocalTable | str:
     label = "input" if name == "data" else name
-    return open_local(reference_text(table), label=label) if _is_reference(table) else table_of(table, label)
+    return (
+        open_local(reference_text(table), label=label) if _is_reference(table) else table_of(table, name, label=label)
+    )
 
 
 def _within_memory(tables: Mapping[str, LocalTable]) -> str | None:
@@ -284,5 +286,5 @@ def _within_memory(tables: Mapping[str, LocalTable]) -> str | None:
     in_memory = sum(table.n_bytes for table in tables.values() if not table.name)
     if in_memory <= limit or points_to_spark() is None:
         return None
-    _log.warning("tables of %d MB go to the active Spark session: they are above a quarter of the memory", in_memory // 2**20)
+    _log.warning("tables of %d MB, above a quarter of the memory, go to the active Spark session", in_memory // 2**20)
     return "tables are above a quarter of the memory, and a session is active"

@@ -326,7 +326,7 @@ class LocalRanking:
         queries, wanted = list(names.query), {run.run for run in runs}
         judged = _keys_of(self.judged, RowRules(settings, judgments=True), [*queries, col.ITEM], col.RELEVANCE)
         items, known = set(judged.column(col.ITEM).to_pylist()), set(_tuples(judged, queries))
-        examples = {"judged_item": min(items, default=None), "judged_query": min(known, default=())}
+        judged_item, judged_query = min(items, default=None), min(known, default=())
         value = col.RANK if col.RANK in self.plan.rows.columns else col.SCORE
         rows = _keys_of(self.rows, RowRules(settings), [col.RUN, *queries, col.ITEM], value)
         found: dict[str, Match] = {}
@@ -338,7 +338,8 @@ class LocalRanking:
                 item_judged=not own_items.isdisjoint(items),
                 item=min(own_items),
                 query=min(own),
-                **examples,
+                judged_item=judged_item,
+                judged_query=judged_query,
             )
         return found
 

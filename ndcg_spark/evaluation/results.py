@@ -189,7 +189,7 @@ class LocalEvaluation(Results):
 
     def _collected(self) -> tuple[list[str], list[dict[str, Any]]]:
         asked, without = self._order_of_means
-        rows = [row for row in self.summary.drop_columns(["state"]).to_pylist()]
+        rows = self.summary.drop_columns(["state"]).to_pylist()
         rows = [row for row in rows if labels.metric_at(row["metric"], row["k"]) not in without]
         rows.sort(key=lambda row: _order_for_people(row, asked))
         names = ["run", "segment", "metric", "value", "interval", "ci_low", "ci_high", "n", BESIDE]

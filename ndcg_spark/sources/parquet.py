@@ -18,6 +18,11 @@ from ndcg_spark.errors import InputRefusedError, lacks_column, option
 from ndcg_spark.sources.stores import address_of, file_system, reason_of
 
 WAY_OUT = f"{option('source', 'spark')} leaves reading to Spark"
+NANOSECONDS = (
+    "it has timestamps in nanoseconds, which Spark does not read; write microseconds (pandas: to_parquet(..., "
+    "coerce_timestamps='us')), or start Spark with --conf spark.sql.legacy.parquet.nanosAsLong=true, which takes "
+    "them for bigint."
+)
 MAGIC = b"PAR1"
 _END = 2**16
 """Bytes read for the footer at first: most footers are shorter, and a request to a store takes some 50 ms."""

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.core import labels
 from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
 from ndcg_spark.core.failures import readable_errors
+from ndcg_spark.core.given import on_spark
 from ndcg_spark.core.workers import collect, filter_rows, raise_refusals
 from ndcg_spark.errors import InputRefusedError, option, text_of
 from ndcg_spark.evaluation.frames.columns import checked_rows
 from ndcg_spark.evaluation.frames.matching import check_matched
-from ndcg_spark.evaluation.frames.ranking import Ranking
+from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.frames.summary import per_query_rows, readable_means
 from ndcg_spark.evaluation.matching import top_items
 from ndcg_spark.evaluation.results import Results
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 
@@ -204,6 +207,6 @@ def evaluate_on_spark(
     tables: Mapping[str, Any], settings: EvaluationSettings, spark: SparkSession | None = None
 ) -> Evaluation:
     """Evaluate `data`, and perhaps `judgments`, `items` and `interactions`: DataFrames, other tables or paths."""
-    taken = {name: on_spark(name, table, spark) for name, table in with_one_session(tables).items()}
+    taken = on_spark(tables, spark)
     ranking = choose_ranking(taken.pop("data"), settings, **taken)
     return Evaluation(settings=ranking.fitted, ranking=ranking)

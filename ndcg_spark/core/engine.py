@@ -1,0 +1,23 @@
+"""What tells a process to use Spark, found out without loading it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+PROVIDED = (
+    "PYSPARK_GATEWAY_PORT",
+    "SPARK_REMOTE",
+    "DATABRICKS_RUNTIME_VERSION",
+    "SPARK_CONNECT_MODE_ENABLED",
+)
+"""Variables that are set if spark-submit, a Connect server or Databricks provides the session."""
+
+
+def points_to_spark() -> str | None:
+    """Say in a clause what points to a session of Spark; None if nothing does."""
+    provided = next((name for name in PROVIDED if name in os.environ), None)
+    if provided is not None:
+        return f"{provided} is set"
+    sql = sys.modules.get("pyspark.sql")
+    return "a session of Spark is active" if sql is not None and sql.SparkSession.getActiveSession() else None
