@@ -31,9 +31,11 @@ from ndcg_spark.core.shown import BESIDE, Shown
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import filter_rows, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
-from ndcg_spark.evaluation.api import Cutoffs, Evaluation
+from ndcg_spark.evaluation.api import Cutoffs
 from ndcg_spark.evaluation.frames.lists import require_query
-from ndcg_spark.evaluation.frames.matching import TopItems, check_matched
+from ndcg_spark.evaluation.frames.matching import check_matched
+from ndcg_spark.evaluation.frames.results import Evaluation
+from ndcg_spark.evaluation.matching import TopItems
 from ndcg_spark.evaluation.rules import RULES, combine_rules, read_rules, rules_lines
 from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of, refuse_unread_k, segment_sets_of
 from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, dropped

@@ -17,12 +17,20 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from ndcg_spark.core.failures import SPARK_ERRORS
-from ndcg_spark.core.schemas import MALFORMED, NO_KEYS, NUMBER_TEXT, ONE_EACH, TableInfo, doubled, type_text
+from ndcg_spark.core.schemas import (
+    BELOW_MICROSECONDS,
+    HAS_NANOSECONDS,
+    MALFORMED,
+    NO_KEYS,
+    NUMBER_TEXT,
+    ONE_EACH,
+    TableInfo,
+    doubled,
+    type_text,
+)
 from ndcg_spark.core.session import is_on, session_time_zone
 from ndcg_spark.errors import MARKS, InputRefusedError, lacks_column, mark_refusal
 
-BELOW_MICROSECONDS = "ndcg_spark.below_microseconds"
-"""Metadata of a column of timestamps of which Spark has cut nanoseconds off; see `core/given.py`."""
 TEXT_TABLE = "ndcg_spark.text_table"
 """Metadata of the column `MALFORMED`: text of the table is parsed; see `mark_text_table`."""
 WITHOUT_IT = "ndcg_spark.file_without_it"
@@ -110,10 +118,7 @@ def _refusals(one: T.StructField) -> dict[str, str]:
     if WITHOUT_IT in metadata:
         reasons[one.name] = lacks_column(metadata[WITHOUT_IT])
     elif BELOW_MICROSECONDS in metadata:
-        reasons[one.name] = (
-            "has timestamps in nanoseconds, which Spark cuts to microseconds, and makes some equal; round them "
-            "(pandas: .dt.floor('us')), or make them text."
-        )
+        reasons[one.name] = HAS_NANOSECONDS
     return {key: why for key, why in reasons.items() if why}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -17,6 +17,13 @@ MALFORMED_LINE = "malformed_line"
 """Reason of such a bad row; workers get it with the line, as `malformed_line: 1 Q0 a`."""
 NUMBER_TEXT = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
 """Text of a text table that is a number, around which blanks may be."""
+BELOW_MICROSECONDS = "ndcg_spark.below_microseconds"
+"""Metadata of a column of timestamps of which nanoseconds were cut off; see `core/arrow_tables.py`."""
+HAS_NANOSECONDS = (
+    "has timestamps in nanoseconds, which Spark cuts to microseconds, and makes some equal; round them "
+    "(pandas: .dt.floor('us')), or make them text."
+)
+"""Why such a column is refused, as `TableInfo.refused`."""
 _SPELLINGS = {
     pa.null(): "void",
     pa.bool_(): "boolean",
@@ -161,6 +168,11 @@ class TableInfo:
                 f"column {column!r} has structs with fields {names}, one name to Spark; rename one."
             )
         return same[0] if same else None
+
+
+def chosen_fields(columns: Sequence[str], schema: pa.Schema) -> pa.Schema:
+    """Select columns to read, and `MALFORMED` if the schema has it."""
+    return pa.schema([one for one in schema if one.name in (*columns, MALFORMED)])
 
 
 def fields_of(kind: pa.DataType) -> list[pa.Field]:

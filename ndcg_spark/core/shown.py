@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import html
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
-
 from ndcg_spark.core.batches import REFUSAL
-from ndcg_spark.core.workers import collect
 from ndcg_spark.errors import InputRefusedError, printable, spelled
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyspark.sql import DataFrame
 
 MOST_SHOWN = 1000
 _BOUNDS = ["ci_low", "ci_high"]
@@ -23,12 +20,20 @@ BESIDE = "_beside"
 _FOUND = "_found"
 
 
-class Shown(ABC):
-    """A result with lazy DataFrames, which shows the rows of `_for_people`."""
+class Shown:
+    """A result that shows rows for people: those of `_collected`, by default of the lazy DataFrame `_for_people`."""
 
-    @abstractmethod
     def _for_people(self) -> DataFrame:
         """Return rows in few columns, in order, and perhaps `BESIDE`. Lazy."""
+        raise NotImplementedError
+
+    def _collected(self) -> tuple[list[str], list[dict[str, Any]]]:
+        """Run an action: names of columns, and rows by name; of `BESIDE` a dict or None."""
+        from ndcg_spark.core.workers import collect
+
+        frame = self._for_people()
+        rows = [row.asDict(recursive=True) for row in collect(frame)]
+        return [name for name in frame.columns if name != REFUSAL], rows
 
     def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
         """Return lines that `show` prints below the rows; `beside` has what is not null in the column `BESIDE`."""
@@ -45,18 +50,17 @@ class Shown(ABC):
         """
         import pandas as pd
 
-        frame = self._for_people()
         try:
-            rows = collect(frame)
+            names, rows = self._collected()
         except InputRefusedError as error:
             explained = self._explained(error)
             if explained is error:
                 raise
             raise explained from error
-        found = pd.DataFrame([tuple(row) for row in rows], columns=frame.drop(REFUSAL).columns)
-        if BESIDE in found.columns:
-            beside = [row[BESIDE].asDict() for row in rows if row[BESIDE] is not None]
-            found = found.drop(columns=BESIDE)
+        shown = [name for name in names if name != BESIDE]
+        found = pd.DataFrame([tuple(row[name] for name in shown) for row in rows], columns=shown)
+        if BESIDE in names:
+            beside = [row[BESIDE] for row in rows if row[BESIDE] is not None]
             self.__dict__[BESIDE] = self._lines_below(beside)
         self.__dict__[_FOUND] = found.copy()
         return found

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import date
-from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core import labels
-from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
-from ndcg_spark.core.failures import readable_errors
+from ndcg_spark.core.arrow_tables import ArrowTable
+from ndcg_spark.core.engine import points_to_spark
 from ndcg_spark.core.flag import OnInvalid, settings_in, several
-from ndcg_spark.core.given import ArrowTable, takes_tables
-from ndcg_spark.core.shown import Shown
-from ndcg_spark.core.workers import collect, filter_rows, raise_refusals
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option, text_of
-from ndcg_spark.evaluation.frames.columns import checked_rows
-from ndcg_spark.evaluation.frames.matching import check_matched, top_items
-from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
-from ndcg_spark.evaluation.frames.summary import per_query_rows, readable_means
+from ndcg_spark.core.given import is_of_spark, refuses_streams
+from ndcg_spark.errors import InvalidParameterError, MissingPackageError, one_of, option
+from ndcg_spark.evaluation.local import LocalRanking, Resources, rank_locally
+from ndcg_spark.evaluation.results import LocalEvaluation
 from ndcg_spark.evaluation.settings import (
     Columns,
     DuplicateCheck,
+    Engine,
     EvaluationSettings,
     ItemColumns,
     NullScore,
@@ -40,204 +33,15 @@ from ndcg_spark.evaluation.settings import (
     refuse_unread_k,
     segment_sets_of,
 )
-from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules
-from ndcg_spark.metrics import Metric, MetricAt
-from ndcg_spark.metrics.normalized_gain import NDCG
+from ndcg_spark.sources.local import LocalTable, open_local, table_of
+from ndcg_spark.sources.references import reference_text
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
 
+    from ndcg_spark.evaluation.frames.results import Evaluation
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Evaluation(Shown):
-    """Result of `evaluate`: lazy DataFrames of means, of metrics per query, and of rankings.
-
-    Parameters
-    ----------
-    settings : EvaluationSettings
-    ranking : Ranking
-        The strategy and the source that were chosen.
-
-    Attributes
-    ----------
-    summary : DataFrame
-        Means, one row per (run, segment, metric, k); see `summarize`.
-    per_query : DataFrame
-        Metrics, one row per (run, query, k); see `score_queries`.
-    rankings : DataFrame
-        What metrics are computed from, one row per (run, query); see `rank_queries`.
-
-    Notes
-    -----
-    Nothing is cached: each action ranks again.
-
-    Judgments that match nothing are refused by `show`, `to_pandas` and `plot`, and not by actions on `summary`,
-    `per_query` and `rankings`: see `allow_unmatched` of `EvaluationSettings`.
-    """
-
-    settings: EvaluationSettings
-    ranking: Ranking
-
-    def __repr__(self) -> str:
-        """What is computed, by whom, and that nothing has run yet."""
-        metrics = ", ".join(one.label for one in self.settings.asked)
-        segments = ", ".join("+".join(names) for names in self.settings.segment_sets)
-        return "\n".join(
-            (
-                f"Evaluation: {metrics}{f', by {segments}' if segments else ''}; "
-                f"convention {self.settings.convention}",
-                f"ranked by: {self.ranking.strategy}, read by {self.ranking.source} ({self.ranking.reason})",
-                "lazy: summary (means), per_query, rankings; each action on one of them ranks anew",
-            )
-        )
-
-    @property
-    def per_query_table(self) -> DataFrame:
-        """`per_query` as tables of nights have it: without queries that a rule drops, and columns for sums; lazy."""
-        return per_query_rows(self.per_query, self.settings)
-
-    @property
-    def provenance(self) -> dict[str, str]:
-        """What the means were computed by, as tables of nights have it: `convention` and `config_hash`."""
-        return {"convention": str(self.settings.convention), "config_hash": self.settings.digest}
-
-    def means(self) -> DataFrame:
-        """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `ci_low`, `ci_high`, `n`.
-
-        Returns
-        -------
-        DataFrame
-            Lazy, one row per segment, metric and run; metrics in the order and by the names that were asked for,
-            without `dcg` and `idcg`, which come with `ndcg`. Segments as `country=DE`, and `overall` for all queries,
-            which come first; the interval as text, null below two queries, and its bounds; `n` are the queries that
-            count.
-
-        Notes
-        -----
-        Spark cost: that of `summary`, and one small shuffle. Whether judgments match anything is not checked.
-        """
-        return raise_refusals(self._means())
-
-    def _means(self, *beside: str) -> DataFrame:
-        with_ndcg = [one for one in self.settings.computed if one.metric in NDCG.comes_with and not one.asked]
-        asked, without = (
-            [labels.metric_at(one.metric, one.k) for one in metrics] for metrics in (self.settings.asked, with_ndcg)
-        )
-        return readable_means(self.ranking.summary(keep_refusals=True), asked=asked, without=without, beside=beside)
-
-    def plot(self, metric: str | None = None) -> Figure:
-        """Run two actions and draw means by segment with their intervals, and how many queries have which value.
-
-        Parameters
-        ----------
-        metric : str or None
-            One of those that were computed, such as `"ndcg@10"`. None: the first, at its largest cutoff.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            A notebook shows it where it is the last line of a cell; `figure.savefig("means.png")` writes it.
-
-        Raises
-        ------
-        InvalidParameterError
-            For a metric that was not computed, or that has no value for each query.
-        MissingPackageError
-            Without matplotlib, which the extra `report` brings.
-        InputRefusedError
-            For bad rows, in one line.
-
-        Notes
-        -----
-        Spark cost: an action on `summary` and one on `per_query`, which count queries by bins of their values; each
-        ranks anew.
-        """
-        from ndcg_spark.evaluation.plots import N_BINS, draw, groups_of, step_of
-
-        chosen = self._chosen(metric)
-        of_k = F.col("k").eqNullSafe(F.lit(chosen.k))
-        drawn = (F.col("metric") == str(chosen.metric)) & of_k
-        summary = filter_rows(self.ranking.summary(keep_refusals=True), drawn | (F.col("segment_by") == ""))
-        means = summary.orderBy(*map(F.expr, labels.row_order_sql()))
-        value = F.col(chosen.metric.column)
-        try:
-            with readable_errors():
-                means = means.drop("state").withColumns({"label": F.expr(labels.SEGMENT_SQL), "drawn": drawn})
-                rows = [row.asDict() for row in collect(means)]
-                check_matched(top_items(rows), self.ranking)
-                groups = groups_of([row for row in rows if row["drawn"]])
-                step = step_of(groups, within_1=chosen.metric.within_1)
-                # The last bin of values within 0 and 1 has 1, too.
-                last = F.when(value == 1, N_BINS - 1) if chosen.metric.within_1 else F.lit(None).cast("int")
-                bin_ = F.coalesce(last, F.floor(F.round(value / step, 9)).cast("int"))
-                valued = self.per_query_table.where(of_k & value.isNotNull())
-                counted = valued.groupBy("run", bin_.alias("bin")).count().collect()
-        except InputRefusedError as error:
-            raise self._explained(error) from error
-        counts: dict[str, dict[int, int]] = {}
-        for run, bin_, n in counted:
-            counts.setdefault(run, {})[bin_] = n
-        return draw(chosen.label, groups, counts, step)
-
-    def _chosen(self, metric: str | None) -> MetricAt:
-        drawn = [one for one in self.settings.computed if one.shown and isinstance(one.metric, Metric)]
-        if metric is None and drawn:
-            return [one for one in drawn if one.metric == drawn[0].metric][-1]
-        (asked, *more), _ = metrics_of(metric or "ndcg")
-        for one in drawn:
-            if one == asked and not more:
-                return one
-        have = ", ".join(one.label for one in drawn)
-        raise InvalidParameterError(f"metric {metric!r} was not computed for each query; there are: {have}.")
-
-    def _for_people(self) -> DataFrame:
-        return self._means("segment_by", "run", "metric", "k", *COUNTS)
-
-    def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
-        """What was left out, and whether runs have the same queries; refuse judgments that match nothing."""
-        from ndcg_spark.evaluation.printed import lines_of_means
-
-        matched = check_matched(top_items(beside), self.ranking)
-        return lines_of_means(beside, self.settings, judged_apart=not self.ranking.tables.of_runs) + matched
-
-    def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
-        """Run an action: count the bad rows by reason, where a refusal names the first of them. `data` has them."""
-        if not text_of(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
-            return refused
-        try:
-            with readable_errors():
-                counted = count_rows(checked_rows(self.ranking.rows, RowRules(self.ranking.settings)))
-        except InputRefusedError:  # windows, and rules for duplicates, check rows before they are counted
-            return refused
-        if not counted.rejected:  # it is one of the judgments
-            return refused
-        advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
-        return InputRefusedError(f"{describe_bad_rows(counted, data)}; {advice}.")
-
-    @cached_property
-    def rankings(self) -> DataFrame:
-        """One row per (run, query), with the arrays `ranked` and `ideal`; see `rank_queries`. Lazy.
-
-        Whether judgments match anything is not checked.
-        """
-        return self.ranking.rankings()
-
-    @cached_property
-    def summary(self) -> DataFrame:
-        """One row per (run, segment, metric, k); see `summarize`. Lazy.
-
-        Whether judgments match anything is not checked.
-        """
-        return self.ranking.summary()
-
-    @cached_property
-    def per_query(self) -> DataFrame:
-        """One row per (run, query, k); see `score_queries`. Lazy.
-
-        Whether judgments match anything is not checked.
-        """
-        return self.ranking.per_query()
+_log = logging.getLogger("ndcg_spark")
 
 
 OF_COLUMNS, OF_ITEMS, OF_PLAN = (
@@ -293,7 +97,7 @@ def evaluation_settings(**options: Any) -> EvaluationSettings:
     )
 
 
-@takes_tables
+@refuses_streams
 def evaluate(
     data: DataFrame | ArrowTable | str | os.PathLike[str],
     judgments: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
@@ -330,7 +134,8 @@ def evaluate(
     topics: str = "topics",
     user: str | None = None,
     as_of: date | None = None,
-) -> Evaluation:
+    engine: Engine = "auto",
+) -> Evaluation | LocalEvaluation:
     """Evaluate rankings: NDCG and other metrics of every query, and their means.
 
     Parameters
@@ -377,11 +182,16 @@ def evaluate(
         The day on which `first_appearance` counts ages.
     strategy, source, on_invalid, null_score, check_duplicates, allow_unmatched, confidence, sample, tie_bounds
         As in `EvaluationSettings`.
+    engine : {"auto", "local", "spark"}
+        Who ranks. `local` is this machine, without Spark and Java; all numbers are the same. `auto` takes Spark for
+        DataFrames of Spark and for paths (where PySpark is not installed, this machine reads them), and this machine
+        for tables of pandas, polars and Arrow, unless what is asked for needs Spark. The environment variable
+        `NDCG_SPARK_ENGINE` sets what `auto` is.
 
     Returns
     -------
-    Evaluation
-        Lazy DataFrames.
+    Evaluation or LocalEvaluation
+        Lazy DataFrames of Spark, or tables of Arrow that are computed when they are asked for.
 
     Raises
     ------
@@ -403,9 +213,78 @@ def evaluate(
     """
     given = dict(locals())
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
-    of_spark = {name: given[name] for name in ("judgments", "items", "interactions")}  # as `takes_tables` hands them
-    ranking = choose_ranking(given["data"], settings, **of_spark)
-    refuse_unread(ranking.fitted)
+    tables = {name: given[name] for name in ("data", "judgments", "items", "interactions") if given[name] is not None}
+    ranking = choose_engine(tables, settings, engine)
+    if isinstance(ranking, LocalRanking):
+        found: Evaluation | LocalEvaluation = LocalEvaluation(settings=ranking.fitted, ranking=ranking, given=tables)
+    else:
+        from ndcg_spark.evaluation.frames.results import evaluate_on_spark
+
+        found = evaluate_on_spark(tables, settings)
+    refuse_unread(found.settings)
     if k is not None and metrics is not None:
         refuse_unread_k(metrics)
-    return Evaluation(settings=ranking.fitted, ranking=ranking)
+    return found
+
+
+def choose_engine(tables: Mapping[str, Any], settings: EvaluationSettings, engine: Engine) -> LocalRanking | None:
+    """Rank tables and paths on this machine, if that is asked for and possible; None leaves it to Spark.
+
+    Tables in memory are ranked here, and paths where PySpark is not installed; `engine`, or else the environment
+    variable `NDCG_SPARK_ENGINE`, says otherwise.
+    """
+    asked = engine if engine != "auto" else os.environ.get("NDCG_SPARK_ENGINE", "auto")
+    one_of("engine", asked, ENGINES)
+    found = "engine='spark' was asked for" if asked == "spark" else _obstacle(tables, asked)
+    if found is None:
+        opened = {_ROLES[name]: _opened(name, table) for name, table in tables.items()}
+        clauses = [one for one in opened.values() if isinstance(one, str)]
+        local = {name: one for name, one in opened.items() if isinstance(one, LocalTable)}
+        found = clauses[0] if clauses else _within_memory(local) if asked == "auto" else None
+        ranking = rank_locally(local, settings) if found is None else found
+        if isinstance(ranking, LocalRanking):
+            return ranking
+        found = ranking
+    if asked == "local":
+        raise InvalidParameterError(f"{option('engine', repr('local'))} cannot evaluate this: {found}.")
+    if asked == "auto" and find_spec("pyspark") is None:
+        raise MissingPackageError(
+            f"this needs Spark, as {found}, and PySpark is not installed: pip install 'ndcg-spark[spark]'."
+        )
+    return None
+
+
+ENGINES = ("auto", "local", "spark")
+_ROLES = {"data": "input", "judgments": "judgments"}
+
+
+def _obstacle(tables: Mapping[str, Any], engine: str) -> str | None:
+    """Say in a clause why Spark has to evaluate tables, from what they are."""
+    if any(map(is_of_spark, tables.values())):
+        return "a table is one of Spark"
+    if tables.keys() - _ROLES.keys():
+        return "metrics of items are joined in Spark"
+    if engine == "auto" and find_spec("pyspark") is not None and any(map(_is_reference, tables.values())):
+        return "Spark reads paths unless engine='local' is asked for"
+    return None
+
+
+def _is_reference(table: object) -> bool:
+    return isinstance(table, str | os.PathLike)
+
+
+def _opened(name: str, table: Any) -> LocalTable | str:
+    label = "input" if name == "data" else name
+    return (
+        open_local(reference_text(table), label=label) if _is_reference(table) else table_of(table, name, label=label)
+    )
+
+
+def _within_memory(tables: Mapping[str, LocalTable]) -> str | None:
+    """Say in a clause that an active session should take large tables; log a line."""
+    limit = Resources.of_machine().memory
+    in_memory = sum(table.n_bytes for table in tables.values() if not table.name)
+    if in_memory <= limit or points_to_spark() is None:
+        return None
+    _log.warning("tables of %d MB, above a quarter of the memory, go to the active Spark session", in_memory // 2**20)
+    return "tables are above a quarter of the memory, and a session is active"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import BatchFunction
+from ndcg_spark.core.batches import plain_texts
+from ndcg_spark.core.row_counts import RowCount, describe_bad_rows
 from ndcg_spark.core.schemas import MALFORMED
+from ndcg_spark.errors import InputRefusedError, option
+from ndcg_spark.evaluation.matching import Match, TopItems, check_top_items
 from ndcg_spark.evaluation.plan import ARRAYS, ENGINE, RankingPlan, fit_settings, plan_ranking
 from ndcg_spark.evaluation.plan_columns import TablePlan
 from ndcg_spark.evaluation.rules import RULES
@@ -23,6 +26,7 @@ from ndcg_spark.evaluation.tasks.exchange import merge_and_add_up, merge_ranking
 from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import (
+    ACCOUNTS,
     PARTIAL_SCHEMA,
     SummingTask,
     add_up,
@@ -31,9 +35,10 @@ from ndcg_spark.evaluation.tasks.partial_sums import (
     score_and_add_up,
     summing_task,
 )
-from ndcg_spark.evaluation.tasks.query_rows import RankingTask
-from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings, scoring_task
-from ndcg_spark.local.messages import collect, merge, rows_in, send, shares
+from ndcg_spark.evaluation.tasks.query_rows import RankingTask, canonical_names
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, dropped, score_rankings, scoring_task
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows, runs_of, valid_rows
+from ndcg_spark.local.messages import HELD_BYTES, collect, merge, rows_in, send, shares
 from ndcg_spark.local.pool import Job, Pool
 from ndcg_spark.sources.local import LocalTable
 from ndcg_spark.sources.parquet import PartSizes, bounds_between, parts_of, read_footers
@@ -176,6 +181,50 @@ def _merge_and_score(
     return score_rankings(merge_rankings(batches, task), scoring)
 
 
+def _count_reasons(files: FilesTask, rules: RowRules) -> dict[str | None, tuple[int, str | None]]:
+    """Count rows by the reason why they are bad, with the lowest key; None are valid rows."""
+    found: dict[str | None, tuple[int, str | None]] = {}
+    for batch in find_bad_rows(files.read_part(0), rules):
+        columns = [batch.column(name).to_pylist() for name in ("reason", "n", "key")]
+        for reason, n, key in zip(*columns, strict=True):
+            n_before, first = found.get(reason, (0, key))
+            found[reason] = n_before + n, min((one for one in (first, key) if one is not None), default=None)
+    return found
+
+
+def _row_count(parts: Iterable[Mapping[str | None, tuple[int, str | None]]]) -> RowCount:
+    rejected: dict[str, int] = {}
+    examples: dict[str, str] = {}
+    read = 0
+    for found in parts:
+        for reason, (n, key) in found.items():
+            read += n
+            if reason is not None:
+                rejected[reason] = rejected.get(reason, 0) + n
+                examples[reason] = min(examples.get(reason, str(key)), str(key))
+    return RowCount(read=read, rejected=dict(sorted(rejected.items())), examples=examples)
+
+
+def _keys_of(files: FilesTask, rules: RowRules, keys: Sequence[str], value: str) -> pa.Table:
+    """Keys that valid rows have; those of rows without a value are left out. All runs are one without a column."""
+    found = []
+    names = canonical_names(rules.settings)
+    for at in range(len(files.parts)):
+        for batch in files.read_part(at):
+            for run in runs_of(plain_texts(batch), names) if value == col.SCORE else (plain_texts(batch),):
+                rows = valid_rows(run, rules)
+                rows = rows.filter(rows.column(value).is_valid())
+                columns = {name: rows.column(name) for name in keys if name in rows.schema.names}
+                if col.RUN in keys and col.RUN not in columns:
+                    columns[col.RUN] = pa.repeat(pa.scalar(""), rows.num_rows)
+                found.append(pa.table(columns))
+    return pa.concat_tables(found)
+
+
+def _tuples(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+
+
 # ---------------------------------------------------------------------------------------------------- the steps
 
 
@@ -198,7 +247,7 @@ class LocalRanking:
     def strategy(self) -> str:
         return self.plan.strategy
 
-    source = "local"
+    source: ClassVar[str] = "local"
 
     @property
     def reason(self) -> str:
@@ -249,6 +298,51 @@ class LocalRanking:
         task = summing_task(self.settings, queries.column_names)
         return self._finished(add_up(iter(queries.drop_columns([RULES]).to_batches()), task)), queries
 
+    def count_bad_rows(self) -> dict[str, RowCount]:
+        """Count the rows of each table, and of them the bad ones by reason. Runs."""
+        rules = {"input": RowRules(self.settings), "judgments": RowRules(self.settings, judgments=True)}
+        tables = {"input": self.rows} | ({} if self.judged is None else {"judgments": self.judged})
+        with Pool(self.n_processes, imports=_WORKERS_IMPORT) as pool:
+            return {
+                name: _row_count(pool.run([(_count_reasons, (part, rules[name])) for part in _each(files)]))
+                for name, files in tables.items()
+            }
+
+    def explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
+        """Count bad rows by reason, where a refusal names the first of them; `data` has them."""
+        counted = self.count_bad_rows()["input"]
+        if not counted.rejected:  # it is one of the judgments
+            return refused
+        advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
+        return InputRefusedError(f"{describe_bad_rows(counted, data)}; {advice}.")
+
+    def check_matched(self, found: Sequence[TopItems]) -> list[str]:
+        """Check the judgments of a table of their own by `check_top_items`; reads both tables if none matches."""
+        return [] if self.judged is None else check_top_items(found, self.settings, self._find_matches)
+
+    def _find_matches(self, runs: Sequence[TopItems]) -> dict[str, Match]:
+        assert self.judged is not None
+        settings, names = self.settings, canonical_names(self.settings)
+        queries, wanted = list(names.query), {run.run for run in runs}
+        judged = _keys_of(self.judged, RowRules(settings, judgments=True), [*queries, col.ITEM], col.RELEVANCE)
+        items, known = set(judged.column(col.ITEM).to_pylist()), set(_tuples(judged, queries))
+        judged_item, judged_query = min(items, default=None), min(known, default=())
+        value = col.RANK if col.RANK in self.plan.rows.columns else col.SCORE
+        rows = _keys_of(self.rows, RowRules(settings), [col.RUN, *queries, col.ITEM], value)
+        found: dict[str, Match] = {}
+        for run in wanted.intersection(pc.unique(rows.column(col.RUN)).to_pylist()):
+            its = rows.filter(pc.equal(rows.column(col.RUN), pa.scalar(run)))
+            own_items, own = set(its.column(col.ITEM).to_pylist()), set(_tuples(its, queries))
+            found[run] = Match(
+                query_judged=not own.isdisjoint(known),
+                item_judged=not own_items.isdisjoint(items),
+                item=min(own_items),
+                query=min(own),
+                judged_item=judged_item,
+                judged_query=judged_query,
+            )
+        return found
+
     def _finished(self, partial: Iterable[pa.RecordBatch]) -> pa.Table:
         merged = merge_partials(_table(partial, PARTIAL_SCHEMA))
         means = pa.Table.from_batches(list(finish_means(iter([merged]), self.settings.confidence)))
@@ -260,11 +354,12 @@ class LocalRanking:
         return replace(self.plan.task, n_partitions=n, counts_relevant=counts_relevant)
 
     def _run(
-        self, task: RankingTask, of_part: BatchFunction, of_messages: BatchFunction, tasks: Sequence[Any]
+        self, task: RankingTask, of_part: Callable[..., Any], of_messages: Callable[..., Any], tasks: Sequence[Any]
     ) -> Iterator[pa.RecordBatch]:
         """Run a function over parts of rows that are a query each; else send rows, and merge what arrives."""
         with Pool(self.n_processes, imports=_WORKERS_IMPORT) as pool:
-            limit = self.resources.memory if pool.processes < 2 else HELD
+            limit = self.resources.memory if pool.processes < 2 else HELD_BYTES
+            jobs: list[Job]
             if self.plan.strategy == ARRAYS:
                 jobs = [(collect, (of_part, (one, task, *tasks), pool.folder, limit)) for one in _each(self.rows)]
             else:
@@ -283,10 +378,6 @@ class LocalRanking:
         return jobs
 
 
-HELD = 2**20
-"""Bytes that a worker process hands over through its pipe; more goes to a file."""
-
-
 def _each(files: FilesTask) -> Iterator[FilesTask]:
     """Each part by itself."""
     for at, part in enumerate(files.parts):
@@ -296,6 +387,12 @@ def _each(files: FilesTask) -> Iterator[FilesTask]:
 def _table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     found = [batch.select(schema.names).cast(schema) for batch in batches]
     return pa.Table.from_batches(found, schema)
+
+
+def per_query_rows(queries: pa.Table, settings: EvaluationSettings) -> pa.Table:
+    """Metrics of the queries that were not dropped, without the accounts that only sums need."""
+    kept = queries.filter(pc.invert(pc.is_in(queries.column("status"), pa.array(dropped(settings.convention)))))
+    return kept.drop_columns([name for name in ACCOUNTS if name in kept.column_names])
 
 
 def _without_rejected(found: pa.Table) -> pa.Table:

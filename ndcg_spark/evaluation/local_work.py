@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from ndcg_spark.core.row_counts import RowCount
-from ndcg_spark.evaluation.local import LocalRanking, rank_locally
+from ndcg_spark.evaluation.local import LocalRanking, per_query_rows, rank_locally
+from ndcg_spark.evaluation.matching import top_items
 from ndcg_spark.evaluation.means import Means, Row, input_name, refuse_scored, with_options
 from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.stored import METRIC_SCHEMA, PROVENANCE, SUMMARY_SCHEMA, query_schema, stored_queries
+from ndcg_spark.evaluation.tasks.stored import METRIC_SCHEMA, PROVENANCE, SUMMARY_SCHEMA, query_schema
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.options import flag_of
 from ndcg_spark.jobs.outputs import REJECT_SCHEMA, Accounts, table_with_provenance
@@ -79,10 +80,10 @@ class LocalMeanNdcg(Means):
         """Read the files once."""
         summary, queries = self.ranking.evaluate(per_query=per_query)
         rows: list[Row] = summary.select(SUMMARY_SCHEMA.names).to_pylist()
-        return rows, None if queries is None else stored_queries(queries, self.ranking.settings)
+        return rows, None if queries is None else per_query_rows(queries, self.ranking.settings)
 
     def check_matched(self, rows: list[Row]) -> list[str]:
-        return self.ranking.check_matched(rows)
+        return self.ranking.check_matched(top_items(rows))
 
     def metric_table(self, summary: list[Row], facts: Mapping[str, Any]) -> Frame:
         return table_with_provenance(pa.Table.from_pylist(summary, SUMMARY_SCHEMA), facts, PROVENANCE)

@@ -1,4 +1,4 @@
-"""What tasks send each other without Spark: rows of the exchange by partition id, and results, in memory or in files."""
+"""What tasks send each other without Spark: messages by partition id, and rows; in memory or in files."""
 
 from __future__ import annotations
 

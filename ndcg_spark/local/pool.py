@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, text_of
 
@@ -22,12 +22,12 @@ Job = tuple[Callable[..., Any], tuple[Any, ...]]
 _LENGTH = 8
 
 
-def write_message(stream: BinaryIO, content: bytes) -> None:
+def write_message(stream: IO[bytes], content: bytes) -> None:
     stream.write(len(content).to_bytes(_LENGTH, "little") + content)
     stream.flush()
 
 
-def read_message(stream: BinaryIO) -> bytes | None:
+def read_message(stream: IO[bytes]) -> bytes | None:
     """Read a message; None where the other side has ended."""
     length = stream.read(_LENGTH)
     if len(length) < _LENGTH:

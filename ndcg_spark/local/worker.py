@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from importlib import import_module
-from typing import BinaryIO
+from typing import IO
 
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.local.pool import read_message, write_message
@@ -34,7 +34,7 @@ def main(folder: str, imports: Sequence[str]) -> None:
             _end(folder)
 
 
-def _receive(stream: BinaryIO, jobs: queue.SimpleQueue[bytes], folder: str) -> None:
+def _receive(stream: IO[bytes], jobs: queue.SimpleQueue[bytes], folder: str) -> None:
     while (content := read_message(stream)) is not None:
         jobs.put(content)
     _end(folder)

@@ -8,10 +8,8 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal
-from fnmatch import fnmatchcase
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
@@ -28,31 +26,14 @@ from ndcg_spark.core.session import is_on, session_time_zone
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.sources import stores
-from ndcg_spark.sources.parquet import files_without, opened, plain_schema, read_objects
+from ndcg_spark.sources.parquet import NANOSECONDS, files_without, opened, plain_schema, read_objects
 from ndcg_spark.sources.references import format_of_ending
+from ndcg_spark.sources.stores import TableFolder, unescaped
 
 _log = logging.getLogger(__name__)
 DATA_FORMATS = ("parquet", "orc", "avro")
 _FAILURES: tuple[type[Exception], ...] = (OSError, *SPARK_ERRORS)
 _GLOB = re.compile(r"[*?\[{]")
-
-
-@dataclass(frozen=True, slots=True)
-class TableFolder:
-    """A Delta, Iceberg or Hudi table below `root`; a path that leads there names the `whole` table, or a part."""
-
-    kind: str
-    root: str
-    whole: bool
-
-    def __str__(self) -> str:
-        return f"the {self.kind.capitalize()} table {self.root!r}"
-
-    def refusal(self, path: str) -> str:
-        return (
-            f"{path!r} leads to files of {self}, which hold rows that were deleted or replaced, too; name the table "
-            f"in the catalog, or read {self.root!r} with format {self.kind}."
-        )
 
 
 def table_folder_of(spark: SparkSession, path: str) -> TableFolder | None:
@@ -71,9 +52,9 @@ def table_folder_of(spark: SparkSession, path: str) -> TableFolder | None:
 
     roots: list[tuple[str, Callable[[str, str], bool]]] = []
     if not scheme:
-        roots += [(root, _is_marked) for root in _folders_above(base)]
+        roots += [(root, stores.is_marked) for root in stores.folders_above(base)]
     if scheme or not os.path.exists(base):
-        roots += [(f"{scheme}{root}", has) for root in _likely_roots(base)]
+        roots += [(f"{scheme}{root}", has) for root in stores.likely_roots(base)]
     for root, is_marked in roots:
         try:
             kind = next((kind for kind in stores.MARKS if is_marked(root, stores.MARKS[kind])), None)
@@ -99,30 +80,6 @@ def _split(path: str) -> tuple[str, str]:
         return "", path[match.end() :]
     match = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:(?://[^/]*)?", path)
     return (match[0], path[match.end() :]) if match else ("", path)
-
-
-def _folders_above(base: str) -> list[str]:
-    above = [base]
-    while (parent := os.path.dirname(os.path.abspath(above[-1]))) != os.path.abspath(above[-1]):
-        above.append(parent)
-    return above
-
-
-def _likely_roots(base: str) -> list[str]:
-    parts = base.split("/")
-    cuts = [len(parts), *(at for at, part in enumerate(parts) if "=" in part or part == "data")]
-    return list(dict.fromkeys("/".join(parts[:cut]) for cut in cuts if cut))
-
-
-def _is_marked(root: str, mark: str) -> bool:
-    """Look for a mark in a local folder. An OSError says that its metadata cannot be listed."""
-    folder, _, pattern = mark.rpartition("/")
-    if not folder:
-        return os.path.lexists(os.path.join(root, mark))  # also a link that leads nowhere now
-    try:
-        return any(fnmatchcase(name, pattern) for name in os.listdir(os.path.join(root, folder)))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
 
 
 def _is_reached(spark: SparkSession, uri: str) -> bool:
@@ -151,13 +108,6 @@ _OF_ONE_FILE = ("parquet", "orc")
 """Formats of which Spark reads the columns of one file only, unless it is told to merge those of all."""
 _LAYOUT = re.compile(r"UNABLE_TO_INFER_SCHEMA|conflicting[ _](directory|partition)", re.IGNORECASE)
 """What Spark says of folders that it cannot make a table of; Spark 3.5 has no condition for all of it."""
-_NANOSECONDS = (
-    "it has timestamps in nanoseconds, which Spark does not read; write microseconds (pandas: to_parquet(..., "
-    "coerce_timestamps='us')), or start Spark with --conf spark.sql.legacy.parquet.nanosAsLong=true, which takes "
-    "them for bigint."
-)
-_ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _NO_COLUMN = T.StructType([T.StructField("_ndcg_spark_no_column", T.StringType())])
 _TEXTS = {
     "whole": re.compile(r"0|-?[1-9][0-9]*"),
@@ -192,7 +142,7 @@ def read_files(
             frame = reader.load(place)
     except SPARK_ERRORS as error:
         if "TIMESTAMP(NANOS" in str(error):
-            raise InputRefusedError(f"cannot read {called or kind} {redacted(path)!r}: {_NANOSECONDS}") from error
+            raise InputRefusedError(f"cannot read {called or kind} {redacted(path)!r}: {NANOSECONDS}") from error
         if of_files and _LAYOUT.search(str(error)):
             _refuse_lost_files(spark, path, _top_files(spark, path, options), options, called or kind)
         raise
@@ -222,7 +172,7 @@ def _lacking(
     if on_server or not 1 < len(files) <= stores.MAX_FILES or not all(name.startswith("file:") for name in files):
         return {}
     parts = (part for folder in folders for part in folder.split("/") if "=" in part)
-    in_folders = {_unescaped(part.partition("=")[0]).lower() for part in parts}
+    in_folders = {unescaped(part.partition("=")[0]).lower() for part in parts}
     exact = is_on(spark, "spark.sql.caseSensitive", "false")
     in_files = [name for name in columns if name.lower() not in in_folders]
     return files_without([name.removeprefix("file://") for name in files], in_files, exact=exact)
@@ -308,13 +258,9 @@ def _values_of(column: str, folders: Iterable[str]) -> set[str]:
     found = set()
     for folder in folders:
         parts = (part.partition("=") for part in reversed(folder.split("/")))
-        texts = (_unescaped(text) for name, _, text in parts if _unescaped(name).lower() == column.lower())
-        found.add(next(texts, _NO_VALUE))  # stray files lie in other folders
-    return found - {_NO_VALUE}
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+        texts = (unescaped(text) for name, _, text in parts if unescaped(name).lower() == column.lower())
+        found.add(next(texts, stores.NO_VALUE))  # stray files lie in other folders
+    return found - {stores.NO_VALUE}
 
 
 def _are_texts(texts: Iterable[str], kind: T.DataType, spark: SparkSession) -> bool:

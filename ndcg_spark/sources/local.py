@@ -1,27 +1,340 @@
-"""STUB"""
-from dataclasses import dataclass
-import pyarrow as pa, pyarrow.parquet as pq, os
-from ndcg_spark.core.schemas import TableInfo
-from ndcg_spark.sources import stores
-@dataclass(frozen=True)
-class Slice:
-    table: pa.Table
-    def read(self, columns, schema, rows):
-        for b in self.table.select(list(columns)).cast(schema).to_batches(max_chunksize=rows):
-            yield b
+"""Tables that Arrow opens, without Spark, with the rows and types that Spark would read: of files and in memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import partial
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ndcg_spark.core.arrow_tables import is_table, not_a_table, opened_table, plain_table
+from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.schemas import HAS_NANOSECONDS, MALFORMED, TableInfo, chosen_fields
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.sources import stores, text_files
+from ndcg_spark.sources.parquet import AT_ONCE, NANOSECONDS, PART_SIZES, parts_of, refusing_unreadable
+from ndcg_spark.sources.parquet_types import ParquetFooter, read_footer
+from ndcg_spark.sources.references import guess_format
+from ndcg_spark.sources.text_files import TextPart
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_DIGITS = re.compile(r"[-+]?[0-9]{1,18}")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
+_WORD = re.compile(r"(?!\s*[-+]?(NaN|Infinity)\s*$)([A-Za-z]|.*[g-oq-su-wyG-OQ-SU-WY_]).*", re.DOTALL)
+"""Names that are no number, date or time, also to Java, which takes 1d and 0x1p3 for numbers."""
+
+
+class Part(Protocol):
+    """Rows of a table. A part is small, and whatever process gets it reads it."""
+
+    def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+        """Read columns, and `MALFORMED` if the schema has it, in its types; at most about `rows` rows at a time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalTable:
+    """A table, its format and reference without credentials, and its size.
+
+    `files` are Parquet files without columns in folder names.
+    """
+
     info: TableInfo
-    name: str = ""
-    n_bytes: int = 0
+    name: str
+    n_bytes: int
+    divide: Callable[[int], Sequence[Part]]
     files: tuple[str, ...] = ()
-    table: pa.Table | None = None
-    def parts(self, wanted):
-        return (Slice(self.table),)
-def open_local(reference, kind=None, options={}, *, label="input"):
-    files = stores.list_files(reference)
-    schema = pq.read_schema(files[0])
-    return LocalTable(info=TableInfo(schema=schema,label=label), name=reference, n_bytes=sum(os.path.getsize(f) for f in files), files=tuple(files))
-def table_of(given, name):
-    t = given if isinstance(given, pa.Table) else pa.table(given)
-    return LocalTable(info=TableInfo(schema=t.schema,label=name), n_bytes=t.nbytes, table=t)
+
+    def parts(self, wanted: int) -> tuple[Part, ...]:
+        """Divide the rows into about so many parts; a text file is one."""
+        return tuple(self.divide(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """Rows of a table in memory."""
+
+    table: pa.Table
+
+    def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+        wanted = chosen_fields(columns, schema)
+        yield from self.table.select(wanted.names).cast(wanted).to_batches(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowPart:
+    """Batches of an Arrow IPC file."""
+
+    path: str
+    start: int
+    end: int
+
+    def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+        names = chosen_fields(columns, schema).names
+        with refusing_unreadable(self.path), pa.memory_map(self.path) as file, pa.ipc.open_file(file) as batches:
+            for at in range(self.start, self.end):
+                given = pa.Table.from_batches([batches.get_batch(at)]).select(names)
+                table, cut = plain_table(self.path, given)
+                if cut:
+                    raise InputRefusedError(f"column {min(cut)!r} of {self.path} {HAS_NANOSECONDS}")
+                yield from TablePart(table).read(columns, schema, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderPart:
+    """A part of a file, one of whose columns is `some`, and the values of columns in the names of its folders."""
+
+    part: Part
+    some: pa.Field
+    values: Mapping[str, Any]
+
+    def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+        wanted = chosen_fields(columns, schema)
+        of_file = [one for one in wanted if one.name not in self.values] or [self.some]
+        for batch in self.part.read([one.name for one in of_file], pa.schema(of_file), rows):
+            arrays = [
+                pa.repeat(pa.scalar(self.values[one.name], one.type), batch.num_rows)
+                if one.name in self.values
+                else batch.column(one.name)
+                for one in wanted
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def table_of(given: Any, name: str, *, label: str = "input") -> LocalTable:
+    """Open a table of pandas, polars or Arrow, or a list of dicts, whose argument is called `name`.
+
+    Values are those of `plain_table`, as where Spark gets the table.
+    """
+    given = opened_table(name, given)
+    if not is_table(given):
+        raise not_a_table(name, given, ("DataFrame", "str"))
+    table, cut = plain_table(name, given)
+    info = TableInfo(schema=_without_names(table.schema), label=label, refused=dict.fromkeys(cut, HAS_NANOSECONDS))
+    return LocalTable(info=info, name="", n_bytes=table.nbytes, divide=partial(_slices, table))
+
+
+def _without_names(schema: pa.Schema) -> pa.Schema:
+    """Leave metadata out."""
+    return pa.schema([(one.name, one.type) for one in schema])
+
+
+def _slices(table: pa.Table, wanted: int) -> list[TablePart]:
+    step = max(1, -(-len(table) // max(1, wanted)))
+    return [TablePart(table.slice(start, step)) for start in range(0, max(1, len(table)), step)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """Files of a table: their columns, and parts with the paths that they are of."""
+
+    schema: pa.Schema
+    divide: Callable[[int], Sequence[tuple[str, Part]]]
+    n_bytes: int
+    refused: Mapping[str, str] = field(default_factory=dict)
+    is_text: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Folders:
+    """Columns in names of folders, and their values for each file."""
+
+    schema: pa.Schema
+    values: Mapping[str, Mapping[str, Any]]
+
+
+def open_local(
+    reference: str, kind: str | None = None, options: Mapping[str, str] | None = None, *, label: str = "input"
+) -> LocalTable | str:
+    """Open a table of files; or say in a clause why Spark has to read it. Reads schemas; of JSON, all lines.
+
+    Arguments and refusals are those of `sources.formats.open_table`.
+    """
+    stores.refuse_secrets(reference)
+    known = kind or guess_format(reference)
+    if known not in _OPENERS:
+        return f"the format {known} is Spark's"
+    path = stores.local_path(reference)
+    try:
+        listed = _obstacle(reference, known, options or {}) or _listed(reference, path, kind, known)
+        if isinstance(listed, str):
+            return listed
+        opened = _OPENERS[known](listed, known, reference)
+        folders = _of_folders(path, [] if known in text_files.TREC else listed)
+    except FileNotFoundError as error:
+        raise InputRefusedError(f"there is no path {reference!r}.") from error
+    except (OSError, pa.ArrowException) as error:
+        return f"a file cannot be read ({stores.reason_of(error, path)})"
+    if isinstance(opened, str) or isinstance(folders, str):
+        return opened if isinstance(opened, str) else str(folders)
+    names = [name.lower() for name in (*opened.schema.names, *folders.schema.names)]
+    if len(set(names)) < len(names):
+        return "a column is in files and in names of folders"
+    schema = pa.schema([*opened.schema, *folders.schema])
+    in_folders = len(folders.schema) > 0
+    usable = next((one for one in opened.schema if one.name not in opened.refused and one.name != MALFORMED), None)
+    if in_folders and usable is None:
+        return "files have no columns"
+    return LocalTable(
+        info=TableInfo(schema=schema, label=label, is_text=opened.is_text, refused=opened.refused),
+        name=f"{known}:{redacted(reference)}",
+        n_bytes=opened.n_bytes,
+        files=tuple(listed) if known == "parquet" and not in_folders else (),
+        divide=partial(_in_folders, opened.divide, usable, folders.values)
+        if in_folders
+        else lambda wanted: [part for _, part in opened.divide(wanted)],
+    )
+
+
+def _in_folders(
+    divide: Callable[[int], Sequence[tuple[str, Part]]],
+    some: pa.Field,
+    values: Mapping[str, Mapping[str, Any]],
+    wanted: int,
+) -> list[Part]:
+    return [FolderPart(part, some, values[path]) for path, part in divide(wanted)]
+
+
+def _obstacle(reference: str, kind: str, options: Mapping[str, str]) -> str | None:
+    """Say in a clause why a path is Spark's, whatever is there."""
+    remote, path = stores.address_of(reference) is not None, stores.local_path(reference)
+    if options:
+        return "options of Spark's reader are given"
+    if remote and kind != "parquet":
+        return f"Spark alone reads {kind} of object stores"
+    if stores.is_pattern(reference):
+        return "Spark takes signs in the path for a pattern"
+    if not remote and _SCHEME.match(path) and not os.path.exists(path):
+        return "Spark alone may reach the path"
+    return "the name of the file is that of a hidden one" if stores.is_hidden(os.path.basename(path)) else None
+
+
+def _listed(reference: str, path: str, kind: str | None, known: str) -> list[str] | str:
+    """List the files of a table, or say in a clause why Spark has to read them."""
+    if stores.address_of(reference) is not None:
+        if stores.has_log_above(path):
+            return "the path may lead to files of a Delta, Iceberg or Hudi table"
+    elif not os.path.exists(path):
+        raise FileNotFoundError(path)
+    elif known == "parquet" and (table := stores.table_folder(path)) is not None:
+        if kind is None and table.whole:
+            return f"the format {table.kind} is Spark's"
+        raise InputRefusedError(table.refusal(reference))
+    files = stores.list_files(path, ".parquet" if known == "parquet" else "")
+    if files == stores.NO_FILES and known not in text_files.TREC:
+        raise InputRefusedError(f"{reference!r} holds no {known} files.")
+    if isinstance(files, list) and any(map(stores.has_metadata_file, {os.path.dirname(one) for one in files})):
+        return "files of metadata lie beside the data"
+    return files
+
+
+def _of_folders(root: str, files: Sequence[str]) -> _Folders | str:
+    """Find the columns in names of folders below a root; or say in a clause that Spark has to."""
+    parts = {file: file[len(root) :].strip("/").split("/")[:-1] for file in files}
+    found = {
+        file: {stores.unescaped(name): text for name, _, text in (folder.partition("=") for folder in folders)}
+        for file, folders in parts.items()
+    }
+    names = list(next(iter(found.values()), {}))
+    if any(list(its) != names for its in found.values()) or len(names) < max(map(len, parts.values()), default=0):
+        return "names of folders name their columns in several ways"
+    fields = []
+    for name in names:
+        kind = _type_of_names({its[name] for its in found.values()} - {stores.NO_VALUE})
+        if kind is None:
+            return f"what Spark makes of names of folders ({name}=...) depends on all of them"
+        fields.append(pa.field(name, kind))
+    values = {file: {one.name: _value(its[one.name], one.type) for one in fields} for file, its in found.items()}
+    return _Folders(schema=pa.schema(fields), values=values)
+
+
+def _type_of_names(texts: Set[str]) -> pa.DataType | None:
+    """Find the type of values of a column in names of folders; None where that is not certain."""
+    whole = {text for text in texts if _DIGITS.fullmatch(text)}
+    days = {text for text in texts if _is_day(text)}
+    words = {text for text in texts if _WORD.fullmatch(text) and _WORD.fullmatch(stores.unescaped(text))}
+    if not texts or whole | days | words != texts:
+        return None
+    if words:
+        return pa.string()
+    if days:
+        return None if whole else pa.date32()
+    if not all(map(_WHOLE.fullmatch, whole)):
+        return pa.string()  # 007 and 7 are two runs
+    return pa.int32() if all(-(2**31) <= int(text) < 2**31 for text in whole) else pa.int64()
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _value(text: str, kind: pa.DataType) -> Any:
+    if text == stores.NO_VALUE:
+        return None
+    if pa.types.is_date32(kind):
+        return date.fromisoformat(text)
+    return int(text) if pa.types.is_integer(kind) else stores.unescaped(text)
+
+
+def _open_parquet(files: Sequence[str], kind: str, reference: str) -> _Opened | str:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        read = list(pool.map(read_footer, files))
+    footers = [one for one in read if isinstance(one, ParquetFooter)]
+    if len(footers) < len(read):
+        return next(one for one in read if isinstance(one, str))
+    if any(one.has_nanoseconds for one in footers):
+        raise InputRefusedError(f"cannot read {kind} {redacted(reference)!r}: {NANOSECONDS}")
+    first = footers[0]
+    other = next((one for one in footers if (one.schema, one.refused) != (first.schema, first.refused)), None)
+    if other is not None:
+        return f"{other.identity.path} has other columns than {first.identity.path}"
+    identities = [one.identity for one in footers]
+
+    def divide(wanted: int) -> list[tuple[str, Part]]:
+        sizes = replace(PART_SIZES, wanted=wanted)
+        return [(part.file.path, part) for part in parts_of(identities, sizes)]
+
+    n_bytes = sum(one.size for one in identities)
+    return _Opened(schema=first.schema, divide=divide, n_bytes=n_bytes, refused=first.refused)
+
+
+def _open_arrow(files: Sequence[str], kind: str, reference: str) -> _Opened | str:
+    schemas, counts = [], {}
+    for path in files:
+        with pa.memory_map(path) as file, pa.ipc.open_file(file) as batches:
+            table = plain_table(path, batches.schema.empty_table())[0]
+            schemas.append(_without_names(table.schema))
+            counts[path] = batches.num_record_batches
+    if any(schema != schemas[0] for schema in schemas):
+        return "files have several schemas"
+
+    def divide(wanted: int) -> list[tuple[str, Part]]:
+        step = max(1, -(-sum(counts.values()) // max(1, wanted)))
+        starts = [(path, start) for path, n in counts.items() for start in range(0, n, step)]
+        return [(path, ArrowPart(path, start, min(start + step, counts[path]))) for path, start in starts]
+
+    return _Opened(schema=schemas[0], divide=divide, n_bytes=_size(files))
+
+
+def _open_text(files: Sequence[str], kind: str, reference: str) -> _Opened | str:
+    obstacle = next(filter(None, map(text_files.obstacle_of, files)), None)
+    schema = obstacle or text_files.schema_of(files, kind)
+    if isinstance(schema, str):
+        return schema
+    parts = [(path, TextPart(path, kind, schema)) for path in files]
+    return _Opened(schema=schema, divide=lambda _: parts, n_bytes=_size(files), is_text=kind != "json")
+
+
+def _size(files: Sequence[str]) -> int:
+    return sum(map(os.path.getsize, files))
+
+
+_OPENERS = {"parquet": _open_parquet, "arrow": _open_arrow, **dict.fromkeys(text_files.KINDS, _open_text)}

@@ -18,6 +18,11 @@ from ndcg_spark.errors import InputRefusedError, lacks_column, option
 from ndcg_spark.sources.stores import address_of, file_system, reason_of
 
 WAY_OUT = f"{option('source', 'spark')} leaves reading to Spark"
+NANOSECONDS = (
+    "it has timestamps in nanoseconds, which Spark does not read; write microseconds (pandas: to_parquet(..., "
+    "coerce_timestamps='us')), or start Spark with --conf spark.sql.legacy.parquet.nanosAsLong=true, which takes "
+    "them for bigint."
+)
 MAGIC = b"PAR1"
 _END = 2**16
 """Bytes read for the footer at first: most footers are shorter, and a request to a store takes some 50 ms."""
@@ -309,8 +314,9 @@ def _footer(file: OpenedFile, columns: Mapping[str, str], schema: pa.Schema) -> 
         first = next(iter(columns.values()))
         for number, start in enumerate(starts_of_groups(metadata)):
             statistics = metadata.row_group(number).column(paths.index(first)).statistics if first in paths else None
-            known = statistics is not None and statistics.has_min_max and isinstance(statistics.min, int | str)
-            groups.append((start, (statistics.min, statistics.max) if known else None))
+            known = statistics if statistics is not None and statistics.has_min_max else None
+            ends = None if known is None else (known.min, known.max)
+            groups.append((start, ends if ends is not None and isinstance(ends[0], int | str) else None))
     return Footer(file.identity, obstacle, lacks, groups)
 
 

@@ -18,6 +18,8 @@ _ENDINGS = {
     ".jsonl": "json",
     ".ndjson": "json",
     ".avro": "avro",
+    ".arrow": "arrow",
+    ".feather": "arrow",
 }
 _COMPRESSED = re.compile(r"\.(gz|bz2|zst|snappy|lz4)$", re.IGNORECASE)
 

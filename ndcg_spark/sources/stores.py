@@ -152,6 +152,7 @@ MAX_FILES = 2_000
 MARKS = {"delta": "_delta_log", "hudi": ".hoodie", "iceberg": "metadata/*.metadata.json"}
 """Names in the folder of a table of each format that keeps a log of its files, and in no other."""
 _MARKED = re.compile("|".join(rf"(?:^|/){re.escape(mark)}(?:/|$)".replace(r"\*", "[^/]*") for mark in MARKS.values()))
+NO_FILES = "there are no files"
 _NOT_ALL = "not every file below the path belongs to the table"
 _SIGNS = re.compile(r"[*?\[\]{}\\]")
 _OF_A_COLUMN = re.compile(r"([^=]+)=.+", re.DOTALL)
@@ -185,6 +186,12 @@ def folders_above(base: str) -> list[str]:
     return above
 
 
+def likely_roots(base: str) -> list[str]:
+    parts = base.split("/")
+    cuts = [len(parts), *(at for at, part in enumerate(parts) if "=" in part or part == "data")]
+    return list(dict.fromkeys("/".join(parts[:cut]) for cut in cuts if cut))
+
+
 def is_marked(root: str, mark: str) -> bool:
     """Look for a mark in a local folder. An OSError says that its metadata cannot be listed."""
     folder, _, pattern = mark.rpartition("/")
@@ -194,6 +201,35 @@ def is_marked(root: str, mark: str) -> bool:
         return any(fnmatchcase(name, pattern) for name in os.listdir(os.path.join(root, folder)))
     except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def table_folder(path: str) -> TableFolder | None:
+    """Find the table whose files a path of this machine leads to."""
+    for root in folders_above(path.rstrip("/") or "/"):
+        kind = next((kind for kind, mark in MARKS.items() if is_marked(root, mark)), None)
+        if kind is not None:
+            return TableFolder(kind, root, whole=root == path.rstrip("/"))
+    return None
+
+
+def has_log_above(path: str) -> bool:
+    """Look for logs of tables in an object store, where a path below may lead to their files."""
+    store, inside = file_system(path)
+    for root, mark in ((root, mark) for root in likely_roots(inside) for mark in MARKS.values()):
+        folder, _, pattern = mark.rpartition("/")
+        if not folder and store.get_file_info(f"{root}/{mark}").type != fs.FileType.NotFound:
+            return True
+        inner = store.get_file_info(fs.FileSelector(f"{root}/{folder}", allow_not_found=True)) if folder else []
+        if any(fnmatchcase(one.base_name, pattern) for one in inner):
+            return True
+    return False
+
+
+def has_metadata_file(folder: str) -> bool:
+    """Look for files that Spark takes columns from, or reads, though their names are those of hidden ones."""
+    store, inside = file_system(folder)
+    found = store.get_file_info([f"{inside}/{name}" for name in ("_metadata", "_common_metadata")])
+    return any(one.type != fs.FileType.NotFound for one in found)
 
 
 def local_path(path: str) -> str:
@@ -222,17 +258,17 @@ def escaped(path: str) -> str:
     return _SIGNS.sub(r"\\\g<0>", whole)
 
 
-def list_files(path: str) -> list[str] | str:
+def list_files(path: str, ending: str = ".parquet") -> list[str] | str:
     """List the files below a path; or say in a clause why workers cannot read them. Raises an OSError of a store."""
     address = address_of(path)
-    return _below_folder(path) if address is None else _below_prefix(path, address)
+    return _below_folder(path, ending) if address is None else _below_prefix(path, address)
 
 
-def fitting(found: list[str]) -> list[str] | str:
-    others = [name for name in found if not name.endswith(".parquet")]
+def fitting(found: list[str], ending: str = ".parquet") -> list[str] | str:
+    others = [name for name in found if not name.endswith(ending)]
     if len(found) > MAX_FILES:
         return f"there are more than {MAX_FILES:,} files"
-    return f"{others[0]} has another ending" if others else found or "there are no files"
+    return f"{others[0]} has another ending" if others else found or NO_FILES
 
 
 def data_files(names: Sequence[str], has_ending: Callable[[str], bool]) -> list[str]:
@@ -284,9 +320,9 @@ def walked(path: str | os.PathLike[str], *, follow_links: bool = False) -> Itera
     return os.walk(path, onerror=fail, followlinks=follow_links)
 
 
-def _below_folder(path: str) -> list[str] | str:
+def _below_folder(path: str, ending: str) -> list[str] | str:
     if os.path.isfile(path):
-        return fitting([path])
+        return fitting([path], ending)
     if not os.path.isdir(path):
         return "the path is not a file or folder of this machine"
     found: list[str] = []
@@ -300,7 +336,7 @@ def _below_folder(path: str) -> list[str] | str:
                 break
     except OSError as error:
         return f"the files cannot be listed ({error.strerror}: {error.filename})"
-    return _placed(found, path)
+    return _placed(found, path, ending)
 
 
 def _is_file(path: str) -> bool:
@@ -320,12 +356,12 @@ def _below_prefix(path: str, address: StoreAddress) -> list[str] | str:
     if any(map(_MARKED.search, keys)):
         return _NOT_ALL
     root = path.rstrip("/")
-    return _placed([f"{root}/{key}" for key in keys if not any(map(is_hidden, key.split("/")))], root)
+    return _placed([f"{root}/{key}" for key in keys if not any(map(is_hidden, key.split("/")))], root, ".parquet")
 
 
-def _placed(found: list[str], root: str) -> list[str] | str:
+def _placed(found: list[str], root: str, ending: str) -> list[str] | str:
     """Return files that all lie at the top, or all in folders of the same columns; or name two that do not."""
-    files = fitting(found)
+    files = fitting(found, ending)
     if isinstance(files, str):
         return files
     keys = [name[len(root) :].lstrip("/") for name in files]
@@ -343,3 +379,7 @@ def _placed(found: list[str], root: str) -> list[str] | str:
 
 def is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+def unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)

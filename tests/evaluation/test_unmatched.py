@@ -15,7 +15,8 @@ from support.main_job import assert_refused, command, mean_ndcg
 
 from ndcg_spark import compare, evaluate, report
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.frames.matching import TopItems, check_matched, top_items
+from ndcg_spark.evaluation.frames.matching import check_matched
+from ndcg_spark.evaluation.matching import TopItems, top_items
 
 K = 3
 N_ITEMS = 6

@@ -64,8 +64,8 @@ KINDS = (
     Kind(
         "tasks",
         (
-            "*.tasks", "*.tasks.*", "core.batches", "core.schemas", "core.sums", "evaluation.plan*",
-            "sources.parquet", "sources.stores",
+            "*.tasks", "*.tasks.*", "core.arrow_tables", "core.batches", "core.schemas", "core.sums",
+            "evaluation.plan*", "sources.local", "sources.parquet*", "sources.stores", "sources.text_files",
         ),
         frozenset({"numpy", "pandas", "pyarrow"}),
     ),

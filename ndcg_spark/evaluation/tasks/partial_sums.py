@@ -49,6 +49,8 @@ OF_ITEMS = (N_UNJUDGED_ITEMS, N_TOP_ITEMS)
 OPTIONAL_COUNTS = (*OF_REJECTED, *OF_ITEMS)
 """Counts that are null where nobody counted, as in metrics of queries."""
 COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *OPTIONAL_COUNTS)
+ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED, *OF_ITEMS)
+"""Columns of metrics of queries that only sums need; tables of nights do not have them."""
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
 MOST_GROUPS_HELD = 50_000
 _ALWAYS = {"run": pa.string(), "k": pa.int32()}

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.partial_sums import ESTIMATES, OF_ITEMS, PARTIAL_SCHEMA
-from ndcg_spark.evaluation.tasks.scoring import dropped, score_rankings, scoring_task
+from ndcg_spark.evaluation.tasks.partial_sums import ACCOUNTS, ESTIMATES, PARTIAL_SCHEMA
+from ndcg_spark.evaluation.tasks.scoring import score_rankings, scoring_task
 
 HIDDEN = ("state", RULES)
 """Columns of a summary that JSON leaves out of its rows."""
@@ -31,12 +29,11 @@ METRIC_SCHEMA = pa.schema(
         ("computed_at", pa.timestamp("us", "UTC")),
     ]
 )
-_ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED, *OF_ITEMS)
 
 
 def columns_for_sums(settings: EvaluationSettings) -> tuple[str, ...]:
     """Name the columns of metrics of queries that only sums need."""
-    return (*_ACCOUNTS, "items") if settings.catalogue_metrics else _ACCOUNTS
+    return (*ACCOUNTS, "items") if settings.catalogue_metrics else ACCOUNTS
 
 
 def query_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
@@ -45,10 +42,3 @@ def query_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema
     scored = next(score_rankings(nothing, scoring_task(rankings.names, settings))).schema
     kept = [field for field in scored if field.name not in columns_for_sums(settings)]
     return pa.schema([*kept, (RULES, pa.string())])
-
-
-def stored_queries(per_query: pa.Table, settings: EvaluationSettings) -> pa.Table:
-    """Metrics of the queries that were not dropped, without the accounts that only sums need."""
-    is_dropped = pc.is_in(per_query.column("status"), value_set=pa.array(dropped(settings.convention), pa.string()))
-    unneeded = [name for name in columns_for_sums(settings) if name in per_query.column_names]
-    return per_query.filter(pc.invert(is_dropped)).drop_columns(unneeded)

@@ -1,0 +1,212 @@
+"""What `evaluate` returns where Spark ranks: lazy DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ndcg_spark.core import labels
+from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
+from ndcg_spark.core.failures import readable_errors
+from ndcg_spark.core.given import on_spark
+from ndcg_spark.core.workers import collect, filter_rows, raise_refusals
+from ndcg_spark.errors import InputRefusedError, option, text_of
+from ndcg_spark.evaluation.frames.columns import checked_rows
+from ndcg_spark.evaluation.frames.matching import check_matched
+from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
+from ndcg_spark.evaluation.frames.summary import per_query_rows, readable_means
+from ndcg_spark.evaluation.matching import top_items
+from ndcg_spark.evaluation.results import Results
+from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Evaluation(Results):
+    """Result of `evaluate`: lazy DataFrames of means, of metrics per query, and of rankings.
+
+    Parameters
+    ----------
+    settings : EvaluationSettings
+    ranking : Ranking
+        The strategy and the source that were chosen.
+
+    Attributes
+    ----------
+    summary : DataFrame
+        Means, one row per (run, segment, metric, k); see `summarize`.
+    per_query : DataFrame
+        Metrics, one row per (run, query, k); see `score_queries`.
+    rankings : DataFrame
+        What metrics are computed from, one row per (run, query); see `rank_queries`.
+
+    Notes
+    -----
+    Nothing is cached: each action ranks again.
+
+    Judgments that match nothing are refused by `show`, `to_pandas` and `plot`, and not by actions on `summary`,
+    `per_query` and `rankings`: see `allow_unmatched` of `EvaluationSettings`.
+    """
+
+    ranking: Ranking
+
+    def __repr__(self) -> str:
+        """What is computed, by whom, and that nothing has run yet."""
+        return "\n".join(
+            (
+                self._first_line,
+                f"ranked by: {self.ranking.strategy}, read by {self.ranking.source} ({self.ranking.reason})",
+                "lazy: summary (means), per_query, rankings; each action on one of them ranks anew",
+            )
+        )
+
+    @property
+    def engine(self) -> str:
+        """Who ranks: `spark`."""
+        return "spark"
+
+    @property
+    def per_query_table(self) -> DataFrame:
+        """`per_query` as tables of nights have it: without queries that a rule drops, and columns for sums; lazy."""
+        return per_query_rows(self.per_query, self.settings)
+
+    def means(self) -> DataFrame:
+        """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `ci_low`, `ci_high`, `n`.
+
+        Returns
+        -------
+        DataFrame
+            Lazy, one row per segment, metric and run; metrics in the order and by the names that were asked for,
+            without `dcg` and `idcg`, which come with `ndcg`. Segments as `country=DE`, and `overall` for all queries,
+            which come first; the interval as text, null below two queries, and its bounds; `n` are the queries that
+            count.
+
+        Notes
+        -----
+        Spark cost: that of `summary`, and one small shuffle. Whether judgments match anything is not checked.
+        """
+        return raise_refusals(self._means())
+
+    def _means(self, *beside: str) -> DataFrame:
+        asked, without = self._order_of_means
+        return readable_means(self.ranking.summary(keep_refusals=True), asked=asked, without=without, beside=beside)
+
+    def plot(self, metric: str | None = None) -> Figure:
+        """Run two actions and draw means by segment with their intervals, and how many queries have which value.
+
+        Parameters
+        ----------
+        metric : str or None
+            One of those that were computed, such as `"ndcg@10"`. None: the first, at its largest cutoff.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A notebook shows it where it is the last line of a cell; `figure.savefig("means.png")` writes it.
+
+        Raises
+        ------
+        InvalidParameterError
+            For a metric that was not computed, or that has no value for each query.
+        MissingPackageError
+            Without matplotlib, which the extra `report` brings.
+        InputRefusedError
+            For bad rows, in one line.
+
+        Notes
+        -----
+        Spark cost: an action on `summary` and one on `per_query`, which count queries by bins of their values; each
+        ranks anew.
+        """
+        from ndcg_spark.evaluation.plots import N_BINS, draw, groups_of, step_of
+
+        chosen = self._chosen(metric)
+        of_k = F.col("k").eqNullSafe(F.lit(chosen.k))
+        drawn = (F.col("metric") == str(chosen.metric)) & of_k
+        summary = filter_rows(self.ranking.summary(keep_refusals=True), drawn | (F.col("segment_by") == ""))
+        means = summary.orderBy(*map(F.expr, labels.row_order_sql()))
+        value = F.col(chosen.metric.column)
+        try:
+            with readable_errors():
+                means = means.drop("state").withColumns({"label": F.expr(labels.SEGMENT_SQL), "drawn": drawn})
+                rows = [row.asDict() for row in collect(means)]
+                check_matched(top_items(rows), self.ranking)
+                groups = groups_of([row for row in rows if row["drawn"]])
+                step = step_of(groups, within_1=chosen.metric.within_1)
+                # The last bin of values within 0 and 1 has 1, too.
+                last = F.when(value == 1, N_BINS - 1) if chosen.metric.within_1 else F.lit(None).cast("int")
+                bin_ = F.coalesce(last, F.floor(F.round(value / step, 9)).cast("int"))
+                valued = self.per_query_table.where(of_k & value.isNotNull())
+                counted = valued.groupBy("run", bin_.alias("bin")).count().collect()
+        except InputRefusedError as error:
+            raise self._explained(error) from error
+        counts: dict[str, dict[int, int]] = {}
+        for run, bin_, n in counted:
+            counts.setdefault(run, {})[bin_] = n
+        return draw(chosen.label, groups, counts, step)
+
+    def _for_people(self) -> DataFrame:
+        return self._means("segment_by", "run", "metric", "k", *COUNTS)
+
+    def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
+        """What was left out, and whether runs have the same queries; refuse judgments that match nothing."""
+        from ndcg_spark.evaluation.printed import lines_of_means
+
+        matched = check_matched(top_items(beside), self.ranking)
+        return lines_of_means(beside, self.settings, judged_apart=not self.ranking.tables.of_runs) + matched
+
+    def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
+        """Run an action: count the bad rows by reason, where a refusal names the first of them. `data` has them."""
+        if not text_of(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
+            return refused
+        try:
+            with readable_errors():
+                counted = count_rows(checked_rows(self.ranking.rows, RowRules(self.ranking.settings)))
+        except InputRefusedError:  # windows, and rules for duplicates, check rows before they are counted
+            return refused
+        if not counted.rejected:  # it is one of the judgments
+            return refused
+        advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
+        return InputRefusedError(f"{describe_bad_rows(counted, data)}; {advice}.")
+
+    @cached_property
+    def rankings(self) -> DataFrame:
+        """One row per (run, query), with the arrays `ranked` and `ideal`; see `rank_queries`. Lazy.
+
+        Whether judgments match anything is not checked.
+        """
+        return self.ranking.rankings()
+
+    @cached_property
+    def summary(self) -> DataFrame:
+        """One row per (run, segment, metric, k); see `summarize`. Lazy.
+
+        Whether judgments match anything is not checked.
+        """
+        return self.ranking.summary()
+
+    @cached_property
+    def per_query(self) -> DataFrame:
+        """One row per (run, query, k); see `score_queries`. Lazy.
+
+        Whether judgments match anything is not checked.
+        """
+        return self.ranking.per_query()
+
+
+def evaluate_on_spark(
+    tables: Mapping[str, Any], settings: EvaluationSettings, spark: SparkSession | None = None
+) -> Evaluation:
+    """Evaluate `data`, and perhaps `judgments`, `items` and `interactions`: DataFrames, other tables or paths."""
+    taken = on_spark(tables, spark)
+    ranking = choose_ranking(taken.pop("data"), settings, **taken)
+    return Evaluation(settings=ranking.fitted, ranking=ranking)

@@ -1,0 +1,237 @@
+"""What every result of `evaluate` has, and the results that are computed on this machine: tables of Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.core import labels
+from ndcg_spark.core.batches import float_values, plain_array
+from ndcg_spark.core.shown import BESIDE, Shown
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, text_of
+from ndcg_spark.evaluation.local import LocalRanking, per_query_rows
+from ndcg_spark.evaluation.matching import top_items
+from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
+from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
+from ndcg_spark.metrics import Metric, MetricAt
+from ndcg_spark.metrics.normalized_gain import NDCG
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import SparkSession
+
+    from ndcg_spark.evaluation.frames.results import Evaluation
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Results(Shown):
+    """An evaluation, whatever ranks."""
+
+    settings: EvaluationSettings
+
+    @property
+    def _first_line(self) -> str:
+        metrics = ", ".join(one.label for one in self.settings.asked)
+        segments = ", ".join("+".join(names) for names in self.settings.segment_sets)
+        by = f", by {segments}" if segments else ""
+        return f"Evaluation: {metrics}{by}; convention {self.settings.convention}"
+
+    @property
+    def _order_of_means(self) -> tuple[list[str], list[str]]:
+        """Names of metrics in the order that was asked for, and of those that people are not shown."""
+        with_ndcg = [one for one in self.settings.computed if one.metric in NDCG.comes_with and not one.asked]
+        asked, without = (
+            [labels.metric_at(one.metric, one.k) for one in metrics] for metrics in (self.settings.asked, with_ndcg)
+        )
+        return asked, without
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What the means were computed by, as tables of nights have it: `convention` and `config_hash`."""
+        return {"convention": str(self.settings.convention), "config_hash": self.settings.digest}
+
+    def _chosen(self, metric: str | None) -> MetricAt:
+        drawn = [one for one in self.settings.computed if one.shown and isinstance(one.metric, Metric)]
+        if metric is None and drawn:
+            return [one for one in drawn if one.metric == drawn[0].metric][-1]
+        (asked, *more), _ = metrics_of(metric or "ndcg")
+        for one in drawn:
+            if one == asked and not more:
+                return one
+        have = ", ".join(one.label for one in drawn)
+        raise InvalidParameterError(f"metric {metric!r} was not computed for each query; there are: {have}.")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LocalEvaluation(Results):
+    """Result of `evaluate` for tables of pandas, polars and Arrow, and for files with `engine="local"`.
+
+    Parameters
+    ----------
+    settings : EvaluationSettings
+    ranking : LocalRanking
+        How it is ranked.
+    given : mapping of str to object
+        Tables and paths as they were given, for `to_spark`.
+
+    Attributes
+    ----------
+    summary : pyarrow.Table
+        Means, one row per (run, segment, metric, k), sorted; the columns of `summarize`.
+    per_query : pyarrow.Table
+        Metrics, one row per (run, query, k); the columns of `score_queries`.
+    rankings : pyarrow.Table
+        What metrics are computed from, one row per (run, query); the columns of `rank_queries`.
+
+    Notes
+    -----
+    Each table is computed when it is first asked for, and kept. All numbers are those of Spark, to the last bit.
+
+    Judgments that match nothing are refused by `show`, `to_pandas` and `plot`, as by `Evaluation`.
+    """
+
+    ranking: LocalRanking
+    given: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        """What is computed, and by whom."""
+        return f"{self._first_line}\nranked by: {self.ranking.strategy}, on this machine ({self.ranking.reason})"
+
+    @property
+    def engine(self) -> str:
+        """Who ranks: `local`."""
+        return "local"
+
+    @cached_property
+    def summary(self) -> pa.Table:
+        """One row per (run, segment, metric, k); see `summarize`. Runs when it is first asked for."""
+        found = self._run(self.ranking.summary)
+        rows = found.select(["run", "segment_by", "segment", "metric", "k"]).to_pylist()
+        return found.take(pa.array(sorted(range(len(rows)), key=lambda at: _row_order(rows[at])), pa.int64()))
+
+    @cached_property
+    def per_query(self) -> pa.Table:
+        """One row per (run, query, k); see `score_queries`. Runs when it is first asked for."""
+        return self._run(self.ranking.per_query)
+
+    @cached_property
+    def rankings(self) -> pa.Table:
+        """One row per (run, query); see `rank_queries`. Runs when it is first asked for."""
+        return self._run(self.ranking.rankings)
+
+    @property
+    def per_query_table(self) -> pa.Table:
+        """`per_query` as tables of nights have it: without queries that a rule drops, and columns for sums."""
+        return per_query_rows(self.per_query, self.settings)
+
+    def means(self) -> pa.Table:
+        """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `ci_low`, `ci_high`, `n`.
+
+        Returns
+        -------
+        pyarrow.Table
+            As `Evaluation.means`.
+        """
+        names, rows = self._collected()
+        kinds = {"value": pa.float64(), "ci_low": pa.float64(), "ci_high": pa.float64(), "n": pa.int64()}
+        schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names if name != BESIDE])
+        return pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema)
+
+    def plot(self, metric: str | None = None) -> Figure:
+        """Draw means by segment with their intervals, and how many queries have which value.
+
+        Parameters, result and errors are those of `Evaluation.plot`.
+        """
+        from ndcg_spark.evaluation.plots import N_BINS, draw, groups_of, step_of
+
+        chosen = self._chosen(metric)
+        rows = self.summary.drop_columns(["state"]).to_pylist()
+        self.ranking.check_matched(top_items(rows))
+        drawn = [row for row in rows if row["metric"] == str(chosen.metric) and row["k"] == chosen.k]
+        asked, _ = self._order_of_means
+        drawn.sort(key=lambda row: _order_for_people(row, asked))
+        groups = groups_of([{**row, "label": labels.segment(row)} for row in drawn])
+        step = step_of(groups, within_1=chosen.metric.within_1)
+        k = pa.scalar(chosen.k, pa.int32())
+        of_k = pc.field("k").is_null() if chosen.k is None else pc.equal(pc.field("k"), k)
+        queries = self.per_query_table.filter(of_k & pc.field(chosen.metric.column).is_valid())
+        values = float_values(plain_array(queries.column(chosen.metric.column)))[0]
+        bins = np.floor(np.round(values / step, 9)).astype(np.int64)
+        if chosen.metric.within_1:  # the last bin of values within 0 and 1 has 1, too
+            bins[values == 1] = N_BINS - 1
+        counts: dict[str, dict[int, int]] = {}
+        for run, bin_ in zip(queries.column("run").to_pylist(), bins.tolist(), strict=True):
+            of_run = counts.setdefault(run, {})
+            of_run[bin_] = of_run.get(bin_, 0) + 1
+        return draw(chosen.label, groups, counts, step)
+
+    def to_spark(self, spark: SparkSession | None = None) -> Evaluation:
+        """Evaluate the same by Spark: lazy DataFrames with the same numbers.
+
+        Parameters
+        ----------
+        spark : SparkSession or None
+            Where tables in memory go; None: the active session, or one that is started.
+
+        Returns
+        -------
+        Evaluation
+        """
+        from ndcg_spark.evaluation.frames.results import evaluate_on_spark
+
+        return evaluate_on_spark(self.given, self.settings, spark)
+
+    def _collected(self) -> tuple[list[str], list[dict[str, Any]]]:
+        asked, without = self._order_of_means
+        rows = self.summary.drop_columns(["state"]).to_pylist()
+        rows = [row for row in rows if labels.metric_at(row["metric"], row["k"]) not in without]
+        rows.sort(key=lambda row: _order_for_people(row, asked))
+        names = ["run", "segment", "metric", "value", "interval", "ci_low", "ci_high", "n", BESIDE]
+        return names, [_row_for_people(row) for row in rows]
+
+    def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
+        from ndcg_spark.evaluation.printed import lines_of_means
+
+        matched = self.ranking.check_matched(top_items(beside))
+        return lines_of_means(beside, self.settings, judged_apart=self.ranking.judged is not None) + matched
+
+    def _run(self, compute: Any) -> Any:
+        try:
+            return compute()
+        except InputRefusedError as error:
+            if not text_of(error).startswith("bad row:") or self.settings.on_invalid == "reject":
+                raise
+            raise self.ranking.explained(error) from error
+
+
+def _row_order(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (row["run"] is None, *labels.row_order({**row, "run": row["run"] or ""}))
+
+
+def _order_for_people(row: Mapping[str, Any], asked: Sequence[str]) -> tuple[Any, ...]:
+    """As `labels.row_order_sql`: by segment and metric, and the runs of each next to each other."""
+    segment = row["segment_by"], row["segment"] is None, row["segment"] or ""
+    return *segment, *labels.metric_order(row["metric"], row["k"], asked), row["run"] or ""
+
+
+def _row_for_people(row: Mapping[str, Any]) -> dict[str, Any]:
+    low, high = row["ci_low"], row["ci_high"]
+    return {
+        "run": row["run"],
+        "segment": labels.segment(row),
+        "metric": labels.metric(row),
+        "value": row["value"],
+        "interval": None if low is None else labels.interval(low, high),
+        "ci_low": low,
+        "ci_high": high,
+        "n": row["n_queries"],
+        BESIDE: {name: row[name] for name in ("segment_by", "run", "metric", "k", *COUNTS)}
+        if row["segment_by"] == ""
+        else None,
+    }
