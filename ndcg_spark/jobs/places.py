@@ -17,7 +17,7 @@ from ndcg_spark.errors import InvalidParameterError, MissingPackageError
 from ndcg_spark.jobs.options import flag_of
 from ndcg_spark.sources.references import guess_format, without_ending
 
-_NEEDED = ("numpy", "pyarrow", "pandas", "pyspark", "rich")
+_NEEDED = ("numpy", "pyarrow", "pyspark", "pandas", "rich")
 
 
 @contextmanager
@@ -43,20 +43,16 @@ def _refused_import(name: str, why_spark: str) -> MissingPackageError | None:
         with redirect_stderr(io.StringIO()):
             import_module(name)
     except Exception as error:
+        needs = f"Spark is needed ({why_spark}), and " if why_spark and name == "pyspark" else ""
         try:
             installed = f"{name} {version(name)}"
         except PackageNotFoundError:
-            if name != "pyspark":
-                return MissingPackageError(f"{name} is not installed: pip install 'ndcg-spark'.")
-            why = f"Spark is needed ({why_spark}), and " if why_spark else ""
-            return MissingPackageError(
-                f"{why}pyspark is not installed: pip install 'ndcg-spark[spark]' (not on Databricks, which has its "
-                "own)."
-            )
+            extra, note = ("[spark]", " (not on Databricks, which has its own)") if name == "pyspark" else ("", "")
+            return MissingPackageError(f"{needs}{name} is not installed: pip install 'ndcg-spark{extra}'{note}.")
         why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         numpy = f" with NumPy {version('numpy')}" if name != "numpy" else ""
         return MissingPackageError(
-            f"{installed} cannot be imported{numpy} ({why.rstrip('.')}): pip install --upgrade {name}, or the "
+            f"{needs}{installed} cannot be imported{numpy} ({why.rstrip('.')}): pip install --upgrade {name}, or the "
             "packages that it was made for."
         )
     return None
