@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -68,6 +67,10 @@ class Resources:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
         return cls(processes=processes or len(os.sched_getaffinity(0)), memory=memory)
 
+    def for_bytes(self, n_bytes: int) -> Resources:
+        """Take fewer processes for small tables: one more costs as much as reading some millions of rows."""
+        return replace(self, processes=max(1, min(self.processes, n_bytes // BYTES_OF_A_PROCESS)))
+
 
 def rank_locally(
     tables: Mapping[str, LocalTable],
@@ -88,9 +91,10 @@ def rank_locally(
     obstacle = _obstacle(plan)
     if obstacle is not None:
         return obstacle
-    resources = Resources.of_machine(processes, memory)
-    rows = _task_of(data, plan.rows, resources, sorted_by=_sorted_by(plan))
-    judged = None if plan.judgments is None or judgments is None else _task_of(judgments, plan.judgments, resources)
+    resources = Resources.of_machine(processes, memory).for_bytes(sum(table.n_bytes for table in tables.values()))
+    n = resources.processes
+    rows = _task_of(data, plan.rows, n, sorted_by=_sorted_by(plan))
+    judged = None if plan.judgments is None or judgments is None else _task_of(judgments, plan.judgments, n)
     for one in (rows, judged):
         if isinstance(one, str):
             return one
@@ -124,13 +128,13 @@ def _sorted_by(plan: RankingPlan) -> str | None:
 
 
 def _task_of(
-    table: LocalTable, plan: TablePlan, resources: Resources, *, sorted_by: str | None = None
+    table: LocalTable, plan: TablePlan, n_processes: int, *, sorted_by: str | None = None
 ) -> FilesTask | str:
     """Divide a table into parts; or say in a clause why its files cannot be read here."""
     reads = [*plan.columns.values(), *(one for its in plan.runs.values() for one in its.values())]
     names = dict.fromkeys([*([] if sorted_by is None else [sorted_by]), *(one.source[0] for one in reads)])
     fields = {name: table.info.type_of(name) for name in [*names, *([MALFORMED] if plan.has_malformed else [])]}
-    schema, wanted = pa.schema(fields), PARTS_OF_A_PROCESS * resources.processes
+    schema, wanted = pa.schema(fields), PARTS_OF_A_PROCESS * n_processes
     if not table.files:
         return FilesTask(parts=table.parts(wanted), plan=plan, schema=schema)
     footers = read_footers(table.files, {name: name for name in schema.names}, schema)
@@ -262,9 +266,9 @@ class LocalRanking:
     def n_bytes(self) -> int:
         return sum(table.n_bytes for table in self.tables.values())
 
-    @cached_property
+    @property
     def n_processes(self) -> int:
-        return max(1, min(self.resources.processes, self.n_bytes // BYTES_OF_A_PROCESS))
+        return self.resources.processes
 
     def summary(self) -> pa.Table:
         """Means of all metrics; see `summarize`. Runs."""
