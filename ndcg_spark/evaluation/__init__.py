@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation.explanation import explain_difference as explain_difference
     from ndcg_spark.evaluation.explanation import explain_ranks as explain_ranks
     from ndcg_spark.evaluation.frames.ranking import rank_queries as rank_queries
-    from ndcg_spark.evaluation.frames.results import Evaluation as Evaluation
     from ndcg_spark.evaluation.frames.scoring import score_queries as score_queries
     from ndcg_spark.evaluation.frames.summary import merge_summaries as merge_summaries
     from ndcg_spark.evaluation.frames.summary import summarize as summarize
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation.settings import Columns as Columns
     from ndcg_spark.evaluation.settings import EvaluationSettings as EvaluationSettings
     from ndcg_spark.evaluation.settings import ItemColumns as ItemColumns
+    from ndcg_spark.evaluation.spark_results import Evaluation as Evaluation
 else:
     __getattr__, __dir__ = names_of(
         __name__,
@@ -30,7 +30,7 @@ else:
         frames__ranking="rank_queries",
         frames__scoring="score_queries",
         frames__summary="merge_summaries summarize summarize_rankings",
-        frames__results="Evaluation",
+        spark_results="Evaluation",
         results="LocalEvaluation",
         settings="Columns EvaluationSettings ItemColumns",
     )

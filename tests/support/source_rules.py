@@ -33,7 +33,7 @@ CLASSIC_ONLY = frozenset({"rdd", "sparkContext", "_jdf", "_jvm", "_jsc"})
 
 ROOMS = (
     "__main__", "main", "commands", "ml", "mlflow", "reports", "business", "diagnosis", "history", "comparison",
-    "retrieval", "clicks", "judgments", "functions", "evaluation", "jobs", "tables", "metrics", "sources",
+    "retrieval", "clicks", "judgments", "functions", "evaluation", "jobs", "tables", "metrics", "sources", "local",
     "conventions", "core", "errors", "_version",
 )  # fmt: skip
 """Top to bottom: each imports itself and what stands behind it. A room that is not among them has to get a place."""
@@ -64,8 +64,9 @@ KINDS = (
     Kind(
         "tasks",
         (
-            "*.tasks", "*.tasks.*", "core.arrow_tables", "core.batches", "core.schemas", "core.sums",
-            "evaluation.plan*", "sources.local", "sources.parquet*", "sources.stores", "sources.text_files",
+            "*.tasks", "*.tasks.*", "core.arrow_tables", "core.batches", "core.row_counts", "core.schemas",
+            "core.sums", "evaluation.local", "evaluation.matching", "evaluation.plan*", "local.*",
+            "sources.local", "sources.parquet*", "sources.stores", "sources.text_files",
         ),
         frozenset({"numpy", "pandas", "pyarrow"}),
     ),
