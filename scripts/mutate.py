@@ -211,7 +211,7 @@ TOPICS: Mapping[str, Topic] = {
             "comparison/work.py",
             "sources/api.py",
             "jobs/options.py",
-            "metrics/registry.py",
+            "metrics/base.py",
         ),
         tests=(
             "tests/core/test_given.py",

@@ -9,15 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import (
-    comparable_key,
-    key_text,
-    malformed_key,
-    named,
-    raise_if,
-    row_as_json,
-    row_of,
-)
+from ndcg_spark.core.columns import comparable_key, key_text, malformed_key, named, raise_if, row_as_json, row_of
 from ndcg_spark.core.schemas import MALFORMED, MALFORMED_LINE
 from ndcg_spark.errors import option
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ndcg_spark.core.ragged import FloatArray, IntArray, query_of_rows, segment_sum
 from ndcg_spark.metrics.base import Metric
-from ndcg_spark.metrics.hypergeometric import draws_of_hits
+from ndcg_spark.metrics.kernels import draws_of_hits
 from ndcg_spark.metrics.lists import RelevanceLists, ratio
 
 

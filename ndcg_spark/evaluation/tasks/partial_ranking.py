@@ -24,7 +24,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     query_rows,
     stretch_offsets,
 )
-from ndcg_spark.metrics.ties import tie_groups
+from ndcg_spark.metrics.kernels import tie_groups
 
 COUNT = "n"
 """Items that an entry stands for, where tied items are grouped."""

@@ -19,10 +19,9 @@ from ndcg_spark.evaluation.tasks.items import first_items, known_items
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.valid_rows import NO_QUERY_COLUMN
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, Need, QueryError
-from ndcg_spark.metrics.dcg import sort_within_queries
 from ndcg_spark.metrics.judged import UnjudgedItems
+from ndcg_spark.metrics.kernels import TieGroups, canonical_order, sort_within_queries, tie_groups
 from ndcg_spark.metrics.lists import Entries, GainLists, GainRules, RelevanceLists
-from ndcg_spark.metrics.ties import TieGroups, canonical_order, tie_groups
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED, LOST, NO_QUERY = range(6)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged", "lost", "no_query")
