@@ -17,8 +17,7 @@ from support.random_rankings import random_rows
 from support.sums import finished_rows
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.frames.scoring import scoring_task
-from ndcg_spark.evaluation.frames.summary import summing_task
+from ndcg_spark.evaluation.frames.summary import scoring_task, summing_task
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask, send_complete, send_files
 from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, SUMS, merge_and_add_up

@@ -19,7 +19,7 @@ from support.oracle import evaluate as evaluate_by_loops
 from support.spark_rankings import Case, assert_same_results, collect_cases
 
 from ndcg_spark.conventions import CHOICES, Convention
-from ndcg_spark.evaluation.frames.scoring import scoring_task
+from ndcg_spark.evaluation.frames.summary import scoring_task
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceColumns
 from ndcg_spark.evaluation.tasks.list_rankings import rank_lists
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask

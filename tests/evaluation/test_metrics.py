@@ -14,7 +14,7 @@ import ndcg_spark
 from ndcg_spark.diagnosis import changed_queries
 from ndcg_spark.errors import InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import evaluation_settings, summarize
-from ndcg_spark.evaluation.frames.scoring import scoring_task
+from ndcg_spark.evaluation.frames.summary import scoring_task
 from ndcg_spark.metrics import parse_metric
 
 METRICS = [

@@ -14,7 +14,7 @@ from support import item_lists
 import ndcg_spark
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import evaluation_settings, rank_queries, summarize_rankings
-from ndcg_spark.evaluation.frames.scoring import scoring_task
+from ndcg_spark.evaluation.frames.summary import scoring_task
 from ndcg_spark.metrics import CatalogueMetric, Metric, parse_metric
 
 METRICS = [

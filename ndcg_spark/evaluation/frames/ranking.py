@@ -29,7 +29,6 @@ from ndcg_spark.evaluation.frames.items import (
     with_item_features,
 )
 from ndcg_spark.evaluation.frames.lists import long_tables, runs_of_lists
-from ndcg_spark.evaluation.frames.scoring import score_queries, scoring_task
 from ndcg_spark.evaluation.frames.source import (
     ParquetSource,
     Source,
@@ -41,6 +40,8 @@ from ndcg_spark.evaluation.frames.summary import (
     PARTIAL_SCHEMA,
     Strategy,
     finished,
+    score_queries,
+    scoring_task,
     summarize,
     summarize_rankings,
     summing_task,
