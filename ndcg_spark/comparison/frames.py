@@ -11,7 +11,8 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tasks import finishing, pairing, summing, totals
+from ndcg_spark.comparison.tasks import finishing, pairing, summing
+from ndcg_spark.comparison.tasks import summing as totals
 from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.columns import columns_of, comparable_key, has_column, named, require_column
 from ndcg_spark.core.workers import filter_rows, in_workers

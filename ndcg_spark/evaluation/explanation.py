@@ -35,8 +35,8 @@ from ndcg_spark.evaluation.settings import (
     Strategy,
     one_cutoff_of,
 )
+from ndcg_spark.evaluation.tasks.partial_ranking import advice_on_repeats
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RELEVANCE, RUN, SCORE, canonical_names
-from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, add_gains
 
 SHOWN = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.comparison.frames import STORED_WEIGHT, estimated_groups
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
-from ndcg_spark.comparison.tasks.totals import COUNTS as COUNTS_OF_PAIRS
+from ndcg_spark.comparison.tasks.summing import COUNTS as COUNTS_OF_PAIRS
 from ndcg_spark.core.columns import columns_of, has_column, named, number, raise_if, require_column
 from ndcg_spark.core.flag import settings_from
 from ndcg_spark.core.given import takes_tables

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ndcg_spark.comparison import kernels
 from ndcg_spark.comparison.kernels import DRAWN, MOST_EXACT, hashed_flip_p, percentile_interval, replicate_values
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tasks import finishing, totals
+from ndcg_spark.comparison.tasks import finishing, summing
 from ndcg_spark.comparison.tasks.pairing import whole_units
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import int_values, list_offsets
@@ -399,7 +399,7 @@ class Night:
     @property
     def counts(self) -> IntArray:
         """Counts in the order of `COUNTS`; clusters of different nights cannot be added."""
-        return np.array([*(self.row[name] for name in totals.COUNTS[:-1]), 0], dtype=np.int64)
+        return np.array([*(self.row[name] for name in summing.COUNTS[:-1]), 0], dtype=np.int64)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -417,14 +417,14 @@ class Period:
     """The nights of a period that have come so far, and their sums."""
 
     nights: list[dict[str, Any]] = field(default_factory=list)
-    sums: totals.Totals = field(default_factory=totals.Totals)
+    sums: summing.Totals = field(default_factory=summing.Totals)
     lengths: list[tuple[int, ...] | None] = field(default_factory=list)
     days: list[tuple[float, ...]] = field(default_factory=list)
 
     def add(self, night: Night) -> None:
         self.nights.append(night.row)
         low, high = night.ends
-        base = totals.Base(counts=night.counts, state=night.state, low=low, high=high, differences=None)
+        base = summing.Base(counts=night.counts, state=night.state, low=low, high=high, differences=None)
         self.sums.base.add(base)
         if night.row["n_queries"]:
             sums = kernels.SUMS.fractions(night.state, "w", "wx", "wy", "delta")
@@ -452,7 +452,7 @@ def _nights(batches: Iterator[pa.RecordBatch]) -> Iterator[Night]:
         offsets = np.zeros(batch.num_rows + 1, dtype=np.int64) if column is None else list_offsets(column)
         for at, row in enumerate(batch.select(plain).to_pylist()):
             numbers = stored[offsets[at] : offsets[at + 1]]
-            yield Night(row, states[at], totals.from_stored_numbers(numbers) if len(numbers) else None)
+            yield Night(row, states[at], summing.from_stored_numbers(numbers) if len(numbers) else None)
 
 
 def _finished(nights: Iterator[Night], settings: RollUpSettings) -> Iterator[dict[str, Any]]:
@@ -555,8 +555,10 @@ def _by_day(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     counts = base.counts.copy()
     counts[-1] = len(a)
     few = d[d != 0].tolist()
-    clustered = totals.Base(counts, base.state, squares, base.low, base.high, few if len(few) <= MOST_EXACT else None)
-    return finishing.estimates_of(totals.Totals(clustered), replace(settings, cluster="night"))
+    clustered = summing.Base(
+        counts, base.state, squares, base.low, base.high, few if len(few) <= MOST_EXACT else None
+    )
+    return finishing.estimates_of(summing.Totals(clustered), replace(settings, cluster="night"))
 
 
 def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
@@ -590,7 +592,7 @@ def _means(period: Period, settings: ComparisonSettings) -> tuple[dict[str, Any]
     base = period.sums.base
     sums, nothing = kernels.SUMS.fractions(base.state), Fraction(0)
     found = kernels.paired_estimate(sums, kernels.Squares(1, *[nothing] * 6), alpha=settings.alpha)
-    row = dict(zip(totals.COUNTS, base.counts.tolist(), strict=True)) | {"n_clusters": None}
+    row = dict(zip(summing.COUNTS, base.counts.tolist(), strict=True)) | {"n_clusters": None}
     row |= {name: getattr(found, name) for name in kernels.PairedEstimate.__dataclass_fields__}
     row["note"] = ",".join(finishing.notes_of(row, no_spread=finishing.has_no_spread(base)))
     return row, sums

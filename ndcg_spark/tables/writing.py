@@ -23,10 +23,8 @@ from ndcg_spark.tables.catalog import (
     select_results,
 )
 from ndcg_spark.tables.claims import Tell, lock_out_writers
-from ndcg_spark.tables.commits import CommittedWrite
-from ndcg_spark.tables.delta import DeltaLog
+from ndcg_spark.tables.commits import CommittedWrite, DeltaLog, IcebergLog
 from ndcg_spark.tables.folders import FolderWrite, RemoteFolderWrite
-from ndcg_spark.tables.iceberg import IcebergLog
 from ndcg_spark.tables.places import canonical, shared_folder, spark_path
 from ndcg_spark.tables.slices import Slices, SliceWrite, refuse_stamps
 from ndcg_spark.tables.table_writes import LocalTableWrite, RemoteTableWrite

@@ -23,7 +23,8 @@ from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.business.tasks import link_rates
 from ndcg_spark.comparison.api import comparison_settings
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tasks import finishing, summing, totals
+from ndcg_spark.comparison.tasks import finishing, summing
+from ndcg_spark.comparison.tasks import summing as totals
 from ndcg_spark.conventions import PRESETS, Convention
 from ndcg_spark.core.exact import MOMENTS, N_LIMBS
 from ndcg_spark.diagnosis.tasks import divide_changes

@@ -15,8 +15,7 @@ from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.tables import Slices, SliceWrite, commits, slice_name, stage_slices, swap_in, writing
 from ndcg_spark.tables.catalog import Growth, TableFacts
-from ndcg_spark.tables.commits import Commit, ConflictError
-from ndcg_spark.tables.delta import DeltaLog
+from ndcg_spark.tables.commits import Commit, ConflictError, DeltaLog
 from ndcg_spark.tables.slices import slices_condition
 
 pytestmark = pytest.mark.classic("what stands for Delta answers in place of a session's Java")
