@@ -375,7 +375,7 @@ CHOICES = ("seed", "n_replicates", "cluster_by", "unpaired")
 """Columns that must be the same for all nights of a period."""
 FAMILY = "family"
 """Hash of period and baseline, by which rows are sorted for `decide_families`."""
-_PERIOD = ("period", "period_start", "period_end")
+PERIOD = ("period", "period_start", "period_end")
 _FIRST = ("run", "baseline", *SERIES[1:])
 PERIOD_SCHEMA = pa.schema(
     [
@@ -463,7 +463,7 @@ def _finished(nights: Iterator[Night], settings: RollUpSettings) -> Iterator[dic
             over = [key for key in held if key[-1] < night.row["night"]]
             yield from (_row(key, held.pop(key), settings) for key in over)
             for one in night.row["held"]:
-                held.setdefault(tuple(one[name] for name in _PERIOD), Period()).add(night)
+                held.setdefault(tuple(one[name] for name in PERIOD), Period()).add(night)
         yield from (_row(key, one, settings) for key, one in held.items())
 
 
@@ -480,7 +480,7 @@ def _row(key: tuple[Any, ...], period: Period, settings: RollUpSettings) -> dict
     last = min(end, first["as_of"])
     known = {one["night"] for one in period.nights}
     days = [start + timedelta(days=ahead) for ahead in range((last - start).days + 1)]
-    row = dict(zip(_PERIOD, key, strict=True)) | series
+    row = dict(zip(PERIOD, key, strict=True)) | series
     row |= {name: first[name] for name in CHOICES}
     row |= {name: common_value(period.nights, name) for name in ("convention", "config_hash")}
     row[RULES] = series_rules(series, period.nights, across=settings.across_rules)

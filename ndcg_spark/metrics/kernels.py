@@ -17,6 +17,12 @@ from ndcg_spark.core.ragged import (
     segment_sum,
 )
 
+TIES = "ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
+"""Source of metrics that average over all orders of tied items."""
+_NUMBERS_AT_ONCE = 2**20
+_FEW = 6
+"""Bits of the number of places up to which items are processed by value, which takes its third power."""
+
 
 def rank_weights(rank: IntArray, discount: FloatArray, *, k: int | None) -> FloatArray:
     """Discount of each row by its 0-based rank, shape (n_rows,); 0 at and beyond the cutoff.
@@ -217,11 +223,6 @@ def _span(start: IntArray, stop: IntArray, discount: FloatArray, k: int | None) 
     total = np.concatenate([[0.0], np.cumsum(discount)])
     limit = len(discount) if k is None else min(k, len(discount))
     return np.asarray(total[np.minimum(stop, limit)] - total[np.minimum(start, limit)])
-
-
-_NUMBERS_AT_ONCE = 2**20
-_FEW = 6
-"""Bits of the number of places up to which items are processed by value, which takes its third power."""
 
 
 def draws_of_hits(n: IntArray, r: IntArray, m: IntArray) -> FloatArray:
