@@ -25,7 +25,7 @@ from ndcg_spark.core.exact import Limbs, add_limbs
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
 from ndcg_spark.errors import InputRefusedError, option
-from ndcg_spark.evaluation.rules import RULES, combine_rules, is_known, same_rules
+from ndcg_spark.evaluation.rules import RULES, combine_rules, same_rules
 from ndcg_spark.history.settings import EPOCH, FlagSettings, RollUpSettings
 from ndcg_spark.metrics import EVERY, MetricAt, direction_of, judge_change
 from ndcg_spark.metrics.normalized_gain import NDCG
@@ -216,7 +216,7 @@ def _series_rows(series: dict[str, Any], settings: FlagSettings) -> Iterator[dic
             continue
         known = one or dict.fromkeys(("config_hash", "value", "std_error"))
         row = {"night": date_of(day), **keys, **{name: known[name] for name in ("config_hash", "value", "std_error")}}
-        row[RULES] = known.get(RULES) if is_known(known.get(RULES)) else None
+        row[RULES] = known.get(RULES) or None
         judged = judged or _judged(known, before, settings)
         yield row | judged | {"rule": _rule({**row, **judged}, settings)}
 
