@@ -36,8 +36,8 @@ from ndcg_spark.evaluation.matching import top_items
 from ndcg_spark.evaluation.plan import fit_settings
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
+from ndcg_spark.evaluation.tasks.partial_ranking import SEVERAL_RANKERS
 from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, empty_summary
-from ndcg_spark.evaluation.tasks.rankings import SEVERAL_RANKERS
 from ndcg_spark.evaluation.tasks.scoring import uncounted
 from ndcg_spark.jobs.outputs import Accounts, rejected_counts, with_provenance
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work

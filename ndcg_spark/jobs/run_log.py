@@ -32,8 +32,8 @@ from ndcg_spark.sources.formats import read_query
 from ndcg_spark.sources.stores import is_hidden, walked
 from ndcg_spark.tables.catalog import describe, place_of_table
 from ndcg_spark.tables.claims import Tell
+from ndcg_spark.tables.commits import IcebergLog
 from ndcg_spark.tables.folders import FolderWrite
-from ndcg_spark.tables.iceberg import IcebergLog
 from ndcg_spark.tables.kinds import TABLE_KINDS
 from ndcg_spark.tables.places import shared_folder, spark_path
 

@@ -32,7 +32,7 @@ CLASSIC_ONLY = frozenset({"rdd", "sparkContext", "_jdf", "_jvm", "_jsc"})
 
 
 ROOMS = (
-    "__main__", "main", "commands", "ml", "mlflow", "reports", "business", "diagnosis", "history", "comparison",
+    "__main__", "main", "ml", "mlflow", "reports", "business", "diagnosis", "history", "comparison",
     "retrieval", "clicks", "judgments", "functions", "evaluation", "jobs", "tables", "metrics", "sources", "local",
     "conventions", "core", "errors", "_version",
 )  # fmt: skip
@@ -48,14 +48,14 @@ class Kind:
     third_party: frozenset[str] | None
 
 
-_FOLDERS = tuple(room for room in ROOMS[5:-2] if room != "tables")
+_FOLDERS = tuple(room for room in ROOMS[4:-2] if room != "tables")
 """Rooms whose `__init__` is empty or light, as whoever imports one of their modules imports it, too."""
 KINDS = (
     Kind(
         "light",
         (
             *_FOLDERS, "*.settings", "conventions.*", "core.distances", "core.exact", "core.flag", "core.labels",
-            "core.lazy_names", "core.exact", "core.ragged", "core.redaction", "errors", "evaluation.gates",
+            "core.lazy_names", "core.ragged", "core.redaction", "errors", "evaluation.gates",
             "evaluation.rules", "metrics.*", "sources.references", "_version",
         ),
         frozenset({"numpy"}),
