@@ -1,24 +1,74 @@
-"""Entry point of the console command and of `jobs/`: exit codes, and errors in one line."""
+"""The console command: its commands by name, exit codes, and errors in one line."""
 
 from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from importlib import import_module
+from typing import Any
 
 import click
 
-from ndcg_spark.commands import cli
+from ndcg_spark._version import __version__
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, one_line, text_of
+from ndcg_spark.jobs.command import Command, CommandGroup
 from ndcg_spark.jobs.interrupts import TerminatedError
 from ndcg_spark.jobs.logs import Logs, form_asked_for
 from ndcg_spark.jobs.options import with_flags
 from ndcg_spark.jobs.printing import lasting_streams
 
-EXIT_DONE, EXIT_CRASHED, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 1, 2, 130
-EXIT_TERMINATED = 143
+EXIT_DONE, EXIT_CRASHED, EXIT_REFUSED, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 2, 130, 143
+_WHERE = {
+    "mean-ndcg": "evaluation.command:MEAN_NDCG",
+    "explain-difference": "evaluation.command:EXPLAIN_DIFFERENCE",
+    "retrieve": "retrieval.command:RETRIEVE",
+    "compare-runs": "comparison.command:COMPARE_RUNS",
+    "diagnose": "diagnosis.command:DIAGNOSE",
+    "build-judgments": "judgments.command:BUILD_JUDGMENTS",
+    "position-bias": "clicks.command:POSITION_BIAS",
+    "report": "reports.command:REPORT",
+    "business-link": "business.command:BUSINESS_LINK",
+    "roll-up": "history.command:ROLL_UP",
+    "flag-changes": "history.command:FLAG_CHANGES",
+    "conventions": "evaluation.command:conventions",
+    "metrics": "evaluation.command:metrics",
+}
+
+
+def _loaded(name: str) -> Command[Any] | CommandGroup | click.Command:
+    module, _, attribute = _WHERE[name].partition(":")
+    found: Command[Any] | CommandGroup | click.Command = getattr(import_module(f"ndcg_spark.{module}"), attribute)
+    return found
+
+
+def all_jobs() -> Iterator[Command[Any]]:
+    """Load every command that is a job, those of groups one by one."""
+    for one in map(_loaded, _WHERE):
+        yield from (one.commands if isinstance(one, CommandGroup) else [one] if isinstance(one, Command) else [])
+
+
+class _Commands(Mapping[str, click.Command]):
+    def __getitem__(self, name: str) -> click.Command:
+        found = _loaded(name)
+        return found.as_click() if isinstance(found, Command | CommandGroup) else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_WHERE)
+
+    def __len__(self) -> int:
+        return len(_WHERE)
+
+
+commands: Any = _Commands()  # click's annotation wants to add commands, which it does not do
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, commands=commands)
+@click.version_option(__version__, prog_name="ndcg-spark")
+def cli() -> None:
+    """Evaluate rankings on Apache Spark: NDCG of every query, and its mean per ranker and segment."""
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:

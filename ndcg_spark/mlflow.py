@@ -25,10 +25,10 @@ from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import arrow_schema
 from ndcg_spark.errors import InputRefusedError, cannot_import, text_of
 from ndcg_spark.evaluation.frames.matching import check_matched
-from ndcg_spark.evaluation.frames.results import Evaluation
 from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA, rules_column, with_counts
 from ndcg_spark.evaluation.matching import top_items
 from ndcg_spark.evaluation.rules import RULES, combine_rules, write_rules
+from ndcg_spark.evaluation.spark_results import Evaluation
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -20,7 +20,7 @@ from ndcg_spark.comparison.tasks.finishing import estimate_groups
 from ndcg_spark.comparison.tasks.summing import add_up
 from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.metrics import EVERY, MetricAt
-from ndcg_spark.metrics.dcg import dcg, ndcg
+from ndcg_spark.metrics.kernels import dcg, ndcg
 from ndcg_spark.metrics.normalized_gain import NDCG
 
 LOW, HIGH = 0.93, 0.97

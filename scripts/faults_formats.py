@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 
 from ndcg_spark.tables import commits, folders, slice_name, table_writes
 from ndcg_spark.tables.claims import Claim
-from ndcg_spark.tables.delta import DeltaLog
-from ndcg_spark.tables.iceberg import IcebergLog
+from ndcg_spark.tables.commits import DeltaLog, IcebergLog
 
 SliceKey = tuple[str, str, str]
 Rows = list[tuple[int, int, int]]

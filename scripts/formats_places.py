@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.sources.folders import read_files
 from ndcg_spark.tables import Rows, SliceKey, Slices, SliceWrite, stage_slices, table_writes, write_together, writing
-from ndcg_spark.tables.delta import DeltaLog
+from ndcg_spark.tables.commits import DeltaLog
 
 METASTORE = "metastore-port"
 """File below the folder of a session that tells the port of its metastore to writers in other processes."""

@@ -36,11 +36,11 @@ from support.main_job import Ended, command
 from support.public_names import public
 
 from ndcg_spark import PRESETS
-from ndcg_spark.commands import all_jobs, cli
 from ndcg_spark.comparison.api import comparison_settings
 from ndcg_spark.evaluation import evaluation_settings
 from ndcg_spark.jobs.command import request_of
 from ndcg_spark.jobs.options import keys_of
+from ndcg_spark.main import all_jobs, cli
 from ndcg_spark.retrieval import RetrievalSettings
 from ndcg_spark.tables import slice_name
 

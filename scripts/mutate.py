@@ -83,7 +83,7 @@ TOPICS: Mapping[str, Topic] = {
         ),
     ),
     "catalogs": Topic(
-        modules=("tables/catalog.py", "tables/commits.py", "tables/delta.py", "tables/iceberg.py"),
+        modules=("tables/catalog.py", "tables/commits.py"),
         tests=(
             "tests/jobs/test_local_session.py",
             "tests/tables/test_delta_statements.py",
@@ -159,7 +159,7 @@ TOPICS: Mapping[str, Topic] = {
     "bad rows": Topic(
         modules=(
             "evaluation/tasks/valid_rows.py",
-            "evaluation/tasks/rankings.py",
+            "evaluation/tasks/partial_ranking.py",
             "evaluation/tasks/items.py",
             "judgments/tasks.py",
             "retrieval/tasks/tables.py",
@@ -211,7 +211,7 @@ TOPICS: Mapping[str, Topic] = {
             "comparison/work.py",
             "sources/api.py",
             "jobs/options.py",
-            "metrics/registry.py",
+            "metrics/base.py",
         ),
         tests=(
             "tests/core/test_given.py",

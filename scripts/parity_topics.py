@@ -15,8 +15,8 @@ from ndcg_spark.core.ragged import rank_of_rows
 from ndcg_spark.evaluation.tasks.items import known_items
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.metrics.base import TOPICS
+from ndcg_spark.metrics.kernels import TieGroups
 from ndcg_spark.metrics.lists import Entries, RelevanceLists
-from ndcg_spark.metrics.ties import TieGroups
 
 CUTOFFS = (5, 10, 20)
 Judged = dict[str, set[str]]

@@ -6,7 +6,7 @@ UNSEEN = {
     ("ndcg_spark/core/batches.py:joined", "more than 2 GiB of text at once"): (
         "takes 2 GiB of memory and of copying; two batches of 1 GiB of text each were seen to reach it"
     ),
-    ("ndcg_spark/tables/iceberg.py:IcebergLog.replace", "raise ConflictError from error"): (
+    ("ndcg_spark/tables/commits.py:IcebergLog.replace", "raise ConflictError from error"): (
         "needs Iceberg, which scripts/formats installs: a writer who comes late there reaches it"
     ),
     ("ndcg_spark/evaluation/work.py:MeanNdcg._facts", "when they were counted: it changed meanwhile"): (

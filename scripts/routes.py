@@ -30,6 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+import pyarrow as pa
 import pyarrow.csv
 from fuzz import make_session
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -63,14 +64,17 @@ class Asked:
 
     spark: SparkSession
     question: Question
+    engine: str = "spark"
 
-    def frame(self, name: str) -> DataFrame:
-        """One of the tables of the question as a DataFrame that Spark holds."""
-        return self.spark.createDataFrame(getattr(self.question, name))
+    def frame(self, name: str, *without: str) -> Any:
+        """One of the tables of the question where the engine takes it: a DataFrame that Spark holds, or of Arrow."""
+        table = getattr(self.question, name).drop_columns(list(without))
+        return table if self.engine == "local" else self.spark.createDataFrame(table)
 
-    def evaluation(self, data: DataFrame | str, judgments: DataFrame | None = None, **options: Any) -> Any:
+    def evaluation(self, data: Any, judgments: Any = None, **options: Any) -> Any:
         """`evaluate` with the options of the question."""
-        return ndcg_spark.evaluate(data, judgments=judgments, **{**self.question.options, **options})
+        options = {**self.question.options, "engine": self.engine, **options}
+        return ndcg_spark.evaluate(data, judgments=judgments, **options)
 
     @cached_property
     def plain(self) -> Any:
@@ -119,8 +123,9 @@ def run_job(*arguments: object) -> Mapping[str, Any]:
 LONG: Mapping[str, Any] = {"run": "ranker", "null_score": "unretrieved"}
 
 
-def means(rows: Iterable[Any]) -> Answer:
+def means(rows: Iterable[Any] | DataFrame | pa.Table) -> Answer:
     """Rows of a summary as an answer."""
+    rows = rows.collect() if isinstance(rows, DataFrame) else rows.to_pylist() if isinstance(rows, pa.Table) else rows
     return {(row["run"], row["segment_by"], row["segment"], row["metric"], row["k"]): row["value"] for row in rows}
 
 
@@ -128,21 +133,21 @@ def means(rows: Iterable[Any]) -> Answer:
 
 
 def data_frame(asked: Asked) -> Answer:
-    return means(asked.summary.collect())
+    return means(asked.summary)
 
 
 def window(asked: Asked) -> Answer:
-    return means(asked.evaluation(asked.frame("long"), strategy="window", **LONG).summary.collect())
+    return means(asked.evaluation(asked.frame("long"), strategy="window", **LONG).summary)
 
 
 def path_by_workers(asked: Asked) -> Answer:
     path = asked.question.write("long", asked.question.long)
-    return means(asked.evaluation(path, source="parquet", **LONG).summary.collect())
+    return means(asked.evaluation(path, source="parquet", **LONG).summary)
 
 
 def path_by_spark(asked: Asked) -> Answer:
     path = asked.question.write("long", asked.question.long)
-    return means(asked.evaluation(path, source="spark", **LONG).summary.collect())
+    return means(asked.evaluation(path, source="spark", **LONG).summary)
 
 
 def sorted_files(asked: Asked) -> Answer:
@@ -151,7 +156,7 @@ def sorted_files(asked: Asked) -> Answer:
     for number, run in enumerate(asked.question.runs):
         mask = [one == run for one in asked.question.long["ranker"].to_pylist()]
         path = asked.question.write(f"sorted-{number}", asked.question.long.filter(mask), by_query=True)
-        its = means(asked.evaluation(path, null_score="unretrieved").summary.collect())
+        its = means(asked.evaluation(path, null_score="unretrieved").summary)
         found |= {(run, *key[1:]): value for key, value in its.items()}
     return found
 
@@ -160,14 +165,14 @@ def catalog_table(asked: Asked) -> Answer:
     name = f"routes_{asked.question.seed}"
     asked.frame("long").write.mode("overwrite").saveAsTable(name)
     try:
-        return means(asked.evaluation(asked.spark.table(name), **LONG).summary.collect())
+        return means(asked.evaluation(asked.spark.table(name), **LONG).summary)
     finally:
         asked.spark.sql(f"DROP TABLE {name}")
 
 
 def run_and_judgments(asked: Asked, **options: Any) -> Answer:
     run, judged = asked.frame("retrieved"), asked.frame("judgments")
-    return means(asked.evaluation(run, judged, run="ranker", **options).summary.collect())
+    return means(asked.evaluation(run, judged, run="ranker", **options).summary)
 
 
 def run_and_judgments_by_windows(asked: Asked) -> Answer:
@@ -177,36 +182,36 @@ def run_and_judgments_by_windows(asked: Asked) -> Answer:
 def run_path_and_judgments(asked: Asked) -> Answer:
     path = asked.question.write("retrieved", asked.question.retrieved)
     judged = asked.frame("judgments")
-    return means(asked.evaluation(path, judged, run="ranker", source="parquet").summary.collect())
+    return means(asked.evaluation(path, judged, run="ranker", source="parquet").summary)
 
 
 def ranks_given(asked: Asked) -> Answer:
-    return means(asked.evaluation(asked.frame("ranked"), rank="rank", **LONG).summary.collect())
+    return means(asked.evaluation(asked.frame("ranked"), rank="rank", **LONG).summary)
 
 
 def arrays(asked: Asked) -> Answer:
     found = asked.evaluation(asked.frame("arrays"), run="ranker", relevance="ranked", ideal="judged", item=None)
-    return means(found.summary.collect())
+    return means(found.summary)
 
 
 def lists_with_scores(asked: Asked) -> Answer:
     found = asked.evaluation(asked.frame("lists"), run="ranker", ranked="scored", relevant="judged")
-    return means(found.summary.collect())
+    return means(found.summary)
 
 
 def lists_in_order(asked: Asked) -> Answer:
     found = asked.evaluation(asked.frame("lists"), run="ranker", ranked="in_order", relevant="judged")
-    return means(found.summary.collect())
+    return means(found.summary)
 
 
 def lists_and_judgments(asked: Asked) -> Answer:
-    run = asked.frame("lists").drop("judged")
-    return means(asked.evaluation(run, asked.frame("judgments"), run="ranker", ranked="scored").summary.collect())
+    run = asked.frame("lists", "judged")
+    return means(asked.evaluation(run, asked.frame("judgments"), run="ranker", ranked="scored").summary)
 
 
 def score_columns(asked: Asked) -> Answer:
     found = asked.evaluation(asked.frame("wide"), score=RUNS, null_score="unretrieved")
-    return means(found.summary.collect())
+    return means(found.summary)
 
 
 # -------------------------------------------------------------------------------------------------------- jobs
@@ -263,6 +268,10 @@ def splits_merged(asked: Asked) -> Answer:
     part = F.pmod(F.xxhash64(F.col("query_id"), F.lit(draw.random())), F.lit(3))
     its = [summarize(asked.per_query.where(part == number), asked.plain.settings) for number in range(3)]
     return means(ndcg_spark.merge_summaries(reduce(DataFrame.unionByName, its)).collect())
+
+
+def table_here(asked: Asked) -> Answer:
+    return means(asked.evaluation(asked.frame("long"), **LONG).summary)
 
 
 def sums_of_queries(asked: Asked) -> Answer:
@@ -461,6 +470,7 @@ class Route:
     """Whether the answer has every mean; otherwise those it has are compared."""
     tolerance: float = 0.0
     """Relative; of sums in floating point."""
+    engine: str = "spark"
 
     def skipped(self, question: Question) -> str | None:
         """Why the route cannot be asked."""
@@ -545,6 +555,15 @@ ROUTES = (
     ),
 )
 """A route is a line here; the first is what the others are held against."""
+LOCAL = (table_here, path_by_workers, sorted_files, run_and_judgments, run_path_and_judgments, ranks_given, arrays,
+         lists_with_scores, lists_in_order, score_columns)  # fmt: skip
+"""Routes that this machine answers, too, without Spark."""
+ROUTES += tuple(
+    Route(
+        f"local, {one.__name__}", one, next((its.why_not for its in ROUTES if its.answer is one), ()), engine="local"
+    )
+    for one in LOCAL
+)
 
 
 @dataclass
@@ -560,14 +579,15 @@ class Result:
 
 def ask(spark: SparkSession, question: Question, routes: Iterable[Route] = ROUTES) -> Result:
     """Put a question to every route."""
-    asked, result = Asked(spark, question), Result()
+    asked = {engine: Asked(spark, question, engine) for engine in ("spark", "local")}
+    result = Result()
     reference: Answer | str | None = None
     for route in routes:
         reason = route.skipped(question)
         if reason is not None:
             result.skipped[route.name] = reason
             continue
-        answer = answer_or_refusal(route, asked)
+        answer = answer_or_refusal(route, asked[route.engine])
         result.asked += 1
         if isinstance(answer, str):
             result.refused += 1

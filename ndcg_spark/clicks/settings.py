@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias
 
 from ndcg_spark.core.flag import Flag, OnInvalid, check_values
 from ndcg_spark.errors import InvalidParameterError, check_fraction, option
@@ -13,7 +13,6 @@ from ndcg_spark.judgments.settings import check_keys
 
 Method: TypeAlias = Literal["pbm", "randomized", "pairs"]
 PropensityOf: TypeAlias = Literal["position", "action"]
-PROPENSITIES_OF: tuple[PropensityOf, ...] = get_args(PropensityOf)
 MAX_POSITION = 1_000_000
 MAX_POSITIONS = 10_000
 """Different positions of a log; what a worker returns has a number for each."""

@@ -34,10 +34,10 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, 
 from ndcg_spark.evaluation.api import Cutoffs
 from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.matching import check_matched
-from ndcg_spark.evaluation.frames.results import Evaluation
 from ndcg_spark.evaluation.matching import TopItems
 from ndcg_spark.evaluation.rules import RULES, combine_rules, read_rules, rules_lines
 from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of, refuse_unread_k, segment_sets_of
+from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, dropped
 from ndcg_spark.metrics import EVERY, Metric, MetricAt, in_order, parse_metric
 

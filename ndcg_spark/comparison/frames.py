@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tasks import finishing, pairing, summing, totals
+from ndcg_spark.comparison.tasks import finishing, pairing, summing
 from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.columns import columns_of, comparable_key, has_column, named, require_column
 from ndcg_spark.core.workers import filter_rows, in_workers
@@ -21,7 +21,7 @@ from ndcg_spark.metrics import EVERY
 
 COMPARISON_SCHEMA: T.StructType = from_arrow_schema(finishing.RESULT_SCHEMA)
 _COUNTED = from_arrow_schema(finishing.COUNTED_SCHEMA)
-_PARTIAL = from_arrow_schema(totals.PARTIAL_SCHEMA)
+_PARTIAL = from_arrow_schema(summing.PARTIAL_SCHEMA)
 STORED_WEIGHT = "weight"
 """Column of per-query tables with the weight of a query in the means."""
 _NUMBERS = (T.NumericType, T.BooleanType)
@@ -56,8 +56,8 @@ def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: C
     order = [pairing.UNIT] if settings.cluster is None else [pairing.UNIT, pairing.SOLO, pairing.QUERY]
     units = rows.repartition(pairing.UNIT).sortWithinPartitions(*order)
     sums = in_workers(units, summing.add_up, settings, schema=_PARTIAL, keep_refusals=True)
-    blocks = sums.repartition(*totals.GROUP_KEYS, "kind", "block")
-    groups = in_workers(blocks, totals.merge_sums, schema=_PARTIAL).repartition(*totals.GROUP_KEYS)
+    blocks = sums.repartition(*summing.GROUP_KEYS, "kind", "block")
+    groups = in_workers(blocks, summing.merge_sums, schema=_PARTIAL).repartition(*summing.GROUP_KEYS)
     return in_workers(groups, finishing.estimate_groups, settings, schema=_COUNTED)
 
 

@@ -98,10 +98,9 @@ class TableInfo:
 
     def same_names(self, column: str) -> list[str]:
         """Find the columns that a name stands for: more than one is an error wherever the name is used."""
-        return [name for name in self.names if self._is_same(name, column)]
-
-    def _is_same(self, name: str, other: str) -> bool:
-        return name == other if self.case_sensitive else name.lower() == other.lower()
+        if self.case_sensitive:
+            return [name for name in self.names if name == column]
+        return [name for name in self.names if name.lower() == column.lower()]
 
     def require(self, column: str, part: str) -> pa.DataType:
         """Return the type of a column; raise if it is missing, there twice, or refused.

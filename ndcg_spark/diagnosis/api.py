@@ -11,8 +11,8 @@ from ndcg_spark.core.flag import several
 from ndcg_spark.core.labels import cutoffs
 from ndcg_spark.diagnosis.frames import most_changed
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.frames.results import Evaluation
 from ndcg_spark.evaluation.settings import cutoff_of
+from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.metrics import Metric
 
 

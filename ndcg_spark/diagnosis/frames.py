@@ -16,8 +16,13 @@ from ndcg_spark.core.workers import in_workers
 from ndcg_spark.diagnosis import tasks
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.frames.ranking import Arrays, Ranking, long_rows, valid_only
-from ndcg_spark.evaluation.frames.scoring import scored_schema, with_rules
-from ndcg_spark.evaluation.frames.summary import PARTIAL_SCHEMA, finished, rules_column
+from ndcg_spark.evaluation.frames.summary import (
+    PARTIAL_SCHEMA,
+    finished,
+    rules_column,
+    scored_schema,
+    with_rules,
+)
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import add_up, summing_task

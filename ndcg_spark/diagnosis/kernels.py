@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ndcg_spark.core.ragged import FloatArray, IntArray, lengths_of, query_of_rows, rank_of_rows, segment_sum
-from ndcg_spark.metrics.ties import TieGroups, extreme_weights
+from ndcg_spark.metrics.kernels import TieGroups, extreme_weights
 
 
 class Swap(NamedTuple):

@@ -18,8 +18,8 @@ from ndcg_spark.diagnosis.kernels import SegmentSums, best_swap, gain_by_rank, m
 from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, read_lists, score_batch
 from ndcg_spark.metrics import EVERY, MetricAt, NamedMetric
+from ndcg_spark.metrics.kernels import TieGroups, expected_weights, extreme_groups
 from ndcg_spark.metrics.lists import GainLists
-from ndcg_spark.metrics.ties import TieGroups, expected_weights, extreme_groups
 
 LOSSES = ("not_retrieved", "ranked_low", "lost_not_retrieved", "lost_ranked_low", "swap_gain")
 """What is lost in DCG, then the same over IDCG, and what the best swap adds to DCG."""

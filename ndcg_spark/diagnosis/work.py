@@ -16,8 +16,8 @@ from ndcg_spark.diagnosis.api import changed_queries
 from ndcg_spark.diagnosis.frames import score_losses, shift_of_means, summarize_losses
 from ndcg_spark.diagnosis.settings import ChangeJobSettings, RunsJobSettings, ShiftJobSettings
 from ndcg_spark.errors import InputRefusedError, printable
-from ndcg_spark.evaluation.frames.results import Evaluation
 from ndcg_spark.evaluation.rules import RULES, rules_lines
+from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.history.frames import require_present
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell

@@ -13,24 +13,23 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation.explanation import explain_difference as explain_difference
     from ndcg_spark.evaluation.explanation import explain_ranks as explain_ranks
     from ndcg_spark.evaluation.frames.ranking import rank_queries as rank_queries
-    from ndcg_spark.evaluation.frames.results import Evaluation as Evaluation
-    from ndcg_spark.evaluation.frames.scoring import score_queries as score_queries
     from ndcg_spark.evaluation.frames.summary import merge_summaries as merge_summaries
+    from ndcg_spark.evaluation.frames.summary import score_queries as score_queries
     from ndcg_spark.evaluation.frames.summary import summarize as summarize
     from ndcg_spark.evaluation.frames.summary import summarize_rankings as summarize_rankings
     from ndcg_spark.evaluation.results import LocalEvaluation as LocalEvaluation
     from ndcg_spark.evaluation.settings import Columns as Columns
     from ndcg_spark.evaluation.settings import EvaluationSettings as EvaluationSettings
     from ndcg_spark.evaluation.settings import ItemColumns as ItemColumns
+    from ndcg_spark.evaluation.spark_results import Evaluation as Evaluation
 else:
     __getattr__, __dir__ = names_of(
         __name__,
         api="evaluate evaluation_settings",
         explanation="Explanation explain_difference explain_ranks",
         frames__ranking="rank_queries",
-        frames__scoring="score_queries",
-        frames__summary="merge_summaries summarize summarize_rankings",
-        frames__results="Evaluation",
+        frames__summary="merge_summaries score_queries summarize summarize_rankings",
+        spark_results="Evaluation",
         results="LocalEvaluation",
         settings="Columns EvaluationSettings ItemColumns",
     )

@@ -39,7 +39,7 @@ from ndcg_spark.sources.references import reference_text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ndcg_spark.evaluation.frames.results import Evaluation
+    from ndcg_spark.evaluation.spark_results import Evaluation
 
 _log = logging.getLogger("ndcg_spark")
 
@@ -218,7 +218,7 @@ def evaluate(
     if isinstance(ranking, LocalRanking):
         found: Evaluation | LocalEvaluation = LocalEvaluation(settings=ranking.fitted, ranking=ranking, given=tables)
     else:
-        from ndcg_spark.evaluation.frames.results import evaluate_on_spark
+        from ndcg_spark.evaluation.spark_results import evaluate_on_spark
 
         found = evaluate_on_spark(tables, settings)
     refuse_unread(found.settings)

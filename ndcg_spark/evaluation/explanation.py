@@ -24,7 +24,7 @@ from ndcg_spark.evaluation.frames.columns import spark_columns
 from ndcg_spark.evaluation.frames.duplicates import resolve_duplicates
 from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.ranking import choose_ranking, long_rows, valid_only
-from ndcg_spark.evaluation.frames.scoring import score_queries
+from ndcg_spark.evaluation.frames.summary import score_queries
 from ndcg_spark.evaluation.frames.window import JUDGED, ideal_order, with_ranks
 from ndcg_spark.evaluation.plan_columns import plan_rows
 from ndcg_spark.evaluation.settings import (
@@ -35,8 +35,8 @@ from ndcg_spark.evaluation.settings import (
     Strategy,
     one_cutoff_of,
 )
+from ndcg_spark.evaluation.tasks.partial_ranking import advice_on_repeats
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RELEVANCE, RUN, SCORE, canonical_names
-from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, add_gains
 
 SHOWN = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")

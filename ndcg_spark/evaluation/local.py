@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -51,7 +50,7 @@ MOST_PARTITIONS = 2**12
 BYTES_OF_A_SHARE = 2**26
 """Of messages, which a process merges at once."""
 PARTS_OF_A_PROCESS, LARGEST_PART = 4, 2**28
-_WORKERS_IMPORT = ("ndcg_spark.evaluation.local",)
+_OWN = "ndcg_spark."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +66,10 @@ class Resources:
         if memory is None:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
         return cls(processes=processes or len(os.sched_getaffinity(0)), memory=memory)
+
+    def for_bytes(self, n_bytes: int) -> Resources:
+        """Take fewer processes for small tables: one more costs as much as reading some millions of rows."""
+        return replace(self, processes=max(1, min(self.processes, n_bytes // BYTES_OF_A_PROCESS)))
 
 
 def rank_locally(
@@ -88,9 +91,10 @@ def rank_locally(
     obstacle = _obstacle(plan)
     if obstacle is not None:
         return obstacle
-    resources = Resources.of_machine(processes, memory)
-    rows = _task_of(data, plan.rows, resources, sorted_by=_sorted_by(plan))
-    judged = None if plan.judgments is None or judgments is None else _task_of(judgments, plan.judgments, resources)
+    resources = Resources.of_machine(processes, memory).for_bytes(sum(table.n_bytes for table in tables.values()))
+    n = resources.processes
+    rows = _task_of(data, plan.rows, n, sorted_by=_sorted_by(plan))
+    judged = None if plan.judgments is None or judgments is None else _task_of(judgments, plan.judgments, n)
     for one in (rows, judged):
         if isinstance(one, str):
             return one
@@ -124,13 +128,13 @@ def _sorted_by(plan: RankingPlan) -> str | None:
 
 
 def _task_of(
-    table: LocalTable, plan: TablePlan, resources: Resources, *, sorted_by: str | None = None
+    table: LocalTable, plan: TablePlan, n_processes: int, *, sorted_by: str | None = None
 ) -> FilesTask | str:
     """Divide a table into parts; or say in a clause why its files cannot be read here."""
     reads = [*plan.columns.values(), *(one for its in plan.runs.values() for one in its.values())]
     names = dict.fromkeys([*([] if sorted_by is None else [sorted_by]), *(one.source[0] for one in reads)])
     fields = {name: table.info.type_of(name) for name in [*names, *([MALFORMED] if plan.has_malformed else [])]}
-    schema, wanted = pa.schema(fields), PARTS_OF_A_PROCESS * resources.processes
+    schema, wanted = pa.schema(fields), PARTS_OF_A_PROCESS * n_processes
     if not table.files:
         return FilesTask(parts=table.parts(wanted), plan=plan, schema=schema)
     footers = read_footers(table.files, {name: name for name in schema.names}, schema)
@@ -148,11 +152,9 @@ def _task_of(
 def _send_part(files: FilesTask, task: RankingTask, *of_means: ScoringTask | SummingTask) -> Iterator[pa.RecordBatch]:
     """Send the rows of the only part; with the tasks of means, complete queries are summed here."""
     if of_means and files.bounds is not None:
-        return send_complete(iter([_FIRST]), files, task, *of_means)  # type: ignore[arg-type]
+        first = pa.RecordBatch.from_pydict({"number": [0]})
+        return send_complete(iter([first]), files, task, *of_means)  # type: ignore[arg-type]
     return send_rows(files.read_part(0), task)
-
-
-_FIRST = pa.RecordBatch.from_pydict({"number": [0]})
 
 
 def _send_judged_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
@@ -262,9 +264,9 @@ class LocalRanking:
     def n_bytes(self) -> int:
         return sum(table.n_bytes for table in self.tables.values())
 
-    @cached_property
+    @property
     def n_processes(self) -> int:
-        return max(1, min(self.resources.processes, self.n_bytes // BYTES_OF_A_PROCESS))
+        return self.resources.processes
 
     def summary(self) -> pa.Table:
         """Means of all metrics; see `summarize`. Runs."""
@@ -302,7 +304,7 @@ class LocalRanking:
         """Count the rows of each table, and of them the bad ones by reason. Runs."""
         rules = {"input": RowRules(self.settings), "judgments": RowRules(self.settings, judgments=True)}
         tables = {"input": self.rows} | ({} if self.judged is None else {"judgments": self.judged})
-        with Pool(self.n_processes, imports=_WORKERS_IMPORT) as pool:
+        with self._pool() as pool:
             return {
                 name: _row_count(pool.run([(_count_reasons, (part, rules[name])) for part in _each(files)]))
                 for name, files in tables.items()
@@ -357,7 +359,9 @@ class LocalRanking:
         self, task: RankingTask, of_part: Callable[..., Any], of_messages: Callable[..., Any], tasks: Sequence[Any]
     ) -> Iterator[pa.RecordBatch]:
         """Run a function over parts of rows that are a query each; else send rows, and merge what arrives."""
-        with Pool(self.n_processes, imports=_WORKERS_IMPORT) as pool:
+        with self._pool() as pool:
+            if pool.processes > 1:
+                pool.start()
             limit = self.resources.memory if pool.processes < 2 else HELD_BYTES
             jobs: list[Job]
             if self.plan.strategy == ARRAYS:
@@ -370,6 +374,12 @@ class LocalRanking:
                 jobs = [(merge, (of_messages, its, (task, *tasks), pool.folder, limit)) for its in shares(sent, n)]
             for found in pool.run(jobs):
                 yield from rows_in(found)
+
+    def _pool(self) -> Pool:
+        """Make the processes, which import what they need while jobs are made."""
+        is_own = all(type(one.metric).__module__.startswith(_OWN) for one in self.settings.computed)
+        without = [f"{_OWN}local.no_pandas"] if is_own else []  # a metric of a user may need it
+        return Pool(self.n_processes, imports=[*without, f"{_OWN}evaluation.local"])
 
     def _sending(self, task: RankingTask, of_means: Sequence[Any], folder: str, limit: int) -> list[Job]:
         jobs: list[Job] = [(send, (_send_part, (one, task, *of_means), folder, limit)) for one in _each(self.rows)]

@@ -12,8 +12,8 @@ from ndcg_spark.evaluation import printed
 from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.tasks.partial_ranking import SEVERAL_RANKERS
 from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, empty_summary
-from ndcg_spark.evaluation.tasks.rankings import SEVERAL_RANKERS
 from ndcg_spark.evaluation.tasks.scoring import uncounted
 from ndcg_spark.evaluation.tasks.stored import HIDDEN
 from ndcg_spark.jobs.outputs import Accounts, rejected_counts

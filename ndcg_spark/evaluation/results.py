@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import SparkSession
 
-    from ndcg_spark.evaluation.frames.results import Evaluation
+    from ndcg_spark.evaluation.spark_results import Evaluation
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -183,7 +183,7 @@ class LocalEvaluation(Results):
         -------
         Evaluation
         """
-        from ndcg_spark.evaluation.frames.results import evaluate_on_spark
+        from ndcg_spark.evaluation.spark_results import evaluate_on_spark
 
         return evaluate_on_spark(self.given, self.settings, spark)
 

@@ -35,13 +35,9 @@ def with_weight(rules: str | None, *, weighted: bool) -> str | None:
     return f"{rules};weight={'yes' if weighted else 'no'}" if rules else None
 
 
-def is_known(text: str | None) -> bool:
-    return bool(text)
-
-
 def same_rules(one: str | None, other: str | None) -> bool | None:
     """Whether two results are by the same rules; None where that is not known."""
-    return not differing_rules([one, other]) if is_known(one) and is_known(other) else None
+    return not differing_rules([one, other]) if one and other else None
 
 
 def differing_rules(texts: Iterable[str | None]) -> dict[str, list[str]]:

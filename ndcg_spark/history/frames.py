@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.comparison.frames import STORED_WEIGHT, estimated_groups
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
-from ndcg_spark.comparison.tasks.totals import COUNTS as COUNTS_OF_PAIRS
+from ndcg_spark.comparison.tasks.summing import COUNTS as COUNTS_OF_PAIRS
 from ndcg_spark.core.columns import columns_of, has_column, named, number, raise_if, require_column
 from ndcg_spark.core.flag import settings_from
 from ndcg_spark.core.given import takes_tables
@@ -43,7 +43,6 @@ from ndcg_spark.metrics import MetricAt, NamedMetric, in_order, parse_metric
 METRIC_TABLE = "metric table"
 NIGHT = "night"
 MOST_NAMES = 10
-PERIOD = ("period", "period_start", "period_end")
 HELD = "held"
 """Column with the periods of a night."""
 
@@ -393,7 +392,7 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
         series_rows(summary.with_counts(metrics)), [*tasks.SERIES, ASKED, *COUNTS, "state"], settings
     )
     rows = held.withColumn(HELD, F.explode(HELD)).select(*columns_of(held.columns), f"{HELD}.*")
-    keys = [*PERIOD, *tasks.SERIES]
+    keys = [*tasks.PERIOD, *tasks.SERIES]
     until = F.least("period_end", F.max("as_of"))
     days = F.sort_array(F.collect_set(NIGHT))
     aggregates = summary.summed_counts()
@@ -435,7 +434,7 @@ def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> Da
     by_series = rows.repartition(*columns_of(tasks.SERIES_OF_PAIRS)).sortWithinPartitions(
         *columns_of([*tasks.SERIES_OF_PAIRS, NIGHT])
     )
-    family = F.xxhash64(*columns_of([*PERIOD, "baseline"])).alias(tasks.FAMILY)
+    family = F.xxhash64(*columns_of([*tasks.PERIOD, "baseline"])).alias(tasks.FAMILY)
     rolled = in_workers(by_series, tasks.roll_up_nights, settings, schema=PERIODS_OF_PAIRS).select("*", family)
     ordered = rolled.repartition(tasks.FAMILY).sortWithinPartitions(tasks.FAMILY)
     return in_workers(ordered, tasks.decide_families, settings, schema=PERIODS_OF_PAIRS)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ndcg_spark.comparison import kernels
 from ndcg_spark.comparison.kernels import DRAWN, MOST_EXACT, hashed_flip_p, percentile_interval, replicate_values
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tasks import finishing, totals
+from ndcg_spark.comparison.tasks import finishing, summing
 from ndcg_spark.comparison.tasks.pairing import whole_units
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import int_values, list_offsets
@@ -25,7 +25,7 @@ from ndcg_spark.core.exact import Limbs, add_limbs
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
 from ndcg_spark.errors import InputRefusedError, option
-from ndcg_spark.evaluation.rules import RULES, combine_rules, is_known, same_rules
+from ndcg_spark.evaluation.rules import RULES, combine_rules, same_rules
 from ndcg_spark.history.settings import EPOCH, FlagSettings, RollUpSettings
 from ndcg_spark.metrics import EVERY, MetricAt, direction_of, judge_change
 from ndcg_spark.metrics.normalized_gain import NDCG
@@ -216,7 +216,7 @@ def _series_rows(series: dict[str, Any], settings: FlagSettings) -> Iterator[dic
             continue
         known = one or dict.fromkeys(("config_hash", "value", "std_error"))
         row = {"night": date_of(day), **keys, **{name: known[name] for name in ("config_hash", "value", "std_error")}}
-        row[RULES] = known.get(RULES) if is_known(known.get(RULES)) else None
+        row[RULES] = known.get(RULES) or None
         judged = judged or _judged(known, before, settings)
         yield row | judged | {"rule": _rule({**row, **judged}, settings)}
 
@@ -375,7 +375,7 @@ CHOICES = ("seed", "n_replicates", "cluster_by", "unpaired")
 """Columns that must be the same for all nights of a period."""
 FAMILY = "family"
 """Hash of period and baseline, by which rows are sorted for `decide_families`."""
-_PERIOD = ("period", "period_start", "period_end")
+PERIOD = ("period", "period_start", "period_end")
 _FIRST = ("run", "baseline", *SERIES[1:])
 PERIOD_SCHEMA = pa.schema(
     [
@@ -399,7 +399,7 @@ class Night:
     @property
     def counts(self) -> IntArray:
         """Counts in the order of `COUNTS`; clusters of different nights cannot be added."""
-        return np.array([*(self.row[name] for name in totals.COUNTS[:-1]), 0], dtype=np.int64)
+        return np.array([*(self.row[name] for name in summing.COUNTS[:-1]), 0], dtype=np.int64)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -417,14 +417,14 @@ class Period:
     """The nights of a period that have come so far, and their sums."""
 
     nights: list[dict[str, Any]] = field(default_factory=list)
-    sums: totals.Totals = field(default_factory=totals.Totals)
+    sums: summing.Totals = field(default_factory=summing.Totals)
     lengths: list[tuple[int, ...] | None] = field(default_factory=list)
     days: list[tuple[float, ...]] = field(default_factory=list)
 
     def add(self, night: Night) -> None:
         self.nights.append(night.row)
         low, high = night.ends
-        base = totals.Base(counts=night.counts, state=night.state, low=low, high=high, differences=None)
+        base = summing.Base(counts=night.counts, state=night.state, low=low, high=high, differences=None)
         self.sums.base.add(base)
         if night.row["n_queries"]:
             sums = kernels.SUMS.fractions(night.state, "w", "wx", "wy", "delta")
@@ -452,7 +452,7 @@ def _nights(batches: Iterator[pa.RecordBatch]) -> Iterator[Night]:
         offsets = np.zeros(batch.num_rows + 1, dtype=np.int64) if column is None else list_offsets(column)
         for at, row in enumerate(batch.select(plain).to_pylist()):
             numbers = stored[offsets[at] : offsets[at + 1]]
-            yield Night(row, states[at], totals.from_stored_numbers(numbers) if len(numbers) else None)
+            yield Night(row, states[at], summing.from_stored_numbers(numbers) if len(numbers) else None)
 
 
 def _finished(nights: Iterator[Night], settings: RollUpSettings) -> Iterator[dict[str, Any]]:
@@ -463,7 +463,7 @@ def _finished(nights: Iterator[Night], settings: RollUpSettings) -> Iterator[dic
             over = [key for key in held if key[-1] < night.row["night"]]
             yield from (_row(key, held.pop(key), settings) for key in over)
             for one in night.row["held"]:
-                held.setdefault(tuple(one[name] for name in _PERIOD), Period()).add(night)
+                held.setdefault(tuple(one[name] for name in PERIOD), Period()).add(night)
         yield from (_row(key, one, settings) for key, one in held.items())
 
 
@@ -480,7 +480,7 @@ def _row(key: tuple[Any, ...], period: Period, settings: RollUpSettings) -> dict
     last = min(end, first["as_of"])
     known = {one["night"] for one in period.nights}
     days = [start + timedelta(days=ahead) for ahead in range((last - start).days + 1)]
-    row = dict(zip(_PERIOD, key, strict=True)) | series
+    row = dict(zip(PERIOD, key, strict=True)) | series
     row |= {name: first[name] for name in CHOICES}
     row |= {name: common_value(period.nights, name) for name in ("convention", "config_hash")}
     row[RULES] = series_rules(series, period.nights, across=settings.across_rules)
@@ -555,8 +555,10 @@ def _by_day(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     counts = base.counts.copy()
     counts[-1] = len(a)
     few = d[d != 0].tolist()
-    clustered = totals.Base(counts, base.state, squares, base.low, base.high, few if len(few) <= MOST_EXACT else None)
-    return finishing.estimates_of(totals.Totals(clustered), replace(settings, cluster="night"))
+    clustered = summing.Base(
+        counts, base.state, squares, base.low, base.high, few if len(few) <= MOST_EXACT else None
+    )
+    return finishing.estimates_of(summing.Totals(clustered), replace(settings, cluster="night"))
 
 
 def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
@@ -590,7 +592,7 @@ def _means(period: Period, settings: ComparisonSettings) -> tuple[dict[str, Any]
     base = period.sums.base
     sums, nothing = kernels.SUMS.fractions(base.state), Fraction(0)
     found = kernels.paired_estimate(sums, kernels.Squares(1, *[nothing] * 6), alpha=settings.alpha)
-    row = dict(zip(totals.COUNTS, base.counts.tolist(), strict=True)) | {"n_clusters": None}
+    row = dict(zip(summing.COUNTS, base.counts.tolist(), strict=True)) | {"n_clusters": None}
     row |= {name: getattr(found, name) for name in kernels.PairedEstimate.__dataclass_fields__}
     row["note"] = ",".join(finishing.notes_of(row, no_spread=finishing.has_no_spread(base)))
     return row, sums

@@ -28,6 +28,7 @@ from ndcg_spark.jobs.outputs import check_target
 from ndcg_spark.jobs.places import Source, Target, named_place
 from ndcg_spark.sources.stores import is_hidden, list_files, walked
 from ndcg_spark.tables.claims import Tell
+from ndcg_spark.tables.commits import IcebergLog
 from ndcg_spark.tables.folders import FolderWrite
 from ndcg_spark.tables.kinds import TABLE_KINDS
 from ndcg_spark.tables.places import shared_folder, spark_path
@@ -118,7 +119,6 @@ def _files(place: Path) -> Iterator[Path]:
 def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
     """Version of a Delta or Iceberg table; the files of another one that lies on this machine."""
     from ndcg_spark.tables.catalog import describe
-    from ndcg_spark.tables.iceberg import IcebergLog
 
     facts = describe(spark, table)
     provider = facts.get("provider", "").lower()

@@ -11,10 +11,14 @@ from ndcg_spark.metrics.base import (
     NamedMetric,
     Need,
     QueryError,
+    all_metrics,
     at_cutoff,
+    direction_of,
+    has_value_when_missing,
     in_order,
+    judge_change,
+    parse_metric,
 )
-from ndcg_spark.metrics.registry import all_metrics, direction_of, has_value_when_missing, judge_change, parse_metric
 
 __all__ = [
     "EVERY",

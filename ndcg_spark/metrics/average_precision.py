@@ -8,7 +8,7 @@ import numpy as np
 
 from ndcg_spark.core.ragged import FloatArray, IntArray, query_of_rows, segment_sum
 from ndcg_spark.metrics.base import Metric
-from ndcg_spark.metrics.hypergeometric import draws_of_hits
+from ndcg_spark.metrics.kernels import TIES, draws_of_hits
 from ndcg_spark.metrics.lists import RelevanceLists, ratio
 
 
@@ -68,7 +68,6 @@ def mean_over_hits(lists: RelevanceLists, hits: FloatArray, gains: FloatArray, k
 
 
 DENOMINATORS = ("judged", "achievable", "k", "hits")
-TIES = "ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
 
 
 @dataclass(frozen=True)

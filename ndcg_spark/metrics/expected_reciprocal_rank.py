@@ -9,7 +9,7 @@ import numpy as np
 from ndcg_spark.conventions.forms import exponential
 from ndcg_spark.core.ragged import FloatArray, IntArray, offsets_of
 from ndcg_spark.metrics.base import Metric
-from ndcg_spark.metrics.hypergeometric import expected_products
+from ndcg_spark.metrics.kernels import expected_products
 from ndcg_spark.metrics.lists import RelevanceLists
 
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from ndcg_spark.core.ragged import FloatArray
 from ndcg_spark.metrics.base import Metric
+from ndcg_spark.metrics.kernels import TIES
 from ndcg_spark.metrics.lists import RelevanceLists
-
-TIES = "ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ import numpy as np
 from ndcg_spark.core.distances import WORD, Vectors, WordArray, bit_counts, pair_scores
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, chosen_offsets, lengths_of, query_of_rows
 from ndcg_spark.metrics.base import CATEGORIES, VECTOR, Metric, NamedMetric, Need
-from ndcg_spark.metrics.items import ItemLists
-from ndcg_spark.metrics.lists import RelevanceLists
+from ndcg_spark.metrics.lists import ItemLists, RelevanceLists
 
 
 def mean_cosine(vectors: Vectors, chosen: IntArray, offsets: IntArray) -> FloatArray:

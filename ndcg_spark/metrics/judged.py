@@ -8,8 +8,8 @@ import numpy as np
 
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, query_of_rows
 from ndcg_spark.metrics.base import Metric
+from ndcg_spark.metrics.kernels import TieGroups
 from ndcg_spark.metrics.lists import RelevanceLists
-from ndcg_spark.metrics.ties import TieGroups
 
 
 class UnjudgedItems:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ndcg_spark.core.ragged import FloatArray, segment_sum
 from ndcg_spark.metrics.base import Metric
+from ndcg_spark.metrics.kernels import expected_weights
 from ndcg_spark.metrics.lists import RelevanceLists
-from ndcg_spark.metrics.ties import expected_weights
 
 _SMALLEST = math.log(2.0**-1074)
 

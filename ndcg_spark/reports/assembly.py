@@ -21,9 +21,9 @@ from ndcg_spark.core.labels import metric_order
 from ndcg_spark.core.workers import raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.frames.matching import check_matched
-from ndcg_spark.evaluation.frames.results import Evaluation
 from ndcg_spark.evaluation.gates import find_metric
 from ndcg_spark.evaluation.matching import top_items
+from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.jobs.outputs import StagedFile
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import queries, reading, sections

@@ -19,7 +19,7 @@ from ndcg_spark.conventions.convention import in_words
 from ndcg_spark.core.workers import raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.rules import RULES, differing_rules, is_known, read_rules, rules_difference
+from ndcg_spark.evaluation.rules import RULES, differing_rules, read_rules, rules_difference
 from ndcg_spark.history import tasks as night_flags
 from ndcg_spark.history.frames import missing_series
 from ndcg_spark.metrics import direction_of
@@ -463,10 +463,10 @@ class Contents:
     @property
     def standing_tables(self) -> list[tuple[str, list[Standing]]]:
         """Runs by their rules, and what differs between these; runs of unknown rules are put with the first."""
-        texts = [one.rules for one in self.standings if is_known(one.rules)]
+        texts = [one.rules for one in self.standings if one.rules]
         tables: dict[str, list[Standing]] = {}
         for one in self.standings:
-            rules = one.rules if is_known(one.rules) else next(iter(texts), None)
+            rules = one.rules or next(iter(texts), None)
             about = ", ".join(f"{name}={read_rules(rules).get(name)}" for name in differing_rules(texts))
             tables.setdefault(about, []).append(one)
         return list(tables.items())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ndcg_spark.core.distances import HAS_BIT_COUNT, WORD, Vectors, WordArray, signs_of_words, square_sums
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, offsets_of, rank_of_rows
-from ndcg_spark.metrics.ties import tie_groups
+from ndcg_spark.metrics.kernels import tie_groups
 
 
 def best_items(query: IntArray, score: FloatArray, item: IntArray, k: int | None, n_queries: int) -> IntArray:

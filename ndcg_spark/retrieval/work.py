@@ -12,8 +12,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.labels import row_order
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.frames.scoring import score_queries
-from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA, per_query_rows, summarize
+from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA, per_query_rows, score_queries, summarize
 from ndcg_spark.evaluation.printed import counted_rows, queries_text, show_summary
 from ndcg_spark.evaluation.tasks.scoring import uncounted
 from ndcg_spark.evaluation.tasks.stored import HIDDEN

@@ -26,10 +26,8 @@ from ndcg_spark.tables.catalog import (
     select_results,
 )
 from ndcg_spark.tables.claims import Tell, ThreadClaim, lock_out_writers
-from ndcg_spark.tables.commits import CommittedWrite
-from ndcg_spark.tables.delta import DeltaLog
+from ndcg_spark.tables.commits import CommittedWrite, DeltaLog, IcebergLog
 from ndcg_spark.tables.folders import FolderWrite, count_file_rows
-from ndcg_spark.tables.iceberg import IcebergLog
 from ndcg_spark.tables.kinds import COMMITTED
 from ndcg_spark.tables.places import canonical, shared_folder
 from ndcg_spark.tables.slices import PARTITIONS, Slices, SliceWrite, count_slices, verify_counts

@@ -10,7 +10,7 @@ import pytest
 from support.closeness import near
 
 from ndcg_spark.diagnosis.kernels import SegmentSums, best_swap, gain_by_rank, mix_and_within, retrieved_ideal
-from ndcg_spark.metrics.ties import tie_groups
+from ndcg_spark.metrics.kernels import tie_groups
 
 DISCOUNT = 1 / np.log2(np.arange(2, 22))
 NIGHT_A = {"DE": (700, "0.52"), "US": (250, "0.44"), "JP": (50, "0.31")}

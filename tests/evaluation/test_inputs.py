@@ -27,7 +27,7 @@ from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
 from ndcg_spark.evaluation.frames.columns import checked_rows
 from ndcg_spark.evaluation.frames.ranking import rank_queries
-from ndcg_spark.evaluation.frames.scoring import score_queries
+from ndcg_spark.evaluation.frames.summary import score_queries
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.sources.formats import open_table

@@ -30,8 +30,8 @@ from ndcg_spark.core.batches import key_hashes
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, send_rows
+from ndcg_spark.evaluation.tasks.partial_ranking import advice_on_repeats
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
-from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
 
 SEEDS = range(80)
 TABLE = "table:-2=-3,-1=-3,0=0.5,0.25=0.5,0.5=1,1=1,1.5=1,2=1,2.75=7,3=7,4=9"

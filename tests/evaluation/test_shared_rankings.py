@@ -23,8 +23,7 @@ from support.spark_rankings import Case, collect_cases, convention_of, session_s
 
 from ndcg_spark.conventions import PRESETS, Convention
 from ndcg_spark.evaluation.frames.ranking import rank_queries
-from ndcg_spark.evaluation.frames.scoring import score_queries
-from ndcg_spark.evaluation.frames.summary import summarize_rankings
+from ndcg_spark.evaluation.frames.summary import score_queries, summarize_rankings
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.sources.formats import open_table
 

@@ -23,7 +23,7 @@ from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.business.tasks import link_rates
 from ndcg_spark.comparison.api import comparison_settings
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tasks import finishing, summing, totals
+from ndcg_spark.comparison.tasks import finishing, summing
 from ndcg_spark.conventions import PRESETS, Convention
 from ndcg_spark.core.exact import MOMENTS, N_LIMBS
 from ndcg_spark.diagnosis.tasks import divide_changes
@@ -161,7 +161,7 @@ def compared_batch(one: str | None, other: str | None, across: bool = False) -> 
     canonical = pa.RecordBatch.from_pylist(
         rows, schema=pa.schema([*schema, ("value_0", pa.float64()), ("rules", pa.string())])
     )
-    sums = totals.merge_sums(summing.add_up(iter([canonical]), settings))
+    sums = summing.merge_sums(summing.add_up(iter([canonical]), settings))
     (found,) = finishing.estimate_groups(sums, settings)
     return found
 
@@ -292,10 +292,10 @@ def test_queries_outside_a_sample_are_not_missing():
     assert comparison_settings(tables, across_rules=True).unpaired == "drop"
     assert comparison_settings({**tables, "b": tables["a"]}, across_rules=True).unpaired == "zero"
     settings = replace(COMPARED, across_rules=True)
-    base = totals.Totals(rules={BASE.rules, half.rules})
+    base = summing.Totals(rules={BASE.rules, half.rules})
     base.base.counts[[0, 5]] = 1
-    key = totals.GroupKey(0, 0, "", 0, 2)
-    sums = list(totals.partial_batches({key: base}))
+    key = summing.GroupKey(0, 0, "", 0, 2)
+    sums = list(summing.partial_batches({key: base}))
     with pytest.raises(InputRefusedError, match="two samples"):
         list(finishing.estimate_groups(iter(sums), settings))
     (found,) = finishing.estimate_groups(iter(sums), replace(settings, unpaired="drop"))

@@ -11,10 +11,9 @@ from typing import Any
 import click
 import pytest
 
-from ndcg_spark.commands import cli
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.options import options_in_file
-from ndcg_spark.main import main
+from ndcg_spark.main import cli, main
 
 FILE = """
 run-date = 2026-01-31

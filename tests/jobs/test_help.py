@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from ndcg_spark.commands import cli
 from ndcg_spark.conventions import CHOICES
 from ndcg_spark.jobs.command import GroupedCommand
-from ndcg_spark.main import main
+from ndcg_spark.main import cli, main
 
 
 def jobs_of(command: click.Command, name: str = "") -> Iterator[tuple[str, GroupedCommand]]:

@@ -23,13 +23,13 @@ import pytest
 from pyspark.sql import SparkSession
 from support.spark_rankings import session_settings
 
-from ndcg_spark.commands import all_jobs
 from ndcg_spark.core.engine import PROVIDED
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.jobs import runner, session
 from ndcg_spark.jobs.command import RUN_LOG, Command
 from ndcg_spark.jobs.places import Target
 from ndcg_spark.jobs.worker_daemon import ends_quietly, freezes_survivors, zips_last
+from ndcg_spark.main import all_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,12 +9,11 @@ import click
 import pytest
 
 from ndcg_spark.clicks.command import JUDGMENTS
-from ndcg_spark.commands import cli
 from ndcg_spark.comparison.command import COMPARE_RUNS
 from ndcg_spark.diagnosis.command import RUNS
 from ndcg_spark.evaluation.command import MEAN_NDCG
 from ndcg_spark.jobs.command import Command, Request, request_of
-from ndcg_spark.main import main
+from ndcg_spark.main import cli, main
 
 
 def requested(command: Command[Any], *words: object) -> Request[Any]:

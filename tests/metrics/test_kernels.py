@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ndcg_spark.conventions.forms import check_discount, discount_table, exponential, gain_function, relevance_range
 from ndcg_spark.core.ragged import first_where, offsets_of, query_of_rows, rank_of_rows, segment_sum
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.metrics.dcg import dcg, ndcg, padding, rank_weights, sort_within_queries
+from ndcg_spark.metrics.kernels import dcg, ndcg, padding, rank_weights, sort_within_queries
 
 LOG2 = np.array([1 / math.log2(rank + 1) for rank in range(1, 41)])
 INVERSE = np.array([1.0, 1 / 2, 1 / 3, 1 / 4, 1 / 5])

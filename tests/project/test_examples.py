@@ -23,10 +23,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from ndcg_spark.commands import cli
 from ndcg_spark.evaluation.command import MEAN_NDCG
 from ndcg_spark.jobs.command import request_of
-from ndcg_spark.main import main
+from ndcg_spark.main import cli, main
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 NIGHT = "2026-01-31"

@@ -140,7 +140,7 @@ def stand_in(value: str, before: str = "") -> Source:
         ),
         pytest.param(
             imports_of_later_kinds,
-            Source("ndcg_spark.comparison.kernels.a", "from ndcg_spark.comparison.tasks import totals"),
+            Source("ndcg_spark.comparison.kernels.a", "from ndcg_spark.comparison.tasks import summing"),
             id="kernel tasks",
         ),
         pytest.param(

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a fo
 
 from golden import STORY, commands_of
 
-from ndcg_spark.commands import cli
+from ndcg_spark.main import cli
 
 TABLE = {
     *("input", "judgments", "items", "interactions", "queries", "corpus", "per_query", "baseline_per_query"),

@@ -16,10 +16,10 @@ from support.public_names import WITH_SETTINGS, public
 from support.source_rules import PACKAGE, Source, sources_in
 
 from ndcg_spark import compare, evaluate, readable_errors, tables
-from ndcg_spark.commands import cli
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import OPTIONS
 from ndcg_spark.jobs.options import flag_of
+from ndcg_spark.main import cli
 
 OF_OTHERS = {"--conf", "--master", "--packages", "--py-files", "--upgrade"}
 """Flags of Spark and of pip."""

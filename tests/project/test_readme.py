@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click import Command, Context, Group
 
-from ndcg_spark.commands import cli
 from ndcg_spark.conventions import PRESETS
+from ndcg_spark.main import cli
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,7 @@ import pyarrow as pa
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.finishing import decide_family, estimate_groups
 from ndcg_spark.comparison.tasks.pairing import unify_queries
-from ndcg_spark.comparison.tasks.summing import SummingLimits, add_up
-from ndcg_spark.comparison.tasks.totals import GROUP_KEYS, merge_sums
+from ndcg_spark.comparison.tasks.summing import GROUP_KEYS, SummingLimits, add_up, merge_sums
 from ndcg_spark.metrics import EVERY, MetricAt, parse_metric
 from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, key_hash
 

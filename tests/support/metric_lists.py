@@ -9,8 +9,8 @@ import numpy as np
 
 from ndcg_spark.core.ragged import offsets_of
 from ndcg_spark.metrics import Metric, parse_metric
+from ndcg_spark.metrics.kernels import tie_groups
 from ndcg_spark.metrics.lists import Entries, RelevanceLists
-from ndcg_spark.metrics.ties import tie_groups
 
 Group = Sequence[float | None]
 """Relevances of items with one score; None is an unjudged item."""

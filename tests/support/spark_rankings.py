@@ -23,7 +23,7 @@ from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query,
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ndcg_spark.evaluation.frames.results import Evaluation
+    from ndcg_spark.evaluation.spark_results import Evaluation
 
 # Most plans of the tests run once: Java spends more on its second compiler than that compiler would save. Without it
 # the space for compiled code is 48 MB, which are full after a minute of tests; all that follows would be interpreted.
@@ -147,7 +147,7 @@ def evaluate_small_parts(
     """Evaluate as `evaluate` does, where small files, too, are read in several parts."""
     from ndcg_spark.evaluation.api import evaluation_settings
     from ndcg_spark.evaluation.frames.ranking import choose_ranking
-    from ndcg_spark.evaluation.frames.results import Evaluation
+    from ndcg_spark.evaluation.spark_results import Evaluation
 
     settings, sizes = evaluation_settings(**options), PartSizes(smallest=1)
     ranking = choose_ranking(data, settings, judgments=judgments, interactions=interactions, sizes=sizes)

@@ -15,8 +15,7 @@ from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.tables import Slices, SliceWrite, commits, slice_name, stage_slices, swap_in, table_writes
 from ndcg_spark.tables.catalog import TableFacts
-from ndcg_spark.tables.commits import Commit, ConflictError
-from ndcg_spark.tables.delta import DeltaLog
+from ndcg_spark.tables.commits import Commit, ConflictError, DeltaLog
 from ndcg_spark.tables.kinds import Growth
 from ndcg_spark.tables.slices import slices_condition
 

@@ -10,8 +10,7 @@ from pyspark.sql import types as T
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.tables.catalog import add_columns, check_table
-from ndcg_spark.tables.commits import Commit
-from ndcg_spark.tables.iceberg import IcebergLog
+from ndcg_spark.tables.commits import Commit, IcebergLog
 
 STORED = T.StructType([T.StructField("run", T.StringType()), T.StructField("dataset", T.StringType())])
 IN_TABLE = T.StructType([*STORED, T.StructField("run_date", T.DateType()), T.StructField("slice", T.StringType())])

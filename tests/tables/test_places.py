@@ -15,8 +15,7 @@ from support.elsewhere import elsewhere
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.tables.catalog import current_schema, place_of_table, split_name
 from ndcg_spark.tables.checks import Reading, _local_slices, _remote_table_above, check_output, reading_of
-from ndcg_spark.tables.commits import Commit
-from ndcg_spark.tables.iceberg import IcebergLog
+from ndcg_spark.tables.commits import Commit, IcebergLog
 from ndcg_spark.tables.places import canonical, is_local, spark_path
 
 if TYPE_CHECKING:

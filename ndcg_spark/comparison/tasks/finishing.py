@@ -13,8 +13,7 @@ import pyarrow as pa
 from ndcg_spark.comparison import kernels
 from ndcg_spark.comparison.kernels import PairedEstimate, Squares, benjamini_hochberg, holm
 from ndcg_spark.comparison.settings import ComparisonSettings, is_companion
-from ndcg_spark.comparison.tasks.summing import add_replicates
-from ndcg_spark.comparison.tasks.totals import (
+from ndcg_spark.comparison.tasks.summing import (
     BASE,
     BLOCKS,
     COUNTS,
@@ -24,6 +23,7 @@ from ndcg_spark.comparison.tasks.totals import (
     Base,
     GroupKey,
     Totals,
+    add_replicates,
     stored_numbers,
     sums_from_bytes,
     travelling,

@@ -14,6 +14,7 @@ from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.columns import TOPICS_COLUMN
 from ndcg_spark.evaluation.plan import other_columns
 from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.tasks.partial_ranking import advice_on_repeats
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
@@ -25,7 +26,6 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     SCORE,
     canonical_names,
 )
-from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
 
 
 def resolve_duplicates(

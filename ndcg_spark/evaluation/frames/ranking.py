@@ -29,7 +29,6 @@ from ndcg_spark.evaluation.frames.items import (
     with_item_features,
 )
 from ndcg_spark.evaluation.frames.lists import long_tables, runs_of_lists
-from ndcg_spark.evaluation.frames.scoring import score_queries
 from ndcg_spark.evaluation.frames.source import (
     ParquetSource,
     Source,
@@ -41,6 +40,7 @@ from ndcg_spark.evaluation.frames.summary import (
     PARTIAL_SCHEMA,
     Strategy,
     finished,
+    score_queries,
     summarize,
     summarize_rankings,
 )

@@ -1,4 +1,4 @@
-"""Metrics of queries to means per run and segment: exact, mergeable, the same bits on any cluster."""
+"""Rankings to metrics of queries, and these to means per run and segment: exact, mergeable, equal on any cluster."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import REFUSAL, WorkerFunction
 from ndcg_spark.core.columns import has_column, named, require_column
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.given import takes_rows, takes_tables
 from ndcg_spark.core.labels import ASKED
 from ndcg_spark.core.session import in_tasks, task_limit
 from ndcg_spark.core.shown import BESIDE
 from ndcg_spark.core.workers import arrow_schema, filter_rows, in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.items import catalogue_of, item_type
-from ndcg_spark.evaluation.frames.scoring import per_query_schema
 from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import partial_sums as sums
 from ndcg_spark.evaluation.tasks import stored
-from ndcg_spark.evaluation.tasks.partial_sums import finish_catalogue
-from ndcg_spark.evaluation.tasks.scoring import dropped, scoring_task
+from ndcg_spark.evaluation.tasks.scoring import (
+    N_TOP_ITEMS,
+    N_UNJUDGED_ITEMS,
+    carried_columns,
+    dropped,
+    score_rankings,
+    scoring_task,
+)
 from ndcg_spark.metrics.base import CATALOGUE
 
 CONFIG_HASH, CONVENTION = "config_hash", "convention"
@@ -36,6 +41,72 @@ CONFIG_HASH, CONVENTION = "config_hash", "convention"
 PARTIAL_SCHEMA = from_arrow_schema(sums.PARTIAL_SCHEMA)
 SUMMARY_SCHEMA = from_arrow_schema(stored.SUMMARY_SCHEMA)
 METRIC_SCHEMA = from_arrow_schema(stored.METRIC_SCHEMA)
+
+
+@takes_rows
+def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
+    """Metrics of every query, one row per (run, query, k).
+
+    Parameters
+    ----------
+    rankings : DataFrame
+        From `rank_queries` with the same settings.
+    settings : EvaluationSettings
+
+    Returns
+    -------
+    DataFrame
+        `run`, the query columns, `k` (int; null = the whole list), `dcg`, `idcg`, `ndcg` (double), `status`
+        (`evaluated`, `no_relevant`, `missing`, `unjudged`), `n_unjudged_items` and `n_top_items` (unjudged items
+        among the first k, and all of these), `n_items`, `n_judged`, `n_relevant`, `n_rows`, `n_left_out` (bigint),
+        segment columns, `weight`. All metrics are null for a query that a rule drops, and each at cutoffs at which it
+        is not asked for (`dcg`, `idcg` and `ndcg` come together); only `ndcg` is null for a query with nothing
+        relevant under `no_relevant=skip`. With metrics of the catalogue also `items`, the first k items in rank
+        order, at their cutoffs. Last comes `rules`, all that changes the value of a query, as one text. Lazy.
+
+    Raises
+    ------
+    MissingColumnError
+        When the rankings were made without the metrics of the settings.
+
+    Notes
+    -----
+    Spark cost: no shuffle, no action, one pass through Python workers of about 2 K numbers per query.
+    """
+    task, schema = scoring_task(rankings.columns, settings), scored_schema(rankings, settings)
+    return with_rules(in_workers(rankings, score_rankings, task, schema=schema), settings)
+
+
+def with_rules(queries: DataFrame, settings: EvaluationSettings) -> DataFrame:
+    """Add the rules to metrics of queries: a constant, which workers need not hand over."""
+    return queries.withColumn(RULES, F.lit(settings.rules).cast("string"))
+
+
+def scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
+    """Columns that workers give of `score_queries`. Reads a schema, runs no action."""
+    known = rankings.schema
+    keys = ("run", *settings.columns.query_columns(rankings.columns))
+    fields = [T.StructField(name, known[name].dataType) for name in keys]
+    fields.append(T.StructField("k", T.IntegerType()))
+    fields += [T.StructField(name, T.DoubleType()) for name in settings.metric_columns]
+    fields.append(T.StructField("status", T.StringType()))
+    fields += [T.StructField(name, T.LongType()) for name in (N_UNJUDGED_ITEMS, N_TOP_ITEMS)]
+    fields += [T.StructField(name, known[name].dataType) for name in carried_columns(rankings.columns, settings)]
+    if settings.catalogue_metrics:
+        fields.append(T.StructField("items", known["items"].dataType))
+    return T.StructType(fields)
+
+
+def per_query_table_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
+    fields = [*scored_schema(rankings, settings), T.StructField(RULES, T.StringType())]
+    left_out = stored.columns_for_sums(settings)
+    return T.StructType([one for one in fields if one.name not in left_out])
+
+
+def per_query_rows(per_query: DataFrame, settings: EvaluationSettings) -> DataFrame:
+    """Metrics of the queries that were not dropped, without the accounts that only sums need; lazy."""
+    kept = per_query.where(~F.col("status").isin(*dropped(settings.convention)))
+    return kept.drop(*stored.columns_for_sums(settings))
 
 
 @takes_tables
@@ -251,7 +322,7 @@ def _finished_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings:
     twice = F.max(F.when(F.col("copies") > 1, F.col(sums.ITEM).cast("string"))).alias("twice")
     size = catalogue.agg(F.count(F.lit(1)).alias("n_items"), twice)
     task = settings.confidence, settings.catalogue_metrics, str(settings.columns.item)
-    return _means(merged.crossJoin(F.broadcast(size)), settings, finish_catalogue, *task)
+    return _means(merged.crossJoin(F.broadcast(size)), settings, sums.finish_catalogue, *task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,14 +377,3 @@ def readable_means(
     overall = F.when(F.col("segment_by") == "", F.struct(*beside))
     kept = [REFUSAL] if REFUSAL in summary.columns else []
     return ordered.select(*shown, *([overall.alias(BESIDE)] if beside else []), *kept)
-
-
-def per_query_table_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
-    left_out = stored.columns_for_sums(settings)
-    return T.StructType([one for one in per_query_schema(rankings, settings) if one.name not in left_out])
-
-
-def per_query_rows(per_query: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Metrics of the queries that were not dropped, without the accounts that only sums need; lazy."""
-    kept = per_query.where(~F.col("status").isin(*dropped(settings.convention)))
-    return kept.drop(*stored.columns_for_sums(settings))

@@ -13,10 +13,8 @@ from ndcg_spark.core.session import in_tasks
 from ndcg_spark.evaluation.frames.summary import Strategy
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
-from ndcg_spark.evaluation.tasks.partial_ranking import LOST, N_REJECTED
+from ndcg_spark.evaluation.tasks.partial_ranking import LOST, N_REJECTED, TWO_ON_ONE_RANK, advice_on_repeats
 from ndcg_spark.evaluation.tasks.query_rows import canonical_names
-from ndcg_spark.evaluation.tasks.rankings import advice_on_repeats
-from ndcg_spark.evaluation.tasks.scoring import TWO_ON_ONE_RANK
 
 IN_RUN = "in_run"
 """Whether a row comes from the main table; judgments that it misses are rows, too."""

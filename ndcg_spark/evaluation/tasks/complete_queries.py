@@ -16,10 +16,15 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.plan_columns import TablePlan
 from ndcg_spark.evaluation.tasks.columns import convert_batch
 from ndcg_spark.evaluation.tasks.exchange import SUMS, Outbox, checked_rows, partials_of, send_chunk, send_rows
-from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED, PartialRankings, joined_partials, merged
+from ndcg_spark.evaluation.tasks.partial_ranking import (
+    N_REJECTED,
+    PartialRankings,
+    joined_partials,
+    merged,
+    rankings_batches,
+)
 from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, score_and_add_up
 from ndcg_spark.evaluation.tasks.query_rows import BAD_ROW, RankingTask, stretch_offsets
-from ndcg_spark.evaluation.tasks.rankings import rankings_batches
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask
 from ndcg_spark.evaluation.tasks.valid_rows import with_marks
 

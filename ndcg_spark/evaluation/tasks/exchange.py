@@ -30,7 +30,7 @@ from ndcg_spark.core.batches import (
 from ndcg_spark.core.ragged import IntArray, lengths_of, offsets_of, rows_of
 from ndcg_spark.evaluation.tasks import partial_ranking
 from ndcg_spark.evaluation.tasks.judging import judged_partials, without_empty_lists
-from ndcg_spark.evaluation.tasks.partial_ranking import PartialRankings
+from ndcg_spark.evaluation.tasks.partial_ranking import PartialRankings, rankings_batches
 from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, score_and_add_up
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
@@ -43,7 +43,6 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     query_rows,
     stretch_offsets,
 )
-from ndcg_spark.evaluation.tasks.rankings import rankings_batches
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask
 from ndcg_spark.evaluation.tasks.valid_rows import (
     RowRules,

@@ -21,7 +21,7 @@ from ndcg_spark.metrics import Need
 from ndcg_spark.metrics.alpha_ndcg import TopicItems
 from ndcg_spark.metrics.base import CATEGORIES, FIRST_SEEN, POPULARITY, SEEN, TOPICS, VECTOR
 from ndcg_spark.metrics.intra_list_diversity import category_words
-from ndcg_spark.metrics.items import ItemLists
+from ndcg_spark.metrics.lists import ItemLists
 
 
 def known_items(

@@ -15,15 +15,20 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
     N_REJECTED,
+    TWICE,
     PartialRankings,
+    advice_on_repeats,
     best_entries,
     describe,
+    differs,
     first_entries,
     ideal_entries,
     joined_partials,
     merged,
     needs_ideal,
     ranked_entries,
+    refuse_first,
+    refuse_two_values,
     taken_partials,
 )
 from ndcg_spark.evaluation.tasks.query_rows import (
@@ -37,7 +42,6 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     hash_rows,
     query_rows,
 )
-from ndcg_spark.evaluation.tasks.rankings import TWICE, advice_on_repeats, differs, refuse_first, refuse_two_values
 from ndcg_spark.evaluation.tasks.valid_rows import key_text, runs_of
 
 

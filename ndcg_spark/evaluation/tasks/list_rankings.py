@@ -18,9 +18,14 @@ from ndcg_spark.evaluation.tasks import partial_ranking
 from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.exchange import partials_of
 from ndcg_spark.evaluation.tasks.judging import judged_partials
-from ndcg_spark.evaluation.tasks.partial_ranking import PartialRankings
+from ndcg_spark.evaluation.tasks.partial_ranking import (
+    LISTS,
+    PartialRankings,
+    rankings_batches,
+    refuse_first,
+    refuse_repeats,
+)
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask, keys_in
-from ndcg_spark.evaluation.tasks.rankings import LISTS, rankings_batches, refuse_first, refuse_repeats
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, divided_rows, has_query, marked_rows
 
 

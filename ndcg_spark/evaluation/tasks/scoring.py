@@ -17,13 +17,12 @@ from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, MissingColumnError
 from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
 from ndcg_spark.evaluation.tasks.items import first_items, known_items
-from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
+from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED, TWO_ON_ONE_RANK
 from ndcg_spark.evaluation.tasks.valid_rows import NO_QUERY_COLUMN
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, Need, QueryError
-from ndcg_spark.metrics.dcg import sort_within_queries
 from ndcg_spark.metrics.judged import UnjudgedItems
+from ndcg_spark.metrics.kernels import TieGroups, canonical_order, sort_within_queries, tie_groups
 from ndcg_spark.metrics.lists import Entries, GainLists, GainRules, RelevanceLists
-from ndcg_spark.metrics.ties import TieGroups, canonical_order, tie_groups
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED, LOST, NO_QUERY = range(6)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged", "lost", "no_query")
@@ -38,7 +37,6 @@ Only a query that one of two tables lacks has none: in each table a null weight 
 """
 N_UNJUDGED_ITEMS, N_TOP_ITEMS = "n_unjudged_items", "n_top_items"
 """Of the items among the first k: those that are not judged, and all of them."""
-TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
 NO_RELEVANT_VALUE = {"zero": 0.0, "one": 1.0, "skip": np.nan, "error": np.nan}
 
 
