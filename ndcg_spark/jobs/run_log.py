@@ -28,7 +28,6 @@ from ndcg_spark.jobs.outputs import check_target
 from ndcg_spark.jobs.places import Source, Target, named_place
 from ndcg_spark.sources.stores import is_hidden, list_files, walked
 from ndcg_spark.tables.claims import Tell
-from ndcg_spark.tables.commits import IcebergLog
 from ndcg_spark.tables.folders import FolderWrite
 from ndcg_spark.tables.kinds import TABLE_KINDS
 from ndcg_spark.tables.places import shared_folder, spark_path
