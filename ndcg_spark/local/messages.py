@@ -95,8 +95,8 @@ def send(
             sizes.append(len(content))
             spool.write(content)
     lengths = np.array(sizes, dtype=np.int64)
-    numbers = (np.array(its, dtype=np.int64) for its in (ids, kinds))
-    return Sent(*numbers, np.cumsum(lengths) - lengths, lengths, spool.close())
+    starts = np.cumsum(lengths) - lengths
+    return Sent(np.array(ids, dtype=np.int64), np.array(kinds, dtype=np.int64), starts, lengths, spool.close())
 
 
 def collect(
