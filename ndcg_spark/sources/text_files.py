@@ -23,7 +23,7 @@ TREC = {
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 KINDS = (*SEPARATORS, *TREC, "json")
 _COMPRESSIONS = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
-_UNREAD = re.compile(r"\.(deflate|snappy|lz4|lzo|lzo_deflate|xz|zstd|GZ)$", re.IGNORECASE)
+_UNREAD = re.compile(r"\.(?!(?:gz|bz2|zst)$)(?i:gz|bz2|zst|zstd|deflate|snappy|lz4|lzo\w*|xz)$")
 """Endings of files that Spark decompresses, or may, and Arrow does not in the same way."""
 WAY_OUT = f"{option('engine', 'spark')} leaves reading to Spark"
 _BLOCK = 2**22
@@ -290,6 +290,8 @@ def _json_schema(paths: Sequence[str]) -> pa.Schema | str:
                 if table is None or len(table) != block.count(b"\n"):
                     raise TypeError("other lines than objects")
                 merged = _merged(merged, pa.struct(list(table.schema)))
+        if "_corrupt_record" in {one.name for one in merged}:
+            raise TypeError("a column of broken lines")
         return pa.schema(list(_named(merged)))
     except (pa.ArrowException, TypeError) as error:
         return f"{path} has lines that only Spark reads ({reason_of(error)})"
