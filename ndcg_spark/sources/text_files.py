@@ -129,14 +129,15 @@ def _quoted(line: str, start: int, separator: str) -> tuple[str | None, int]:
             text, at = text + '"', quote + 2
             continue
         end = quote + 1
-        if not line.startswith(separator, end):
-            while end < len(line) and line[end] <= " ":
-                end += 1
-            if end < len(line) and line[end] != separator:
-                stop = _find(line, separator, end + 1)
-                return f'"{text}{line[quote:stop]}', stop
-        return text or None, end
-    return text + line[at:] or None, len(line)
+        while end < len(line) and line[end] <= " " and line[end] != separator:
+            end += 1
+        if end == len(line) or line[end] == separator:
+            return text or None, end
+        stop = _find(line, separator, end + 1)
+        # At the end of a line, one quote too many is what Spark's parser has.
+        is_doubled = end > quote + 1 and stop == len(line) and line[end] != '"' and line.startswith('"', end + 1)
+        return f'"{text}{line[quote:stop]}' + '"' * is_doubled, stop
+    return text + line[at:] or (None if at > start + 1 else '"'), len(line)
 
 
 def _find(line: str, separator: str, start: int) -> int:

@@ -112,13 +112,13 @@ CSV = {
 
 
 def test_csv(spark, tmp_path):
-    opened(spark, put(tmp_path, CSV))
+    opened(spark, put(tmp_path, CSV), "csv")
 
 
 def test_tsv_and_csv_of_one_column(spark, tmp_path):
     folder = put(tmp_path / "tsv", {"odd": "a\tb\n" + odd_lines(2, 4_000, 'ab"" \t\t"\x0b')})
     opened(spark, folder, "tsv")
-    opened(spark, put(tmp_path / "one", {"one.csv": "a\n" + odd_lines(3, 2_000, 'ab"" ,"\t')}))
+    opened(spark, put(tmp_path / "one", {"one.csv": "a\n" + odd_lines(3, 2_000, 'ab"" ,"\t')}), "csv")
 
 
 def test_blocks_of_a_long_file_are_cut_between_lines(tmp_path):
@@ -163,7 +163,7 @@ JSON = {
 
 
 def test_json(spark, tmp_path):
-    opened(spark, put(tmp_path, JSON))
+    opened(spark, put(tmp_path, JSON), "json")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_parquet(spark, tmp_path):
     (tmp_path / "_SUCCESS").touch()
     opened(spark, tmp_path)
     table = open_local(str(tmp_path))
-    assert set(table.info.refused) == {"nothing", "lasts"}
+    assert set(table.info.refused) == {"categories", "nothing", "lasts"}
     assert table.files == tuple(str(tmp_path / f"{at}.parquet") for at in range(3))
 
 
