@@ -29,7 +29,7 @@ WAY_OUT = f"{option('engine', 'spark')} leaves reading to Spark"
 _BLOCK = 2**22
 _BLANKS = bytes(range(33))
 """What Java trims: a csv line of nothing else is no row."""
-_STARTS_BLANK = re.compile(rb"(?:\A|\n)[\x00-\x09\x0b-\x20]")
+_STARTS_BLANK = re.compile(rb"\n[\x00-\x09\x0b-\x20]")
 _BLANK_LINE = re.compile(rb"(?m)^[\x00-\x09\x0b-\x20]+(?:\n|\Z)")
 _COMMENT = re.compile(rb"(?m)^#[^\n]*\n")
 _TO_SPACES = bytes(32 if at in b"\t\x0b\x0c" else at for at in range(256))
@@ -38,6 +38,8 @@ _ODD = {sep: re.compile(rf"(?m)^(?!{_FIELD}(?:{sep}{_FIELD})*$).*\n".format(sep)
 """Lines of csv in which quotes stand elsewhere than around whole fields."""
 _ODD_JSON = re.compile(rb"[:\[,\s](?:-?\d{19,}|-0[,\]}\s]|[-+]?NaN|[-+]?Inf)|\xef\xbf\xbd")
 """Numbers that may not fit in a bigint, a zero with a sign, no numbers, and signs in place of bytes of no text."""
+_NEAR_ODD_JSON = (re.compile(b"NaN"), re.compile(b"Inf"), re.compile(b"\xef\xbf\xbd"), re.compile(rb"-0[,\]}\s]"))
+_TO_ZEROS = bytes(48 if 48 <= at <= 57 else at for at in range(256))
 
 
 def obstacle_of(path: str) -> str | None:
@@ -181,13 +183,15 @@ def _trec_tables(block: bytes, kind: str, columns: Sequence[str]) -> Iterator[pa
     if block.startswith(b"#") or b"\n#" in block:
         block = _COMMENT.sub(b"", block)
     names = TREC[kind]
-    table, others = _split(block, names, " ", columns, quote=False)
-    yield table
+    others: list[str] = []
+    if block.strip(b"\n"):
+        yield _split(block, names, " ", columns, others, quote=False)
     rows = [line.split(" ") for line in others]
     is_run = kind == "trec-run"
     fits = [is_run and len(row) > len(names) for row in rows]
     lines = [None if fit else line for fit, line in zip(fits, others, strict=True)]
-    yield _table_of_rows([row if fit else [] for fit, row in zip(fits, rows, strict=True)], lines, names, columns)
+    if others:
+        yield _table_of_rows([row if fit else [] for fit, row in zip(fits, rows, strict=True)], lines, names, columns)
 
 
 def _rows_of_csv(path: str) -> Iterator[bytes]:
@@ -196,7 +200,7 @@ def _rows_of_csv(path: str) -> Iterator[bytes]:
     for block in _blocks(path):
         if b"\0" in block:
             raise InputRefusedError(f"cannot read {path}: it has bytes that are zero; {WAY_OUT}.")
-        if _STARTS_BLANK.search(block):
+        if block[:1] <= b" " or _STARTS_BLANK.search(block):
             block = _BLANK_LINE.sub(b"", block)
         if not has_header:
             block = block.lstrip(b"\n")
@@ -205,30 +209,33 @@ def _rows_of_csv(path: str) -> Iterator[bytes]:
 
 
 def _csv_tables(block: bytes, names: Sequence[str], separator: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    odd: list[bytes] = []
+    others: list[str] = []
     if has_quotes := b'"' in block:
-        odd = _ODD[separator].findall(block)
-        block = _ODD[separator].sub(b"", block) if odd else block
-    table, others = _split(block, names, separator, columns, quote=has_quotes and '"')
-    yield table
-    lines = others + [line.decode().removesuffix("\n") for line in odd]
-    rows = [fields_of_line(line, separator) for line in lines]
-    bad = [None if len(row) == len(names) else line for row, line in zip(rows, lines, strict=True)]
-    yield _table_of_rows(rows, bad, names, columns)
+        others += (line.decode().removesuffix("\n") for line in _ODD[separator].findall(block))
+        block = _ODD[separator].sub(b"", block) if others else block
+    if block.strip(b"\n"):
+        yield _split(block, names, separator, columns, others, quote=has_quotes and '"')
+    rows = [fields_of_line(line, separator) for line in others]
+    bad = [None if len(row) == len(names) else line for row, line in zip(rows, others, strict=True)]
+    if others:
+        yield _table_of_rows(rows, bad, names, columns)
 
 
 def _split(
-    block: bytes, names: Sequence[str], separator: str, columns: Sequence[str], *, quote: str | bool
-) -> tuple[pa.Table, list[str]]:
-    """Split lines with as many fields as there are names; and return the others."""
-    others: list[str] = []
+    block: bytes,
+    names: Sequence[str],
+    separator: str,
+    columns: Sequence[str],
+    others: list[str],
+    *,
+    quote: str | bool,
+) -> pa.Table:
+    """Split lines with as many fields as there are names, and add the others to a list."""
 
     def skip(row: Any) -> str:
         others.append(row.text)
         return "skip"
 
-    if not block.strip(b"\n"):
-        return _table_of_rows([], [], names, columns), []
     table = csv.read_csv(
         pa.BufferReader(block),
         csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=list(names)),
@@ -240,7 +247,7 @@ def _split(
             include_columns=list(columns or names[:1]),
         ),
     )
-    return table.append_column(MALFORMED, pa.nulls(len(table), pa.string())), others
+    return table.append_column(MALFORMED, pa.nulls(len(table), pa.string()))
 
 
 def _table_of_rows(
@@ -273,6 +280,12 @@ def _is_of_objects(block: bytes) -> bool:
     return block.startswith(b"{") and block.count(b"\n{") == n - 1 and block.count(b"}\n") == n
 
 
+def _is_odd(block: bytes) -> bool:
+    """Search for `_ODD_JSON`; quickly where what it needs is not there."""
+    is_near = b"0" * 19 in block.translate(_TO_ZEROS) or any(one.search(block) for one in _NEAR_ODD_JSON)
+    return is_near and _ODD_JSON.search(block) is not None
+
+
 def _objects(block: bytes, **options: Any) -> pa.Table:
     return arrow_json.read_json(
         pa.BufferReader(block),
@@ -287,7 +300,7 @@ def _json_schema(paths: Sequence[str]) -> pa.Schema | str:
     try:
         for path in paths:
             for block in _json_blocks(path):
-                table = _objects(block) if _is_of_objects(block) and not _ODD_JSON.search(block) else None
+                table = _objects(block) if _is_of_objects(block) and not _is_odd(block) else None
                 if table is None or len(table) != block.count(b"\n"):
                     raise TypeError("other lines than objects")
                 merged = _merged(merged, pa.struct(list(table.schema)))
