@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 
 PROVIDED = (
     "PYSPARK_GATEWAY_PORT",
@@ -12,6 +13,13 @@ PROVIDED = (
     "SPARK_CONNECT_MODE_ENABLED",
 )
 """Variables that are set if spark-submit, a Connect server or Databricks provides the session."""
+
+
+def has_pyspark() -> bool:
+    try:
+        return find_spec("pyspark") is not None
+    except ValueError:  # a module that was put out of reach
+        return False
 
 
 def points_to_spark() -> str | None:

@@ -148,7 +148,7 @@ def _refuse_stream(name: str, given: Any, refuses: str | None) -> None:
 
 
 def _is_stream(given: object) -> bool:
-    if "pyspark" not in sys.modules:
+    if sys.modules.get("pyspark") is None:
         return False
     from ndcg_spark.core.failures import SPARK_ERRORS
 

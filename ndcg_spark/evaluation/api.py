@@ -7,12 +7,11 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from datetime import date
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.arrow_tables import ArrowTable
-from ndcg_spark.core.engine import points_to_spark
+from ndcg_spark.core.engine import has_pyspark, points_to_spark
 from ndcg_spark.core.flag import OnInvalid, settings_in, several
 from ndcg_spark.core.given import is_of_spark, refuses_streams
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError, one_of, option
@@ -247,7 +246,7 @@ def choose_engine(tables: Mapping[str, Any], settings: EvaluationSettings, engin
         found = ranking
     if asked == "local":
         raise InvalidParameterError(f"{option('engine', repr('local'))} cannot evaluate this: {found}.")
-    if asked == "auto" and find_spec("pyspark") is None:
+    if asked == "auto" and not has_pyspark():
         raise MissingPackageError(
             f"this needs Spark, as {found}, and PySpark is not installed: pip install 'ndcg-spark[spark]'."
         )
@@ -264,7 +263,7 @@ def _obstacle(tables: Mapping[str, Any], engine: str) -> str | None:
         return "a table is one of Spark"
     if tables.keys() - _ROLES.keys():
         return "metrics of items are joined in Spark"
-    if engine == "auto" and find_spec("pyspark") is not None and any(map(_is_reference, tables.values())):
+    if engine == "auto" and has_pyspark() and any(map(_is_reference, tables.values())):
         return "Spark reads paths unless engine='local' is asked for"
     return None
 

@@ -134,7 +134,7 @@ def _task_of(
     reads = [*plan.columns.values(), *(one for its in plan.runs.values() for one in its.values())]
     names = dict.fromkeys([*([] if sorted_by is None else [sorted_by]), *(one.source[0] for one in reads)])
     fields = {name: table.info.type_of(name) for name in [*names, *([MALFORMED] if plan.has_malformed else [])]}
-    schema, wanted = pa.schema(fields), PARTS_OF_A_PROCESS * n_processes
+    schema, wanted = pa.schema(fields), PARTS_OF_A_PROCESS * n_processes if n_processes > 1 else 1
     if not table.files:
         return FilesTask(parts=table.parts(wanted), plan=plan, schema=schema)
     footers = read_footers(table.files, {name: name for name in schema.names}, schema)

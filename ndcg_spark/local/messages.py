@@ -95,7 +95,8 @@ def send(
             sizes.append(len(content))
             spool.write(content)
     lengths = np.array(sizes, dtype=np.int64)
-    return Sent(np.array(ids), np.array(kinds), np.cumsum(lengths) - lengths, lengths, spool.close())
+    starts = np.cumsum(lengths) - lengths
+    return Sent(np.array(ids, dtype=np.int64), np.array(kinds, dtype=np.int64), starts, lengths, spool.close())
 
 
 def collect(
@@ -161,7 +162,7 @@ def shares(sent: Sequence[Sent], n_shares: int) -> list[list[Sent]]:
     if not len(ids):
         return []
     sizes = np.bincount(ids, weights=np.concatenate([one.sizes for one in sent]))
-    share_of = np.minimum(np.cumsum(sizes) * n_shares // max(sizes.sum(), 1), n_shares - 1).astype(np.int64)
+    share_of = np.minimum((np.cumsum(sizes) - sizes) * n_shares // max(sizes.sum(), 1), n_shares - 1)
     of_share = [np.flatnonzero(share_of == at) for at in range(n_shares)]
     found = [[part for one in sent if len((part := one.of(its)).ids)] for its in of_share]
     return [its for its in found if its]

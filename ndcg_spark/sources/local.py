@@ -26,7 +26,7 @@ from ndcg_spark.sources.text_files import TextPart
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DIGITS = re.compile(r"[-+]?[0-9]{1,18}")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
-_WORD = re.compile(r"(?!\s*[-+]?(NaN|Infinity)\s*$)([A-Za-z]|.*[g-oq-su-wyG-OQ-SU-WY_]).*", re.DOTALL)
+_WORD = re.compile(r"(?!\s*[-+]?(NaN|Infinity)\s*$)([^\W\d_]|.*[g-oq-su-wyG-OQ-SU-WY_]).*", re.DOTALL)
 """Names that are no number, date or time, also to Java, which takes 1d and 0x1p3 for numbers."""
 
 
@@ -115,13 +115,23 @@ def table_of(given: Any, name: str, *, label: str = "input") -> LocalTable:
     if not is_table(given):
         raise not_a_table(name, given, ("DataFrame", "str"))
     table, cut = plain_table(name, given)
-    info = TableInfo(schema=_without_names(table.schema), label=label, refused=dict.fromkeys(cut, HAS_NANOSECONDS))
+    info = TableInfo(schema=_schema_in_spark(table), label=label, refused=dict.fromkeys(cut, HAS_NANOSECONDS))
     return LocalTable(info=info, name="", n_bytes=table.nbytes, divide=partial(_slices, table))
 
 
-def _without_names(schema: pa.Schema) -> pa.Schema:
-    """Leave metadata out."""
-    return pa.schema([(one.name, one.type) for one in schema])
+def _in_spark(kind: pa.DataType) -> pa.DataType:
+    """Leave out what types of Spark do not tell: time zones, names of elements, whether there are nulls."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([(one.name, _in_spark(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_in_spark(kind.key_type), _in_spark(kind.item_type))
+    return pa.list_(_in_spark(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+def _schema_in_spark(table: pa.Table) -> pa.Schema:
+    return pa.schema([(one.name, _in_spark(one.type)) for one in table.schema])
 
 
 def _slices(table: pa.Table, wanted: int) -> list[TablePart]:
@@ -311,7 +321,7 @@ def _open_arrow(files: Sequence[str], kind: str, reference: str) -> _Opened | st
     for path in files:
         with pa.memory_map(path) as file, pa.ipc.open_file(file) as batches:
             table = plain_table(path, batches.schema.empty_table())[0]
-            schemas.append(_without_names(table.schema))
+            schemas.append(_schema_in_spark(table))
             counts[path] = batches.num_record_batches
     if any(schema != schemas[0] for schema in schemas):
         return "files have several schemas"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -136,7 +137,8 @@ def refusing_unreadable(path: str) -> Iterator[None]:
 def batches_of(found: OpenedFile, groups: list[int], columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
     """Read columns of row groups. Of an object store, ranges that lie close together are one request."""
     remote = address_of(found.identity.path) is not None
-    with pq.ParquetFile(found.file, metadata=found.metadata, pre_buffer=remote) as file:
+    read = partial(pq.ParquetFile, pre_buffer=remote, coerce_int96_timestamp_unit="us")
+    with read(found.file, metadata=found.metadata) as file:
         # What was fetched ahead is held until the last row group of a call is read.
         for some in [[one] for one in groups] if remote else [groups]:
             yield from file.iter_batches(rows, row_groups=some, columns=columns, use_threads=False)

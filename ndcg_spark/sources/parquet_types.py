@@ -19,7 +19,7 @@ _SAME = {pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32()
 _TEXTS = {pa.string(): "String", pa.binary(): "None"}
 _SPARK_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 _OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
-_OLD_CALENDAR = b"org.apache.spark.legacyDateTime"
+_OLD_CALENDARS = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ def read_footer(path: str) -> ParquetFooter | str:
         metadata, identity = found.metadata, found.identity
     leaves = [metadata.schema.column(at) for at in range(len(metadata.schema))]
     written = metadata.metadata or {}
-    if _OLD_CALENDAR in written:
+    if _OLD_CALENDARS & written.keys():
         return f"{path} may have dates of an old calendar"
     in_spark = _types_in_spark(written[_OF_SPARK]) if _OF_SPARK in written else None
     fields, refused, rest = [], {}, iter(leaves)
@@ -85,10 +85,13 @@ def _type_in_spark(kind: pa.DataType, path: str, leaves: Iterator[Any]) -> pa.Da
         return pa.list_(_type_in_spark(kind.value_type, f"{path}.list.element", leaves))
     leaf = next(leaves)
     logical = json.loads(leaf.logical_type.to_json())
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_dictionary(kind) and "." not in path:  # Arrow does not read lists of them from several row groups
+        kind = kind.value_type
     kind = PLAIN.get(kind, kind)
     if leaf.path != path or logical["Type"] in ("Float16", "Null"):
         raise _OtherTypeError
+    if leaf.physical_type == "INT96":
+        return pa.timestamp("us", "UTC")
     if pa.types.is_timestamp(kind) and logical.get("is_from_converted_type") is False:
         return pa.timestamp("us", kind.tz and "UTC")
     if kind in _SAME or pa.types.is_decimal128(kind) or _TEXTS.get(kind) == logical["Type"]:

@@ -23,13 +23,13 @@ TREC = {
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 KINDS = (*SEPARATORS, *TREC, "json")
 _COMPRESSIONS = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
-_UNREAD = re.compile(r"\.(deflate|snappy|lz4|lzo|lzo_deflate|xz|zstd|GZ)$", re.IGNORECASE)
+_UNREAD = re.compile(r"\.(?!(?:gz|bz2|zst)$)(?i:gz|bz2|zst|zstd|deflate|snappy|lz4|lzo\w*|xz)$")
 """Endings of files that Spark decompresses, or may, and Arrow does not in the same way."""
 WAY_OUT = f"{option('engine', 'spark')} leaves reading to Spark"
 _BLOCK = 2**22
 _BLANKS = bytes(range(33))
 """What Java trims: a csv line of nothing else is no row."""
-_STARTS_BLANK = re.compile(rb"(?:\A|\n)[\x00-\x09\x0b-\x20]")
+_STARTS_BLANK = re.compile(rb"\n[\x00-\x09\x0b-\x20]")
 _BLANK_LINE = re.compile(rb"(?m)^[\x00-\x09\x0b-\x20]+(?:\n|\Z)")
 _COMMENT = re.compile(rb"(?m)^#[^\n]*\n")
 _TO_SPACES = bytes(32 if at in b"\t\x0b\x0c" else at for at in range(256))
@@ -38,6 +38,8 @@ _ODD = {sep: re.compile(rf"(?m)^(?!{_FIELD}(?:{sep}{_FIELD})*$).*\n".format(sep)
 """Lines of csv in which quotes stand elsewhere than around whole fields."""
 _ODD_JSON = re.compile(rb"[:\[,\s](?:-?\d{19,}|-0[,\]}\s]|[-+]?NaN|[-+]?Inf)|\xef\xbf\xbd")
 """Numbers that may not fit in a bigint, a zero with a sign, no numbers, and signs in place of bytes of no text."""
+_NEAR_ODD_JSON = (re.compile(b"NaN"), re.compile(b"Inf"), re.compile(b"\xef\xbf\xbd"), re.compile(rb"-0[,\]}\s]"))
+_TO_ZEROS = bytes(48 if 48 <= at <= 57 else at for at in range(256))
 
 
 def obstacle_of(path: str) -> str | None:
@@ -129,14 +131,15 @@ def _quoted(line: str, start: int, separator: str) -> tuple[str | None, int]:
             text, at = text + '"', quote + 2
             continue
         end = quote + 1
-        if not line.startswith(separator, end):
-            while end < len(line) and line[end] <= " ":
-                end += 1
-            if end < len(line) and line[end] != separator:
-                stop = _find(line, separator, end + 1)
-                return f'"{text}{line[quote:stop]}', stop
-        return text or None, end
-    return text + line[at:] or None, len(line)
+        while end < len(line) and line[end] <= " " and line[end] != separator:
+            end += 1
+        if end == len(line) or line[end] == separator:
+            return text or None, end
+        stop = _find(line, separator, end + 1)
+        # At the end of a line, one quote too many is what Spark's parser has.
+        is_doubled = end > quote + 1 and stop == len(line) and line[end] != '"' and line.startswith('"', end + 1)
+        return f'"{text}{line[quote:stop]}' + '"' * is_doubled, stop
+    return text + line[at:] or (None if at > start + 1 else '"'), len(line)
 
 
 def _find(line: str, separator: str, start: int) -> int:
@@ -180,13 +183,15 @@ def _trec_tables(block: bytes, kind: str, columns: Sequence[str]) -> Iterator[pa
     if block.startswith(b"#") or b"\n#" in block:
         block = _COMMENT.sub(b"", block)
     names = TREC[kind]
-    table, others = _split(block, names, " ", columns, quote=False)
-    yield table
+    others: list[str] = []
+    if block.strip(b"\n"):
+        yield _split(block, names, " ", columns, others, quote=False)
     rows = [line.split(" ") for line in others]
     is_run = kind == "trec-run"
     fits = [is_run and len(row) > len(names) for row in rows]
     lines = [None if fit else line for fit, line in zip(fits, others, strict=True)]
-    yield _table_of_rows([row if fit else [] for fit, row in zip(fits, rows, strict=True)], lines, names, columns)
+    if others:
+        yield _table_of_rows([row if fit else [] for fit, row in zip(fits, rows, strict=True)], lines, names, columns)
 
 
 def _rows_of_csv(path: str) -> Iterator[bytes]:
@@ -195,7 +200,7 @@ def _rows_of_csv(path: str) -> Iterator[bytes]:
     for block in _blocks(path):
         if b"\0" in block:
             raise InputRefusedError(f"cannot read {path}: it has bytes that are zero; {WAY_OUT}.")
-        if _STARTS_BLANK.search(block):
+        if block[:1] <= b" " or _STARTS_BLANK.search(block):
             block = _BLANK_LINE.sub(b"", block)
         if not has_header:
             block = block.lstrip(b"\n")
@@ -204,30 +209,33 @@ def _rows_of_csv(path: str) -> Iterator[bytes]:
 
 
 def _csv_tables(block: bytes, names: Sequence[str], separator: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    odd: list[bytes] = []
+    others: list[str] = []
     if has_quotes := b'"' in block:
-        odd = _ODD[separator].findall(block)
-        block = _ODD[separator].sub(b"", block) if odd else block
-    table, others = _split(block, names, separator, columns, quote=has_quotes and '"')
-    yield table
-    lines = others + [line.decode().removesuffix("\n") for line in odd]
-    rows = [fields_of_line(line, separator) for line in lines]
-    bad = [None if len(row) == len(names) else line for row, line in zip(rows, lines, strict=True)]
-    yield _table_of_rows(rows, bad, names, columns)
+        others += (line.decode().removesuffix("\n") for line in _ODD[separator].findall(block))
+        block = _ODD[separator].sub(b"", block) if others else block
+    if block.strip(b"\n"):
+        yield _split(block, names, separator, columns, others, quote=has_quotes and '"')
+    rows = [fields_of_line(line, separator) for line in others]
+    bad = [None if len(row) == len(names) else line for row, line in zip(rows, others, strict=True)]
+    if others:
+        yield _table_of_rows(rows, bad, names, columns)
 
 
 def _split(
-    block: bytes, names: Sequence[str], separator: str, columns: Sequence[str], *, quote: str | bool
-) -> tuple[pa.Table, list[str]]:
-    """Split lines with as many fields as there are names; and return the others."""
-    others: list[str] = []
+    block: bytes,
+    names: Sequence[str],
+    separator: str,
+    columns: Sequence[str],
+    others: list[str],
+    *,
+    quote: str | bool,
+) -> pa.Table:
+    """Split lines with as many fields as there are names, and add the others to a list."""
 
     def skip(row: Any) -> str:
         others.append(row.text)
         return "skip"
 
-    if not block.strip(b"\n"):
-        return _table_of_rows([], [], names, columns), []
     table = csv.read_csv(
         pa.BufferReader(block),
         csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=list(names)),
@@ -239,7 +247,7 @@ def _split(
             include_columns=list(columns or names[:1]),
         ),
     )
-    return table.append_column(MALFORMED, pa.nulls(len(table), pa.string())), others
+    return table.append_column(MALFORMED, pa.nulls(len(table), pa.string()))
 
 
 def _table_of_rows(
@@ -272,6 +280,12 @@ def _is_of_objects(block: bytes) -> bool:
     return block.startswith(b"{") and block.count(b"\n{") == n - 1 and block.count(b"}\n") == n
 
 
+def _is_odd(block: bytes) -> bool:
+    """Search for `_ODD_JSON`; quickly where what it needs is not there."""
+    is_near = b"0" * 19 in block.translate(_TO_ZEROS) or any(one.search(block) for one in _NEAR_ODD_JSON)
+    return is_near and _ODD_JSON.search(block) is not None
+
+
 def _objects(block: bytes, **options: Any) -> pa.Table:
     return arrow_json.read_json(
         pa.BufferReader(block),
@@ -286,10 +300,12 @@ def _json_schema(paths: Sequence[str]) -> pa.Schema | str:
     try:
         for path in paths:
             for block in _json_blocks(path):
-                table = _objects(block) if _is_of_objects(block) and not _ODD_JSON.search(block) else None
+                table = _objects(block) if _is_of_objects(block) and not _is_odd(block) else None
                 if table is None or len(table) != block.count(b"\n"):
                     raise TypeError("other lines than objects")
                 merged = _merged(merged, pa.struct(list(table.schema)))
+        if "_corrupt_record" in {one.name for one in merged}:
+            raise TypeError("a column of broken lines")
         return pa.schema(list(_named(merged)))
     except (pa.ArrowException, TypeError) as error:
         return f"{path} has lines that only Spark reads ({reason_of(error)})"

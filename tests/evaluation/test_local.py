@@ -1,0 +1,263 @@
+"""Evaluations of this machine against the definitions, in every form of table; and what goes to Spark instead.
+
+That both engines give the same bits is the matter of `scripts/routes`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.oracle import Choices, Results, Row, evaluate, mean, rows_by_query
+from support.random_rankings import random_rows
+from support.spark_rankings import (
+    EXACT_FIELDS,
+    LONG,
+    NUMBERS,
+    RANKED,
+    STRUCTS,
+    VALUES,
+    convention_of,
+    in_rank_order,
+    ranks_of,
+)
+
+import ndcg_spark
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.evaluation import LocalEvaluation, local
+from ndcg_spark.evaluation.local import LocalRanking, rank_locally
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.sources.local import table_of
+
+KS = (1, 3, None)
+CHOICES = [
+    Choices(),
+    Choices(ties="item_desc", gain="linear", negative="clip"),
+    Choices(ties="item_asc", unjudged="condensed", ideal="retrieved"),
+    Choices(ties="best", no_relevant="skip"),
+]
+
+
+def long_table(rows: Sequence[Row], choices: Choices) -> pa.Table:
+    item = pa.int64() if isinstance(rows[0].item, int) else pa.string()
+    ranks = ranks_of(rows, choices) if choices.ties not in ("expected", "best", "worst") else {}
+    return pa.table(
+        {
+            "query_id": pa.array([row.query for row in rows]),
+            "item_id": pa.array([row.item for row in rows], item),
+            "score": pa.array([None if row.score is None else float(row.score) for row in rows], pa.float64()),
+            "relevance": pa.array([row.relevance for row in rows], pa.float64()),
+            "position": pa.array([row.position for row in rows], pa.int32()),
+            "rank": pa.array([ranks.get((row.query, row.item)) for row in rows], pa.int32()),
+        }
+    )
+
+
+def array_table(rows: Sequence[Row], choices: Choices) -> pa.Table:
+    item = pa.int64() if isinstance(rows[0].item, int) else pa.string()
+    entry = pa.struct([("item", item), ("relevance", pa.float64())])
+    found = []
+    for query, its in rows_by_query(rows).items():
+        ranked = [{"item": row.item, "relevance": row.relevance} for row in in_rank_order(its, choices)]
+        judged = [{"item": row.item, "relevance": row.relevance} for row in its if row.relevance is not None]
+        numbers = [[one["relevance"] for one in lists] for lists in (ranked, judged)]
+        found.append((query, *numbers, ranked, judged))
+    columns = zip(*found, strict=True)
+    types = [pa.string(), *[pa.list_(pa.float64())] * 2, *[pa.list_(entry)] * 2]
+    names = ["query_id", "ranked", "judged", "ranked_items", "judged_items"]
+    return pa.table([pa.array(its, kind) for its, kind in zip(columns, types, strict=True)], names=names)
+
+
+def forms(rows: Sequence[Row], choices: Choices) -> Iterator[tuple[str, dict[str, pa.Table], Columns]]:
+    table = long_table(rows, choices)
+    yield "long", {"input": table}, LONG
+    judged = table.filter(table.column("relevance").is_valid())
+    run = table.filter(table.column("score").is_valid()).drop_columns(["relevance"])
+    yield "judgments", {"input": run, "judgments": judged}, LONG
+    if choices.ties in ("item_asc", "item_desc"):
+        yield "rank", {"input": table}, RANKED
+        yield "rank judgments", {"input": run, "judgments": judged}, RANKED
+        arrays = array_table(rows, choices)
+        yield "numbers", {"input": arrays}, NUMBERS
+        yield "structs", {"input": arrays}, STRUCTS
+
+
+def ranked(tables: Mapping[str, pa.Table], settings: EvaluationSettings, **options: Any) -> LocalRanking:
+    found = rank_locally({name: table_of(one, name) for name, one in tables.items()}, settings, **options)
+    assert isinstance(found, LocalRanking), found
+    return found
+
+
+def results(per_query: pa.Table) -> Results:
+    from support.oracle import Result
+
+    names = (*VALUES, *EXACT_FIELDS)
+    return {
+        (row["query_id"], row["k"]): Result(**{name: row[name] for name in names}) for row in per_query.to_pylist()
+    }
+
+
+def settings_for(columns: Columns, choices: Choices, form: str, **changes: Any) -> EvaluationSettings:
+    convention = convention_of(choices)
+    if columns in (NUMBERS, STRUCTS):  # arrays have no ties, so no order column either
+        convention = replace(convention, ties="item_asc")
+    missing = {"null_score": "unretrieved"} if form in ("long", "rank") else {}
+    return EvaluationSettings(columns=columns, convention=convention, cutoffs=KS, **missing, **changes)
+
+
+@pytest.mark.parametrize("choices", CHOICES, ids=lambda one: f"{one.ties}, {one.unjudged}")
+@pytest.mark.parametrize("seed", range(3))
+def test_every_form_gives_the_values_of_the_definition(seed: int, choices: Choices):
+    rows = random_rows(seed, n_queries=20)
+    expected = evaluate(rows, choices, KS)
+    for form, tables, columns in forms(rows, choices):
+        ranking = ranked(tables, settings_for(columns, choices, form))
+        got = results(ranking.per_query())
+        wanted = expected
+        assert got.keys() == wanted.keys(), form
+        for key, its in wanted.items():
+            for name in EXACT_FIELDS:
+                assert getattr(got[key], name) == getattr(its, name), (form, key, name)
+            for name in VALUES:
+                assert getattr(got[key], name) == pytest.approx(getattr(its, name), abs=1e-12), (form, key, name)
+        means = {(row["metric"], row["k"]): row["value"] for row in ranking.summary().to_pylist()}
+        for k in KS:
+            assert means["ndcg", k] == pytest.approx(mean(wanted, k), abs=1e-12), (form, k)
+
+
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many partitions and processes for small tables, too."""
+    monkeypatch.setattr(local, "BYTES_OF_A_PARTITION", 64)
+    monkeypatch.setattr(local, "BYTES_OF_A_PROCESS", 64)
+
+
+@pytest.mark.parametrize("form", ["long", "judgments", "structs"])
+def test_processes_and_partitions_change_no_bit(monkeypatch: pytest.MonkeyPatch, form: str):
+    choices = Choices(ties="item_asc")
+    rows = random_rows(5, n_queries=60)
+    (tables, columns) = next((tables, its) for name, tables, its in forms(rows, choices) if name == form)
+    settings = settings_for(columns, choices, form, metrics=(), segment_sets=())
+    alone = ranked(tables, settings)
+    assert alone.n_processes == 1
+    small(monkeypatch)
+    several = ranked(tables, settings, processes=2)
+    assert several.n_processes == 2
+    for what in ("summary", "per_query", "rankings"):
+        one, other = (sorted(map(repr, getattr(its, what)().to_pylist())) for its in (alone, several))
+        assert one == other, what
+
+
+def test_sorted_files_are_summed_where_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    rows = sorted(random_rows(2, n_queries=40), key=lambda row: row.query.encode())
+    table = long_table(rows, Choices(ties="item_asc")).filter(pa.compute.field("relevance").is_valid())
+    table = table.filter(pa.compute.field("score").is_valid())
+    pq.write_table(table, tmp_path / "sorted.parquet", row_group_size=10)
+    mixed = pa.concat_tables([table.take(pa.array(range(start, len(table), 2))) for start in (0, 1)])
+    pq.write_table(mixed, tmp_path / "mixed.parquet", row_group_size=10)
+    small(monkeypatch)
+    found = []
+    for name in ("sorted", "mixed"):
+        result = ndcg_spark.evaluate(tmp_path / f"{name}.parquet", k=[1, 3], engine="local")
+        assert isinstance(result, LocalEvaluation)
+        assert ("sorted by query" in result.ranking.reason) == (name == "sorted")
+        found.append(result.summary.to_pylist())
+    assert found[0] == found[1]
+    assert found[0] == ndcg_spark.evaluate(table, k=[1, 3]).summary.to_pylist()
+
+
+# ---------------------------------------------------------------------------------------- the front door
+
+SIX = {
+    "query_id": ["a", "a", "a", "b", "b", "b"],
+    "item_id": [1, 2, 3, 4, 5, 6],
+    "score": [0.9, 0.8, 0.7, 0.9, 0.8, 0.7],
+    "relevance": [2, 0, 1, 0, 0, 1],
+    "country": ["DE", "DE", "DE", "FR", "FR", "FR"],
+}
+"""NDCG@3 of a is 3.5 / (3 + 1/log2(3)), and 1/2 of b."""
+OF_A = 3.5 / (3 + 1 / 1.584962500721156)
+
+
+def test_a_table_in_memory_is_evaluated_here(capsys: pytest.CaptureFixture[str]):
+    found = ndcg_spark.evaluate(pa.table(SIX), k=3, segments="country")
+    assert found.engine == "local"
+    assert "on this machine" in repr(found)
+    values = {row["segment"]: row["value"] for row in found.means().to_pylist()}
+    assert values == pytest.approx({"overall": (OF_A + 0.5) / 2, "country=DE": OF_A, "country=FR": 0.5})
+    found.show()
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown] == ["run", "overall", "country=DE", "country=FR"]
+    assert found.per_query_table.column_names[0] == "run"
+    assert "n_rows" not in found.per_query_table.column_names
+
+
+def test_bad_rows_are_counted_in_one_line():
+    bad = {**SIX, "score": [0.9, float("inf"), 0.7, 0.9, 0.8, 0.7]}
+    with pytest.raises(InputRefusedError, match=r"^1 bad row of 6 in the data: infinite_score 1 \(e.g. query_id=a"):
+        ndcg_spark.evaluate(pa.table(bad)).show()
+    kept = ndcg_spark.evaluate(pa.table(bad), k=3, on_invalid="reject")
+    row = kept.summary.filter(pa.compute.field("metric") == "ndcg").to_pylist()[0]
+    assert (row["n_rows"], row["n_rejected"], row["n_queries"]) == (5, 1, 2)
+
+
+def test_judgments_that_match_nothing_are_refused():
+    run = pa.table({"query_id": ["a"], "item_id": ["X"], "score": [1.0]})
+    for query, item, said in (("a", "x", "no judged item occurs"), ("A", "X", "none of its queries is judged")):
+        judged = pa.table({"query_id": [query], "item_id": [item], "relevance": [1]})
+        with pytest.raises(InputRefusedError, match=said):
+            ndcg_spark.evaluate(run, judged, k=1).show()
+        ndcg_spark.evaluate(run, judged, k=1, allow_unmatched=True).show()
+
+
+def test_mistaken_columns_and_options_are_refused_before_anything_runs():
+    with pytest.raises(MissingColumnError, match="column 'rel'"):
+        ndcg_spark.evaluate(pa.table(SIX), relevance="rel")
+    with pytest.raises(InvalidParameterError, match="has no option 'gain', a rule of the convention"):
+        ndcg_spark.evaluate(pa.table(SIX), gain="linear")
+    with pytest.raises(InvalidParameterError, match="engine"):
+        ndcg_spark.evaluate(pa.table(SIX), engine="duck")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"strategy": "window"}, "strategy=window ranks in Spark"),
+        ({"convention": "default;duplicates=best"}, "duplicates are resolved among all rows"),
+        ({"metrics": "ild@3", "convention": "default;ties=item_asc"}, "metrics of items are joined in Spark"),
+    ],
+)
+def test_what_only_spark_does_is_named(options: dict[str, Any], said: str):
+    with pytest.raises(InvalidParameterError, match=said):
+        ndcg_spark.evaluate(pa.table(SIX), engine="local", **options)
+
+
+def test_a_script_without_a_guard_of_its_main_module(tmp_path: Path):
+    """Worker processes do not run it again; a rule that only it knows is applied in its own process."""
+    code = f"""
+import sys
+sys.modules["pyspark"] = None
+import pyarrow as pa
+import ndcg_spark
+from ndcg_spark.evaluation import local
+local.BYTES_OF_A_PROCESS = local.BYTES_OF_A_PARTITION = 64
+for convention in ("default;gain=linear", ndcg_spark.Convention(gain=lambda relevance: relevance)):
+    found = ndcg_spark.evaluate(pa.table({SIX!r}), k=3, convention=convention)
+    print(found.ranking.n_processes, found.summary.column("value").to_pylist()[0])
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code, encoding="utf-8")
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert ended.stderr == ""
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    assert len(lines) == 2
+    linear = 2.5 / (2 + 1 / 1.584962500721156)
+    for n_processes, value in lines:
+        assert int(n_processes) >= 1
+        assert float(value) == pytest.approx((linear + 0.5) / 2)

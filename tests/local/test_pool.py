@@ -1,0 +1,132 @@
+"""Worker processes: results in order, refusals and crashes of one, what is lost when one is killed, what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError
+from ndcg_spark.local.pool import Pool
+
+
+def wait_and_tell(seconds: float, what: str) -> str:
+    time.sleep(seconds)
+    return what
+
+
+def process_of(_: int) -> int:
+    return os.getpid()
+
+
+def refuse(what: str) -> str:
+    time.sleep(0.5)  # until all have begun
+    raise InputRefusedError(what)
+
+
+def divide(one: int, other: int) -> float:
+    return one / other
+
+
+def end_this_process(how: int) -> None:
+    os.kill(os.getpid(), how)
+    time.sleep(30)
+
+
+def print_lines(n: int) -> int:
+    print("no result\n" * n)
+    return n
+
+
+def test_results_come_in_the_order_of_jobs():
+    with Pool(2) as pool:
+        jobs = [(wait_and_tell, (0.3, "slow")), (wait_and_tell, (0.0, "fast")), (wait_and_tell, (0.1, "last"))]
+        assert list(pool.run(jobs)) == ["slow", "fast", "last"]
+
+
+def test_more_than_one_process_works():
+    with Pool(2) as pool:
+        found = set(pool.run([(wait_and_tell, (0.2, "a")), (process_of, (1,)), (process_of, (2,))]))
+        assert os.getpid() not in found
+    with Pool(1) as pool:
+        assert set(pool.run([(process_of, (1,)), (process_of, (2,))])) == {os.getpid()}
+
+
+def test_what_only_this_process_knows_runs_here():
+    here = {"a": lambda: 1}
+    with Pool(2) as pool:
+        assert list(pool.run([(here.__getitem__, ("a",)), (process_of, (1,))]))[1] == os.getpid()
+
+
+def test_what_a_worker_prints_is_no_result(capfd):
+    with Pool(2) as pool:
+        assert list(pool.run([(print_lines, (1,)), (print_lines, (2000,))])) == [1, 2000]
+    assert capfd.readouterr().out == ""
+
+
+def test_the_first_of_several_refusals_by_text_is_raised():
+    with Pool(2) as pool, pytest.raises(InputRefusedError, match=r"^a$"):
+        list(pool.run([(refuse, ("b",)), (refuse, ("a",))]))
+
+
+def test_an_error_that_is_no_refusal_comes_before_refusals():
+    with Pool(2) as pool, pytest.raises(ZeroDivisionError):
+        list(pool.run([(refuse, ("a",)), (divide, (1, 0))]))
+
+
+def test_a_killed_worker_is_named_in_one_line():
+    with (
+        Pool(2) as pool,
+        pytest.raises(NdcgSparkError, match=r"^a worker process was ended by SIGKILL; memory may be short"),
+    ):
+        list(pool.run([(end_this_process, (signal.SIGKILL,)), (process_of, (1,)), (process_of, (2,))]))
+
+
+def test_nothing_is_left_behind():
+    with Pool(2) as pool:
+        list(pool.run([(process_of, (1,)), (process_of, (2,))]))
+        workers, folder = [one.pid for one in pool._workers], Path(pool.folder)
+        assert folder.is_dir()
+    assert not folder.exists()
+    assert not any(map(is_alive, workers))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_workers_of_a_killed_process_end_and_remove_its_folder(tmp_path: Path):
+    """Whoever is killed cannot end its workers: they see that nobody writes to them any more."""
+    code = (
+        "import sys, time\n"
+        "from ndcg_spark.local.pool import Pool\n"
+        "pool = Pool(2)\n"
+        "pool.start()\n"
+        "print(pool.folder, *(one.pid for one in pool._workers), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert parent.stdout is not None
+    folder, *workers = parent.stdout.readline().split()
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and (any(is_alive(int(one)) for one in workers) or Path(folder).exists()):
+        time.sleep(0.1)
+    assert not any(is_alive(int(one)) for one in workers)
+    assert not Path(folder).exists()
