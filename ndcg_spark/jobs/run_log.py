@@ -118,6 +118,7 @@ def _files(place: Path) -> Iterator[Path]:
 def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
     """Version of a Delta or Iceberg table; the files of another one that lies on this machine."""
     from ndcg_spark.tables.catalog import describe
+    from ndcg_spark.tables.commits import IcebergLog
 
     facts = describe(spark, table)
     provider = facts.get("provider", "").lower()

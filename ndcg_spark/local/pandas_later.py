@@ -15,7 +15,7 @@ def defer_pandas() -> None:
     if "pandas" in sys.modules or not hasattr(pa.lib, "_pandas_api"):
         return
     finder = _PandasFinder()
-    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]  # it has what a finder needs
+    sys.meta_path.insert(0, finder)
     pa.array([0])  # Arrow tries once, and takes pandas for not installed
     finder.is_closed = False
 
@@ -30,7 +30,7 @@ class _PandasFinder:
             return None
         if self.is_closed:
             raise ModuleNotFoundError("No module named 'pandas'", name=name)
-        sys.meta_path.remove(self)  # type: ignore[arg-type]  # as above
+        sys.meta_path.remove(self)
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
