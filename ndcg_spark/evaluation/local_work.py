@@ -44,7 +44,8 @@ class LocalMeanNdcg(Means):
                 return table
             tables[name] = table
         refuse_scored(tables["input"].info, request.settings, request.sources["input"].reference)
-        return rank_locally(tables, request.settings)
+        shared = request.shared
+        return rank_locally(tables, request.settings, processes=shared.processes, memory=shared.memory)
 
     @property
     def input_name(self) -> str:

@@ -194,7 +194,7 @@ class Command(Generic[S]):
         shared = {
             "run_date": self.sliced, "dataset": self.sliced, "json": self.json, "explain": self.explains,
             "allow_empty": self.allows_empty, "max_reject_fraction": self.rejects,
-            "engine": bool(self.local),
+            **dict.fromkeys(("engine", "processes", "memory"), bool(self.local)),
         }  # fmt: skip
         return grouped(
             {"Input": []},
