@@ -212,7 +212,8 @@ def evaluate(
     """
     given = dict(locals())
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
-    tables = {name: given[name] for name in ("data", "judgments", "items", "interactions") if given[name] is not None}
+    others = {name: given[name] for name in ("judgments", "items", "interactions") if given[name] is not None}
+    tables = {"data": data, **others}
     ranking = choose_engine(tables, settings, engine)
     if isinstance(ranking, LocalRanking):
         found: Evaluation | LocalEvaluation = LocalEvaluation(settings=ranking.fitted, ranking=ranking, given=tables)

@@ -65,8 +65,10 @@ TABLES = {
 }  # fmt: skip
 
 
-def rows_of(frame):
-    return sorted(map(tuple, frame.collect()), key=repr)
+def rows_of(table):
+    if isinstance(table, pa.Table):  # of this machine
+        return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
+    return sorted(map(tuple, table.collect()), key=repr)
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
@@ -76,7 +78,9 @@ def test_an_evaluation_has_the_same_bits(spark, table):
     ours, theirs = evaluate(table(), k=[1, 3]), evaluate(frame, k=[1, 3])
     assert rows_of(ours.per_query) == rows_of(theirs.per_query)
     assert rows_of(ours.summary) == rows_of(theirs.summary)
-    assert {row["n_judged"] for row in ours.per_query.collect()} == {2}  # NaN is no judgment
+    assert set(ours.per_query.column("n_judged").to_pylist()) == {2}  # NaN is no judgment
+    on_spark = evaluate(table(), k=[1, 3], engine="spark")
+    assert rows_of(on_spark.per_query) == rows_of(ours.per_query)
 
 
 def test_a_score_that_is_nan_is_a_bad_row(spark):
@@ -97,12 +101,12 @@ def test_other_functions_take_them_too(spark):
     table = pd.DataFrame({**ROWS, "run": ["x"] * 5})
     other = table.assign(run="y", score=-table.score)
     result = evaluate(pd.concat([table, other]), run="run", k=3)
-    per_query = result.per_query.toPandas()
+    per_query = result.per_query.to_pandas()
     found = compare(per_query, metrics="ndcg", k=3, query="query_id", replicates=0, flips=0).summary
     assert rows_of(found) == rows_of(compare(result, k=3, metrics="ndcg", replicates=0, flips=0).summary)
     assert explain_difference(table, "default", "sklearn", k=3).steps.count() > 0
-    summary = result.summary.toPandas()
-    assert merge_summaries(summary).count() == result.summary.count()
+    summary = result.summary.to_pandas()
+    assert merge_summaries(summary).count() == len(result.summary)
     assert report(summary).contents.standings == report(result).contents.standings
 
 
@@ -178,7 +182,7 @@ def test_types_that_spark_lacks(spark, table, kind, values):
 )
 def test_what_cannot_be_handed_over(spark, table, message):
     with pytest.raises(InvalidParameterError, match=r"^data cannot be handed over to Spark") as refused:
-        evaluate(table)
+        evaluate(table, engine="spark")
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -284,7 +288,7 @@ PROGRAM = """
 import pandas as pd
 from ndcg_spark import evaluate
 rows = {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [1.0, 2.0], "relevance": [1.0, 0.0]}
-print(evaluate(pd.DataFrame(rows), k=1).to_pandas().value[0])
+print(evaluate(pd.DataFrame(rows), k=1, engine="spark").to_pandas().value[0])
 """
 
 

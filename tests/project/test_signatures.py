@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, get_type_hints
 
 import pytest
+from pyspark.sql import DataFrame
 from support.public_names import ROOMS, names_for_type_checkers, names_of_room, public_functions
 
 import ndcg_spark
@@ -18,11 +19,14 @@ from ndcg_spark.clicks.settings import ImpressionColumns, PropensitySettings, We
 from ndcg_spark.comparison.settings import ChosenRuns, Statistics
 from ndcg_spark.core.flag import Setting, settings_from, settings_in
 from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation import Evaluation
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, ItemColumns
 from ndcg_spark.history.settings import LIMITS, PERIODS, FlagSettings, Period, RollUpSettings
 from ndcg_spark.judgments.settings import EventColumns, EventSettings, RatingColumns, RatingSettings
 from ndcg_spark.retrieval.settings import RetrievalSettings
 
+ONLY_OF_SPARK = {"DataFrame": DataFrame, "Evaluation": Evaluation}
+"""Names in annotations of functions that work without Spark, too."""
 FUNCTIONS = {name: one for name, one in public_functions().items() if name != "evaluation.evaluation_settings"}
 
 
@@ -83,7 +87,7 @@ def test_an_argument_is_as_its_field(name: str, one: Setting) -> None:
     wanted = OTHERWISE.get(one.field, (one.default, kind))
     if one.field in ("query", "score") and one.kind is str:  # a single name
         wanted = (one.default, kind)
-    assert (argument.default, get_type_hints(function)[argument.name]) == wanted
+    assert (argument.default, get_type_hints(function, localns=ONLY_OF_SPARK)[argument.name]) == wanted
 
 
 def test_settings_that_are_renamed_have_the_default_of_the_class() -> None:
