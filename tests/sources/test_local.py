@@ -115,7 +115,8 @@ def test_csv(spark, tmp_path):
     opened(spark, put(tmp_path, CSV), "csv")
 
 
-def test_tsv_and_csv_of_one_column(spark, tmp_path):
+def test_tsv_csv_of_one_column_and_odd_names(spark, tmp_path):
+    opened(spark, put(tmp_path / "names", {"a.csv": ' a ,"b ""c""",d.e,"f" g,\u00e9\n1,2,3,4,5\n'}), "csv")
     folder = put(tmp_path / "tsv", {"odd": "a\tb\n" + odd_lines(2, 4_000, 'ab"" \t\t"\x0b')})
     opened(spark, folder, "tsv")
     opened(spark, put(tmp_path / "one", {"one.csv": "a\n" + odd_lines(3, 2_000, 'ab"" ,"\t')}), "csv")
@@ -157,7 +158,8 @@ JSON = {
     "b.jsonl": '{"s": 2.5, "t": "2026-01-31 10:00:00", "l": [{"id": "x", "v": 1}, {"w": null}], "e": [], "q": -5}\n',
     "c.json": '\n\r\n  {"q": 9007199254740993, "t": "\\u00fc \\ud83d\\ude00 \u20ac \\n", "z": {"y": []}}'
     ' \t\r\n{}\n{"t": null}',
-    "d.json": b'\xef\xbb\xbf{"q":1,"s":1e3}\n{"q":2,"s":0.1}\n{"s":123456789012345678,"b":[[1],[]],"m":{"Q":{"a":1}}}\n',
+    "d.json": b'\xef\xbb\xbf{"q":1,"s":1e3}\n{"q":2,"s":0.1}\n{"s":123456789012345678}\n'
+    b'{"b":[[1],[]],"m":{"Q":{"a":1}}}\n',
     "e.json": "",
     "f.json.gz": gzip.compress(b'{"q":7,"t":"2026-01-31T10:00:00Z","l":null}\n'),
 }
@@ -218,7 +220,8 @@ PARQUET = pa.table({
 
 def test_parquet(spark, tmp_path):
     for at in range(3):
-        pq.write_table(PARQUET.slice(at), tmp_path / f"{at}.parquet", row_group_size=1 + at % 2)
+        options = {"row_group_size": 1 + at % 2, "use_compliant_nested_type": at != 1}
+        pq.write_table(PARQUET.slice(at), tmp_path / f"{at}.parquet", **options)
     (tmp_path / "_SUCCESS").touch()
     opened(spark, tmp_path)
     table = open_local(str(tmp_path))
