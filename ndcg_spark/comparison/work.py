@@ -28,9 +28,9 @@ from ndcg_spark.core.columns import has_column, named, require_column
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.frames.summary import PROVENANCE
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.evaluation.spark_results import Evaluation
+from ndcg_spark.evaluation.tasks.stored import PROVENANCE
 from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.jobs.outputs import Accounts, with_provenance
 from ndcg_spark.jobs.runner import Job, Line, Outcome

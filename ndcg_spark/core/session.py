@@ -13,16 +13,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ndcg_spark.core.engine import PROVIDED
 from ndcg_spark.core.failures import SPARK_ERRORS, condition_of
 from ndcg_spark.errors import NdcgSparkError
 
-PROVIDED = (
-    "PYSPARK_GATEWAY_PORT",
-    "SPARK_REMOTE",
-    "DATABRICKS_RUNTIME_VERSION",
-    "SPARK_CONNECT_MODE_ENABLED",
-)
-"""Variables that are set if spark-submit, a Connect server or Databricks provides the session."""
 _MASTER = re.compile(r"(?:^[ \t]*spark\.master[ \t=:]+|--master[ =]|spark\.master=)([^\s\"']+)", re.MULTILINE)
 """The master in the arguments of spark-submit, and in the file of defaults."""
 SHUFFLE_PARTITIONS = 200

@@ -186,6 +186,7 @@ MEAN_NDCG = Command(
     gates=Gates(example="ndcg@10>=0.40", about="an overall mean", read=Gate.parse),
     long_rows=has_long_rows,
     work="evaluation.work:MeanNdcg",
+    local="evaluation.local_work:LocalMeanNdcg",
 )  # fmt: skip
 
 

@@ -149,7 +149,7 @@ class Command(Generic[S]):
     settings made from the fields. `instead` is the command that some options are short for; `ignores` are tables that
     play no part, as a file for `--config` may name them for another command. `writes` become visible in their order,
     so the one that others wait for is the last. `work` is a class as "module:name", loaded when the command is
-    called.
+    called; `local` is the class that does the same without Spark, if there is one.
     """
 
     name: str
@@ -173,6 +173,7 @@ class Command(Generic[S]):
     instead: Callable[[Mapping[str, Any]], Command[Any] | None] = lambda given: None
     ignores: Callable[[Mapping[str, Any]], Collection[str]] = lambda given: ()
     work: str
+    local: str = ""
 
     @property
     def written(self) -> tuple[Writes, ...]:
@@ -193,6 +194,7 @@ class Command(Generic[S]):
         shared = {
             "run_date": self.sliced, "dataset": self.sliced, "json": self.json, "explain": self.explains,
             "allow_empty": self.allows_empty, "max_reject_fraction": self.rejects,
+            **dict.fromkeys(("engine", "processes", "memory"), bool(self.local)),
         }  # fmt: skip
         return grouped(
             {"Input": []},
@@ -217,12 +219,14 @@ class Command(Generic[S]):
         if command is not self:
             request = request_of(command, given)
         with needed_packages():
+            from ndcg_spark.jobs.engine import choose_engine
             from ndcg_spark.jobs.runner import run
-
-            module, _, name = command.work.partition(":")
+        engine = choose_engine(request)
+        with needed_packages(engine.reason):
+            module, _, name = (command.local if engine.is_local else command.work).partition(":")
             work: type[Work[Any]] = getattr(import_module(f"ndcg_spark.{module}"), name)
             work.require_packages()
-        return run(request, work)
+        return run(request, work, engine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

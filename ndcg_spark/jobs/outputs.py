@@ -9,16 +9,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+import pyarrow as pa
 
-from ndcg_spark.core.bad_rows import RowCount, count_rows, describe_bad_rows, rejects_table
 from ndcg_spark.core.failures import refusal_text
+from ndcg_spark.core.row_counts import describe_bad_rows
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, text_of
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.options import flag_of
@@ -27,10 +25,13 @@ from ndcg_spark.tables import Reading, Rows, SliceWrite, check_output, refusing,
 from ndcg_spark.tables.claims import Tell
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as T
+
     from ndcg_spark.jobs.runner import Work
 
 
-REJECT_SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in ("source", "reason", "row", "run")])
+REJECT_SCHEMA = pa.schema([(name, pa.string()) for name in ("source", "reason", "row", "run")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +45,11 @@ class Accounts:
 
 
 def account(inputs: Work[Any], limit: float | None, all_valid: int | None = None) -> Accounts:
-    """Count the rows of each table by reason; refuse a larger share than `limit`. Runs an action for each table.
+    """Count the rows of each table by reason; refuse a larger share than `limit`. Reads each table.
 
     `all_valid` is the number of rows of the first table if it is known to have no bad ones; it is not read then.
     """
-    tables, counted = inputs.checked(originals=False), {}
-    if all_valid is not None:
-        counted[next(iter(tables))] = RowCount(read=all_valid, rejected={}, examples={})
-    counted |= {name: count_rows(rows) for name, rows in tables.items() if name not in counted}
+    counted = inputs.count_rows(all_valid)
     for name, found in counted.items():
         bad = sum(found.rejected.values())
         if limit is not None and bad > limit * found.read:
@@ -74,17 +72,13 @@ def rejected_counts(accounts: Accounts | None) -> dict[str, Any]:
     return {"rejected": sum(rejected.values()), "rejected_by_reason": rejected}
 
 
-def written_rejects(inputs: Work[Any], accounts: Accounts | None) -> DataFrame:
-    """Bad rows as they are stored (`run`, `source`, `reason`, `row`); lazy. Tables without any are not read again."""
-    found = {name: rejects_table(rows, name) for name, rows in inputs.checked(originals=True).items()}
-    parts = [
-        rows if accounts is None or name in accounts.with_rejects else rows.limit(0) for name, rows in found.items()
-    ]
-    return reduce(DataFrame.unionByName, parts).withColumn("run", F.lit(""))
-
-
 def check_target(
-    spark: SparkSession, name: str, target: Target, schema: T.StructType, readings: Sequence[Reading], tell: Tell
+    spark: SparkSession | None,
+    name: str,
+    target: Target,
+    schema: T.StructType | pa.Schema,
+    readings: Sequence[Reading],
+    tell: Tell,
 ) -> Reading:
     """Refuse a table that cannot be written or would overwrite other data; return its place. No action."""
     return check_output(
@@ -101,30 +95,36 @@ def check_target(
 
 def with_provenance(frame: DataFrame, facts: Mapping[str, Any], names: Sequence[str]) -> DataFrame:
     """Add facts as columns of text, and `computed_at`; lazy."""
+    from pyspark.sql import functions as F
+
     now = datetime.now(timezone.utc).replace(microsecond=0)
     stamps = [F.lit(facts[name]).alias(name) for name in names]
     return frame.select("*", *stamps, F.lit(now).cast("timestamp").alias("computed_at"))
 
 
+def table_with_provenance(table: pa.Table, facts: Mapping[str, Any], names: Sequence[str]) -> pa.Table:
+    """Do what `with_provenance` does, with a table of Arrow."""
+    now = datetime.now(timezone.utc).replace(microsecond=0)
+    for name in names:
+        table = table.append_column(name, pa.repeat(pa.scalar(facts[name], pa.string()), table.num_rows))
+    return table.append_column("computed_at", pa.repeat(pa.scalar(now, pa.timestamp("us", "UTC")), table.num_rows))
+
+
 def refusal_of(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
-    """Find the refusal in an error; None where it is a crash. Runs an action a table when the cause is bad rows."""
+    """Find the refusal in an error; None where it is a crash. Reads each table when the cause is bad rows."""
     ours = error if isinstance(error, NdcgSparkError) else None
     if ours is not None and type(ours) is not InputRefusedError:
         return ours
     message = refusal_text(error) if ours is None else text_of(ours)
     if message is None:
         return None
-    tables = inputs.checked(originals=False) if message.startswith("bad row:") else {}
-    if not tables:
+    counted = inputs.count_rows() if message.startswith("bad row:") else {}
+    if not counted:
         advised = inputs.advice(message)
         if ours is not None and advised == message:
             return ours
         return InputRefusedError(f"{advised.rstrip('.')}. Nothing was written.")
-    found = []
-    for name, rows in tables.items():
-        counted = count_rows(rows)
-        if counted.rejected:
-            found.append(describe_bad_rows(counted, name))
+    found = [describe_bad_rows(rows, name) for name, rows in counted.items() if rows.rejected]
     advice = "Nothing was written; --on-invalid reject leaves such rows out."
     return InputRefusedError(f"{'; '.join(found) or message}. {advice}")
 

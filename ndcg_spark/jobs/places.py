@@ -17,38 +17,42 @@ from ndcg_spark.errors import InvalidParameterError, MissingPackageError
 from ndcg_spark.jobs.options import flag_of
 from ndcg_spark.sources.references import guess_format, without_ending
 
-_NEEDED = ("numpy", "pyarrow", "pandas", "pyspark", "rich")
+_NEEDED = ("numpy", "pyarrow", "pyspark", "pandas", "rich")
 
 
 @contextmanager
-def needed_packages() -> Iterator[None]:
-    """Import in this block what needs Spark, after options are checked; a package that fails is refused by name."""
+def needed_packages(why_spark: str = "") -> Iterator[None]:
+    """Import in this block what needs packages, after options are checked; a package that fails is refused by name.
+
+    `why_spark` is a clause for the refusal that names PySpark.
+    """
     try:
         with redirect_stderr(io.StringIO()):  # NumPy prints stacks about modules that were made for another one
             yield
     except Exception:
         for name in _NEEDED:
-            refused = _refused_import(name)
+            refused = _refused_import(name, why_spark)
             if refused is not None:
                 raise refused from None
         raise
 
 
-def _refused_import(name: str) -> MissingPackageError | None:
+def _refused_import(name: str, why_spark: str) -> MissingPackageError | None:
     """Return why a package cannot be imported; None if it can."""
     try:
         with redirect_stderr(io.StringIO()):
             import_module(name)
     except Exception as error:
+        needs = f"Spark is needed ({why_spark}), and " if why_spark and name == "pyspark" else ""
         try:
             installed = f"{name} {version(name)}"
         except PackageNotFoundError:
             extra, note = ("[spark]", " (not on Databricks, which has its own)") if name == "pyspark" else ("", "")
-            return MissingPackageError(f"{name} is not installed: pip install 'ndcg-spark{extra}'{note}.")
+            return MissingPackageError(f"{needs}{name} is not installed: pip install 'ndcg-spark{extra}'{note}.")
         why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         numpy = f" with NumPy {version('numpy')}" if name != "numpy" else ""
         return MissingPackageError(
-            f"{installed} cannot be imported{numpy} ({why.rstrip('.')}): pip install --upgrade {name}, or the "
+            f"{needs}{installed} cannot be imported{numpy} ({why.rstrip('.')}): pip install --upgrade {name}, or the "
             "packages that it was made for."
         )
     return None

@@ -17,25 +17,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark import tables
 from ndcg_spark._version import __version__
-from ndcg_spark.core.failures import SPARK_ERRORS, first_line
+from ndcg_spark.core.failures import first_line, spark_errors
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import NdcgSparkError, one_line
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import check_target
 from ndcg_spark.jobs.places import Source, Target, named_place
-from ndcg_spark.sources.formats import read_query
-from ndcg_spark.sources.stores import is_hidden, walked
-from ndcg_spark.tables.catalog import describe, place_of_table
+from ndcg_spark.sources.stores import is_hidden, list_files, walked
 from ndcg_spark.tables.claims import Tell
-from ndcg_spark.tables.commits import IcebergLog
 from ndcg_spark.tables.folders import FolderWrite
 from ndcg_spark.tables.kinds import TABLE_KINDS
 from ndcg_spark.tables.places import shared_folder, spark_path
+from ndcg_spark.tables.slices import Frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,11 +39,10 @@ if TYPE_CHECKING:
 
 MOST_FILES = 10_000
 """Asking a file system about more of them takes longer than a second on some."""
-_FAILURES: tuple[type[Exception], ...] = (OSError, *SPARK_ERRORS)
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
-def input_identities(spark: SparkSession, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
+def input_identities(spark: SparkSession | None, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
     """Describe the tables that a job reads. Asks file system and catalog; reads no rows.
 
     Local files have `files`, `bytes`, `newest`; remote files and queries `files` and `digest`, a hash of their sorted
@@ -56,7 +51,7 @@ def input_identities(spark: SparkSession, sources: Mapping[str, Source]) -> list
     return [_identity(spark, name, source) for name, source in sources.items() if source.reference]
 
 
-def _identity(spark: SparkSession, name: str, source: Source) -> dict[str, Any]:
+def _identity(spark: SparkSession | None, name: str, source: Source) -> dict[str, Any]:
     found: dict[str, Any] = {
         "option": name.replace("_", "-"),
         "reference": redacted(source.reference),
@@ -64,12 +59,16 @@ def _identity(spark: SparkSession, name: str, source: Source) -> dict[str, Any]:
     }
     try:
         return found | _state(spark, source.reference, source.format)
-    except _FAILURES as error:  # a job that cannot read its input says so itself
+    except spark_errors(OSError) as error:  # a job that cannot read its input says so itself
         return found | {"unknown": one_line(redacted(first_line(error)))}
 
 
-def _state(spark: SparkSession, reference: str, kind: str) -> dict[str, Any]:
+def _state(spark: SparkSession | None, reference: str, kind: str) -> dict[str, Any]:
+    if spark is None:
+        return file_facts(reference) or _digest(list_files(reference))
     if kind == "sql":
+        from ndcg_spark.sources.formats import read_query
+
         return _digest_of_names(read_query(spark, reference))
     if kind == "table":
         return _table_facts(spark, reference)
@@ -80,7 +79,11 @@ def _state(spark: SparkSession, reference: str, kind: str) -> dict[str, Any]:
 
 
 def _digest_of_names(frame: DataFrame) -> dict[str, Any]:
-    names = sorted(frame.inputFiles())
+    return _digest(frame.inputFiles())
+
+
+def _digest(files: Sequence[str] | str) -> dict[str, Any]:
+    names = [] if isinstance(files, str) else sorted(files)
     return {"files": len(names), "digest": sha256("\n".join(names).encode()).hexdigest()[:16]} if names else {}
 
 
@@ -114,6 +117,9 @@ def _files(place: Path) -> Iterator[Path]:
 
 def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
     """Version of a Delta or Iceberg table; the files of another one that lies on this machine."""
+    from ndcg_spark.tables.catalog import describe
+    from ndcg_spark.tables.commits import IcebergLog
+
     facts = describe(spark, table)
     provider = facts.get("provider", "").lower()
     if provider == "delta":
@@ -128,7 +134,7 @@ def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
 
 COUNTS = ("rows_read", "rows_evaluated", "rows_rejected", "rows_left_out", "n_queries", "n_lost_queries")
 _TEXT, _TIME = pa.string(), pa.timestamp("us", tz="UTC")
-_IN_ARROW = pa.schema(
+RUN_LOG_SCHEMA = pa.schema(
     [
         *((name, _TEXT) for name in ("run_id", "command", "status")),
         ("exit_code", pa.int32()),
@@ -141,13 +147,12 @@ _IN_ARROW = pa.schema(
         *((f"{name}_version", _TEXT) for name in ("package", "spark", "python", "numpy", "pyarrow")),
     ]
 )
-RUN_LOG_SCHEMA: T.StructType = from_arrow_schema(_IN_ARROW)
 
 
 class RunLog:
     """A table of runs. `slices` are the slice of a run; `tell` reports removed leftovers."""
 
-    def __init__(self, spark: SparkSession, target: Target, slices: tables.Slices, tell: Tell) -> None:
+    def __init__(self, spark: SparkSession | None, target: Target, slices: tables.Slices, tell: Tell) -> None:
         self.reference, self._spark, self._target, self._tell = target.reference, spark, target, tell
         self._slices = slices
         self._folder: Path | None = None
@@ -178,26 +183,35 @@ class RunLog:
                 place.mkdir(parents=True)
                 pq.write_table(_as_arrow(rows, slices.dataset), place / "part-00000.parquet")
             return write
-        values = [tuple(row.get(name) for name in RUN_LOG_SCHEMA.fieldNames()) for row in rows]
-        frame = self._spark.createDataFrame(values, RUN_LOG_SCHEMA).coalesce(1)
         target = self._target
         return stack.enter_context(
             closing(
-                tables.stage_slices(frame, self.reference, target.kind, slices, grow=target.grow, tell=self._tell)
+                tables.stage_slices(
+                    self._frame(rows), self.reference, target.kind, slices, grow=target.grow, tell=self._tell
+                )
             )
         )
+
+    def _frame(self, rows: Sequence[Mapping[str, Any]]) -> Frame:
+        if self._spark is None:
+            return pa.Table.from_pylist([*rows], RUN_LOG_SCHEMA)
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        values = [tuple(row.get(name) for name in RUN_LOG_SCHEMA.names) for row in rows]
+        return self._spark.createDataFrame(values, from_arrow_schema(RUN_LOG_SCHEMA)).coalesce(1)
 
 
 def _as_arrow(rows: Sequence[Mapping[str, Any]], dataset: str) -> pa.Table:
     """Write rows in the types that Spark gives them, with the data set as the last column."""
-    schema = _IN_ARROW.append(pa.field("dataset", _TEXT))
+    schema = RUN_LOG_SCHEMA.append(pa.field("dataset", _TEXT))
     return pa.Table.from_pylist([{**row, "dataset": dataset} for row in rows], schema)
 
 
-def versions(spark: SparkSession) -> dict[str, str]:
+def versions(spark: SparkSession | None) -> dict[str, str | None]:
+    """Find what computes a run; without Spark, its version is None."""
     return {
         "package_version": __version__,
-        "spark_version": spark.version,
+        "spark_version": None if spark is None else spark.version,
         "python_version": platform.python_version(),
         "numpy_version": np.__version__,
         "pyarrow_version": pa.__version__,
@@ -216,22 +230,36 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def other_places(spark: SparkSession, request: Request[Any]) -> list[tables.Reading]:
+def other_places(spark: SparkSession | None, request: Request[Any]) -> list[tables.Reading]:
     """Find where a job reads and writes, as far as that is known before it opens its tables. Runs no action."""
     found = []
     for name, source in request.sources.items():
         reference, kind = source.reference, source.format
-        with suppress(*SPARK_ERRORS):  # what cannot be opened is refused by the job
-            frame = spark.table(reference) if kind == "table" else None
-            frame = read_query(spark, reference) if kind == "sql" else frame
+        with suppress(*spark_errors()):  # what cannot be opened is refused by the job
+            frame = None if spark is None else _frame_named(spark, reference, kind)
             found.append(tables.reading_of(spark, named_place(name, reference), reference, kind, frame))
     for name, target in request.targets.items():
         reference = target.reference
-        with suppress(NdcgSparkError, *SPARK_ERRORS):  # an output that cannot be written is refused by the job
-            is_table = target.format in TABLE_KINDS
-            place = tables.canonical(place_of_table(spark, reference) if is_table else spark_path(spark, reference))
+        with suppress(*spark_errors(NdcgSparkError)):  # an output that cannot be written is refused by the job
+            place = tables.canonical(_place(spark, reference, is_table=target.format in TABLE_KINDS))
             found.append(tables.Reading(name=named_place(name, reference), folders=frozenset([place])))
     for name, path in request.paths.items():
         file = tables.canonical(os.path.abspath(path))
         found.append(tables.Reading(name=named_place(name, path), files=frozenset([file])))
     return found
+
+
+def _frame_named(spark: SparkSession, reference: str, kind: str) -> DataFrame | None:
+    """Rows of a table or a query; None for a path."""
+    from ndcg_spark.sources.formats import read_query
+
+    frame = spark.table(reference) if kind == "table" else None
+    return read_query(spark, reference) if kind == "sql" else frame
+
+
+def _place(spark: SparkSession | None, reference: str, *, is_table: bool) -> str:
+    if spark is None or not is_table:
+        return spark_path(spark, reference)
+    from ndcg_spark.tables.catalog import place_of_table
+
+    return place_of_table(spark, reference)

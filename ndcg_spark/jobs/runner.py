@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any, Generic, TypeAlias, TypeVar
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
+import pyarrow as pa
 
 from ndcg_spark._version import __version__
-from ndcg_spark.core.failures import SPARK_ERRORS, first_line, unfit_surroundings
+from ndcg_spark.core.failures import first_line, spark_errors, unfit_surroundings
 from ndcg_spark.core.redaction import redacted, redacted_values
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, PartlyWrittenError, find_refusal, printable, text_of
 from ndcg_spark.jobs.command import Request
-from ndcg_spark.jobs.interrupts import TerminatedError
+from ndcg_spark.jobs.engine import Engine
+from ndcg_spark.jobs.interrupts import TerminatedError, quiet_interrupts
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.options import with_flags
 from ndcg_spark.jobs.outputs import (
@@ -32,15 +32,19 @@ from ndcg_spark.jobs.outputs import (
     check_target,
     refusal_of,
     write_all,
-    written_rejects,
 )
 from ndcg_spark.jobs.places import Target, named_place
 from ndcg_spark.jobs.printing import gate_line, to_json
 from ndcg_spark.jobs.run_log import RunLog, as_json, counts_of, input_identities, other_places, versions
-from ndcg_spark.jobs.session import spark_session
-from ndcg_spark.sources.formats import Table, open_table
 from ndcg_spark.tables import Rows, Slices, canonical, reading_of, refuse_inside_table, refuse_nested, refusing
 from ndcg_spark.tables.kinds import TABLE_KINDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as T
+
+    from ndcg_spark.core.row_counts import RowCount
+    from ndcg_spark.sources.formats import Table
 
 STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
 INTERRUPTED, FAILED = "interrupted", "failed"
@@ -50,9 +54,9 @@ _LONGEST = 1000
 
 
 class JobRun:
-    """A run of a job. Its night is the day on which it starts, UTC, if the request has none."""
+    """A run of a job, by Spark or without a session. Its night is the day of its start, UTC, if none is requested."""
 
-    def __init__(self, spark: SparkSession, request: Request[Any]) -> None:
+    def __init__(self, spark: SparkSession | None, request: Request[Any]) -> None:
         self.id = str(uuid.uuid4())
         self.spark, self.request, self.command = spark, request, request.command.name
         self.progress = Progress(request.log_format, {"run_id": self.id, "command": self.command})
@@ -134,7 +138,8 @@ class JobRun:
 
         def write() -> None:
             with suppress(Exception):  # Spark 3.5 has no tags; its jobs end with the session
-                self.spark.interruptTag(self.tags[-1])
+                if self.spark is not None:
+                    self.spark.interruptTag(self.tags[-1])
             try:
                 log.write(row, self._slice())
             except Exception as problem:
@@ -178,24 +183,25 @@ def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
     text = with_flags(find_refusal(text_of(error)) or text_of(error))
     if isinstance(error, NdcgSparkError) and not isinstance(error, PartlyWrittenError):
         return REFUSED, redacted(" ".join(text.split()))[:_LONGEST]
-    first = first_line(error) if isinstance(error, SPARK_ERRORS) else next(iter(text.strip().splitlines()), "")
+    first = first_line(error) if isinstance(error, spark_errors()) else next(iter(text.strip().splitlines()), "")
     return FAILED, redacted(f"{type(error).__name__}: {first}")[:_LONGEST]
 
 
 @contextmanager
-def job_run(request: Request[Any]) -> Iterator[JobRun]:
-    """Open the session of a job, and log its start and end. The block calls `exit` of the run with its exit code."""
-    with spark_session(
-        f"ndcg-spark {request.command.name}",
-        request.spark_settings,
-        short_lists=not request.command.long_rows(request.settings),
-        tables=catalog_tables(request),
-    ) as spark:
+def job_run(request: Request[Any], engine: Engine) -> Iterator[JobRun]:
+    """Open the session of a job, if Spark runs it, and log its start and end.
+
+    The block calls `exit` of the run with its exit code.
+    """
+    with _session(request, engine) as spark:
         run = JobRun(spark, request)
         if request.shared.explain:  # nothing will run
             yield run
             return
-        with tagged(spark, run.tags), run.progress.watching(spark):
+        with ExitStack() as stack:
+            if spark is not None:
+                stack.enter_context(tagged(spark, run.tags))
+                stack.enter_context(run.progress.watching(spark))
             run.start()
             try:
                 with _surroundings_named():
@@ -204,6 +210,25 @@ def job_run(request: Request[Any]) -> Iterator[JobRun]:
                 run.end(error)
                 raise
             run.end()
+
+
+@contextmanager
+def _session(request: Request[Any], engine: Engine) -> Iterator[SparkSession | None]:
+    """Open a session if Spark runs a job; either engine ends in one `KeyboardInterrupt`."""
+    if engine.is_local:
+        with quiet_interrupts() as interrupts:
+            interrupts.started()
+            yield None
+        return
+    from ndcg_spark.jobs.session import spark_session
+
+    with spark_session(
+        f"ndcg-spark {request.command.name}",
+        request.spark_settings,
+        short_lists=not request.command.long_rows(request.settings),
+        tables=catalog_tables(request),
+    ) as spark:
+        yield spark
 
 
 def catalog_tables(request: Request[Any]) -> dict[str, str]:
@@ -268,19 +293,34 @@ class Outcome:
 
 
 class Job(Generic[S]):
-    """A request whose tables are open, and the services of its run."""
+    """A request whose tables are open, and the services of its run.
+
+    `tables` are those of Spark; without it, `opened` is what the work has opened itself.
+    """
 
     def __init__(
-        self, spark: SparkSession, request: Request[S], progress: Progress, stack: ExitStack, work: type[Work[S]]
+        self,
+        spark: SparkSession | None,
+        request: Request[S],
+        progress: Progress,
+        stack: ExitStack,
+        work: type[Work[S]],
+        engine: Engine,
     ) -> None:
-        self.spark, self.request, self.settings = spark, request, request.settings
-        self.tables: dict[str, Table] = {
-            name: open_table(spark, source.reference, source.kind, source.options)
-            for name, source in request.sources.items()
-        }
+        if isinstance(engine.opened, NdcgSparkError):
+            raise engine.opened
+        self.session, self.request, self.settings, self.engine = spark, request, request.settings, engine
+        self.tables: dict[str, Table] = {} if spark is None else _open_tables(spark, request)
         self.accounts: Accounts | None = None
         self.step, self.note, self.tell, self._stack = progress.step, progress.note, progress.line, stack
         self.work = work(self)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of a job that Spark runs."""
+        if self.session is None:
+            raise RuntimeError("this job runs without Spark.")
+        return self.session
 
     def wants(self, name: str) -> bool:
         return self.request.shared.json is not None if name == "json" else name in self.request.targets
@@ -291,6 +331,8 @@ class Job(Generic[S]):
 
     def keep(self, frame: DataFrame) -> bool:
         """Cache rows until the job ends; False where the platform has no cache."""
+        from pyspark.errors import PySparkException
+
         try:
             frame.persist()
         except PySparkException:  # some serverless platforms have no cache: the work is then done twice
@@ -299,7 +341,7 @@ class Job(Generic[S]):
         return True
 
     def count_bad_rows(self, all_valid: Callable[[], int | None] = lambda: None) -> Accounts | None:
-        """Run an action for each table: count bad rows and refuse too many; None unless they are left out.
+        """Read each table: count bad rows and refuse too many; None unless they are left out.
 
         `all_valid` returns the number of rows of the first table if none can be bad; it is not read again then.
         """
@@ -310,7 +352,10 @@ class Job(Generic[S]):
 
 
 class Work(Generic[S]):
-    """The work of a command on open tables. Making it is lazy, and refuses missing columns and wrong types."""
+    """The work of a command on open tables. Making it is lazy, and refuses missing columns and wrong types.
+
+    What is done with bad rows is written for Spark here; work without it has its own.
+    """
 
     EXPLAINED = "Nothing was run."
 
@@ -321,12 +366,42 @@ class Work(Generic[S]):
     def require_packages() -> None:
         """Raise for a missing package, before Spark starts."""
 
-    def schemas(self) -> Mapping[str, T.StructType]:
+    def schemas(self) -> Mapping[str, T.StructType | pa.Schema]:
         return {}
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
         """Reasons why rows are bad, by table, as from `checked_rows`; lazy."""
         return {}
+
+    def check_originals(self) -> None:
+        """Refuse rows that cannot be kept as they came."""
+        self.checked(originals=True)
+
+    def count_rows(self, all_valid: int | None = None) -> dict[str, RowCount]:
+        """Run an action for each table: count its rows by reason.
+
+        `all_valid` is the number of rows of the first table if it is known to have no bad ones; it is not read then.
+        """
+        from ndcg_spark.core.bad_rows import RowCount, count_rows
+
+        tables, counted = self.checked(originals=False), {}
+        if all_valid is not None:
+            counted[next(iter(tables))] = RowCount(read=all_valid, rejected={}, examples={})
+        return counted | {name: count_rows(rows) for name, rows in tables.items() if name not in counted}
+
+    def rejects(self, accounts: Accounts | None) -> DataFrame | pa.Table:
+        """Bad rows as they are stored (`source`, `reason`, `row`, `run`). Tables without any are not read again."""
+        from pyspark.sql import DataFrame
+        from pyspark.sql import functions as F
+
+        from ndcg_spark.core.bad_rows import rejects_table
+
+        tables = {name: rejects_table(rows, name) for name, rows in self.checked(originals=True).items()}
+        parts = [
+            rows if accounts is None or name in accounts.with_rejects else rows.limit(0)
+            for name, rows in tables.items()
+        ]
+        return reduce(DataFrame.unionByName, parts).withColumn("run", F.lit(""))
 
     def advice(self, message: str) -> str:
         """Add the options of the command line to a refusal of rows."""
@@ -345,11 +420,20 @@ class Work(Generic[S]):
         return {**night, **more, "package_version": __version__}
 
 
-def run(request: Request[S], work: type[Work[S]]) -> int:
+def _open_tables(spark: SparkSession, request: Request[Any]) -> dict[str, Table]:
+    from ndcg_spark.sources.formats import open_table
+
+    return {
+        name: open_table(spark, source.reference, source.kind, source.options)
+        for name, source in request.sources.items()
+    }
+
+
+def run(request: Request[S], work: type[Work[S]], engine: Engine) -> int:
     """Run a job; return 0, or 3 if a gate is not met. A refusal means that nothing was written."""
-    with job_run(request) as run:
+    with job_run(request, engine) as run:
         with ExitStack() as stack:
-            job = Job(run.spark, request, run.progress, stack, work)
+            job = Job(run.spark, request, run.progress, stack, work, engine)
             _check_outputs(run.spark, job, run.progress)
             with _refusals(job):
                 if request.shared.explain:
@@ -363,6 +447,8 @@ def run(request: Request[S], work: type[Work[S]]) -> int:
 
 def _explain(job: Job[S]) -> None:
     request, told = job.request, [*job.work.explanation()]
+    if request.command.local:
+        told.append(("engine", str(job.engine)))
     if request.command.written:
         night = f"replacing {request.run_date} of data set {request.dataset!r} only"
         told.append(("would write", f"{request.written}, {night}" if request.written else "nothing"))
@@ -371,16 +457,17 @@ def _explain(job: Job[S]) -> None:
     print("\n".join(map(printable, [*lines, job.work.EXPLAINED])))
 
 
-def _check_outputs(spark: SparkSession, job: Job[S], progress: Progress) -> None:
+def _check_outputs(spark: SparkSession | None, job: Job[S], progress: Progress) -> None:
     """Raise when an output could not be written, or would overwrite other data. Runs no action."""
     request, work = job.request, job.work
     if "rejects" in request.targets:
-        work.checked(originals=True)  # rows that cannot be kept as they came are refused
+        work.check_originals()
     if not request.targets and not request.paths:
         return
     schemas = {"rejects": REJECT_SCHEMA, **work.schemas()}
+    frames = {name: table.frame for name, table in job.tables.items()}
     readings = [
-        reading_of(spark, named_place(name, source.reference), source.reference, source.kind, job.tables[name].frame)
+        reading_of(spark, named_place(name, source.reference), source.reference, source.kind, frames.get(name))
         for name, source in request.sources.items()
     ]
     for one in request.command.listed:
@@ -411,12 +498,12 @@ def _refusals(job: Job[S]) -> Iterator[None]:
 
 
 def _write(outcome: Outcome, job: Job[S], progress: Progress) -> None:
-    """Write all outputs, or none. Runs an action for each table, and one more for each catalog table."""
+    """Write all outputs, or none. Spark runs an action for each table, and one more for each catalog table."""
     request, tables = job.request, dict(outcome.tables)
     planned: list[Rows] = []
     files: list[tuple[str, str, str]] = []
     if "rejects" in request.targets and outcome.tables:
-        tables["rejects"] = Rows(frame=written_rejects(job.work, job.accounts), slices=job.slices(empty=[""]))
+        tables["rejects"] = Rows(frame=job.work.rejects(job.accounts), slices=job.slices(empty=[""]))
     for one in request.command.written:
         made = tables.get(one.name)
         if isinstance(made, str):

@@ -20,8 +20,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
 
+from ndcg_spark.core.engine import PROVIDED
 from ndcg_spark.core.failures import condition_of, first_line, unfit_surroundings
-from ndcg_spark.core.session import LASTING_CATALOG, PROVIDED, use_this_python
+from ndcg_spark.core.session import LASTING_CATALOG, use_this_python
 from ndcg_spark.core.workers import add_package_to_workers
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError, NdcgSparkError, OutputRefusedError
 from ndcg_spark.jobs import worker_daemon

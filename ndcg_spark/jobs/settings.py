@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Literal, TypeAlias
@@ -10,6 +11,20 @@ from ndcg_spark.core.flag import Flag
 from ndcg_spark.errors import InvalidParameterError
 
 Schema: TypeAlias = Literal["grow", "strict"]
+_SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
+EngineName: TypeAlias = Literal["auto", "local", "spark"]
+
+
+def bytes_of(text: str) -> int:
+    """Parse a size of memory.
+
+    >>> bytes_of("512m")
+    536870912
+    """
+    size = _SIZE.fullmatch(text.strip())
+    if size is None or not int(size[1]):
+        raise InvalidParameterError(f"--memory must be a size such as 2g or 512m; got {text!r}.")
+    return int(size[1]) << 10 * " kmgt".index(size[2].lower() or " ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +45,13 @@ class Shared:
         Stop the job if a larger share of the rows is bad.
     explain
         Print what the job would do and its cost, and run nothing.
+    engine
+        What runs the job: Spark, or processes of this machine without Spark and Java (`local`), with the same
+        results. `auto` is `local` if inputs are files, outputs are folders, and no session of Spark is given.
+    processes
+        Processes of this machine that run a job without Spark.
+    memory
+        Memory for what these processes exchange, such as 2g or 512m; the rest goes to temporary files.
     conf
         Spark setting of a local run; may be repeated.
     schema
@@ -44,6 +66,9 @@ class Shared:
     allow_empty: bool = False
     max_reject_fraction: Annotated[float | None, Flag(group="Checks", metavar="X")] = None
     explain: Annotated[bool, Flag(group="Running")] = False
+    engine: EngineName = "auto"
+    processes: Annotated[int | None, Flag(metavar="N", shown="as many as cores")] = None
+    memory: Annotated[int | None, Flag(metavar="SIZE", shown="a quarter of the memory", read=bytes_of)] = None
     conf: Annotated[tuple[str, ...], Flag(metavar="NAME=VALUE", repeated=True)] = ()
     schema: Annotated[Schema, Flag(group="Operations")] = "grow"
 
@@ -51,3 +76,5 @@ class Shared:
         fraction = self.max_reject_fraction
         if fraction is not None and not 0 <= fraction <= 1:
             raise InvalidParameterError(f"--max-reject-fraction must lie between 0 and 1; got {fraction}.")
+        if self.processes is not None and self.processes < 1:
+            raise InvalidParameterError(f"--processes must be at least 1; got {self.processes}.")

@@ -12,9 +12,10 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.labels import row_order
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.frames.summary import HIDDEN, METRIC_SCHEMA, per_query_rows, score_queries, summarize
+from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA, per_query_rows, score_queries, summarize
 from ndcg_spark.evaluation.printed import counted_rows, queries_text, show_summary
 from ndcg_spark.evaluation.tasks.scoring import uncounted
+from ndcg_spark.evaluation.tasks.stored import HIDDEN
 from ndcg_spark.evaluation.work import stored_metrics
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.retrieval.frames import labelled_items, ranked_corpus, retrieved_items

@@ -23,7 +23,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.spark_rankings import session_settings
 
-from ndcg_spark.core.session import PROVIDED
+from ndcg_spark.core.engine import PROVIDED
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.jobs import runner, session
 from ndcg_spark.jobs.command import RUN_LOG, Command

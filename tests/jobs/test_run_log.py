@@ -72,7 +72,7 @@ def test_a_run_that_succeeds(place: Path) -> None:
     ended = run(place, *outputs, "--on-invalid", "reject", "--segment-cols", "query_id", table="some.parquet")
     assert ended.code == 0
     (row,) = logged(place)
-    assert list(row) == [*RUN_LOG_SCHEMA.fieldNames(), "dataset", "run_date", "slice"]
+    assert list(row) == [*RUN_LOG_SCHEMA.names, "dataset", "run_date", "slice"]
     assert (row["command"], row["status"], row["exit_code"], row["message"]) == ("mean-ndcg", "succeeded", 0, None)
     assert (row["run_date"], row["dataset"]) == ("2026-01-31", "search")
     counts = [row[name] for name in run_log.COUNTS]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA
@@ -123,7 +124,7 @@ def alarms(spark: SparkSession) -> dict[str, list[dict[str, Any]]]:
     """Rows of each alert; a case is a data set."""
     for cases, schema, view in (
         (METRIC_CASES, METRIC_SCHEMA, "metrics_of_alerts"),
-        (RUN_CASES, RUN_LOG_SCHEMA, "runs_of_alerts"),
+        (RUN_CASES, from_arrow_schema(RUN_LOG_SCHEMA), "runs_of_alerts"),
     ):
         table(spark, [row | {"dataset": case} for case, (rows, _) in cases.items() for row in rows], schema, view)
     return run_alerts(spark)

@@ -26,8 +26,8 @@ JUDGED = ("query_id", "item_id", "relevance")
 OURS = {
     "metric table": METRIC_SCHEMA.fieldNames(),
     "per-query table": [*PER_QUERY, "country", "weight"],
-    "table of rejected rows": REJECT_SCHEMA.fieldNames(),
-    "run log": RUN_LOG_SCHEMA.fieldNames(),
+    "table of rejected rows": REJECT_SCHEMA.names,
+    "run log": RUN_LOG_SCHEMA.names,
     "comparison table": COMPARISON_SCHEMA.fieldNames(),
     "table of periods": list(ROLL_UP_COLUMNS),
     "table of compared periods": PERIODS_OF_PAIRS.fieldNames(),

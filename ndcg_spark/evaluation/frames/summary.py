@@ -25,6 +25,7 @@ from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import partial_sums as sums
+from ndcg_spark.evaluation.tasks import stored
 from ndcg_spark.evaluation.tasks.scoring import (
     N_TOP_ITEMS,
     N_UNJUDGED_ITEMS,
@@ -38,24 +39,8 @@ from ndcg_spark.metrics.base import CATALOGUE
 CONFIG_HASH, CONVENTION = "config_hash", "convention"
 """Columns of a metric table that tell what its numbers were computed by."""
 PARTIAL_SCHEMA = from_arrow_schema(sums.PARTIAL_SCHEMA)
-SUMMARY_SCHEMA = T.StructType(
-    [
-        *PARTIAL_SCHEMA.fields[:-1],
-        *[T.StructField(name, T.DoubleType()) for name in sums.ESTIMATES],
-        PARTIAL_SCHEMA["state"],
-        T.StructField(RULES, T.StringType()),
-    ]
-)
-HIDDEN = ("state", RULES)
-"""Columns of a summary that JSON leaves out of its rows."""
-PROVENANCE = ("convention", "config_hash", "input", "package_version")
-METRIC_SCHEMA = T.StructType(
-    [
-        *SUMMARY_SCHEMA.fields,
-        *[T.StructField(name, T.StringType()) for name in PROVENANCE],
-        T.StructField("computed_at", T.TimestampType()),
-    ]
-)
+SUMMARY_SCHEMA = from_arrow_schema(stored.SUMMARY_SCHEMA)
+METRIC_SCHEMA = from_arrow_schema(stored.METRIC_SCHEMA)
 
 
 @takes_rows
@@ -114,16 +99,14 @@ def scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.Struct
 
 def per_query_table_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
     fields = [*scored_schema(rankings, settings), T.StructField(RULES, T.StringType())]
-    return T.StructType([one for one in fields if one.name not in _for_sums(settings)])
-
-
-def _for_sums(settings: EvaluationSettings) -> tuple[str, ...]:
-    return (*sums.ACCOUNTS, "items") if settings.catalogue_metrics else sums.ACCOUNTS
+    left_out = stored.columns_for_sums(settings)
+    return T.StructType([one for one in fields if one.name not in left_out])
 
 
 def per_query_rows(per_query: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Metrics of the queries that were not dropped, without the accounts that only sums need; lazy."""
-    return per_query.where(~F.col("status").isin(*dropped(settings.convention))).drop(*_for_sums(settings))
+    kept = per_query.where(~F.col("status").isin(*dropped(settings.convention)))
+    return kept.drop(*stored.columns_for_sums(settings))
 
 
 @takes_tables

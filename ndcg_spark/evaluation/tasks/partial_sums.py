@@ -380,7 +380,7 @@ def merge_partials(rows: pa.Table) -> pa.RecordBatch:
     lists = plain_array(grouped.column("row_list"))
     order, starts = int_values(lists.flatten()), list_offsets(lists)[:-1]
     first = pa.array(order[starts])
-    states = int_values(plain_array(rows.column("state")).flatten()).reshape(n_rows, -1)
+    states = int_values(plain_array(rows.column("state")).flatten()).reshape(n_rows, -1 if n_rows else 1)
     merged = np.add.reduceat(states[order], starts, axis=0) if n_rows else states
     columns = {name: grouped.column(name) for name in GROUP_KEYS}
     columns[labels.ASKED] = rows.column(labels.ASKED).take(first)

@@ -1,0 +1,105 @@
+"""What mean-ndcg does without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ndcg_spark.core.row_counts import RowCount
+from ndcg_spark.evaluation.local import LocalRanking, per_query_rows, rank_locally
+from ndcg_spark.evaluation.matching import top_items
+from ndcg_spark.evaluation.means import Means, Row, input_name, refuse_scored, with_options
+from ndcg_spark.evaluation.plan import RankingPlan
+from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.tasks.stored import METRIC_SCHEMA, PROVENANCE, SUMMARY_SCHEMA, query_schema
+from ndcg_spark.jobs.command import Request
+from ndcg_spark.jobs.options import flag_of
+from ndcg_spark.jobs.outputs import REJECT_SCHEMA, Accounts, table_with_provenance
+from ndcg_spark.jobs.runner import Job
+from ndcg_spark.sources.local import LocalTable, open_local
+from ndcg_spark.tables.slices import Frame
+
+
+class LocalMeanNdcg(Means):
+    """Means per run and segment, by processes of this machine."""
+
+    ranking: LocalRanking
+
+    def __init__(self, job: Job[EvaluationSettings]) -> None:
+        super().__init__(job)
+        self.ranking = job.engine.opened
+
+    @staticmethod
+    def open_tables(request: Request[EvaluationSettings]) -> LocalRanking | str:
+        """Open what is read, and decide how it is ranked; or say in a clause why Spark has to do it."""
+        others = [flag_of(name) for name in request.sources if name not in ("input", "judgments")]
+        if others:
+            return f"the table of {others[0]} is joined in Spark"
+        tables: dict[str, LocalTable] = {}
+        for name, source in request.sources.items():
+            table = open_local(source.reference, source.kind, source.options, label=name)
+            if isinstance(table, str):
+                return table
+            tables[name] = table
+        refuse_scored(tables["input"].info, request.settings, request.sources["input"].reference)
+        shared = request.shared
+        return rank_locally(tables, request.settings, processes=shared.processes, memory=shared.memory)
+
+    @property
+    def input_name(self) -> str:
+        return input_name(self.ranking.tables["input"], self.ranking.tables.get("judgments"), self.fitted)
+
+    @property
+    def fitted(self) -> EvaluationSettings:
+        return self.ranking.fitted
+
+    @property
+    def plan(self) -> RankingPlan:
+        return self.ranking.plan
+
+    @property
+    def is_judged_apart(self) -> bool:
+        return "judgments" in self.ranking.tables
+
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """Of the metric table and, if they are wanted, of queries."""
+        found = {"output": METRIC_SCHEMA}
+        if self.job.wants("per_query_output"):
+            found["per_query_output"] = query_schema(self.plan.rankings, self.ranking.settings)
+        return found
+
+    def sources(self) -> tuple[str, str]:
+        n, counts = self.ranking.n_processes, self.fitted.on_invalid == "reject"
+        who = f"{n} processes" if n > 1 else "this process"
+        passes = "two passes" if counts else "one pass"
+        why = ", the second one to count bad rows" if counts else ""
+        return f"{self.ranking.source}: {self.ranking.reason}", f"{passes} over the files by {who}{why}"
+
+    def evaluate(self, *, per_query: bool) -> tuple[list[Row], Frame | None]:
+        """Read the files once."""
+        summary, queries = self.ranking.evaluate(per_query=per_query)
+        rows: list[Row] = summary.select(SUMMARY_SCHEMA.names).to_pylist()
+        return rows, None if queries is None else per_query_rows(queries, self.ranking.settings)
+
+    def check_matched(self, rows: list[Row]) -> list[str]:
+        return self.ranking.check_matched(top_items(rows))
+
+    def metric_table(self, summary: list[Row], facts: Mapping[str, Any]) -> Frame:
+        return table_with_provenance(pa.Table.from_pylist(summary, SUMMARY_SCHEMA), facts, PROVENANCE)
+
+    def count_rows(self, all_valid: int | None = None) -> dict[str, RowCount]:
+        """Read each table."""
+        return self.ranking.count_bad_rows()
+
+    def check_originals(self) -> None:
+        """Rows are kept as JSON, whatever they have."""
+
+    def rejects(self, accounts: Accounts | None) -> pa.Table:
+        """Read each table."""
+        rows = self.ranking.rejects()
+        return rows.append_column("run", pa.repeat("", rows.num_rows)).cast(REJECT_SCHEMA)
+
+    def advice(self, message: str) -> str:
+        return with_options(message, lambda what: self.plan.others)

@@ -1,0 +1,239 @@
+"""What mean-ndcg does, whichever engine ranks and sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from ndcg_spark.core import labels
+from ndcg_spark.core.schemas import TableInfo
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation import printed
+from ndcg_spark.evaluation.plan import RankingPlan
+from ndcg_spark.evaluation.rules import RULES
+from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.tasks.partial_ranking import SEVERAL_RANKERS
+from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, empty_summary
+from ndcg_spark.evaluation.tasks.scoring import uncounted
+from ndcg_spark.evaluation.tasks.stored import HIDDEN
+from ndcg_spark.jobs.outputs import Accounts, rejected_counts
+from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
+from ndcg_spark.metrics.normalized_gain import GAINS
+from ndcg_spark.tables import Rows
+from ndcg_spark.tables.slices import Frame
+
+_WHICH = "--duplicates best, or first with --order-col"
+Row: TypeAlias = dict[str, Any]
+
+
+class NamedTable(Protocol):
+    """An opened table, whose name is stored with results."""
+
+    @property
+    def name(self) -> str: ...
+
+
+def input_name(table: NamedTable, judgments: NamedTable | None, settings: EvaluationSettings) -> str:
+    """Name what was read, for the metric table."""
+    judged = f" judged by {judgments.name}" if judgments else ""
+    share = f", {settings.sample:g} of the queries" if settings.sample < 1 else ""
+    return f"{table.name}{judged}{share}"
+
+
+def refuse_scored(info: TableInfo, settings: EvaluationSettings, reference: str) -> None:
+    """Refuse metrics of queries in place of rankings. `reference` names the input in messages."""
+    names = info.names
+    has_order = settings.columns.rank in names or any(name in names for name in settings.columns.score)
+    if not has_order and {"k", *(one.column for one in GAINS), "status"} <= set(names):
+        raise InputRefusedError(
+            f"--input {reference!r} is a per-query table (metrics of queries), not rankings; compare-runs reads it "
+            "by --per-query."
+        )
+
+
+def with_options(message: str, columns_of: Callable[[str], Sequence[str] | None]) -> str:
+    """Spell advice on a repeated item in options.
+
+    `columns_of` names columns that may tell rankers apart, for what a message says; None if no column does.
+    """
+    what, asked, _ = message.partition(f" {SEVERAL_RANKERS}")
+    if not asked:
+        return message
+    columns = columns_of(what)
+    which = f"remove it, or say which counts: {_WHICH}."
+    if columns is None:
+        return f"{what} {which.capitalize()}"
+    named = " or ".join(f"--run-col {name}" for name in columns[:3]) or "--run-col"
+    return f"{what} {SEVERAL_RANKERS} Then name the column that tells them apart: {named}. Else {which}"
+
+
+class Means(Work[EvaluationSettings]):
+    """Means per run and segment."""
+
+    def __init__(self, job: Job[EvaluationSettings]) -> None:
+        super().__init__(job)
+        self.matched: list[str] = []
+
+    # ------------------------------------------------------------------------------- what each engine has its own of
+
+    @property
+    def input_name(self) -> str:
+        """Identity of the input, for the metric table."""
+        raise NotImplementedError
+
+    @property
+    def fitted(self) -> EvaluationSettings:
+        """The settings, fitted to the table."""
+        raise NotImplementedError
+
+    @property
+    def plan(self) -> RankingPlan:
+        raise NotImplementedError
+
+    @property
+    def is_judged_apart(self) -> bool:
+        """Whether relevances are a table of their own."""
+        raise NotImplementedError
+
+    def sources(self) -> tuple[str, str]:
+        """Say who reads the tables, and what all costs."""
+        raise NotImplementedError
+
+    def evaluate(self, *, per_query: bool) -> tuple[list[Row], Frame | None]:
+        """Rank, score and sum: rows of the summary and, if wanted, the metrics of queries as they are stored."""
+        raise NotImplementedError
+
+    def check_matched(self, rows: list[Row]) -> list[str]:
+        """Refuse judgments that match nothing; return lines about runs with few judged items."""
+        raise NotImplementedError
+
+    def count_all(self) -> int | None:
+        """Number of rows of the main table, if that is cheaper than to count bad ones."""
+        return None
+
+    def metric_table(self, summary: list[Row], facts: Mapping[str, Any]) -> Frame:
+        """Rows of the metric table."""
+        raise NotImplementedError
+
+    # -------------------------------------------------------------------------------------------------- what is done
+
+    def explanation(self) -> Sequence[tuple[str, str]]:
+        """Say how rankings would be ranked and why, and what it costs."""
+        settings = self.fitted
+        changed = settings.convention.differences()
+        choices = ", ".join(f"{name}={value}" for name, value in changed.items()) or "all as by default"
+        source, cost = self.sources()
+        metrics = ", ".join(one.label for one in settings.computed if one.shown)
+        return (
+            ("input", self.input_name),
+            ("cutoffs", f"{labels.cutoffs(settings.cutoffs)} (all in one pass)"),
+            ("metrics", metrics if settings.metrics else "ndcg, dcg, idcg"),
+            ("convention", f"{settings.convention} (digest {settings.convention.digest}; {choices})"),
+            ("segments", ", ".join("+".join(names) for names in settings.segment_sets) or "none"),
+            ("strategy", self.plan.strategy),
+            ("source", source),
+            ("cost", cost),
+            ("bad rows", settings.on_invalid),
+        )
+
+    def run(self) -> Outcome:
+        """Rank, score and sum, and count bad rows if there are any."""
+        wants_queries = self.job.wants("per_query_output")
+        with self.job.step("ranking and scoring"):
+            rows, queries = self.evaluate(per_query=wants_queries)
+        rows = [row for row in rows if row["run"] is not None]  # rejected rows without a run; `accounts` has them
+        self.matched = self.check_matched(rows)
+        used = sum(
+            int(row["n_rows"]) + int(row["n_left_out"])
+            for row in printed.counted_rows(sorted(rows, key=labels.row_order))
+        )
+        accounts = self.job.count_bad_rows(lambda: used if used == self.count_all() else None)
+        summary = sorted(self._or_empty(rows, accounts), key=labels.row_order)
+        gates = [result for gate in self.request.gates for result in gate.results(summary)]
+        facts = self._facts(summary, accounts, gates)
+        runs = sorted({row["run"] for row in summary})
+        tables = {"output": Rows(frame=self.metric_table(summary, facts), slices=self.job.slices(runs))}
+        if queries is not None:
+            has = {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]}
+            slices = self.job.slices(runs, empty=sorted(set(runs) - has))
+            tables["per_query_output"] = Rows(frame=queries, slices=slices)
+        return Outcome(facts=facts, tables=tables, lines=self._lines(facts))
+
+    def _or_empty(self, rows: list[dict[str, Any]], accounts: Accounts | None) -> list[dict[str, Any]]:
+        """Refuse rows over no query, unless these are accepted."""
+        if any(row["n_queries"] for row in rows):
+            return rows
+        if not self.request.shared.allow_empty:
+            found = max((row["n_missing"] + row["n_unjudged"] + row["n_no_relevant"] for row in rows), default=0)
+            why = f"none of {found} queries counts under these rules" if found else "there are no rows to evaluate"
+            if accounts and accounts.rejected:
+                why += f" ({printed.reasons_text(accounts.rejected)})"
+            raise InputRefusedError(f"{why}; nothing was written (--allow-empty writes that over what was there).")
+        if rows or self.fitted.columns.run is not None:
+            return rows
+        runs = self.fitted.columns.runs or ("",)
+        rows = empty_summary(runs, [one for one in self.fitted.computed if one.shown])
+        return [{**row, RULES: self.fitted.rules_of_means} for row in rows]
+
+    def _facts(
+        self, summary: list[dict[str, Any]], accounts: Accounts | None, gates: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        overall = printed.counted_rows(summary)
+
+        def total(name: str) -> int:
+            return sum(int(row[name]) for row in overall)
+
+        evaluated, left_out = total("n_rows"), total("n_left_out")
+        counts = rejected_counts(accounts)
+        n_rejected = counts["rejected"]
+        read = accounts.read if accounts else evaluated + left_out
+        if read != evaluated + left_out + n_rejected:
+            raise InputRefusedError(
+                f"the input had {evaluated + left_out} good rows when it was evaluated, and {read - n_rejected} when "
+                "they were counted: it changed meanwhile. Nothing was written; run again."
+            )
+        settings = self.fitted
+        facts: dict[str, Any] = {
+            "metrics": [{name: value for name, value in row.items() if name not in HIDDEN} for row in summary],
+            "rows": {
+                "read": read,
+                "evaluated": evaluated,
+                "rejected": n_rejected,
+                "left_out": left_out,
+                "rejected_by_reason": counts["rejected_by_reason"],
+            },
+            "queries": {
+                "in_mean": total("n_queries"),
+                **{name: total(f"n_{name}") for name in ("no_relevant", "missing", "unjudged")},
+                "lost": total(N_LOST),
+            },
+            **self.stamp(
+                convention=str(settings.convention),
+                config_hash=settings.digest,
+                rules=settings.rules_of_means,
+                input=self.input_name,
+                sample=settings.sample,
+            ),
+            "gates": gates,
+        }
+        if accounts and accounts.judgments is not None:
+            facts["judgment_rows"] = accounts.judgments
+        return facts
+
+    def _lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
+        asked = [labels.metric_at(one.metric, one.k) for one in self.fitted.asked]
+        yield lambda: printed.show_summary(sorted(facts["metrics"], key=lambda row: labels.row_order(row, asked)))
+        settings, n_runs = self.fitted, len(printed.counted_rows(facts["metrics"]))
+        queries = printed.queries_text(facts["queries"], settings, uncounted(settings.convention), n_runs=n_runs)
+        yield printed.counts_line(facts["rows"], queries)
+        # Lists mostly name the relevant items alone: all others would be told of.
+        if settings.columns.relevant is None:
+            yield from printed.unjudged_lines(facts["metrics"])
+        yield from printed.rejected_lines(facts["rows"], facts["queries"], facts.get("judgment_rows"))
+        overall = printed.counted_rows(facts["metrics"])
+        yield from printed.different_queries(overall, settings, judged_apart=self.is_judged_apart)
+        yield from self.matched
+        if facts["sample"] < 1:
+            yield f"sample: {facts['sample']:g} of the queries, by hash; the intervals are about the mean of all"
+        yield from filter(None, (gate.contrary for gate in self.request.gates))
+        yield from printed.tie_warnings(facts["metrics"])

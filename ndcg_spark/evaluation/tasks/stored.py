@@ -1,0 +1,44 @@
+"""Columns of what is stored of an evaluation: the metric table, and metrics of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from ndcg_spark.evaluation.rules import RULES
+from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.tasks.partial_sums import ACCOUNTS, ESTIMATES, PARTIAL_SCHEMA
+from ndcg_spark.evaluation.tasks.scoring import score_rankings, scoring_task
+
+HIDDEN = ("state", RULES)
+"""Columns of a summary that JSON leaves out of its rows."""
+PROVENANCE = ("convention", "config_hash", "input", "package_version")
+SUMMARY_SCHEMA = pa.schema(
+    [
+        *(field for field in PARTIAL_SCHEMA if field.name != "state"),
+        *((name, pa.float64()) for name in ESTIMATES),
+        PARTIAL_SCHEMA.field("state"),
+        (RULES, pa.string()),
+    ]
+)
+METRIC_SCHEMA = pa.schema(
+    [
+        *SUMMARY_SCHEMA,
+        *((name, pa.string()) for name in PROVENANCE),
+        ("computed_at", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+def columns_for_sums(settings: EvaluationSettings) -> tuple[str, ...]:
+    """Name the columns of metrics of queries that only sums need."""
+    return (*ACCOUNTS, "items") if settings.catalogue_metrics else ACCOUNTS
+
+
+def query_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
+    """Columns of metrics of queries that are stored, from those of rankings."""
+    nothing: Iterator[pa.RecordBatch] = iter([pa.RecordBatch.from_pylist([], schema=rankings)])
+    scored = next(score_rankings(nothing, scoring_task(rankings.names, settings))).schema
+    kept = [field for field in scored if field.name not in columns_for_sums(settings)]
+    return pa.schema([*kept, (RULES, pa.string())])

@@ -1,0 +1,86 @@
+"""The engine of a job: Spark, or processes of this machine where nothing points to a Spark. Loads neither."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+from ndcg_spark.core.engine import points_to_spark
+from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
+from ndcg_spark.jobs.command import Request
+from ndcg_spark.jobs.options import flag_of
+from ndcg_spark.jobs.places import Target, needed_packages
+from ndcg_spark.local.pandas_later import defer_pandas
+from ndcg_spark.tables.kinds import TABLE_KINDS
+from ndcg_spark.tables.places import canonical, is_local
+
+LOCAL: Final = "local"
+SPARK: Final = "spark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """The engine of a run, and why it was chosen, in a clause.
+
+    `opened` is what the local engine has opened, or the refusal that the run is to raise once it has started.
+    """
+
+    name: str = SPARK
+    reason: str = ""
+    opened: Any = None
+
+    @property
+    def is_local(self) -> bool:
+        return self.name == LOCAL
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+def choose_engine(request: Request[Any]) -> Engine:
+    """Choose the engine of a job, and open what the local one reads. Reads schemas and footers of files.
+
+    Refused is `--engine local` where only Spark can do the job.
+    """
+    wanted, name = request.shared.engine, request.command.name
+    if not request.command.local and wanted != LOCAL:
+        return Engine(reason=f"{name} runs on Spark")
+    if wanted == SPARK:
+        return Engine(reason="--engine spark")
+    hint = points_to_spark() if wanted != LOCAL else None
+    obstacle = hint or (_obstacle(request) if request.command.local else f"{name} runs on Spark")
+    if obstacle is None:
+        opened = _open(request)
+        if not isinstance(opened, str):
+            reason = "--engine local" if wanted == LOCAL else "inputs and outputs are files, and no session is given"
+            return Engine(name=LOCAL, reason=reason, opened=opened)
+        obstacle = opened
+    if wanted == LOCAL:
+        raise InvalidParameterError(f"--engine local cannot do this: {obstacle.rstrip('.')}; --engine spark can.")
+    return Engine(reason=obstacle)
+
+
+def _obstacle(request: Request[Any]) -> str | None:
+    """Say in a clause which options only Spark can follow; None if there are none."""
+    if request.spark_settings:
+        return "--conf is for Spark"
+    targets = {**request.targets, **({} if request.run_log is None else {"run_log": request.run_log})}
+    others = [flag_of(name) for name, target in targets.items() if _is_of_spark(target)]
+    return f"{others[0]} is not a folder of this machine" if others else None
+
+
+def _is_of_spark(target: Target) -> bool:
+    return target.format in TABLE_KINDS or not is_local(canonical(target.reference))
+
+
+def _open(request: Request[Any]) -> Any:
+    """Open what a command reads without Spark; a clause says why only Spark can. A refusal is returned."""
+    module, _, name = request.command.local.partition(":")
+    with needed_packages():
+        defer_pandas()
+        work = getattr(import_module(f"ndcg_spark.{module}"), name)
+    try:
+        return work.open_tables(request)
+    except NdcgSparkError as error:
+        return error
