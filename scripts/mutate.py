@@ -207,6 +207,7 @@ TOPICS: Mapping[str, Topic] = {
             "core/redaction.py",
             "core/columns.py",
             "core/given.py",
+            "core/arrow_tables.py",
             "core/flag.py",
             "comparison/work.py",
             "sources/api.py",

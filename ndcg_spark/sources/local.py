@@ -148,6 +148,7 @@ class _Opened:
     n_bytes: int
     refused: Mapping[str, str] = field(default_factory=dict)
     is_text: bool = False
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +164,7 @@ def open_local(
 ) -> LocalTable | str:
     """Open a table of files; or say in a clause why Spark has to read it. Reads schemas; of JSON, all lines.
 
-    Arguments and refusals are those of `sources.formats.open_table`.
+    Arguments and refusals are those of `sources.formats.open_table`; `arrow` is a format, too.
     """
     stores.refuse_secrets(reference)
     known = kind or guess_format(reference)
@@ -171,43 +172,43 @@ def open_local(
         return f"the format {known} is Spark's"
     path = stores.local_path(reference)
     try:
-        listed = _obstacle(reference, known, options or {}) or _listed(reference, path, kind, known)
-        if isinstance(listed, str):
-            return listed
-        opened = _OPENERS[known](listed, known, reference)
-        folders = _of_folders(path, [] if known in text_files.TREC else listed)
+        files = _obstacle(reference, known, options or {}) or _list_files(reference, path, kind, known)
+        if isinstance(files, str):
+            return files
+        opened = _OPENERS[known](files, known, reference)
+        if isinstance(opened, _Opened) and known not in text_files.TREC:
+            opened = _add_folders(opened, path, files)
     except FileNotFoundError as error:
         raise InputRefusedError(f"there is no path {reference!r}.") from error
     except (OSError, pa.ArrowException) as error:
+        if known == "arrow":
+            raise InputRefusedError(f"cannot read arrow {reference!r}: {stores.reason_of(error, path)}.") from error
         return f"a file cannot be read ({stores.reason_of(error, path)})"
-    if isinstance(opened, str) or isinstance(folders, str):
-        return opened if isinstance(opened, str) else str(folders)
-    names = [name.lower() for name in (*opened.schema.names, *folders.schema.names)]
-    if len(set(names)) < len(names):
-        return "a column is in files and in names of folders"
-    schema = pa.schema([*opened.schema, *folders.schema])
-    in_folders = len(folders.schema) > 0
-    usable = next((one for one in opened.schema if one.name not in opened.refused and one.name != MALFORMED), None)
-    if in_folders and usable is None:
-        return "files have no columns"
+    if isinstance(opened, str):
+        return opened
     return LocalTable(
-        info=TableInfo(schema=schema, label=label, is_text=opened.is_text, refused=opened.refused),
+        info=TableInfo(schema=opened.schema, label=label, is_text=opened.is_text, refused=opened.refused),
         name=f"{known}:{redacted(reference)}",
         n_bytes=opened.n_bytes,
-        files=tuple(listed) if known == "parquet" and not in_folders else (),
-        divide=partial(_in_folders, opened.divide, usable, folders.values)
-        if in_folders
-        else lambda wanted: [part for _, part in opened.divide(wanted)],
+        files=opened.files,
+        divide=lambda wanted: [part for _, part in opened.divide(wanted)],
     )
 
 
-def _in_folders(
-    divide: Callable[[int], Sequence[tuple[str, Part]]],
-    some: pa.Field,
-    values: Mapping[str, Mapping[str, Any]],
-    wanted: int,
-) -> list[Part]:
-    return [FolderPart(part, some, values[path]) for path, part in divide(wanted)]
+def _add_folders(opened: _Opened, root: str, files: Sequence[str]) -> _Opened | str:
+    """Add the columns in names of folders to those of files; or say in a clause why Spark has to."""
+    folders = _read_folders(root, files)
+    if isinstance(folders, str) or not folders.schema.names:
+        return folders if isinstance(folders, str) else opened
+    names = [name.lower() for name in (*opened.schema.names, *folders.schema.names)]
+    some = next((one for one in opened.schema if one.name not in (*opened.refused, MALFORMED)), None)
+    if len(set(names)) < len(names) or some is None:
+        return "a column is in files and in names of folders, or files have none"
+
+    def divide(wanted: int) -> list[tuple[str, Part]]:
+        return [(path, FolderPart(part, some, folders.values[path])) for path, part in opened.divide(wanted)]
+
+    return replace(opened, schema=pa.schema([*opened.schema, *folders.schema]), divide=divide, files=())
 
 
 def _obstacle(reference: str, kind: str, options: Mapping[str, str]) -> str | None:
@@ -224,7 +225,7 @@ def _obstacle(reference: str, kind: str, options: Mapping[str, str]) -> str | No
     return "the name of the file is that of a hidden one" if stores.is_hidden(os.path.basename(path)) else None
 
 
-def _listed(reference: str, path: str, kind: str | None, known: str) -> list[str] | str:
+def _list_files(reference: str, path: str, kind: str | None, known: str) -> list[str] | str:
     """List the files of a table, or say in a clause why Spark has to read them."""
     if stores.address_of(reference) is not None:
         if stores.has_log_above(path):
@@ -238,32 +239,30 @@ def _listed(reference: str, path: str, kind: str | None, known: str) -> list[str
     files = stores.list_files(path, ".parquet" if known == "parquet" else "")
     if files == stores.NO_FILES and known not in text_files.TREC:
         raise InputRefusedError(f"{reference!r} holds no {known} files.")
-    if isinstance(files, list) and any(map(stores.has_metadata_file, {os.path.dirname(one) for one in files})):
+    if isinstance(files, list) and any(map(stores.has_metadata_file, {os.path.dirname(file) for file in files})):
         return "files of metadata lie beside the data"
     return files
 
 
-def _of_folders(root: str, files: Sequence[str]) -> _Folders | str:
-    """Find the columns in names of folders below a root; or say in a clause that Spark has to."""
-    parts = {file: file[len(root) :].strip("/").split("/")[:-1] for file in files}
-    found = {
-        file: {stores.unescaped(name): text for name, _, text in (folder.partition("=") for folder in folders)}
-        for file, folders in parts.items()
+def _read_folders(root: str, files: Sequence[str]) -> _Folders | str:
+    """Read the columns in names of folders below a root; or say in a clause why Spark has to."""
+    folders = {file: file[len(root) :].strip("/").split("/")[:-1] for file in files}
+    texts = {
+        file: {stores.unescaped(name): text for name, _, text in (one.partition("=") for one in its)}
+        for file, its in folders.items()
     }
-    names = list(next(iter(found.values()), {}))
-    if any(list(its) != names for its in found.values()) or len(names) < max(map(len, parts.values()), default=0):
+    names = list(next(iter(texts.values()), {}))
+    if any(list(its) != names or len(its) < len(folders[file]) for file, its in texts.items()):
         return "names of folders name their columns in several ways"
-    fields = []
-    for name in names:
-        kind = _type_of_names({its[name] for its in found.values()} - {stores.NO_VALUE})
-        if kind is None:
-            return f"what Spark makes of names of folders ({name}=...) depends on all of them"
-        fields.append(pa.field(name, kind))
-    values = {file: {one.name: _value(its[one.name], one.type) for one in fields} for file, its in found.items()}
-    return _Folders(schema=pa.schema(fields), values=values)
+    kinds = {name: _infer_type({its[name] for its in texts.values()} - {stores.NO_VALUE}) for name in names}
+    unknown = next((name for name, kind in kinds.items() if kind is None), None)
+    if unknown is not None:
+        return f"what Spark makes of names of folders ({unknown}=...) depends on all of them"
+    values = {file: {name: _read_value(its[name], kinds[name]) for name in names} for file, its in texts.items()}
+    return _Folders(schema=pa.schema(list(kinds.items())), values=values)
 
 
-def _type_of_names(texts: Set[str]) -> pa.DataType | None:
+def _infer_type(texts: Set[str]) -> pa.DataType | None:
     """Find the type of values of a column in names of folders; None where that is not certain."""
     whole = {text for text in texts if _DIGITS.fullmatch(text)}
     days = {text for text in texts if _is_day(text)}
@@ -286,7 +285,7 @@ def _is_day(text: str) -> bool:
         return False
 
 
-def _value(text: str, kind: pa.DataType) -> Any:
+def _read_value(text: str, kind: pa.DataType) -> Any:
     if text == stores.NO_VALUE:
         return None
     if pa.types.is_date32(kind):
@@ -313,7 +312,7 @@ def _open_parquet(files: Sequence[str], kind: str, reference: str) -> _Opened | 
         return [(part.file.path, part) for part in parts_of(identities, sizes)]
 
     n_bytes = sum(one.size for one in identities)
-    return _Opened(schema=first.schema, divide=divide, n_bytes=n_bytes, refused=first.refused)
+    return _Opened(schema=first.schema, divide=divide, n_bytes=n_bytes, refused=first.refused, files=tuple(files))
 
 
 def _open_arrow(files: Sequence[str], kind: str, reference: str) -> _Opened | str:

@@ -82,7 +82,8 @@ def _type_in_spark(kind: pa.DataType, path: str, leaves: Iterator[Any]) -> pa.Da
         keys = _type_in_spark(kind.key_type, f"{path}.key_value.key", leaves)
         return pa.map_(keys, _type_in_spark(kind.item_type, f"{path}.key_value.value", leaves))
     if _is_list(kind):
-        return pa.list_(_type_in_spark(kind.value_type, f"{path}.list.element", leaves))
+        name = "item" if kind.value_field.name == "item" else "element"
+        return pa.list_(_type_in_spark(kind.value_type, f"{path}.list.{name}", leaves))
     leaf = next(leaves)
     logical = json.loads(leaf.logical_type.to_json())
     if pa.types.is_dictionary(kind) and "." not in path:  # Arrow does not read lists of them from several row groups

@@ -28,6 +28,7 @@ import ndcg_spark
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.frames.source import ParquetSource
 from ndcg_spark.jobs.logs import Progress
+from ndcg_spark.sources.local import LocalTable, open_local
 from ndcg_spark.sources.stores import list_files
 
 if TYPE_CHECKING:
@@ -81,6 +82,34 @@ def tables(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def summary_of(data: str, **options: object) -> list[tuple]:
     found = ndcg_spark.evaluate(data, k=[1, 5], **options).summary.collect()
     return sorted((tuple(row) for row in found), key=str)
+
+
+# --- Read by Arrow, without Spark
+
+
+def test_a_local_table_of_a_store_is_that_of_its_files(server: Server, tables: Path) -> None:
+    """With the column of the folder `day=2026-01-31`."""
+    here, there = open_local(str(tables / "sorted")), open_local("s3a://data/sorted/")
+    assert isinstance(here, LocalTable)
+    assert isinstance(there, LocalTable)
+    assert there.info == here.info
+    assert there.info.names[-1] == "day"
+    assert there.n_bytes == here.n_bytes
+    rows = [
+        [row for part in one.parts(8) for batch in part.read(one.info.names, one.info.schema, 50)
+         for row in batch.to_pylist()]
+        for one in (here, there)
+    ]  # fmt: skip
+    assert rows[0] == rows[1] != []
+    assert SECRET.encode() not in pickle.dumps(there.parts(8))
+    with pytest.raises(InputRefusedError, match=r"there is no path 's3://data/nothing'"):
+        open_local("s3://data/nothing")
+    server.put("data/log/_delta_log/0.json", b"{}")
+    server.put("data/ice/metadata/1.metadata.json", b"{}")
+    for table in ("log", "ice"):
+        server.put(f"data/{table}/data/day=1/a.parquet", b"no Parquet")
+        clause = "the path may lead to files of a Delta, Iceberg or Hudi table"
+        assert open_local(f"s3://data/{table}/data/day=1") == clause
 
 
 # --- Read by workers
