@@ -234,10 +234,14 @@ TWICE = {
     "ranker": ["x", "y"],
 }
 SEVERAL = {
-    "query_id": [7, 7, 8, 8, 8, 8], "item_id": ["a", "b", "a", "a", "b", "b"],
-    "score": [2.0, 1.0, 2.0, 1.0, 2.0, 1.0], "relevance": [1.0, 0.0, 1.0, 1.0, 0.0, 0.0], "country": ["x"] * 6, "day": [1, 2, 3, None, 4, 4],
+    "query_id": [7, 7, 8, 8, 8, 8],
+    "item_id": ["a", "b", "a", "a", "b", "b"],
+    "score": [2.0, 1.0, 2.0, 1.0, 2.0, 1.0],
+    "relevance": [1.0, 0.0, 1.0, 1.0, 0.0, 0.0],
+    "country": ["x"] * 6,
+    "day": [1, 2, 3, None, 4, 4],
     "ranker": ["x", "x", "x", "y", "x", "y"],
-}  # fmt: skip
+}
 NOTHING = {"query_id": ["q"], "item_id": ["a"], "score": [2.0], "relevance": [None]}
 SCORED = {"query_id": ["q"], "k": [1], "dcg": [1.0], "idcg": [1.0], "ndcg": [1.0], "status": ["evaluated"]}
 REFUSED = {
