@@ -37,10 +37,10 @@ def read_message(stream: IO[bytes]) -> bytes | None:
 
 
 class Pool:
-    """Up to `processes` workers, started with the first jobs, and a folder for what is too large for memory.
+    """Processes that work: this one and `processes` - 1 workers; and a folder for what is too large for memory.
 
-    With one process, or for arguments that another process cannot load, functions run in this one. Use it in a `with`
-    block, which ends the workers and removes the folder.
+    Arguments that another process cannot load stay in this one. Use it in a `with` block, which ends the workers and
+    removes the folder.
     """
 
     def __init__(self, processes: int, *, imports: Sequence[str] = ()) -> None:
@@ -64,11 +64,11 @@ class Pool:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Start the workers, which import modules meanwhile; without this `run` starts them."""
+        """Start the workers, which import modules; this process works meanwhile. Without this `run` starts them."""
         here = [path or os.getcwd() for path in sys.path]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
         command = [sys.executable, "-m", "ndcg_spark.local.worker", self.folder, *self._imports]
-        while len(self._workers) < self.processes:
+        while len(self._workers) < self.processes - 1:
             self._workers.append(
                 subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
             )
@@ -80,23 +80,31 @@ class Pool:
         does not depend on which worker was faster.
         """
         listed = list(jobs)
-        packed = [_packed(job) for job in listed]
-        if self.processes < 2 or len(listed) < 2 or None in packed:
+        if self.processes < 2 or len(listed) < 2 or not _is_portable(listed[0]):
             for function, arguments in listed:
                 yield function(*arguments)
             return
         self.start()
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
-        for number in range(len(packed)):
-            waiting.put(number)
+        for at in range(len(listed)):
+            waiting.put(at)
         threads = [
-            threading.Thread(target=_serve, args=(worker, packed, waiting, done), daemon=True)
+            threading.Thread(target=_serve, args=(worker, listed, waiting, done), daemon=True)
             for worker in self._workers
         ]
         for thread in threads:
             thread.start()
-        yield from self._in_order(done, waiting, len(packed))
+        error = None
+        while error is None and (number := _next(waiting)) is not None:
+            function, arguments = listed[number]
+            result = None
+            try:
+                result = function(*arguments)
+            except Exception as raised:
+                error = raised
+            done.put((number, result, error))
+        yield from self._in_order(done, waiting, len(listed))
 
     def _in_order(
         self,
@@ -113,10 +121,8 @@ class Pool:
                 arrived[number] = result
             else:
                 errors.append(error)
-                with suppress(queue.Empty):
-                    while True:
-                        waiting.get_nowait()
-                        n -= 1
+                while _next(waiting) is not None:
+                    n -= 1
             while not errors and expected in arrived:
                 yield arrived.pop(expected)
                 expected += 1
@@ -125,32 +131,34 @@ class Pool:
             raise min(refusals, key=text_of) if len(refusals) == len(errors) else errors[0]
 
 
-def _packed(job: Job) -> bytes | None:
-    """Pickle a job; None where it has what only this process knows, such as a metric that a script defines."""
+def _next(waiting: queue.SimpleQueue[int]) -> int | None:
     try:
-        content = pickle.dumps(job)
-    except (pickle.PicklingError, AttributeError, TypeError):
+        return waiting.get_nowait()
+    except queue.Empty:
         return None
-    return None if b"__main__" in content else content
+
+
+def _is_portable(job: Job) -> bool:
+    """Check that another process can load a job; only this one knows, say, a metric that a script defines."""
+    try:
+        return b"__main__" not in pickle.dumps(job)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
 
 
 def _serve(
     worker: subprocess.Popen[bytes],
-    packed: Sequence[bytes | None],
+    jobs: Sequence[Job],
     waiting: queue.SimpleQueue[int],
     done: queue.SimpleQueue[tuple[int, Any, BaseException | None]],
 ) -> None:
     """Hand jobs to one worker until none is left."""
     assert worker.stdin is not None
     assert worker.stdout is not None
-    while True:
-        try:
-            number = waiting.get_nowait()
-        except queue.Empty:
-            return
+    while (number := _next(waiting)) is not None:
         answer = None
         with suppress(OSError):
-            write_message(worker.stdin, packed[number] or b"")
+            write_message(worker.stdin, pickle.dumps(jobs[number]))
             answer = read_message(worker.stdout)
         if answer is None:
             done.put((number, None, _lost(worker)))
