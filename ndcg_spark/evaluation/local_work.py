@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ndcg_spark.core.row_counts import RowCount
 from ndcg_spark.evaluation.local import LocalRanking, per_query_rows, rank_locally
-from ndcg_spark.evaluation.local_rejects import find_rejects
+from ndcg_spark.evaluation.local_rows import differing_columns, find_rejects
 from ndcg_spark.evaluation.matching import top_items
 from ndcg_spark.evaluation.means import Means, Row, input_name, refuse_scored, with_options
 from ndcg_spark.evaluation.plan import RankingPlan
@@ -107,4 +107,4 @@ class LocalMeanNdcg(Means):
         return rows.append_column("run", pa.repeat("", rows.num_rows)).cast(REJECT_SCHEMA)
 
     def advice(self, message: str) -> str:
-        return with_options(message, lambda what: self.plan.others)
+        return with_options(message, self.plan.others, lambda query: differing_columns(self.ranking, query))

@@ -233,6 +233,15 @@ TWICE = {
     "relevance": [1.0, 0.0],
     "ranker": ["x", "y"],
 }
+SEVERAL = {
+    "query_id": [7, 7, 8, 8, 8, 8],
+    "item_id": ["a", "b", "a", "a", "b", "b"],
+    "score": [2.0, 1.0, 2.0, 1.0, 2.0, 1.0],
+    "relevance": [1.0, 0.0, 1.0, 1.0, 0.0, 0.0],
+    "country": ["x"] * 6,
+    "day": [1, 2, 3, None, 4, 4],
+    "ranker": ["x", "x", "x", "y", "x", "y"],
+}
 NOTHING = {"query_id": ["q"], "item_id": ["a"], "score": [2.0], "relevance": [None]}
 SCORED = {"query_id": ["q"], "k": [1], "dcg": [1.0], "idcg": [1.0], "ndcg": [1.0], "status": ["evaluated"]}
 REFUSED = {
@@ -242,6 +251,8 @@ REFUSED = {
     "a bad row": (BAD, ()),
     "too many bad rows": (BAD, ("--on-invalid", "reject", "--max-reject-fraction", "0.1")),
     "an item that comes twice": (TWICE, ()),
+    "an item that comes twice, in rows that differ": (SEVERAL, ()),
+    "an item that comes twice, in equal rows": ({**SEVERAL, "day": [1] * 6, "ranker": ["x"] * 6}, ()),
     "no query that counts": (NOTHING, ()),
     "a gate of a run that is not there": (None, ("--gate", "other: ndcg@10>=0.1")),
     "a gate of a metric that is not there": (None, ("--gate", "ap@10>=0.1")),
