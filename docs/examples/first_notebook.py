@@ -54,8 +54,8 @@ result.means().where("metric = 'ndcg@3'").show()  # a DataFrame of Spark, as are
 # MAGIC ## Other tables
 # MAGIC
 # MAGIC A run and judgments apart, and tables of pandas, polars or Arrow, which are evaluated without Spark: their
-# MAGIC results are tables of Arrow. A cutoff is a number, a list, or text; segments are a column, or several, with `+`
-# MAGIC for both together.
+# MAGIC results are tables of Arrow. A cutoff is a number, a list, or text; segments are a column, or several, with
+# MAGIC `+` for both together.
 
 # COMMAND ----------
 
