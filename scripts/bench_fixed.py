@@ -24,7 +24,7 @@ with builder.getOrCreate() as spark:
 
 
 def fixed_costs(rounds: int) -> list[str]:
-    """Lines of a table: a bare Spark job that reads and counts, and the main job by each engine, also with an output."""
+    """Lines of a table: a bare Spark job that reads and counts; the main job by each engine, also with an output."""
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "six.parquet"
         columns = {"query_id": [1, 1, 1, 2, 2, 2], "item_id": list(range(6)), "score": [0.9, 0.8, 0.7] * 2}
