@@ -52,6 +52,15 @@ def run(*command: object, expected: int = 0, most: int | None = None) -> None:
         raise SystemExit(ended.returncode)
 
 
+def run_here(typed: list[str]) -> int:
+    """Print and run a command of the package in a process of its own, without a session; return its exit code."""
+    print(f"\n$ ndcg-spark {shlex.join(typed)}", flush=True)
+    ended = subprocess.run([sys.executable, "-m", "ndcg_spark", *typed], check=False).returncode
+    if ended:
+        print(f"(exit code {ended})", flush=True)
+    return ended
+
+
 def show(output: str, most: int) -> None:
     """Print the first lines of what a command printed, and say how many there are more."""
     lines = output.splitlines()

@@ -24,17 +24,18 @@ with builder.getOrCreate() as spark:
 
 
 def fixed_costs(rounds: int) -> list[str]:
-    """Lines of a table: a bare Spark job that reads and counts, the main job, and the main job with an output."""
+    """Lines of a table: a bare Spark job that reads and counts; the main job by each engine, also with an output."""
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "six.parquet"
         columns = {"query_id": [1, 1, 1, 2, 2, 2], "item_id": list(range(6)), "score": [0.9, 0.8, 0.7] * 2}
         pq.write_table(pa.table(columns | {"relevance": [2, 0, 1, 0, 0, 1]}), table)
         job = [sys.executable, str(JOB), "--input", str(table)]
-        processes = {
-            "Spark that starts, reads and counts": [sys.executable, "-c", BARE, str(table)],
-            "the main job": job,
-            "the main job, with a metric table": [*job, "--output", str(Path(folder) / "metrics")],
-        }
+        processes = {"Spark that starts, reads and counts": [sys.executable, "-c", BARE, str(table)]}
+        for engine in ("local", "spark"):
+            named = [*job, "--engine", engine]
+            processes[f"mean-ndcg, {engine}"] = named
+            output = str(Path(folder) / engine)
+            processes[f"mean-ndcg, {engine}, with a metric table"] = [*named, "--output", output]
         taken: dict[str, list[float]] = {name: [] for name in processes}
         for _ in range(rounds):
             for name, command in processes.items():

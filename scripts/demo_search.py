@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from _demo_steps import explain, own_folder, run_all
+from _demo_steps import explain, own_folder, run_all, run_here
 from demo_data import FloatArray, IntArray
 
 LEFT_OUT = frozenset(
@@ -40,6 +40,14 @@ SHORTEST, WORDS_OF_A_QUERY = 12, (4, 25)
 """Words of a passage, at least, and of a query, from and to."""
 
 
+SHOES = """query_id,item_id,score,relevance
+shoes,a,0.9,3
+shoes,b,0.8,2
+shoes,c,0.7,3
+shoes,d,0.6,0
+hats,e,0.9,0
+hats,f,0.5,1
+"""
 NEXT = """Next, the example of the README (other demos: scripts/demo --help):
   source .venv/bin/activate
   python docs/examples/ten_lines.py"""
@@ -177,6 +185,10 @@ def lost_most(folder: Path, docs: Sequence[Docstring], runs: pa.Table) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     more = list(sys.argv[1:] if argv is None else argv)
     folder, night = own_folder("search"), date.today().isoformat()
+    explain("A first number, on this machine without Spark: two queries of a shop, as in the README.")
+    (folder / "shoes.csv").write_text(SHOES, encoding="utf-8")
+    run_here(["mean-ndcg", "--input", f"{folder}/shoes.csv", "--k", "1,3"])
+    explain("Now real text, ranked twice ...")
     docs = docstrings()
     queries: IntArray = np.arange(0, len(docs), EVERY)
     runs = run_table(docs, queries, scores([one.rest for one in docs], [docs[at].first for at in queries.tolist()]))
@@ -190,10 +202,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         (folder / name).mkdir()
         pq.write_table(table, folder / name / "part-0.parquet")
     evaluation, *others = commands(folder, night)
-    ended = run_all([evaluation + more], refusals=False)
+    explain("Means, on this machine without Spark:")
+    ended = run_here(evaluation + more)
     if ended not in (0, 3) or "--explain" in more:
         return ended
-    ended = run_all(others, refusals=False) or ended
+    explain("The same on Spark, which replaces the night by the same rows; then who is better, and a page:")
+    ended = run_all([[*evaluation, *more, "--engine", "spark"], *others], refusals=False) or ended
     print(f"\n{lost_most(folder, docs, runs)}\n{NEXT}\nOpen {folder.absolute()}/report.html")
     return ended
 

@@ -53,8 +53,9 @@ result.means().where("metric = 'ndcg@3'").show()  # a DataFrame of Spark, as are
 # MAGIC %md
 # MAGIC ## Other tables
 # MAGIC
-# MAGIC A run and judgments apart, and tables of pandas, polars or Arrow, which need no Spark from you. A cutoff is a
-# MAGIC number, a list, or text; segments are a column, or several, with `+` for both together.
+# MAGIC A run and judgments apart, and tables of pandas, polars or Arrow, which are evaluated without Spark: their
+# MAGIC results are tables of Arrow. A cutoff is a number, a list, or text; segments are a column, or several, with
+# MAGIC `+` for both together.
 
 # COMMAND ----------
 
@@ -115,7 +116,7 @@ for what, attempt in attempts.items():
         print(f"{what}: {error}")
 try:
     with readable_errors():
-        evaluate(bad, run="ranker").per_query.collect()
+        evaluate(spark.createDataFrame(bad), run="ranker").per_query.collect()
 except NdcgSparkError as error:
     print(f"any action: {error}")
 evaluate(bad, run="ranker", on_invalid="reject", k=3).show()  # without such rows

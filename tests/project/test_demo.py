@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))  # a folder of programs, no package
 
+import _demo_steps  # noqa: E402
 import demo_search  # noqa: E402
 
 
@@ -76,3 +77,18 @@ run_all({nights!r} + [["--version"], ["no-such-command"]], refusals=True, most={
     ]
     assert [one.splitlines()[0] for one in shown[2:]] == ["ndcg-spark --version", "ndcg-spark no-such-command"]
     assert shown[3].splitlines()[-1] == "(exit code 2)"
+
+
+def test_the_demo_begins_with_the_rows_and_the_number_of_the_readme(tmp_path, capfd) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "shoes.csv").write_text(demo_search.SHOES, encoding="utf-8")
+    command = ["mean-ndcg", "--input", str(tmp_path / "shoes.csv"), "--k", "1,3"]
+    assert _demo_steps.run_here(command) == 0
+    shown, first, *_ = capfd.readouterr().out.split("\n", 1)[1].splitlines()
+    assert shown.startswith("$ ndcg-spark mean-ndcg --input ")
+    assert (
+        f"$ cat shoes.csv\n{demo_search.SHOES}$ ndcg-spark mean-ndcg --input shoes.csv --k 1,3\n{first}\n```"
+        in readme
+    )
+    assert first == "overall queries=2  ndcg@1 0.5000 ± 0.9800  ndcg@3 0.7952 ± 0.3219"
+    assert _demo_steps.run_here(["mean-ndcg", "--input", str(tmp_path / "none.csv")]) == 2
