@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,7 +72,9 @@ class Nights:
                     "score": make.random(rows // 4),
                     "relevance": make.integers(0, 4, rows // 4),
                 }
-                pq.write_table(pa.table(columns), self.folder / f"in-{version}" / f"{part}.parquet", row_group_size=5000)
+                pq.write_table(
+                    pa.table(columns), self.folder / f"in-{version}" / f"{part}.parquet", row_group_size=5000
+                )
             began = time.monotonic()
             code, told = self.run(version)
             self.longest = time.monotonic() - began
@@ -173,9 +176,7 @@ class Nights:
         """Done, killed at once, or told to end: in one line, with the exit code of the signal."""
         name = "done" if code == 0 else "killed" if code < 0 else "broken"
         self.counts[name] += 1
-        if code == 0:
-            fits = told == []
-        elif code == -kill.number:  # by a signal before there were handlers: it is not running yet
+        if code in (0, -kill.number):  # the latter before there are handlers, when nothing has begun
             fits = told == []
         elif kill.number in LINES and kill.victim != "worker":
             wanted, word = LINES[kill.number]
@@ -201,6 +202,8 @@ class Nights:
         left = [path for path in left if path.exists()]
         if left:
             self._complain("unhealed", kill, f"left over: {sorted(map(str, left))}")
+        for path in left:
+            shutil.rmtree(path)
 
     def _complain(self, what: str, kill: Kill, text: str) -> None:
         self.counts[what] += 1
@@ -235,7 +238,8 @@ def main() -> int:
     from ndcg_spark.tables.folders import FolderWrite
 
     local.BYTES_OF_A_PROCESS, local.BYTES_OF_A_PARTITION, local.BYTES_OF_A_SHARE = 2**15, 2**13, 2**16
-    messages.HELD_BYTES = local.HELD_BYTES = 2**10
+    for module in (local, messages):
+        module.HELD_BYTES = 2**10  # type: ignore[attr-defined]
     kill = os.environ["NDCG_SPARK_KILL"]
     if kill:
         step, at, number = json.loads(kill)

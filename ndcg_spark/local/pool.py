@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import pickle
 import queue
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, text_of
+from ndcg_spark.local.folders import OwnFolder
 
 Job = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of a module and its arguments, which are pickled."""
@@ -45,7 +44,8 @@ class Pool:
 
     def __init__(self, processes: int, *, imports: Sequence[str] = ()) -> None:
         self.processes, self._imports = processes, tuple(imports)
-        self.folder = tempfile.mkdtemp(prefix="ndcg-spark-")
+        self._own = OwnFolder()
+        self.folder = self._own.path
         self._workers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Pool:
@@ -61,17 +61,21 @@ class Pool:
                 with suppress(OSError):
                     if stream is not None:
                         stream.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._own.remove()
 
     def start(self) -> None:
-        """Start the workers, which import modules meanwhile; without this `run` starts them."""
+        """Start the workers, which import modules meanwhile; without this `run` starts them.
+
+        Ctrl-C and SIGTERM are kept from them, as those may go to all processes at once: this one ends its workers.
+        """
         here = [path or os.getcwd() for path in sys.path]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
         command = [sys.executable, "-m", "ndcg_spark.local.worker", self.folder, *self._imports]
         while len(self._workers) < self.processes:
-            self._workers.append(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-            )
+            with _signals_kept_back():
+                self._workers.append(
+                    subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+                )
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Any]:
         """Run jobs; yield their results in the order of the jobs.
@@ -125,6 +129,16 @@ class Pool:
             raise min(refusals, key=text_of) if len(refusals) == len(errors) else errors[0]
 
 
+@contextmanager
+def _signals_kept_back() -> Iterator[None]:
+    """Keep signals back for a moment; a process that is started meanwhile does so for good."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _packed(job: Job) -> bytes | None:
     """Pickle a job; None where it has what only this process knows, such as a metric that a script defines."""
     try:
@@ -149,14 +163,16 @@ def _serve(
         except queue.Empty:
             return
         answer = None
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # the latter if the pool has closed its end
             write_message(worker.stdin, packed[number] or b"")
             answer = read_message(worker.stdout)
-        if answer is None:
-            done.put((number, None, _lost(worker)))
-            return
-        result, error = pickle.loads(answer)
+        try:
+            result, error = (None, _lost(worker)) if answer is None else pickle.loads(answer)
+        except Exception as unreadable:
+            result, error = None, unreadable
         done.put((number, result, error))
+        if answer is None:
+            return
 
 
 def _lost(worker: subprocess.Popen[bytes]) -> NdcgSparkError:
