@@ -1,7 +1,4 @@
-"""The job without Spark, killed while it writes one night over another. Run as a program, this is that job.
-
-Tables of some megabytes use two processes and many partitions, as tables of some gigabytes do otherwise.
-"""
+"""The job without Spark, killed while it writes one night over another."""
 
 from __future__ import annotations
 
@@ -23,10 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+JOB = Path(__file__).with_name("faults_local_job.py")
 NIGHT = "2026-01-31"
 TABLES = {"--output": "./metrics", "--per-query-output": "./queries"}
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 VICTIMS = ("job", "worker", "all")
+ROWS = 100_000
 LINES = {signal.SIGTERM: (143, "terminated"), signal.SIGINT: (130, "interrupted")}
 STEPS = ("stage", "swap", "_put", "release")
 SECONDS_TO_END = 20.0
@@ -59,7 +58,7 @@ class Nights:
     longest: float = 0.0
     known: dict[str, list[list[dict[str, Any]]]] = field(default_factory=dict)
 
-    def make(self, rows: int = 100_000) -> None:
+    def make(self, rows: int = ROWS) -> None:
         """Write inputs, and learn what each of them gives if nobody is killed."""
         (self.folder / "temporary").mkdir()
         for version in (0, 1):
@@ -94,7 +93,7 @@ class Nights:
 
     def run(self, version: int, kill: Kill | None = None) -> tuple[int, list[str]]:
         """Write the night; return the exit code and the lines that are no progress."""
-        command = [sys.executable, __file__, "mean-ndcg", "--engine", "local", "--processes", "2"]
+        command = [sys.executable, str(JOB), "mean-ndcg", "--engine", "local", "--processes", "2"]
         command += ["--input", f"in-{version}", "--run-date", NIGHT, "--dataset", "shop", "--k", "3,10"]
         command += [word for words in TABLES.items() for word in words]
         environment = {**os.environ, "TMPDIR": str(self.folder / "temporary"), "NDCG_SPARK_KILL": ""}
@@ -218,7 +217,7 @@ def plan(rng: random.Random, longest: float) -> Kill:
     return Kill(rng.choice(VICTIMS), number, rng.uniform(0.1, longest), at=rng.randrange(2))
 
 
-def kill_nights(folder: Path, count: int, seed: str, rows: int = 100_000) -> Nights:
+def kill_nights(folder: Path, count: int, seed: str, rows: int = ROWS) -> Nights:
     """Write as many nights, each over the one before, and kill."""
     found, rng = Nights(folder), random.Random(f"{seed} local")
     began = time.monotonic()
@@ -227,33 +226,3 @@ def kill_nights(folder: Path, count: int, seed: str, rows: int = 100_000) -> Nig
         found.night(plan(rng, found.longest), at % 2)
     found.counts["seconds"] = round(time.monotonic() - began)
     return found
-
-
-def main() -> int:
-    """Be the job, with low limits; a step may send this process a signal."""
-    from ndcg_spark.evaluation import local
-    from ndcg_spark.local import messages
-    from ndcg_spark.main import main as run
-    from ndcg_spark.tables.claims import Claim
-    from ndcg_spark.tables.folders import FolderWrite
-
-    local.BYTES_OF_A_PROCESS, local.BYTES_OF_A_PARTITION, local.BYTES_OF_A_SHARE = 2**15, 2**13, 2**16
-    for module in (local, messages):
-        module.HELD_BYTES = 2**10  # type: ignore[attr-defined]
-    kill = os.environ["NDCG_SPARK_KILL"]
-    if kill:
-        step, at, number = json.loads(kill)
-        owner = Claim if step == "release" else FolderWrite
-        call, calls = getattr(owner, step), iter(range(1000))
-
-        def call_or_end(*arguments: Any) -> Any:
-            if next(calls) == at:
-                os.kill(os.getpid(), number)
-            return call(*arguments)
-
-        setattr(owner, step, call_or_end)
-    return run()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -50,7 +50,7 @@ MOST_PARTITIONS = 2**12
 BYTES_OF_A_SHARE = 2**26
 """Of messages, which a process merges at once."""
 PARTS_OF_A_PROCESS, LARGEST_PART = 4, 2**28
-_OWN = "ndcg_spark."
+_WORKERS_IMPORT = ("ndcg_spark.evaluation.local",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +304,7 @@ class LocalRanking:
         """Count the rows of each table, and of them the bad ones by reason. Runs."""
         rules = {"input": RowRules(self.settings), "judgments": RowRules(self.settings, judgments=True)}
         tables = {"input": self.rows} | ({} if self.judged is None else {"judgments": self.judged})
-        with self._pool() as pool:
+        with Pool(self.n_processes, imports=_WORKERS_IMPORT) as pool:
             return {
                 name: _row_count(pool.run([(_count_reasons, (part, rules[name])) for part in _each(files)]))
                 for name, files in tables.items()
@@ -359,7 +359,7 @@ class LocalRanking:
         self, task: RankingTask, of_part: Callable[..., Any], of_messages: Callable[..., Any], tasks: Sequence[Any]
     ) -> Iterator[pa.RecordBatch]:
         """Run a function over parts of rows that are a query each; else send rows, and merge what arrives."""
-        with self._pool() as pool:
+        with Pool(self.n_processes, imports=_WORKERS_IMPORT) as pool:
             if pool.processes > 1:
                 pool.start()
             limit = self.resources.memory if pool.processes < 2 else HELD_BYTES
@@ -374,12 +374,6 @@ class LocalRanking:
                 jobs = [(merge, (of_messages, its, (task, *tasks), pool.folder, limit)) for its in shares(sent, n)]
             for found in pool.run(jobs):
                 yield from rows_in(found)
-
-    def _pool(self) -> Pool:
-        """Make the processes, which import what they need while jobs are made."""
-        is_own = all(type(one.metric).__module__.startswith(_OWN) for one in self.settings.computed)
-        without = [f"{_OWN}local.no_pandas"] if is_own else []  # a metric of a user may need it
-        return Pool(self.n_processes, imports=[*without, f"{_OWN}evaluation.local"])
 
     def _sending(self, task: RankingTask, of_means: Sequence[Any], folder: str, limit: int) -> list[Job]:
         jobs: list[Job] = [(send, (_send_part, (one, task, *of_means), folder, limit)) for one in _each(self.rows)]

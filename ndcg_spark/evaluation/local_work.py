@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ndcg_spark.core.row_counts import RowCount
 from ndcg_spark.evaluation.local import LocalRanking, per_query_rows, rank_locally
+from ndcg_spark.evaluation.local_rows import differing_columns, find_rejects
 from ndcg_spark.evaluation.matching import top_items
 from ndcg_spark.evaluation.means import Means, Row, input_name, refuse_scored, with_options
 from ndcg_spark.evaluation.plan import RankingPlan
@@ -43,6 +44,10 @@ class LocalMeanNdcg(Means):
             if isinstance(table, str):
                 return table
             tables[name] = table
+        if "rejects" in request.targets:
+            unread = [name for table in tables.values() for name in (*table.info.refused, *table.info.spellings)]
+            if unread:
+                return f"column {unread[0]!r} of bad rows is kept as it came by Spark alone"
         refuse_scored(tables["input"].info, request.settings, request.sources["input"].reference)
         shared = request.shared
         return rank_locally(tables, request.settings, processes=shared.processes, memory=shared.memory)
@@ -97,9 +102,9 @@ class LocalMeanNdcg(Means):
         """Rows are kept as JSON, whatever they have."""
 
     def rejects(self, accounts: Accounts | None) -> pa.Table:
-        """Read each table."""
-        rows = self.ranking.rejects()
+        """Read the tables that have bad rows."""
+        rows = find_rejects(self.ranking, self.ranking.tables if accounts is None else accounts.with_rejects)
         return rows.append_column("run", pa.repeat("", rows.num_rows)).cast(REJECT_SCHEMA)
 
     def advice(self, message: str) -> str:
-        return with_options(message, lambda what: self.plan.others)
+        return with_options(message, self.plan.others, lambda query: differing_columns(self.ranking, query))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -22,6 +23,7 @@ from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.tables import Rows
 from ndcg_spark.tables.slices import Frame
 
+_QUERY = re.compile(r"^an item comes twice in the [a-z ]+ of query (.*)\.$|^item .* comes \d+ times in query (.*)\.$")
 _WHICH = "--duplicates best, or first with --order-col"
 Row: TypeAlias = dict[str, Any]
 
@@ -51,15 +53,19 @@ def refuse_scored(info: TableInfo, settings: EvaluationSettings, reference: str)
         )
 
 
-def with_options(message: str, columns_of: Callable[[str], Sequence[str] | None]) -> str:
-    """Spell advice on a repeated item in options.
+def with_options(message: str, others: Sequence[str], differing: Callable[[str], Sequence[str] | None]) -> str:
+    """Spell advice on a repeated item in options; name columns that may tell rankers apart.
 
-    `columns_of` names columns that may tell rankers apart, for what a message says; None if no column does.
+    `differing` finds those of the unused columns `others` in which rows of a query (`query_id=7`) differ; None if
+    there are no such rows, or they cannot be read.
     """
     what, asked, _ = message.partition(f" {SEVERAL_RANKERS}")
     if not asked:
         return message
-    columns = columns_of(what)
+    columns: Sequence[str] | None = others
+    query = _QUERY.match(what)
+    if query and (found := differing(query[1] or query[2])) is not None:
+        columns = found or None
     which = f"remove it, or say which counts: {_WHICH}."
     if columns is None:
         return f"{what} {which.capitalize()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,8 +37,6 @@ from ndcg_spark.jobs.outputs import with_provenance
 from ndcg_spark.jobs.runner import Job, Outcome, Work
 from ndcg_spark.sources.formats import Table
 from ndcg_spark.tables.slices import Frame
-
-_QUERY = re.compile(r"^an item comes twice in the [a-z ]+ of query (.*)\.$|^item .* comes \d+ times in query (.*)\.$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,15 +86,11 @@ def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, referen
     return Inputs(table=table, settings=fit_settings(info, settings), **others)
 
 
-def _columns(what: str, inputs: Inputs) -> Sequence[str] | None:
-    """Columns in which the rows differ, or that are not used if the rows are not found; None if no column differs."""
-    frame, settings, found = inputs.table.frame, inputs.settings, _QUERY.match(what)
-    if found:
-        with suppress(*SPARK_ERRORS):  # the refusal matters more
-            differing = differing_columns(frame, settings, found[1] or found[2])
-            if differing is not None:
-                return differing or None
-    return inputs.ranking.plan.others
+def _differing(inputs: Inputs, query: str) -> Sequence[str] | None:
+    """Run an action (a scan); None if there are no rows of the query, or it fails: the refusal matters more."""
+    with suppress(*SPARK_ERRORS):
+        return differing_columns(inputs.table.frame, inputs.settings, query)
+    return None
 
 
 def stored_metrics(spark: SparkSession, summary: list[dict[str, Any]], facts: Mapping[str, Any]) -> DataFrame:
@@ -128,7 +121,8 @@ class OfRankings(Work[S]):
         return self.inputs.ranking.checked(originals=originals)
 
     def advice(self, message: str) -> str:
-        return with_options(message, lambda what: _columns(what, self.inputs))
+        inputs = self.inputs
+        return with_options(message, inputs.ranking.plan.others, lambda query: _differing(inputs, query))
 
 
 class MeanNdcg(OfRankings[EvaluationSettings], Means):

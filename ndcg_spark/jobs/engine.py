@@ -11,7 +11,7 @@ from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.options import flag_of
 from ndcg_spark.jobs.places import Target, needed_packages
-from ndcg_spark.local.pandas_later import defer_pandas
+from ndcg_spark.local.pandas_later import leave_pandas_out
 from ndcg_spark.tables.kinds import TABLE_KINDS
 from ndcg_spark.tables.places import canonical, is_local
 
@@ -78,7 +78,7 @@ def _open(request: Request[Any]) -> Any:
     """Open what a command reads without Spark; a clause says why only Spark can. A refusal is returned."""
     module, _, name = request.command.local.partition(":")
     with needed_packages():
-        defer_pandas()
+        leave_pandas_out()
         work = getattr(import_module(f"ndcg_spark.{module}"), name)
     try:
         return work.open_tables(request)

@@ -36,10 +36,10 @@ def read_message(stream: IO[bytes]) -> bytes | None:
 
 
 class Pool:
-    """Up to `processes` workers, started with the first jobs, and a folder for what is too large for memory.
+    """Processes that work: this one and `processes` - 1 workers; and a folder for what is too large for memory.
 
-    With one process, or for arguments that another process cannot load, functions run in this one. Use it in a `with`
-    block, which ends the workers and removes the folder.
+    Arguments that another process cannot load stay in this one. Use it in a `with` block, which ends the workers and
+    removes the folder.
     """
 
     def __init__(self, processes: int, *, imports: Sequence[str] = ()) -> None:
@@ -64,14 +64,14 @@ class Pool:
         self._own.remove()
 
     def start(self) -> None:
-        """Start the workers, which import modules meanwhile; without this `run` starts them.
+        """Start the workers, which import modules; this process works meanwhile. Without this `run` starts them.
 
         Ctrl-C and SIGTERM are kept from them, as those may go to all processes at once: this one ends its workers.
         """
         here = [path or os.getcwd() for path in sys.path]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
         command = [sys.executable, "-m", "ndcg_spark.local.worker", self.folder, *self._imports]
-        while len(self._workers) < self.processes:
+        while len(self._workers) < self.processes - 1:
             with _signals_kept_back():
                 self._workers.append(
                     subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
@@ -84,43 +84,39 @@ class Pool:
         does not depend on which worker was faster.
         """
         listed = list(jobs)
-        packed = [_packed(job) for job in listed]
-        if self.processes < 2 or len(listed) < 2 or None in packed:
+        if self.processes < 2 or len(listed) < 2 or not _is_portable(listed[0]):
             for function, arguments in listed:
                 yield function(*arguments)
             return
         self.start()
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
-        for number in range(len(packed)):
-            waiting.put(number)
+        for at in range(len(listed)):
+            waiting.put(at)
         threads = [
-            threading.Thread(target=_serve, args=(worker, packed, waiting, done), daemon=True)
+            threading.Thread(target=_serve, args=(worker, listed, waiting, done), daemon=True)
             for worker in self._workers
         ]
         for thread in threads:
             thread.start()
-        yield from self._in_order(done, waiting, len(packed))
+        while (number := _next(waiting)) is not None:
+            function, arguments = listed[number]
+            try:
+                done.put((number, function(*arguments), None))
+            except Exception as error:
+                done.put((number, None, error))
+                _stop(waiting, done)
+        yield from self._in_order(done, len(listed))
 
-    def _in_order(
-        self,
-        done: queue.SimpleQueue[tuple[int, Any, BaseException | None]],
-        waiting: queue.SimpleQueue[int],
-        n: int,
-    ) -> Iterator[Any]:
+    def _in_order(self, done: queue.SimpleQueue[tuple[int, Any, BaseException | None]], n: int) -> Iterator[Any]:
         arrived: dict[int, Any] = {}
-        expected, n_done, errors = 0, 0, list[BaseException]()
-        while n_done < n:
+        expected, errors = 0, list[BaseException]()
+        for _ in range(n):
             number, result, error = done.get()
-            n_done += 1
             if error is None:
                 arrived[number] = result
             else:
                 errors.append(error)
-                with suppress(queue.Empty):
-                    while True:
-                        waiting.get_nowait()
-                        n -= 1
             while not errors and expected in arrived:
                 yield arrived.pop(expected)
                 expected += 1
@@ -139,40 +135,52 @@ def _signals_kept_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _packed(job: Job) -> bytes | None:
-    """Pickle a job; None where it has what only this process knows, such as a metric that a script defines."""
+def _next(waiting: queue.SimpleQueue[int]) -> int | None:
     try:
-        content = pickle.dumps(job)
-    except (pickle.PicklingError, AttributeError, TypeError):
+        return waiting.get_nowait()
+    except queue.Empty:
         return None
-    return None if b"__main__" in content else content
+
+
+def _is_portable(job: Job) -> bool:
+    """Check that another process can load a job; only this one knows, say, a metric that a script defines."""
+    try:
+        return b"__main__" not in pickle.dumps(job)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
 
 
 def _serve(
     worker: subprocess.Popen[bytes],
-    packed: Sequence[bytes | None],
+    jobs: Sequence[Job],
     waiting: queue.SimpleQueue[int],
     done: queue.SimpleQueue[tuple[int, Any, BaseException | None]],
 ) -> None:
     """Hand jobs to one worker until none is left."""
     assert worker.stdin is not None
     assert worker.stdout is not None
-    while True:
+    while (number := _next(waiting)) is not None:
+        answer, result = None, None
+        error: BaseException | None = None
         try:
-            number = waiting.get_nowait()
-        except queue.Empty:
-            return
-        answer = None
-        with suppress(OSError, ValueError):  # the latter if the pool has closed its end
-            write_message(worker.stdin, packed[number] or b"")
-            answer = read_message(worker.stdout)
-        try:
-            result, error = (None, _lost(worker)) if answer is None else pickle.loads(answer)
+            with suppress(OSError, ValueError):  # the latter if the pool has closed its end
+                write_message(worker.stdin, pickle.dumps(jobs[number]))
+                answer = read_message(worker.stdout)
+            if answer is None:
+                error = _lost(worker)
+            else:
+                result, error = pickle.loads(answer)
         except Exception as unreadable:
-            result, error = None, unreadable
+            error = unreadable
         done.put((number, result, error))
-        if answer is None:
-            return
+        if error is not None:
+            _stop(waiting, done)
+
+
+def _stop(waiting: queue.SimpleQueue[int], done: queue.SimpleQueue[tuple[int, Any, BaseException | None]]) -> None:
+    """Let no further job begin."""
+    while (number := _next(waiting)) is not None:
+        done.put((number, None, None))
 
 
 def _lost(worker: subprocess.Popen[bytes]) -> NdcgSparkError:

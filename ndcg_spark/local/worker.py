@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import IO
 
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.local.pandas_later import defer_pandas
+from ndcg_spark.local.pandas_later import leave_pandas_out
 from ndcg_spark.local.pool import read_message, write_message
 
 
@@ -23,7 +23,7 @@ def main(folder: str, imports: Sequence[str]) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a metric of a user prints is no result
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(sys.stdin.buffer, jobs, folder), daemon=True).start()
-    defer_pandas()
+    leave_pandas_out()
     for name in imports:
         import_module(name)
     while True:

@@ -54,16 +54,17 @@ def noise_in(text: str) -> list[str]:
 # ------------------------------------------------------------------------------------------- python jobs/mean_ndcg.py
 
 
-@pytest.fixture(scope="module")
-def from_checkout(bare_python, tmp_path_factory):
-    """How the good and the refused run ended, each with its working directory."""
+@pytest.fixture(scope="module", params=["local", "spark"])
+def from_checkout(request, bare_python, tmp_path_factory):
+    """How the good and the refused run ended by either engine, each with its working directory."""
     python, environment = bare_python
     folders = [elsewhere(tmp_path_factory.mktemp(name)) for name in ("good", "refused")]
     good = ["--input", "good.csv", "--convention", "linear", "--k", "6"]
     good += ["--output", "out/metrics", "--gate", "ndcg@6>=0.97", "--json", "-"]
 
     def run(cwd: Path, flags: list[str]) -> Ended:
-        return run_process([python, ROOT / "jobs" / "mean_ndcg.py", *flags], cwd, environment)
+        command = [python, ROOT / "jobs" / "mean_ndcg.py", "--engine", request.param]
+        return run_process([*command, *flags], cwd, environment)
 
     return list(zip(run_all(run, folders, [good, REFUSED]), folders, strict=True))
 

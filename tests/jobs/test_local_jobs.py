@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +149,23 @@ def test_rejected_rows(spark, tmp_path):
         "item_id": ["a", "b", "c", "d", "e", "f"],
         "score": [3.0, math.nan, 2.0, math.inf, 1.0, 0.5],
         "relevance": [1.0, 1.0, 0.0, 1.0, math.nan, 0.0],
-        "day": [None, "x", "y", "z", "\u00e9", '"'],
+        "text": [None, "x\n\x1f\x7f\\", "/y\t", "z\u2028", "\u00e9\U0001f600", '"'],
+        "double": [0.1, 1e-3, 9.99e-4, 1e7, -9999999.5, 123456789.125],
+        "float": [0.1, -0.0, 1e-4, 1e10, 16777216.0, 3.4e38],
+        "bool": [True, None, False, True, True, True],
+        "money": [Decimal("1.50"), Decimal("-0.00"), Decimal("0.01"), Decimal("9999.99"), None, Decimal("1.00")],
+        "small": [Decimal("0.00000010")] * 6,
+        "date": [date(2026, 1, 31)] * 6,
+        "time": [datetime(2026, 1, 31, 10, 0, 0, 123456)] * 5 + [None],
+        "zoned": [datetime(1969, 12, 31, 23, 59, 59, 999999)] * 6,
+        "bytes": [b"ab", b"\xff\x00", b"", b"abc", b"a", None],
+        "list": [[1.5, None], [], [math.nan], None, [2.0], [1.0]],
     }
-    table = write_table(tmp_path / "in.parquet", columns)
+    types = {
+        "float": pa.float32(), "small": pa.decimal128(10, 8), "time": pa.timestamp("us"),
+        "zoned": pa.timestamp("us", "Europe/Berlin"), "list": pa.list_(pa.float64()),
+    }  # fmt: skip
+    table = write_table(tmp_path / "in.parquet", columns, types)
     ended = assert_same(spark, tmp_path, "--input", table, *NIGHT, "--on-invalid", "reject", rejects=True)
     assert "4 rejected: infinite_score 1, nan_relevance 1, nan_score 1, null_query 1" in ended.out
     assert len(stored_rows(tmp_path / "local" / "rejects")) == 4
@@ -161,6 +177,37 @@ def test_rejected_rows_of_both_tables(spark, tmp_path):
     tables = write_table(tmp_path / "run.parquet", run), write_table(tmp_path / "judgments.parquet", judgments)
     arguments = ("--input", tables[0], "--judgments", tables[1], *NIGHT, "--on-invalid", "reject")
     assert_same(spark, tmp_path, *arguments, rejects=True)
+
+
+def test_malformed_lines(spark, tmp_path):
+    lines = [
+        "query_id,item_id,score,relevance",
+        "q,a,2,1",
+        "q,b",
+        'q,"c ""x""",1,0,7',
+        "q,d,abc,1",
+        "q,e,1,",
+        "q,f,0.5,",
+    ]
+    (tmp_path / "in.csv").write_text("\n".join([*lines, ""]))
+    arguments = ("--input", tmp_path / "in.csv", *NIGHT, "--on-invalid", "reject")
+    ended = assert_same(spark, tmp_path, *arguments, rejects=True)
+    assert "malformed_line 2" in ended.out
+
+
+def test_lines_of_trec(spark, tmp_path):
+    (tmp_path / "run.txt").write_text("1 Q0 a 1 2.0 t\n1 Q0 b 2 x t\n1 Q0\n\n2 Q0 a 1 1.0 t\n")
+    (tmp_path / "qrels.txt").write_text("# judged\n1 0 a 1\n1 0 b\n2 0 c 0\n")
+    tables = ("--input", tmp_path / "run.txt", "--judgments", tmp_path / "qrels.txt")
+    formats = ("--input-format", "trec-run", "--judgments-format", "trec-qrels", "--on-invalid", "reject")
+    assert_same(spark, tmp_path, *tables, *formats, *NIGHT, rejects=True)
+
+
+def test_a_row_that_only_spark_can_keep(tmp_path):
+    columns = {"query_id": ["q"], "item_id": ["a"], "score": [1.0], "relevance": [1.0], "more": [{"x": 1, "y": None}]}
+    table = write_table(tmp_path / "in.parquet", columns)
+    asked = ("--input", table, *NIGHT, "--on-invalid", "reject", "--rejects", tmp_path / "bad", "--engine", "local")
+    assert_refused(mean_ndcg(*asked), "column 'more' of bad rows is kept as it came by Spark alone")
 
 
 def test_no_rejected_rows(spark, tmp_path, rankings):
@@ -186,6 +233,15 @@ TWICE = {
     "relevance": [1.0, 0.0],
     "ranker": ["x", "y"],
 }
+SEVERAL = {
+    "query_id": [7, 7, 8, 8, 8, 8],
+    "item_id": ["a", "b", "a", "a", "b", "b"],
+    "score": [2.0, 1.0, 2.0, 1.0, 2.0, 1.0],
+    "relevance": [1.0, 0.0, 1.0, 1.0, 0.0, 0.0],
+    "country": ["x"] * 6,
+    "day": [1, 2, 3, None, 4, 4],
+    "ranker": ["x", "x", "x", "y", "x", "y"],
+}
 NOTHING = {"query_id": ["q"], "item_id": ["a"], "score": [2.0], "relevance": [None]}
 SCORED = {"query_id": ["q"], "k": [1], "dcg": [1.0], "idcg": [1.0], "ndcg": [1.0], "status": ["evaluated"]}
 REFUSED = {
@@ -195,6 +251,8 @@ REFUSED = {
     "a bad row": (BAD, ()),
     "too many bad rows": (BAD, ("--on-invalid", "reject", "--max-reject-fraction", "0.1")),
     "an item that comes twice": (TWICE, ()),
+    "an item that comes twice, in rows that differ": (SEVERAL, ()),
+    "an item that comes twice, in equal rows": ({**SEVERAL, "day": [1] * 6, "ranker": ["x"] * 6}, ()),
     "no query that counts": (NOTHING, ()),
     "a gate of a run that is not there": (None, ("--gate", "other: ndcg@10>=0.1")),
     "a gate of a metric that is not there": (None, ("--gate", "ap@10>=0.1")),

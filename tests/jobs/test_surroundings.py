@@ -21,7 +21,7 @@ from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.jobs import session as checks
 
 pytestmark = [pytest.mark.classic("processes that start a local Spark, or fail to")]
-JOB = [sys.executable, ROOT / "jobs" / "mean_ndcg.py"]
+JOB = [sys.executable, ROOT / "jobs" / "mean_ndcg.py", "--engine", "spark"]
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
@@ -175,7 +175,10 @@ def test_without_pyspark_a_line_says_what_to_install(tmp_path):
     paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
     command = [sys.executable, "-S", ROOT / "jobs" / "mean_ndcg.py", "--input", "x"]
     line = line_of(run_process(command, tmp_path, {"PYTHONPATH": paths}))
-    assert line == "pyspark is not installed: pip install 'ndcg-spark[spark]' (not on Databricks, which has its own)."
+    assert line == (
+        "Spark is needed (the format table is Spark's), and pyspark is not installed: pip install "
+        "'ndcg-spark[spark]' (not on Databricks, which has its own)."
+    )
 
 
 def test_a_full_disk_of_spark_is_a_line(tmp_path):

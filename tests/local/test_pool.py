@@ -24,23 +24,33 @@ def process_of(_: int) -> int:
     return os.getpid()
 
 
+def wait_and_tell_process(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
 def refuse(what: str) -> str:
-    time.sleep(0.5)  # until all have begun
+    time.sleep(3)  # until all have begun
     raise InputRefusedError(what)
 
 
 def divide(one: int, other: int) -> float:
+    time.sleep(3)
     return one / other
 
 
-def end_this_process(how: int) -> None:
-    os.kill(os.getpid(), how)
-    time.sleep(30)
+def end_worker(parent: int, how: int) -> None:
+    """End the process that runs this, if it is a worker."""
+    if os.getpid() != parent:
+        os.kill(os.getpid(), how)
+    time.sleep(3)
 
 
-def print_lines(n: int) -> int:
-    print("no result\n" * n)
-    return n
+def print_lines(parent: int) -> int:
+    time.sleep(1)
+    if os.getpid() != parent:
+        print("no result\n" * 2000)
+    return 2000
 
 
 def test_results_come_in_the_order_of_jobs():
@@ -51,8 +61,9 @@ def test_results_come_in_the_order_of_jobs():
 
 def test_more_than_one_process_works():
     with Pool(2) as pool:
-        found = set(pool.run([(wait_and_tell, (0.2, "a")), (process_of, (1,)), (process_of, (2,))]))
-        assert os.getpid() not in found
+        found = set(pool.run([(wait_and_tell_process, (3.0,)), (wait_and_tell_process, (3.0,))]))
+        assert os.getpid() in found
+        assert len(found) == 2
     with Pool(1) as pool:
         assert set(pool.run([(process_of, (1,)), (process_of, (2,))])) == {os.getpid()}
 
@@ -65,7 +76,7 @@ def test_what_only_this_process_knows_runs_here():
 
 def test_what_a_worker_prints_is_no_result(capfd):
     with Pool(2) as pool:
-        assert list(pool.run([(print_lines, (1,)), (print_lines, (2000,))])) == [1, 2000]
+        assert list(pool.run([(print_lines, (os.getpid(),))] * 4)) == [2000] * 4
     assert capfd.readouterr().out == ""
 
 
@@ -84,7 +95,7 @@ def test_a_killed_worker_is_named_in_one_line():
         Pool(2) as pool,
         pytest.raises(NdcgSparkError, match=r"^a worker process was ended by SIGKILL; memory may be short"),
     ):
-        list(pool.run([(end_this_process, (signal.SIGKILL,)), (process_of, (1,)), (process_of, (2,))]))
+        list(pool.run([(end_worker, (os.getpid(), signal.SIGKILL))] * 3))
 
 
 def test_nothing_is_left_behind():

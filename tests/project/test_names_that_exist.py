@@ -41,7 +41,7 @@ OF_A_COMMAND = {
 FORMS = {
     *("conf", "k", "periods", "limits", "start", "end", "as_of", "gain", "discount", "pad_to_k", "grades"),
     *("impression", "print_config", "ties", "score_precision", "ideal", "unjudged", "negative", "no_relevant"),
-    *("missing_query", "unjudged_query", "duplicates"),
+    *("missing_query", "unjudged_query", "duplicates", "memory"),
 }  # fmt: skip
 """Options whose texts are numbers, dates that bound a range, or forms with a check of their own."""
 OF_QUERIES = "compare-runs of per-query tables"

@@ -1,0 +1,56 @@
+"""Rows of tables that are evaluated without Spark: bad ones as they came, and how repeated ones differ."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.core import labels
+from ndcg_spark.evaluation.local import LocalRanking
+from ndcg_spark.evaluation.tasks.originals import REJECTS, find_originals
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+from ndcg_spark.local.pool import Job, Pool
+
+
+def find_rejects(ranking: LocalRanking, names: Collection[str]) -> pa.Table:
+    """Read the named tables, `input` or `judgments`: their bad rows (`source`, `reason`, `row`)."""
+    jobs: list[Job] = []
+    for name, files in (("input", ranking.rows), ("judgments", ranking.judged)):
+        if files is not None and name in names:
+            whole = replace(files, schema=ranking.tables[name].info.schema, bounds=None)
+            rules = RowRules(ranking.settings, judgments=name == "judgments")
+            jobs += [(find_originals, (replace(whole, parts=(part,)), rules, name)) for part in files.parts]
+    with Pool(ranking.n_processes, imports=(__name__,)) as pool:
+        return pa.concat_tables([REJECTS.empty_table(), *pool.run(jobs)])
+
+
+def differing_columns(ranking: LocalRanking, query: str) -> list[str] | None:
+    """Read the main table: unused columns in which rows of the same query and item differ, most items first.
+
+    `query` is text such as `query_id=7`. Empty if no item comes twice; None if there is no such query.
+    """
+    others, item = ranking.plan.others, str(ranking.settings.columns.item)
+    values: dict[Any, dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    for row in _rows_of(ranking, query, [item, *others]):
+        for name in others:
+            values[row[item]][name].add(row[name])
+    if not values:
+        return None
+    n_items = Counter(name for columns in values.values() for name, its in columns.items() if len(its) > 1)
+    return sorted(n_items, key=lambda name: (-n_items[name], others.index(name)))
+
+
+def _rows_of(ranking: LocalRanking, query: str, names: list[str]) -> Iterator[dict[str, Any]]:
+    keys, info = list(ranking.settings.columns.query), ranking.tables["input"].info
+    schema = pa.schema([(name, info.type_of(name)) for name in dict.fromkeys([*keys, *names])])
+    kind, text = schema.field(0).type, query.removeprefix(f"{keys[0]}=")
+    is_plain = len(keys) == 1 and (pa.types.is_string(kind) or pa.types.is_integer(kind))
+    for part in ranking.rows.parts:
+        for batch in part.read(schema.names, schema, ranking.rows.batch_rows):
+            rows = batch.filter(pc.equal(batch.column(0).cast(pa.string()), text)) if is_plain else batch
+            yield from (row for row in rows.to_pylist() if labels.key({key: row[key] for key in keys}) == query)

@@ -1,0 +1,103 @@
+"""Bad rows as they came, as JSON: the text that `to_json` of Spark writes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ndcg_spark.core.schemas import MALFORMED
+from ndcg_spark.evaluation.tasks.columns import convert_batch
+from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows
+
+REJECTS = pa.schema([(name, pa.string()) for name in ("source", "reason", "row")])
+_EXPONENT = re.compile(r"e([+-]?)0*(\d+)")
+_ESCAPE = re.compile(r"\\u([0-9a-f]{4})")
+
+
+def find_originals(files: FilesTask, rules: RowRules, source: str) -> pa.Table:
+    """Find the bad rows of the only part, whose schema has all columns of the table: `REJECTS`."""
+    reasons, rows = list[str](), list[str]()
+    for batch in find_bad_rows(_with_originals(files), rules):
+        reason = batch.column("reason").to_pylist()
+        kind = batch.schema.field("row").type
+        for at in (at for at, why in enumerate(reason) if why is not None):
+            reasons.append(reason[at])
+            rows.append(row_json(batch.column("row")[at].as_py(), kind))
+    columns = [pa.repeat(source, len(rows)), pa.array(reasons, pa.string()), pa.array(rows, pa.string())]
+    return pa.table(columns, schema=REJECTS)
+
+
+def _with_originals(files: FilesTask) -> Iterator[pa.RecordBatch]:
+    for batch in files.parts[0].read(files.schema.names, files.schema, files.batch_rows):
+        rows = convert_batch(batch, files.plan)
+        original = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
+        if files.plan.runs:  # each row has become one for each run
+            original = pa.concat_arrays([original] * len(files.plan.runs))
+        yield pa.RecordBatch.from_arrays([*rows.columns, original], names=[*rows.schema.names, "row"])
+
+
+def row_json(row: dict[str, Any], kind: pa.StructType) -> str:
+    """Write a row as JSON, with its nulls, and with the malformed line if it is one."""
+    fields = [field for field in kind if field.name != MALFORMED or row[MALFORMED] is not None]
+    return _object((_text(field.name), _json(row[field.name], field.type)) for field in fields)
+
+
+def _object(pairs: Iterator[tuple[str, str]]) -> str:
+    return "{" + ",".join(f"{name}:{value}" for name, value in pairs) + "}"
+
+
+def _json(value: Any, kind: pa.DataType) -> str:
+    types = pa.types
+    if value is None:
+        return "null"
+    if types.is_struct(kind):
+        return _object((_text(field.name), _json(value[field.name], field.type)) for field in kind)
+    if types.is_map(kind):
+        return _object((_text(_key(name)), _json(its, kind.item_type)) for name, its in value)
+    if types.is_list(kind):
+        return "[" + ",".join(_json(its, kind.value_type) for its in value) + "]"
+    if types.is_boolean(kind):
+        return "true" if value else "false"
+    if types.is_floating(kind):
+        return _number(value if kind == pa.float64() else np.float32(value))
+    if types.is_timestamp(kind):
+        return _text(_time(value, zoned=kind.tz is not None))
+    if types.is_binary(kind):
+        return _text(base64.b64encode(value).decode())
+    return str(value) if types.is_integer(kind) or types.is_decimal(kind) else _text(str(value))
+
+
+def _text(text: str) -> str:
+    return _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}", json.dumps(text, ensure_ascii=False))
+
+
+def _key(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _time(value: datetime, *, zoned: bool) -> str:
+    """Write a time up to its millisecond, an instant in UTC."""
+    plain = value.astimezone(timezone.utc) if zoned else value
+    return f"{plain:%Y-%m-%dT%H:%M:%S}.{plain.microsecond // 1000:03}{'Z' if zoned else ''}"
+
+
+def _number(value: Any) -> str:
+    """Write a number as Java does: 0.001, 1.0E-4, 1.0E7."""
+    if not math.isfinite(value):
+        return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+    size = abs(value)
+    if size == 0 or 1e-3 <= size < 1e7:
+        return np.format_float_positional(value, unique=True, trim="0")
+    return _EXPONENT.sub(
+        lambda found: f"E{'-' if found[1] == '-' else ''}{found[2]}",
+        np.format_float_scientific(value, unique=True, trim="0"),
+    )
