@@ -44,8 +44,8 @@ class Kill:
 
     @property
     def ends_all(self) -> bool:
-        """Whether nobody is left who could clear up, so that the next write has to."""
-        return self.number == signal.SIGKILL and self.victim != "worker"
+        """Whether the next write has to clear up: nobody is left, or was interrupted when about to do so."""
+        return self.step == "release" or (self.number == signal.SIGKILL and self.victim != "worker")
 
 
 @dataclass
