@@ -8,6 +8,9 @@ After each night every slice of every table must hold exactly the rows of one wr
 done, or of one that was killed. Then what did not get done is run again, which must heal: it is done, and leaves
 nothing behind.
 
+The leg `local` kills jobs without Spark and their workers while they write one night over another: each signal, at
+any moment and before steps of the write. They say so in a line, and the next write removes what is left.
+
 Of folders a reader checks the same all the time; `missed` counts files that were replaced between its listing and
 its opening them, which readers see as an error. Prints a table of outcomes; exits 1 if a slice was lost, doubled or
 mixed, or holds rows that it must not (`wrong`), or a re-run did not heal. `seconds` are those of all nights of a row,
@@ -51,6 +54,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # clu
 
 from faults_cluster import SETTINGS, cluster_below, losing_executors
 from faults_formats import FORMATS, Format, SliceKey, place_of
+from faults_local import kill_nights
 from faults_metastore import free_port, metastore_settings, serve_metastore
 from faults_process import Target, Writers, session
 from faults_rows import Reader, Task, broken_calls, judge, plan_fault, write
@@ -387,6 +391,13 @@ def run_here(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
     return [(leg.name, dict(leg.counts), leg.complaints) for leg in legs]
 
 
+def run_without_spark(count: int, seed: str) -> list[Outcome]:
+    """Kill jobs without Spark."""
+    with tempfile.TemporaryDirectory(prefix="ndcg-spark-faults-") as folder:
+        nights = kill_nights(Path(folder), count, seed)
+    return [("folder, without Spark", dict(nights.counts), nights.complaints)]
+
+
 def run_elsewhere(name: str, count: int, seed: str) -> list[Outcome]:
     """Run a leg in its own environment."""
     python = Path(sys.prefix) / FORMATS[name].environment / "bin" / "python"
@@ -401,10 +412,11 @@ def run_elsewhere(name: str, count: int, seed: str) -> list[Outcome]:
 
 def run_all(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
     """Run legs, those of this Python first; each has a share of the nights."""
-    here = [name for name in names if name == "cluster" or not FORMATS[name].environment]
-    elsewhere = [name for name in names if name not in here]
+    here = [name for name in names if name == "cluster" or (name in FORMATS and not FORMATS[name].environment)]
+    elsewhere = [name for name in names if name in FORMATS and name not in here]
     each = count // len(names)
-    outcomes = run_here(here, count - each * len(elsewhere), seed) if here else []
+    outcomes = run_without_spark(each, seed) if "local" in names else []
+    outcomes += run_here(here, count - each * (len(names) - len(here)), seed) if here else []
     for name in elsewhere:
         outcomes += run_elsewhere(name, each, seed)
     return outcomes
@@ -423,7 +435,7 @@ def table_of(outcomes: Sequence[Outcome]) -> str:
 
 def main() -> int:
     """Parse, break, answer."""
-    names = [*FORMATS, "cluster"]
+    names = [*FORMATS, "cluster", "local"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=200, metavar="NIGHTS")
     parser.add_argument("--seed", default="1")

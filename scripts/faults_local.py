@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,10 @@ OF_THE_MOMENT = "computed_at"
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Who gets which signal: after some seconds, or, for the job, before the call of a step with a number."""
+    """Who gets which signal: after some seconds, or, for the job, before the call of a step with a number.
+
+    Below 0 seconds: as soon as there is a worker.
+    """
 
     victim: str
     number: signal.Signals
@@ -109,7 +113,10 @@ class Nights:
             start_new_session=True,
         ) as job:
             if kill is not None and not kill.step:
-                time.sleep(kill.seconds)
+                if kill.seconds >= 0:
+                    time.sleep(kill.seconds)
+                while kill.seconds < 0 and not self.processes() and job.poll() is None:
+                    time.sleep(0.01)
                 self._send(job, kill)
             _, err = job.communicate(timeout=120)
         return job.returncode, [line for line in err.splitlines() if line.strip() and not line.endswith(" s")]
@@ -122,13 +129,10 @@ class Nights:
         elif kill.victim == "job":
             job.send_signal(kill.number)
         else:
-            workers = self.processes()
-            for worker in workers[: 1 + (kill.at % 2)][-1:]:
-                try:
+            for worker in self.processes()[:1]:
+                with suppress(ProcessLookupError):
                     os.kill(worker, kill.number)
                     self.counts["workers"] += 1
-                except ProcessLookupError:
-                    continue
 
     def processes(self) -> list[int]:
         """Workers of this folder: their command has the folder of their pool."""
@@ -214,7 +218,7 @@ def plan(rng: random.Random, longest: float) -> Kill:
     number = rng.choice(SIGNALS)
     if rng.random() < 0.25:
         return Kill("job", number, step=rng.choice(STEPS), at=rng.randrange(3))
-    return Kill(rng.choice(VICTIMS), number, rng.uniform(0.1, longest), at=rng.randrange(2))
+    return Kill(rng.choice(VICTIMS), number, rng.uniform(0.1, longest))
 
 
 def kill_nights(folder: Path, count: int, seed: str, rows: int = ROWS) -> Nights:

@@ -171,4 +171,6 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.list_(kind.value_type if pa.types.is_null(kind.value_type) else _plain_type(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([(one.name, _plain_type(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
     return PLAIN.get(kind, kind)

@@ -293,7 +293,7 @@ def _keys_of(files: FilesTask, rules: RowRules, keys: Sequence[str], value: str)
                 if col.RUN in keys and col.RUN not in columns:
                     columns[col.RUN] = pa.repeat(pa.scalar(""), rows.num_rows)
                 found.append(pa.table(columns))
-    return pa.concat_tables(found)
+    return pa.concat_tables(found) if found else pa.table({name: pa.array([]) for name in keys})
 
 
 def _tuples(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:

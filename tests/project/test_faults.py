@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -16,7 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a fo
 
 import faults
 import faults_formats
+import faults_local
 import faults_rows
+from support.disks import small_disk
 
 
 def test_no_slice_is_lost_doubled_or_mixed(spark, tmp_path):
@@ -109,3 +112,50 @@ def test_a_process_that_is_killed_is_gone():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         faults_rows.end(process.pid, "both")
         assert process.wait(60) == -signal.SIGKILL
+
+
+ROWS = 40_000
+
+
+def test_jobs_without_spark_that_are_killed_leave_a_whole_night(tmp_path):
+    nights = faults_local.kill_nights(tmp_path, 6, "test", ROWS)
+    assert nights.complaints == []
+    assert nights.counts["nights"] == 6
+
+
+@pytest.mark.parametrize(
+    ("kill", "counted"),
+    [
+        (faults_local.Kill("worker", signal.SIGKILL), {"broken": 1}),
+        (faults_local.Kill("all", signal.SIGTERM), {"broken": 1}),
+        (faults_local.Kill("job", signal.SIGINT, step="swap"), {"broken": 1}),
+        (faults_local.Kill("job", signal.SIGKILL, step="_put", at=1), {"killed": 1, "re-runs": 1}),
+    ],
+)
+def test_every_kill_hits(tmp_path, kill, counted):
+    """At a moment that cannot be missed; those at random may come when all is done."""
+    nights = faults_local.Nights(tmp_path)
+    nights.make(ROWS)
+    if not kill.step:
+        kill = replace(kill, seconds=-1.0)  # as soon as there are workers
+    nights.night(kill, 0)
+    assert nights.complaints == []
+    assert nights.counts.items() >= counted.items()
+
+
+def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
+    nights = faults_local.Nights(tmp_path)
+    nights.make(ROWS)
+    held = nights.rows("metrics"), nights.rows("queries")
+    (tmp_path / "temporary").rmdir()
+    with small_disk(tmp_path / "temporary", 64) as disk:
+        code, told = nights.run(0)
+        assert told == [
+            f"ndcg-spark: No space left on device for temporary files: make room in {disk.folder}, or set TMPDIR to "
+            "a folder on another disk."
+        ]
+        assert code == 2
+        assert list(disk.folder.iterdir()) == []
+        assert nights.processes() == []
+    assert held == (nights.rows("metrics"), nights.rows("queries"))
+    assert not (tmp_path / "metrics" / ".ndcg-spark").exists()

@@ -163,8 +163,8 @@ def _emptied(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
 def find_bad_rows(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
     """Find bad rows: `reason`, `key`, `n`, `row`; see `frames.canonical.checked_rows`."""
     names = canonical_names(rules.settings)
-    for batch in batches:
-        for of_run in runs_of(plain_texts(batch), names):
+    for batch in map(plain_texts, batches):
+        for of_run in (batch,) if rules.judgments else runs_of(batch, names):
             yield _checked(of_run, rules, names)
 
 
