@@ -72,7 +72,7 @@ def _convert(values: pa.Array, conversion: Conversion, kind: pa.DataType) -> pa.
 
 
 def _parsed_all(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Parse texts: by Arrow, ten times as fast, where all of a batch are plain digits."""
+    """Parse texts: by Arrow, some four times as fast, where all of a batch are plain digits."""
     if pc.all(pc.match_substring_regex(values, _DIGITS)).as_py() is not False:
         with suppress(pa.ArrowInvalid):  # too large or too small a number
             return values.cast(kind)
