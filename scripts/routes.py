@@ -556,7 +556,7 @@ ROUTES = (
 )
 """A route is a line here; the first is what the others are held against."""
 LOCAL = (table_here, path_by_workers, sorted_files, run_and_judgments, run_path_and_judgments, ranks_given, arrays,
-         lists_with_scores, lists_in_order, score_columns)  # fmt: skip
+         lists_with_scores, lists_in_order, lists_and_judgments, score_columns)  # fmt: skip
 """Routes that this machine answers, too, without Spark."""
 ROUTES += tuple(
     Route(

@@ -10,19 +10,34 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ndcg_spark.core import labels
 from ndcg_spark.core.batches import plain_texts
 from ndcg_spark.core.row_counts import RowCount, describe_bad_rows
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.matching import Match, TopItems, check_top_items
 from ndcg_spark.evaluation.plan import ARRAYS, ENGINE, RankingPlan, fit_settings, plan_ranking
-from ndcg_spark.evaluation.plan_columns import TablePlan
+from ndcg_spark.evaluation.plan_columns import TablePlan, read_keys
+from ndcg_spark.evaluation.plan_lists import (
+    ONE_TRUTH,
+    LongRows,
+    LongTables,
+    plan_long_tables,
+    reads_of_empty_lists,
+)
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask, send_complete
-from ndcg_spark.evaluation.tasks.exchange import merge_and_add_up, merge_rankings, send_judgments, send_rows
+from ndcg_spark.evaluation.tasks.exchange import (
+    merge_and_add_up,
+    merge_rankings,
+    send_judgments,
+    send_rows,
+    send_runs,
+)
 from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
+from ndcg_spark.evaluation.tasks.long_lists import EmptyListsPart, LongPart
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import (
     ACCOUNTS,
@@ -85,8 +100,15 @@ def rank_locally(
     """
     data, judgments = tables["input"], tables.get("judgments")
     settings = fitted = fit_settings(data.info, settings)
+    long = None
     if settings.columns.ranked and judgments is not None:
-        return "lists beside a table of judgments become long tables in Spark"
+        given, long = data, plan_long_tables(data.info, judgments.info, settings)
+        data = _long_table(data, long.rows)
+        if long.judgments is not None:
+            if settings.check_duplicates != "none":
+                _refuse_repeated_queries(judgments, settings)
+            judgments = _long_table(judgments, long.judgments)
+        tables, settings = {"input": data, "judgments": judgments}, long.settings
     plan = plan_ranking(data.info, None if judgments is None else judgments.info, settings, fitted=True)
     obstacle = _obstacle(plan)
     if obstacle is not None:
@@ -100,7 +122,54 @@ def rank_locally(
             return one
     assert isinstance(rows, FilesTask)
     assert not isinstance(judged, str)
-    return LocalRanking(fitted=fitted, plan=plan, tables=tables, rows=rows, judged=judged, resources=resources)
+    empty = None if long is None else _empty_lists(given, long, plan, fitted, rows)
+    return LocalRanking(
+        fitted=fitted, plan=plan, tables=tables, rows=rows, judged=judged, empty=empty, resources=resources
+    )
+
+
+def _long_table(table: LocalTable, long: LongRows) -> LocalTable:
+    """The long rows of a table with lists."""
+    source = pa.schema({name: table.info.type_of(name) for name in (*long.kept, *(one.name for one in long.lists))})
+
+    def divide(wanted: int) -> list[LongPart]:
+        return [LongPart(part, source, long) for part in table.parts(wanted)]
+
+    info = replace(table.info, schema=long.schema(table.info))
+    return replace(table, info=info, divide=divide, files=())
+
+
+def _empty_lists(
+    table: LocalTable, long: LongTables, plan: RankingPlan, settings: EvaluationSettings, rows: FilesTask
+) -> FilesTask | None:
+    """Plan the rows with empty lists, which name runs and segments; None where nothing is lost without them."""
+    names = list(reads_of_empty_lists(table.info, settings))
+    run, keys = long.rows.run, tuple(one.source[0] for one in read_keys(table.info, settings).values())
+    if run is not None:
+        names = [col.RUN, *names]
+    if not names:
+        return None
+    reads = {name: plan.rows.columns[name] for name in names}
+    schema = pa.schema({one.source[0]: rows.schema.field(one.source[0]).type for one in reads.values()})
+    lists = tuple(one.name for one in long.rows.lists)
+    source = {name: table.info.type_of(name) for name in (*schema.names, *keys, *lists) if name != run}
+    parts = [EmptyListsPart(part, pa.schema(source), lists, run, keys) for part in table.parts(len(rows.parts))]
+    return FilesTask(parts=tuple(parts), plan=TablePlan(columns=reads), schema=schema)
+
+
+def _refuse_repeated_queries(judgments: LocalTable, settings: EvaluationSettings) -> None:
+    """Raise where a query has two lists of relevant items. Reads the query columns."""
+    names = list(settings.columns.query)
+    schema = pa.schema({name: judgments.info.require_key(name, option("query")) for name in names})
+    batches = (batch for part in judgments.parts(1) for batch in part.read(names, schema, 2**20))
+    found = pa.Table.from_batches(batches, schema)
+    for name in names:
+        found = found.filter(found.column(name).is_valid())
+    counted = found.append_column("n", pa.repeat(1, len(found))).group_by(names).aggregate([("n", "sum")])
+    twice = sorted((row for row in counted.to_pylist() if row["n_sum"] > 1), key=repr)
+    if twice:
+        n = twice[0].pop("n_sum")
+        raise InputRefusedError(f"query {labels.key(twice[0])} comes in {n} rows; {ONE_TRUTH}")
 
 
 def _obstacle(plan: RankingPlan) -> str | None:
@@ -159,6 +228,10 @@ def _send_part(files: FilesTask, task: RankingTask, *of_means: ScoringTask | Sum
 
 def _send_judged_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
     return send_judgments(files.read_part(0), task)
+
+
+def _send_empty_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
+    return send_runs(files.read_part(0), task)
 
 
 def _rank_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
@@ -239,6 +312,7 @@ class LocalRanking:
     tables: Mapping[str, LocalTable]
     rows: FilesTask
     judged: FilesTask | None
+    empty: FilesTask | None
     resources: Resources
 
     @property
@@ -379,6 +453,8 @@ class LocalRanking:
         jobs: list[Job] = [(send, (_send_part, (one, task, *of_means), folder, limit)) for one in _each(self.rows)]
         if self.judged is not None:
             jobs += [(send, (_send_judged_part, (one, task), folder, limit)) for one in _each(self.judged)]
+        if self.empty is not None:
+            jobs += [(send, (_send_empty_part, (one, task), folder, limit)) for one in _each(self.empty)]
         return jobs
 
 

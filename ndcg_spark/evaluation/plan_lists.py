@@ -294,3 +294,92 @@ def _item_type(one: ListColumn) -> pa.DataType:
 def _of_type(one: ListColumn, kind: pa.DataType) -> ListColumn:
     """Lists with items of another type; those of `array()`, which are all empty, have none."""
     return replace(one, items=replace(one.items, conversion=Conversion.CAST, type=pa.list_(kind)))
+
+
+ONE_TRUTH = "a table of relevant items has one row for each query. Put all items of a query into one list."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongRows:
+    """The long rows that lists stand for: one for each entry, with the columns `kept` of its row.
+
+    Lists without numbers get their places from 1 on as `number`, or ones if they are `relevant`. A null list is a row
+    without item, and an empty one no row. With `run`, lists of several columns are a run each; `order` are places.
+    """
+
+    lists: tuple[ListColumn, ...]
+    kept: tuple[str, ...]
+    item: str
+    number: str
+    run: str | None = None
+    order: str | None = None
+    relevant: bool = False
+
+    def schema(self, info: TableInfo) -> pa.Schema:
+        """Columns of the long rows of a table."""
+        first, runs = self.lists[0], {} if self.run is None else {self.run: pa.string()}
+        places = {} if self.order is None else {self.order: pa.int32()}
+        number = pa.int32() if first.numbers is None else first.numbers.type.value_type
+        kept = {name: info.type_of(name) for name in self.kept}
+        return pa.schema({**kept, **runs, self.item: first.items.type.value_type, self.number: number, **places})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongTables:
+    """How lists beside a table of judgments become long rows, and those of judgments if they are lists, too."""
+
+    settings: EvaluationSettings
+    rows: LongRows
+    judgments: LongRows | None
+
+
+def plan_long_tables(info: TableInfo, judged: TableInfo, settings: EvaluationSettings) -> LongTables:
+    """Plan the long tables of a run of lists and of its judgments, and fit settings to them."""
+    columns = settings.columns
+    if columns.relevant in info.names:
+        raise InvalidParameterError(
+            f"column {columns.relevant!r} ({option('relevant')}) of the input has the relevant items, and there is a "
+            "table of judgments; leave one of them out, or drop the column."
+        )
+    if not columns.query:
+        raise InvalidParameterError(f"joining judgments needs a query column ({option('query')}).")
+    if columns.item is None:
+        raise InvalidParameterError(f"joining judgments needs an item column ({option('item')}).")
+    named_so = [(name, option("query")) for name in columns.query]
+    for name, part in [*named_so, *([] if columns.run is None else [(columns.run, option("run"))])]:
+        info.require(name, part)
+    found = settings_of_lists(info, settings)
+    relevant = [] if columns.relevant is None else [relevant_list(judged, settings)]
+    like = judged.type_of(columns.item) if columns.item in judged.names else None
+    ranked = with_common_items([*ranked_lists(info, settings), *relevant], like=like)
+    item, order = str(columns.item), found.columns.order
+    judgments = None
+    if relevant:
+        kept, number = _kept(judged, settings), columns.relevance
+        judgments = LongRows(lists=(ranked.pop(),), kept=kept, item=item, number=number, order=order, relevant=True)
+    rows = LongRows(
+        lists=tuple(ranked),
+        kept=_kept(info, settings),
+        item=item,
+        number=found.columns.rank or found.columns.score[0],
+        run=found.columns.run if len(ranked) > 1 else None,
+        order=order,
+    )
+    return LongTables(settings=found, rows=rows, judgments=judgments)
+
+
+def _kept(info: TableInfo, settings: EvaluationSettings) -> tuple[str, ...]:
+    """Find the columns of a table that settings name, beside lists."""
+    columns = settings.columns
+    names = (*columns.query, *settings.segment_columns, columns.weight, columns.run)
+    return tuple(name for name in dict.fromkeys(names) if name is not None and info.has(name))
+
+
+def reads_of_empty_lists(info: TableInfo, settings: EvaluationSettings) -> dict[str, ColumnRead]:
+    """Read what empty lists tell, which the long table lacks: the run and, if there are segments, query and segments.
+
+    Several ranked columns also tell the names of all runs.
+    """
+    carried = {name: one for name, one in read_carried(info, settings).items() if name != col.WEIGHT}
+    keys = read_keys(info, settings)
+    return {name: read for name, read in keys.items() if carried or name == col.RUN} | carried

@@ -146,7 +146,15 @@ class LocalEvaluation(Results):
     def plot(self, metric: str | None = None) -> Figure:
         """Draw means by segment with their intervals, and how many queries have which value.
 
-        Parameters, result and errors are those of `Evaluation.plot`.
+        Parameters
+        ----------
+        metric : str or None
+            One of those that were computed, such as `"ndcg@10"`. None: the first, at its largest cutoff.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            As from `Evaluation.plot`, which also says what is refused.
         """
         from ndcg_spark.evaluation.plots import N_BINS, draw, groups_of, step_of
 

@@ -295,7 +295,7 @@ class Outcome:
 class Job(Generic[S]):
     """A request whose tables are open, and the services of its run.
 
-    `tables` are those of Spark; without it, `opened` is what the work has opened itself.
+    `tables` are those of Spark; without it, `engine.opened` is what the work has opened itself.
     """
 
     def __init__(

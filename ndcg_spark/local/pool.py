@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import pickle
 import queue
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, text_of
+from ndcg_spark.local.folders import OwnFolder
 
 Job = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of a module and its arguments, which are pickled."""
@@ -45,7 +44,8 @@ class Pool:
 
     def __init__(self, processes: int, *, imports: Sequence[str] = ()) -> None:
         self.processes, self._imports = processes, tuple(imports)
-        self.folder = tempfile.mkdtemp(prefix="ndcg-spark-")
+        self._own = OwnFolder()
+        self.folder = self._own.path
         self._workers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Pool:
@@ -61,17 +61,21 @@ class Pool:
                 with suppress(OSError):
                     if stream is not None:
                         stream.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._own.remove()
 
     def start(self) -> None:
-        """Start the workers, which import modules; this process works meanwhile. Without this `run` starts them."""
+        """Start the workers, which import modules; this process works meanwhile. Without this `run` starts them.
+
+        Ctrl-C and SIGTERM are kept from them, as those may go to all processes at once: this one ends its workers.
+        """
         here = [path or os.getcwd() for path in sys.path]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
         command = [sys.executable, "-m", "ndcg_spark.local.worker", self.folder, *self._imports]
         while len(self._workers) < self.processes - 1:
-            self._workers.append(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-            )
+            with _signals_kept_back():
+                self._workers.append(
+                    subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+                )
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Any]:
         """Run jobs; yield their results in the order of the jobs.
@@ -95,40 +99,40 @@ class Pool:
         ]
         for thread in threads:
             thread.start()
-        error = None
-        while error is None and (number := _next(waiting)) is not None:
+        while (number := _next(waiting)) is not None:
             function, arguments = listed[number]
-            result = None
             try:
-                result = function(*arguments)
-            except Exception as raised:
-                error = raised
-            done.put((number, result, error))
-        yield from self._in_order(done, waiting, len(listed))
+                done.put((number, function(*arguments), None))
+            except Exception as error:
+                done.put((number, None, error))
+                _stop(waiting, done)
+        yield from self._in_order(done, len(listed))
 
-    def _in_order(
-        self,
-        done: queue.SimpleQueue[tuple[int, Any, BaseException | None]],
-        waiting: queue.SimpleQueue[int],
-        n: int,
-    ) -> Iterator[Any]:
+    def _in_order(self, done: queue.SimpleQueue[tuple[int, Any, BaseException | None]], n: int) -> Iterator[Any]:
         arrived: dict[int, Any] = {}
-        expected, n_done, errors = 0, 0, list[BaseException]()
-        while n_done < n:
+        expected, errors = 0, list[BaseException]()
+        for _ in range(n):
             number, result, error = done.get()
-            n_done += 1
             if error is None:
                 arrived[number] = result
             else:
                 errors.append(error)
-                while _next(waiting) is not None:
-                    n -= 1
             while not errors and expected in arrived:
                 yield arrived.pop(expected)
                 expected += 1
         if errors:
             refusals = [error for error in errors if isinstance(error, InputRefusedError)]
             raise min(refusals, key=text_of) if len(refusals) == len(errors) else errors[0]
+
+
+@contextmanager
+def _signals_kept_back() -> Iterator[None]:
+    """Keep signals back for a moment; a process that is started meanwhile does so for good."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _next(waiting: queue.SimpleQueue[int]) -> int | None:
@@ -156,15 +160,27 @@ def _serve(
     assert worker.stdin is not None
     assert worker.stdout is not None
     while (number := _next(waiting)) is not None:
-        answer = None
-        with suppress(OSError):
-            write_message(worker.stdin, pickle.dumps(jobs[number]))
-            answer = read_message(worker.stdout)
-        if answer is None:
-            done.put((number, None, _lost(worker)))
-            return
-        result, error = pickle.loads(answer)
+        answer, result = None, None
+        error: BaseException | None = None
+        try:
+            with suppress(OSError, ValueError):  # the latter if the pool has closed its end
+                write_message(worker.stdin, pickle.dumps(jobs[number]))
+                answer = read_message(worker.stdout)
+            if answer is None:
+                error = _lost(worker)
+            else:
+                result, error = pickle.loads(answer)
+        except Exception as unreadable:
+            error = unreadable
         done.put((number, result, error))
+        if error is not None:
+            _stop(waiting, done)
+
+
+def _stop(waiting: queue.SimpleQueue[int], done: queue.SimpleQueue[tuple[int, Any, BaseException | None]]) -> None:
+    """Let no further job begin."""
+    while (number := _next(waiting)) is not None:
+        done.put((number, None, None))
 
 
 def _lost(worker: subprocess.Popen[bytes]) -> NdcgSparkError:

@@ -6,7 +6,6 @@ import os
 import pickle
 import queue
 import shutil
-import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -20,7 +19,6 @@ from ndcg_spark.local.pool import read_message, write_message
 
 def main(folder: str, imports: Sequence[str]) -> None:
     """Answer messages one after the other. If the parent is gone, remove the folder of both and end at once."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a metric of a user prints is no result
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()

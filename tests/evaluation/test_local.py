@@ -172,6 +172,52 @@ def test_sorted_files_are_summed_where_they_are_read(tmp_path: Path, monkeypatch
     assert found[0] == ndcg_spark.evaluate(table, k=[1, 3]).summary.to_pylist()
 
 
+def exploded(lists: pa.Table, relevant: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """By hand: a row for each entry of a list, ranked by its place; and for each relevant item, of grade 1."""
+    rows = [(row, item, at) for row in lists.to_pylist() for at, item in enumerate(row["ranked"] or [], start=1)]
+    run = {"user": [row["user"] for row, _, _ in rows], "country": [row["country"] for row, _, _ in rows]}
+    run |= {"item_id": [item for _, item, _ in rows], "rank": [at for _, _, at in rows]}
+    judged = [(row["user"], item) for row in relevant.to_pylist() for item in row["liked"]]
+    return pa.table(run), pa.table(
+        {
+            "user": [user for user, _ in judged],
+            "item_id": [item for _, item in judged],
+            "relevance": [1] * len(judged),
+        }
+    )
+
+
+LISTS = pa.table(
+    {
+        "user": [1, 2, 3, 4],
+        "ranked": pa.array([["a", "b", "c"], [], ["z"], ["c", "a"]], pa.list_(pa.string())),
+        "country": ["DE", "FR", "FR", "DE"],
+    }
+)
+LIKED = pa.table({"user": [1, 2, 4, 9], "liked": [["b", "q"], ["a"], ["a", "c"], ["x"]]})
+
+
+def test_lists_beside_judgments_are_their_long_tables():
+    """But for the segment of user 2, whose list is empty: no long row tells it."""
+    options = {"query": "user", "k": [1, 3], "segments": "country", "on_invalid": "reject"}
+    run, judged = exploded(LISTS, LIKED)
+    expected = ndcg_spark.evaluate(run, judged, rank="rank", **options)
+    beside = ndcg_spark.evaluate(LISTS, judged, ranked="ranked", **options)
+    both = ndcg_spark.evaluate(LISTS, LIKED, ranked="ranked", relevant="liked", **options)
+    rows = {row["user"]: row for row in expected.per_query.filter(pa.compute.field("k") == 3).to_pylist()}
+    assert rows[2].pop("country") is None
+    for found in (beside, both):
+        its = {row["user"]: row for row in found.per_query.filter(pa.compute.field("k") == 3).to_pylist()}
+        assert its[2].pop("country") == "FR"
+        assert its == rows
+
+
+def test_a_query_with_two_lists_of_relevant_items_is_refused():
+    twice = pa.table({"user": [1, 1], "liked": [["a"], ["b"]]})
+    with pytest.raises(InputRefusedError, match=r"^query user=1 comes in 2 rows; a table of relevant items has one"):
+        ndcg_spark.evaluate(LISTS, twice, query="user", ranked="ranked", relevant="liked")
+
+
 # ---------------------------------------------------------------------------------------- the front door
 
 SIX = {

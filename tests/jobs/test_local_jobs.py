@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -451,42 +452,53 @@ def test_without_spark_a_job_says_why_it_needs_it(tmp_path, arguments, environme
     assert "pip install" in line
 
 
+@pytest.fixture(scope="module")
+def many_rows(tmp_path_factory) -> Path:
+    """A table that takes some seconds."""
+    n = 2_000_000
+    numbers = np.random.default_rng(1)
+    columns = {
+        "query_id": numbers.permutation(n) // 20,
+        "item_id": np.arange(n),
+        "score": numbers.random(n),
+        "relevance": numbers.integers(0, 4, n),
+    }
+    path = tmp_path_factory.mktemp("many") / "in.parquet"
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
 @pytest.mark.parametrize(
     ("number", "code", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
 )
-def test_a_signal_ends_a_job_in_one_line(tmp_path, number, code, word):
-    """Whatever it does at that moment: nothing is half written, and no process or claim is left."""
-    write_rows(tmp_path / "rankings.parquet", retrieved(1, n_queries=3000))
-    command = [
-        sys.executable,
-        "-c",
-        WITHOUT_SPARK,
-        "mean-ndcg",
-        "--input",
-        "rankings.parquet",
-        "--output",
-        "metrics/",
-        "--segment-cols",
-        "item_id",
-        *NIGHT,
-    ]
-    ended = False
-    for wait in (0.6, 0.9, 1.2):
-        process = subprocess.Popen(
-            command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )  # fmt: skip
-        time.sleep(wait)
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
-        lines = [line for line in err.splitlines() if line.startswith("ndcg-spark")]
-        if process.returncode == code:
-            assert lines == [f"ndcg-spark: {word}"]
-            ended = True
-        assert "Traceback" not in err
-        assert not (tmp_path / "metrics" / ".ndcg-spark").exists()
-        files = list((tmp_path / "metrics").rglob("*.parquet"))
-        assert len(files) in (0, 1)
-        assert sum(pq.read_metadata(path).num_rows for path in files) % 3 == 0
-    assert ended
+def test_a_signal_ends_a_job_in_one_line(tmp_path, many_rows, number, code, word, processes):
+    """The run log says so; old rows stay, and no process, temporary folder or claim is left."""
+    places = ("--output", tmp_path / "metrics", "--run-log", tmp_path / "runs")
+    write_rows(tmp_path / "few.parquet", ranked([3, 2, 0]))
+    assert run_without_spark(tmp_path, "mean-ndcg", "--input", "few.parquet", *NIGHT, *places[:2]).code == 0
+    before, temporary = files_below(tmp_path / "metrics"), tmp_path / "temporary"
+    temporary.mkdir()
+    command = ["mean-ndcg", "--input", many_rows, *NIGHT, *places, "--processes", processes]
+    process = subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_SPARK, *map(str, command)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stderr.readline().endswith(": started\n")
+    time.sleep(0.5)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (code, "")
+    assert [line for line in err.splitlines() if line.startswith("ndcg-spark")] == [f"ndcg-spark: {word}"]
+    assert "Traceback" not in err
+    assert files_below(tmp_path / "metrics") == before
+    assert not (tmp_path / "metrics" / ".ndcg-spark").exists()
+    assert list(temporary.iterdir()) == []
+    assert subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True, text=True).stdout == ""
+    assert [row["status"] for row in stored_rows(tmp_path / "runs")] == ["interrupted"]

@@ -141,3 +141,58 @@ def test_workers_of_a_killed_process_end_and_remove_its_folder(tmp_path: Path):
         time.sleep(0.1)
     assert not any(is_alive(int(one)) for one in workers)
     assert not Path(folder).exists()
+
+
+def test_a_signal_to_all_processes_leaves_workers_to_their_parent():
+    """As Ctrl-C in a terminal, or the end of a service, from the first moment of a worker."""
+    with Pool(2) as pool:
+        pool.start()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for worker in pool._workers:
+                worker.send_signal(number)
+        assert list(pool.run([(wait_and_tell, (0.1, "a")), (wait_and_tell, (0.1, "b"))])) == ["a", "b"]
+
+
+def test_what_killed_processes_have_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    code = "import os, ndcg_spark.local.pool as its; pool = its.Pool(1); print(pool.folder, flush=True); input()"
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for _ in range(2)
+    ]
+    folders = [Path(str(one.stdout and one.stdout.readline()).strip()) for one in processes]
+    processes[0].kill()
+    processes[0].wait()
+    assert [folder.is_dir() for folder in folders] == [True, True]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with Pool(1) as pool:
+        assert sorted(tmp_path.iterdir()) == sorted([folders[1], Path(pool.folder)])
+    processes[1].communicate("\n")
+    assert list(tmp_path.iterdir()) == []  # it has ended without a `with` block
+    for one in processes:
+        one.communicate()
+
+
+def test_results_that_cannot_be_read_are_an_error_and_no_wait():
+    with Pool(2) as pool, pytest.raises(RuntimeError, match="not here"):
+        list(pool.run([(make_unreadable, ()), (make_unreadable, ())]))
+
+
+class Unreadable:
+    def __reduce__(self) -> tuple[object, tuple[int, str]]:
+        return raise_unless_in, (os.getpid(), "not here")
+
+
+def raise_unless_in(process: int, what: str) -> None:
+    if os.getpid() != process:
+        raise RuntimeError(what)
+
+
+def make_unreadable() -> Unreadable:
+    return Unreadable()

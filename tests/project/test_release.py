@@ -16,9 +16,11 @@ import zipfile
 from pathlib import Path
 
 import click
+import pyarrow as pa
 import pytest
 from packaging.metadata import Metadata
 from packaging.version import Version
+from pyarrow import parquet
 
 from ndcg_spark import __version__, functions
 
@@ -126,8 +128,8 @@ def test_the_sdist_holds_what_tests_and_docs_need(dist):
     assert wanted | {"tests/conftest.py", "jobs/mean_ndcg.py", "ndcg_spark/py.typed"} <= held
 
 
-def declared_distributions(wheel):
-    """What the metadata of a wheel ask for, with Spark, of the distributions that are installed here.
+def declared_distributions(wheel, *extras):
+    """What the metadata of a wheel ask for, with some extras, of the distributions that are installed here.
 
     Other extras would bring packages that the job imports, so that it would not matter whether it declares them.
     """
@@ -136,7 +138,7 @@ def declared_distributions(wheel):
     script.loader.exec_module(module)
     with zipfile.ZipFile(wheel) as archive:
         found = Metadata.from_email(archive.read(f"ndcg_spark-{__version__}.dist-info/METADATA"))
-    return module.installed_closure(("spark",), [str(one) for one in found.requires_dist])
+    return module.installed_closure(extras, [str(one) for one in found.requires_dist])
 
 
 def link_packages(found, folder):
@@ -148,38 +150,83 @@ def link_packages(found, folder):
                 (folder / top).symlink_to(one.locate_file(top))
 
 
-@pytest.mark.spark
-def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
-    """With the distributions that its metadata ask for and nothing else, so that every import has to be declared."""
+def install(wheel, folder, *extras):
+    """Make an environment with a wheel, the distributions that its metadata ask for, and nothing else.
+
+    Every import has to be declared. Returns where its programs and its packages are.
+    """
     if not Path(click.__file__).is_relative_to(sysconfig.get_path("purelib")):
         pytest.skip("this environment has packages of another one")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    installing = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel]
-    subprocess.run([*map(str, installing), "--quiet", "--disable-pip-version-check"], check=True, capture_output=True)
-    (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
-    link_packages(declared_distributions(wheel), packages)
-    there = {path.name for path in packages.iterdir()}
-    assert {"click", "pyspark"} <= there
-    assert not {"pytest", "scipy", "sklearn"} & there
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    installing = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--no-deps", wheel]
+    quiet = ["--no-index", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*map(str, installing), *quiet], check=True, capture_output=True)
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    link_packages(declared_distributions(wheel, *extras), packages)
+    assert not {"pytest", "scipy", "sklearn"} & {path.name for path in packages.iterdir()}
+    return folder / "bin", packages
+
+
+@pytest.mark.spark
+def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
+    programs, packages = install(wheel, tmp_path / "venv", "spark")
+    assert {"click", "pyspark"} <= {path.name for path in packages.iterdir()}
     (tmp_path / "rows.csv").write_text("query_id,item_id,score,relevance\nq,a,2,0\nq,b,1,1\n")
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "JAVA_HOME", "TMPDIR") if name in os.environ}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [str(tmp_path / "venv" / "bin" / "ndcg-spark"), *arguments]
+        command = [str(programs / "ndcg-spark"), *arguments]
         return subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=300)
 
-    where = subprocess.run(
-        [python, "-c", "import ndcg_spark; print(ndcg_spark.__file__)"], cwd=tmp_path, env=kept, capture_output=True
-    )
+    code = "import ndcg_spark; print(ndcg_spark.__file__)"
+    where = subprocess.run([programs / "python", "-c", code], cwd=tmp_path, env=kept, capture_output=True)
     assert str(packages) in where.stdout.decode()
     told = run("--version")
     assert told.returncode == 0, told.stderr
     assert told.stdout.split()[-1] == __version__
-    ended = run("mean-ndcg", "--input", "rows.csv", "--k", "2", "--json", "-")
+    ended = run("mean-ndcg", "--input", "rows.csv", "--k", "2", "--engine", "spark", "--json", "-")
     assert ended.returncode == 0, ended.stderr
     (row,) = [one for one in json.loads(ended.stdout.splitlines()[-1])["metrics"] if one["metric"] == "ndcg"]
-    assert row["value"] == pytest.approx(0.6309297535714575)  # 1 / log2(3)
+    assert row["value"] == pytest.approx(OF_THE_SECOND)
+
+
+OF_THE_SECOND = 0.6309297535714575
+"""NDCG@2 where the second item is the relevant one: 1 / log2(3)."""
+OF_TABLES = """
+import pyarrow as pa
+import ndcg_spark
+rows = [{"query_id": "q", "item_id": "ab"[at], "score": 2 - at, "relevance": at} for at in (0, 1)]
+for table in (rows, pa.Table.from_pylist(rows)):
+    found = ndcg_spark.evaluate(table, k=2)
+    print(found.engine, found.means().column("value").to_pylist())
+"""
+
+
+def test_the_wheel_runs_without_spark_and_java(wheel, tmp_path):
+    programs, packages = install(wheel, tmp_path / "venv")
+    assert not {"pyspark", "py4j"} & {path.name for path in packages.iterdir()}
+    columns = {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [2.0, 1.0], "relevance": [0, 1]}
+    parquet.write_table(pa.table(columns), tmp_path / "rows.parquet")
+
+    def run(program: str, *arguments: str) -> str:
+        kept = {"PATH": str(programs), "HOME": str(tmp_path), "LANG": "C.UTF-8"}  # no Java
+        ended = subprocess.run(
+            [programs / program, *arguments], cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=300
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert "Traceback" not in ended.stderr
+        return ended.stdout
+
+    told = run(
+        "ndcg-spark", "mean-ndcg", "--input", "rows.parquet", "--k", "2", "--output", "metrics/", "--json", "-"
+    )
+    (row,) = [one for one in json.loads(told.splitlines()[-1])["metrics"] if one["metric"] == "ndcg"]
+    (path,) = (tmp_path / "metrics").rglob("*.parquet")
+    (stored,) = [one for one in parquet.ParquetFile(path).read().to_pylist() if one["metric"] == "ndcg"]
+    assert row["value"] == stored["value"] == pytest.approx(OF_THE_SECOND)
+    lines = run("python", "-c", OF_TABLES).splitlines()
+    assert lines == [f"local [{row['value']}]"] * 2
+    assert "trec_eval" in run("ndcg-spark", "conventions")
 
 
 def test_the_changelog_has_versions_in_order():

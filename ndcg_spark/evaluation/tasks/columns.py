@@ -21,13 +21,16 @@ _NUMBER = re.compile(rf"{NUMBER_TEXT.removesuffix('$')}(\r\n|\n|\r)?\Z", re.ASCI
 
 def convert_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
     """Read the canonical columns of a batch, as `spark_columns` does; not by a plan that `needs_spark`."""
-    columns = {name: _read(batch, one) for name, one in plan.columns.items()}
+    columns = {name: read_column(batch, one) for name, one in plan.columns.items()}
     columns |= {name: _reasons(batch, plan, columns, its) for name, its in plan.bad_rows.items()}
     schema = plan.schema
     if not plan.runs:
         return pa.RecordBatch.from_arrays([columns[one.name].cast(one.type) for one in schema], schema=schema)
     runs = [
-        {col.RUN: pa.repeat(pa.scalar(run), batch.num_rows), **{name: _read(batch, one) for name, one in its.items()}}
+        {
+            col.RUN: pa.repeat(pa.scalar(run), batch.num_rows),
+            **{name: read_column(batch, one) for name, one in its.items()},
+        }
         for run, its in plan.runs.items()
     ]
     parts = [columns | its for its in runs]
@@ -35,7 +38,8 @@ def convert_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _read(batch: pa.RecordBatch, read: ColumnRead) -> pa.Array:
+def read_column(batch: pa.RecordBatch, read: ColumnRead) -> pa.Array:
+    """Read one column; see `Conversion`."""
     column = batch.column(read.source[0])
     for name in read.source[1:]:
         at = (KEYS, VALUES).index(name) if pa.types.is_map(column.type) else name
