@@ -21,7 +21,7 @@ import bench_engines as engines
 import bench_spark as on_spark
 from bench_beside import Beside
 from bench_data import KINDS, Shape, generate
-from bench_fixed import fixed_costs
+from bench_fixed import fixed_costs, whole_processes
 from bench_judgments import judgment_lines
 from bench_memory import PeakMemory
 from bench_nightly import nightly_costs
@@ -46,7 +46,13 @@ RIVALS = ("ours", "engines", "spark")
 def main() -> None:
     arguments = parser().parse_args()
     if arguments.fixed:
-        print("\n".join([heading(arguments), *fixed_costs(arguments.rounds)]))
+        print("\n".join([heading(arguments), *fixed_costs(arguments.rounds, arguments.folder)]))
+        return
+    if arguments.whole:
+        shapes = [shape_of(order, arguments) for order in arguments.order]
+        print(
+            "\n".join([heading(arguments), *whole_processes(shapes, arguments.k, arguments.rounds, arguments.folder)])
+        )
         return
     spark = on_spark.make_session(arguments.memory, arguments.k)
     if arguments.retrieval or arguments.judgments:
@@ -83,7 +89,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--k", type=int, default=10)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--warm-ups", type=int, default=1, help="rounds before those that count")
-    options.add_argument("--fixed", action="store_true", help="time whole processes on six rows instead")
+    options.add_argument("--fixed", action="store_true", help="time whole processes on small tables instead")
+    options.add_argument("--whole", action="store_true", help="time whole processes without Spark on --rows instead")
     options.add_argument(
         "--steps", action="store_true", help="time what ranking takes, operation by operation, instead"
     )
@@ -102,8 +109,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def data_of(order: str, arguments: argparse.Namespace) -> tuple[Shape, Path]:
-    shape = Shape(rows=arguments.rows, items=arguments.items, order=order, ids=arguments.ids, kind=arguments.kind)
+    shape = shape_of(order, arguments)
     return shape, generate(shape, arguments.folder)
+
+
+def shape_of(order: str, arguments: argparse.Namespace) -> Shape:
+    return Shape(rows=arguments.rows, items=arguments.items, order=order, ids=arguments.ids, kind=arguments.kind)
 
 
 def steps_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
