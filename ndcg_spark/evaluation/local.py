@@ -80,7 +80,9 @@ class Resources:
         """Take what is given, else all cores and a quarter of the memory."""
         if memory is None:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-        return cls(processes=processes or len(os.sched_getaffinity(0)), memory=memory)
+        own_cores = getattr(os, "sched_getaffinity", None)  # of Linux
+        cores = len(own_cores(0)) if own_cores else os.cpu_count() or 1
+        return cls(processes=processes or cores, memory=memory)
 
     def for_bytes(self, n_bytes: int) -> Resources:
         """Take fewer processes for small tables: one more costs as much as reading some millions of rows."""

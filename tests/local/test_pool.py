@@ -196,3 +196,18 @@ def raise_unless_in(process: int, what: str) -> None:
 
 def make_unreadable() -> Unreadable:
     return Unreadable()
+
+
+def test_no_further_job_begins_after_a_worker_is_killed(tmp_path: Path):
+    jobs = [(touch_or_end, (os.getpid(), str(tmp_path / str(number)))) for number in range(100)]
+    pool = Pool(2)
+    with pool, pytest.raises(NdcgSparkError, match="a worker process was ended by SIGKILL"):
+        list(pool.run(jobs))
+    assert len(list(tmp_path.iterdir())) < 99
+
+
+def touch_or_end(parent: int, path: str) -> None:
+    if os.getpid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+    Path(path).touch()
+    time.sleep(0.1)
