@@ -22,6 +22,7 @@ def main() -> int:
     from ndcg_spark.tables.folders import FolderWrite
 
     local.BYTES_OF_A_PROCESS, local.BYTES_OF_A_PARTITION, local.BYTES_OF_A_SHARE = 2**15, 2**13, 2**16
+    local.SMALLEST_PART = 2**15
     for module in (local, messages):
         module.HELD_BYTES = 2**10  # type: ignore[attr-defined]
     kill = os.environ["NDCG_SPARK_KILL"]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from ndcg_spark.errors import cannot_import
+
 
 def names_of(package: str, rooms: str = "", **homes: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Create `__getattr__` and `__dir__` of a package.
@@ -19,6 +21,13 @@ def names_of(package: str, rooms: str = "", **homes: str) -> tuple[Callable[[str
             return import_module(f"{package}.{name}")
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{home_of[name].replace('__', '.')}"), name)
+        try:
+            return getattr(import_module(f"{package}.{home_of[name].replace('__', '.')}"), name)
+        except ModuleNotFoundError as error:
+            if str(error.name).partition(".")[0] != "pyspark":
+                raise
+            raise cannot_import(
+                error, f"{name} needs Spark, and PySpark is not installed", "pyspark", "spark"
+            ) from error
 
     return found, lambda: sorted(home_of)

@@ -247,7 +247,7 @@ def choose_engine(tables: Mapping[str, Any], settings: EvaluationSettings, engin
         found = ranking
     if asked == "local":
         raise InvalidParameterError(f"{option('engine', repr('local'))} cannot evaluate this: {found}.")
-    if asked == "auto" and not has_pyspark():
+    if not has_pyspark():
         raise MissingPackageError(
             f"this needs Spark, as {found}, and PySpark is not installed: pip install 'ndcg-spark[spark]'."
         )

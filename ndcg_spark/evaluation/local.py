@@ -59,12 +59,14 @@ from ndcg_spark.sources.parquet import PartSizes, bounds_between, parts_of, read
 
 BYTES_OF_A_PARTITION = 2**21
 """Bytes of files for each partition id: what is merged at once then fits a cache."""
-BYTES_OF_A_PROCESS = 2**22
+BYTES_OF_A_PROCESS = 2**25
 """Bytes of files below which another process costs more than it brings."""
 MOST_PARTITIONS = 2**12
 BYTES_OF_A_SHARE = 2**26
-"""Of messages, which a process merges at once."""
-PARTS_OF_A_PROCESS, LARGEST_PART = 4, 2**28
+"""Of messages, which a process merges at once; fewer if the memory is short."""
+MOST_SHARES = 8
+"""How many times a share may be in memory while it is merged."""
+PARTS_OF_A_PROCESS, SMALLEST_PART, LARGEST_PART = 4, 2**22, 2**28
 _WORKERS_IMPORT = ("ndcg_spark.evaluation.local",)
 
 
@@ -211,7 +213,7 @@ def _task_of(
     footers = read_footers(table.files, {name: name for name in schema.names}, schema)
     if isinstance(footers, str):
         return footers
-    sizes = PartSizes(wanted=wanted, smallest=BYTES_OF_A_PROCESS, largest=LARGEST_PART)
+    sizes = PartSizes(wanted=wanted, smallest=SMALLEST_PART, largest=LARGEST_PART)
     parts = parts_of([one.identity for one in footers], sizes)
     bounds = None if sorted_by is None else bounds_between(footers, parts)
     return FilesTask(parts=parts, plan=plan, schema=schema, bounds=bounds)
@@ -446,7 +448,8 @@ class LocalRanking:
                 sums = of_messages is merge_and_add_up
                 sent = list(pool.run(self._sending(task, tasks if sums else (), pool.folder, limit)))
                 n_bytes = sum(int(one.sizes.sum()) for one in sent)
-                n = max(PARTS_OF_A_PROCESS * pool.processes, n_bytes // BYTES_OF_A_SHARE)
+                share = min(BYTES_OF_A_SHARE, max(1, self.resources.memory // (MOST_SHARES * pool.processes)))
+                n = max(PARTS_OF_A_PROCESS * pool.processes, n_bytes // share)
                 jobs = [(merge, (of_messages, its, (task, *tasks), pool.folder, limit)) for its in shares(sent, n)]
             for found in pool.run(jobs):
                 yield from rows_in(found)

@@ -139,6 +139,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many partitions and processes for small tables, too."""
     monkeypatch.setattr(local, "BYTES_OF_A_PARTITION", 64)
     monkeypatch.setattr(local, "BYTES_OF_A_PROCESS", 64)
+    monkeypatch.setattr(local, "SMALLEST_PART", 64)
 
 
 @pytest.mark.parametrize("form", ["long", "judgments", "structs"])
@@ -322,3 +323,28 @@ for convention in ("default;gain=linear", ndcg_spark.Convention(gain=lambda rele
     for n_processes, value in lines:
         assert int(n_processes) >= 1
         assert float(value) == pytest.approx((linear + 0.5) / 2)
+
+
+def test_what_needs_spark_says_how_to_get_it():
+    """Where PySpark is not installed; `compare` and others compute on Spark."""
+    code = f"""
+import sys
+sys.modules["pyspark"] = None
+import pyarrow as pa
+import ndcg_spark
+table = pa.table({SIX!r})
+for call in (
+    lambda: ndcg_spark.evaluate(table, engine="spark"),
+    lambda: ndcg_spark.evaluate(table, strategy="window"),
+    lambda: ndcg_spark.compare(table),
+):
+    try:
+        call()
+    except ImportError as error:
+        print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stderr == ""
+    lines = ended.stdout.splitlines()
+    assert len(lines) == 3
+    assert all(line.endswith("pip install 'ndcg-spark[spark]'.") for line in lines)

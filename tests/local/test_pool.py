@@ -170,6 +170,7 @@ def test_what_killed_processes_have_left_is_removed_by_the_next(tmp_path: Path, 
     processes[0].kill()
     processes[0].wait()
     assert [folder.is_dir() for folder in folders] == [True, True]
+    # stands in for: TMPDIR, because Python looks at it only once
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with Pool(1) as pool:
         assert sorted(tmp_path.iterdir()) == sorted([folders[1], Path(pool.folder)])
