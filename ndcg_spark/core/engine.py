@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
+from typing import Literal, TypeAlias
+
+EngineName: TypeAlias = Literal["auto", "local", "spark"]
 
 PROVIDED = (
     "PYSPARK_GATEWAY_PORT",

@@ -7,11 +7,11 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.arrow_tables import ArrowTable
-from ndcg_spark.core.engine import has_pyspark, points_to_spark
+from ndcg_spark.core.engine import EngineName, has_pyspark, points_to_spark
 from ndcg_spark.core.flag import OnInvalid, settings_in, several
 from ndcg_spark.core.given import is_of_spark, refuses_streams
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError, one_of, option
@@ -20,7 +20,6 @@ from ndcg_spark.evaluation.results import LocalEvaluation
 from ndcg_spark.evaluation.settings import (
     Columns,
     DuplicateCheck,
-    Engine,
     EvaluationSettings,
     ItemColumns,
     NullScore,
@@ -133,7 +132,7 @@ def evaluate(
     topics: str = "topics",
     user: str | None = None,
     as_of: date | None = None,
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
 ) -> Evaluation | LocalEvaluation:
     """Evaluate rankings: NDCG and other metrics of every query, and their means.
 
@@ -227,14 +226,14 @@ def evaluate(
     return found
 
 
-def choose_engine(tables: Mapping[str, Any], settings: EvaluationSettings, engine: Engine) -> LocalRanking | None:
+def choose_engine(tables: Mapping[str, Any], settings: EvaluationSettings, engine: EngineName) -> LocalRanking | None:
     """Rank tables and paths on this machine, if that is asked for and possible; None leaves it to Spark.
 
     Tables in memory are ranked here, and paths where PySpark is not installed; `engine`, or else the environment
     variable `NDCG_SPARK_ENGINE`, says otherwise.
     """
     asked = engine if engine != "auto" else os.environ.get("NDCG_SPARK_ENGINE", "auto")
-    one_of("engine", asked, ENGINES)
+    one_of("engine", asked, get_args(EngineName))
     found = "engine='spark' was asked for" if asked == "spark" else _obstacle(tables, asked)
     if found is None:
         opened = {_ROLES[name]: _opened(name, table) for name, table in tables.items()}
@@ -254,7 +253,6 @@ def choose_engine(tables: Mapping[str, Any], settings: EvaluationSettings, engin
     return None
 
 
-ENGINES = ("auto", "local", "spark")
 _ROLES = {"data": "input", "judgments": "judgments"}
 
 

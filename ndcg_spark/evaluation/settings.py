@@ -23,7 +23,6 @@ from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS
 
 Strategy: TypeAlias = Literal["auto", "engine", "window"]
 Source: TypeAlias = Literal["auto", "spark", "parquet"]
-Engine: TypeAlias = Literal["auto", "local", "spark"]
 NullScore: TypeAlias = Literal["bad", "unretrieved"]
 DuplicateCheck: TypeAlias = Literal["top", "all", "none"]
 USUAL_QUERY = ("query_id",)

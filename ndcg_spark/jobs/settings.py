@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Literal, TypeAlias
 
+from ndcg_spark.core.engine import EngineName
 from ndcg_spark.core.flag import Flag
 from ndcg_spark.errors import InvalidParameterError
 
 Schema: TypeAlias = Literal["grow", "strict"]
 _SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
-EngineName: TypeAlias = Literal["auto", "local", "spark"]
 
 
 def bytes_of(text: str) -> int:

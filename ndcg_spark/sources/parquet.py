@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ndcg_spark.core.arrow_tables import PLAIN
 from ndcg_spark.errors import InputRefusedError, lacks_column, option
 from ndcg_spark.sources.stores import address_of, file_system, reason_of
 
@@ -210,7 +211,9 @@ def misfit(path: str, found: pa.Schema, columns: Mapping[str, str], schema: pa.S
         kind = alike[0].type
         if pa.types.is_dictionary(kind):  # as pandas writes categories; a cast to the wanted type takes their values
             kind = kind.value_type
-        if kind != wanted and not (wanted == pa.string() and kind == pa.large_string()):
+        if pa.types.is_unsigned_integer(kind) or pa.types.is_large_string(kind):
+            kind = PLAIN[kind]  # which holds all of its values, and is what Spark makes of it
+        if kind != wanted:
             return f"column {column!r} of {path} is {kind}, not {wanted}"
     return None
 

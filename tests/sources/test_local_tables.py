@@ -325,11 +325,16 @@ def test_parquet_that_spark_reads(tmp_path, files):
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("a.csv", "a,a\n1,2\n"), ("a.csv", "a,\n1,2\n"), ("a.csv", ""), ("a.csv.lz4", "a\n"), ("a.csv.GZ", "a\n"),
+    [("a.csv", "a,a\n1,2\n"), ("a.csv", "a,\n1,2\n"), ("a.csv.lz4", "a\n"), ("a.csv.GZ", "a\n"),
      ("_a.csv", "a\n1\n"), ("a.csv", f"{MALFORMED}\n")],
 )  # fmt: skip
 def test_csv_that_spark_reads(tmp_path, name, text):
     assert isinstance(open_local(str(put(tmp_path, {name: text}) / name)), str)
+
+
+def test_an_empty_csv_has_no_columns(tmp_path):
+    """So that whatever is asked for is missing, as where Spark reads it."""
+    assert open_local(str(put(tmp_path, {"a.csv": ""}) / "a.csv")).info.names == []
 
 
 def test_other_tables_are_sparks(tmp_path):

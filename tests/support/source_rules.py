@@ -54,8 +54,8 @@ KINDS = (
     Kind(
         "light",
         (
-            *_FOLDERS, "*.settings", "conventions.*", "core.distances", "core.exact", "core.flag", "core.labels",
-            "core.lazy_names", "core.ragged", "core.redaction", "errors", "evaluation.gates",
+            *_FOLDERS, "*.settings", "conventions.*", "core.distances", "core.engine", "core.exact", "core.flag",
+            "core.labels", "core.lazy_names", "core.ragged", "core.redaction", "errors", "evaluation.gates",
             "evaluation.rules", "metrics.*", "sources.references", "_version",
         ),
         frozenset({"numpy"}),
