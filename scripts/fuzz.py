@@ -26,10 +26,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from support import oracle
 from support.random_rankings import random_rows
-from support.spark_rankings import ranks_of
+from support.spark_rankings import SHORT_LIVED, ranks_of
 
 import ndcg_spark
 from ndcg_spark.errors import find_refusal
+from ndcg_spark.jobs import worker_daemon
 
 TOLERANCE = 1e-12
 VALUES = ("dcg", "idcg", "ndcg")
@@ -62,6 +63,7 @@ def make_session() -> SparkSession:
     """A small local session that is quiet, and plans as little as can be."""
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
         "spark.driver.host": "127.0.0.1",
         "spark.log.level": "OFF",
         "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -72,6 +74,7 @@ def make_session() -> SparkSession:
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **worker_daemon.SETTINGS,
     }
     return SparkSession.builder.master("local[2]").appName("ndcg-spark fuzz").config(map=settings).getOrCreate()
 
