@@ -3,8 +3,9 @@
 A seed draws rows (ties, extreme scores, nulls, negative and fractional relevances, items and order values that come
 twice), a convention and cutoffs. The rows are evaluated as a long table, as a run with judgments, by given ranks and
 as two runs in one table: by the engine on a DataFrame, by the engine on Parquet files (random row groups, sorted or
-not) and by windows. Where the oracle has an answer, values must agree with it to 1e-12; between strategies, metrics
-and refusals must be the same to the last bit. Prints each difference with its seed, and exits with 1 if there is one.
+not), by windows, and without Spark. Where the oracle has an answer, values must agree with it to 1e-12; between
+strategies, metrics and refusals must be the same to the last bit. Prints each difference with its seed, and exits
+with 1 if there is one.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def fuzz(spark: SparkSession, seed: int, folder: Path) -> tuple[int, list[str]]:
         if choices.ties == "input_order" and "rank" not in options:
             options["order"] = "position"
         found = {
-            name: evaluated(spark, data, judged, {**common, **options, **how})
+            name: evaluated(data, judged, {**common, **options, **how})
             for name, data, judged, how in strategies(spark, table, judgments, folder / f"{seed}-{form}", draw)
         }
         compared += len(found)
@@ -188,14 +189,18 @@ def _grouped(choices: oracle.Choices) -> bool:
 
 def strategies(
     spark: SparkSession, table: pa.Table, judgments: pa.Table | None, folder: Path, draw: random.Random
-) -> Iterator[tuple[str, DataFrame | str, DataFrame | None, dict[str, Any]]]:
-    """Engine and windows on a DataFrame, and the engine on files; each with the rows in another order."""
+) -> Iterator[tuple[str, DataFrame | pa.Table | str, DataFrame | pa.Table | None, dict[str, Any]]]:
+    """Windows and the engine on a DataFrame, the engine on files, and that of this machine on both.
+
+    The rows of each come in another order.
+    """
     shuffled = table.take(draw.sample(range(table.num_rows), table.num_rows))
     ordered = table.sort_by([("query_id", "ascending"), ("position", "descending")])
     judged = None if judgments is None else spark.createDataFrame(judgments)
     frame = spark.createDataFrame(shuffled)
     yield "window", frame, judged, {"strategy": "window"}
     yield "engine", frame.repartition(draw.choice((1, 3))), judged, {"strategy": "engine"}
+    yield "local", shuffled, judgments, {"engine": "local"}
     for name, rows in (("files", shuffled), ("sorted files", ordered)):
         path = folder / name.replace(" ", "-")
         path.mkdir(parents=True)
@@ -203,16 +208,18 @@ def strategies(
         for number, part in enumerate((rows.slice(0, middle), rows.slice(middle))):
             pq.write_table(part, path / f"{number}.parquet", row_group_size=draw.choice((1, 7, 1000)))
         yield name, str(path), judged, {"source": "parquet"} if draw.random() < 0.8 else {}
+        yield f"local, {name}", str(path), judgments, {"engine": "local"}
 
 
 def evaluated(
-    spark: SparkSession, data: DataFrame | str, judgments: DataFrame | None, options: dict[str, Any]
+    data: DataFrame | pa.Table | str, judgments: DataFrame | pa.Table | None, options: dict[str, Any]
 ) -> Found:
     """Metrics of every query with all their bits, or the reason why they are refused."""
     if options.get("check_duplicates") == "all" or "rank" in options:
         options = {name: value for name, value in options.items() if name != "source"}
     try:
-        rows = ndcg_spark.evaluate(data, judgments=judgments, **options).per_query.collect()
+        found = ndcg_spark.evaluate(data, judgments=judgments, **options).per_query
+        rows = found.to_pylist() if isinstance(found, pa.Table) else found.collect()
     except (PySparkException, ndcg_spark.errors.NdcgSparkError) as error:
         refusal = find_refusal(str(error)) or str(error)
         if not any(text in refusal for text in ("comes twice", "bad row", "comes 2 times", "comes 3 times")):

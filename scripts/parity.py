@@ -1,7 +1,7 @@
 """Hold every preset against the tool whose numbers it reproduces, query by query. Prints a table.
 
 The tools are called live where they are installed, on the shared data sets and on seeded random rankings with ties,
-negative labels, unjudged items, missing queries and short lists; with --spark also `ndcg_spark.evaluate` is held
+negative labels, unjudged items, missing queries and short lists; with --engine also `ndcg_spark.evaluate` is held
 against them. A tool that cannot be called from here is replaced by its definition in scripts/parity_definitions.py.
 Exit code 1 if a preset is off.
 """
@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from parity_comparisons import COMPARISONS, STORED, Outcome, against_random, against_shared, against_stored
 from parity_data import DATA_SETS, load_shared, shared_folder
@@ -25,7 +26,7 @@ HEADINGS = ("preset", "data", "compared with", "values", "worst difference", "to
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
-    outcomes = list(all_outcomes(range(arguments.seeds), spark=arguments.spark))
+    outcomes = list(all_outcomes(range(arguments.seeds), engines=arguments.engine))
     order = {name: at for at, name in enumerate(PRESETS)}
     outcomes.sort(key=lambda outcome: order[preset_of(outcome)])
     print("\n".join(table(outcomes)))
@@ -41,11 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seeds", type=int, default=10, help="random data sets a comparison")
-    options.add_argument("--spark", action="store_true", help="also evaluate the shared data on local Spark")
+    about = "also evaluate the shared data by this engine; repeatable"
+    options.add_argument("--engine", action="append", default=[], choices=["local", "spark"], help=about)
     return options
 
 
-def all_outcomes(seeds: Sequence[int], *, spark: bool) -> Iterator[Outcome]:
+def all_outcomes(seeds: Sequence[int], *, engines: Sequence[Literal["local", "spark"]]) -> Iterator[Outcome]:
     folder = shared_folder()
     sets = [load_shared(folder, name) for name in DATA_SETS] if folder is not None else []
     for comparison in COMPARISONS:
@@ -60,10 +62,11 @@ def all_outcomes(seeds: Sequence[int], *, spark: bool) -> Iterator[Outcome]:
         yield from together(f"{len(keys)} shared runs", [against_stored(data, tool, run) for data, run in keys])
     yield from metric_outcomes(seeds, sets)
     yield from topic_outcomes(seeds)
-    if spark:
-        from parity_spark import spark_outcomes  # PySpark takes its time to be imported
+    if engines:
+        from parity_engines import engine_outcomes  # PySpark takes its time to be imported
 
-        yield from spark_outcomes(sets)
+        for engine in engines:
+            yield from engine_outcomes(sets, engine)
 
 
 def together(data: str, outcomes: Sequence[Outcome]) -> list[Outcome]:

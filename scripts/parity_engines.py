@@ -1,4 +1,4 @@
-"""The shared data through `ndcg_spark.evaluate` on local Spark, against the same tools; and Spark's own MLlib."""
+"""The shared data through `ndcg_spark.evaluate` by either engine, against the same tools; and Spark's own MLlib."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any, Literal
 
 import parity_definitions as written
+import pyarrow as pa
 from parity_comparisons import (
     COMPARISONS,
     EXACT,
@@ -20,27 +22,33 @@ from parity_comparisons import (
     worst_difference,
 )
 from parity_data import ANY_GRADE, Cutoff, Queries, Shape, SharedSet, Values, random_queries, rankings, score
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from ndcg_spark import Convention, evaluate
 from ndcg_spark.conventions import PRESETS
 
-RUN = "query_id string, item_id string, score double, position int"
-JUDGMENTS = "query_id string, item_id string, relevance double"
-ARRAYS = "query_id string, ranked array<double>, judged array<double>"
+RUN = (("query_id", pa.string()), ("item_id", pa.string()), ("score", pa.float64()), ("position", pa.int32()))
+JUDGMENTS = (("query_id", pa.string()), ("item_id", pa.string()), ("relevance", pa.float64()))
+ARRAYS = (("query_id", pa.string()), ("ranked", pa.list_(pa.float64())), ("judged", pa.list_(pa.float64())))
+Fields = tuple[tuple[str, pa.DataType], ...]
+Engine = Literal["local", "spark"]
+ENGINES: dict[Engine, str] = {"local": "without Spark", "spark": "on Spark"}
 
 
-def spark_outcomes(sets: Sequence[SharedSet]) -> Iterator[Outcome]:
-    spark = make_session()
+def engine_outcomes(sets: Sequence[SharedSet], engine: Engine) -> Iterator[Outcome]:
+    """Each preset by an engine, against its tool; on Spark also MLlib."""
+    spark = make_session() if engine == "spark" else None
     try:
-        yield against_mllib(spark, range(2))
+        if spark is not None:
+            yield against_mllib(spark, range(2))
         for comparison in COMPARISONS:
             taken = [data for data in sets if comparison.takes(data)]
             if taken and not comparison.optional:
-                print(f"Spark: {comparison.convention} ...", file=sys.stderr, flush=True)
-                yield on_spark(spark, comparison, taken)
+                print(f"{comparison.convention} {ENGINES[engine]} ...", file=sys.stderr, flush=True)
+                yield by_engine(engine, comparison, taken)
     finally:
-        spark.stop()
+        if spark is not None:
+            spark.stop()
 
 
 def make_session() -> SparkSession:
@@ -55,7 +63,7 @@ def make_session() -> SparkSession:
     return SparkSession.builder.master("local[2]").appName("ndcg-spark parity").config(map=settings).getOrCreate()
 
 
-def on_spark(spark: SparkSession, comparison: Comparison, sets: Sequence[SharedSet]) -> Outcome:
+def by_engine(engine: Engine, comparison: Comparison, sets: Sequence[SharedSet]) -> Outcome:
     """One evaluation of all runs of all sets that the tool takes, each query under a name of its own."""
     cutoffs: Sequence[Cutoff] = tuple(k for k in comparison.cutoffs if k is not None) or comparison.cutoffs
     queries: Queries = {}
@@ -71,12 +79,12 @@ def on_spark(spark: SparkSession, comparison: Comparison, sets: Sequence[SharedS
             queries |= {
                 prefix + query: [replace(row, query=prefix + query) for row in rows] for query, rows in asked.items()
             }
-    ours = evaluated(spark, queries, Convention.parse(comparison.convention), cutoffs)
+    ours = evaluated(engine, queries, Convention.parse(comparison.convention), cutoffs)
     if not comparison.shape.ties:
         ours = without_ties(ours, queries)
     return Outcome(
         convention=comparison.convention,
-        data=f"{len(sets)} shared sets on Spark",
+        data=f"{len(sets)} shared sets {ENGINES[engine]}",
         tool=comparison.tool.title,
         values=len(theirs),
         worst=worst_difference(ours, theirs),
@@ -84,25 +92,34 @@ def on_spark(spark: SparkSession, comparison: Comparison, sets: Sequence[SharedS
     )
 
 
-def evaluated(spark: SparkSession, queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff]) -> Values:
+def evaluated(engine: Engine, queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff]) -> Values:
     if convention.ideal == "unsorted":  # an order of labels is a thing of arrays
-        cells = [
-            (cell["query_id"], cell["ranked"], cell["ideal"]) for cell in rankings(queries, convention).to_pylist()
-        ]
-        data = spark.createDataFrame(cells, ARRAYS)
-        result = evaluate(data, k=cutoffs, convention=convention, item=None, relevance="ranked", ideal="judged")
+        cells = rankings(queries, convention).select(["query_id", "ranked", "ideal"]).rename_columns(names_of(ARRAYS))
+        options: dict[str, Any] = {"item": None, "relevance": "ranked", "ideal": "judged"}
+        result = evaluate(cells.cast(pa.schema(ARRAYS)), k=cutoffs, convention=convention, engine=engine, **options)
     else:
-        run, judgments = tables_of(spark, queries)
-        result = evaluate(run, judgments=judgments, k=cutoffs, convention=convention, order="position")
-    rows = result.per_query.where("ndcg is not null").select("query_id", "k", "ndcg").collect()
-    return {(row["query_id"], row["k"]): row["ndcg"] for row in rows}
+        run, judgments = tables_of(queries)
+        order = "position" if convention.ties == "input_order" else None
+        result = evaluate(run, judgments=judgments, k=cutoffs, convention=convention, order=order, engine=engine)
+    found = result.per_query
+    rows = found.to_pylist() if isinstance(found, pa.Table) else found.select("query_id", "k", "ndcg").collect()
+    return {(row["query_id"], row["k"]): row["ndcg"] for row in rows if row["ndcg"] is not None}
 
 
-def tables_of(spark: SparkSession, queries: Queries) -> tuple[DataFrame, DataFrame]:
+def tables_of(queries: Queries) -> tuple[pa.Table, pa.Table]:
     every = [row for rows in queries.values() for row in rows]
     run = [(row.query, row.item, row.score, row.position) for row in every if row.score is not None]
     judged = [(row.query, row.item, row.relevance) for row in every if row.relevance is not None]
-    return spark.createDataFrame(run, RUN), spark.createDataFrame(judged, JUDGMENTS)
+    return table_of(run, RUN), table_of(judged, JUDGMENTS)
+
+
+def table_of(rows: Sequence[tuple[Any, ...]], fields: Fields) -> pa.Table:
+    """A table of rows, which may be none."""
+    return pa.Table.from_pylist([dict(zip(names_of(fields), row, strict=True)) for row in rows], pa.schema(fields))
+
+
+def names_of(fields: Fields) -> list[str]:
+    return [name for name, _ in fields]
 
 
 def against_mllib(spark: SparkSession, seeds: Sequence[int]) -> Outcome:
