@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, overload
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.arrow_tables import ArrowTable
@@ -49,6 +49,7 @@ OF_COLUMNS, OF_ITEMS, OF_PLAN = (
 NAMED = ("k", "metrics", "segments", *OF_COLUMNS, *OF_ITEMS)
 OPTIONS = (*NAMED, *(name for name in OF_PLAN if name not in ("cutoffs", "segment_sets", "metrics")))
 """Arguments of `evaluate` that say how rankings are evaluated."""
+_Table: TypeAlias = "DataFrame | ArrowTable | str | os.PathLike[str]"
 Cutoffs: TypeAlias = int | str | Sequence[int | str | None] | None
 
 
@@ -95,7 +96,37 @@ def evaluation_settings(**options: Any) -> EvaluationSettings:
     )
 
 
-@refuses_streams
+@overload
+def evaluate(
+    data: DataFrame, judgments: _Table | None = None, *, engine: Literal["auto", "spark"] = "auto", **options: Any
+) -> Evaluation: ...
+@overload
+def evaluate(
+    data: _Table, judgments: DataFrame, *, engine: Literal["auto", "spark"] = "auto", **options: Any
+) -> Evaluation: ...
+@overload
+def evaluate(
+    data: _Table, judgments: _Table | None = None, *, engine: Literal["spark"], **options: Any
+) -> Evaluation: ...
+@overload
+def evaluate(
+    data: _Table, judgments: _Table | None = None, *, engine: Literal["local"], **options: Any
+) -> LocalEvaluation: ...
+@overload
+def evaluate(
+    data: ArrowTable,
+    judgments: ArrowTable | None = None,
+    *,
+    items: None = None,
+    interactions: None = None,
+    engine: Literal["auto"] = "auto",
+    **options: Any,
+) -> LocalEvaluation: ...
+@overload
+def evaluate(
+    data: _Table, judgments: _Table | None = None, *, engine: EngineName = "auto", **options: Any
+) -> Evaluation | LocalEvaluation: ...
+@refuses_streams  # type: ignore[misc] # it takes the options by name, which are too many to list in each form
 def evaluate(
     data: DataFrame | ArrowTable | str | os.PathLike[str],
     judgments: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
