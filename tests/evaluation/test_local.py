@@ -325,6 +325,27 @@ def test_what_only_spark_does_is_named(options: dict[str, Any], said: str):
         ndcg_spark.evaluate(pa.table(SIX), engine="local", **options)
 
 
+def test_the_environment_says_what_auto_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table, path = pa.table(SIX), str(tmp_path / "six.parquet")
+    pq.write_table(table, path)
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")
+    assert ndcg_spark.evaluate(path).engine == "local"
+    with pytest.raises(
+        InvalidParameterError, match=r"^NDCG_SPARK_ENGINE=local cannot evaluate this: strategy=window"
+    ):
+        ndcg_spark.evaluate(table, strategy="window")
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "duck")
+    with pytest.raises(
+        InvalidParameterError, match=r"^NDCG_SPARK_ENGINE must be one of auto, local, spark; got 'duck'"
+    ):
+        ndcg_spark.evaluate(table)
+    assert ndcg_spark.evaluate(table, engine="local").engine == "local"
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "spark")
+    assert ndcg_spark.evaluate(table, engine="local").engine == "local"
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "")
+    assert ndcg_spark.evaluate(table).engine == "local"
+
+
 def test_a_script_without_a_guard_of_its_main_module(tmp_path: Path):
     """Worker processes do not run it again; a rule that only it knows is applied in its own process."""
     code = f"""

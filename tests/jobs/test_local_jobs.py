@@ -21,6 +21,7 @@ import pytest
 from support.main_job import (
     Ended,
     assert_refused,
+    command,
     files_below,
     mean_ndcg,
     stored_rows,
@@ -375,6 +376,36 @@ def test_explained(spark, tmp_path, rankings):
     assert not (tmp_path / "metrics").exists()
     assert explained("--input", rankings)["engine"] == "spark: a session of Spark is active"
     assert explained("--input", rankings, "--engine", "spark")["engine"] == "spark: --engine spark"
+
+
+@pytest.mark.parametrize(
+    ("named", "more", "engine"),
+    [
+        ("local", (), "local: NDCG_SPARK_ENGINE=local"),
+        ("spark", (), "spark: NDCG_SPARK_ENGINE=spark"),
+        ("spark", ("--engine", "local"), "local: --engine local"),
+        ("local", ("--engine", "spark"), "spark: --engine spark"),
+        ("auto", (), "spark: a session of Spark is active"),
+        ("", (), "spark: a session of Spark is active"),
+    ],
+)
+def test_the_environment_says_what_auto_is(spark, rankings, monkeypatch, named, more, engine):
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", named)
+    assert explained("--input", rankings, *more)["engine"] == engine
+
+
+def test_refusals_name_the_variable_of_the_environment(rankings, monkeypatch):
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")
+    assert_refused(mean_ndcg("--input", "SELECT 1"), "NDCG_SPARK_ENGINE=local cannot do this")
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "duck")
+    assert_refused(mean_ndcg("--input", rankings), "NDCG_SPARK_ENGINE must be one of auto, local, spark; got 'duck'")
+
+
+def test_what_has_one_engine_asks_no_environment(spark, tmp_path, monkeypatch):
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")
+    ended = command("roll-up", "--input", tmp_path / "no-metrics", "--output", tmp_path / "periods")
+    assert_refused(ended, "no-metrics")
+    assert "NDCG_SPARK_ENGINE" not in ended.err
 
 
 @pytest.mark.parametrize(
