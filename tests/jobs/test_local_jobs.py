@@ -70,6 +70,15 @@ def rows_of(spark: Any, folder: Path) -> tuple[Any, list[str]]:
     return frame.schema, sorted(map(repr, frame.collect()))
 
 
+def types_in(folder: Path) -> dict[str, set[str]]:
+    """Types of columns of the files of each slice, as those who read them without Spark have them."""
+    types: dict[str, set[str]] = {}
+    for path in folder.rglob("*.parquet"):
+        columns = {f"{field.name} {field.type}" for field in pq.read_schema(path)}
+        types.setdefault(str(path.parent.relative_to(folder)), set()).update(columns)
+    return types
+
+
 def layout(folder: Path) -> list[str]:
     """Folders of a table, and what beside the data is in them."""
     return sorted(
@@ -87,6 +96,7 @@ def assert_same(spark: Any, folder: Path, *arguments: object, rejects: bool = Fa
     for name in ("metrics", "queries", *(["rejects"] if rejects else [])):
         assert layout(folder / "local" / name) == layout(folder / "spark" / name)
         assert rows_of(spark, folder / "local" / name) == rows_of(spark, folder / "spark" / name)
+        assert types_in(folder / "local" / name) == types_in(folder / "spark" / name)
     return local
 
 
