@@ -11,6 +11,10 @@ nothing behind.
 The leg `local` kills jobs without Spark and their workers while they write one night over another: each signal, at
 any moment and before steps of the write. They say so in a line, and the next write removes what is left.
 
+The leg `engines` breaks nothing: random nights, each written by Spark or without it, some by one after the other.
+Their slices must be those of the same nights by Spark alone, columns and rows, and so must what `roll-up` and
+`flag-changes` make of them.
+
 Of folders a reader checks the same all the time; `missed` counts files that were replaced between its listing and
 its opening them, which readers see as an error. Prints a table of outcomes; exits 1 if a slice was lost, doubled or
 mixed, or holds rows that it must not (`wrong`), or a re-run did not heal. `seconds` are those of all nights of a row,
@@ -24,6 +28,7 @@ Iceberg runs on Spark 3.5 and Delta on Sail, as for scripts/formats, each in an 
 
     scripts/faults --n 500
     scripts/faults --n 100 --leg hive --leg cluster
+    scripts/faults --n 100 --leg engines
 """
 
 from __future__ import annotations
@@ -53,6 +58,7 @@ from pyspark.sql import SparkSession
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # clusters and disks of the tests
 
 from faults_cluster import SETTINGS, cluster_below, losing_executors
+from faults_engines import write_in_turns
 from faults_formats import FORMATS, Format, SliceKey, place_of
 from faults_local import kill_nights
 from faults_metastore import free_port, metastore_settings, serve_metastore
@@ -61,6 +67,7 @@ from faults_rows import Reader, Task, broken_calls, judge, plan_fault, write
 from formats_places import start_sail
 from support.cluster import Cluster
 from support.disks import Disk, small_disk
+from support.spark_rankings import SHORT_LIVED_SETTINGS
 
 from ndcg_spark.tables.claims import HIDDEN
 
@@ -365,6 +372,8 @@ Outcome = tuple[str, dict[str, int], list[str]]
 
 def run_here(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
     """Run legs in this Python."""
+    if "engines" in names:
+        return run_in_turns(count, seed)
     # Writers find the support of the tests, too.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], os.environ.get("PYTHONPATH"))))
     with tempfile.TemporaryDirectory(prefix="ndcg-spark-faults-") as folder:
@@ -391,6 +400,17 @@ def run_here(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
     return [(leg.name, dict(leg.counts), leg.complaints) for leg in legs]
 
 
+def run_in_turns(count: int, seed: str) -> list[Outcome]:
+    """Write nights by both engines."""
+    with tempfile.TemporaryDirectory(prefix="ndcg-spark-faults-") as folder:
+        spark = session(Path(folder), SHORT_LIVED_SETTINGS)
+        try:
+            turns = write_in_turns(spark, Path(folder), count, seed)
+        finally:
+            spark.stop()
+    return [("folder, engines in turns", dict(turns.counts), turns.complaints)]
+
+
 def run_without_spark(count: int, seed: str) -> list[Outcome]:
     """Kill jobs without Spark."""
     with tempfile.TemporaryDirectory(prefix="ndcg-spark-faults-") as folder:
@@ -399,8 +419,9 @@ def run_without_spark(count: int, seed: str) -> list[Outcome]:
 
 
 def run_elsewhere(name: str, count: int, seed: str) -> list[Outcome]:
-    """Run a leg in its own environment."""
-    python = Path(sys.prefix) / FORMATS[name].environment / "bin" / "python"
+    """Run a leg in its own environment, or at least with Java of its own."""
+    within = FORMATS[name].environment if name in FORMATS else ""
+    python = Path(sys.prefix) / within / "bin" / "python"
     command = [str(python), __file__, "--here", "--n", str(count), "--seed", seed, "--leg", name]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
     environment |= dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(python))
@@ -413,7 +434,7 @@ def run_elsewhere(name: str, count: int, seed: str) -> list[Outcome]:
 def run_all(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
     """Run legs, those of this Python first; each has a share of the nights."""
     here = [name for name in names if name == "cluster" or (name in FORMATS and not FORMATS[name].environment)]
-    elsewhere = [name for name in names if name in FORMATS and name not in here]
+    elsewhere = [name for name in names if name not in (*here, "local")]
     each = count // len(names)
     outcomes = run_without_spark(each, seed) if "local" in names else []
     outcomes += run_here(here, count - each * (len(names) - len(here)), seed) if here else []
@@ -435,7 +456,7 @@ def table_of(outcomes: Sequence[Outcome]) -> str:
 
 def main() -> int:
     """Parse, break, answer."""
-    names = [*FORMATS, "cluster", "local"]
+    names = [*FORMATS, "cluster", "local", "engines"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=200, metavar="NIGHTS")
     parser.add_argument("--seed", default="1")

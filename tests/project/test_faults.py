@@ -11,11 +11,13 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
 
 import faults
+import faults_engines
 import faults_formats
 import faults_local
 import faults_rows
@@ -159,3 +161,14 @@ def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
         assert nights.processes() == []
     assert held == (nights.rows("metrics"), nights.rows("queries"))
     assert not (tmp_path / "metrics" / ".ndcg-spark").exists()
+
+
+def test_nights_of_two_engines_in_turns_are_those_of_one(spark, tmp_path):
+    turns = faults_engines.write_in_turns(spark, tmp_path, 2, "test")
+    assert turns.complaints == []
+    assert (turns.counts["local"], turns.counts["spark"], turns.counts["re-runs"]) == (2, 1, 1)
+    (path, *_) = (tmp_path / "turns" / "queries").rglob("*.parquet")
+    rows = pq.ParquetFile(path).read()
+    pq.write_table(rows.slice(1), path)
+    turns.compare("queries", "*")
+    assert turns.counts["wrong"] == len(turns.complaints) == 1
