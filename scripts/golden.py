@@ -36,7 +36,8 @@ from support.main_job import Ended, command
 from support.public_names import public
 
 from ndcg_spark import PRESETS
-from ndcg_spark.comparison.api import comparison_settings
+from ndcg_spark.comparison.spark_results import tables_on_spark
+from ndcg_spark.comparison.tables import comparison_settings
 from ndcg_spark.evaluation import evaluation_settings
 from ndcg_spark.jobs.command import request_of
 from ndcg_spark.jobs.options import keys_of
@@ -186,7 +187,7 @@ def _plain(value: Any) -> Any:
 def digests(spark: Any, _: Path) -> dict[str, Any]:
     """Hashes under which settings are stored, and names of slices."""
     columns = "run string, query_id string, k int, ndcg double, ap double, country string, user string"
-    queries = spark.createDataFrame([("a", "q", 1, 0.5, 0.5, "DE", "u")], columns)
+    queries = tables_on_spark(spark.createDataFrame([("a", "q", 1, 0.5, 0.5, "DE", "u")], columns))
     return {
         "evaluations": {_text(given): evaluation_settings(**given).digest for given in EVALUATIONS},
         "comparisons": {

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 from ndcg_spark.core.lazy_names import names_of
 
 if TYPE_CHECKING:
-    from ndcg_spark.comparison.api import Comparison as Comparison
     from ndcg_spark.comparison.api import compare as compare
+    from ndcg_spark.comparison.results import LocalComparison as LocalComparison
     from ndcg_spark.comparison.settings import ComparisonSettings as ComparisonSettings
+    from ndcg_spark.comparison.spark_results import Comparison as Comparison
 else:
     __getattr__, __dir__ = names_of(
         __name__,
-        api="Comparison compare",
+        api="compare",
+        results="LocalComparison",
+        spark_results="Comparison",
         settings="ComparisonSettings",
     )
     __all__ = __dir__()

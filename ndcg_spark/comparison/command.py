@@ -224,4 +224,5 @@ COMPARE_RUNS = Command(
     check=_check,
     ignores=lambda given: ("judgments", "rejects") if given["input"] is None else (),
     work="comparison.work:CompareRuns",
+    local="comparison.local_work:LocalCompareRuns",
 )  # fmt: skip

@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from ndcg_spark.errors import one_of
+from ndcg_spark.errors import InvalidParameterError, MissingPackageError, one_of
 
 EngineName: TypeAlias = Literal["auto", "local", "spark"]
 VARIABLE: Final = "NDCG_SPARK_ENGINE"
@@ -46,3 +46,13 @@ def points_to_spark() -> str | None:
         return f"{provided} is set"
     sql = sys.modules.get("pyspark.sql")
     return "a session of Spark is active" if sql is not None and sql.SparkSession.getActiveSession() else None
+
+
+def leave_to_spark(why: str, asked: str, where: str, what: str) -> None:
+    """Raise where Spark has to do something, for a reason in a clause, and another was asked for or it is missing."""
+    if asked == "local":
+        raise InvalidParameterError(f"{where} cannot {what} this: {why}.")
+    if not has_pyspark():
+        raise MissingPackageError(
+            f"this needs Spark, as {why}, and PySpark is not installed: pip install 'ndcg-spark[spark]'."
+        )

@@ -140,7 +140,10 @@ def _taken(name: str, given: Any, refuses: str | None, spark: SparkSession | Non
 
 
 def _refuse_stream(name: str, given: Any, refuses: str | None) -> None:
-    if refuses is not None and _is_stream(given):
+    if isinstance(given, Mapping):
+        for key, one in given.items():
+            _refuse_stream(f"{name}[{key!r}]", one, refuses)
+    elif refuses is not None and _is_stream(given):
         raise InputRefusedError(
             f"{name} is a stream, and metrics need all rows of a query: call {refuses} in the function "
             "that writeStream.foreachBatch takes, or read the table by spark.read."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
-from ndcg_spark.comparison.api import known_runs, one_of_runs, run_text
+from ndcg_spark.comparison.tables import evaluated_runs, one_of_runs, run_text
 from ndcg_spark.core.flag import several
 from ndcg_spark.core.labels import cutoffs
 from ndcg_spark.diagnosis.frames import most_changed
@@ -65,7 +65,7 @@ def changed_queries(
     Spark cost: the evaluation, one shuffle of a row a query, and two scans of the rows: for the lists of these
     queries, and of the run column, if there is one.
     """
-    settings, known = evaluation.settings, known_runs(evaluation)
+    settings, known = evaluation.settings, evaluated_runs(evaluation.settings)
     segments = several("segments", segments)
     before, after = run_text(baseline), run_text(run)
     for named, name in (("baseline", before), ("run", after)):

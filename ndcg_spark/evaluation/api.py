@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.arrow_tables import ArrowTable
-from ndcg_spark.core.engine import EngineName, asked_engine, has_pyspark, points_to_spark
+from ndcg_spark.core.engine import EngineName, asked_engine, has_pyspark, leave_to_spark, points_to_spark
 from ndcg_spark.core.flag import OnInvalid, settings_in, several
 from ndcg_spark.core.given import is_of_spark, refuses_streams
-from ndcg_spark.errors import InvalidParameterError, MissingPackageError, option
+from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.local import LocalRanking, Resources, rank_locally
 from ndcg_spark.evaluation.results import LocalEvaluation
 from ndcg_spark.evaluation.settings import (
@@ -269,17 +269,12 @@ def choose_engine(tables: Mapping[str, Any], settings: EvaluationSettings, engin
         opened = {_ROLES[name]: _opened(name, table) for name, table in tables.items()}
         clauses = [one for one in opened.values() if isinstance(one, str)]
         local = {name: one for name, one in opened.items() if isinstance(one, LocalTable)}
-        found = clauses[0] if clauses else _within_memory(local) if asked == "auto" else None
+        found = clauses[0] if clauses else within_memory(local) if asked == "auto" else None
         ranking = rank_locally(local, settings) if found is None else found
         if isinstance(ranking, LocalRanking):
             return ranking
         found = ranking
-    if asked == "local":
-        raise InvalidParameterError(f"{where} cannot evaluate this: {found}.")
-    if not has_pyspark():
-        raise MissingPackageError(
-            f"this needs Spark, as {found}, and PySpark is not installed: pip install 'ndcg-spark[spark]'."
-        )
+    leave_to_spark(found, asked, where, "evaluate")
     return None
 
 
@@ -308,7 +303,7 @@ def _opened(name: str, table: Any) -> LocalTable | str:
     )
 
 
-def _within_memory(tables: Mapping[str, LocalTable]) -> str | None:
+def within_memory(tables: Mapping[str, LocalTable]) -> str | None:
     """Say in a clause that an active session should take large tables; log a line."""
     limit = Resources.of_machine().memory
     in_memory = sum(table.n_bytes for table in tables.values() if not table.name)

@@ -22,10 +22,10 @@ from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.api import OPTIONS, evaluation_settings
 from ndcg_spark.evaluation.frames.columns import spark_columns
 from ndcg_spark.evaluation.frames.duplicates import resolve_duplicates
-from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.ranking import choose_ranking, long_rows, valid_only
 from ndcg_spark.evaluation.frames.summary import score_queries
 from ndcg_spark.evaluation.frames.window import JUDGED, ideal_order, with_ranks
+from ndcg_spark.evaluation.plan import require_query
 from ndcg_spark.evaluation.plan_columns import plan_rows
 from ndcg_spark.evaluation.settings import (
     DuplicateCheck,

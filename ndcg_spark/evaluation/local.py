@@ -51,6 +51,7 @@ from ndcg_spark.evaluation.tasks.partial_sums import (
 )
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask, canonical_names
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, dropped, score_rankings, scoring_task
+from ndcg_spark.evaluation.tasks.stored import scored_schema
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows, runs_of, valid_rows
 from ndcg_spark.local.messages import HELD_BYTES, collect, merge, rows_in, send, shares
 from ndcg_spark.local.pool import Job, Pool
@@ -300,6 +301,10 @@ def _keys_of(files: FilesTask, rules: RowRules, keys: Sequence[str], value: str)
     return pa.concat_tables(found) if found else pa.table({name: pa.array([]) for name in keys})
 
 
+def _unique(batch: pa.RecordBatch) -> list[Any]:
+    return list(pc.unique(batch.column(0)).to_pylist())
+
+
 def _tuples(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
 
@@ -353,6 +358,20 @@ class LocalRanking:
         tasks = scoring_task(columns, self.settings), summing_task(self.settings)
         return self._finished(self._run(task, _sum_part, merge_and_add_up, tasks))
 
+    @property
+    def queries(self) -> pa.Schema:
+        """Columns of `per_query`."""
+        scored = scored_schema(self.plan.rankings, self.settings)
+        return pa.schema([*(one for one in scored if one.name != N_REJECTED), (RULES, pa.string())])
+
+    def runs(self) -> list[str]:
+        """List the runs of the run column, sorted. Reads it."""
+        read = self.plan.rows.columns[col.RUN]
+        schema = pa.schema([self.rows.schema.field(read.source[0])])
+        rows = replace(self.rows, plan=TablePlan(columns={col.RUN: read}), schema=schema)
+        found = {run for at in range(len(rows.parts)) for batch in rows.read_part(at) for run in _unique(batch)}
+        return sorted(run for run in found if run is not None)
+
     def rankings(self, *, rejected: bool = False) -> pa.Table:
         """One row per query; see `rank_queries`. Runs. `rejected` adds counts of rejected rows, as for Spark."""
         task = self._task(counts_relevant=True)
@@ -362,9 +381,7 @@ class LocalRanking:
     def per_query(self, *, rejected: bool = False) -> pa.Table:
         """Metrics of every query; see `score_queries`. Runs."""
         task, schema = self._task(counts_relevant=True), self.plan.rankings
-        scoring = scoring_task(schema.names, self.settings)
-        nothing = pa.RecordBatch.from_pylist([], schema=schema)
-        kinds = next(score_rankings(iter([nothing]), scoring)).schema
+        scoring, kinds = scoring_task(schema.names, self.settings), scored_schema(schema, self.settings)
         found = _table(self._run(task, _score_part, _merge_and_score, (scoring,)), kinds)
         if not rejected:
             found = _without_rejected(found)
@@ -396,9 +413,13 @@ class LocalRanking:
         advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
         return InputRefusedError(f"{describe_bad_rows(counted, data)}; {advice}.")
 
-    def check_matched(self, found: Sequence[TopItems]) -> list[str]:
+    def check_matched(
+        self, found: Sequence[TopItems], *, beside: Sequence[TopItems] = (), allowed: bool = False
+    ) -> list[str]:
         """Check the judgments of a table of their own by `check_top_items`; reads both tables if none matches."""
-        return [] if self.judged is None else check_top_items(found, self.settings, self._find_matches)
+        if self.judged is None:
+            return []
+        return check_top_items(found, self.settings, self._find_matches, beside=beside, allowed=allowed)
 
     def _find_matches(self, runs: Sequence[TopItems]) -> dict[str, Match]:
         assert self.judged is not None
@@ -409,6 +430,8 @@ class LocalRanking:
         judged_item, judged_query = min(items, default=None), min(known, default=())
         value = col.RANK if col.RANK in self.plan.rows.columns else col.SCORE
         rows = _keys_of(self.rows, RowRules(settings), [col.RUN, *queries, col.ITEM], value)
+        if runs[0].is_table:
+            rows = rows.set_column(0, col.RUN, pa.repeat(runs[0].run, rows.num_rows))
         found: dict[str, Match] = {}
         for run in wanted.intersection(pc.unique(rows.column(col.RUN)).to_pylist()):
             its = rows.filter(pc.equal(rows.column(col.RUN), pa.scalar(run)))

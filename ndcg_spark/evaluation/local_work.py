@@ -1,9 +1,9 @@
-"""What mean-ndcg does without Spark."""
+"""What mean-ndcg does without Spark, and what is done with rankings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -18,39 +18,37 @@ from ndcg_spark.evaluation.tasks.stored import METRIC_SCHEMA, PROVENANCE, SUMMAR
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.options import flag_of
 from ndcg_spark.jobs.outputs import REJECT_SCHEMA, Accounts, table_with_provenance
-from ndcg_spark.jobs.runner import Job
+from ndcg_spark.jobs.runner import Job, Work
 from ndcg_spark.sources.local import LocalTable, open_local
 from ndcg_spark.tables.slices import Frame
 
+S = TypeVar("S")
 
-class LocalMeanNdcg(Means):
-    """Means per run and segment, by processes of this machine."""
+
+def open_rankings(request: Request[Any], settings: EvaluationSettings) -> LocalRanking | str:
+    """Open what is read, and decide how it is ranked; or say in a clause why Spark has to do it."""
+    others = [flag_of(name) for name in request.sources if name not in ("input", "judgments")]
+    if others:
+        return f"the table of {others[0]} is joined in Spark"
+    tables: dict[str, LocalTable] = {}
+    for name, source in request.sources.items():
+        table = open_local(source.reference, source.kind, source.options, label=name)
+        if isinstance(table, str):
+            return table
+        tables[name] = table
+    if "rejects" in request.targets:
+        unread = [name for table in tables.values() for name in (*table.info.refused, *table.info.spellings)]
+        if unread:
+            return f"column {unread[0]!r} of bad rows is kept as it came by Spark alone"
+    refuse_scored(tables["input"].info, settings, request.sources["input"].reference)
+    shared = request.shared
+    return rank_locally(tables, settings, processes=shared.processes, memory=shared.memory)
+
+
+class OfLocalRankings(Work[S]):
+    """Doing something with rankings, by processes of this machine."""
 
     ranking: LocalRanking
-
-    def __init__(self, job: Job[EvaluationSettings]) -> None:
-        super().__init__(job)
-        self.ranking = job.engine.opened
-
-    @staticmethod
-    def open_tables(request: Request[EvaluationSettings]) -> LocalRanking | str:
-        """Open what is read, and decide how it is ranked; or say in a clause why Spark has to do it."""
-        others = [flag_of(name) for name in request.sources if name not in ("input", "judgments")]
-        if others:
-            return f"the table of {others[0]} is joined in Spark"
-        tables: dict[str, LocalTable] = {}
-        for name, source in request.sources.items():
-            table = open_local(source.reference, source.kind, source.options, label=name)
-            if isinstance(table, str):
-                return table
-            tables[name] = table
-        if "rejects" in request.targets:
-            unread = [name for table in tables.values() for name in (*table.info.refused, *table.info.spellings)]
-            if unread:
-                return f"column {unread[0]!r} of bad rows is kept as it came by Spark alone"
-        refuse_scored(tables["input"].info, request.settings, request.sources["input"].reference)
-        shared = request.shared
-        return rank_locally(tables, request.settings, processes=shared.processes, memory=shared.memory)
 
     @property
     def input_name(self) -> str:
@@ -64,35 +62,12 @@ class LocalMeanNdcg(Means):
     def plan(self) -> RankingPlan:
         return self.ranking.plan
 
-    @property
-    def is_judged_apart(self) -> bool:
-        return "judgments" in self.ranking.tables
-
-    def schemas(self) -> Mapping[str, pa.Schema]:
-        """Of the metric table and, if they are wanted, of queries."""
-        found = {"output": METRIC_SCHEMA}
-        if self.job.wants("per_query_output"):
-            found["per_query_output"] = query_schema(self.plan.rankings, self.ranking.settings)
-        return found
-
     def sources(self) -> tuple[str, str]:
         n, counts = self.ranking.n_processes, self.fitted.on_invalid == "reject"
         who = f"{n} processes" if n > 1 else "this process"
         passes = "two passes" if counts else "one pass"
         why = ", the second one to count bad rows" if counts else ""
         return f"{self.ranking.source}: {self.ranking.reason}", f"{passes} over the files by {who}{why}"
-
-    def evaluate(self, *, per_query: bool) -> tuple[list[Row], Frame | None]:
-        """Read the files once."""
-        summary, queries = self.ranking.evaluate(per_query=per_query)
-        rows: list[Row] = summary.select(SUMMARY_SCHEMA.names).to_pylist()
-        return rows, None if queries is None else per_query_rows(queries, self.ranking.settings)
-
-    def check_matched(self, rows: list[Row]) -> list[str]:
-        return self.ranking.check_matched(top_items(rows))
-
-    def metric_table(self, summary: list[Row], facts: Mapping[str, Any]) -> Frame:
-        return table_with_provenance(pa.Table.from_pylist(summary, SUMMARY_SCHEMA), facts, PROVENANCE)
 
     def count_rows(self, all_valid: int | None = None) -> dict[str, RowCount]:
         """Read each table."""
@@ -108,3 +83,38 @@ class LocalMeanNdcg(Means):
 
     def advice(self, message: str) -> str:
         return with_options(message, self.plan.others, lambda query: differing_columns(self.ranking, query))
+
+
+class LocalMeanNdcg(OfLocalRankings[EvaluationSettings], Means):
+    """Means per run and segment, by processes of this machine."""
+
+    def __init__(self, job: Job[EvaluationSettings]) -> None:
+        super().__init__(job)
+        self.ranking = job.engine.opened
+
+    @staticmethod
+    def open_tables(request: Request[EvaluationSettings]) -> LocalRanking | str:
+        return open_rankings(request, request.settings)
+
+    @property
+    def is_judged_apart(self) -> bool:
+        return "judgments" in self.ranking.tables
+
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """Of the metric table and, if they are wanted, of queries."""
+        found = {"output": METRIC_SCHEMA}
+        if self.job.wants("per_query_output"):
+            found["per_query_output"] = query_schema(self.plan.rankings, self.ranking.settings)
+        return found
+
+    def evaluate(self, *, per_query: bool) -> tuple[list[Row], Frame | None]:
+        """Read the files once."""
+        summary, queries = self.ranking.evaluate(per_query=per_query)
+        rows: list[Row] = summary.select(SUMMARY_SCHEMA.names).to_pylist()
+        return rows, None if queries is None else per_query_rows(queries, self.ranking.settings)
+
+    def check_matched(self, rows: list[Row]) -> list[str]:
+        return self.ranking.check_matched(top_items(rows))
+
+    def metric_table(self, summary: list[Row], facts: Mapping[str, Any]) -> Frame:
+        return table_with_provenance(pa.Table.from_pylist(summary, SUMMARY_SCHEMA), facts, PROVENANCE)

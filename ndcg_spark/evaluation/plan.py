@@ -185,6 +185,15 @@ def fit_settings(info: TableInfo, settings: EvaluationSettings) -> EvaluationSet
     return settings
 
 
+def require_query(settings: EvaluationSettings) -> None:
+    """Raise where rows of lists have no key, by which queries could be told apart."""
+    if not settings.columns.query:
+        raise InvalidParameterError(
+            "this compares queries one by one, and the lists have no query column: name the column "
+            f"({option('query')})."
+        )
+
+
 def is_array(info: TableInfo, column: str) -> bool:
     return column in info.names and pa.types.is_list(info.type_of(column))
 

@@ -127,11 +127,7 @@ def read_keys(info: TableInfo, settings: EvaluationSettings, *, run: bool = True
     """Read the run, where a table has it, and the query columns."""
     reads = {}
     if run and settings.columns.run is not None:
-        kind = info.require_key(settings.columns.run, option("run"))
-        plain = any(its(kind) for its in (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date))
-        as_text = Conversion.TO_TEXT if plain else Conversion.SPARK_TEXT
-        conversion = Conversion.AS_IS if pa.types.is_string(kind) else as_text
-        reads[col.RUN] = ColumnRead((settings.columns.run,), conversion, pa.string())
+        reads[col.RUN] = read_text(info, settings.columns.run, option("run"))
     return reads | {
         name: read_key(info, its, option("query")) for name, its in canonical_names(settings).query.items()
     }
@@ -141,6 +137,14 @@ def read_key(info: TableInfo, column: str, part: str) -> ColumnRead:
     kind = info.require_key(column, part)
     cleaned = pa.types.is_floating(kind)
     return ColumnRead((column,), Conversion.CLEAN_ZERO if cleaned else Conversion.AS_IS, kind)
+
+
+def read_text(info: TableInfo, column: str, part: str) -> ColumnRead:
+    """Read a column of keys as text."""
+    kind = info.require_key(column, part)
+    plain = any(its(kind) for its in (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date))
+    as_text = Conversion.TO_TEXT if plain else Conversion.SPARK_TEXT
+    return ColumnRead((column,), Conversion.AS_IS if pa.types.is_string(kind) else as_text, pa.string())
 
 
 def read_double(info: TableInfo, column: str, part: str) -> ColumnRead:

@@ -16,7 +16,7 @@ from ndcg_spark.core.batches import float_values, plain_array
 from ndcg_spark.core.shown import BESIDE, Shown
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, text_of
 from ndcg_spark.evaluation.local import LocalRanking, per_query_rows
-from ndcg_spark.evaluation.matching import top_items
+from ndcg_spark.evaluation.matching import TopItems, top_items
 from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
 from ndcg_spark.metrics import Metric, MetricAt
@@ -55,6 +55,16 @@ class Results(Shown):
     def provenance(self) -> dict[str, str]:
         """What the means were computed by, as tables of nights have it: `convention` and `config_hash`."""
         return {"convention": str(self.settings.convention), "config_hash": self.settings.digest}
+
+    def _check_matched(
+        self, found: Sequence[TopItems], *, beside: Sequence[TopItems] = (), allowed: bool = False
+    ) -> list[str]:
+        """Check the judgments of a table of their own, as `check_top_items`."""
+        raise NotImplementedError
+
+    def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
+        """Count the bad rows by reason, where a refusal names the first of them. `data` has them."""
+        raise NotImplementedError
 
     def _chosen(self, metric: str | None) -> MetricAt:
         drawn = [one for one in self.settings.computed if one.shown and isinstance(one.metric, Metric)]
@@ -213,9 +223,20 @@ class LocalEvaluation(Results):
         try:
             return compute()
         except InputRefusedError as error:
-            if not text_of(error).startswith("bad row:") or self.settings.on_invalid == "reject":
+            explained = self._explained(error)
+            if explained is error:
                 raise
-            raise self.ranking.explained(error) from error
+            raise explained from error
+
+    def _check_matched(
+        self, found: Sequence[TopItems], *, beside: Sequence[TopItems] = (), allowed: bool = False
+    ) -> list[str]:
+        return self.ranking.check_matched(found, beside=beside, allowed=allowed)
+
+    def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
+        if not text_of(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
+            return refused
+        return self.ranking.explained(refused, data)
 
 
 def _row_order(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from ndcg_spark.evaluation.frames.columns import checked_rows
 from ndcg_spark.evaluation.frames.matching import check_matched
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.frames.summary import per_query_rows, readable_means
-from ndcg_spark.evaluation.matching import top_items
+from ndcg_spark.evaluation.matching import TopItems, top_items
 from ndcg_spark.evaluation.results import Results
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
@@ -163,6 +163,11 @@ class Evaluation(Results):
 
         matched = check_matched(top_items(beside), self.ranking)
         return lines_of_means(beside, self.settings, judged_apart=not self.ranking.tables.of_runs) + matched
+
+    def _check_matched(
+        self, found: Sequence[TopItems], *, beside: Sequence[TopItems] = (), allowed: bool = False
+    ) -> list[str]:
+        return check_matched(found, self.ranking, beside=beside, allowed=allowed)
 
     def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
         """Run an action: count the bad rows by reason, where a refusal names the first of them. `data` has them."""

@@ -19,7 +19,6 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation import printed
 from ndcg_spark.evaluation.explanation import explain_step_by_step
 from ndcg_spark.evaluation.frames.duplicates import differing_columns
-from ndcg_spark.evaluation.frames.lists import require_query
 from ndcg_spark.evaluation.frames.matching import check_matched
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.frames.summary import (
@@ -30,7 +29,7 @@ from ndcg_spark.evaluation.frames.summary import (
 )
 from ndcg_spark.evaluation.matching import top_items
 from ndcg_spark.evaluation.means import Means, Row, input_name, refuse_scored, with_options
-from ndcg_spark.evaluation.plan import RankingPlan, fit_settings
+from ndcg_spark.evaluation.plan import RankingPlan, fit_settings, require_query
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
 from ndcg_spark.evaluation.tasks.stored import PROVENANCE
 from ndcg_spark.jobs.outputs import with_provenance

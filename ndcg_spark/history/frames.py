@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.comparison.frames import STORED_WEIGHT, estimated_groups
+from ndcg_spark.comparison.frames import estimated_groups
+from ndcg_spark.comparison.plan import STORED_WEIGHT
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
 from ndcg_spark.comparison.tasks.summing import COUNTS as COUNTS_OF_PAIRS

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from ndcg_spark.comparison.api import Comparison
+from ndcg_spark.comparison.spark_results import Comparison
 from ndcg_spark.core.flag import of_kind, several
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.labels import metric_order, runs_there

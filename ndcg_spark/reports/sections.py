@@ -12,8 +12,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ndcg_spark.comparison.api import Comparison as ComparedRuns
-from ndcg_spark.comparison.api import check_compared
+from ndcg_spark.comparison.results import check_compared
+from ndcg_spark.comparison.spark_results import Comparison as ComparedRuns
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.convention import in_words
 from ndcg_spark.core.workers import raise_refusals

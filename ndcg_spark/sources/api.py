@@ -19,9 +19,7 @@ from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.references import reference_text
-
-RUN_DATE, DATASET = "run_date", "dataset"
-_WORDS = {RUN_DATE: "night", DATASET: "data set"}
+from ndcg_spark.sources.slices import DATASET, RUN_DATE, choose_value
 
 
 def one_slice(
@@ -49,20 +47,19 @@ def rows_of_one(
     """Rows of one night, or one data set, which the option `by` requests. See `one_slice`."""
     if not has_column(frame, column):
         return frame
-    words, text, by = _WORDS[column], named(column).cast("string"), option(by or column)
-    n, first, last = frame.select(F.count_distinct(text), F.min(text), F.max(text)).collect()[0]
-    if asked is not None and not (takes_one_alone and n < 2):
-        frame = frame.where(text == str(asked))
-        if frame.isEmpty():
-            there = f"{words}s from {first} to {last}" if n > 1 else f"the {words} {first}"
-            raise InputRefusedError(
-                f"{table} has no rows of the {words} {asked} ({by}); it has {there if n else 'no rows'}."
-            )
-    elif n > 1:
-        raise InputRefusedError(
-            f"{table} has {n} {words}s, from {first} to {last}; {chosen_otherwise or f'{by} chooses one'}."
-        )
-    return frame
+    text = named(column).cast("string")
+    there = frame.select(F.count_distinct(text), F.min(text), F.max(text)).collect()[0]
+    taken = choose_value(
+        column,
+        table,
+        asked,
+        there,
+        lambda value: not frame.where(text == value).isEmpty(),
+        by=by,
+        takes_one_alone=takes_one_alone,
+        chosen_otherwise=chosen_otherwise,
+    )
+    return frame if taken is None else frame.where(text == taken)
 
 
 _OF_TREC = ("rank", "score", "relevance")

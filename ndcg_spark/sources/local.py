@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ndcg_spark.core.arrow_tables import is_table, not_a_table, opened_table, plain_table
 from ndcg_spark.core.redaction import redacted
@@ -21,6 +22,7 @@ from ndcg_spark.sources import stores, text_files
 from ndcg_spark.sources.parquet import AT_ONCE, NANOSECONDS, PART_SIZES, parts_of, refusing_unreadable
 from ndcg_spark.sources.parquet_types import ParquetFooter, read_footer
 from ndcg_spark.sources.references import guess_format
+from ndcg_spark.sources.slices import choose_value
 from ndcg_spark.sources.text_files import TextPart
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -28,6 +30,8 @@ _DIGITS = re.compile(r"[-+]?[0-9]{1,18}")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _WORD = re.compile(r"(?!\s*[-+]?(NaN|Infinity)\s*$)([^\W\d_]|.*[g-oq-su-wyG-OQ-SU-WY_]).*", re.DOTALL)
 """Names that are no number, date or time, also to Java, which takes 1d and 0x1p3 for numbers."""
+
+_ROWS = 2**17
 
 
 class Part(Protocol):
@@ -115,6 +119,47 @@ class FolderPart:
                 for one in wanted
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfValue:
+    """Rows of a part in which a column, a text, date or whole number, has this text."""
+
+    part: Part
+    column: pa.Field
+    text: str
+
+    def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+        wanted, name = chosen_fields(columns, schema), self.column.name
+        fields = wanted if name in wanted.names else wanted.append(self.column)
+        for batch in self.part.read(fields.names, fields, rows):
+            yield batch.filter(pc.equal(batch.column(name).cast(pa.string()), self.text)).select(wanted.names)
+
+
+def rows_of(table: LocalTable, column: str, text: str) -> LocalTable:
+    """Rows in which a column has a text. Files in folders that name another are not read."""
+    field = pa.field(column, table.info.type_of(column))
+
+    def divide(wanted: int) -> list[PartOfValue]:
+        named = ((part, getattr(part, "values", {})) for part in table.parts(wanted))
+        return [PartOfValue(part, field, text) for part, its in named if str(its.get(column, text)) == text]
+
+    return replace(table, divide=divide, files=())
+
+
+def rows_of_one(table: LocalTable, column: str, name: str, asked: date | str | None, **options: Any) -> LocalTable:
+    """Rows of one night, or one data set, as `sources.api.rows_of_one`. Reads the column."""
+    if not table.info.has(column):
+        return table
+    schema = pa.schema([(column, table.info.type_of(column))])
+    texts: set[str | None] = {None}
+    for part in table.parts(1):
+        for batch in part.read([column], schema, _ROWS):
+            texts |= set(pc.unique(batch.column(column).cast(pa.string())).to_pylist())
+    known = sorted(text for text in texts if text is not None)
+    there = (len(known), known[0], known[-1]) if known else (0, None, None)
+    taken = choose_value(column, name, asked, there, known.__contains__, **options)
+    return table if taken is None else rows_of(table, column, taken)
 
 
 def table_of(given: Any, name: str, *, label: str = "input") -> LocalTable:

@@ -13,10 +13,10 @@ from support.closeness import near
 from support.comparing import example_1, settings_of
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
 
-from ndcg_spark.comparison.api import one_of_runs
 from ndcg_spark.comparison.command import ComparisonGate
+from ndcg_spark.comparison.differences import PER_QUERY
 from ndcg_spark.comparison.printed import largest_first, sentence
-from ndcg_spark.comparison.work import PER_QUERY
+from ndcg_spark.comparison.tables import one_of_runs
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources.api import one_slice
 

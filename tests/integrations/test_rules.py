@@ -21,8 +21,9 @@ import pytest
 
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.business.tasks import link_rates
-from ndcg_spark.comparison.api import comparison_settings
 from ndcg_spark.comparison.settings import ComparisonSettings
+from ndcg_spark.comparison.spark_results import tables_on_spark
+from ndcg_spark.comparison.tables import comparison_settings
 from ndcg_spark.comparison.tasks import finishing, summing
 from ndcg_spark.conventions import PRESETS, Convention
 from ndcg_spark.core.exact import MOMENTS, N_LIMBS
@@ -266,31 +267,32 @@ def test_evaluations_are_refused_before_anything_runs(name):
     """`ranking` is all that could run."""
     tables = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), ("b", differing()[name]))}  # type: ignore[arg-type]
     with pytest.raises(InputRefusedError, match=rf"the comparison would .*\({name}: "):
-        comparison_settings(tables)
-    settings = comparison_settings(tables, across_rules=True)
+        comparison_settings(tables_on_spark(tables))
+    settings = comparison_settings(tables_on_spark(tables), across_rules=True)
     assert read_rules(settings.rules)[name] == "mixed"
     same = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), *alike().items())}  # type: ignore[arg-type]
-    assert comparison_settings(same, metrics="ndcg").rules == BASE.rules
+    assert comparison_settings(tables_on_spark(same), metrics="ndcg").rules == BASE.rules
 
 
 def test_runs_of_a_run_column_of_numbers_are_named_by_numbers():
     """Results have their names as text."""
     result = Evaluation(settings=replace(BASE, columns=Columns(score=("1", "2"), order="at")), ranking=None)  # type: ignore[arg-type]
     for baseline, runs in ((1, None), ("1", None), (np.int64(1), 2), (1, [2]), (1, "2")):
-        settings = comparison_settings(result, baseline=baseline, runs=runs)
+        settings = comparison_settings(tables_on_spark(result), baseline=baseline, runs=runs)
         assert (settings.baseline, settings.runs) == ("1", ("1", "2"))
-    assert comparison_settings({1: result, 2: result}, baseline=2).baseline == "2"
+    assert comparison_settings(tables_on_spark({1: result, 2: result}), baseline=2).baseline == "2"
     for baseline in (3, True, 1.0):
         with pytest.raises(InvalidParameterError, match="baseline must be one of 1, 2"):
-            comparison_settings(result, baseline=baseline)  # type: ignore[arg-type]
+            comparison_settings(tables_on_spark(result), baseline=baseline)  # type: ignore[arg-type]
 
 
 def test_queries_outside_a_sample_are_not_missing():
     """Evaluations of two samples leave out what one lacks; of tables, workers alone know it."""
     half = replace(BASE, sample=0.5)
     tables = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), ("b", half))}  # type: ignore[arg-type]
-    assert comparison_settings(tables, across_rules=True).unpaired == "drop"
-    assert comparison_settings({**tables, "b": tables["a"]}, across_rules=True).unpaired == "zero"
+    assert comparison_settings(tables_on_spark(tables), across_rules=True).unpaired == "drop"
+    same = tables_on_spark({**tables, "b": tables["a"]})
+    assert comparison_settings(same, across_rules=True).unpaired == "zero"
     settings = replace(COMPARED, across_rules=True)
     base = summing.Totals(rules={BASE.rules, half.rules})
     base.base.counts[[0, 5]] = 1

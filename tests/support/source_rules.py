@@ -56,7 +56,7 @@ KINDS = (
         (
             *_FOLDERS, "*.settings", "conventions.*", "core.distances", "core.engine", "core.exact", "core.flag",
             "core.labels", "core.lazy_names", "core.ragged", "core.redaction", "errors", "evaluation.gates",
-            "evaluation.rules", "metrics.*", "sources.references", "_version",
+            "evaluation.rules", "metrics.*", "sources.references", "sources.slices", "_version",
         ),
         frozenset({"numpy"}),
     ),
@@ -64,11 +64,11 @@ KINDS = (
     Kind(
         "tasks",
         (
-            "*.tasks", "*.tasks.*", "core.arrow_tables", "core.batches", "core.row_counts", "core.schemas",
-            "core.sums", "evaluation.local", "evaluation.matching", "evaluation.plan*", "local.*",
+            "*.tasks", "*.tasks.*", "*.plan", "core.arrow_tables", "core.batches", "core.hashing", "core.row_counts",
+            "core.schemas", "core.sums", "evaluation.local", "evaluation.matching", "evaluation.plan_*", "local.*",
             "sources.local", "sources.parquet*", "sources.stores", "sources.text_files",
         ),
-        frozenset({"numpy", "pandas", "pyarrow"}),
+        frozenset({"numpy", "pandas", "pyarrow", "xxhash"}),
     ),
     Kind(
         "frames",

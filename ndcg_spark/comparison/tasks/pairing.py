@@ -45,6 +45,11 @@ def segment_column(number: int) -> str:
     return f"segment_{number}"
 
 
+def order_of_units(settings: ComparisonSettings) -> list[str]:
+    """Columns by which rows are sorted that are added up."""
+    return [UNIT] if settings.cluster is None else [UNIT, SOLO, QUERY]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queries:
     """Queries of a chunk; `n` of them, with K cutoffs and R runs.

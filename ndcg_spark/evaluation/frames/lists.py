@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if, spark_type
 from ndcg_spark.core.schemas import TableInfo
-from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.columns import read_column
 from ndcg_spark.evaluation.plan_columns import ColumnRead, read_keys
 from ndcg_spark.evaluation.plan_lists import (
@@ -22,15 +21,6 @@ from ndcg_spark.evaluation.plan_lists import (
 )
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
-
-
-def require_query(settings: EvaluationSettings) -> None:
-    """Raise where rows of lists have no key, by which queries could be told apart."""
-    if not settings.columns.query:
-        raise InvalidParameterError(
-            "this compares queries one by one, and the lists have no query column: name the column "
-            f"({option('query')})."
-        )
 
 
 def long_tables(

@@ -36,9 +36,14 @@ def columns_for_sums(settings: EvaluationSettings) -> tuple[str, ...]:
     return (*ACCOUNTS, "items") if settings.catalogue_metrics else ACCOUNTS
 
 
+def scored_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
+    """Columns of metrics of queries that are computed, from those of rankings."""
+    nothing: Iterator[pa.RecordBatch] = iter([pa.RecordBatch.from_pylist([], schema=rankings)])
+    return next(score_rankings(nothing, scoring_task(rankings.names, settings))).schema
+
+
 def query_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
     """Columns of metrics of queries that are stored, from those of rankings."""
-    nothing: Iterator[pa.RecordBatch] = iter([pa.RecordBatch.from_pylist([], schema=rankings)])
-    scored = next(score_rankings(nothing, scoring_task(rankings.names, settings))).schema
+    scored = scored_schema(rankings, settings)
     kept = [field for field in scored if field.name not in columns_for_sums(settings)]
     return pa.schema([*kept, (RULES, pa.string())])

@@ -1,0 +1,91 @@
+"""What compare-runs does without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ndcg_spark.comparison.differences import STAMPS, Differences, Row
+from ndcg_spark.comparison.local import EvaluatedQueries, StoredQueries, compare_locally
+from ndcg_spark.comparison.plan import needs_spark
+from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings
+from ndcg_spark.comparison.tables import QueryTable, Tables
+from ndcg_spark.comparison.tasks.finishing import RESULT_SCHEMA
+from ndcg_spark.comparison.tasks.pairing import RUN
+from ndcg_spark.core.row_counts import RowCount
+from ndcg_spark.core.schemas import TableInfo
+from ndcg_spark.evaluation.local import LocalRanking
+from ndcg_spark.evaluation.local_work import OfLocalRankings, open_rankings
+from ndcg_spark.evaluation.results import LocalEvaluation
+from ndcg_spark.evaluation.settings import segment_sets_of
+from ndcg_spark.jobs.command import Request
+from ndcg_spark.jobs.outputs import table_with_provenance
+from ndcg_spark.jobs.runner import Job
+from ndcg_spark.sources.local import LocalTable, open_local
+from ndcg_spark.sources.slices import DATASET, RUN_DATE
+from ndcg_spark.tables.slices import Frame
+
+
+class LocalCompareRuns(OfLocalRankings[ComparisonJobSettings], Differences):
+    """Comparing runs in this process; rankings are evaluated by processes of this machine."""
+
+    def __init__(self, job: Job[ComparisonJobSettings]) -> None:
+        super().__init__(job)
+        self._opened: dict[str, LocalTable] = {}
+        if self.ranked:
+            self.ranking = job.engine.opened
+        else:
+            self._opened = job.engine.opened
+
+    @staticmethod
+    def open_tables(request: Request[ComparisonJobSettings]) -> LocalRanking | dict[str, LocalTable] | str:
+        """Open rankings or per-query tables; or say in a clause why Spark has to read them."""
+        settings = request.settings
+        if settings.rankings is not None:
+            ranking = open_rankings(request, settings.rankings)
+            if isinstance(ranking, str):
+                return ranking
+            info, query = TableInfo(schema=ranking.queries), ranking.fitted.columns.query
+            return needs_spark([info], query, settings.chosen.cluster, ()) or ranking
+        tables: dict[str, LocalTable] = {}
+        for name, source in request.sources.items():
+            table = open_local(source.reference, source.kind, source.options, label=name)
+            if isinstance(table, str):
+                return table
+            tables[name] = table
+        if settings.run_column != RUN:
+            return f"the run column of --per-query is not {RUN!r}"
+        infos, given = [table.info for table in tables.values()], settings.of_queries
+        segments = [name for names in segment_sets_of(given["segments"]) for name in names]
+        return needs_spark(infos, (*given["query"], RUN_DATE, DATASET), settings.chosen.cluster, segments) or tables
+
+    def input_names(self) -> tuple[str, str]:
+        if self.ranked:
+            return self.input_name, self.input_name
+        first, *others = (table.name for table in self._opened.values())
+        return first, others[0] if others else first
+
+    def query_tables(self) -> list[QueryTable]:
+        if self.ranked:
+            return [EvaluatedQueries(LocalEvaluation(settings=self.fitted, ranking=self.ranking, given={}))]
+        return [StoredQueries(table) for table in self._opened.values()]
+
+    def compare(self, tables: Tables, settings: ComparisonSettings) -> list[Row]:
+        self._table = compare_locally(tables, settings)
+        rows: list[Row] = self._table.drop_columns(["replicates"]).to_pylist()
+        return rows
+
+    def comparison_table(self, rows: list[Row], facts: Mapping[str, Any]) -> Frame:
+        return table_with_provenance(self._table.select(RESULT_SCHEMA.names), facts, STAMPS)
+
+    def strategy(self) -> str:
+        return f"{self.ranking.strategy}, {self.sources()[0]}"
+
+    def cost(self, settings: ComparisonSettings) -> str:
+        return "one pass over the metrics of queries by this process"
+
+    def count_rows(self, all_valid: int | None = None) -> dict[str, RowCount]:
+        return super().count_rows(all_valid) if self.ranked else {}
+
+    def advice(self, message: str) -> str:
+        return super().advice(message) if self.ranked else message
