@@ -431,7 +431,7 @@ class LocalRanking:
         value = col.RANK if col.RANK in self.plan.rows.columns else col.SCORE
         rows = _keys_of(self.rows, RowRules(settings), [col.RUN, *queries, col.ITEM], value)
         if runs[0].is_table:
-            rows = rows.set_column(0, col.RUN, pa.repeat(runs[0].run, rows.num_rows))
+            rows = rows.drop_columns([col.RUN]).append_column(col.RUN, pa.repeat(runs[0].run, rows.num_rows))
         found: dict[str, Match] = {}
         for run in wanted.intersection(pc.unique(rows.column(col.RUN)).to_pylist()):
             its = rows.filter(pc.equal(rows.column(col.RUN), pa.scalar(run)))

@@ -25,8 +25,17 @@ FAST = ("--flips", "200", "--replicates", "100")
 TYPES = {"k": pa.int32(), "ndcg": pa.float64(), "dcg": pa.float64(), "weight": pa.float64()}
 
 
+@pytest.fixture(params=["spark", "local"], autouse=True)
+def engine(request, monkeypatch):
+    """Each test is about both engines."""
+    monkeypatch.setattr("test_compare_job.ENGINE", ("--engine", request.param))
+
+
+ENGINE: tuple[str, ...] = ()
+
+
 def run(*arguments):
-    return command("compare-runs", *arguments)
+    return command("compare-runs", *arguments, *ENGINE)
 
 
 def per_query(path, runs, *, names=("a", "b", "c"), weighted=False):

@@ -1,72 +1,36 @@
-"""Hashes of queries: their own wherever they are read, and spread over partitions."""
+"""Spark's hash of texts, without Spark: known values, and those of Spark itself."""
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F
 
-from ndcg_spark.core.batches import TEXTS_AT_ONCE, key_hashes, partition_of
+from ndcg_spark.core.hashing import hash_texts
 
-KEYS = {
-    "numbers": pa.array([3, 7, 3, -1, 2**62, 0]),
-    "narrow": pa.array([3, 7, 3, -1, 2, 0], pa.int8()),
-    "dates": pa.array([3, 7, 3, -1, 2, 0], pa.date32()),
-    "texts": pa.array(["", "a", "", "b", "aa", "ba"]),
-    "other texts": pa.array(["中", "a\0", "中", "a", "\0a", "\0"]),
-}
+TEXTS = ["", "a", "q01", "naïve 東京 \U0001f600", "\u0000", "x" * 7, "y" * 31, "z" * 32, "w" * 33, "v" * 1000, None]
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_the_hash_of_a_query_is_its_own_wherever_it_lies(name: str) -> None:
-    column = KEYS[name]
-    hashes = key_hashes(pa.RecordBatch.from_pydict({"q": column}), ("q",))
-    assert len(set(hashes.tolist())) == 5
-    assert hashes[0] == hashes[2]
-    later = pa.concat_arrays([column.slice(3), column]).slice(2)
-    assert (
-        key_hashes(pa.RecordBatch.from_pydict({"q": later}), ("q",)).tolist() == hashes.tolist()[5:] + hashes.tolist()
-    )
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (("q01",), 0x9F1351CFBEA4F3F7),
+        (("s1", "shoes"), 0xBBC10728CE977E93),
+        ((None, "q01"), 0x9F1351CFBEA4F3F7),
+        (("q01", None), 0x9F1351CFBEA4F3F7),
+    ],
+)
+def test_known_values(keys, expected):
+    assert hash_texts("compare", [pa.array([key], pa.string()) for key in keys]).tolist() == [expected]
 
 
-def test_texts_are_hashed_alike_in_whatever_batch_they_lie() -> None:
-    """One batch is hashed in three parts, and in batches that divide it elsewhere."""
-    batch = pa.RecordBatch.from_pydict({"q": [f"{n}" * (n % 7) for n in range(2 * TEXTS_AT_ONCE + 5)]})
-    parts = [key_hashes(batch.slice(at, 1001), ("q",)) for at in range(0, batch.num_rows, 1001)]
-    assert key_hashes(batch, ("q",)).tolist() == np.concatenate(parts).tolist()
+def test_no_rows():
+    assert hash_texts("compare", [pa.array([], pa.string())]).tolist() == []
 
 
-def test_columns_of_a_key_do_not_change_places() -> None:
-    batch = pa.RecordBatch.from_pydict({"a": [1, 2, 1, 2], "b": [2, 1, 1, 2], "c": ["x", "y", "y", "x"]})
-    assert len(set(key_hashes(batch, ("a", "b")).tolist())) == 4
-    assert len(set(key_hashes(batch, ("a", "c")).tolist())) == 4
-
-
-def test_hashes_of_successive_queries_spread_over_partitions() -> None:
-    for values in (pa.array(range(100_000)), pa.array([f"q{n}" for n in range(100_000)])):
-        hashes = key_hashes(pa.RecordBatch.from_pydict({"q": values}), ("q",))
-        counts = np.bincount(partition_of(hashes, 50), minlength=50)
-        assert counts.min() > 1_500
-        assert counts.max() < 2_500
-
-
-def test_runs_of_a_query_share_its_partition() -> None:
-    """As its judgments, which have no run, do; and their hashes differ."""
-    n = 1000
-    queries = [f"q{number}" for number in range(n)]
-    expected = partition_of(key_hashes(pa.RecordBatch.from_pydict({"q": queries}), ("q",)), 64)
-    hashes = [key_hashes(pa.RecordBatch.from_pydict({"q": queries, "run": [run] * n}), ("q",), "run") for run in "ab"]
-    assert [partition_of(one, 64).tolist() for one in hashes] == [expected.tolist()] * 2
-    assert len(set(np.concatenate(hashes).tolist())) == 2 * n
-
-
-@pytest.mark.parametrize("n_partitions", [1, 3, 64, 2**14])
-def test_every_hash_has_a_partition(n_partitions: int) -> None:
-    ends = np.array([0, 1, 2**63, 2**64 - 1], dtype=np.uint64)
-    found = partition_of(ends, n_partitions)
-    assert (found.min(), found.max()) == (0, n_partitions - 1)
-
-
-def test_zero_and_minus_zero_are_one_key() -> None:
-    hashes = key_hashes(pa.RecordBatch.from_pydict({"q": [0.0, -0.0, 1.0]}), ("q",))
-    assert hashes[0] == hashes[1] != hashes[2]
+def test_the_same_as_spark(spark):
+    pairs = [(one, other) for one in TEXTS for other in TEXTS]
+    frame = spark.createDataFrame(pairs, "a string, b string").coalesce(1)
+    found = [row[0] % 2**64 for row in frame.select(F.xxhash64(F.lit("ü"), "a", "b")).collect()]
+    columns = [pa.array(its, pa.string()) for its in zip(*pairs, strict=True)]
+    assert hash_texts("ü", columns).tolist() == found

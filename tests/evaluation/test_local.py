@@ -413,7 +413,7 @@ def test_processes_beside_an_active_session(spark: Any, tmp_path: Path, monkeypa
 
 
 def test_what_needs_spark_says_how_to_get_it():
-    """Where PySpark is not installed; `compare` and others compute on Spark."""
+    """Where PySpark is not installed."""
     code = f"""
 import sys
 sys.modules["pyspark"] = None
@@ -423,7 +423,7 @@ table = pa.table({SIX!r})
 for call in (
     lambda: ndcg_spark.evaluate(table, engine="spark"),
     lambda: ndcg_spark.evaluate(table, strategy="window"),
-    lambda: ndcg_spark.compare(table),
+    lambda: ndcg_spark.report(table),
 ):
     try:
         call()
