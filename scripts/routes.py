@@ -22,7 +22,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, reduce
 from pathlib import Path
@@ -125,8 +125,17 @@ LONG: Mapping[str, Any] = {"run": "ranker", "null_score": "unretrieved"}
 
 def means(rows: Iterable[Any] | DataFrame | pa.Table) -> Answer:
     """Rows of a summary as an answer."""
-    rows = rows.collect() if isinstance(rows, DataFrame) else rows.to_pylist() if isinstance(rows, pa.Table) else rows
-    return {(row["run"], row["segment_by"], row["segment"], row["metric"], row["k"]): row["value"] for row in rows}
+    return {
+        (row["run"], row["segment_by"], row["segment"], row["metric"], row["k"]): row["value"]
+        for row in rows_in(rows)
+    }
+
+
+def rows_in(found: Iterable[Any] | DataFrame | pa.Table) -> Iterable[Any]:
+    """Rows of a table of either engine."""
+    if isinstance(found, pa.Table):
+        return found.to_pylist()
+    return found.collect() if isinstance(found, DataFrame) else found
 
 
 # ---------------------------------------------------------------------------------------------------- evaluate
@@ -323,7 +332,7 @@ def compared(asked: Asked) -> Answer:
 
 
 def compared_by_tables(asked: Asked) -> Answer:
-    table = asked.written("per_query")
+    table = asked.written("per_query") if asked.engine == "spark" else asked.plain.per_query_table
     weight = {"weight": "weight"} if asked.question.is_weighted else {}
     found = ndcg_spark.compare(
         table, baseline=RUNS[0], segments=asked.question.segments,
@@ -332,10 +341,10 @@ def compared_by_tables(asked: Asked) -> Answer:
     return both_sides(found, asked.question)
 
 
-def both_sides(found: DataFrame, question: Question) -> Answer:
+def both_sides(found: DataFrame | pa.Table, question: Question) -> Answer:
     """Values of both runs, where each query is in both: otherwise the means are of other queries."""
     answer: Answer = {}
-    for row in found.collect():
+    for row in rows_in(found):
         if row["n_only_run"] or row["n_only_baseline"] or row["n_skipped"]:
             continue
         key = (row["segment_by"], row["segment"], row["metric"], row["k"])
@@ -556,11 +565,14 @@ ROUTES = (
 )
 """A route is a line here; the first is what the others are held against."""
 LOCAL = (table_here, path_by_workers, sorted_files, run_and_judgments, run_path_and_judgments, ranks_given, arrays,
-         lists_with_scores, lists_in_order, lists_and_judgments, score_columns)  # fmt: skip
+         lists_with_scores, lists_in_order, lists_and_judgments, score_columns, compared,
+         compared_by_tables)  # fmt: skip
 """Routes that this machine answers, too, without Spark."""
 ROUTES += tuple(
-    Route(
-        f"local, {one.__name__}", one, next((its.why_not for its in ROUTES if its.answer is one), ()), engine="local"
+    replace(
+        next((its for its in ROUTES if its.answer is one), Route("", one)),
+        name=f"local, {one.__name__}",
+        engine="local",
     )
     for one in LOCAL
 )

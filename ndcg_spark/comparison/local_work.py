@@ -53,7 +53,8 @@ class LocalCompareRuns(OfLocalRankings[ComparisonJobSettings], Differences):
             if isinstance(table, str):
                 return table
             tables[name] = table
-        if settings.run_column != RUN:
+        named = settings.run_column
+        if named != RUN and (len(tables) > 1 or tables["per_query"].info.has(named)):
             return f"the run column of --per-query is not {RUN!r}"
         infos, given = [table.info for table in tables.values()], settings.of_queries
         segments = [name for names in segment_sets_of(given["segments"]) for name in names]

@@ -23,6 +23,7 @@ from ndcg_spark.sources.api import one_slice
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop")
 FAST = ("--flips", "200", "--replicates", "100")
 TYPES = {"k": pa.int32(), "ndcg": pa.float64(), "dcg": pa.float64(), "weight": pa.float64()}
+TYPES |= dict.fromkeys(("run", "query_id", "country", "user"), pa.string())
 
 
 @pytest.fixture(params=["spark", "local"], autouse=True)
@@ -265,7 +266,7 @@ def test_stored_weights_are_used_and_the_job_says_so(table, tmp_path):
         "--runs",
         "b",
         "--baseline-per-query",
-        per_query(tmp_path / "a", ("a",), weighted=True),
+        per_query(tmp_path / "a.parquet", ("a",), weighted=True),
     )
     assert_refused(run(*two, *same), "'a' has stored weights, and 'b' has none; --weight-col '' compares without")
     assert run(*two, *same, "--weight-col", "").json["comparison"] == plain.json["comparison"]

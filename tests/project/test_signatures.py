@@ -16,6 +16,7 @@ from support.public_names import ROOMS, names_for_type_checkers, names_of_room, 
 import ndcg_spark
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.clicks.settings import ImpressionColumns, PropensitySettings, WeightSettings
+from ndcg_spark.comparison import Comparison
 from ndcg_spark.comparison.settings import ChosenRuns, Statistics
 from ndcg_spark.core.flag import Setting, settings_from, settings_in
 from ndcg_spark.errors import InvalidParameterError
@@ -25,7 +26,7 @@ from ndcg_spark.history.settings import LIMITS, PERIODS, FlagSettings, Period, R
 from ndcg_spark.judgments.settings import EventColumns, EventSettings, RatingColumns, RatingSettings
 from ndcg_spark.retrieval.settings import RetrievalSettings
 
-ONLY_OF_SPARK = {"DataFrame": DataFrame, "Evaluation": Evaluation}
+ONLY_OF_SPARK = {"DataFrame": DataFrame, "Evaluation": Evaluation, "Comparison": Comparison}
 """Names in annotations of functions that work without Spark, too."""
 FUNCTIONS = {name: one for name, one in public_functions().items() if name != "evaluation.evaluation_settings"}
 
