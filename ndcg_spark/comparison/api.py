@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from ndcg_spark.comparison.local import EvaluatedQueries, LocalQueries, StoredQueries
 from ndcg_spark.comparison.plan import needs_spark
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from ndcg_spark.comparison.spark_results import Comparison
     from ndcg_spark.evaluation.spark_results import Evaluation
 
-Compared: TypeAlias = "DataFrame | Evaluation | LocalEvaluation | ArrowTable"
-
 
 @refuses_streams
 def compare(
-    results: Compared | Mapping[str, Compared],
+    results: DataFrame
+    | Evaluation
+    | LocalEvaluation
+    | ArrowTable
+    | Mapping[str, DataFrame | Evaluation | LocalEvaluation | ArrowTable],
     *,
     baseline: str | int | None = None,
     runs: str | int | Sequence[str | int] | None = None,

@@ -55,7 +55,7 @@ def texts_in(source: Source) -> Iterator[ast.Constant]:
 
 
 OF_COMMANDS = re.compile(
-    rf"{PACKAGE}\.(main|commands|jobs|\w+\.(command|work|local_work|means|printed|options|inputs|metric_rows|choice))\b"
+    rf"{PACKAGE}\.(main|commands|jobs|\w+\.(command|work|local_work|means|differences|printed|options|inputs|metric_rows|choice))\b"
 )
 
 
