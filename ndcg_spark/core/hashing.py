@@ -1,4 +1,4 @@
-"""Spark's hash of texts, by which queries get their random numbers, without Spark."""
+"""Spark's hash of texts, by which queries get random numbers and are drawn for samples, without Spark."""
 
 from __future__ import annotations
 

@@ -13,7 +13,14 @@ import pyarrow as pa
 from ndcg_spark.conventions.convention import CHOICES
 from ndcg_spark.core.schemas import MALFORMED, TableInfo
 from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.evaluation.plan_columns import Conversion, TablePlan, plan_judgments, plan_rows, with_common_keys
+from ndcg_spark.evaluation.plan_columns import (
+    Conversion,
+    TablePlan,
+    has_plain_text,
+    plan_judgments,
+    plan_rows,
+    with_common_keys,
+)
 from ndcg_spark.evaluation.plan_lists import plan_lists, settings_of_lists
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
@@ -45,11 +52,13 @@ class RankingPlan:
     @property
     def needs_spark(self) -> str | None:
         """Why nothing but Spark can rank the table, in a clause."""
-        if self.strategy != ARRAYS and self.spark_reads is not None:
+        if self.strategy != ARRAYS and self.spark_reads not in (None, SAMPLED):
             return self.spark_reads
         reads = [self.rows.columns, *self.rows.runs.values()]
+        keys = [self.rows.columns[name].type for name in self.rows.query]
         reasons = {
-            SAMPLED: self.rows.sample < 1,
+            "a sample is taken by text that Spark alone writes": self.rows.sample < 1
+            and not all(map(has_plain_text, keys)),
             "Spark alone writes runs of this type as text": any(
                 one.conversion is Conversion.SPARK_TEXT for its in reads for one in its.values()
             ),

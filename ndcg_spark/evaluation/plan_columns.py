@@ -16,6 +16,8 @@ from ndcg_spark.evaluation.tasks.query_rows import bad_row_of, canonical_names
 
 KEYS, VALUES = "key", "value"
 """Fields of a map in the source of a column."""
+SAMPLE = "sample"
+"""Hashed before the query, which says whether a sample has it."""
 
 
 class Conversion(Enum):
@@ -139,11 +141,16 @@ def read_key(info: TableInfo, column: str, part: str) -> ColumnRead:
     return ColumnRead((column,), Conversion.CLEAN_ZERO if cleaned else Conversion.AS_IS, kind)
 
 
+def has_plain_text(kind: pa.DataType) -> bool:
+    """Check for a type of keys that Arrow writes as text as Spark does."""
+    kinds = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
+    return any(its(kind) for its in kinds)
+
+
 def read_text(info: TableInfo, column: str, part: str) -> ColumnRead:
     """Read a column of keys as text."""
     kind = info.require_key(column, part)
-    plain = any(its(kind) for its in (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date))
-    as_text = Conversion.TO_TEXT if plain else Conversion.SPARK_TEXT
+    as_text = Conversion.TO_TEXT if has_plain_text(kind) else Conversion.SPARK_TEXT
     return ColumnRead((column,), Conversion.AS_IS if pa.types.is_string(kind) else as_text, pa.string())
 
 

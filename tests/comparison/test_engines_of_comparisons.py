@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.main_job import command
 
-from ndcg_spark import compare, evaluate, readable_errors
+from ndcg_spark import compare, evaluate, readable_errors, report
 from ndcg_spark.comparison import LocalComparison
 from ndcg_spark.errors import NdcgSparkError
 
@@ -142,6 +142,8 @@ def test_evaluations(spark, capsys):
     several = evaluate(long, run="ranker", segments="country", weight="w", **options)
     found = assert_same(spark, capsys, several, baseline=7)
     assert found.settings.runs == ("10", "7")
+    told = [report(several, comparison=one).contents.differences.rows for one in (found, found.to_spark(spark))]
+    assert told[0] == told[1] != ()
     judged = long.filter(pa.compute.equal(long["ranker"], 7)).select(["query_id", "item_id", "relevance"])
     apart = {
         run: evaluate(

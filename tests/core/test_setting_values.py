@@ -8,6 +8,7 @@ from datetime import date, datetime
 from typing import Any, get_args, get_origin
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from support.public_names import WITH_SETTINGS
 
@@ -115,4 +116,4 @@ def test_one_cutoff_is_one(k):
 
 def test_arguments_of_functions_are_checked_before_anything_is_read():
     with pytest.raises(InvalidParameterError, match=r"^flips= must be a whole number; got 2\.5\.$"):
-        compare({"a": None, "b": None}, flips=2.5, weight="")
+        compare({"a": pa.table({}), "b": pa.table({})}, flips=2.5, weight="")

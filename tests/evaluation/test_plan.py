@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -207,13 +208,20 @@ def test_every_type_in_every_role_is_read_alike_or_refused_or_needs_spark(spark:
                 convert_batch(batches_of(table.limit(1))[0], TablePlan(columns={name: one}))
 
 
-def test_a_sample_needs_spark_in_every_form(spark: SparkSession) -> None:
-    """Arrow batches are not sampled: keys are drawn by Spark's hash."""
+def test_a_sample_by_numbers_that_are_not_whole_needs_spark_in_every_form(spark: SparkSession) -> None:
+    """Arrow writes them as other texts."""
     for schema, rows, options in FORMS.values():
         plan = plan_ranking(
             info_of(spark.createDataFrame(rows, schema)), None, evaluation_settings(**options, sample=0.5)
         )
-        assert plan.needs_spark == "a sample is taken"
+        for kind, told in (
+            (pa.string(), None),
+            (pa.int32(), None),
+            (pa.float64(), "a sample is taken by text that Spark alone writes"),
+        ):
+            query = {name: replace(plan.rows.columns[name], type=kind) for name in plan.rows.query}
+            of_kind = replace(plan, rows=replace(plan.rows, columns={**plan.rows.columns, **query}))
+            assert of_kind.needs_spark == told
 
 
 def test_text_is_read_alike(spark: SparkSession) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from support.main_job import done
+from support.main_job import done, stored_rows
 
 from ndcg_spark import evaluate
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation import EvaluationSettings
+from ndcg_spark.evaluation import EvaluationSettings, LocalEvaluation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +43,65 @@ def test_the_queries_do_not_depend_on_type_partitions_or_form(table: DataFrame) 
     assert sampled(table.drop("relevance"), judgments=wide) == found
     of_all = {str(row["query_id"]): row["ndcg"] for row in evaluate(table, k=3).per_query.collect()}
     assert found.items() <= of_all.items()
+
+
+KEYS = {
+    "texts": ["query_id"],
+    "whole numbers": ["number"],
+    "dates and booleans": ["day", "flag"],
+    "texts and nulls": ["query_id", "some"],
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_this_machine_draws_the_queries_that_spark_draws(spark: SparkSession, name: str) -> None:
+    draw, keys = random.Random(name), KEYS[name]
+    rows = [
+        {
+            "query_id": f"söme {query}" * draw.randrange(4), "number": query, "flag": query % 2 == 0, "item": item,
+            "day": date(2026, 1, 1) + timedelta(query), "some": None if query % 7 == 0 else str(query % 7),
+            "score": draw.random(), "relevance": draw.randrange(3),
+        }
+        for query in range(150)
+        for item in range(2)
+    ]  # fmt: skip
+    table = pa.Table.from_pylist(rows)
+    options = {"query": keys, "item": None, "k": 2, "sample": 0.4, "check_duplicates": "none"}
+    options |= {"convention": "default;unjudged_query=zero", "on_invalid": "reject"}
+    local = evaluate(table, **options)
+    assert isinstance(local, LocalEvaluation)
+    found = [repr(sorted(row.items())) for row in local.per_query.to_pylist()]
+    other = [repr(sorted(row.asDict().items())) for row in local.to_spark(spark).per_query.collect()]
+    assert sorted(found) == sorted(other)
+    assert 0 < len(found) < len(set(map(str, zip(*(table[key].to_pylist() for key in keys), strict=True))))
+    counted = local.ranking.count_bad_rows()["input"]
+    assert 0 < counted.read < len(table)
+
+
+def test_a_sample_without_spark(tmp_path: Path) -> None:
+    """Of a run and its judgments, and of lists; rows that are kept as they came are those of the sample."""
+    rows = [(query, item, 1.0 + item, 1) for query in range(60) for item in range(3)]
+    names = ("query_id", "item_id", "score", "relevance")
+    table = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    run, judgments = table.drop_columns(["relevance"]), table.drop_columns(["score"])
+    lists = pa.table({"query_id": list(range(60)), "relevance": [[1.0, 1.0, 1.0]] * 60})
+    chosen = [
+        set(found.per_query["query_id"].to_pylist())
+        for found in (
+            evaluate(table, sample=0.3),
+            evaluate(run, judgments, sample=0.3),
+            evaluate(lists, sample=0.3),
+        )
+    ]
+    assert chosen[0] == chosen[1] == chosen[2]
+    assert 8 <= len(chosen[0]) <= 30
+    bad = table.set_column(2, "score", pa.array([float("inf")] * len(table)))
+    pq.write_table(pa.concat_tables([table, bad]), tmp_path / "in.parquet")
+    ended = done("--input", tmp_path / "in.parquet", "--sample", "0.3", "--on-invalid", "reject", "--engine", "local",
+                 "--rejects", tmp_path / "rejects", "--json", "-")  # fmt: skip
+    rejected = [json.loads(row["row"])["query_id"] for row in stored_rows(tmp_path / "rejects")]
+    assert sorted(rejected) == sorted(3 * list(chosen[0]))
+    assert ended.json["rows"]["rejected"] == len(rejected)
 
 
 def test_a_larger_sample_holds_the_smaller(table: DataFrame) -> None:

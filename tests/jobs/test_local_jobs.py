@@ -426,7 +426,6 @@ def test_what_has_one_engine_asks_no_environment(spark, tmp_path, monkeypatch):
         (("--output", "s3://bucket/metrics"), "--output is not a folder of this machine"),
         (("--run-log", "prod.runs"), "--run-log is not a folder of this machine"),
         (("--strategy", "window"), "strategy=window ranks in Spark"),
-        (("--sample", "0.5"), "a sample is taken"),
         (("--duplicates", "best"), "duplicates are resolved"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from ndcg_spark.core.columns import columns_of, info_of, named, parsed_number, row_as_json, row_of, spark_type
 from ndcg_spark.core.schemas import MALFORMED, MALFORMED_LINE, is_key
 from ndcg_spark.core.workers import in_workers
-from ndcg_spark.evaluation.plan_columns import KEYS, ColumnRead, Conversion, TablePlan
+from ndcg_spark.evaluation.plan_columns import KEYS, SAMPLE, ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows
 
@@ -28,7 +28,7 @@ def spark_columns(frame: DataFrame, plan: TablePlan, more: Mapping[str, Column] 
     """
     read = {name: read_column(frame, one) for name, one in plan.columns.items()}
     if plan.sample < 1:  # keys are hashed as text, so that an int and a bigint agree
-        key = F.xxhash64(F.lit("sample"), *[read[name].cast("string") for name in plan.query])
+        key = F.xxhash64(F.lit(SAMPLE), *[read[name].cast("string") for name in plan.query])
         frame = frame.where(F.shiftrightunsigned(key, 11) * F.lit(2.0**-53) < plan.sample)
     chosen = [column.alias(name) for name, column in (read | dict(more)).items()]
     if plan.runs:

@@ -12,14 +12,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core.batches import one_zero
+from ndcg_spark.core.hashing import hash_texts
 from ndcg_spark.core.schemas import MALFORMED, MALFORMED_LINE, NUMBER_TEXT
-from ndcg_spark.evaluation.plan_columns import KEYS, VALUES, ColumnRead, Conversion, TablePlan
+from ndcg_spark.evaluation.plan_columns import KEYS, SAMPLE, VALUES, ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.tasks import query_rows as col
 
 # Java's $ is also before a line's end; \d and \s are those of ASCII there.
 _NUMBER = re.compile(rf"{NUMBER_TEXT.removesuffix('$')}(\r\n|\n|\r)?\Z", re.ASCII)
 
 _DIGITS = r"^-?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?$"
+
+
+def sample_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
+    """Take the rows of the queries that a sample has, as `spark_columns` does."""
+    if plan.sample >= 1:
+        return batch
+    hashes = hash_texts(SAMPLE, [read_column(batch, plan.columns[name]).cast(pa.string()) for name in plan.query])
+    return batch.filter(pa.array((hashes >> np.uint64(11)) * 2.0**-53 < plan.sample))
 
 
 def convert_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ from ndcg_spark.core.batches import joined, message, to_bytes
 from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.plan_columns import TablePlan
-from ndcg_spark.evaluation.tasks.columns import convert_batch
+from ndcg_spark.evaluation.tasks.columns import convert_batch, sample_batch
 from ndcg_spark.evaluation.tasks.exchange import SUMS, Outbox, checked_rows, partials_of, send_chunk, send_rows
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     N_REJECTED,
@@ -54,8 +54,12 @@ class FilesTask:
 
     def read_part(self, number: int) -> Iterator[pa.RecordBatch]:
         """Read the canonical columns of one part."""
+        return (convert_batch(batch, self.plan) for batch in self.read_source(number))
+
+    def read_source(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Read the columns of one part as they are, of the queries that a sample has."""
         for batch in self.parts[number].read(self.schema.names, self.schema, self.batch_rows):
-            yield convert_batch(batch, self.plan)
+            yield sample_batch(batch, self.plan)
 
 
 class _OutOfOrderError(Exception):

@@ -37,7 +37,7 @@ def find_originals(files: FilesTask, rules: RowRules, source: str) -> pa.Table:
 
 
 def _with_originals(files: FilesTask) -> Iterator[pa.RecordBatch]:
-    for batch in files.parts[0].read(files.schema.names, files.schema, files.batch_rows):
+    for batch in files.read_source(0):
         rows = convert_batch(batch, files.plan)
         original = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
         if files.plan.runs:  # each row has become one for each run
