@@ -119,7 +119,7 @@ def test_what_is_left_to_spark(monkeypatch, change, options, why):
     monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")
     with pytest.raises(InvalidParameterError) as refused:
         compare(table, **options)
-    assert str(refused.value) == f"engine='local' cannot compare this: {why}."
+    assert str(refused.value) == f"NDCG_SPARK_ENGINE=local cannot compare this: {why}."
 
 
 def test_segments_of_several_types_are_left_to_spark(monkeypatch):
