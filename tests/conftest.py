@@ -7,9 +7,9 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 REASONS = pytest.StashKey[Counter[str]]()
 SKIPPED = pytest.StashKey[Counter[str]]()
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 # A shared machine may stall any example, so time proves nothing here; on CI the same examples run every time.
@@ -40,10 +41,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what starts Spark, so that `pytest -m "not spark"` runs the rest in half a minute."""
+    """Mark what starts Spark, for `scripts/test --fast`, and what starts processes with Spark, for `--all`."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        classic = item.get_closest_marker("classic")
+        if classic is not None and classic.args[0].startswith("processes"):
+            item.add_marker(pytest.mark.slow)
         marked = item.get_closest_marker("cluster")
         if marked is not None and not config.getoption("cluster"):
             item.add_marker(pytest.mark.skip(reason=f"run by scripts/cluster: {marked.args[0]}"))
@@ -58,6 +62,21 @@ def _leave_out_what_needs_a_classic_session(config: pytest.Config, items: list[p
     config.stash[REASONS] = Counter(str(item.get_closest_marker("classic").args[0]) for item in left_out)
 
 
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Count what the doors of scripts/test leave out; a process of xdist hands the counts to the one that prints."""
+    config = items[0].config
+    if not config.option.markexpr:
+        return
+    counts = {name: sum(item.get_closest_marker(name) is not None for item in items) for name in ("slow", "spark")}
+    config.stash[LEFT_OUT] = counts
+    getattr(config, "workeroutput", {})["left_out"] = counts
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """On Spark Connect, say what was left out, and why."""
     for reason, n_tests in sorted(config.stash.get(REASONS, Counter()).items()):
@@ -69,14 +88,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Say last what was not tested, and why."""
-    line = not_tested(config.stash.get(SKIPPED, Counter()))
+    line = not_tested(config.stash.get(SKIPPED, Counter()), config.stash.get(LEFT_OUT, {}))
     if line:
         print(line)
 
 
-def not_tested(skipped: Counter[str]) -> str:
-    """One line about tests that were skipped, by the reason up to its details; empty if there are none."""
-    by_reason: Counter[str] = Counter()
+def not_tested(skipped: Counter[str], left_out: Mapping[str, int]) -> str:
+    """One line about tests that were left out by markers, or skipped, by the reason up to its details."""
+    by_reason = Counter({f"marked {name}": n_tests for name, n_tests in left_out.items() if n_tests})
     for reason, n_tests in skipped.items():
         by_reason[re.split(r": |; | \(", reason, maxsplit=1)[0]] += n_tests
     listed = ", ".join(f"{n_tests} ({reason})" for reason, n_tests in by_reason.most_common())

@@ -292,6 +292,7 @@ print(evaluate(pd.DataFrame(rows), k=1, engine="spark").to_pandas().value[0])
 """
 
 
+@pytest.mark.slow
 def test_a_session_is_started_where_there_is_none():
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["0.0"]

@@ -251,6 +251,6 @@ def test_with_gains_below_zero_more_may_be_found_than_is_ideal(spark):
 
 
 @pytest.mark.parametrize("change", [{"rel": math.nan}, {"k": 0}, {"denominator": "hits"}], ids=str)
-def test_arguments_of_other_metrics_are_checked(change):
+def test_arguments_of_other_metrics_are_checked(spark, change):
     with pytest.raises(InvalidParameterError):
         average_precision("ranked", **change)

@@ -109,6 +109,7 @@ def test_keys_of_every_kind_are_in_the_file(mlflow, spark):
     assert (row["price"], row["ndcg"]) == (Decimal("1.5"), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.classic("a process with a session of its own")
 def test_the_lines_of_the_docs_run_with_nothing_but_the_extra(tmp_path):
     """Packages that only other extras bring are not there, nor is a tracking server."""

@@ -14,6 +14,7 @@ import aa
 N = 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("users", [False, True])
 def test_equal_runs_are_found_equal(users):
     # Four standard deviations of a share of 0.95: 0.071. The full 1,000 repetitions: scripts/aa.
@@ -21,5 +22,6 @@ def test_equal_runs_are_found_equal(users):
         assert share > 0.95 - 0.071, method
 
 
+@pytest.mark.slow
 def test_naive_errors_of_clustered_data_fail():
     assert aa.coverage(N, users=True, clustered=False)["t"] < 0.95 - 0.071

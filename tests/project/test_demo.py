@@ -15,6 +15,8 @@ sys.path.insert(0, str(ROOT / "scripts"))  # a folder of programs, no package
 import _demo_steps  # noqa: E402
 import demo_search  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def docs() -> list[demo_search.Docstring]:

@@ -205,6 +205,7 @@ def split(words: list[str], options: dict[str, bool]) -> tuple[dict[str, list[st
     raise AssertionError("there is no program to run")
 
 
+@pytest.mark.slow
 @pytest.mark.spark  # it starts Java
 @pytest.mark.classic("a client has no spark-submit")
 @pytest.mark.parametrize(
@@ -532,6 +533,7 @@ OF_ERRORS = {
 }
 
 
+@pytest.mark.slow
 def test_the_first_notebook_has_every_form_of_a_result(spark: Any, capsys: pytest.CaptureFixture) -> None:
     """By hand: of 40 queries bm25 has 10 whose relevant item is second, all of the 20 in FR."""
     names = run_notebook(FIRST_NOTEBOOK)
@@ -557,6 +559,7 @@ def test_the_first_notebook_has_every_form_of_a_result(spark: Any, capsys: pytes
     assert "<svg" in Path(f"{names['folder']}/night.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_anywhere(spark: Any, capsys: pytest.CaptureFixture) -> None:
     """By hand: hats fall from 1 to 1/log2(3) = 0.630930, shoes stay at 1; the mean of the four is 0.907732."""
     run_notebook()
@@ -567,6 +570,7 @@ def test_the_notebook_runs_anywhere(spark: Any, capsys: pytest.CaptureFixture) -
     assert "0.9077324383928" in shown
 
 
+@pytest.mark.slow
 def test_the_notebook_of_a_retriever(
     spark: Any, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

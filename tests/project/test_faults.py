@@ -24,6 +24,7 @@ import faults_rows
 from support.disks import small_disk
 
 
+@pytest.mark.slow
 def test_no_slice_is_lost_doubled_or_mixed(spark, tmp_path):
     legs = faults.run_legs(spark, 4, "test", tmp_path)
     assert [line for leg in legs for line in leg.complaints] == []
@@ -119,12 +120,14 @@ def test_a_process_that_is_killed_is_gone():
 ROWS = 40_000
 
 
+@pytest.mark.slow
 def test_jobs_without_spark_that_are_killed_leave_a_whole_night(tmp_path):
     nights = faults_local.kill_nights(tmp_path, 6, "test", ROWS)
     assert nights.complaints == []
     assert nights.counts["nights"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kill", "counted"),
     [
@@ -145,6 +148,7 @@ def test_every_kill_hits(tmp_path, kill, counted):
     assert nights.counts.items() >= counted.items()
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
     nights = faults_local.Nights(tmp_path)
     nights.make(ROWS)

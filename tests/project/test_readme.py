@@ -27,7 +27,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 OF_OTHER_TOOLS = {"--deploy-mode", "--help", "--hours", "--master", "--packages", "--py-files", "--upgrade"}
 OF_THE_DEMO = {f"--{path.stem[5:].replace('_', '-')}" for path in (ROOT / "scripts").glob("demo_*.py")}
-OF_SCRIPTS = {
+OF_SCRIPTS = {"--all", "--fast"} | {
     flag
     for name in ("bench", "demo_report", "faults", "mutate", "refusals", "size")
     for flag in re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / f"{name}.py").read_text(encoding="utf-8"))
@@ -48,6 +48,7 @@ def examples() -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme_prints_what_the_readme_says(spark: SparkSession) -> None:
     names: dict[str, Any] = {"spark": spark}
     assert examples()
@@ -58,6 +59,7 @@ def test_the_python_of_the_readme_prints_what_the_readme_says(spark: SparkSessio
         assert printed.getvalue().strip() == expected.strip(), code
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.classic("a session of its own, in a process of its own")
 def test_the_ten_lines_are_a_program_that_runs_in_a_fresh_shell() -> None:

@@ -79,6 +79,7 @@ def wheel(dist):
     return found
 
 
+@pytest.mark.slow
 def test_the_same_sources_give_the_same_bytes(dist, tmp_path):
     other = built_in(tmp_path / "elsewhere" / "deeper", umask=0o077, modified=1_000_000_000)
     first = {path.name: path.read_bytes() for path in dist.iterdir()}
@@ -90,6 +91,7 @@ def test_the_same_sources_give_the_same_bytes(dist, tmp_path):
     assert [name for name in first if first[name] != other[name]] == []
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -103,6 +105,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert times == {(2026, 1, 1, 0, 0, 0)}
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_functions_for_sql(wheel):
     with zipfile.ZipFile(wheel) as archive:
         held = archive.read("ndcg_spark/functions/functions.sql").decode()
@@ -112,6 +115,7 @@ def test_the_wheel_holds_the_functions_for_sql(wheel):
     assert held == printed == functions.sql()
 
 
+@pytest.mark.slow
 def test_the_metadata_are_valid(wheel):
     with zipfile.ZipFile(wheel) as archive:
         found = Metadata.from_email(archive.read(f"ndcg_spark-{__version__}.dist-info/METADATA"), validate=True)
@@ -120,6 +124,7 @@ def test_the_metadata_are_valid(wheel):
     assert not any(one.name == "pyspark" and one.marker is None for one in found.requires_dist)
 
 
+@pytest.mark.slow
 def test_the_sdist_holds_what_tests_and_docs_need(dist):
     (path,) = dist.glob("*.tar.gz")
     with tarfile.open(path) as archive:
@@ -167,6 +172,7 @@ def install(wheel, folder, *extras):
     return folder / "bin", packages
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
     programs, packages = install(wheel, tmp_path / "venv", "spark")
@@ -202,6 +208,7 @@ for table in (rows, pa.Table.from_pylist(rows)):
 """
 
 
+@pytest.mark.slow
 def test_the_wheel_runs_without_spark_and_java(wheel, tmp_path):
     programs, packages = install(wheel, tmp_path / "venv")
     assert not {"pyspark", "py4j"} & {path.name for path in packages.iterdir()}

@@ -20,6 +20,7 @@ from support.reports import (
     query_table,
 )
 
+pytestmark = pytest.mark.slow
 SCREENS = {
     "desktop": {"viewport": {"width": 1280, "height": 900}},
     "phone": {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True},

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(find_spec("moto") is None, reason="moto[server], an S3 server, is not installed"),
     pytest.mark.classic("workers and settings of this machine reach the store"),
 ]
