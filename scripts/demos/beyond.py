@@ -1,0 +1,173 @@
+"""Diversity, novelty and coverage beside NDCG, on a bookshelf of copies and on images of handwritten digits.
+
+The digits are those of demo_data.py. Two rankers list 20 images for each query: `alike` takes the most similar ones;
+`varied` takes, one after the other, the image whose similarity to the query, less its similarity to those taken
+before, is largest (Carbonell and Goldstein, SIGIR 1998). Relevance comes from the labels alone: 3 for the same digit,
+1 for one whose seven-segment shape differs in one segment. The topic of an image is its digit, its categories are the
+segments that its digit lights, and its vector is its pixels.
+
+Items that `alike` listed for a query "yesterday", for every second query, stand for what users have met before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sklearn.datasets import load_digits
+
+from scripts.demos.data import QUERY_STEP, SEVEN_SEGMENTS, cosine_similarity, relevance_table
+
+LISTED = 20
+CANDIDATES = 100
+"""Most similar images among which `varied` chooses."""
+PENALTY = 0.5
+NIGHT = date(2026, 1, 31)
+METRICS = "ndcg@10,alpha_ndcg@10,ild@10,ild(by=categories)@10,novelty@10,first_new@10,coverage@10,gini@10"
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def books() -> dict[str, pa.Table]:
+    """Two readers with the same nine books, which are all equally relevant, and five of which are one book."""
+    copies, others = [f"copy-{at}" for at in range(1, 6)], ["essays", "poems", "plays", "letters"]
+    relevant = {item: ["the novel"] for item in copies} | {item: [item] for item in others}
+    lists = {"copies": copies, "different": ["copy-1", *others]}
+    rows = [(query, item, 5.0 - at) for query, items in lists.items() for at, item in enumerate(items)]
+    query_id, item_id, score = zip(*rows, strict=True)
+    kinds = {"the novel": ["fiction", "sea"], "essays": ["nature"], "poems": ["verse"], "plays": ["stage"]}
+    return {
+        "rankings": pa.table({"query_id": query_id, "item_id": item_id, "score": score}),
+        "judgments": pa.table(
+            {
+                "query_id": [query for query in lists for _ in relevant],
+                "item_id": [item for _ in lists for item in relevant],
+                "relevance": [2] * (len(lists) * len(relevant)),
+                "topics": [topics for _ in lists for topics in relevant.values()],
+            }
+        ),
+        "items": pa.table(
+            {
+                "item_id": list(relevant),
+                "categories": [kinds.get(topics[0], ["history"]) for topics in relevant.values()],
+            }
+        ),
+    }
+
+
+def varied(to_query: FloatArray, pixels: FloatArray) -> IntArray:
+    """Choose images that are like the query and unlike each other; numbers of images, the first choice first."""
+    candidates = np.argsort(-to_query, kind="stable")[:CANDIDATES]
+    between = cosine_similarity(pixels[candidates], pixels[candidates])
+    worth, nearest, chosen = to_query[candidates], np.zeros(CANDIDATES), []
+    for _ in range(LISTED):
+        value = (1 - PENALTY) * worth - PENALTY * nearest
+        value[chosen] = -np.inf
+        chosen.append(int(value.argmax()))
+        nearest = np.maximum(nearest, between[chosen[-1]])
+    return candidates[np.array(chosen)]
+
+
+def long_table(run: str, lists: list[IntArray], query: npt.NDArray[np.str_], item: npt.NDArray[np.str_]) -> pa.Table:
+    """The lists of a ranker, with ranks from 1."""
+    return pa.table(
+        {
+            "run": [run] * (LISTED * len(query)),
+            "query_id": np.repeat(query, LISTED),
+            "item_id": item[np.concatenate(lists)],
+            "rank": np.tile(np.arange(1, LISTED + 1), len(query)),
+        }
+    )
+
+
+def digits() -> dict[str, pa.Table]:
+    """Rankings of two rankers, judgments with topics, the catalogue, and what was listed before."""
+    data = load_digits()
+    numbers = np.arange(len(data.target))
+    query, item = numbers[::QUERY_STEP], numbers[numbers % QUERY_STEP != 0]
+    pixels, name = data.data[item], np.array([f"img-{number:04d}" for number in numbers])
+    similarity = cosine_similarity(data.data[query], pixels)
+    lists = {
+        "alike": [np.argsort(-row, kind="stable")[:LISTED] for row in similarity],
+        "varied": [varied(row, pixels) for row in similarity],
+    }
+    relevance = relevance_table()[data.target[query]][:, data.target[item]]
+    row, column = np.nonzero(relevance)
+    shown = np.concatenate([its[:10] for its in lists["alike"][::2]])
+    lit = [list(SEVEN_SEGMENTS[digit]) for digit in data.target[item]]
+    return {
+        "rankings": pa.concat_tables([long_table(run, its, name[query], name[item]) for run, its in lists.items()]),
+        "judgments": pa.table(
+            {
+                "query_id": name[query[row]],
+                "item_id": name[item[column]],
+                "relevance": relevance[row, column],
+                "topics": [str(digit) for digit in data.target[item[column]]],
+                "digit": data.target[query[row]].astype(str),
+            }
+        ),
+        "items": pa.table(
+            {
+                "item_id": name[item],
+                "vector": list(pixels),
+                "categories": lit,
+                "first_seen": [NIGHT - timedelta(days=int(number) % 365) for number in item],
+            }
+        ),
+        "interactions": pa.table({"query_id": np.repeat(name[query[::2]], 10), "item_id": name[item[shown]]}),
+    }
+
+
+def write(folder: Path, tables: dict[str, pa.Table]) -> None:
+    """Write each table as one Parquet file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        pq.write_table(table, folder / f"{name}.parquet")
+        print(f"Wrote {table.num_rows:,} rows to {folder / name}.parquet.")
+
+
+def run(*options: str) -> int:
+    """Print a command as a user would type it, and run it."""
+    command = ["python", "jobs/mean_ndcg.py", *options]
+    print(f"\n$ {shlex.join(command)}\n", flush=True)
+    return subprocess.run([sys.executable, *command[1:]], check=False).returncode
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Evaluate diversity, novelty and coverage beside NDCG.")
+    parser.add_argument("--output", type=Path, default=Path(".demo/beyond"), help="folder for tables and results")
+    folder: Path = parser.parse_args(argv).output
+    shelf, images = folder / "books", folder / "digits"
+
+    print("Five copies of one book, and five different books, all of the same relevance:")
+    write(shelf, books())
+    tables = [part for name in ("judgments", "items") for part in (f"--{name}", f"{shelf}/{name}.parquet")]
+    code = run(
+        "--input", f"{shelf}/rankings.parquet", *tables, "--ties", "item_asc", "--segment-cols", "query_id",
+        "--metrics", "ndcg@5,ild(by=categories)@5,alpha_ndcg@5",
+    )  # fmt: skip
+
+    print("\nTwo rankers of images: the most similar ones, and similar ones that differ from each other:")
+    write(images, digits())
+    tables = [
+        part for name in ("judgments", "items", "interactions") for part in (f"--{name}", f"{images}/{name}.parquet")
+    ]
+    return code or run(
+        "--input", f"{images}/rankings.parquet", *tables, "--run-col", "run", "--rank-col", "rank",
+        "--run-date", NIGHT.isoformat(),
+        "--dataset", "digits", "--metrics", METRICS, "--output", f"{folder}/metrics",
+        "--per-query-output", f"{folder}/per_query",
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
