@@ -1,6 +1,6 @@
 """Time a comparison of two runs: without replicates, with a bootstrap, and with sign flips; and SciPy's bootstrap.
 
-    python scripts/bench_compare.py --queries 10000000
+    scripts/bench compare --queries 10000000
 
 The queries are made once and kept in --folder. Memory is that of the JVM with its Python workers, and of this
 process.

@@ -117,7 +117,7 @@ def check_licences(found):
     """Lines about packages whose licence is not on the list."""
     licences = {name: licence_of(one) for name, one in found.items()}
     return [
-        f"{name} {found[name].version} is licensed {text!r}, which scripts/check_dependencies.py does not allow"
+        f"{name} {found[name].version} is licensed {text!r}, which scripts/checks/dependencies.py does not allow"
         for name, text in licences.items()
         if not is_allowed(text)
     ]
@@ -176,7 +176,7 @@ def main():
     forbidden = check_licences(found)
     print(f"licences: {len(found)} packages, {len(forbidden)} not allowed")
     listed = check_known(found)
-    print(f"vulnerabilities of scripts/check_dependencies.py: {len(listed)}")
+    print(f"vulnerabilities of scripts/checks/dependencies.py: {len(listed)}")
     vulnerable, why = check_vulnerabilities(found)
     print(f"all known ones: {f'not checked, as {why}' if vulnerable is None else f'{len(vulnerable)}{why}'}")
     for line in (*forbidden, *listed, *(vulnerable or ())):

@@ -6,9 +6,9 @@ rest. A room is a folder of the package; its modules at the top are one by thems
 With --walk, three stories run on six rows: the means of `evaluate`, `mean-ndcg` and `compare-runs`. For each, modules
 are counted in which a function was called, by the driver or by a worker, other than while a module was imported.
 
-    scripts/size
-    scripts/size --beside v0.3.0
-    scripts/size --walk --modules
+    scripts/check size
+    scripts/check size --beside v0.3.0
+    scripts/check size --walk --modules
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The inputs of the small nights of scripts/golden."""
+"""The inputs of the small nights of stored_format.py."""
 
 from __future__ import annotations
 

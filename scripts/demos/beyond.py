@@ -1,6 +1,6 @@
 """Diversity, novelty and coverage beside NDCG, on a bookshelf of copies and on images of handwritten digits.
 
-The digits are those of demo_data.py. Two rankers list 20 images for each query: `alike` takes the most similar ones;
+The digits are those of data.py. Two rankers list 20 images for each query: `alike` takes the most similar ones;
 `varied` takes, one after the other, the image whose similarity to the query, less its similarity to those taken
 before, is largest (Carbonell and Goldstein, SIGIR 1998). Relevance comes from the labels alone: 3 for the same digit,
 1 for one whose seven-segment shape differs in one segment. The topic of an image is its digit, its categories are the

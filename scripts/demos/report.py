@@ -10,7 +10,7 @@ each the mean of four. Something is wrong with the last night; `--night` says wh
     rejected  half of the queries have no scores
     missing   the job did not run at all
 
-Grades come from the labels, as in demo_data.py. The commands that are printed are those that a person would type;
+Grades come from the labels, as in data.py. The commands that are printed are those that a person would type;
 here they share one Spark session. Where the baseline or the night is missing, some are refused, as on a real night.
 """
 

@@ -1,4 +1,4 @@
-"""What stored tables, schedulers and other programs rely on is as tests/golden has it; see scripts/check stored-format."""
+"""What stored tables, schedulers and other programs rely on is as tests/golden has it: `stored-format`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/check guards broken: which guards it finds, and that it tells mutants that tests notice from those that survive."""
+"""`guards broken`: which guards it finds, and that it tells mutants that tests notice from those that survive."""
 
 from __future__ import annotations
 

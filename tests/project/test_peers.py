@@ -1,4 +1,4 @@
-"""The comparison of presets with the tools they reproduce, as scripts/check peers makes it; and that it notices errors."""
+"""The comparison of presets with the tools they reproduce, as `check peers` makes it; and that it notices errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equal runs are found equal as often as intervals promise, as scripts/check type-1-error counts it; and naive errors are not."""
+"""Equal runs are found equal as often as intervals promise, as that check counts it; and naive errors are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short leg of scripts/check writes formats, on the tables that need nothing but Spark; and that it notices broken promises."""
+"""A short leg of `writes formats`, on tables that need nothing but Spark; and that it notices broken promises."""
 
 from __future__ import annotations
 

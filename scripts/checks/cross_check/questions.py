@@ -1,4 +1,4 @@
-"""Questions of scripts/routes: random rankings of two runs, and the options by which means are asked for."""
+"""Questions of routes.py: random rankings of two runs, and the options by which means are asked for."""
 
 from __future__ import annotations
 

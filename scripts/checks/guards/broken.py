@@ -2,24 +2,24 @@
 
 Guards are what decides on sessions, catalogs, places, slices, bad rows and names: conditions that refuse something,
 calls of what may refuse, reasons why rows are bad, and answers of yes or no. They are found in the syntax tree
-(scripts/mutate_guards.py says what is one), so that moved code keeps its mutants. Each is broken by itself: its
+(sites.py says what is one), so that moved code keeps its mutants. Each is broken by itself: its
 condition is negated, what it refuses is left out, an operand of its `and` or `or` is left out, its call is dropped.
 
 The checkout is not changed. A copy gets a switch at each guard, and one process of pytest, with one Spark session,
 turns them on one after the other. First each test runs once with all of them off, which records the guards it passes
 and how they decide. Then a mutant meets those tests of its topic for which it makes a difference, the quickest first,
 until one fails that passes without it (`caught`), or hangs (`timeout`). A mutant that no test notices survives;
-scripts/mutate_reasons.py says why those that must.
+survivors.py says why those that must.
 
 Results are lines of a file. What is there is not run again unless its function has changed, or, for a survivor, the
 tests; so a call that was interrupted, or whose --budget was spent, goes on where it ended. Remove the file to begin
 anew. Prints counts and survivors; exits with 1 if less than 95 % of those that were run are caught, or if a survivor
 has no reason.
 
-    scripts/mutate --budget 30
-    scripts/mutate --topic slices --topic names --n 50 --seed 7
-    scripts/mutate --list --topic sessions
-    scripts/mutate --only refuse_stamps --results /tmp/some.jsonl
+    scripts/check guards broken --budget 30
+    scripts/check guards broken --topic slices --topic names --n 50 --seed 7
+    scripts/check guards broken --list --topic sessions
+    scripts/check guards broken --only refuse_stamps --results /tmp/some.jsonl
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from scripts.checks.guards.sites import SWITCHES, Mutant, break_package
 from scripts.checks.guards.survivors import REASONS
 from scripts.checks.guards.switches import RECORD, STATE
 
-RESULTS = ROOT / ".mutate.jsonl"
+RESULTS = ROOT / ".guards-broken.jsonl"
 NAME = "ndcg_spark"
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "scripts.checks.guards.worker", "-p", "no:cacheprovider")
 COPIED = ("ndcg_spark", "tests", "jobs", "scripts", "docs", "pyproject.toml", "README.md", "CHANGELOG.md")
@@ -299,9 +299,9 @@ class Runner:
         paths = [str(self.copy), str(ROOT)]
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(paths),
-            "MUTATE_FOLDER": str(self.copy),
-            "MUTATE_SOCKET": str(its.fileno()),
-            "MUTATE_PACKAGE": self.package,
+            "BROKEN_FOLDER": str(self.copy),
+            "BROKEN_SOCKET": str(its.fileno()),
+            "BROKEN_PACKAGE": self.package,
             "CI": "1",  # the same examples of hypothesis each time
             "NDCG_SPARK_SHARED_DATA": os.environ.get("NDCG_SPARK_SHARED_DATA")
             or str(ROOT.parent / "shared" / "data"),
@@ -319,7 +319,7 @@ class Runner:
         except HangsError:
             said = (self.copy / "pytest.log").read_text(errors="replace")[-3000:]
             self.end()
-            sys.exit(f"mutate: tests cannot be collected:\n{said}")
+            sys.exit(f"scripts/check guards broken: tests cannot be collected:\n{said}")
 
     def run(self, mutant: int, tests: Sequence[str], seconds: Mapping[str, float]) -> Iterator[dict[str, Any]]:
         """Run tests until one fails; yields how each ended, and at last what was run by which number."""
@@ -645,7 +645,7 @@ def main() -> int:
     options = parser.parse_args()
     deadline = time.monotonic() + 60 * options.budget
     topics = options.topic or list(TOPICS)
-    with tempfile.TemporaryDirectory(prefix="mutate-") as name:
+    with tempfile.TemporaryDirectory(prefix="guards-") as name:
         folder = Path(name).resolve()
         folder.chmod(0o755)
         copied(folder)

@@ -1,4 +1,4 @@
-"""Why mutants of scripts/mutate survive that no test can catch, by the name of the mutant."""
+"""Why mutants of broken.py survive that no test can catch, by the name of the mutant."""
 
 from __future__ import annotations
 

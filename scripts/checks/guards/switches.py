@@ -1,4 +1,4 @@
-"""Which mutant is on; scripts/mutate puts this module into its copy of the package, where each guard asks it.
+"""Which mutant is on; broken.py puts this module into its copy of the package, where each guard asks it.
 
 Driver, Python workers and jobs of their own read one small file of shared memory, so a mutant is turned on while
 Spark goes on running. It also records which tests come by which guard.

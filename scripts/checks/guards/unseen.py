@@ -7,7 +7,7 @@ UNSEEN = {
         "takes 2 GiB of memory and of copying; two batches of 1 GiB of text each were seen to reach it"
     ),
     ("ndcg_spark/tables/commits.py:IcebergLog.replace", "raise ConflictError from error"): (
-        "needs Iceberg, which scripts/formats installs: a writer who comes late there reaches it"
+        "needs Iceberg, which scripts/check writes installs: a writer who comes late there reaches it"
     ),
     ("ndcg_spark/evaluation/work.py:MeanNdcg._facts", "when they were counted: it changed meanwhile"): (
         "needs a table without versions, into which another program writes between two reads of one job"

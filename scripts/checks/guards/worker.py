@@ -1,4 +1,4 @@
-"""Plugin of pytest for scripts/mutate: collects tests, then runs those it is asked for, in one process and session.
+"""Plugin of pytest for broken.py: collects tests, then runs those it is asked for, in one process and session.
 
 It reads lines of JSON from a socket (`mutant`, `tests`) and answers with lines: `began` and `ended` of each test, and
 `done`. Fixtures that tests of a file share are made anew for each request, as a mutant may have been on before; those
@@ -130,10 +130,10 @@ def run(item: pytest.Item, following: Any) -> tuple[str, str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take up the connection that scripts/mutate hands over by the environment."""
+    """Take up the connection that broken.py hands over by the environment."""
     folder, number, package = (
-        os.environ["MUTATE_FOLDER"],
-        int(os.environ["MUTATE_SOCKET"]),
-        os.environ["MUTATE_PACKAGE"],
+        os.environ["BROKEN_FOLDER"],
+        int(os.environ["BROKEN_SOCKET"]),
+        os.environ["BROKEN_PACKAGE"],
     )
     config.pluginmanager.register(Server(Path(folder), socket.socket(fileno=number), package))

@@ -1,4 +1,4 @@
-"""Rankings for scripts/parity: seeded random ones, the shared data sets, and what this package says about them."""
+"""Rankings to be compared: seeded random ones, the shared data sets, and what this package says about them."""
 
 from __future__ import annotations
 

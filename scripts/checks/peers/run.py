@@ -2,7 +2,7 @@
 
 The tools are called live where they are installed, on the shared data sets and on seeded random rankings with ties,
 negative labels, unjudged items, missing queries and short lists; with --engine also `ndcg_spark.evaluate` is held
-against them. A tool that cannot be called from here is replaced by its definition in scripts/parity_definitions.py.
+against them. A tool that cannot be called from here is replaced by its definition in definitions.py.
 Exit code 1 if a preset is off.
 """
 

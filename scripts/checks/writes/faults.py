@@ -20,10 +20,10 @@ Processes share tables of parquet, ORC and Hive by a metastore, which the sessio
 Delta has no Java, so that Python alone is killed. Full disks are tried with folders and those three, the cluster with
 folders and parquet tables.
 
-Iceberg runs on Spark 3.5 and Delta on Sail, as for scripts/formats, each in an environment of its own.
+Iceberg runs on Spark 3.5 and Delta on Sail, as in formats.py, each in an environment of its own.
 
-    scripts/faults --n 500
-    scripts/faults --n 100 --leg hive --leg cluster
+    scripts/check writes faults --n 500
+    scripts/check writes faults --n 100 --leg hive --leg cluster
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import threading
@@ -54,6 +52,7 @@ from support.disks import Disk, small_disk
 
 from ndcg_spark.tables.claims import HIDDEN
 from scripts.checks.writes.cluster import SETTINGS, cluster_below, losing_executors
+from scripts.checks.writes.elsewhere import run_elsewhere
 from scripts.checks.writes.local import kill_nights
 from scripts.checks.writes.metastore import free_port, metastore_settings, serve_metastore
 from scripts.checks.writes.places import start_sail
@@ -393,27 +392,16 @@ def run_without_spark(count: int, seed: str) -> list[Outcome]:
     return [("folder, without Spark", dict(nights.counts), nights.complaints)]
 
 
-def run_elsewhere(name: str, count: int, seed: str) -> list[Outcome]:
-    """Run a leg in its own environment."""
-    python = Path(sys.prefix) / FORMATS[name].environment / "bin" / "python"
-    command = [str(python), __file__, "--here", "--n", str(count), "--seed", seed, "--leg", name]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
-    environment |= dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(python))
-    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    if ended.returncode:
-        raise RuntimeError(f"the leg {name} ended with exit code {ended.returncode}")
-    return [tuple(one) for one in json.loads(ended.stdout.splitlines()[-1])]
-
-
 def run_all(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
     """Run legs, those of this Python first; each has a share of the nights."""
-    here = [name for name in names if name == "cluster" or (name in FORMATS and not FORMATS[name].environment)]
+    here = [name for name in names if name == "cluster" or (name in FORMATS and not FORMATS[name].elsewhere)]
     elsewhere = [name for name in names if name in FORMATS and name not in here]
     each = count // len(names)
     outcomes = run_without_spark(each, seed) if "local" in names else []
     outcomes += run_here(here, count - each * (len(names) - len(here)), seed) if here else []
     for name in elsewhere:
-        outcomes += run_elsewhere(name, each, seed)
+        told = run_elsewhere(name, "scripts.checks.writes.faults", "--n", str(each), "--seed", seed, "--leg", name)
+        outcomes += [tuple(one) for one in told]
     return outcomes
 
 

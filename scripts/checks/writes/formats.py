@@ -1,7 +1,11 @@
 """Try what writes promise on tables of every format, and print the table of formats and properties.
 
-    scripts/formats                     # all legs, each in its own environment
-    python scripts/formats.py spark     # parquet folder, parquet table and Hive table, on the Spark of this Python
+    scripts/check writes formats            # all legs
+    scripts/check writes formats delta      # one of: spark, iceberg, delta
+
+Each leg has an environment of its own. spark: parquet folder, parquet table and Hive table, on the Spark of .venv.
+iceberg: Spark 3.5 with the Iceberg runtime that a package of PyPI carries. delta: the engine Sail behind a client of
+Spark Connect, as no package carries Delta for Spark; `deltalake` alters a table where Sail cannot.
 
 Exits 1 if a promise was not kept.
 """
@@ -17,6 +21,7 @@ import traceback
 from itertools import count
 from pathlib import Path
 
+from scripts.checks.writes.elsewhere import run_elsewhere
 from scripts.checks.writes.places import LEGS, Place, places_of, rows, start
 from scripts.checks.writes.properties import PROPERTIES
 
@@ -62,35 +67,45 @@ def write_for_ever(leg: str, title: str, base: str, root: str, first: str) -> No
         print(version, flush=True)
 
 
+def run_here(leg: str, only: str) -> Results:
+    """Try a leg on the Spark of this Python."""
+    with tempfile.TemporaryDirectory(prefix="ndcg-spark-formats-") as folder:
+        spark, server = start(leg, Path(folder))
+        try:
+            return try_all(places_of(leg, spark, Path(folder)), only)
+        finally:
+            spark.stop()
+            if server is not None:
+                server.stop()
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Run a leg, or print what legs have found."""
+    """Run legs, and print what they have found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("leg", choices=(*LEGS, "print"), nargs="?")
-    parser.add_argument("files", nargs="*", help="what legs have found, to be printed together")
-    parser.add_argument("--json", help="file for what was found")
+    parser.add_argument("legs", metavar="LEG", nargs="*", help=f"of {', '.join(LEGS)}; default: all")
     parser.add_argument("--only", default="", help="part of the titles of the properties to try")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--writer", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.writer:
         write_for_ever(*options.writer)
+    unknown = [leg for leg in options.legs if leg not in LEGS]
+    if unknown:
+        parser.error(f"there is no leg {unknown[0]}; there are {', '.join(LEGS)}")
     found: Results = {}
-    if options.leg == "print":
-        for file in options.files:
-            found |= json.loads(Path(file).read_text())
-    else:
-        with tempfile.TemporaryDirectory(prefix="ndcg-spark-formats-") as folder:
-            spark, server = start(options.leg, Path(folder))
-            try:
-                found = try_all(places_of(options.leg, spark, Path(folder)), options.only)
-            finally:
-                spark.stop()
-                if server is not None:
-                    server.stop()
-    if options.json:
-        Path(options.json).write_text(json.dumps(found))
-    if options.leg == "print" or not options.json:
-        print(table_of(found))
-    return int(any(told.startswith("NO") for its in found.values() for told in its.values()))
+    failed = False
+    for leg in options.legs or LEGS:
+        if leg == "spark" or options.here:
+            found |= run_here(leg, options.only)
+            continue
+        try:
+            found |= run_elsewhere(leg, "scripts.checks.writes.formats", "--only", options.only, leg)
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            failed = True
+    print(json.dumps(found) if options.here else table_of(found))
+    failed |= any(told.startswith("NO") for its in found.values() for told in its.values())
+    return int(failed and not options.here)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Kinds of tables that scripts/faults writes: how they are made and read, and the steps of a write that can break.
+"""Kinds of tables that faults.py writes: how they are made and read, and the steps of a write that can break.
 
 Another one is another entry of FORMATS.
 """
@@ -30,8 +30,8 @@ class Format:
     `reference` names a table of it, given a folder and a name. `create` makes it where the writer does not; `{table}`
     stands for the reference. `read` returns the rows of a night by slice. `steps` are functions that the writer calls
     on its way, as (owner, name). `folder` says that a table is a folder of Parquet files, which a reader watches.
-    `settings` are those that its session needs below a scratch folder, if any. `environment` is the one in .venv that
-    it needs, if it is another one. `metastore` says that processes share a table of it by a Hive metastore.
+    `settings` are those that its session needs below a scratch folder, if any. `elsewhere` says that it
+    needs an environment of its own. `metastore` says that processes share a table of it by a Hive metastore.
     """
 
     reference: Callable[[Path, str], str]
@@ -40,7 +40,7 @@ class Format:
     create: str = ""
     folder: bool = False
     settings: Callable[[Path], dict[str, str]] = lambda _: {}
-    environment: str = ""
+    elsewhere: bool = False
     metastore: bool = False
 
     def make(self, spark: SparkSession, table: str) -> None:
@@ -131,7 +131,7 @@ FORMATS = {
         read=in_table,
         steps={**COMMITS, "find": (IcebergLog, "find")},
         settings=iceberg_settings,
-        environment="formats-iceberg",
+        elsewhere=True,
     ),
     "delta": Format(
         reference=lambda _, name: f"faults_delta_{name}",
@@ -139,6 +139,6 @@ FORMATS = {
         create=f"CREATE TABLE {{table}} ({COLUMNS}, run_date DATE, slice STRING) USING delta "
         "PARTITIONED BY (run_date, slice)",
         steps={**COMMITS, "find": (DeltaLog, "find")},
-        environment="formats-delta",
+        elsewhere=True,
     ),
 }

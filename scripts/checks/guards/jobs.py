@@ -1,11 +1,6 @@
-"""Which refusals the tests reach; and jobs that must be refused or are interrupted, and how they end.
+"""Jobs that must be refused or are interrupted, and how they end.
 
-`--reached` runs all tests, or those of the files that are named, and prints each refusal of the package that no test
-reaches: each `raise` of an error of ours, in jobs and workers, too. seen.py says how they are seen.
-unseen.py has reasons for a few that cannot be reached. Exits with 1 if there is another one. This takes as
-long as the tests, half an hour on two idle cores.
-
-`--jobs 100` starts a hundred of each, two at once, each a process of its own. Refused jobs take turns with causes:
+A hundred of each start, or `--n`, two at once, each a process of its own. Refused jobs take turns with causes:
 some are found before Spark starts, some by Spark, some by its Python workers. An interrupted job would never end; it
 is sent SIGINT with all of its processes, as by Ctrl-C, or SIGTERM alone, as by a scheduler, at some moment of its
 first seconds (from one on, when Python itself has started).
@@ -13,13 +8,11 @@ first seconds (from one on, when Python itself has started).
 A refused job must end with 2, an interrupted one with 130 or 143, each with one line of ours and no traceback;
 nothing of it may run on. Prints a table, and each job that ended otherwise; exits with 1 if there is one.
 
-Each result is kept in a file, and what is there is not run again: an interrupted call goes on where it ended. Test
-files that have changed are run again. Remove the file to begin anew.
+Each result is kept in a file, and what is there is not run again: an interrupted call goes on where it ended. Remove
+the file to begin anew.
 
-    scripts/refusals --reached
-    scripts/refusals --reached tests/sources/test_folders.py
-    scripts/refusals --jobs
-    scripts/refusals --jobs 20 --at-once 1 --results /tmp/refusals.jsonl
+    scripts/check guards jobs
+    scripts/check guards jobs --n 20 --at-once 1 --results /tmp/jobs.jsonl
 """
 
 from __future__ import annotations
@@ -45,10 +38,7 @@ from support.main_job import PROGRESS
 from support.processes import INCUBATOR, ROOT, kill_group, run_process
 from support.spark_rankings import SHORT_LIVED
 
-from scripts.checks.guards import seen
-
-RESULTS = ROOT / ".refusals.jsonl"
-REACHED = ROOT / ".refusals-reached.jsonl"
+RESULTS = ROOT / ".guards-jobs.jsonl"
 JOB = [sys.executable, str(ROOT / "jobs" / "mean_ndcg.py")]
 ENDLESS = "SELECT id AS query_id, array(3, 0, 1) AS relevance FROM range(1000000000000)"
 FIRST_SECOND = 1.0
@@ -137,7 +127,7 @@ def judge(code: int | None, expected: int, told: str, named: str) -> list[str]:
 def refused(number: int) -> Result:
     """Start a job that must be refused."""
     what = list(CAUSES)[number % len(CAUSES)]
-    with tempfile.TemporaryDirectory(prefix="refusals-") as name:
+    with tempfile.TemporaryDirectory(prefix="guards-") as name:
         command = [*JOB, *CAUSES[what].flags(Path(name))]
         ended = run_process(command, Path(name), environment(what))
     return Result("refused", number, what, ended.code, judge(ended.code, 2, ended.err, CAUSES[what].named), ended.err)
@@ -148,7 +138,7 @@ def interrupted(number: int, longest: float) -> Result:
     rng = random.Random(number)
     sent = rng.choice((signal.SIGINT, signal.SIGTERM))
     after = rng.uniform(FIRST_SECOND, longest)
-    with tempfile.TemporaryDirectory(prefix="refusals-") as name, (Path(name) / "err").open("w+") as err:
+    with tempfile.TemporaryDirectory(prefix="guards-") as name, (Path(name) / "err").open("w+") as err:
         process = subprocess.Popen(
             [*JOB, "--input", ENDLESS, "--k", "3"],
             cwd=name,
@@ -245,16 +235,12 @@ def table_of(results: Iterable[Result]) -> str:
 def main() -> int:
     """Parse, start, answer."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--jobs", type=int, nargs="?", const=100, metavar="N", help="start N of each; default: 100")
-    chosen.add_argument("--reached", nargs="*", metavar="FILE", help="run tests, of all files or of these")
-    parser.add_argument("--at-once", type=int, default=2, help="jobs, or processes of tests; default: 2")
+    parser.add_argument("--n", type=int, default=100, help="how many of each; default: 100")
+    parser.add_argument("--at-once", type=int, default=2, help="default: 2")
     parser.add_argument("--longest", type=float, default=20, help="seconds until the last interrupt; default: 20")
-    parser.add_argument("--results", type=Path, help=f"default: {RESULTS.name} or {REACHED.name}")
+    parser.add_argument("--results", type=Path, default=RESULTS, help=f"default: {RESULTS.name}")
     options = parser.parse_args()
-    if options.reached is not None:
-        return seen.look(options.results or REACHED, options.at_once, options.reached)
-    results = run_jobs(options.jobs, options.at_once, options.longest, Kept(options.results or RESULTS))
+    results = run_jobs(options.n, options.at_once, options.longest, Kept(options.results))
     print(table_of(results))
     wrong = [one for one in results if one.wrong]
     for one in wrong:

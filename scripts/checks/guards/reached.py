@@ -6,10 +6,18 @@ the project in which each refusal leaves a mark at the moment it is reached: it 
 So it does not matter which process reaches it, with which environment and Python, or how that process ends. A tracer
 misses jobs whose tests clear the environment, and workers that are killed. A column that raises in Java cannot touch
 a file; its number travels in the message, and `find_refusal` notes it.
+
+Runs all tests, or those of the files that are named, which takes as long as the tests, half an hour on two idle
+cores. unseen.py has reasons for a few refusals that cannot be reached; exits with 1 if there is another one. Results
+are lines of a file: an interrupted call goes on where it ended, and test files that have changed are run again.
+
+    scripts/check guards reached
+    scripts/check guards reached tests/sources/test_folders.py
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import builtins
 import hashlib
@@ -31,6 +39,7 @@ from support.processes import ROOT
 
 from scripts.checks.guards.unseen import UNSEEN
 
+RESULTS = ROOT / ".guards-reached.jsonl"
 CODE = ("ndcg_spark", "jobs")
 FILES_OF_A_PART = 8
 AT_MOST_UNSEEN = 10
@@ -243,7 +252,7 @@ def files_of_tests(root: Path, names: Sequence[str]) -> dict[str, str]:
     digests = {str(one.relative_to(root)): hashlib.sha256(one.read_bytes()).hexdigest()[:16] for one in found}
     missing = sorted({*names} - {*digests})
     if missing:
-        raise SystemExit(f"refusals: there is no test file {missing[0]!r}.")
+        raise SystemExit(f"scripts/check guards reached: there is no test file {missing[0]!r}.")
     return {name: digest for name, digest in digests.items() if not names or name in names}
 
 
@@ -308,7 +317,7 @@ def look(results: Path, n: int, names: Sequence[str]) -> int:
     """Run what is not in the file yet, and print refusals that no test reached; 1 if there is one."""
     parts = Parts(results)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with TemporaryDirectory(prefix="refusals-") as name:
+    with TemporaryDirectory(prefix="guards-") as name:
         project, folder = Path(name) / "project", Path(name) / "reached"
         folder.mkdir()
         for one in (Path(name), folder):  # some tests are another user for a moment
@@ -331,3 +340,17 @@ def look(results: Path, n: int, names: Sequence[str]) -> int:
         print(f"{module}:{one.line} {function}: {one.text}")
     print("".join(f"{line}\n" for line in wrong), end="", file=sys.stderr)
     return int(bool(left or wrong))
+
+
+def main() -> int:
+    """Parse, look."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", help="test files; default: all")
+    parser.add_argument("--at-once", type=int, default=2, help="processes of tests; default: 2")
+    parser.add_argument("--results", type=Path, default=RESULTS, help=f"default: {RESULTS.name}")
+    options = parser.parse_args()
+    return look(options.results, options.at_once, options.files)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
