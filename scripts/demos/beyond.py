@@ -11,21 +11,15 @@ Items that `alike` listed for a query "yesterday", for every second query, stand
 
 from __future__ import annotations
 
-import argparse
-import shlex
-import subprocess
-import sys
-from collections.abc import Sequence
 from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
-from sklearn.datasets import load_digits
 
-from scripts.demos.data import QUERY_STEP, SEVEN_SEGMENTS, cosine_similarity, relevance_table
+from scripts.demos.data import SEVEN_SEGMENTS, Digits, FloatArray, IntArray, cosine_similarity, first, names
+from scripts.demos.runner import explain, own_folder, run, write
 
 LISTED = 20
 CANDIDATES = 100
@@ -33,8 +27,6 @@ CANDIDATES = 100
 PENALTY = 0.5
 NIGHT = date(2026, 1, 31)
 METRICS = "ndcg@10,alpha_ndcg@10,ild@10,ild(by=categories)@10,novelty@10,first_new@10,coverage@10,gini@10"
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 def books() -> dict[str, pa.Table]:
@@ -77,13 +69,13 @@ def varied(to_query: FloatArray, pixels: FloatArray) -> IntArray:
     return candidates[np.array(chosen)]
 
 
-def long_table(run: str, lists: list[IntArray], query: npt.NDArray[np.str_], item: npt.NDArray[np.str_]) -> pa.Table:
+def long_table(run: str, query: npt.NDArray[np.str_], item: npt.NDArray[np.str_]) -> pa.Table:
     """The lists of a ranker, with ranks from 1."""
     return pa.table(
         {
             "run": [run] * (LISTED * len(query)),
             "query_id": np.repeat(query, LISTED),
-            "item_id": item[np.concatenate(lists)],
+            "item_id": item,
             "rank": np.tile(np.arange(1, LISTED + 1), len(query)),
         }
     )
@@ -91,81 +83,60 @@ def long_table(run: str, lists: list[IntArray], query: npt.NDArray[np.str_], ite
 
 def digits() -> dict[str, pa.Table]:
     """Rankings of two rankers, judgments with topics, the catalogue, and what was listed before."""
-    data = load_digits()
-    numbers = np.arange(len(data.target))
-    query, item = numbers[::QUERY_STEP], numbers[numbers % QUERY_STEP != 0]
-    pixels, name = data.data[item], np.array([f"img-{number:04d}" for number in numbers])
-    similarity = cosine_similarity(data.data[query], pixels)
-    lists = {
-        "alike": [np.argsort(-row, kind="stable")[:LISTED] for row in similarity],
-        "varied": [varied(row, pixels) for row in similarity],
-    }
-    relevance = relevance_table()[data.target[query]][:, data.target[item]]
+    data = Digits()
+    query, item = data.query, data.item
+    pixels = data.pixels[item]
+    similarity = cosine_similarity(data.pixels[query], pixels)
+    lists = {"alike": first(similarity, LISTED), "varied": np.array([varied(row, pixels) for row in similarity])}
+    relevance = data.relevance(query[:, None], item)
     row, column = np.nonzero(relevance)
-    shown = np.concatenate([its[:10] for its in lists["alike"][::2]])
-    lit = [list(SEVEN_SEGMENTS[digit]) for digit in data.target[item]]
+    shown = lists["alike"][::2, :10]
+    lit = [list(SEVEN_SEGMENTS[digit]) for digit in data.digit[item]]
     return {
-        "rankings": pa.concat_tables([long_table(run, its, name[query], name[item]) for run, its in lists.items()]),
+        "rankings": pa.concat_tables([long_table(run, names(query), names(item[its])) for run, its in lists.items()]),
         "judgments": pa.table(
             {
-                "query_id": name[query[row]],
-                "item_id": name[item[column]],
+                "query_id": names(query[row]),
+                "item_id": names(item[column]),
                 "relevance": relevance[row, column],
-                "topics": [str(digit) for digit in data.target[item[column]]],
-                "digit": data.target[query[row]].astype(str),
+                "topics": [str(digit) for digit in data.digit[item[column]]],
+                "digit": data.digit[query[row]].astype(str),
             }
         ),
         "items": pa.table(
             {
-                "item_id": name[item],
+                "item_id": names(item),
                 "vector": list(pixels),
                 "categories": lit,
                 "first_seen": [NIGHT - timedelta(days=int(number) % 365) for number in item],
             }
         ),
-        "interactions": pa.table({"query_id": np.repeat(name[query[::2]], 10), "item_id": name[item[shown]]}),
+        "interactions": pa.table({"query_id": np.repeat(names(query[::2]), 10), "item_id": names(item[shown])}),
     }
 
 
-def write(folder: Path, tables: dict[str, pa.Table]) -> None:
-    """Write each table as one Parquet file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, table in tables.items():
-        pq.write_table(table, folder / f"{name}.parquet")
-        print(f"Wrote {table.num_rows:,} rows to {folder / name}.parquet.")
+def parts(folder: Path, *names: str) -> list[str]:
+    """Options that name tables of a folder."""
+    return [word for name in names for word in (f"--{name}", f"{folder}/{name.replace('input', 'rankings')}.parquet")]
 
 
-def run(*options: str) -> int:
-    """Print a command as a user would type it, and run it."""
-    command = ["python", "jobs/mean_ndcg.py", *options]
-    print(f"\n$ {shlex.join(command)}\n", flush=True)
-    return subprocess.run([sys.executable, *command[1:]], check=False).returncode
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Evaluate diversity, novelty and coverage beside NDCG.")
-    parser.add_argument("--output", type=Path, default=Path(".demo/beyond"), help="folder for tables and results")
-    folder: Path = parser.parse_args(argv).output
+def main() -> int:
+    folder = own_folder("beyond")
     shelf, images = folder / "books", folder / "digits"
-
-    print("Five copies of one book, and five different books, all of the same relevance:")
-    write(shelf, books())
-    tables = [part for name in ("judgments", "items") for part in (f"--{name}", f"{shelf}/{name}.parquet")]
-    code = run(
-        "--input", f"{shelf}/rankings.parquet", *tables, "--ties", "item_asc", "--segment-cols", "query_id",
+    for place, tables in ((shelf, books()), (images, digits())):
+        place.mkdir()
+        for name, table in tables.items():
+            write(table, place / f"{name}.parquet", f"rows of {name}")
+    explain("Five copies of one book, and five different books, all of the same relevance:")
+    run(
+        "mean-ndcg", *parts(shelf, "input", "judgments", "items"), "--ties", "item_asc", "--segment-cols", "query_id",
         "--metrics", "ndcg@5,ild(by=categories)@5,alpha_ndcg@5",
     )  # fmt: skip
-
-    print("\nTwo rankers of images: the most similar ones, and similar ones that differ from each other:")
-    write(images, digits())
-    tables = [
-        part for name in ("judgments", "items", "interactions") for part in (f"--{name}", f"{images}/{name}.parquet")
-    ]
-    return code or run(
-        "--input", f"{images}/rankings.parquet", *tables, "--run-col", "run", "--rank-col", "rank",
-        "--run-date", NIGHT.isoformat(),
-        "--dataset", "digits", "--metrics", METRICS, "--output", f"{folder}/metrics",
-        "--per-query-output", f"{folder}/per_query",
+    explain("Two rankers of images: the most similar ones, and similar ones that differ from each other:")
+    return run(
+        "mean-ndcg", *parts(images, "input", "judgments", "items", "interactions"), "--run-col", "run",
+        "--rank-col", "rank", "--run-date", NIGHT, "--dataset", "digits", "--metrics", METRICS,
+        "--output", folder / "metrics", "--per-query-output", folder / "per_query",
     )  # fmt: skip
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from sklearn.datasets import load_digits
 
-from scripts.demos.data import QUERY_STEP, cosine_similarity, relevance_table
+from scripts.demos.data import QUERY_STEP, Digits, cosine_similarity, first, names
 from scripts.demos.runner import explain, own_folder, run, write
 
 FIRST, N_NIGHTS, CHANGED = date(2026, 1, 5), 28, 21
@@ -23,17 +21,14 @@ class Night:
     """Lists of one night: 300 images rank the others by blurred pixels."""
 
     def __init__(self, at: int) -> None:
-        digits, random = load_digits(), np.random.default_rng([2026, at])
-        self.late, image = int(at >= CHANGED), np.arange(len(digits.target))
-        query, item = image[::QUERY_STEP], image[image % QUERY_STEP != 0]
-        blurred = digits.data[item] + random.normal(scale=BLUR[self.late], size=(len(item), digits.data.shape[1]))
-        score = cosine_similarity(digits.data[query], blurred)
-        best = np.argsort(-score, axis=1, kind="stable")[:, :N_SHOWN]
+        digits, self.random, self.late = Digits(), np.random.default_rng([2026, at]), int(at >= CHANGED)
+        pixels = digits.pixels[digits.item]
+        blurred = pixels + self.random.normal(scale=BLUR[self.late], size=pixels.shape)
+        score = cosine_similarity(digits.pixels[digits.query], blurred)
         self.run_date = FIRST + timedelta(days=at)
-        self.query, self.item = query, item[best]
-        self.relevance = relevance_table()[digits.target[query][:, None], digits.target[item][best]]
-        self.device = np.array(DEVICES)[query // QUERY_STEP % 2]
-        self.random = random
+        self.query, self.item = digits.query, digits.item[first(score, N_SHOWN)]
+        self.relevance = digits.relevance(self.query[:, None], self.item)
+        self.device = np.array(DEVICES)[self.query // QUERY_STEP % 2]
 
     def rows(self) -> pa.Table:
         n = self.item.size
@@ -41,7 +36,7 @@ class Night:
             {
                 "night": [str(self.run_date)] * n,
                 "query_id": [f"{self.run_date}/{query}" for query in self.query for _ in range(N_SHOWN)],
-                "item_id": [f"img-{item:04d}" for item in self.item.ravel()],
+                "item_id": names(self.item),
                 "rank": np.tile(np.arange(1, N_SHOWN + 1), len(self.query)),
                 "relevance": self.relevance.ravel().astype(np.int32),
                 "device": np.repeat(self.device, N_SHOWN),
@@ -56,21 +51,14 @@ class Night:
         bought = self.random.binomial(clicked, 0.1)
         groups = [("", "", np.ones(len(self.query), dtype=bool))]
         groups += [("device", device, self.device == device) for device in DEVICES]
-        return [self._counted(by, segment, of, clicked, bought) for by, segment, of in groups]
-
-    def _counted(
-        self,
-        by: str,
-        segment: str,
-        of: npt.NDArray[np.bool_],
-        clicked: npt.NDArray[np.int64],
-        bought: npt.NDArray[np.int64],
-    ) -> dict[str, object]:
-        return {
-            **{"run_date": self.run_date, "segment_by": by, "segment": segment},
-            **{"impressions": N_VIEWS * N_SHOWN * int(of.sum())},
-            **{"clicks": int(clicked[of].sum()), "conversions": int(bought[of].sum())},
-        }
+        return [
+            {
+                **{"run_date": self.run_date, "segment_by": by, "segment": segment},
+                **{"impressions": N_VIEWS * N_SHOWN * int(those.sum())},
+                **{"clicks": int(clicked[those].sum()), "conversions": int(bought[those].sum())},
+            }
+            for by, segment, those in groups
+        ]
 
 
 def main() -> int:
@@ -86,7 +74,7 @@ def main() -> int:
     )
     segments = ("--segment-cols", "night,night+device", "--k", "10")
     written = ("--output", folder / "metrics", "--dataset", "shop", "--run-date", nights[-1].run_date)
-    run("ndcg-spark", "mean-ndcg", "--input", rankings, *segments, *written, most=3)
+    run("mean-ndcg", "--input", rankings, *segments, *written, most=3)
     explain("A query gives these rows the form of a nightly table, and business-link holds them against the clicks:")
     both = 'segment_by = "night+device"'
     query = (
@@ -94,7 +82,7 @@ def main() -> int:
         f'if({both}, "device", "") AS segment_by, if({both}, get_json_object(segment, "$[1]"), "") AS segment '
         f'FROM parquet.`{folder / "metrics"}` WHERE segment_by IN ("night", "night+device")'
     )
-    link = ("ndcg-spark", "business-link", "--clicks", clicks, "--output", folder / "links")
+    link = ("business-link", "--clicks", clicks, "--output", folder / "links")
     run(*link, "--input", query)
     explain(
         "The alarm says that the metric and users disagree: here the page is to blame, not the ranker. With\n"

@@ -30,6 +30,34 @@ SEVEN_SEGMENTS = ("abcdef", "bc", "abdeg", "abcdg", "bcfg", "acdfg", "acdefg", "
 SAME, ONE_STROKE_APART, UNRELATED = 3, 1, 0
 
 
+class Digits:
+    """Pixels and digit of each image; every `step`-th one, from `first` on, is a query, the others are items."""
+
+    def __init__(self, step: int = QUERY_STEP, first: int = 0) -> None:
+        from sklearn.datasets import load_digits
+
+        data = load_digits()
+        self.pixels: FloatArray = data.data
+        self.digit: IntArray = data.target
+        number = np.arange(len(self.digit))
+        self.query, self.item = number[first::step], number[number % step != first]
+
+    def relevance(self, query: IntArray, item: IntArray) -> IntArray:
+        """How relevant images are to others, of two shapes that fit."""
+        return relevance_table()[self.digit[query], self.digit[item]]
+
+
+def names(images: IntArray) -> npt.NDArray[np.str_]:
+    """What images are called."""
+    return np.array([f"img-{number:04d}" for number in images.ravel()])
+
+
+def first(scores: FloatArray, n: int) -> IntArray:
+    """The places of the `n` highest scores of each row, best first."""
+    listed: IntArray = np.argsort(-scores, axis=1, kind="stable")[:, :n]
+    return listed
+
+
 def relevance_table() -> IntArray:
     """Relevance of digit j to digit i, shape (10, 10)."""
     table = np.full((10, 10), UNRELATED, dtype=np.int64)

@@ -6,12 +6,11 @@ from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pyarrow as pa
-from sklearn.datasets import load_digits
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from scripts.demos.data import QUERY_STEP, cosine_similarity, relevance_table
+from scripts.demos.data import Digits, cosine_similarity, first, names, relevance_table
 from scripts.demos.runner import explain, own_folder, run, write
 
 N_SHOWN = 10
@@ -25,18 +24,17 @@ class Lists:
     """The ten images most alike of each of 300 query images."""
 
     def __init__(self) -> None:
-        self.digits = load_digits()
-        image = np.arange(len(self.digits.target))
-        self.query, item = image[::QUERY_STEP], image[image % QUERY_STEP != 0]
-        score = cosine_similarity(self.digits.data[self.query], self.digits.data[item])
-        best = np.argsort(-score, axis=1, kind="stable")[:, :N_SHOWN]
+        self.digits = Digits()
+        self.query, item = self.digits.query, self.digits.item
+        score = cosine_similarity(self.digits.pixels[self.query], self.digits.pixels[item])
+        best = first(score, N_SHOWN)
         self.item, self.score = item[best], np.take_along_axis(score, best, axis=1)
 
     def rankings(self) -> pa.Table:
         return pa.table(
             {
-                "query_id": [f"img-{query:04d}" for query in self.query for _ in range(N_SHOWN)],
-                "item_id": [f"img-{item:04d}" for item in self.item.ravel()],
+                "query_id": np.repeat(names(self.query), N_SHOWN),
+                "item_id": names(self.item),
                 "score": self.score.ravel(),
             }
         )
@@ -44,16 +42,15 @@ class Lists:
 
 def simulated_events(lists: Lists) -> pa.Table:
     """What eight users do with every list in January: seeded chances by relevance, and by rank whether they look."""
-    random, grades = np.random.default_rng(2026), relevance_table()
+    random, relevance = np.random.default_rng(2026), lists.digits.relevance(lists.query[:, None], lists.item)
     rows = []
-    for query, items in zip(lists.query, lists.item, strict=True):
+    for query, items, grades in zip(lists.query, lists.item, relevance.tolist(), strict=True):
         for user in range(N_USERS):
             day = AS_OF - timedelta(days=float(random.uniform(0, 31)))
-            for rank, item in enumerate(items, start=1):
+            for rank, (item, grade) in enumerate(zip(items, grades, strict=True), start=1):
                 if random.random() > 1 / rank**0.5:
                     continue  # not looked at
-                relevance = int(grades[lists.digits.target[query], lists.digits.target[item]])
-                done = [name for name, chance in CHANCES[relevance].items() if random.random() < chance]
+                done = [name for name, chance in CHANCES[grade].items() if random.random() < chance]
                 at = day + timedelta(seconds=rank)
                 rows += [
                     (f"img-{query:04d}", f"img-{item:04d}", f"u{user}", one, at) for one in ("impression", *done)
@@ -65,7 +62,6 @@ def simulated_events(lists: Lists) -> pa.Table:
 def ratings(lists: Lists) -> pa.Table:
     """What three classifiers say: each reads the digit of an item and rates it by the digit that was asked for."""
     digits, grades = lists.digits, relevance_table()
-    learned_from = lists.query
     raters = {
         "tree": DecisionTreeClassifier(random_state=0),
         "bayes": GaussianNB(),
@@ -73,10 +69,10 @@ def ratings(lists: Lists) -> pa.Table:
     }
     rows = []
     for name, model in raters.items():
-        said = model.fit(digits.data[learned_from], digits.target[learned_from]).predict(digits.data)
+        said = model.fit(digits.pixels[lists.query], digits.digit[lists.query]).predict(digits.pixels)
         for query, items in zip(lists.query, lists.item, strict=True):
             for item in items:
-                grade = int(grades[digits.target[query], said[item]])
+                grade = int(grades[digits.digit[query], said[item]])
                 rows.append((f"img-{query:04d}", f"img-{item:04d}", name, grade))
     names = ("query_id", "item_id", "annotator", "relevance")
     return pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
@@ -96,13 +92,13 @@ def main() -> int:
     )
     rule = ("--rule", "sum", "--as-of", "2026-02-01", "--half-life", "7", "--min-impressions", "3")
     written = ("--output", folder / "clicks", *night)
-    run("ndcg-spark", "build-judgments", "events", "--input", events, *rule, *written)
+    run("build-judgments", "events", "--input", events, *rule, *written)
     explain("From annotators: the median of three. Items that they disagree about go to a table of their own.")
     written = ("--output", folder / "rated", "--disputes", folder / "disputes", *night)
-    run("ndcg-spark", "build-judgments", "annotators", "--input", rated, "--rule", "median", *written)
+    run("build-judgments", "annotators", "--input", rated, "--rule", "median", *written)
     explain("The ranking, judged by what users did:")
     judged = ("--judgments", folder / "clicks" / "run_date=2026-02-01", "--k", "5,10")
-    run("ndcg-spark", "mean-ndcg", "--input", run_path, *judged)
+    run("mean-ndcg", "--input", run_path, *judged)
     explain(
         "Items that were shown fewer than three times have no judgment from events, and count as irrelevant here\n"
         f"(--unjudged condensed leaves them out). --judgments {folder / 'rated'} takes what annotators\n"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from sklearn.datasets import load_digits
 
-from scripts.demos.data import QUERY_STEP, cosine_similarity, relevance_table
+from scripts.demos.data import Digits, cosine_similarity, first, names
 from scripts.demos.runner import explain, own_folder, run, write
 
 N_SHOWN = 10
@@ -21,17 +20,16 @@ class Lists:
     """Ten images for each of 300 query images: in the order of ranker `old`, with scores of both rankers."""
 
     def __init__(self) -> None:
-        digits = load_digits()
-        image = np.arange(len(digits.target))
-        query, item = image[::QUERY_STEP], image[image % QUERY_STEP != 0]
+        digits = Digits()
+        query, item, pixels = digits.query, digits.item, digits.pixels
         # The old ranker compares the upper three rows of pixels, the new one whole images.
-        old = cosine_similarity(digits.data[query, :24], digits.data[item, :24])
-        new = cosine_similarity(digits.data[query], digits.data[item])
-        best = np.argsort(-old, axis=1, kind="stable")[:, :N_SHOWN]
+        old = cosine_similarity(pixels[query, :24], pixels[item, :24])
+        new = cosine_similarity(pixels[query], pixels[item])
+        best = first(old, N_SHOWN)
         self.old, self.new = (np.take_along_axis(scores, best, axis=1) for scores in (old, new))
-        self.relevance = relevance_table()[digits.target[query][:, None], digits.target[item[best]]]
-        self.query_id = np.repeat([f"img-{one:04d}" for one in query], N_SHOWN)
-        self.item_id = np.array([f"img-{one:04d}" for one in item[best].ravel()])
+        self.relevance = digits.relevance(query[:, None], item[best])
+        self.query_id = np.repeat(names(query), N_SHOWN)
+        self.item_id = names(item[best])
 
     def table(self) -> pa.Table:
         """Both rankings, and the relevance that nobody knows in practice."""
@@ -77,23 +75,23 @@ def main() -> int:
     )
     propensities, labels = folder / "propensities", folder / "labels"
     written = ("--output", propensities, *night)
-    run("ndcg-spark", "position-bias", "propensities", "--input", log, "--max-iter", "5000", *written, most=2)
+    run("position-bias", "propensities", "--input", log, "--max-iter", "5000", *written, most=2)
     explain("Each click is weighted by the inverse of that:")
     given = ("--propensities", propensities / "run_date=2026-02-01")
-    run("ndcg-spark", "position-bias", "judgments", "--input", log, *given, "--output", labels, *night, most=1)
+    run("position-bias", "judgments", "--input", log, *given, "--output", labels, *night, most=1)
     compared = ("--input", rankings, "--score-col", "old,new", "--convention", "linear", "--metrics", "dcg@10")
     explain("Which ranker is better? By the relevances that nobody knows in practice, the new one:")
-    run("ndcg-spark", "mean-ndcg", *compared, most=2)
+    run("mean-ndcg", *compared, most=2)
     without = pa.table({name: lists.table()[name] for name in ("query_id", "item_id", "old", "new")})
     unjudged = write(without, folder / "unjudged.parquet", "rows: the same rankings without relevances")
     compared = ("--input", unjudged, *compared[2:])
     judged = ("--judgments", labels / "run_date=2026-02-01")
     explain("By plain click-through, the old one, whose order made the clicks:")
-    run("ndcg-spark", "mean-ndcg", *compared, *judged, "--relevance-col", "uncorrected", most=2)
+    run("mean-ndcg", *compared, *judged, "--relevance-col", "uncorrected", most=2)
     explain("By the corrected labels:")
-    run("ndcg-spark", "mean-ndcg", *compared, *judged, most=2)
+    run("mean-ndcg", *compared, *judged, most=2)
     explain("Clicks per list as if all of it were looked at, with intervals:")
-    run("ndcg-spark", "position-bias", "estimates", "--input", log, *given, "--clip", "20", most=1)
+    run("position-bias", "estimates", "--input", log, *given, "--clip", "20", most=1)
     explain("When this works and when it does not is told by docs/position_bias.md")
     return 0
 

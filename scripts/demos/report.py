@@ -24,9 +24,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from sklearn.datasets import load_digits
 
-from scripts.demos.data import FloatArray, IntArray, cosine_similarity, relevance_table
+from scripts.demos.data import Digits, FloatArray, cosine_similarity, names
 from scripts.demos.runner import run_all
 
 N_NIGHTS = 10
@@ -51,19 +50,18 @@ def without_lower_half(pixels: FloatArray) -> FloatArray:
 
 def rankings_of_night(night: int, wrong: str = "") -> pa.Table:
     """Both rankers on one night: query_id, item_id, run, score, relevance, digit, shape; `wrong` is one of NIGHTS."""
-    digits = load_digits()
-    image: IntArray = np.arange(len(digits.target))
-    query, item = image[night::N_NIGHTS], image[image % N_NIGHTS != night]
+    digits = Digits(N_NIGHTS, night)
+    query, item, pixels = digits.query, digits.item, digits.pixels
     if wrong == "empty":
-        query = query[digits.target[query] != 7]
+        query = query[digits.digit[query] != 7]
     shape = np.array([STYLUS.get(digit, "mixed") for digit in range(10)])
-    asked = digits.data[query]
+    asked = pixels[query]
     if wrong == "segment":
-        broken = shape[digits.target[query]] == "straight"
+        broken = shape[digits.digit[query]] == "straight"
         asked = np.where(broken[:, None], without_lower_half(asked), asked)
     scores = {
-        "pixels": cosine_similarity(asked, digits.data[item]),
-        "thumbnail": cosine_similarity(thumbnails(digits.data[query]), thumbnails(digits.data[item])),
+        "pixels": cosine_similarity(asked, pixels[item]),
+        "thumbnail": cosine_similarity(thumbnails(pixels[query]), thumbnails(pixels[item])),
     }
     if wrong == "rejected":
         for its in scores.values():
@@ -71,12 +69,11 @@ def rankings_of_night(night: int, wrong: str = "") -> pa.Table:
     if wrong == "baseline":
         del scores["thumbnail"]
     query_of_row, item_of_row = np.repeat(query, len(item)), np.tile(item, len(query))
-    label = digits.target[query_of_row]
-    name = np.array([f"img-{number:04d}" for number in image])
+    label = digits.digit[query_of_row]
     columns = {
-        "query_id": name[query_of_row],
-        "item_id": name[item_of_row],
-        "relevance": relevance_table()[label, digits.target[item_of_row]].astype(np.int32),
+        "query_id": names(query_of_row),
+        "item_id": names(item_of_row),
+        "relevance": digits.relevance(query_of_row, item_of_row).astype(np.int32),
         "digit": label.astype(str),
         "shape": shape[label],
     }

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from sklearn.datasets import load_digits
 
-from scripts.demos.data import QUERY_STEP
+from scripts.demos.data import Digits, FloatArray, IntArray, names
 from scripts.demos.runner import explain, own_folder, run, write
 
 N_BITS = 64
@@ -17,27 +15,25 @@ CLOSED_LOOP = (0, 6, 8, 9)
 METRICS = "ndcg@10,ndcg,ap@100,acg@10,wap@100"
 
 
-def codes_of(pixels: npt.NDArray[np.float64]) -> list[bytes]:
+def codes_of(pixels: FloatArray) -> list[bytes]:
     """64 bits an image: on which side it lies of 64 random planes through the mean image."""
     planes = np.random.default_rng(2026).normal(size=(pixels.shape[1], N_BITS))
     sides = (pixels - pixels.mean(axis=0)) @ planes > 0
     return [row.tobytes() for row in np.packbits(sides, axis=1)]
 
 
-def labels_of(digits: npt.NDArray[np.int64]) -> list[list[int]]:
+def labels_of(digits: IntArray) -> list[list[int]]:
     """Eleven labels an image: which of the ten digits it is, and whether that is written with a closed loop."""
     return [[int(digit == one) for one in range(10)] + [int(digit in CLOSED_LOOP)] for digit in digits.tolist()]
 
 
-def images(chosen: npt.NDArray[np.bool_], key: str) -> pa.Table:
-    data = load_digits()
-    names = [f"img-{at:04d}" for at in np.flatnonzero(chosen)]
+def images(data: Digits, chosen: IntArray, key: str) -> pa.Table:
     return pa.table(
         {
-            key: names,
-            "vector": pa.array(list(data.data[chosen]), pa.list_(pa.float64())),
-            "code": pa.array(np.array(codes_of(data.data), dtype=object)[chosen].tolist(), pa.binary()),
-            "labels": pa.array(labels_of(data.target[chosen]), pa.list_(pa.int32())),
+            key: names(chosen),
+            "vector": pa.array(list(data.pixels[chosen]), pa.list_(pa.float64())),
+            "code": pa.array(np.array(codes_of(data.pixels), dtype=object)[chosen].tolist(), pa.binary()),
+            "labels": pa.array(labels_of(data.digit[chosen]), pa.list_(pa.int32())),
         }
     )
 
@@ -45,14 +41,14 @@ def images(chosen: npt.NDArray[np.bool_], key: str) -> pa.Table:
 def retrieve(folder: Path, metric: str, run_name: str) -> None:
     tables = ("--queries", folder / "queries.parquet", "--corpus", folder / "corpus.parquet")
     asked = ("--metric", metric, "--labels-col", "labels", "--metrics", METRICS, "--run", run_name)
-    run("ndcg-spark", "retrieve", *tables, *asked, "--output", folder / "metrics")
+    run("retrieve", *tables, *asked, "--output", folder / "metrics")
 
 
 def main() -> int:
     folder = own_folder("retrieval")
-    is_query = np.arange(len(load_digits().target)) % QUERY_STEP == 0
-    write(images(is_query, "query_id"), folder / "queries.parquet", "images of handwritten digits (queries)")
-    write(images(~is_query, "item_id"), folder / "corpus.parquet", "other images (corpus)")
+    data = Digits()
+    write(images(data, data.query, "query_id"), folder / "queries.parquet", "images of handwritten digits (queries)")
+    write(images(data, data.item, "item_id"), folder / "corpus.parquet", "other images (corpus)")
     explain(
         "Each image has 64 pixels (vector), 64 bits that random planes make of them (code), and labels: its digit,\n"
         "and whether that digit is written with a closed loop (0, 6, 8, 9). Relevance is the number of shared\n"

@@ -29,8 +29,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scripts.demos.data import FloatArray, IntArray
-from scripts.demos.runner import explain, own_folder, run_all, run_here
+from scripts.demos.data import FloatArray, IntArray, first
+from scripts.demos.runner import explain, own_folder, run, run_all
 
 LEFT_OUT = frozenset(
     ("test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "ensurepip", "turtledemo", "distutils")
@@ -112,12 +112,6 @@ def scores(passages: Sequence[str], queries: Sequence[str]) -> dict[str, FloatAr
     return {"words": words, "mixed": ((asked + SHARE_OF_FEEDBACK * feedback) @ there.T).toarray() + cosine}
 
 
-def first(score: FloatArray, n: int) -> IntArray:
-    """The places of the `n` highest scores of each query, best first, shape (n_queries, n)."""
-    listed: IntArray = np.argsort(-score, axis=1, kind="stable")[:, :n]
-    return listed
-
-
 def run_table(docs: Sequence[Docstring], queries: IntArray, score: dict[str, FloatArray]) -> pa.Table:
     """The first passages of each query by each ranker: ranker, query, passage, score."""
     parts = []
@@ -188,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder, night = own_folder("search"), date.today().isoformat()
     explain("A first number, on this machine without Spark: two queries of a shop, as in the README.")
     (folder / "shoes.csv").write_text(SHOES, encoding="utf-8")
-    run_here(["mean-ndcg", "--input", f"{folder}/shoes.csv", "--k", "1,3"])
+    run("mean-ndcg", "--input", f"{folder}/shoes.csv", "--k", "1,3")
     explain("Now real text, ranked twice ...")
     docs = docstrings()
     queries: IntArray = np.arange(0, len(docs), EVERY)
@@ -204,8 +198,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         pq.write_table(table, folder / name / "part-0.parquet")
     evaluation, *others = commands(folder, night)
     explain("Means, on this machine without Spark:")
-    ended = run_here(evaluation + more)
-    if ended not in (0, 3) or "--explain" in more:
+    ended = run(*evaluation, *more)
+    if "--explain" in more:
         return ended
     explain("The same on Spark, which replaces the night by the same rows; then who is better, and a page:")
     ended = run_all([[*evaluation, *more, "--engine", "spark"], *others], refusals=False) or ended

@@ -48,9 +48,14 @@ def test_each_ranker_lists_as_many_passages_for_each_query(docs: list[search.Doc
 
 
 def test_the_script_lists_demos_and_refuses_what_is_none() -> None:
-    helped = subprocess.run([ROOT / "scripts" / "demo", "--help"], capture_output=True, text=True, check=True).stdout
-    named = {path.stem[5:].replace("_", "-") for path in (ROOT / "scripts").glob("demo_*.py")} - {"data"}
-    assert named <= set(helped.split())
+    door = ROOT / "scripts" / "demo"
+    helped = subprocess.run([door, "--help"], capture_output=True, text=True, check=True).stdout
+    listed = {line.split()[0].replace("-", "_") for line in helped.splitlines()[1:]}
+    programs = (ROOT / "scripts" / "demos").glob("*.py")
+    assert listed == {path.stem for path in programs if "def main(" in path.read_text(encoding="utf-8")}
+    refused = subprocess.run([door, "nothing"], capture_output=True, text=True)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("demo: there is no demo nothing; there are search beyond ")
 
 
 def test_commands_of_a_demo_are_shown_whole_or_by_their_first_lines() -> None:
@@ -79,9 +84,11 @@ def test_the_demo_begins_with_the_rows_and_the_number_of_the_readme(tmp_path, ca
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (tmp_path / "shoes.csv").write_text(search.SHOES, encoding="utf-8")
     command = ["mean-ndcg", "--input", str(tmp_path / "shoes.csv"), "--k", "1,3"]
-    assert runner.run_here(command) == 0
-    shown, first, *_ = capfd.readouterr().out.split("\n", 1)[1].splitlines()
+    assert runner.run(*command) == 0
+    shown, first, *_ = capfd.readouterr().out.splitlines()
     assert shown.startswith("$ ndcg-spark mean-ndcg --input ")
     assert f"$ cat shoes.csv\n{search.SHOES}$ ndcg-spark mean-ndcg --input shoes.csv --k 1,3\n{first}\n```" in readme
     assert first == "overall queries=2  ndcg@1 0.5000 ± 0.9800  ndcg@3 0.7952 ± 0.3219"
-    assert runner.run_here(["mean-ndcg", "--input", str(tmp_path / "none.csv")]) == 2
+    with pytest.raises(SystemExit) as ended:
+        runner.run("mean-ndcg", "--input", str(tmp_path / "none.csv"))
+    assert ended.value.code == 2
