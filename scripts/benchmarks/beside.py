@@ -21,7 +21,7 @@ class Beside:
         """The mean, and the seconds it took."""
         if self._process is None:
             environment = {**os.environ, "PYTHONPATH": str(self._checkout)}
-            command = [sys.executable, os.path.abspath(__file__), self._memory]
+            command = [sys.executable, "-c", Path(__file__).read_text(encoding="utf-8"), self._memory]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=self._checkout
             )

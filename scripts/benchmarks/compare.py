@@ -1,20 +1,12 @@
-"""Time a comparison of two runs: without replicates, with a bootstrap, and with sign flips; and SciPy's bootstrap.
-
-    scripts/bench compare --queries 10000000
-
-The queries are made once and kept in --folder. Memory is that of the JVM with its Python workers, and of this
-process.
-"""
+"""A comparison of two runs: without replicates, with a bootstrap, and with sign flips; and SciPy's bootstrap."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,32 +26,29 @@ from ndcg_spark.comparison.kernels import (
 )
 from ndcg_spark.core.exact import to_limbs
 from ndcg_spark.core.ragged import FloatArray, IntArray
-from scripts.benchmarks.memory import PeakMemory
+from scripts.benchmarks.memory import PeakMemory, of_spark
+from scripts.benchmarks.timing import timed
 
 CASES = {"no replicates": (0, 0), "bootstrap": (1000, 0), "bootstrap and flips": (1000, 9999)}
-ON_THE_DRIVER = 100_000
+ON_THE_DRIVER, N_SEGMENTS = 100_000, 20
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--queries", type=int, default=1_000_000)
-    options.add_argument("--segments", type=int, default=20)
-    options.add_argument("--repeat", type=int, default=2)
-    options.add_argument("--memory", default="6g", help="of the JVM")
-    options.add_argument("--folder", type=Path, default=Path(".bench"))
-    given = options.parse_args(argv)
-    spark = session(given.memory)
-    queries = stored(spark, given.folder / f"compare_{given.queries}_{given.segments}", given.queries, given.segments)
-    timed(lambda: run(queries.limit(10_000), 100, 100), 1)
-    seconds = {}
-    with PeakMemory(jvm=True) as peak:
+def compare_lines(n: int, rounds: int, memory: str, folder: Path) -> list[str]:
+    """Lines about two runs of n queries; those are made once and kept."""
+    spark = session(memory)
+    queries = stored(spark, folder / f"compare_{n}_{N_SEGMENTS}", n)
+    run(queries.limit(10_000), 100, 100)
+    seconds, lines = {}, []
+    with PeakMemory(of_spark) as peak:
         for name, (replicates, flips) in CASES.items():
-            seconds[name] = timed(lambda r=replicates, f=flips: run(queries, r, f), given.repeat)
-            print(f"{name:22}{seconds[name]:8.2f} s  {seconds[name] / seconds['no replicates']:5.2f} times the first")
-    print(f"peak memory: {peak.gigabytes:.1f} GB of the JVM and its workers, {own_memory():.2f} GB of this process")
+            seconds[name] = fastest(partial(run, queries, replicates, flips), rounds)
+            to_first = seconds[name] / seconds["no replicates"]
+            lines.append(f"{name:22}{seconds[name]:8.2f} s  {to_first:5.2f} times the first")
     spark.stop()
-    on_the_driver()
-    return 0
+    lines.append(
+        f"peak memory: {peak.gigabytes:.1f} GB of the JVM and its workers, {own_memory():.2f} GB of this process"
+    )
+    return [*lines, *on_the_driver()]
 
 
 def session(memory: str) -> SparkSession:
@@ -75,13 +64,13 @@ def session(memory: str) -> SparkSession:
     return found
 
 
-def stored(spark: SparkSession, folder: Path, n: int, n_segments: int) -> DataFrame:
+def stored(spark: SparkSession, folder: Path, n: int) -> DataFrame:
     """Two runs whose differences are skewed, as parquet."""
     if not folder.is_dir():
         u = [F.rand(seed) for seed in (1, 2, 3)]
         base = spark.range(n).select(
             F.concat(F.lit("query "), "id").alias("query_id"),
-            (F.col("id") % n_segments).cast("string").alias("segment"),
+            (F.col("id") % N_SEGMENTS).cast("string").alias("segment"),
             (0.3 + 0.6 * u[0]).alias("x"),
             (0.4 * (u[1] - 0.48) * u[2]).alias("change"),
         )
@@ -103,7 +92,7 @@ def run(queries: DataFrame, replicates: int, flips: int) -> None:
     frame.collect()
 
 
-def on_the_driver() -> None:
+def on_the_driver() -> list[str]:
     """Intervals from 1,000 replicates in this process, by this library and by SciPy.
 
     SciPy's percentile interval needs the means of replicates alone; it has no studentised one to compare with.
@@ -113,10 +102,12 @@ def on_the_driver() -> None:
     y = np.clip(x + 0.1 * (rng.random(ON_THE_DRIVER) - 0.48), 0, 1)
     hashes = rng.integers(0, 2**63, ON_THE_DRIVER).astype(np.uint64)
     d = deltas(x, y)
-    mine = timed(lambda: percentile(hashes, d), 5)
-    both = timed(lambda: percentile_and_studentised(hashes, d), 5)
-    print(f"{ON_THE_DRIVER:,} queries in this process, {os.cpu_count()} threads:")
-    print(f"percentile {mine:.3f} s, percentile and studentised {both:.3f} s")
+    mine = fastest(lambda: percentile(hashes, d), 5)
+    both = fastest(lambda: percentile_and_studentised(hashes, d), 5)
+    lines = [
+        f"{ON_THE_DRIVER:,} queries in this process, {os.cpu_count()} threads:",
+        f"percentile {mine:.3f} s, percentile and studentised {both:.3f} s",
+    ]
     plain = {"n_resamples": 1000, "method": "percentile", "batch": 100, "rng": 1}
     cases: dict[str, Callable[[], object]] = {
         "of differences": lambda: stats.bootstrap((y - x,), np.mean, **plain),
@@ -126,11 +117,12 @@ def on_the_driver() -> None:
         ),
     }
     for name, work in cases.items():
-        its = timed(work, 3)
-        print(
+        its = fastest(work, 3)
+        lines.append(
             f"scipy.stats.bootstrap {name}, percentile: {its:.2f} s, {its / mine:.1f} times as long as our "
             f"percentile interval, {its / both:.1f} times as long as both of ours"
         )
+    return lines
 
 
 def percentile(hashes: WordArray, d: FloatArray) -> None:
@@ -165,19 +157,10 @@ def drawn_limbs(hashes: WordArray, numbers: dict[str, FloatArray]) -> dict[str, 
     return found
 
 
-def timed(work: Callable[[], object], repeat: int) -> float:
+def fastest(work: Callable[[], object], rounds: int) -> float:
     """Seconds of the fastest of several goes."""
-    found = []
-    for _ in range(repeat):
-        began = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - began)
-    return min(found)
+    return min(timed(work)()[1] for _ in range(rounds))
 
 
 def own_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -56,11 +56,11 @@ def in_polars(path: str, k: int) -> float:
     return float(per_query.select(value).collect(engine="streaming").item())
 
 
-def in_own_process(work: Callable[..., float], *arguments: object) -> tuple[float, float]:
-    """The value and the seconds it took, start of the process and imports left out."""
+def in_own_process(module: str, work: Callable[..., float], *arguments: object) -> tuple[float, float]:
+    """The value and the seconds it took, start of the process and import of the module left out."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_timed, args=(sender, work, arguments))
+    process = context.Process(target=_timed, args=(sender, module, work, arguments))
     process.start()
     sender.close()
     try:
@@ -72,8 +72,8 @@ def in_own_process(work: Callable[..., float], *arguments: object) -> tuple[floa
     return value, seconds
 
 
-def _timed(sender: Connection, work: Callable[..., float], arguments: tuple[object, ...]) -> None:
-    __import__("polars" if work is in_polars else "duckdb")
+def _timed(sender: Connection, module: str, work: Callable[..., float], arguments: tuple[object, ...]) -> None:
+    __import__(module)
     began = time.perf_counter()
     value = work(*arguments)
     sender.send((value, time.perf_counter() - began))

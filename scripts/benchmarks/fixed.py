@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 
 from scripts.benchmarks import engines
 from scripts.benchmarks.data import Shape, generate
+from scripts.benchmarks.timing import medians, table, take_turns, timed
 
 JOB = Path(__file__).resolve().parents[2] / "jobs" / "mean_ndcg.py"
 BARE = """
@@ -26,8 +26,6 @@ builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.
 with builder.getOrCreate() as spark:
     spark.read.parquet(sys.argv[1]).count()
 """
-
-
 SMALL = 43_000
 DUCKDB = """
 import sys, duckdb
@@ -56,7 +54,7 @@ def fixed_costs(rounds: int, scratch: Path) -> list[str]:
         columns = {"query_id": [1, 1, 1, 2, 2, 2], "item_id": list(range(6)), "score": [0.9, 0.8, 0.7] * 2}
         pq.write_table(pa.table(columns | {"relevance": [2, 0, 1, 0, 0, 1]}), six)
         small = generate(Shape(rows=SMALL), scratch)
-        lines = ["| data | process | seconds | to bare Spark |", "| --- | --- | ---: | ---: |"]
+        rows = []
         for data, table in (("six rows", six), (f"{SMALL:,} rows", small)):
             processes = {"Spark that starts, reads and counts": [sys.executable, "-c", BARE, str(table)]}
             for engine in ("local", "spark"):
@@ -64,22 +62,23 @@ def fixed_costs(rounds: int, scratch: Path) -> list[str]:
                 processes[f"mean-ndcg, {engine}"] = named
                 output = str(Path(folder) / engine)
                 processes[f"mean-ndcg, {engine}, with a metric table"] = [*named, "--output", output]
-            lines += lines_of(data, processes, rounds)
-    return lines
+            rows += rows_of(data, processes, rounds)
+    return table(("data", "process"), ("seconds", "to bare Spark"), rows)
 
 
 def whole_processes(shapes: Sequence[Shape], k: int, rounds: int, folder: Path) -> list[str]:
     """Lines of a table: the main job without Spark and DuckDB, from their starts to their ends."""
-    lines = ["| data | process | seconds | to DuckDB |", "| --- | --- | ---: | ---: |"]
+    rows = []
     for shape in shapes:
         path = generate(shape, folder)
-        lines += lines_of(
+        rows += rows_of(
             shape.title, against(engines.MAX_BY.format(path=f"{path}/*", k=k), k, "--input", path), rounds
         )
     run, judgments = apart(generate(shapes[0], folder))
     query = WINDOWS.format(run=run, judgments=judgments, k=k)
     asked = against(query, k, "--input", run, "--judgments", judgments, "--ties", "item_asc")
-    return lines + lines_of("run + judgments", asked, rounds)
+    rows += rows_of("run + judgments", asked, rounds)
+    return table(("data", "process"), ("seconds", "to DuckDB"), rows)
 
 
 def against(query: str, k: int, *arguments: object) -> dict[str, list[str]]:
@@ -100,14 +99,13 @@ def apart(path: Path) -> tuple[Path, Path]:
     return found[0], found[1]
 
 
-def lines_of(data: str, processes: Mapping[str, Sequence[str]], rounds: int) -> list[str]:
+def rows_of(data: str, processes: Mapping[str, Sequence[str]], rounds: int) -> list[tuple[str, ...]]:
     """Run processes in turns; ratios are to the first."""
-    taken: dict[str, list[float]] = {name: [] for name in processes}
-    for _ in range(rounds):
-        for name, command in processes.items():
-            began = time.perf_counter()
-            subprocess.run(command, check=True, capture_output=True)
-            taken[name].append(time.perf_counter() - began)
-    seconds = {name: statistics.median(found) for name, found in taken.items()}
+
+    def run(command: Sequence[str]) -> None:
+        subprocess.run(command, check=True, capture_output=True)
+
+    runs = {name: timed(partial(run, command)) for name, command in processes.items()}
+    seconds = medians(take_turns(runs, rounds))
     first = next(iter(seconds.values()))
-    return [f"| {data} | {name} | {found:.1f} | {found / first:.2f} |" for name, found in seconds.items()]
+    return [(data, name, f"{its:.1f}", f"{its / first:.2f}") for name, its in seconds.items()]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -16,6 +14,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.judgments import EventSettings
 from ndcg_spark.judgments.frames import judged_events
+from scripts.benchmarks.timing import Contender, medians, table, take_turns, timed
 
 EVENTS = ("impression", "view", "cart", "purchase")
 SHARES = (0.8, 0.15, 0.03, 0.02)
@@ -36,20 +35,14 @@ def judgment_lines(spark: SparkSession, n_events: int, folder: Path, rounds: int
         "judgments, best event": lambda: judged_events(events, EventSettings()),
         "judgments, sum of values with a half-life": lambda: judged_events(events, decaying),
     }
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(rounds + 1):  # the first warms up
-        for name, make in contenders.items():
-            began = time.perf_counter()
-            total = make().agg(F.sum("relevance"), F.count("*")).collect()[0]
-            print(f"{name}: {time.perf_counter() - began:.1f} s, {total[0]:.6f} of {total[1]:,}", flush=True)
-            if turn:
-                taken[name].append(time.perf_counter() - began)
-    seconds = {name: statistics.median(found) for name, found in taken.items()}
-    lines = ["| data | contender | seconds | to a groupBy |", "| --- | --- | ---: | ---: |"]
-    return lines + [
-        f"| {n_events:,} events | {name} | {found:.1f} | {found / seconds[PLAIN]:.2f} |"
-        for name, found in seconds.items()
-    ]
+
+    def computed(make: Callable[[], DataFrame]) -> Contender:
+        return timed(lambda: tuple(make().agg(F.sum("relevance"), F.count("*")).collect()[0]))
+
+    seconds = medians(take_turns({name: computed(make) for name, make in contenders.items()}, rounds, warm_ups=1))
+    data = f"{n_events:,} events"
+    rows = [(data, name, f"{its:.1f}", f"{its / seconds[PLAIN]:.2f}") for name, its in seconds.items()]
+    return table(("data", "contender"), ("seconds", "to a groupBy"), rows)
 
 
 def by_group(events: DataFrame) -> DataFrame:

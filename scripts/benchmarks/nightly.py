@@ -6,8 +6,6 @@ import contextlib
 import io
 import json
 import shutil
-import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import ndcg_spark
 from ndcg_spark.main import main
+from scripts.benchmarks.timing import medians, table, take_turns, timed
 
 COLUMNS = ("query_id", "item_id", "score", "relevance")
 BARE = "bare read of the four columns"
@@ -27,33 +26,31 @@ TABLE_RUN_LOG = "read by Spark: mean-ndcg with metric table and run log"
 def nightly_costs(spark: SparkSession, path: Path, folder: Path, k: int, rounds: int) -> list[str]:
     """Lines of a table: contenders in one session, which take turns after a round to warm up."""
     place = folder / "nightly"
-    contenders = _contenders(spark, str(path), place, k)
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    contenders = {name: timed(work) for name, work in _contenders(spark, str(path), place, k).items()}
     parts: list[dict[str, float]] = []
-    for at in range(rounds + 1):
-        for name, work in contenders.items():
-            began = time.perf_counter()
-            work()
-            seconds = time.perf_counter() - began
-            if at:
-                taken[name].append(seconds)
-            if at and name == RUN_LOG:
-                parts.append(_parts(spark, place, seconds))
+
+    def logged() -> tuple[object, float]:
+        _, seconds = run()
+        parts.append(_parts(spark, place, seconds))
+        return None, seconds
+
+    run, contenders[RUN_LOG] = contenders[RUN_LOG], logged
+    found = medians(take_turns(contenders, rounds, warm_ups=1))
     shutil.rmtree(place)
-    found = {name: statistics.median(seconds) for name, seconds in taken.items()}
-    bare, alone = found[BARE], found[ALONE]
-    lines = ["| contender | seconds | to a bare read | to the evaluation |", "| --- | ---: | ---: | ---: |"]
-    lines += [f"| {name} | {one:.2f} | {one / bare:.2f} | {one / alone:.2f} |" for name, one in found.items()]
+    bare, alone, whole = found[BARE], found[ALONE], found[RUN_LOG]
+    rows = [(name, f"{one:.2f}", f"{one / bare:.2f}", f"{one / alone:.2f}") for name, one in found.items()]
     shares = [1 - found[one] / found[run] for one, run in ((ALONE, RUN_LOG), (TABLE_ALONE, TABLE_RUN_LOG))]
     share = (
         "Checks, accounts, metric table and run log, of the run: {:.0%} where workers read, {:.0%} where Spark does."
     )
-    lines += ["", share.format(*shares)]
-    lines += ["", f"Parts of '{RUN_LOG}', medians:", "", "| part | seconds | of the run |", "| --- | ---: | ---: |"]
-    for name in parts[0]:
-        seconds = statistics.median(one[name] for one in parts)
-        lines.append(f"| {name} | {seconds:.2f} | {seconds / found[RUN_LOG]:.0%} |")
-    return lines
+    of_run = medians({name: [one[name] for one in parts[1:]] for name in parts[0]})
+    return [
+        *table(("contender",), ("seconds", "to a bare read", "to the evaluation"), rows),
+        *("", share.format(*shares), "", f"Parts of '{RUN_LOG}', medians:", ""),
+        *table(
+            ("part",), ("seconds", "of the run"), [(n, f"{s:.2f}", f"{s / whole:.0%}") for n, s in of_run.items()]
+        ),
+    ]
 
 
 def _contenders(spark: SparkSession, path: str, place: Path, k: int) -> dict[str, Callable[[], object]]:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import threading
-import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
@@ -18,7 +13,11 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.retrieval import RetrievalSettings
 from ndcg_spark.retrieval.frames import retrieved_items
+from scripts.benchmarks.engines import in_own_process
+from scripts.benchmarks.memory import PeakMemory, of_largest_worker
+from scripts.benchmarks.timing import table, take_turns, timed
 
+FAISS = "FAISS, two threads"
 WIDTHS = {"hamming": 64, "cosine": 128}
 """Bits of a code, numbers of a vector."""
 N_QUERIES, K, THREADS = 10_000, 100, 2
@@ -27,32 +26,28 @@ _ROWS_AT_ONCE = 100_000
 
 def retrieval_lines(spark: SparkSession, n_items: int, folder: Path, rounds: int) -> list[str]:
     """Lines of a table: seconds and the hungriest worker of both, for codes and for vectors."""
-    lines = [
-        "| retrieval | contender | seconds | to FAISS | largest worker, GB |",
-        "| --- | --- | ---: | ---: | ---: |",
-    ]
+    rows = []
     for metric, width in WIDTHS.items():
         queries, corpus = (
-            _table(folder, metric, n, name) for name, n in (("queries", N_QUERIES), ("corpus", n_items))
+            str(_table(folder, metric, n, name)) for name, n in (("queries", N_QUERIES), ("corpus", n_items))
         )
         title = f"{N_QUERIES:,} x {n_items:,}, {width} {'bits' if metric == 'hamming' else 'floats'}, {metric}"
-        taken: dict[str, list[float]] = {"FAISS, two threads": [], "read by Spark": []}
-        largest = 0.0
-        for _ in range(rounds):
-            theirs, seconds = in_own_process(by_faiss, metric, str(queries), str(corpus))
-            taken["FAISS, two threads"].append(seconds)
-            with LargestWorker() as memory:
-                began = time.perf_counter()
-                ours = by_library(spark, metric, str(queries), str(corpus))
-                taken["read by Spark"].append(time.perf_counter() - began)
-            largest = max(largest, memory.gigabytes)
-            print(f"{title}: sums of scores {theirs:.6f} and {ours:.6f}", flush=True)
-        found = {name: min(seconds) for name, seconds in taken.items()}
-        for name, seconds in found.items():
-            memory_text = f"{largest:.2f}" if name == "read by Spark" else ""
-            ratio = seconds / found["FAISS, two threads"]
-            lines.append(f"| {title} | {name} | {seconds:.1f} | {ratio:.2f} | {memory_text} |")
-    return lines
+        memory = PeakMemory(of_largest_worker)
+        theirs = partial(in_own_process, "faiss", by_faiss, metric, queries, corpus)
+        ours = memory.around(timed(partial(by_library, spark, metric, queries, corpus)))
+        taken = take_turns({FAISS: theirs, "read by Spark": ours}, rounds)
+        seconds = {name: min(its) for name, its in taken.items()}
+        rows += [
+            (
+                title,
+                name,
+                f"{its:.1f}",
+                f"{its / seconds[FAISS]:.2f}",
+                "" if name == FAISS else f"{memory.gigabytes:.2f}",
+            )
+            for name, its in seconds.items()
+        ]
+    return table(("retrieval", "contender"), ("seconds", "to FAISS", "largest worker, GB"), rows)
 
 
 def _table(folder: Path, metric: str, n: int, name: str) -> Path:
@@ -105,48 +100,3 @@ def by_faiss(metric: str, queries: str, corpus: str) -> float:
     index = faiss.IndexFlatIP(WIDTHS[metric])
     index.add(items)
     return float(index.search(wanted, K)[0].astype(np.float64).sum())
-
-
-def in_own_process(work: Callable[..., float], *arguments: object) -> tuple[float, float]:
-    """The value and the seconds it took, start of the process and imports left out."""
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_timed, args=(sender, work, arguments))
-    process.start()
-    sender.close()
-    value, seconds = receiver.recv()
-    process.join()
-    return value, seconds
-
-
-def _timed(sender: Connection, work: Callable[..., float], arguments: tuple[object, ...]) -> None:
-    __import__("faiss")
-    began = time.perf_counter()
-    value = work(*arguments)
-    sender.send((value, time.perf_counter() - began))
-
-
-class LargestWorker:
-    """Samples the resident memory of the Python workers of a local session, and keeps that of the largest."""
-
-    def __init__(self) -> None:
-        self.gigabytes = 0.0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> LargestWorker:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.1):
-            for child in psutil.Process().children(recursive=True):
-                try:
-                    if "python" in child.name():
-                        self.gigabytes = max(self.gigabytes, child.memory_info().rss / 2**30)
-                except psutil.Error:  # it ended meanwhile
-                    continue

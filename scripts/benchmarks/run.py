@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import platform
 import shlex
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -23,15 +21,16 @@ import ndcg_spark
 from scripts.benchmarks import engines
 from scripts.benchmarks import spark as on_spark
 from scripts.benchmarks.beside import Beside
+from scripts.benchmarks.compare import compare_lines
 from scripts.benchmarks.data import KINDS, Shape, generate
 from scripts.benchmarks.fixed import fixed_costs, whole_processes
 from scripts.benchmarks.judgments import judgment_lines
-from scripts.benchmarks.memory import PeakMemory
+from scripts.benchmarks.memory import PeakMemory, of_others, of_spark
 from scripts.benchmarks.nightly import nightly_costs
 from scripts.benchmarks.retrieval import retrieval_lines
 from scripts.benchmarks.steps import steps, time_steps
+from scripts.benchmarks.timing import Contender, medians, table, take_turns, timed
 
-Contender = Callable[[], tuple[float, float]]
 REFERENCE = "DuckDB, max_by(x, y, k)"
 READ, PATH, OFF = "read by Spark", "path given", "duplicate check off"
 QUERIES = {
@@ -45,42 +44,15 @@ RIVALS = ("ours", "engines", "spark")
 
 def main() -> None:
     arguments = parser().parse_args()
-    if arguments.fixed:
-        print("\n".join([heading(arguments), *fixed_costs(arguments.rounds, arguments.folder)]))
-        return
-    if arguments.whole:
-        shapes = [shape_of(order, arguments) for order in arguments.order]
-        print(
-            "\n".join([heading(arguments), *whole_processes(shapes, arguments.k, arguments.rounds, arguments.folder)])
-        )
-        return
-    spark = on_spark.make_session(arguments.memory, arguments.k)
-    if arguments.retrieval or arguments.judgments:
-        make = retrieval_lines if arguments.retrieval else judgment_lines
-        print("\n".join([heading(arguments), *make(spark, arguments.rows, arguments.folder, arguments.rounds)]))
-        spark.stop()
-        return
-    if arguments.nightly:
-        path = data_of(arguments.order[0], arguments)[1]
-        costs = nightly_costs(spark, path, arguments.folder, arguments.k, arguments.rounds)
-        print("\n".join([heading(arguments), *costs]))
-        spark.stop()
-        return
-    if arguments.steps:
-        print("\n".join([heading(arguments), *steps_of(spark, arguments)]))
-        spark.stop()
-        return
-    lines = [heading(arguments), "| data | contender | seconds | to DuckDB max_by | peak memory, GB |"]
-    lines.append("| --- | --- | ---: | ---: | ---: |")
-    for order in arguments.order:
-        shape, path = data_of(order, arguments)
-        lines += race(all_contenders(spark, path, arguments), shape, arguments.rounds, warm_ups=arguments.warm_ups)
-    spark.stop()
-    print("\n".join(lines))
+    lines = WHAT[arguments.what](arguments)
+    print("\n".join([heading(arguments), *lines]))
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        prog="scripts/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("what", nargs="?", choices=WHAT, default="means", help="scripts/benchmarks/README.md tells")
     options.add_argument("--rows", type=int, default=20_000_000)
     options.add_argument("--items", type=int, default=100, help="per query")
     options.add_argument("--ids", choices=["integer", "string"], default="integer")
@@ -89,15 +61,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--k", type=int, default=10)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--warm-ups", type=int, default=1, help="rounds before those that count")
-    options.add_argument("--fixed", action="store_true", help="time whole processes on small tables instead")
-    options.add_argument("--whole", action="store_true", help="time whole processes without Spark on --rows instead")
-    options.add_argument(
-        "--steps", action="store_true", help="time what ranking takes, operation by operation, instead"
-    )
     options.add_argument("--rivals", nargs="+", choices=RIVALS, default=["ours", "engines"])
-    options.add_argument("--retrieval", action="store_true", help="time the 100 nearest of --rows items instead")
-    options.add_argument("--judgments", action="store_true", help="time judgments from --rows events instead")
-    options.add_argument("--nightly", action="store_true", help="time the job and its outputs on --rows rows instead")
     options.add_argument(
         "--only", nargs="+", default=[], help="contenders or steps whose names have one of these texts"
     )
@@ -117,77 +81,116 @@ def shape_of(order: str, arguments: argparse.Namespace) -> Shape:
     return Shape(rows=arguments.rows, items=arguments.items, order=order, ids=arguments.ids, kind=arguments.kind)
 
 
+def means_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
+    rows = []
+    for order in arguments.order:
+        shape, path = data_of(order, arguments)
+        rows += race(all_contenders(spark, path, arguments), shape, arguments.rounds, warm_ups=arguments.warm_ups)
+    return table(("data", "contender"), ("seconds", "to DuckDB max_by", "peak memory, GB"), rows)
+
+
 def steps_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
     path = data_of(arguments.order[0], arguments)[1]
-    k, rows = arguments.k, spark.read.parquet(str(path))
+    rows = spark.read.parquet(str(path))
+    frames = steps(rows, str(path), arguments.k)
+    wanted = {name: frame for name, frame in frames.items() if is_wanted(name, arguments)}
+    others = {name: one for name, one in by_duckdb(path, arguments).items() if is_wanted(name, arguments)}
+    return time_steps(spark, wanted, others, arguments.rounds, warm_ups=arguments.warm_ups)
 
-    def seconds(query: str) -> float:
-        return engines.in_own_process(engines.in_duckdb, query, str(path), k, arguments.engine_memory)[1]
 
-    frames = {name: frame for name, frame in steps(rows, str(path), k).items() if is_wanted(name, arguments)}
-    others = {name: partial(seconds, query) for name, query in QUERIES.items() if is_wanted(name, arguments)}
-    return time_steps(spark, frames, others, arguments.rounds, warm_ups=arguments.warm_ups)
+def nightly_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
+    path = data_of(arguments.order[0], arguments)[1]
+    return nightly_costs(spark, path, arguments.folder, arguments.k, arguments.rounds)
+
+
+def whole_of(arguments: argparse.Namespace) -> list[str]:
+    shapes = [shape_of(order, arguments) for order in arguments.order]
+    return whole_processes(shapes, arguments.k, arguments.rounds, arguments.folder)
+
+
+def in_session(work: Callable[[SparkSession, argparse.Namespace], list[str]]) -> Callable[..., list[str]]:
+    """With a session that is made for it."""
+
+    def run(arguments: argparse.Namespace) -> list[str]:
+        spark = on_spark.make_session(arguments.memory, arguments.k)
+        lines = work(spark, arguments)
+        spark.stop()
+        return lines
+
+    return run
+
+
+WHAT: dict[str, Callable[[argparse.Namespace], list[str]]] = {
+    "means": in_session(means_of),
+    "steps": in_session(steps_of),
+    "nightly": in_session(nightly_of),
+    "retrieval": in_session(lambda spark, given: retrieval_lines(spark, given.rows, given.folder, given.rounds)),
+    "judgments": in_session(lambda spark, given: judgment_lines(spark, given.rows, given.folder, given.rounds)),
+    "fixed": lambda given: fixed_costs(given.rounds, given.folder),
+    "whole": whole_of,
+    "compare": lambda given: compare_lines(given.rows, given.rounds, given.memory, given.folder),
+}
 
 
 def is_wanted(name: str, arguments: argparse.Namespace) -> bool:
     return not arguments.only or any(text in name for text in arguments.only)
 
 
-def stopwatch(spark: SparkSession, path: Path, k: int) -> Callable[..., Contender]:
+def by_duckdb(path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:
+    given = (str(path), arguments.k, arguments.engine_memory)
+    return {
+        name: partial(engines.in_own_process, "duckdb", engines.in_duckdb, query, *given)
+        for name, query in QUERIES.items()
+    }
+
+
+def on_table(spark: SparkSession, path: Path, k: int) -> Callable[..., Contender]:
     """Make contenders of functions of a table and k."""
 
-    def timed(work: Callable[..., float], *, by_path: bool = False, **options: object) -> Contender:
-        def run() -> tuple[float, float]:
-            began = time.perf_counter()
-            value = work(str(path) if by_path else spark.read.parquet(str(path)), k, **options)
-            return value, time.perf_counter() - began
+    def contender(work: Callable[..., float], *, by_path: bool = False, **options: object) -> Contender:
+        return timed(lambda: work(str(path) if by_path else spark.read.parquet(str(path)), k, **options))
 
-        return run
-
-    return timed
+    return contender
 
 
-def our_contenders(timed: Callable[..., Contender]) -> dict[str, Contender]:
+def our_contenders(contender: Callable[..., Contender]) -> dict[str, Contender]:
     library, off, ranked = on_spark.by_library, {"check_duplicates": "none"}, {"rank": "rank"}
     by_item, judged = {"convention": "default;ties=item_asc"}, on_spark.by_library_with_judgments
     return {
-        f"{READ}, as by default": timed(library),
-        f"{READ}, {OFF}": timed(library, **off),
-        f"{READ}, ties by item": timed(library, **by_item),
-        f"{READ}, ties by item, {OFF}": timed(library, **by_item, **off),
-        f"{READ}, rank given, {OFF}": timed(library, **ranked, **off),
-        f"{READ}, run + judgments": timed(judged),
-        f"{READ}, run + judgments, {OFF}": timed(judged, **off),
-        f"{READ}, six cutoffs": timed(on_spark.by_library_with_six_cutoffs),
-        f"{READ}, ten metrics, {OFF}": timed(on_spark.by_library_with_ten_metrics, **off),
-        f"{PATH}, ten metrics, {OFF}": timed(on_spark.by_library_with_ten_metrics, by_path=True, **off),
-        f"{READ}, window, {OFF}": timed(library, strategy="window", **off),
-        f"{PATH}, as by default": timed(library, by_path=True),
-        f"{PATH}, {OFF}": timed(library, by_path=True, **off),
-        f"{PATH}, ties by item, {OFF}": timed(library, by_path=True, **by_item, **off),
-        f"{PATH}, rank given, {OFF}": timed(library, by_path=True, **ranked, **off),
+        f"{READ}, as by default": contender(library),
+        f"{READ}, {OFF}": contender(library, **off),
+        f"{READ}, ties by item": contender(library, **by_item),
+        f"{READ}, ties by item, {OFF}": contender(library, **by_item, **off),
+        f"{READ}, rank given, {OFF}": contender(library, **ranked, **off),
+        f"{READ}, run + judgments": contender(judged),
+        f"{READ}, run + judgments, {OFF}": contender(judged, **off),
+        f"{READ}, six cutoffs": contender(on_spark.by_library_with_six_cutoffs),
+        f"{READ}, ten metrics, {OFF}": contender(on_spark.by_library_with_ten_metrics, **off),
+        f"{PATH}, ten metrics, {OFF}": contender(on_spark.by_library_with_ten_metrics, by_path=True, **off),
+        f"{READ}, window, {OFF}": contender(library, strategy="window", **off),
+        f"{PATH}, as by default": contender(library, by_path=True),
+        f"{PATH}, {OFF}": contender(library, by_path=True, **off),
+        f"{PATH}, ties by item, {OFF}": contender(library, by_path=True, **by_item, **off),
+        f"{PATH}, rank given, {OFF}": contender(library, by_path=True, **ranked, **off),
     }
 
 
 def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:
-    k, memory = arguments.k, arguments.engine_memory
-    timed = stopwatch(spark, path, k)
-    ours = our_contenders(timed)
+    k = arguments.k
+    contender = on_table(spark, path, k)
+    ours = our_contenders(contender)
     if arguments.beside is not None:
         ours |= beside_contenders(arguments, path)
-    others: dict[str, Contender] = {
-        name: partial(engines.in_own_process, engines.in_duckdb, query, str(path), k, memory)
-        for name, query in QUERIES.items()
-    }
-    others["Polars, streaming"] = partial(engines.in_own_process, engines.in_polars, str(path), k)
+    others = by_duckdb(path, arguments)
+    others["Polars, streaming"] = partial(engines.in_own_process, "polars", engines.in_polars, str(path), k)
     peers = {
-        f"{READ}, binary": timed(on_spark.by_library, convention=BINARY),
-        f"{READ}, binary, {OFF}": timed(on_spark.by_library, convention=BINARY, check_duplicates="none"),
-        "aggregate ndcg_at on Spark": timed(on_spark.by_aggregate),
-        "window code on Spark": timed(on_spark.by_window_code),
-        "pyspark.ml RankingEvaluator (binary)": timed(on_spark.by_ml_evaluator),
-        "MLlib RankingMetrics (binary)": timed(on_spark.by_mllib),
-        "recommenders SparkRankingEvaluation (binary)": timed(on_spark.by_recommenders),
+        f"{READ}, binary": contender(on_spark.by_library, convention=BINARY),
+        f"{READ}, binary, {OFF}": contender(on_spark.by_library, convention=BINARY, check_duplicates="none"),
+        "aggregate ndcg_at on Spark": contender(on_spark.by_aggregate),
+        "window code on Spark": contender(on_spark.by_window_code),
+        "pyspark.ml RankingEvaluator (binary)": contender(on_spark.by_ml_evaluator),
+        "MLlib RankingMetrics (binary)": contender(on_spark.by_mllib),
+        "recommenders SparkRankingEvaluation (binary)": contender(on_spark.by_recommenders),
     }
     found = {REFERENCE: others[REFERENCE]}
     for rival, group in zip(RIVALS, (ours, others, peers), strict=True):
@@ -198,33 +201,25 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
 def beside_contenders(arguments: argparse.Namespace, path: Path) -> dict[str, Contender]:
     """The same by the package of another checkout, in a session of its own, which is kept between rounds."""
     other = Beside(arguments.beside, arguments.memory)
-    timed = partial(partial, other.seconds, str(path), arguments.k)
+    contender = partial(partial, other.seconds, str(path), arguments.k)
     off = {"check_duplicates": "none"}
     return {
-        f"beside, as by default, {OFF}": timed(off),
-        f"beside, window, {OFF}": timed({"strategy": "window", **off}),
-        f"beside, rank given, {OFF}": timed({"rank": "rank", **off}),
+        f"beside, as by default, {OFF}": contender(off),
+        f"beside, window, {OFF}": contender({"strategy": "window", **off}),
+        f"beside, rank given, {OFF}": contender({"rank": "rank", **off}),
     }
 
 
-def race(contenders: dict[str, Contender], shape: Shape, rounds: int, *, warm_ups: int) -> list[str]:
-    """Lines of the table; every round runs all contenders, the order turned by one."""
-    names = list(contenders)
-    taken: dict[str, list[float]] = {name: [] for name in names}
-    peak = dict.fromkeys(names, 0.0)
-    for turn in range(warm_ups + rounds):
-        at = turn % len(names)
-        for name in names[at:] + names[:at]:
-            with PeakMemory(jvm=not name.startswith(("DuckDB", "Polars"))) as memory:
-                value, seconds = contenders[name]()
-            if turn >= warm_ups:
-                taken[name].append(seconds)
-            peak[name] = max(peak[name], memory.gigabytes)
-            print(f"{shape.name} {name}: {seconds:.2f} s, {value:.12f}", file=sys.stderr, flush=True)
-    seconds_of = {name: statistics.median(found) for name, found in taken.items()}
+def race(contenders: dict[str, Contender], shape: Shape, rounds: int, *, warm_ups: int) -> list[tuple[str, ...]]:
+    """Rows of the table, with the memory that each had."""
+    alone = ("DuckDB", "Polars")
+    memory = {name: PeakMemory(of_others if name.startswith(alone) else of_spark) for name in contenders}
+    watched = {name: memory[name].around(one) for name, one in contenders.items()}
+    print(shape.name, file=sys.stderr)
+    seconds = medians(take_turns(watched, rounds, warm_ups=warm_ups))
     return [
-        f"| {shape.title} | {name} | {taken:.2f} | {taken / seconds_of[REFERENCE]:.2f} | {peak[name]:.1f} |"
-        for name, taken in seconds_of.items()
+        (shape.title, name, f"{its:.2f}", f"{its / seconds[REFERENCE]:.2f}", f"{memory[name].gigabytes:.1f}")
+        for name, its in seconds.items()
     ]
 
 
@@ -236,8 +231,13 @@ def heading(arguments: argparse.Namespace) -> str:
         except PackageNotFoundError:
             continue
     data = f"{arguments.rows:,} rows, {arguments.items} items a query, {arguments.ids} ids"
-    others = {"Whole processes": arguments.fixed, "Retrieval": arguments.retrieval, "Judgments": arguments.judgments}
-    what = next((name for name, asked in others.items() if asked), f"Mean NDCG@{arguments.k}, {data}")
+    others = {
+        "fixed": "Whole processes",
+        "retrieval": "Retrieval",
+        "judgments": "Judgments",
+        "compare": "Comparisons",
+    }
+    what = others.get(arguments.what, f"Mean NDCG@{arguments.k}, {data}")
     return (
         f"{what}, local[2], {arguments.memory} heap, median of {arguments.rounds}; "
         f"ndcg-spark {ndcg_spark.__version__}, {', '.join(found)}, Python {platform.python_version()}; "

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +11,7 @@ from pyspark.sql import functions as F
 
 import ndcg_spark
 from ndcg_spark.evaluation import Evaluation
+from scripts.benchmarks.timing import Contender, medians, table, take_turns, timed
 
 COLUMNS = ("query_id", "item_id", "score", "relevance")
 HANDED_OVER = "all rows, four columns, to Python"
@@ -67,29 +66,21 @@ def engine_steps(evaluation: Evaluation) -> dict[str, DataFrame]:
 def time_steps(
     session: SparkSession,
     frames: dict[str, DataFrame],
-    others: dict[str, Callable[[], float]],
+    others: dict[str, Contender],
     rounds: int,
     *,
     warm_ups: int,
 ) -> list[str]:
-    """Lines of a table: medians of rounds in which every step runs once; `others` are functions that give seconds."""
-    taken: dict[str, list[float]] = {name: [] for name in [*frames, *others]}
-    for turn in range(warm_ups + rounds):
-        for name in taken:
-            seconds = _timed(session, frames[name], name) if name in frames else others[name]()
-            print(f"{name}: {seconds:.2f} s", file=sys.stderr, flush=True)
-            if turn >= warm_ups:
-                taken[name].append(seconds)
-    lines = ["| step | seconds |", "| --- | ---: |"]
-    return lines + [f"| {name} | {statistics.median(found):.2f} |" for name, found in taken.items()]
+    """Lines of a table: medians of rounds in which every step runs once."""
+    mine = {name: partial(_timed, session, frame, name) for name, frame in frames.items()}
+    seconds = medians(take_turns({**mine, **others}, rounds, warm_ups=warm_ups))
+    return table(("step",), ("seconds",), [(name, f"{its:.2f}") for name, its in seconds.items()])
 
 
-def _timed(session: SparkSession, frame: DataFrame, name: str) -> float:
+def _timed(session: SparkSession, frame: DataFrame, name: str) -> tuple[object, float]:
     limit = session.conf.get(BATCH_LIMIT)
     if name == WEIGHED:
         session.conf.set(BATCH_LIMIT, DEFAULT_LIMIT)
-    began = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
-    seconds = time.perf_counter() - began
+    found = timed(frame.write.format("noop").mode("overwrite").save)()
     session.conf.set(BATCH_LIMIT, limit)
-    return seconds
+    return found
