@@ -30,6 +30,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -63,180 +64,105 @@ class Topic:
     tests: tuple[str, ...]
 
 
+def files(words: str) -> tuple[str, ...]:
+    """The files of a text, in which braces hold names with what stands around them, as in a shell."""
+    parts = [re.fullmatch(r"(.*?)\{(.*)\}(.*)|(.*)", word) for word in words.split()]
+    return tuple(f"{p[1]}{name}{p[3]}" if p[2] else p[0] for p in parts if p for name in (p[2] or "").split(","))
+
+
 TOPICS: Mapping[str, Topic] = {
     "sessions": Topic(
-        modules=(
-            "jobs/session.py",
-            "jobs/session.py",
-            "core/session.py",
-            "core/workers.py",
-            "core/workers.py",
-        ),
-        tests=(
-            "tests/core/test_settings.py",
-            "tests/core/test_workers.py",
-            "tests/core/test_shipping.py",
-            "tests/jobs/test_surroundings.py",
-            "tests/jobs/test_local_session.py",
-            "tests/evaluation/test_job_refusals.py",
-            "tests/evaluation/test_job_process.py",
-            "tests/jobs/test_connect.py",
-        ),
+        files("""
+            jobs/session.py core/{session,workers}.py
+        """),
+        files("""
+            tests/core/test_{settings,workers,shipping}.py
+            tests/jobs/test_{surroundings,local_session}.py
+            tests/evaluation/test_{job_refusals,job_process}.py tests/jobs/test_connect.py
+        """),
     ),
     "catalogs": Topic(
-        modules=("tables/catalog.py", "tables/commits.py"),
-        tests=(
-            "tests/jobs/test_local_session.py",
-            "tests/tables/test_delta_statements.py",
-            "tests/tables/test_iceberg_statements.py",
-            "tests/tables/test_places.py",
-            "tests/tables/test_hostile_names.py",
-            "tests/tables/test_metric_table.py",
-            "tests/tables/test_table_writes.py",
-            "tests/tables/test_growing_tables.py",
-            "tests/tables/test_hive_tables.py",
-            "tests/tables/test_table_formats.py",
-        ),
+        files("""
+            tables/{catalog,commits}.py
+        """),
+        files("""
+            tests/jobs/test_local_session.py
+            tests/tables/test_{delta_statements,iceberg_statements,places,hostile_names,metric_table,table_writes,growing_tables,hive_tables,table_formats}.py
+        """),
     ),
     "places": Topic(
-        modules=(
-            "tables/places.py",
-            "tables/checks.py",
-            "sources/folders.py",
-            "sources/folders.py",
-            "sources/stores.py",
-            "sources/stores.py",
-        ),
-        tests=(
-            "tests/sources/test_stores.py",
-            "tests/tables/test_places.py",
-            "tests/sources/test_table_folders.py",
-            "tests/sources/test_folders.py",
-            "tests/jobs/test_hostile_paths.py",
-            "tests/sources/test_parquet_source.py",
-            "tests/evaluation/test_inputs.py",
-            "tests/evaluation/test_job_outputs.py",
-            "tests/tables/test_output_disks.py",
-            "tests/tables/test_metric_table.py",
-            "tests/tables/test_growing_tables.py",
-            "tests/tables/test_table_writes.py",
-            "tests/sources/test_object_stores.py",
-        ),
+        files("""
+            tables/{places,checks}.py sources/{folders,stores}.py
+        """),
+        files("""
+            tests/sources/test_stores.py tests/tables/test_places.py
+            tests/sources/test_{table_folders,folders}.py tests/jobs/test_hostile_paths.py
+            tests/sources/test_parquet_source.py tests/evaluation/test_{inputs,job_outputs}.py
+            tests/tables/test_{output_disks,metric_table,growing_tables,table_writes}.py
+            tests/sources/test_object_stores.py
+        """),
     ),
     "slices": Topic(
-        modules=(
-            "tables/slices.py",
-            "tables/claims.py",
-            "tables/catalog.py",
-            "tables/folders.py",
-            "tables/table_writes.py",
-            "tables/writing.py",
-            "tables/nights.py",
-        ),
-        tests=(
-            "tests/tables/test_write_night.py",
-            "tests/tables/test_growing_tables.py",
-            "tests/tables/test_table_writes.py",
-            "tests/tables/test_delta_statements.py",
-            "tests/evaluation/test_job_outputs.py",
-            "tests/tables/test_output_disks.py",
-            "tests/tables/test_metric_table.py",
-            "tests/sources/test_object_stores.py",
-            "tests/history/test_roll_up.py",
-        ),
+        files("""
+            tables/{slices,claims,catalog,folders,table_writes,writing,nights}.py
+        """),
+        files("""
+            tests/tables/test_{write_night,growing_tables,table_writes,delta_statements}.py
+            tests/evaluation/test_job_outputs.py tests/tables/test_{output_disks,metric_table}.py
+            tests/sources/test_object_stores.py tests/history/test_roll_up.py
+        """),
     ),
     "functions": Topic(
-        modules=("functions/*.py",),
-        tests=(
-            "tests/functions/test_aggregates.py",
-            "tests/functions/test_array_functions.py",
-            "tests/functions/test_sql_functions.py",
-        ),
+        files("""
+            functions/*.py
+        """),
+        files("""
+            tests/functions/test_{aggregates,array_functions,sql_functions}.py
+        """),
     ),
     "lists": Topic(
-        modules=("evaluation/frames/lists.py", "evaluation/tasks/list_rankings.py"),
-        tests=("tests/evaluation/test_lists.py",),
+        files("""
+            evaluation/frames/lists.py evaluation/tasks/list_rankings.py
+        """),
+        files("""
+            tests/evaluation/test_lists.py
+        """),
     ),
     "bad rows": Topic(
-        modules=(
-            "evaluation/tasks/valid_rows.py",
-            "evaluation/tasks/partial_ranking.py",
-            "evaluation/tasks/items.py",
-            "judgments/tasks.py",
-            "retrieval/tasks/tables.py",
-            "evaluation/frames/columns.py",
-            "core/bad_rows.py",
-            "judgments/frames.py",
-            "clicks/frames.py",
-            "evaluation/frames/ranking.py",
-            "comparison/tasks/pairing.py",
-        ),
-        tests=(
-            "tests/evaluation/test_valid_rows.py",
-            "tests/judgments/test_judging_ratings.py",
-            "tests/comparison/test_comparing.py",
-            "tests/retrieval/test_retrieval_blocks.py",
-            "tests/evaluation/test_arrow_columns.py",
-            "tests/evaluation/test_partial_rankings.py",
-            "tests/evaluation/test_evaluation.py",
-            "tests/jobs/test_explain.py",
-            "tests/evaluation/test_item_metrics.py",
-            "tests/evaluation/test_bad_rows.py",
-            "tests/evaluation/test_rejected_rows.py",
-            "tests/evaluation/test_key_types.py",
-            "tests/evaluation/test_single_rows.py",
-            "tests/evaluation/test_silent_errors.py",
-            "tests/evaluation/test_duplicates.py",
-            "tests/evaluation/test_inputs.py",
-            "tests/evaluation/test_several_rankers.py",
-            "tests/judgments/test_judgments_ratings.py",
-            "tests/judgments/test_judgments_events.py",
-            "tests/retrieval/test_retrieval.py",
-            "tests/evaluation/test_metrics_of_items.py",
-            "tests/comparison/test_comparison.py",
-            "tests/clicks/test_clicks_on_spark.py",
-            "tests/evaluation/test_job_bad_rows.py",
-            "tests/evaluation/test_job_rejects.py",
-            "tests/judgments/test_build_judgments.py",
-            "tests/retrieval/test_retrieve_job.py",
-            "tests/clicks/test_position_bias_job.py",
-        ),
+        files("""
+            evaluation/tasks/{valid_rows,partial_ranking,items}.py judgments/tasks.py
+            retrieval/tasks/tables.py evaluation/frames/columns.py core/bad_rows.py judgments/frames.py
+            clicks/frames.py evaluation/frames/ranking.py comparison/tasks/pairing.py
+        """),
+        files("""
+            tests/evaluation/test_valid_rows.py tests/judgments/test_judging_ratings.py
+            tests/comparison/test_comparing.py tests/retrieval/test_retrieval_blocks.py
+            tests/evaluation/test_{arrow_columns,partial_rankings,evaluation}.py
+            tests/jobs/test_explain.py
+            tests/evaluation/test_{item_metrics,bad_rows,rejected_rows,key_types,single_rows,silent_errors,duplicates,inputs,several_rankers}.py
+            tests/judgments/test_{judgments_ratings,judgments_events}.py
+            tests/retrieval/test_retrieval.py tests/evaluation/test_metrics_of_items.py
+            tests/comparison/test_comparison.py tests/clicks/test_clicks_on_spark.py
+            tests/evaluation/test_{job_bad_rows,job_rejects}.py tests/judgments/test_build_judgments.py
+            tests/retrieval/test_retrieve_job.py tests/clicks/test_position_bias_job.py
+        """),
     ),
     "names": Topic(
-        modules=(
-            "errors.py",
-            "core/redaction.py",
-            "core/columns.py",
-            "core/given.py",
-            "core/arrow_tables.py",
-            "core/flag.py",
-            "comparison/work.py",
-            "sources/api.py",
-            "jobs/options.py",
-            "metrics/base.py",
-        ),
-        tests=(
-            "tests/core/test_given.py",
-            "tests/core/test_vector_columns.py",
-            "tests/core/test_setting_values.py",
-            "tests/jobs/test_fields.py",
-            "tests/core/test_redaction.py",
-            "tests/evaluation/test_evaluation_settings.py",
-            "tests/metrics/test_metric_properties.py",
-            "tests/project/test_option_names.py",
-            "tests/core/test_error_kinds.py",
-            "tests/jobs/test_cli_options.py",
-            "tests/jobs/test_config_file.py",
-            "tests/evaluation/test_metrics.py",
-            "tests/evaluation/test_inputs.py",
-            "tests/evaluation/test_several_rankers.py",
-            "tests/tables/test_hostile_names.py",
-            "tests/jobs/test_hostile_forms.py",
-            "tests/comparison/test_compare_job.py",
-            "tests/sources/test_read_table.py",
-        ),
+        files("""
+            errors.py core/{redaction,columns,given,arrow_tables,flag}.py comparison/work.py
+            sources/api.py jobs/options.py metrics/base.py
+        """),
+        files("""
+            tests/core/test_{given,vector_columns,setting_values}.py tests/jobs/test_fields.py
+            tests/core/test_redaction.py tests/evaluation/test_evaluation_settings.py
+            tests/metrics/test_metric_properties.py tests/project/test_option_names.py
+            tests/core/test_error_kinds.py tests/jobs/test_{cli_options,config_file}.py
+            tests/evaluation/test_{metrics,inputs,several_rankers}.py tests/tables/test_hostile_names.py
+            tests/jobs/test_hostile_forms.py tests/comparison/test_compare_job.py
+            tests/sources/test_read_table.py
+        """),
     ),
-}
+}  # fmt: skip
 """The one place that knows modules: a move of code changes it, and a name that is not there ends the script."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 from ndcg_spark.conventions import Convention
@@ -87,7 +87,7 @@ def has_truth(rows: Sequence[Row]) -> bool:
 # --- The comparisons
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """A convention against a tool.
 
@@ -99,6 +99,7 @@ class Comparison:
     tool: Tool
     shape: Shape
     domain: Callable[[Sequence[Row]], bool] = anything
+    _: KW_ONLY
     cutoffs: tuple[Cutoff, ...] = CUTOFFS
     tolerance: float = EXACT
     largest: float = 30.0
@@ -119,73 +120,48 @@ _WHOLE, _SIGNED, _PARTS = Shape(grades=GRADES), Shape(grades=NEGATIVE), Shape(gr
 _ANY, _UNTIED = Shape(grades=ANY_GRADE), Shape(grades=NEGATIVE, ties=False)
 _UNTIED_PARTS = Shape(grades=FRACTIONAL, ties=False)
 _INF = math.inf
-
-
-def _against(
-    convention: str,
-    tool: Tool,
-    shape: Shape,
-    domain: Callable[[Sequence[Row]], bool] = anything,
-    *,
-    cutoffs: tuple[Cutoff, ...] = CUTOFFS,
-    tolerance: float = EXACT,
-    largest: float = 30.0,
-    optional: bool = False,
-) -> Comparison:
-    return Comparison(
-        convention=convention,
-        tool=tool,
-        shape=shape,
-        domain=domain,
-        cutoffs=cutoffs,
-        tolerance=tolerance,
-        largest=largest,
-        optional=optional,
-    )
-
-
 _SINGLE_SCORES = Shape(grades=NEGATIVE, exact_in_float32=True)
 _LISTED = has_list_and_label
 
 COMPARISONS: tuple[Comparison, ...] = (
-    _against("default", definition(written.default, "NDCG, 2^rel - 1"), _ANY),
-    _against("linear", definition(written.linear, "NDCG, rel"), _ANY, largest=_INF),
-    _against("trec_eval", definition(written.trec_eval, "trec_eval 10"), _SIGNED, largest=_INF),
+    Comparison("default", definition(written.default, "NDCG, 2^rel - 1"), _ANY),
+    Comparison("linear", definition(written.linear, "NDCG, rel"), _ANY, largest=_INF),
+    Comparison("trec_eval", definition(written.trec_eval, "trec_eval 10"), _SIGNED, largest=_INF),
     # Where single precision merges no scores, trec_eval 10 and the version in pytrec_eval are one.
-    _against("trec_eval", tools.PYTREC_EVAL, _SINGLE_SCORES, is_survived, largest=_INF),
-    _against("trec_eval_9", tools.PYTREC_EVAL, _SIGNED, is_survived, largest=_INF),
+    Comparison("trec_eval", tools.PYTREC_EVAL, _SINGLE_SCORES, is_survived, largest=_INF),
+    Comparison("trec_eval_9", tools.PYTREC_EVAL, _SIGNED, is_survived, largest=_INF),
     # With -J trec_eval also drops items with a negative label (its issue 29), which to us are judged.
-    _against("trec_eval_9;unjudged=condensed", tools.JUDGED_ONLY, _WHOLE, largest=_INF),
-    _against("ir_measures", tools.IR_MEASURES, _SIGNED, is_survived, largest=_INF),
-    _against("gdeval", tools.GDEVAL, _SIGNED, tolerance=FIVE_DECIMALS, largest=4),
-    _against("sklearn", tools.SCIKIT_LEARN, _PARTS, has_two_items, largest=_INF),
-    _against("lightgbm", tools.LIGHTGBM, _WHOLE, _LISTED),
-    _against("xgboost", tools.XGBOOST, _WHOLE, _LISTED),
-    _against("xgboost;gain=linear", tools.XGBOOST_LINEAR, _PARTS, _LISTED, largest=_INF),
-    _against("xgboost_minus", tools.XGBOOST_MINUS, _WHOLE, _LISTED),
-    _against("catboost", definition(written.catboost, "CatBoost 1.2"), _ANY, has_no_gap_below_zero, largest=_INF),
-    _against("catboost", tools.CATBOOST, _ANY, has_no_gap_below_zero, largest=_INF, optional=True),
-    _against("catboost_exp", definition(written.catboost_exp, "CatBoost 1.2"), _ANY, has_no_gap_below_zero),
-    _against("catboost_exp", tools.CATBOOST_EXP, _ANY, has_no_gap_below_zero, optional=True),
-    _against("mllib", definition(written.mllib, "Spark 4 MLlib"), _PARTS),
-    _against("mllib_sorted", definition(written.mllib_sorted, "Spark 4 MLlib, labels sorted"), _PARTS),
-    _against("mllib_binary", definition(written.mllib_binary, "Spark 4 MLlib"), _ANY, largest=_INF),
-    _against(
+    Comparison("trec_eval_9;unjudged=condensed", tools.JUDGED_ONLY, _WHOLE, largest=_INF),
+    Comparison("ir_measures", tools.IR_MEASURES, _SIGNED, is_survived, largest=_INF),
+    Comparison("gdeval", tools.GDEVAL, _SIGNED, tolerance=FIVE_DECIMALS, largest=4),
+    Comparison("sklearn", tools.SCIKIT_LEARN, _PARTS, has_two_items, largest=_INF),
+    Comparison("lightgbm", tools.LIGHTGBM, _WHOLE, _LISTED),
+    Comparison("xgboost", tools.XGBOOST, _WHOLE, _LISTED),
+    Comparison("xgboost;gain=linear", tools.XGBOOST_LINEAR, _PARTS, _LISTED, largest=_INF),
+    Comparison("xgboost_minus", tools.XGBOOST_MINUS, _WHOLE, _LISTED),
+    Comparison("catboost", definition(written.catboost, "CatBoost 1.2"), _ANY, has_no_gap_below_zero, largest=_INF),
+    Comparison("catboost", tools.CATBOOST, _ANY, has_no_gap_below_zero, largest=_INF, optional=True),
+    Comparison("catboost_exp", definition(written.catboost_exp, "CatBoost 1.2"), _ANY, has_no_gap_below_zero),
+    Comparison("catboost_exp", tools.CATBOOST_EXP, _ANY, has_no_gap_below_zero, optional=True),
+    Comparison("mllib", definition(written.mllib, "Spark 4 MLlib"), _PARTS),
+    Comparison("mllib_sorted", definition(written.mllib_sorted, "Spark 4 MLlib, labels sorted"), _PARTS),
+    Comparison("mllib_binary", definition(written.mllib_binary, "Spark 4 MLlib"), _ANY, largest=_INF),
+    Comparison(
         "recommenders_spark",
         definition(written.recommenders_spark, "recommenders 1.2"),
         _ANY,
         has_truth,
         largest=_INF,
     ),
-    _against(
+    Comparison(
         "recommenders_pandas",
         definition(written.recommenders_pandas, "recommenders 1.2"),
         _UNTIED_PARTS,
         largest=_INF,
     ),
-    _against("ranx", tools.RANX, _UNTIED, largest=_INF),
-    _against("ranx_burges", tools.RANX_BURGES, _UNTIED),
-    _against(
+    Comparison("ranx", tools.RANX, _UNTIED, largest=_INF),
+    Comparison("ranx_burges", tools.RANX_BURGES, _UNTIED),
+    Comparison(
         "torchmetrics",
         definition(written.torchmetrics, "torchmetrics 1.9"),
         _PARTS,
@@ -193,13 +169,13 @@ COMPARISONS: tuple[Comparison, ...] = (
         tolerance=SINGLE,
         largest=_INF,
     ),
-    _against("talr", definition(written.talr, "TALR"), _PARTS, _LISTED, cutoffs=(None,)),
-    _against("replay", definition(written.replay, "RePlay 0.22"), _ANY, has_truth, largest=_INF),
-    _against(
+    Comparison("talr", definition(written.talr, "TALR"), _PARTS, _LISTED, cutoffs=(None,)),
+    Comparison("replay", definition(written.replay, "RePlay 0.22"), _ANY, has_truth, largest=_INF),
+    Comparison(
         "rectools", definition(written.rectools, "RecTools 0.19"), _ANY, has_truth, cutoffs=NUMBERS, largest=_INF
     ),
-    _against("mlflow", definition(written.mlflow, "MLflow 3.18"), _ANY, largest=_INF),
-    _against("evidently", definition(written.evidently, "Evidently 0.7"), _UNTIED_PARTS, _LISTED, largest=_INF),
+    Comparison("mlflow", definition(written.mlflow, "MLflow 3.18"), _ANY, largest=_INF),
+    Comparison("evidently", definition(written.evidently, "Evidently 0.7"), _UNTIED_PARTS, _LISTED, largest=_INF),
 )
 
 STORED: Mapping[str, tuple[str, float]] = {

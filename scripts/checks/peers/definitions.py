@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from scripts.checks.peers.data import Cutoff, Queries, Row, Values, to_float32
 
@@ -70,15 +71,7 @@ def averaged_over_ties(rows: Sequence[Row], gain: Callable[[float], float], *, s
 # --- This project's own two
 
 
-def default(rows: Sequence[Row], k: Cutoff) -> float | None:
-    return _own(rows, k, power)
-
-
-def linear(rows: Sequence[Row], k: Cutoff) -> float | None:
-    return _own(rows, k, float)
-
-
-def _own(rows: Sequence[Row], k: Cutoff, gain: Callable[[float], float]) -> float | None:
+def default(rows: Sequence[Row], k: Cutoff, gain: Callable[[float], float] = power) -> float | None:
     """Jarvelin and Kekalainen with every judged item in the ideal list, over all orders of tied items on average."""
     judged = labels(rows)
     if not judged:
@@ -86,6 +79,9 @@ def _own(rows: Sequence[Row], k: Cutoff, gain: Callable[[float], float]) -> floa
     ideal = discounted(best(gain(relevance) for relevance in judged), k)
     gains = averaged_over_ties(rows, gain, single=False)  # gains of relevance 0 are 0 here
     return discounted(gains, k) / ideal if gains and ideal > 0 else 0.0
+
+
+linear = partial(default, gain=float)
 
 
 # --- Tools of information retrieval
@@ -116,19 +112,14 @@ def torchmetrics(rows: Sequence[Row], k: Cutoff) -> float | None:
 # --- Tools of learning to rank
 
 
-def catboost(rows: Sequence[Row], k: Cutoff) -> float | None:
-    return _catboost(rows, k, float)
-
-
-def catboost_exp(rows: Sequence[Row], k: Cutoff) -> float | None:
-    return _catboost(rows, k, power)
-
-
-def _catboost(rows: Sequence[Row], k: Cutoff, gain: Callable[[float], float]) -> float | None:
+def catboost(rows: Sequence[Row], k: Cutoff, gain: Callable[[float], float] = float) -> float | None:
     """CatBoost 1.2 dcg.cpp: by prediction, tied items by target, the worst first."""
     listed = sorted((-row.score, label(row)) for row in rows if row.score is not None)
     ideal = discounted(best(gain(target) for _, target in listed), k)
     return discounted((gain(target) for _, target in listed), k) / ideal if ideal > 0 else 1.0
+
+
+catboost_exp = partial(catboost, gain=power)
 
 
 # --- Spark MLlib, and what is built on it

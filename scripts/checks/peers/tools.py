@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
@@ -78,15 +79,7 @@ def _arrays(rows: Iterable[Row]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, 
 # --- trec_eval and gdeval
 
 
-def pytrec_eval(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
-    return _pytrec_eval(queries, cutoffs, judged_only=False)
-
-
-def pytrec_eval_judged_only(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
-    return _pytrec_eval(queries, cutoffs, judged_only=True)
-
-
-def _pytrec_eval(queries: Queries, cutoffs: Sequence[Cutoff], *, judged_only: bool) -> Values:
+def pytrec_eval(queries: Queries, cutoffs: Sequence[Cutoff], *, judged_only: bool = False) -> Values:
     numbers = ",".join(str(k) for k in cutoffs if k is not None)
     measures = {"ndcg"} | ({f"ndcg_cut.{numbers}"} if numbers else set())
     evaluator = imported("pytrec_eval").RelevanceEvaluator(
@@ -182,19 +175,7 @@ def lightgbm(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
     return found
 
 
-def xgboost(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
-    return _xgboost(queries, cutoffs)
-
-
-def xgboost_minus(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
-    return _xgboost(queries, cutoffs, minus="-")
-
-
-def xgboost_linear(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
-    return _xgboost(queries, cutoffs, ndcg_exp_gain=False)
-
-
-def _xgboost(queries: Queries, cutoffs: Sequence[Cutoff], *, minus: str = "", **options: bool) -> Values:
+def xgboost(queries: Queries, cutoffs: Sequence[Cutoff], *, minus: str = "", **options: bool) -> Values:
     """A booster without trees predicts `base_margin`; it gives means, so each query is a data set of its own."""
     module = imported("xgboost")
     asked = {f"ndcg@{k or WHOLE_LIST}{minus}": k for k in cutoffs}
@@ -211,15 +192,7 @@ def _xgboost(queries: Queries, cutoffs: Sequence[Cutoff], *, minus: str = "", **
     return found
 
 
-def catboost(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
-    return _catboost(queries, cutoffs, "Base")
-
-
-def catboost_exp(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
-    return _catboost(queries, cutoffs, "Exp")
-
-
-def _catboost(queries: Queries, cutoffs: Sequence[Cutoff], kind: str) -> Values:
+def catboost(queries: Queries, cutoffs: Sequence[Cutoff], *, kind: str = "Base") -> Values:
     eval_metric = imported("catboost.utils").eval_metric
     found = {}
     for query, rows in queries.items():
@@ -230,15 +203,7 @@ def _catboost(queries: Queries, cutoffs: Sequence[Cutoff], kind: str) -> Values:
     return found
 
 
-def ranx(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
-    return _ranx(queries, cutoffs, "ndcg")
-
-
-def ranx_burges(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
-    return _ranx(queries, cutoffs, "ndcg_burges")
-
-
-def _ranx(queries: Queries, cutoffs: Sequence[Cutoff], metric: str) -> Values:
+def ranx(queries: Queries, cutoffs: Sequence[Cutoff], *, metric: str = "ndcg") -> Values:
     module = imported("ranx")
     asked = {metric if k is None else f"{metric}@{k}": k for k in cutoffs}
     run = module.Run(_run(queries))
@@ -249,15 +214,19 @@ def _ranx(queries: Queries, cutoffs: Sequence[Cutoff], metric: str) -> Values:
 
 
 PYTREC_EVAL = Tool(package="pytrec-eval-terrier", call=pytrec_eval)
-JUDGED_ONLY = Tool(package="pytrec-eval-terrier", call=pytrec_eval_judged_only, beside=", judged documents only")
+JUDGED_ONLY = Tool(
+    package="pytrec-eval-terrier", call=partial(pytrec_eval, judged_only=True), beside=", judged documents only"
+)
 IR_MEASURES = Tool(package="ir-measures", call=ir_measures)
 GDEVAL = Tool(package="ir-measures", call=gdeval, beside=": gdeval.pl 1.2a")
 SCIKIT_LEARN = Tool(package="scikit-learn", call=scikit_learn)
 LIGHTGBM = Tool(package="lightgbm", call=lightgbm)
 XGBOOST = Tool(package="xgboost-cpu", call=xgboost)
-XGBOOST_MINUS = Tool(package="xgboost-cpu", call=xgboost_minus, beside=", ndcg@k-")
-XGBOOST_LINEAR = Tool(package="xgboost-cpu", call=xgboost_linear, beside=", ndcg_exp_gain=False")
+XGBOOST_MINUS = Tool(package="xgboost-cpu", call=partial(xgboost, minus="-"), beside=", ndcg@k-")
+XGBOOST_LINEAR = Tool(
+    package="xgboost-cpu", call=partial(xgboost, ndcg_exp_gain=False), beside=", ndcg_exp_gain=False"
+)
 CATBOOST = Tool(package="catboost", call=catboost)
-CATBOOST_EXP = Tool(package="catboost", call=catboost_exp, beside=", type=Exp")
+CATBOOST_EXP = Tool(package="catboost", call=partial(catboost, kind="Exp"), beside=", type=Exp")
 RANX = Tool(package="ranx", call=ranx)
-RANX_BURGES = Tool(package="ranx", call=ranx_burges, beside=", ndcg_burges")
+RANX_BURGES = Tool(package="ranx", call=partial(ranx, metric="ndcg_burges"), beside=", ndcg_burges")
