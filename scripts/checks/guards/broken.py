@@ -70,99 +70,91 @@ def files(words: str) -> tuple[str, ...]:
     return tuple(f"{p[1]}{name}{p[3]}" if p[2] else p[0] for p in parts if p for name in (p[2] or "").split(","))
 
 
+def topic(modules: str, tests: str) -> Topic:
+    """A topic of two texts of files."""
+    return Topic(files(modules), files(tests))
+
+
 TOPICS: Mapping[str, Topic] = {
-    "sessions": Topic(
-        files("""
-            jobs/session.py core/{session,workers}.py
-        """),
-        files("""
-            tests/core/test_{settings,workers,shipping}.py
-            tests/jobs/test_{surroundings,local_session}.py
+    "sessions": topic(
+        "jobs/session.py core/{session,workers}.py",
+        """
+            tests/core/test_{settings,workers,shipping}.py tests/jobs/test_{surroundings,local_session}.py
             tests/evaluation/test_{job_refusals,job_process}.py tests/jobs/test_connect.py
-        """),
+        """,
     ),
-    "catalogs": Topic(
-        files("""
-            tables/{catalog,commits}.py
-        """),
-        files("""
+    "catalogs": topic(
+        "tables/{catalog,commits}.py",
+        """
             tests/jobs/test_local_session.py
-            tests/tables/test_{delta_statements,iceberg_statements,places,hostile_names,metric_table,table_writes,growing_tables,hive_tables,table_formats}.py
-        """),
+            tests/tables/test_{delta_statements,iceberg_statements,places,hostile_names,metric_table}.py
+            tests/tables/test_{table_writes,growing_tables,hive_tables,table_formats}.py
+        """,
     ),
-    "places": Topic(
-        files("""
-            tables/{places,checks}.py sources/{folders,stores}.py
-        """),
-        files("""
-            tests/sources/test_stores.py tests/tables/test_places.py
-            tests/sources/test_{table_folders,folders}.py tests/jobs/test_hostile_paths.py
-            tests/sources/test_parquet_source.py tests/evaluation/test_{inputs,job_outputs}.py
+    "places": topic(
+        "tables/{places,checks}.py sources/{folders,stores}.py",
+        """
+            tests/sources/test_stores.py tests/tables/test_places.py tests/sources/test_{table_folders,folders}.py
+            tests/jobs/test_hostile_paths.py tests/sources/test_parquet_source.py
+            tests/evaluation/test_{inputs,job_outputs}.py
             tests/tables/test_{output_disks,metric_table,growing_tables,table_writes}.py
             tests/sources/test_object_stores.py
-        """),
+        """,
     ),
-    "slices": Topic(
-        files("""
-            tables/{slices,claims,catalog,folders,table_writes,writing,nights}.py
-        """),
-        files("""
+    "slices": topic(
+        "tables/{slices,claims,catalog,folders,table_writes,writing,nights}.py",
+        """
             tests/tables/test_{write_night,growing_tables,table_writes,delta_statements}.py
             tests/evaluation/test_job_outputs.py tests/tables/test_{output_disks,metric_table}.py
             tests/sources/test_object_stores.py tests/history/test_roll_up.py
-        """),
+        """,
     ),
-    "functions": Topic(
-        files("""
-            functions/*.py
-        """),
-        files("""
+    "functions": topic(
+        "functions/*.py",
+        """
             tests/functions/test_{aggregates,array_functions,sql_functions}.py
-        """),
+        """,
     ),
-    "lists": Topic(
-        files("""
-            evaluation/frames/lists.py evaluation/tasks/list_rankings.py
-        """),
-        files("""
+    "lists": topic(
+        "evaluation/frames/lists.py evaluation/tasks/list_rankings.py",
+        """
             tests/evaluation/test_lists.py
-        """),
+        """,
     ),
-    "bad rows": Topic(
-        files("""
-            evaluation/tasks/{valid_rows,partial_ranking,items}.py judgments/tasks.py
-            retrieval/tasks/tables.py evaluation/frames/columns.py core/bad_rows.py judgments/frames.py
-            clicks/frames.py evaluation/frames/ranking.py comparison/tasks/pairing.py
-        """),
-        files("""
+    "bad rows": topic(
+        """
+            evaluation/tasks/{valid_rows,partial_ranking,items}.py judgments/tasks.py retrieval/tasks/tables.py
+            evaluation/frames/columns.py core/bad_rows.py judgments/frames.py clicks/frames.py
+            evaluation/frames/ranking.py comparison/tasks/pairing.py
+        """,
+        """
             tests/evaluation/test_valid_rows.py tests/judgments/test_judging_ratings.py
             tests/comparison/test_comparing.py tests/retrieval/test_retrieval_blocks.py
-            tests/evaluation/test_{arrow_columns,partial_rankings,evaluation}.py
-            tests/jobs/test_explain.py
-            tests/evaluation/test_{item_metrics,bad_rows,rejected_rows,key_types,single_rows,silent_errors,duplicates,inputs,several_rankers}.py
-            tests/judgments/test_{judgments_ratings,judgments_events}.py
-            tests/retrieval/test_retrieval.py tests/evaluation/test_metrics_of_items.py
-            tests/comparison/test_comparison.py tests/clicks/test_clicks_on_spark.py
-            tests/evaluation/test_{job_bad_rows,job_rejects}.py tests/judgments/test_build_judgments.py
-            tests/retrieval/test_retrieve_job.py tests/clicks/test_position_bias_job.py
-        """),
+            tests/evaluation/test_{arrow_columns,partial_rankings,evaluation}.py tests/jobs/test_explain.py
+            tests/evaluation/test_{item_metrics,bad_rows,rejected_rows,key_types,single_rows,silent_errors}.py
+            tests/evaluation/test_{duplicates,inputs,several_rankers}.py
+            tests/judgments/test_{judgments_ratings,judgments_events}.py tests/retrieval/test_retrieval.py
+            tests/evaluation/test_metrics_of_items.py tests/comparison/test_comparison.py
+            tests/clicks/test_clicks_on_spark.py tests/evaluation/test_{job_bad_rows,job_rejects}.py
+            tests/judgments/test_build_judgments.py tests/retrieval/test_retrieve_job.py
+            tests/clicks/test_position_bias_job.py
+        """,
     ),
-    "names": Topic(
-        files("""
-            errors.py core/{redaction,columns,given,arrow_tables,flag}.py comparison/work.py
-            sources/api.py jobs/options.py metrics/base.py
-        """),
-        files("""
+    "names": topic(
+        """
+            errors.py core/{redaction,columns,given,arrow_tables,flag}.py comparison/work.py sources/api.py
+            jobs/options.py metrics/base.py
+        """,
+        """
             tests/core/test_{given,vector_columns,setting_values}.py tests/jobs/test_fields.py
             tests/core/test_redaction.py tests/evaluation/test_evaluation_settings.py
             tests/metrics/test_metric_properties.py tests/project/test_option_names.py
             tests/core/test_error_kinds.py tests/jobs/test_{cli_options,config_file}.py
             tests/evaluation/test_{metrics,inputs,several_rankers}.py tests/tables/test_hostile_names.py
-            tests/jobs/test_hostile_forms.py tests/comparison/test_compare_job.py
-            tests/sources/test_read_table.py
-        """),
+            tests/jobs/test_hostile_forms.py tests/comparison/test_compare_job.py tests/sources/test_read_table.py
+        """,
     ),
-}  # fmt: skip
+}
 """The one place that knows modules: a move of code changes it, and a name that is not there ends the script."""
 
 
