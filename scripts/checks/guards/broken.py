@@ -48,6 +48,7 @@ from scripts.checks import ROOT
 from scripts.checks.guards.sites import SWITCHES, Mutant, break_package
 from scripts.checks.guards.survivors import REASONS
 from scripts.checks.guards.switches import RECORD, STATE
+from scripts.checks.kept import Lines
 
 RESULTS = ROOT / ".guards-broken.jsonl"
 NAME = "ndcg_spark"
@@ -158,32 +159,17 @@ TOPICS: Mapping[str, Topic] = {
 """The one place that knows modules: a move of code changes it, and a name that is not there ends the script."""
 
 
-class Kept:
-    """Results in a file, a line each; later lines replace earlier ones."""
+class Kept(Lines):
+    """Results of mutants and of test files; later ones replace earlier ones."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.mutants: dict[str, dict[str, Any]] = {}
-        self.tests: dict[str, dict[str, Any]] = {}
+    @property
+    def mutants(self) -> dict[str, dict[str, Any]]:
+        return {line["mutant"]: line for line in self.lines if "mutant" in line}
+
+    @property
+    def tests(self) -> dict[str, dict[str, Any]]:
         """What the tests of a file pass, by the file."""
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        for line in text.splitlines():
-            with contextlib.suppress(ValueError):  # half a line, as of a call that was killed
-                self._take(json.loads(line))
-        if text and not text.endswith("\n"):
-            path.write_text(text + "\n", encoding="utf-8")
-
-    def _take(self, line: dict[str, Any]) -> None:
-        if "mutant" in line:
-            self.mutants[line["mutant"]] = line
-        else:
-            self.tests[line["file"]] = line
-
-    def add(self, line: dict[str, Any]) -> None:
-        """Keep one more."""
-        self._take(line)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        return {line["file"]: line for line in self.lines if "file" in line}
 
 
 class HangsError(Exception):
@@ -346,7 +332,7 @@ class Hunt:
             line = self._recorded(new) if new else {"tests": {}, "shared": {}}
             its = {one: its for one, its in {**held, **line["tests"]}.items() if one in tests}
             shared = {**known["shared"], **line["shared"]}
-            self.kept.add({"file": file, "code": self._code(file), "tests": its, "shared": shared})
+            self.kept.append({"file": file, "code": self._code(file), "tests": its, "shared": shared})
             print(f"recorded {file}: {len(new)} tests, {time.monotonic() - began:.0f} s", flush=True)
         return True
 
@@ -545,7 +531,7 @@ def hunt(hunt_: Hunt, numbers: Sequence[int], deadline: float) -> None:
             print(f"the time is spent, with {len(todo) - at + 1} mutants to run; another call goes on", flush=True)
             return
         line = hunt_.verdict(number)
-        hunt_.kept.add(line)
+        hunt_.kept.append(line)
         print(f"{at}/{len(todo)} {line['verdict']} in {line['seconds']} s: {line['mutant']}", flush=True)
 
 

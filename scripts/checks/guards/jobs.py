@@ -18,25 +18,24 @@ the file to begin anew.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from support.main_job import PROGRESS
 from support.processes import INCUBATOR, ROOT, kill_group, run_process
 from support.spark_rankings import SHORT_LIVED
+
+from scripts.checks.kept import Lines
 
 RESULTS = ROOT / ".guards-jobs.jsonl"
 JOB = [sys.executable, str(ROOT / "jobs" / "mean_ndcg.py")]
@@ -184,24 +183,12 @@ def stays(group: int, patience: float = 30) -> bool:
     return True
 
 
-class Kept:
-    """Results in a file, a line each."""
+class Kept(Lines):
+    """Ends of jobs."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._lock = path, threading.Lock()
-        text = path.read_text() if path.exists() else ""
-        self.results: list[Result] = []
-        for line in text.splitlines():
-            with suppress(ValueError):  # half a line, as of a call that was killed
-                self.results.append(Result(**json.loads(line)))
-        if text and not text.endswith("\n"):
-            path.write_text(text + "\n")
-
-    def add(self, result: Result) -> None:
-        """Keep one more."""
-        with self._lock, self._path.open("a") as file:
-            self.results.append(result)
-            file.write(json.dumps(asdict(result)) + "\n")
+    @property
+    def results(self) -> list[Result]:
+        return [Result(**line) for line in self.lines]
 
 
 def run_jobs(count: int, at_once: int, longest: float, kept: Kept) -> list[Result]:
@@ -210,7 +197,7 @@ def run_jobs(count: int, at_once: int, longest: float, kept: Kept) -> list[Resul
     todo: list[tuple[str, int]] = [(kind, n) for n in range(count) for kind in ("refused", "interrupted")]
 
     def run(kind: str, number: int) -> None:
-        kept.add(refused(number) if kind == "refused" else interrupted(number, longest))
+        kept.append(asdict(refused(number) if kind == "refused" else interrupted(number, longest)))
 
     with ThreadPoolExecutor(at_once) as pool:
         for done in [pool.submit(run, *one) for one in todo if one not in known]:

@@ -21,7 +21,6 @@ import argparse
 import ast
 import builtins
 import hashlib
-import json
 import os
 import shutil
 import signal
@@ -30,7 +29,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,6 +36,7 @@ from tempfile import TemporaryDirectory
 from support.processes import ROOT
 
 from scripts.checks.guards.unseen import UNSEEN
+from scripts.checks.kept import Lines
 
 RESULTS = ROOT / ".guards-reached.jsonl"
 CODE = ("ndcg_spark", "jobs")
@@ -221,20 +220,15 @@ class Part:
     seconds: float
 
 
-class Parts:
-    """What has run, in a file, a line each."""
+class Parts(Lines):
+    """What has run."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.done: list[Part] = []
-        for line in path.read_text().splitlines() if path.exists() else ():
-            with suppress(ValueError):  # half a line, as of a call that was killed
-                self.done.append(Part(**json.loads(line)))
+    @property
+    def done(self) -> list[Part]:
+        return [Part(**line) for line in self.lines]
 
     def add(self, part: Part) -> None:
-        self.done.append(part)
-        with self._path.open("a") as file:
-            file.write("\n" + json.dumps(vars(part)))
+        self.append(vars(part))
 
     @property
     def reached(self) -> set[str]:
