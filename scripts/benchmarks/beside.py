@@ -38,9 +38,13 @@ class Beside:
 
 def serve(memory: str) -> None:
     """Answer on standard output, a line for each line of standard input. The session is that checkout's, too."""
-    sys.path.insert(0, str(Path.cwd() / "scripts"))
     import ndcg_spark
-    from scripts.benchmarks.spark import make_session
+
+    if Path("scripts/benchmarks").is_dir():
+        from scripts.benchmarks.spark import make_session
+    else:  # a checkout in which all scripts lay in one folder
+        sys.path.insert(0, "scripts")
+        from bench_spark import make_session
 
     spark = make_session(memory, 10)
     for line in sys.stdin:
