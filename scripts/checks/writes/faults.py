@@ -54,10 +54,9 @@ from ndcg_spark.tables.claims import HIDDEN
 from scripts.checks.writes.cluster import SETTINGS, cluster_below, losing_executors
 from scripts.checks.writes.elsewhere import run_elsewhere
 from scripts.checks.writes.local import kill_nights
-from scripts.checks.writes.metastore import free_port, metastore_settings, serve_metastore
-from scripts.checks.writes.places import start_sail
-from scripts.checks.writes.process import Target, Writers, session
+from scripts.checks.writes.process import Target, Writers
 from scripts.checks.writes.rows import Reader, Task, broken_calls, judge, plan_fault, write
+from scripts.checks.writes.sessions import free_port, metastore_settings, serve_metastore, session, start_sail
 from scripts.checks.writes.tables import FORMATS, Format, SliceKey, place_of
 
 DATASETS, RUNS = ("shop", "app"), ("a", "b", "c")

@@ -22,8 +22,9 @@ from itertools import count
 from pathlib import Path
 
 from scripts.checks.writes.elsewhere import run_elsewhere
-from scripts.checks.writes.places import LEGS, Place, places_of, rows, start
+from scripts.checks.writes.places import Place, places_of, rows
 from scripts.checks.writes.properties import PROPERTIES
+from scripts.checks.writes.sessions import LEGS, start
 
 Results = dict[str, dict[str, str]]
 

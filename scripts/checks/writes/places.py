@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,11 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from ndcg_spark.sources.folders import read_files
 from ndcg_spark.tables import Rows, SliceKey, Slices, SliceWrite, stage_slices, table_writes, write_together, writing
 from ndcg_spark.tables.commits import DeltaLog
-from scripts.checks.writes.metastore import free_port, metastore_settings, serve_metastore
+from scripts.checks.writes.sessions import METASTORE
 
-METASTORE = "metastore-port"
-"""File below the folder of a session that tells the port of its metastore to writers in other processes."""
-LEGS = ("spark", "iceberg", "delta")
 NIGHT, BEFORE = date(2026, 1, 31), date(2026, 1, 30)
 SCHEMA = "run string, k int, value int, night date"
 
@@ -166,70 +162,6 @@ def several_nights(spark: SparkSession, value: int) -> tuple[DataFrame, Slices]:
     frame = rows(spark, value, night=BEFORE).union(rows(spark, value))
     keys = tuple(SliceKey(night, "") for night in (BEFORE, NIGHT))
     return frame, Slices(dataset="shop", keys=keys, columns={"night": "night", "run": "run"})
-
-
-# --------------------------------------------------------------------------------------------------------- sessions
-
-
-def start(leg: str, root: Path, *, hive: bool = True) -> tuple[SparkSession, Any]:
-    """Start the Spark of a leg; the second result is a server to be stopped, or None."""
-    if leg == "delta":
-        return start_sail(root)
-    settings = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f'"-Dderby.system.home={root}/derby" -XX:TieredStopAtLevel=1 '
-        "-XX:ReservedCodeCacheSize=1g",  # else 48 MB, and what comes after these is interpreted
-        "spark.driver.host": "127.0.0.1",
-        "spark.log.level": "OFF",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": f"{root}/warehouse",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    builder = SparkSession.builder.master("local[2]")
-    if leg == "iceberg":
-        settings |= iceberg_settings(root)
-    shared = root / METASTORE  # where another process serves it, this is its writer
-    port = 0
-    if leg == "spark" and shared.exists():
-        settings |= metastore_settings(root, int(shared.read_text()))
-    elif leg == "spark" and hive:
-        port = free_port()
-        settings |= metastore_settings(root, port)
-    spark = builder.config(map=settings).getOrCreate()
-    if port:
-        serve_metastore(spark, root, port)
-        shared.write_text(str(port))
-    if leg == "iceberg":
-        spark.sql("CREATE NAMESPACE IF NOT EXISTS ice.db")
-    return spark, None
-
-
-def iceberg_settings(root: Path) -> dict[str, str]:
-    """A catalog `ice` below a folder; the Iceberg runtime for Spark 3.5 is that which a package of PyPI carries."""
-    import snowpark_connect_deps_iceberg
-
-    folder = os.path.dirname(str(snowpark_connect_deps_iceberg.__file__))
-    return {
-        "spark.jars": next(iter(glob(f"{folder}/jars/iceberg-spark-runtime-3.5_2.12-*.jar"))),
-        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.ice.type": "hadoop",
-        "spark.sql.catalog.ice.cache-enabled": "false",  # else a session sees commits of others half a minute later
-        "spark.sql.catalog.ice.warehouse": f"{root}/ice",
-    }
-
-
-def start_sail(root: Path) -> tuple[SparkSession, Any]:
-    os.environ.setdefault("RUST_LOG", "error")
-    from pysail.spark import SparkConnectServer
-
-    server = SparkConnectServer("127.0.0.1", 0)
-    server.start(background=True)
-    spark = SparkSession.builder.remote(f"sc://127.0.0.1:{server.listening_address[1]}").getOrCreate()
-    spark.conf.set("spark.sql.warehouse.dir", f"{root}/warehouse")
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    return spark, server
 
 
 def places_of(leg: str, spark: SparkSession, root: Path, *, hive: bool = True) -> list[Place]:

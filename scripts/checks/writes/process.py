@@ -19,33 +19,11 @@ from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
-from scripts.checks.writes.places import start_sail
 from scripts.checks.writes.rows import WAYS, Task, as_json, broken_calls, end, from_json, plan_kill, write
+from scripts.checks.writes.sessions import session, start_sail
 from scripts.checks.writes.tables import FORMATS
 
 Process: TypeAlias = "subprocess.Popen[str]"
-
-
-def session(scratch: Path, more: Mapping[str, str] = {}) -> SparkSession:
-    """Two cores, everything below the scratch folder, no log; `more` settings win."""
-    options = {
-        "spark.master": "local[2]",
-        "spark.app.name": "faults",
-        # Most plans run once: Java spends more on its second compiler than that would save.
-        "spark.driver.extraJavaOptions": f'"-Dderby.system.home={scratch}/derby" -XX:TieredStopAtLevel=1 '
-        "-XX:ReservedCodeCacheSize=1g "  # else 48 MB, and what comes after these is interpreted
-        "-XX:+UseSerialGC",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.log.level": "OFF",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": f"{scratch}/warehouse",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        **more,
-    }
-    return SparkSession.builder.config(map=options).getOrCreate()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from ndcg_spark.tables import commits, folders, slice_name, table_writes
 from ndcg_spark.tables.claims import Claim
 from ndcg_spark.tables.commits import DeltaLog, IcebergLog
-from scripts.checks.writes.places import iceberg_settings, location
+from scripts.checks.writes.places import location
+from scripts.checks.writes.sessions import iceberg_settings
 
 SliceKey = tuple[str, str, str]
 Rows = list[tuple[int, int, int]]
