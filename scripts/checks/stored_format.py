@@ -40,7 +40,7 @@ from ndcg_spark.main import all_jobs, cli
 from ndcg_spark.retrieval import RetrievalSettings
 from ndcg_spark.tables import slice_name
 from scripts.checks import ROOT
-from scripts.checks.cross_check.fuzz import make_session
+from scripts.checks.session import make_session
 from scripts.checks.stored_nights import write_inputs
 
 WIDTH = 600

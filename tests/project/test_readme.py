@@ -29,7 +29,7 @@ OF_OTHER_TOOLS = {"--deploy-mode", "--help", "--hours", "--master", "--packages"
 OF_SCRIPTS = {
     flag
     for path in (ROOT / "scripts").glob("*/**/*.py")
-    for flag in re.findall(r'add_argument\("(--[a-z-]+)"', path.read_text(encoding="utf-8"))
+    for flag in re.findall(r'add_argument\(\s*"(--[a-z-]+)"', path.read_text(encoding="utf-8"))
 }
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""A short leg of scripts/check cross-check routes, and that it notices what differs."""
+"""A short leg of scripts/check cross-check, and that it notices what differs."""
 
 from __future__ import annotations
 

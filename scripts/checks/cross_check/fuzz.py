@@ -4,17 +4,13 @@ A seed draws rows (ties, extreme scores, nulls, negative and fractional relevanc
 twice), a convention and cutoffs. The rows are evaluated as a long table, as a run with judgments, by given ranks and
 as two runs in one table: by the engine on a DataFrame, by the engine on Parquet files (random row groups, sorted or
 not), by windows, and without Spark. Where the oracle has an answer, values must agree with it to 1e-12; between
-strategies, metrics and refusals must be the same to the last bit. Prints each difference with its seed, and exits
-with 1 if there is one.
+strategies, metrics and refusals must be the same to the last bit.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +21,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from support import oracle
 from support.random_rankings import random_rows
-from support.spark_rankings import SHORT_LIVED, ranks_of
+from support.spark_rankings import ranks_of
 
 import ndcg_spark
 from ndcg_spark.errors import find_refusal
-from ndcg_spark.jobs import worker_daemon
 
 TOLERANCE = 1e-12
 VALUES = ("dcg", "idcg", "ndcg")
@@ -37,45 +32,6 @@ FACTS = ("status", "n_items", "n_judged", "n_relevant", "n_rows", "n_left_out")
 GAINS = ("exponential", "linear", "power:2", "table:-2=-1,-1=-1,0=0.5,0.25=0.5,0.5=1,1=1,1.5=2,2=2,2.75=2,3=9,4=9")
 Found = dict[Any, tuple[Any, ...]] | str
 """Metrics and counts by (run, query, k); or a refusal."""
-
-
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--seeds", type=int, default=20, help="how many")
-    options.add_argument("--first", type=int, default=0, help="the first seed")
-    arguments = options.parse_args()
-    spark = make_session()
-    wrong = compared = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in range(arguments.first, arguments.first + arguments.seeds):
-            n_compared, differences = fuzz(spark, seed, Path(folder))
-            compared += n_compared
-            wrong += len(differences)
-            for one in differences:
-                print(f"seed {seed}: {one}", flush=True)
-    spark.stop()
-    print(f"{arguments.seeds} seeds, {compared} evaluations compared, {wrong} differences")
-    sys.exit(1 if wrong else 0)
-
-
-def make_session() -> SparkSession:
-    """A small local session that is quiet, and plans as little as can be."""
-    settings = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": SHORT_LIVED,
-        "spark.driver.host": "127.0.0.1",
-        "spark.log.level": "OFF",
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        **worker_daemon.SETTINGS,
-    }
-    return SparkSession.builder.master("local[2]").appName("ndcg-spark fuzz").config(map=settings).getOrCreate()
 
 
 def fuzz(spark: SparkSession, seed: int, folder: Path) -> tuple[int, list[str]]:
@@ -259,5 +215,8 @@ def from_oracle(found: Found, expected: oracle.Results) -> str:
     return "" if len(found) == len(expected) else f"{len(found)} results, not {len(expected)}"
 
 
-if __name__ == "__main__":
-    main()
+def summary_of(results: Sequence[Mapping[str, Any]]) -> str:
+    """Counts over all seeds."""
+    differences = sum(len(one["differences"]) for one in results)
+    compared = sum(one["compared"] for one in results)
+    return f"{len(results)} seeds, {compared} evaluations compared, {differences or 'no'} differences"

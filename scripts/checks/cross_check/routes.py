@@ -6,26 +6,20 @@ DataFrames, catalog tables, arrays, lists of items, given ranks, score columns, 
 and strategy; to the job (JSON, metric table, per-query table); to sums of the per-query table by `math.fsum`; to
 `compare`, from rankings and from per-query tables; to `merge_summaries` of random splits; to a roll-up of one night;
 to the report; to `NdcgEvaluator`; and to `ndcg_spark.functions`, within 1e-12. A route that does not support an
-option of the question says why and is skipped. Prints each difference with its seed; exits with 1 if there is one.
-
-With --results FILE, answers are kept there, and seeds that it has are not asked again.
+option of the question says why and is skipped.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
 import re
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, reduce
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -43,8 +37,7 @@ from ndcg_spark.evaluation import summarize
 from ndcg_spark.history import roll_up
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.ml import NdcgEvaluator
-from scripts.checks.cross_check.fuzz import make_session
-from scripts.checks.cross_check.questions import NIGHT, RUNS, Question, question_of
+from scripts.checks.cross_check.questions import NIGHT, RUNS, Question
 
 Key = tuple[str, str, str | None, str, int | None]
 """Run, segment_by, segment, metric, k."""
@@ -631,34 +624,6 @@ def same(one: float | None, other: float | None, tolerance: float) -> bool:
     return float(one).hex() == float(other).hex() or abs(one - other) <= tolerance * abs(other)
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--seeds", type=int, default=20, help="how many")
-    options.add_argument("--first", type=int, default=0, help="the first seed")
-    options.add_argument("--results", type=Path, help="file that keeps the answers, so that a run can be resumed")
-    arguments = options.parse_args()
-    kept = read_results(arguments.results)
-    spark = make_session()
-    for seed in range(arguments.first, arguments.first + arguments.seeds):
-        if str(seed) in kept:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            result = ask(spark, question_of(seed, Path(folder)))
-        kept[str(seed)] = vars(result)
-        for one in result.differences:
-            print(f"seed {seed}: {one}", flush=True)
-        if arguments.results is not None:
-            arguments.results.write_text(json.dumps(kept), encoding="utf-8")
-    spark.stop()
-    its = [kept[str(seed)] for seed in range(arguments.first, arguments.first + arguments.seeds)]
-    print(summary_of(its))
-    sys.exit(1 if any(one["differences"] for one in its) else 0)
-
-
-def read_results(path: Path | None) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else {}
-
-
 def summary_of(results: list[dict[str, Any]]) -> str:
     """Counts over all questions, and what was skipped."""
     skipped = Counter(f"{name}: {why}" for one in results for name, why in one["skipped"].items())
@@ -673,7 +638,3 @@ def summary_of(results: list[dict[str, Any]]) -> str:
         f"{differences or 'no'} differences"
     )
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    main()
