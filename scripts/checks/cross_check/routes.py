@@ -497,10 +497,6 @@ def groups_ties(question: Question) -> str | None:
     return "an aggregate has no order of items" if question.has_order else None
 
 
-def one_side(question: Question) -> str | None:
-    return "compares nothing that was refused" if question.bad and question.on_invalid == "fail" else None
-
-
 ROUTES = (
     Route("data frame", data_frame),
     Route("window", window),
