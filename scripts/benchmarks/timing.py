@@ -30,7 +30,7 @@ def take_turns(contenders: Mapping[str, Contender], rounds: int, *, warm_ups: in
         at = turn % len(names)
         for name in names[at:] + names[:at]:
             value, seconds = contenders[name]()
-            told = "" if value is None else f", {value}"
+            told = f", {value}" if isinstance(value, float | tuple) else ""
             print(f"{name}: {seconds:.2f} s{told}", file=sys.stderr, flush=True)
             if turn >= warm_ups:
                 taken[name].append(seconds)

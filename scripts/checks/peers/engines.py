@@ -70,7 +70,7 @@ def make_session() -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    return SparkSession.builder.master("local[2]").appName("ndcg-spark parity").config(map=settings).getOrCreate()
+    return SparkSession.builder.master("local[2]").appName("ndcg-spark peers").config(map=settings).getOrCreate()
 
 
 def by_engine(engine: Engine, comparison: Comparison, sets: Sequence[SharedSet]) -> Outcome:
