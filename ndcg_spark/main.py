@@ -15,7 +15,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, one_line, text_of
 from ndcg_spark.jobs.command import Command, CommandGroup
-from ndcg_spark.jobs.interrupts import TerminatedError
+from ndcg_spark.jobs.interrupts import TerminatedError, terminable
 from ndcg_spark.jobs.logs import Logs, form_asked_for
 from ndcg_spark.jobs.options import with_flags
 from ndcg_spark.jobs.printing import lasting_streams
@@ -84,7 +84,8 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
             if not one.isascii() and one != one.encode(errors="replace").decode():
                 return _ended(logs, prog, f"argument {one!r} is not valid UTF-8.", EXIT_REFUSED)
         try:
-            result = cli.main(arguments, prog_name=prog, standalone_mode=False, obj=logs)
+            with terminable():
+                result = cli.main(arguments, prog_name=prog, standalone_mode=False, obj=logs)
         except click.ClickException as error:
             return _ended(logs, prog, error.format_message(), EXIT_REFUSED)
         except PartlyWrittenError as error:

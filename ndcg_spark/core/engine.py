@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
-from typing import Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from ndcg_spark.errors import one_of
 
 EngineName: TypeAlias = Literal["auto", "local", "spark"]
+VARIABLE: Final = "NDCG_SPARK_ENGINE"
+"""The environment variable that says what `auto` is."""
 
 PROVIDED = (
     "PYSPARK_GATEWAY_PORT",
@@ -16,6 +20,16 @@ PROVIDED = (
     "SPARK_CONNECT_MODE_ENABLED",
 )
 """Variables that are set if spark-submit, a Connect server or Databricks provides the session."""
+
+
+def asked_engine(engine: EngineName, spelled: str) -> tuple[EngineName, str]:
+    """Return the engine that was asked for, and where: `spelled`, or in the environment if that is `auto`."""
+    one_of("engine", engine, get_args(EngineName))
+    of_environment: Any = os.environ.get(VARIABLE) or "auto"
+    if engine != "auto" or of_environment == "auto":
+        return engine, spelled
+    one_of(VARIABLE, of_environment, get_args(EngineName))
+    return of_environment, f"{VARIABLE}={of_environment}"
 
 
 def has_pyspark() -> bool:

@@ -6,7 +6,7 @@ Rows are those of results, with the columns of a summary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 ASKED = "asked"
@@ -24,6 +24,11 @@ Row = Mapping[str, Any]
 
 def text(value: object) -> str:
     return "null" if value is None else str(value)
+
+
+def runs_there(runs: Collection[str], listed: str) -> str:
+    """Say in a clause which runs there are; `listed` are their names, or some of these."""
+    return "there is one run, without a name" if set(runs) == {""} else f"there are {listed or 'none'}"
 
 
 def key(values: Mapping[str, object]) -> str:

@@ -7,14 +7,14 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.arrow_tables import ArrowTable
-from ndcg_spark.core.engine import EngineName, has_pyspark, points_to_spark
+from ndcg_spark.core.engine import EngineName, asked_engine, has_pyspark, points_to_spark
 from ndcg_spark.core.flag import OnInvalid, settings_in, several
 from ndcg_spark.core.given import is_of_spark, refuses_streams
-from ndcg_spark.errors import InvalidParameterError, MissingPackageError, one_of, option
+from ndcg_spark.errors import InvalidParameterError, MissingPackageError, option
 from ndcg_spark.evaluation.local import LocalRanking, Resources, rank_locally
 from ndcg_spark.evaluation.results import LocalEvaluation
 from ndcg_spark.evaluation.settings import (
@@ -49,6 +49,7 @@ OF_COLUMNS, OF_ITEMS, OF_PLAN = (
 NAMED = ("k", "metrics", "segments", *OF_COLUMNS, *OF_ITEMS)
 OPTIONS = (*NAMED, *(name for name in OF_PLAN if name not in ("cutoffs", "segment_sets", "metrics")))
 """Arguments of `evaluate` that say how rankings are evaluated."""
+_Table: TypeAlias = "DataFrame | ArrowTable | str | os.PathLike[str]"
 Cutoffs: TypeAlias = int | str | Sequence[int | str | None] | None
 
 
@@ -95,7 +96,37 @@ def evaluation_settings(**options: Any) -> EvaluationSettings:
     )
 
 
-@refuses_streams
+@overload
+def evaluate(
+    data: DataFrame, judgments: _Table | None = None, *, engine: Literal["auto", "spark"] = "auto", **options: Any
+) -> Evaluation: ...
+@overload
+def evaluate(
+    data: _Table, judgments: DataFrame, *, engine: Literal["auto", "spark"] = "auto", **options: Any
+) -> Evaluation: ...
+@overload
+def evaluate(
+    data: _Table, judgments: _Table | None = None, *, engine: Literal["spark"], **options: Any
+) -> Evaluation: ...
+@overload
+def evaluate(
+    data: _Table, judgments: _Table | None = None, *, engine: Literal["local"], **options: Any
+) -> LocalEvaluation: ...
+@overload
+def evaluate(
+    data: ArrowTable,
+    judgments: ArrowTable | None = None,
+    *,
+    items: None = None,
+    interactions: None = None,
+    engine: Literal["auto"] = "auto",
+    **options: Any,
+) -> LocalEvaluation: ...
+@overload
+def evaluate(
+    data: _Table, judgments: _Table | None = None, *, engine: EngineName = "auto", **options: Any
+) -> Evaluation | LocalEvaluation: ...
+@refuses_streams  # type: ignore[misc] # it takes the options by name, which are too many to list in each form
 def evaluate(
     data: DataFrame | ArrowTable | str | os.PathLike[str],
     judgments: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
@@ -232,9 +263,8 @@ def choose_engine(tables: Mapping[str, Any], settings: EvaluationSettings, engin
     Tables in memory are ranked here, and paths where PySpark is not installed; `engine`, or else the environment
     variable `NDCG_SPARK_ENGINE`, says otherwise.
     """
-    asked = engine if engine != "auto" else os.environ.get("NDCG_SPARK_ENGINE", "auto")
-    one_of("engine", asked, get_args(EngineName))
-    found = "engine='spark' was asked for" if asked == "spark" else _obstacle(tables, asked)
+    asked, where = asked_engine(engine, option("engine", repr(engine)))
+    found = f"{where} was asked for" if asked == "spark" else _obstacle(tables, asked)
     if found is None:
         opened = {_ROLES[name]: _opened(name, table) for name, table in tables.items()}
         clauses = [one for one in opened.values() if isinstance(one, str)]
@@ -245,7 +275,7 @@ def choose_engine(tables: Mapping[str, Any], settings: EvaluationSettings, engin
             return ranking
         found = ranking
     if asked == "local":
-        raise InvalidParameterError(f"{option('engine', repr('local'))} cannot evaluate this: {found}.")
+        raise InvalidParameterError(f"{where} cannot evaluate this: {found}.")
     if not has_pyspark():
         raise MissingPackageError(
             f"this needs Spark, as {found}, and PySpark is not installed: pip install 'ndcg-spark[spark]'."

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ndcg_spark.core.labels import metric_at
+from ndcg_spark.core.labels import metric_at, runs_there
 from ndcg_spark.errors import InvalidParameterError, text_of
 from ndcg_spark.evaluation.settings import EvaluationSettings, read_metric
 from ndcg_spark.metrics import EVERY, MetricAt, direction_of
@@ -62,8 +62,8 @@ class Gate:
             runs = [row["run"] for row in rows]
             rows = [row for row in rows if row["run"] == self.run]
             if not rows:
-                known = ", ".join(map(repr, runs))
-                raise InvalidParameterError(f"gate {self.text!r}: there is no run {self.run!r}; there are {known}.")
+                known = runs_there(runs, ", ".join(map(repr, runs)))
+                raise InvalidParameterError(f"gate {self.text!r}: there is no run {self.run!r}; {known}.")
         results = []
         for row in rows:
             met = row["value"] is not None and COMPARISONS[self.comparison](row["value"], self.bound)

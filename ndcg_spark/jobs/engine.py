@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from ndcg_spark.core.engine import points_to_spark
+from ndcg_spark.core.engine import asked_engine, points_to_spark
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.options import flag_of
@@ -41,23 +41,24 @@ class Engine:
 def choose_engine(request: Request[Any]) -> Engine:
     """Choose the engine of a job, and open what the local one reads. Reads schemas and footers of files.
 
-    Refused is `--engine local` where only Spark can do the job.
+    The environment is asked where there is a choice. Refused is `--engine local` where only Spark can do the job.
     """
-    wanted, name = request.shared.engine, request.command.name
-    if not request.command.local and wanted != LOCAL:
+    name = request.command.name
+    if not request.command.local and request.shared.engine != LOCAL:
         return Engine(reason=f"{name} runs on Spark")
+    wanted, where = asked_engine(request.shared.engine, f"--engine {request.shared.engine}")
     if wanted == SPARK:
-        return Engine(reason="--engine spark")
+        return Engine(reason=where)
     hint = points_to_spark() if wanted != LOCAL else None
     obstacle = hint or (_obstacle(request) if request.command.local else f"{name} runs on Spark")
     if obstacle is None:
         opened = _open(request)
         if not isinstance(opened, str):
-            reason = "--engine local" if wanted == LOCAL else "inputs and outputs are files, and no session is given"
+            reason = where if wanted == LOCAL else "inputs and outputs are files, and no session is given"
             return Engine(name=LOCAL, reason=reason, opened=opened)
         obstacle = opened
     if wanted == LOCAL:
-        raise InvalidParameterError(f"--engine local cannot do this: {obstacle.rstrip('.')}; --engine spark can.")
+        raise InvalidParameterError(f"{where} cannot do this: {obstacle.rstrip('.')}; --engine spark can.")
     return Engine(reason=obstacle)
 
 

@@ -101,6 +101,24 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
     return _PY4J.search(record.pathname) is None
 
 
+def _terminate(number: int, frame: object) -> None:
+    raise TerminatedError
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """End the block with `TerminatedError` on SIGTERM, as before a job has handlers of its own."""
+    is_main = threading.current_thread() is threading.main_thread()
+    handles = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if handles:
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        if handles:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 @contextmanager
 def quiet_interrupts() -> Iterator[Interrupts]:
     """End the block with `KeyboardInterrupt` or `TerminatedError` alone; call `started` once there is a session."""

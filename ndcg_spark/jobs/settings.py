@@ -47,7 +47,8 @@ class Shared:
         Print what the job would do and its cost, and run nothing.
     engine
         What runs the job: Spark, or processes of this machine without Spark and Java (`local`), with the same
-        results. `auto` is `local` if inputs are files, outputs are folders, and no session of Spark is given.
+        results. `auto` is what NDCG_SPARK_ENGINE says; if it is not set, `local` where inputs are files, outputs are
+        folders, and no session of Spark is given.
     processes
         Processes of this machine that run a job without Spark.
     memory

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from ndcg_spark.comparison.api import Comparison
 from ndcg_spark.core.flag import of_kind, several
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.labels import metric_order
+from ndcg_spark.core.labels import metric_order, runs_there
 from ndcg_spark.core.workers import raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.frames.matching import check_matched
@@ -291,9 +291,8 @@ def _night(
     unknown = [run for run in runs if run not in there and run not in seen]
     if unknown:
         others = {row["run"] for row in reading.means_of_night(table, place.dataset, place.night, ())}
-        raise InvalidParameterError(
-            f"there is no run {unknown[0]!r} in {place}; there are {listed(map(repr, sorted(others))) or 'none'}."
-        )
+        known = runs_there(others, listed(map(repr, sorted(others))))
+        raise InvalidParameterError(f"there is no run {unknown[0]!r} in {place}; {known}.")
     if not there:
         run, last = next(iter(seen.items()))
         raise InputRefusedError(f"run {run!r} has no rows of {place}; its last night is {last.isoformat()}.")

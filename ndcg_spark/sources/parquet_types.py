@@ -58,7 +58,7 @@ def read_footer(path: str) -> ParquetFooter | str:
     names = {name.lower() for name, _ in fields}
     if len(names) < len(fields):
         return f"{path} has columns whose names differ in case alone"
-    nanoseconds = any('"timeUnit":"nanoseconds"' in leaf.logical_type.to_json() for leaf in leaves)
+    nanoseconds = any('"nanoseconds"' in leaf.logical_type.to_json() for leaf in leaves)
     return ParquetFooter(identity=identity, schema=pa.schema(fields), refused=refused, has_nanoseconds=nanoseconds)
 
 

@@ -182,10 +182,16 @@ def _stage_table(rows: pa.Table, claim: Claim) -> Iterator[str]:
 
 
 def _write_file(rows: pa.Table, folder: Path) -> None:
-    """Write rows as Spark would: the same types, kind of name, and compression."""
+    """Write rows as Spark would: the same types, kind of name, and compression.
+
+    Points in time are INT96, unless there are times without a zone beside them, for which Arrow has the same switch.
+    """
     folder.mkdir(parents=True)
     path = folder / f"part-00000-{uuid.uuid4()}.c000.snappy.parquet"
-    parquet.write_table(rows, path, compression="snappy", store_schema=False)
+    old_times = all(one.tz is not None for one in rows.schema.types if pa.types.is_timestamp(one))
+    parquet.write_table(
+        rows, path, compression="snappy", store_schema=False, use_deprecated_int96_timestamps=old_times
+    )
 
 
 def _write_empty(rows: Frame, kind: str, folder: Path) -> None:

@@ -5,6 +5,8 @@ That both engines give the same bits is the matter of `scripts/check cross-check
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -249,6 +252,7 @@ def test_queries_of_any_type_are_the_same_in_files_and_in_memory(
 
 # ---------------------------------------------------------------------------------------- the front door
 
+ROOT = Path(__file__).resolve().parents[2]
 SIX = {
     "query_id": ["a", "a", "a", "b", "b", "b"],
     "item_id": [1, 2, 3, 4, 5, 6],
@@ -325,29 +329,87 @@ def test_what_only_spark_does_is_named(options: dict[str, Any], said: str):
         ndcg_spark.evaluate(pa.table(SIX), engine="local", **options)
 
 
-def test_a_script_without_a_guard_of_its_main_module(tmp_path: Path):
-    """Worker processes do not run it again; a rule that only it knows is applied in its own process."""
-    code = f"""
+def test_the_environment_says_what_auto_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table, path = pa.table(SIX), str(tmp_path / "six.parquet")
+    pq.write_table(table, path)
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")
+    assert ndcg_spark.evaluate(path).engine == "local"
+    with pytest.raises(
+        InvalidParameterError, match=r"^NDCG_SPARK_ENGINE=local cannot evaluate this: strategy=window"
+    ):
+        ndcg_spark.evaluate(table, strategy="window")
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "duck")
+    with pytest.raises(
+        InvalidParameterError, match=r"^NDCG_SPARK_ENGINE must be one of auto, local, spark; got 'duck'"
+    ):
+        ndcg_spark.evaluate(table)
+    assert ndcg_spark.evaluate(table, engine="local").engine == "local"
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "spark")
+    assert ndcg_spark.evaluate(table, engine="local").engine == "local"
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "")
+    assert ndcg_spark.evaluate(table).engine == "local"
+
+
+LINEAR = ((2.5 / (2 + 1 / 1.584962500721156)) + 0.5) / 2
+SCRIPT = f"""
 import sys
 sys.modules["pyspark"] = None
+from pathlib import Path
 import pyarrow as pa
+import pyarrow.parquet as pq
 import ndcg_spark
 from ndcg_spark.evaluation import local
 local.BYTES_OF_A_PROCESS = local.BYTES_OF_A_PARTITION = 64
-for convention in ("default;gain=linear", ndcg_spark.Convention(gain=lambda relevance: relevance)):
-    found = ndcg_spark.evaluate(pa.table({SIX!r}), k=3, convention=convention)
+pq.write_table(pa.table({SIX!r}), "six.parquet", row_group_size=2)
+def of_this_module(relevance):
+    return relevance
+six = pa.table({SIX!r})
+for table, gain in (six, of_this_module), (six.to_pandas(), lambda relevance: relevance), (Path("six.parquet"), None):
+    convention = "default;gain=linear" if gain is None else ndcg_spark.Convention(gain=gain)
+    found = ndcg_spark.evaluate(table, k=3, convention=convention, engine="local")
     print(found.ranking.n_processes, found.summary.column("value").to_pylist()[0])
 """
-    script = tmp_path / "script.py"
-    script.write_text(code, encoding="utf-8")
-    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+PLACES = {
+    "a script": ["script.py"],
+    "standard input": ["-"],
+    "a console": ["-c", "import code; code.InteractiveInterpreter().runsource(open('script.py').read(), '', 'exec')"],
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_nobody_runs_the_main_module_again(tmp_path: Path, place: str):
+    """A script has no guard, a notebook has no file; a rule that only they know is applied in their process."""
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, *PLACES[place]],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        input=SCRIPT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.stderr == ""
     lines = [line.split() for line in ended.stdout.splitlines()]
-    assert len(lines) == 2
-    linear = 2.5 / (2 + 1 / 1.584962500721156)
-    for n_processes, value in lines:
-        assert int(n_processes) == Resources.of_machine().processes
-        assert float(value) == pytest.approx((linear + 0.5) / 2)
+    assert [float(value) for _, value in lines] == pytest.approx([LINEAR] * 3)
+    assert {int(n_processes) for n_processes, _ in lines} == {Resources.of_machine().processes}
+
+
+def test_processes_beside_an_active_session(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As in a notebook: a session has threads and connections, an event loop runs the cell."""
+    monkeypatch.setattr(local, "BYTES_OF_A_PROCESS", 64)
+    monkeypatch.setattr(local, "BYTES_OF_A_PARTITION", 64)
+    pq.write_table(pa.table(SIX), tmp_path / "six.parquet", row_group_size=2)
+    rows = spark.range(3)
+    assert rows.count() == 3
+
+    async def cell(table: Any) -> Any:
+        found = ndcg_spark.evaluate(table, k=3, convention="default;gain=linear", engine="local")
+        return found.summary.column("value").to_pylist()[0], found.ranking.n_processes
+
+    for table in (pd.DataFrame(SIX), tmp_path / "six.parquet"):
+        assert asyncio.run(cell(table)) == (pytest.approx(LINEAR), Resources.of_machine().processes)
+        assert rows.count() == 3
 
 
 def test_what_needs_spark_says_how_to_get_it():

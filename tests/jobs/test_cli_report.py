@@ -55,8 +55,21 @@ def test_a_gate_may_name_the_run_that_it_is_about(text, run):
     assert found == [one for one in (("bm25", True), ("a: b", False)) if run in (None, one[0])]
     lines = [gate_line(one) for one in gate.results(rows)]
     assert (f"gate {text}: NOT MET (a: b: 0.300000)" in lines) == (run != "bm25")
-    with pytest.raises(InvalidParameterError, match="there is no run 'x'; there are 'bm25', 'a: b'"):
-        Gate.parse("x: ndcg@10>=0.4", EvaluationSettings(cutoffs=(10,))).results(rows)
+
+
+@pytest.mark.parametrize(
+    ("runs", "there"),
+    [
+        (("bm25", "a: b"), "there are 'bm25', 'a: b'"),
+        (("",), "there is one run, without a name"),
+        (("", "b"), "there are '', 'b'"),
+        ((), "there are none"),
+    ],
+)
+def test_a_gate_that_names_another_run_is_told_which_there_are(runs, there):
+    gate = Gate.parse("x: ndcg@10>=0.4", EvaluationSettings(cutoffs=(10,)))
+    with pytest.raises(InvalidParameterError, match=rf"there is no run 'x'; {there}\.$"):
+        gate.results([row(run=run, value=0.5) for run in runs])
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.main_job import command
 from support.spark_rankings import SHORT_LIVED
 
+from ndcg_spark import main
 from ndcg_spark.jobs.interrupts import TerminatedError, quiet_interrupts
 from ndcg_spark.jobs.worker_daemon import ends_quietly
 
@@ -239,3 +241,40 @@ def test_a_worker_that_is_interrupted_ends_without_a_traceback():
         raise KeyboardInterrupt
 
     assert ends_quietly(worker)() == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
+)
+def test_a_signal_before_a_job_begins_is_a_line(monkeypatch, number, code, said):
+    """While modules are loaded and tables opened, there are no handlers of the job yet."""
+
+    def load(name: str) -> None:
+        signal.raise_signal(number)
+
+    # stands in for: the loading of a command, because the signal has to come within it
+    monkeypatch.setattr(main, "_loaded", load)
+    before = signal.getsignal(signal.SIGTERM)
+    ended = command("mean-ndcg", "--input", "in.parquet")
+    assert (ended.code, ended.out, ended.complaints) == (code, "", [f"ndcg-spark: {said}"])
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+LOADED = """
+import signal, sys
+
+class Signal:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ndcg_spark.jobs.command":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Signal())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from ndcg_spark.__main__ import run
+run()
+"""
+
+
+def test_a_signal_before_the_command_is_loaded_is_a_line():
+    ended = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "ndcg-spark: interrupted\n")

@@ -21,6 +21,7 @@ import pytest
 from support.main_job import (
     Ended,
     assert_refused,
+    command,
     files_below,
     mean_ndcg,
     stored_rows,
@@ -69,6 +70,15 @@ def rows_of(spark: Any, folder: Path) -> tuple[Any, list[str]]:
     return frame.schema, sorted(map(repr, frame.collect()))
 
 
+def types_in(folder: Path) -> dict[str, set[str]]:
+    """Types of columns of the files of each slice, as those who read them without Spark have them."""
+    types: dict[str, set[str]] = {}
+    for path in folder.rglob("*.parquet"):
+        columns = {f"{field.name} {field.type}" for field in pq.read_schema(path)}
+        types.setdefault(str(path.parent.relative_to(folder)), set()).update(columns)
+    return types
+
+
 def layout(folder: Path) -> list[str]:
     """Folders of a table, and what beside the data is in them."""
     return sorted(
@@ -86,6 +96,7 @@ def assert_same(spark: Any, folder: Path, *arguments: object, rejects: bool = Fa
     for name in ("metrics", "queries", *(["rejects"] if rejects else [])):
         assert layout(folder / "local" / name) == layout(folder / "spark" / name)
         assert rows_of(spark, folder / "local" / name) == rows_of(spark, folder / "spark" / name)
+        assert types_in(folder / "local" / name) == types_in(folder / "spark" / name)
     return local
 
 
@@ -375,6 +386,36 @@ def test_explained(spark, tmp_path, rankings):
     assert not (tmp_path / "metrics").exists()
     assert explained("--input", rankings)["engine"] == "spark: a session of Spark is active"
     assert explained("--input", rankings, "--engine", "spark")["engine"] == "spark: --engine spark"
+
+
+@pytest.mark.parametrize(
+    ("named", "more", "engine"),
+    [
+        ("local", (), "local: NDCG_SPARK_ENGINE=local"),
+        ("spark", (), "spark: NDCG_SPARK_ENGINE=spark"),
+        ("spark", ("--engine", "local"), "local: --engine local"),
+        ("local", ("--engine", "spark"), "spark: --engine spark"),
+        ("auto", (), "spark: a session of Spark is active"),
+        ("", (), "spark: a session of Spark is active"),
+    ],
+)
+def test_the_environment_says_what_auto_is(spark, rankings, monkeypatch, named, more, engine):
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", named)
+    assert explained("--input", rankings, *more)["engine"] == engine
+
+
+def test_refusals_name_the_variable_of_the_environment(rankings, monkeypatch):
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")
+    assert_refused(mean_ndcg("--input", "SELECT 1"), "NDCG_SPARK_ENGINE=local cannot do this")
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "duck")
+    assert_refused(mean_ndcg("--input", rankings), "NDCG_SPARK_ENGINE must be one of auto, local, spark; got 'duck'")
+
+
+def test_what_has_one_engine_asks_no_environment(spark, tmp_path, monkeypatch):
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")
+    ended = command("roll-up", "--input", tmp_path / "no-metrics", "--output", tmp_path / "periods")
+    assert_refused(ended, "no-metrics")
+    assert "NDCG_SPARK_ENGINE" not in ended.err
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ import sys
 from dataclasses import replace
 from datetime import date
 
+import pyarrow.parquet as pq
 import pytest
 from support.disks import small_disk
 
-from scripts.checks.writes import faults, local, tables
+from scripts.checks.writes import engines, faults, local, tables
 from scripts.checks.writes import rows as fault_rows
 
 
@@ -154,3 +155,14 @@ def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
         assert nights.processes() == []
     assert held == (nights.rows("metrics"), nights.rows("queries"))
     assert not (tmp_path / "metrics" / ".ndcg-spark").exists()
+
+
+def test_nights_of_two_engines_in_turns_are_those_of_one(spark, tmp_path):
+    turns = engines.write_in_turns(spark, tmp_path, 2, "test")
+    assert turns.complaints == []
+    assert (turns.counts["local"], turns.counts["spark"], turns.counts["re-runs"]) == (2, 1, 1)
+    (path, *_) = (tmp_path / "turns" / "queries").rglob("*.parquet")
+    rows = pq.ParquetFile(path).read()
+    pq.write_table(rows.slice(1), path)
+    turns.compare("queries", "*")
+    assert turns.counts["wrong"] == len(turns.complaints) == 1

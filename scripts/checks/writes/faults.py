@@ -11,6 +11,10 @@ nothing behind.
 The leg `local` kills jobs without Spark and their workers while they write one night over another: each signal, at
 any moment and before steps of the write. They say so in a line, and the next write removes what is left.
 
+The leg `engines` breaks nothing: random nights, each written by Spark or without it, some by one after the other.
+Their slices must be those of the same nights by Spark alone, columns and rows, and so must what `roll-up` and
+`flag-changes` make of them.
+
 Of folders a reader checks the same all the time; `missed` counts files that were replaced between its listing and
 its opening them, which readers see as an error. Prints a table of outcomes; exits 1 if a slice was lost, doubled or
 mixed, or holds rows that it must not (`wrong`), or a re-run did not heal. `seconds` are those of all nights of a row,
@@ -24,6 +28,7 @@ Iceberg runs on Spark 3.5 and Delta on Sail, as in formats.py, each in an enviro
 
     scripts/check writes faults --n 500
     scripts/check writes faults --n 100 --leg hive --leg cluster
+    scripts/check writes faults --n 100 --leg engines
 """
 
 from __future__ import annotations
@@ -49,10 +54,12 @@ import pytest
 from pyspark.sql import SparkSession
 from support.cluster import Cluster
 from support.disks import Disk, small_disk
+from support.spark_rankings import SHORT_LIVED_SETTINGS
 
 from ndcg_spark.tables.claims import HIDDEN
 from scripts.checks.writes.cluster import SETTINGS, cluster_below, losing_executors
 from scripts.checks.writes.elsewhere import run_elsewhere
+from scripts.checks.writes.engines import write_in_turns
 from scripts.checks.writes.local import kill_nights
 from scripts.checks.writes.process import Target, Writers
 from scripts.checks.writes.rows import Reader, Task, broken_calls, judge, plan_fault, write
@@ -360,6 +367,8 @@ Outcome = tuple[str, dict[str, int], list[str]]
 
 def run_here(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
     """Run legs in this Python."""
+    if "engines" in names:
+        return run_in_turns(count, seed)
     with tempfile.TemporaryDirectory(prefix="ndcg-spark-faults-") as folder:
         root = Path(folder)
         kinds = [FORMATS[name] for name in names if name in FORMATS]
@@ -384,6 +393,17 @@ def run_here(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
     return [(leg.name, dict(leg.counts), leg.complaints) for leg in legs]
 
 
+def run_in_turns(count: int, seed: str) -> list[Outcome]:
+    """Write nights by both engines."""
+    with tempfile.TemporaryDirectory(prefix="ndcg-spark-faults-") as folder:
+        spark = session(Path(folder), SHORT_LIVED_SETTINGS)
+        try:
+            turns = write_in_turns(spark, Path(folder), count, seed)
+        finally:
+            spark.stop()
+    return [("folder, engines in turns", dict(turns.counts), turns.complaints)]
+
+
 def run_without_spark(count: int, seed: str) -> list[Outcome]:
     """Kill jobs without Spark."""
     with tempfile.TemporaryDirectory(prefix="ndcg-spark-faults-") as folder:
@@ -394,7 +414,7 @@ def run_without_spark(count: int, seed: str) -> list[Outcome]:
 def run_all(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
     """Run legs, those of this Python first; each has a share of the nights."""
     here = [name for name in names if name == "cluster" or (name in FORMATS and not FORMATS[name].elsewhere)]
-    elsewhere = [name for name in names if name in FORMATS and name not in here]
+    elsewhere = [name for name in names if name not in (*here, "local")]
     each = count // len(names)
     outcomes = run_without_spark(each, seed) if "local" in names else []
     outcomes += run_here(here, count - each * (len(names) - len(here)), seed) if here else []
@@ -417,7 +437,7 @@ def table_of(outcomes: Sequence[Outcome]) -> str:
 
 def main() -> int:
     """Parse, break, answer."""
-    names = [*FORMATS, "cluster", "local"]
+    names = [*FORMATS, "cluster", "local", "engines"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=200, metavar="NIGHTS")
     parser.add_argument("--seed", default="1")
