@@ -20,6 +20,17 @@ stop() {
     exit 2
 }
 
+# rows_of README: the rows of its table that begin with a name, with | between cells.
+rows_of() { sed -n '/^| `/{s/^| *//; s/ *| */|/g; s/`//g; p}' "$1"; }
+
+# Prints rows of standard input: name, minutes, and what it shows.
+list_rows() {
+    local name shows minutes rest
+    while IFS='|' read -r name shows minutes rest; do
+        printf '  %-22s %3s min  %s\n' "$name" "$minutes" "$shows"
+    done
+}
+
 # ----------------------------------------------------------------------------------------------------- Python
 
 python_is_suitable() {

@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
         marked = item.get_closest_marker("cluster")
         if marked is not None and not config.getoption("cluster"):
-            item.add_marker(pytest.mark.skip(reason=f"run by scripts/cluster: {marked.args[0]}"))
+            item.add_marker(pytest.mark.skip(reason=f"run by scripts/check cluster: {marked.args[0]}"))
     if "SPARK_REMOTE" in os.environ:
         _leave_out_what_needs_a_classic_session(config, items)
 
@@ -168,11 +168,11 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def golden_nights(spark, tmp_path_factory):
-    """The inputs of scripts/golden, and the first two of its nights in a metric table."""
-    sys.path.insert(0, str(PROJECT_ROOT / "scripts"))  # a folder of programs, no package
-    from golden import STORY
-    from golden_nights import write_inputs
+    """The inputs of scripts/check stored-format, and the first two of its nights in a metric table."""
     from support.main_job import command
+
+    from scripts.checks.stored_format import STORY
+    from scripts.checks.stored_nights import write_inputs
 
     folder = tmp_path_factory.mktemp("golden_nights")
     write_inputs(folder)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from math import log2
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +12,7 @@ from support.arrow_rankings import scores, task_of
 from ndcg_spark.conventions import PRESETS, Convention
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import InvalidParameterError, find_refusal
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
-
-from parity_data import Row, load_shared, rankings, score
+from scripts.checks.peers.data import Row, load_shared, rankings, score
 
 Cutoff = int | None
 

@@ -19,7 +19,7 @@ from ndcg_spark.errors import NdcgSparkError
 
 def session(sent):
     """A classic session of a cluster."""
-    # stands in for: one, because a process has one session, which is local; scripts/cluster ships to a real one
+    # stands in for: one, because a process has one session, which is local; scripts/check cluster ships to a real one
     conf = SimpleNamespace(get=lambda *_: "spark://127.0.0.1:7077")
     return SimpleNamespace(conf=conf, addArtifacts=sent)
 

@@ -1,6 +1,6 @@
 """Evaluations of this machine against the definitions, in every form of table; and what goes to Spark instead.
 
-That both engines give the same bits is the matter of `scripts/routes`.
+That both engines give the same bits is the matter of `scripts/check cross-check`.
 """
 
 from __future__ import annotations

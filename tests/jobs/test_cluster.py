@@ -1,6 +1,6 @@
 """The packaged job on a real cluster, by spark-submit: the numbers of local Spark, whatever is killed meanwhile.
 
-One of these runs every time, the others by `scripts/cluster`.
+One of these runs every time, the others by `scripts/check cluster`.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ SNAPSHOT = "SELECT name, snapshot_id FROM prod.t.refs WHERE type = 'BRANCH'"
 class Catalog:
     """A session whose catalog has one table."""
 
-    # stands in for: tables of Delta and Iceberg, because neither runs on this Spark; scripts/formats has real ones
+    # stands in for: tables of Delta and Iceberg, because neither runs on this Spark; scripts/check writes has them
 
     def __init__(self, conf: RuntimeConfig, **answers: list[tuple[Any, ...]]) -> None:
         self.conf, self.answers, self.asked = conf, answers, []

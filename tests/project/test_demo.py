@@ -9,21 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))  # a folder of programs, no package
+from scripts.demos import runner, search
 
-import _demo_steps  # noqa: E402
-import demo_search  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def docs() -> list[demo_search.Docstring]:
-    return demo_search.docstrings()
+def docs() -> list[search.Docstring]:
+    return search.docstrings()
 
 
-def test_the_library_has_enough_documentation(docs: list[demo_search.Docstring]) -> None:
+def test_the_library_has_enough_documentation(docs: list[search.Docstring]) -> None:
     assert len(docs) > 800
     assert len({one.name for one in docs}) > 0.95 * len(docs)  # what is defined twice, by platform, has one name
     found = {one.name: one for one in docs}["textwrap.dedent"]
@@ -31,9 +29,9 @@ def test_the_library_has_enough_documentation(docs: list[demo_search.Docstring])
     assert found.first == "Remove any common leading whitespace from every line in `text`."
 
 
-def test_grades_come_from_where_a_passage_stands(docs: list[demo_search.Docstring]) -> None:
+def test_grades_come_from_where_a_passage_stands(docs: list[search.Docstring]) -> None:
     of_module = [one for one in docs if one.module == "collections"]
-    graded = demo_search.judgments(of_module, np.array([0])).to_pylist()
+    graded = search.judgments(of_module, np.array([0])).to_pylist()
     query = of_module[0]
     assert {row["answers"] for row in graded} == {"4-20"}
     assert [row["relevance"] for row in graded if row["item_id"] == query.name] == [3]
@@ -43,31 +41,34 @@ def test_grades_come_from_where_a_passage_stands(docs: list[demo_search.Docstrin
             assert row["relevance"] == (2 if scopes[row["item_id"]] == query.scope else 1)
 
 
-def test_each_ranker_lists_as_many_passages_for_each_query(docs: list[demo_search.Docstring]) -> None:
+def test_each_ranker_lists_as_many_passages_for_each_query(docs: list[search.Docstring]) -> None:
     few, queries = docs[:300], np.arange(0, 300, 50)
-    score = demo_search.scores([one.rest for one in few], [few[at].first for at in queries.tolist()])
-    table = demo_search.run_table(few, queries, score)
+    score = search.scores([one.rest for one in few], [few[at].first for at in queries.tolist()])
+    table = search.run_table(few, queries, score)
     assert set(table["ranker"].to_pylist()) == {"words", "mixed"}
-    assert table.num_rows == 2 * len(queries) * demo_search.N_LISTED
+    assert table.num_rows == 2 * len(queries) * search.N_LISTED
 
 
 def test_the_script_lists_demos_and_refuses_what_is_none() -> None:
-    helped = subprocess.run([ROOT / "scripts" / "demo", "--help"], capture_output=True, text=True, check=True).stdout
-    named = {path.stem[5:].replace("_", "-") for path in (ROOT / "scripts").glob("demo_*.py")} - {"data"}
-    assert named <= set(helped.split())
+    door = ROOT / "scripts" / "demo"
+    helped = subprocess.run([door, "--help"], capture_output=True, text=True, check=True).stdout
+    listed = {line.split()[0].replace("-", "_") for line in helped.splitlines()[1:]}
+    programs = (ROOT / "scripts" / "demos").glob("*.py")
+    assert listed == {path.stem for path in programs if "def main(" in path.read_text(encoding="utf-8")}
+    refused = subprocess.run([door, "nothing"], capture_output=True, text=True)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("demo: there is no demo nothing; there are search beyond ")
 
 
 def test_commands_of_a_demo_are_shown_whole_or_by_their_first_lines() -> None:
     """As the demo of search has them, and as that of a report: of several nights the first and the last."""
     nights = [["metrics", "--help"]] * 4
     steps = f"""
-from _demo_steps import run_all
+from scripts.demos.runner import run_all
 run_all([["metrics", "--help"]], refusals=False)
 run_all({nights!r} + [["--version"], ["no-such-command"]], refusals=True, most={{"--version": 0, "metrics": 1}})
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", steps], cwd=ROOT / "scripts", capture_output=True, text=True, check=True
-    )
+    ended = subprocess.run([sys.executable, "-c", steps], cwd=ROOT, capture_output=True, text=True, check=True)
     whole, *_ = ended.stdout.split("\n$ ", 2)[1:]
     shown = ended.stdout.split(whole, 1)[1].split("\n$ ")[1:]
     assert len(whole.splitlines()) > 5
@@ -83,14 +84,13 @@ run_all({nights!r} + [["--version"], ["no-such-command"]], refusals=True, most={
 
 def test_the_demo_begins_with_the_rows_and_the_number_of_the_readme(tmp_path, capfd) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (tmp_path / "shoes.csv").write_text(demo_search.SHOES, encoding="utf-8")
+    (tmp_path / "shoes.csv").write_text(search.SHOES, encoding="utf-8")
     command = ["mean-ndcg", "--input", str(tmp_path / "shoes.csv"), "--k", "1,3"]
-    assert _demo_steps.run_here(command) == 0
-    shown, first, *_ = capfd.readouterr().out.split("\n", 1)[1].splitlines()
+    assert runner.run(*command) == 0
+    shown, first, *_ = capfd.readouterr().out.splitlines()
     assert shown.startswith("$ ndcg-spark mean-ndcg --input ")
-    assert (
-        f"$ cat shoes.csv\n{demo_search.SHOES}$ ndcg-spark mean-ndcg --input shoes.csv --k 1,3\n{first}\n```"
-        in readme
-    )
+    assert f"$ cat shoes.csv\n{search.SHOES}$ ndcg-spark mean-ndcg --input shoes.csv --k 1,3\n{first}\n```" in readme
     assert first == "overall queries=2  ndcg@1 0.5000 ± 0.9800  ndcg@3 0.7952 ± 0.3219"
-    assert _demo_steps.run_here(["mean-ndcg", "--input", str(tmp_path / "none.csv")]) == 2
+    with pytest.raises(SystemExit) as ended:
+        runner.run("mean-ndcg", "--input", str(tmp_path / "none.csv"))
+    assert ended.value.code == 2

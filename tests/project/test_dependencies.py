@@ -1,4 +1,4 @@
-"""`scripts/check_dependencies.py`: what it forbids, what it finds here, and that a missing network is no failure."""
+"""`scripts/check dependencies`: what it forbids, what it finds here, and that a missing network is no failure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-import check_dependencies as checks
+from scripts.checks import dependencies as checks
 
 
 @pytest.mark.parametrize(
@@ -42,7 +40,7 @@ def test_what_is_installed_is_allowed():
 def test_a_forbidden_licence_is_named():
     viral = SimpleNamespace(version="1.0", metadata={"Name": "viral", "License-Expression": "AGPL-3.0-only"})
     assert checks.check_licences({"viral": viral}) == [
-        "viral 1.0 is licensed 'AGPL-3.0-only', which scripts/check_dependencies.py does not allow"
+        "viral 1.0 is licensed 'AGPL-3.0-only', which scripts/checks/dependencies.py does not allow"
     ]
 
 

@@ -41,9 +41,9 @@ def test_the_architecture_names_what_is_there(file, name):
 
 TELLING = [
     path
-    for pattern in ("scripts/*", "docs/*.md", "*.md", ".ci/*", "pyproject.toml")
+    for pattern in ("scripts/**/*", "docs/*.md", "*.md", ".ci/*", "pyproject.toml")
     for path in sorted(DOCS.parent.glob(pattern))
-    if path.is_file()
+    if path.is_file() and path.suffix != ".pyc"
 ]
 
 

@@ -1,4 +1,4 @@
-"""A short leg of scripts/faults; and that it notices lost, doubled and mixed slices."""
+"""A short leg of scripts/check writes faults; and that it notices lost, doubled and mixed slices."""
 
 from __future__ import annotations
 
@@ -9,19 +9,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
-
-import faults
-import faults_engines
-import faults_formats
-import faults_local
-import faults_rows
 from support.disks import small_disk
+
+from scripts.checks.writes import engines, faults, local, tables
+from scripts.checks.writes import rows as fault_rows
 
 
 @pytest.mark.slow
@@ -50,11 +44,11 @@ ONE = [(5, i, 3) for i in range(3)]
     ],
 )
 def test_verdicts(rows, allowed, verdict):
-    assert faults_rows.judge(rows, allowed)[0] == verdict
+    assert fault_rows.judge(rows, allowed)[0] == verdict
 
 
 def test_a_reader_notices_a_slice_that_is_gone(tmp_path):
-    reader = faults_rows.Reader(tmp_path)
+    reader = fault_rows.Reader(tmp_path)
     reader.settled = {tmp_path / "run_date=2026-01-01" / "slice=a"}
     reader.look()
     assert reader.counts["lost"] == 1
@@ -77,34 +71,34 @@ def test_a_run_that_does_not_heal_is_noticed(tmp_path, end, left_over, unhealed)
     leg = faults.Leg("a folder", faults.FORMATS["folder"], (str(tmp_path),))
     if left_over:
         (tmp_path / ".ndcg-spark").mkdir()
-    leg.heal([faults_rows.Task(date(2026, 1, 1), "shop", ("a",), 7)], Ending(end))
+    leg.heal([fault_rows.Task(date(2026, 1, 1), "shop", ("a",), 7)], Ending(end))
     assert (leg.counts["re-runs"], leg.counts["unhealed"], len(leg.complaints)) == (1 + left_over, unhealed, unhealed)
 
 
 def test_each_table_of_a_job_is_judged_on_its_own():
     leg = faults.Leg("two tables", faults.FORMATS["folder"], ("metrics", "queries"))
-    one = faults_rows.Task(date(2026, 1, 1), "shop", ("a",), 7, tables=(0, 1))
-    leg.settle([one, faults_rows.Task(date(2026, 1, 1), "shop", ("a",), 8)], ["done", "killed"])
+    one = fault_rows.Task(date(2026, 1, 1), "shop", ("a",), 7, tables=(0, 1))
+    leg.settle([one, fault_rows.Task(date(2026, 1, 1), "shop", ("a",), 8)], ["done", "killed"])
     (key,) = one.slices
     assert leg.known == {("metrics", key): {7, 8}, ("queries", key): {7}}
 
 
 def test_a_task_comes_whole_to_another_process():
-    fault = faults_rows.Fault("put", 1, kill="both")
-    task = faults_rows.Task(date(2026, 1, 1), "shop", ("a", "b"), 7, fault, (0, 1))
-    assert faults_rows.from_json(json.loads(json.dumps(faults_rows.as_json(task)))) == task
+    fault = fault_rows.Fault("put", 1, kill="both")
+    task = fault_rows.Task(date(2026, 1, 1), "shop", ("a", "b"), 7, fault, (0, 1))
+    assert fault_rows.from_json(json.loads(json.dumps(fault_rows.as_json(task)))) == task
 
 
 @pytest.mark.parametrize("step", ["register", "release"])
 def test_a_process_is_killed_before_the_step_that_was_planned(monkeypatch, step):
     killed, called = [], []
     kind = faults.FORMATS["parquet"]
-    owner, name = {**kind.steps, "release": faults_formats.RELEASE}[step]
+    owner, name = {**kind.steps, "release": tables.RELEASE}[step]
     # stands in for: the end of this process and a step of its writer, because the process has to tell of them
-    monkeypatch.setattr(faults_rows, "end", lambda pid, how: killed.append((pid, how, list(called))))
+    monkeypatch.setattr(fault_rows, "end", lambda pid, how: killed.append((pid, how, list(called))))
     monkeypatch.setattr(owner, name, called.append)
-    with faults_rows.broken_calls(kind):
-        faults_rows._plan.fault = faults_rows.Fault(step, 1, kill="both")
+    with fault_rows.broken_calls(kind):
+        fault_rows._plan.fault = fault_rows.Fault(step, 1, kill="both")
         for call in ("first", "second", "third"):
             getattr(owner, name)(call)
     assert killed == [(os.getpid(), "both", ["first"])]
@@ -113,7 +107,7 @@ def test_a_process_is_killed_before_the_step_that_was_planned(monkeypatch, step)
 
 def test_a_process_that_is_killed_is_gone():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        faults_rows.end(process.pid, "both")
+        fault_rows.end(process.pid, "both")
         assert process.wait(60) == -signal.SIGKILL
 
 
@@ -122,7 +116,7 @@ ROWS = 40_000
 
 @pytest.mark.slow
 def test_jobs_without_spark_that_are_killed_leave_a_whole_night(tmp_path):
-    nights = faults_local.kill_nights(tmp_path, 6, "test", ROWS)
+    nights = local.kill_nights(tmp_path, 6, "test", ROWS)
     assert nights.complaints == []
     assert nights.counts["nights"] == 6
 
@@ -131,15 +125,15 @@ def test_jobs_without_spark_that_are_killed_leave_a_whole_night(tmp_path):
 @pytest.mark.parametrize(
     ("kill", "counted"),
     [
-        (faults_local.Kill("worker", signal.SIGKILL), {"broken": 1}),
-        (faults_local.Kill("all", signal.SIGTERM), {"broken": 1}),
-        (faults_local.Kill("job", signal.SIGINT, step="swap"), {"broken": 1}),
-        (faults_local.Kill("job", signal.SIGKILL, step="_put", at=1), {"killed": 1, "re-runs": 1}),
+        (local.Kill("worker", signal.SIGKILL), {"broken": 1}),
+        (local.Kill("all", signal.SIGTERM), {"broken": 1}),
+        (local.Kill("job", signal.SIGINT, step="swap"), {"broken": 1}),
+        (local.Kill("job", signal.SIGKILL, step="_put", at=1), {"killed": 1, "re-runs": 1}),
     ],
 )
 def test_every_kill_hits(tmp_path, kill, counted):
     """At a moment that cannot be missed; those at random may come when all is done."""
-    nights = faults_local.Nights(tmp_path)
+    nights = local.Nights(tmp_path)
     nights.make(ROWS)
     if not kill.step:
         kill = replace(kill, seconds=-1.0)  # as soon as there are workers
@@ -150,7 +144,7 @@ def test_every_kill_hits(tmp_path, kill, counted):
 
 @pytest.mark.slow
 def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
-    nights = faults_local.Nights(tmp_path)
+    nights = local.Nights(tmp_path)
     nights.make(ROWS)
     held = nights.rows("metrics"), nights.rows("queries")
     (tmp_path / "temporary").rmdir()
@@ -168,7 +162,7 @@ def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
 
 
 def test_nights_of_two_engines_in_turns_are_those_of_one(spark, tmp_path):
-    turns = faults_engines.write_in_turns(spark, tmp_path, 2, "test")
+    turns = engines.write_in_turns(spark, tmp_path, 2, "test")
     assert turns.complaints == []
     assert (turns.counts["local"], turns.counts["spark"], turns.counts["re-runs"]) == (2, 1, 1)
     (path, *_) = (tmp_path / "turns" / "queries").rglob("*.parquet")

@@ -1,16 +1,11 @@
-"""A short leg of scripts/fuzz, and that it notices what differs."""
+"""A short leg of scripts/check cross-check, and that it notices what differs."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 import pytest
 from support.spark_rankings import since_spark
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
-
-import fuzz
+from scripts.checks.cross_check import fuzz
 
 
 @since_spark("4.0", "DataFrames of Arrow tables")

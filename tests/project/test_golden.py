@@ -1,23 +1,19 @@
-"""What stored tables, schedulers and other programs rely on is as tests/golden has it; see scripts/golden.py."""
+"""What stored tables, schedulers and other programs rely on is as tests/golden has it: `stored-format`."""
 
 from __future__ import annotations
 
 import difflib
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
-
-import golden
+from scripts.checks import stored_format
 
 
 def assert_same(name, spark, folder):
-    kept = (golden.FOLDER / f"{name}.json").read_text(encoding="utf-8").splitlines()
-    made = golden.made(name, spark, folder).splitlines()
+    kept = (stored_format.FOLDER / f"{name}.json").read_text(encoding="utf-8").splitlines()
+    made = stored_format.made(name, spark, folder).splitlines()
     changed = "\n".join(difflib.unified_diff(kept, made, "kept", "made", lineterm="", n=1))
-    assert changed == "", f"if this is meant: scripts/golden {name}, and a line in the changelog"
+    assert changed == "", f"if this is meant: scripts/check stored-format {name}, and a line in the changelog"
 
 
 @pytest.mark.parametrize("name", ["options", "arguments"])
@@ -31,14 +27,16 @@ def test_what_is_stored_is_as_it_was(name, spark, tmp_path):
 
 
 def test_every_command_has_a_night_and_arguments():
-    commands = {name for name, _ in golden.commands_of(golden.cli)} - {"conventions", "metrics"}
-    for listed in (golden.ARGUMENTS, golden.STORY.values()):
+    commands = {name for name, _ in stored_format.commands_of(stored_format.cli)} - {"conventions", "metrics"}
+    for listed in (stored_format.ARGUMENTS, stored_format.STORY.values()):
         assert {name for name in commands if any(text.startswith(f"{name} ") for text in listed)} == commands
 
 
 def test_a_difference_is_a_line():
     rows = {"metrics": [{"run": "a", "value": 0.5}, {"run": "b" * 600, "value": 0.25}]}
-    text = golden.laid_out(rows)
+    text = stored_format.laid_out(rows)
     assert '    {"run": "a", "value": 0.5},\n' in text
-    changed = set(text.splitlines()) - set(golden.laid_out({"metrics": [rows["metrics"][0] | {"k": 1}]}).splitlines())
+    changed = set(text.splitlines()) - set(
+        stored_format.laid_out({"metrics": [rows["metrics"][0] | {"k": 1}]}).splitlines()
+    )
     assert '    {"run": "a", "value": 0.5},' in changed

@@ -1,16 +1,12 @@
-"""scripts/mutate: which guards it finds, and that it tells mutants that tests notice from those that survive."""
+"""`guards broken`: which guards it finds, and that it tells mutants that tests notice from those that survive."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
-
-import mutate
-import mutate_guards
+from scripts.checks.guards import broken, sites
 
 ERRORS = '''
 class RefusedError(Exception):
@@ -89,7 +85,7 @@ FOUND = {
     "reasons: dropped: ('odd', amount % 2 == 1)",
 }
 UNNOTICED = {"check_price: operand: price > 100", "reasons: dropped: ('below_0', amount < 0)"}
-TOPICS = {"prices": mutate.Topic(("rules.py",), ("tests/test_shop.py",))}
+TOPICS = {"prices": broken.Topic(("rules.py",), ("tests/test_shop.py",))}
 
 
 def a_shop(folder: Path) -> Path:
@@ -102,46 +98,46 @@ def a_shop(folder: Path) -> Path:
 
 
 def test_guards_keep_their_names_when_code_moves():
-    package = mutate_guards.Package.of([RULES], ERRORS)
+    package = sites.Package.of([RULES], ERRORS)
     moved = "import math\n\n\n" + RULES.replace('"""Rules of a shop."""', "")
     for source in (RULES, moved):
-        _, mutants = mutate_guards.with_switches(source, package, "shop")
+        _, mutants = sites.with_switches(source, package, "shop")
         assert {one.key for one in mutants} == FOUND
 
 
 def test_a_better_text_makes_no_other_function():
-    package, found = mutate_guards.Package.of([RULES], ERRORS), []
+    package, found = sites.Package.of([RULES], ERRORS), []
     code = "def sell(price):\n{text}    if price < 0:\n        raise {error}\n    return {price}\n"
     for text, price in (("", "price"), ('    """Sell."""\n', "price"), ('    """Sell it."""\n', "2 * price")):
         source = code.format(text=text, price=price, error="RefusedError('no')")
-        _, mutants = mutate_guards.with_switches(source, package, "shop")
+        _, mutants = sites.with_switches(source, package, "shop")
         found.append({one.source for one in mutants})
     assert found[0] == found[1] != found[2]
     assert all(found)
 
 
 def test_a_guard_that_comes_twice_has_two_names():
-    package = mutate_guards.Package.of([RULES], ERRORS)
+    package = sites.Package.of([RULES], ERRORS)
     again = RULES.replace("    check_price(price)\n", "    check_price(price)\n    check_price(price)\n")
-    _, mutants = mutate_guards.with_switches(again, package, "shop")
+    _, mutants = sites.with_switches(again, package, "shop")
     assert {"sell: dropped: check_price(price)", "sell (2): dropped: check_price(price)"} < {
-        one.key for one in mutate_guards.numbered(mutants).values()
+        one.key for one in sites.numbered(mutants).values()
     }
 
 
 def test_what_tests_notice_is_told_from_what_they_do_not(tmp_path, capsys):
     folder, results = a_shop(tmp_path / "shop"), tmp_path / "results"
-    mutants = mutate.prepared(folder, "shop", TOPICS, "shop/errors.py")
-    runner = mutate.Runner(folder, "shop", ["tests/test_shop.py"])
-    numbers = mutate.chosen(mutants, list(TOPICS), "", None, 0)
+    mutants = broken.prepared(folder, "shop", TOPICS, "shop/errors.py")
+    runner = broken.Runner(folder, "shop", ["tests/test_shop.py"])
+    numbers = broken.chosen(mutants, list(TOPICS), "", None, 0)
     try:
         for n in (4, None):  # the second call goes on where the first has ended
-            hunt = mutate.Hunt(mutants, TOPICS, runner, mutate.Kept(results), 60)
-            mutate.hunt(hunt, numbers[:n], deadline=float("inf"))
+            hunt = broken.Hunt(mutants, TOPICS, runner, broken.Kept(results), 60)
+            broken.hunt(hunt, numbers[:n], deadline=float("inf"))
     finally:
         runner.end()
     assert capsys.readouterr().out.count("recorded tests/test_shop.py") == 1
-    kept = mutate.Kept(results).mutants
+    kept = broken.Kept(results).mutants
     assert results.read_text().count('"mutant"') == len(kept) == len(FOUND)
     assert {key for key, one in kept.items() if one["verdict"] == "survived"} == UNNOTICED
     by = {key: one["by"].partition("::")[2] for key, one in kept.items() if one["verdict"] == "caught"}
@@ -151,7 +147,7 @@ def test_what_tests_notice_is_told_from_what_they_do_not(tmp_path, capsys):
     )
     assert by["check_price: left out: price < 0 or price > 100"] == "test_a_price_below_0_is_refused"
 
-    text, is_well = mutate.summary_of(list(mutants.values()), kept, dict.fromkeys(UNNOTICED, "nobody buys it"))
+    text, is_well = broken.summary_of(list(mutants.values()), kept, dict.fromkeys(UNNOTICED, "nobody buys it"))
     assert "| all | 9 | 9 | 7 | 0 | 2 | 2 | 77.8% |" in text
     assert not is_well  # each survivor has a reason, but they are too many
 
@@ -164,15 +160,15 @@ def test_a_mutant_that_makes_a_test_hang_is_ended(tmp_path, monkeypatch):
     test = "from shop.rules import wait\n\n\ndef test_waiting():\n    wait(1)\n"
     (folder / "tests" / "test_shop.py").write_text(test)
     # stands in for: limits of time, because nobody waits for a minute
-    monkeypatch.setattr(mutate.Runner, "patience", 1)
+    monkeypatch.setattr(broken.Runner, "patience", 1)
     # stands in for: limits of time, because nobody waits for a minute
-    monkeypatch.setattr(mutate.Runner, "start_up", 5)
-    mutants = mutate.prepared(folder, "shop", TOPICS, "shop/errors.py")
-    runner = mutate.Runner(folder, "shop", ["tests/test_shop.py"])
-    kept = mutate.Kept(tmp_path / "results")
+    monkeypatch.setattr(broken.Runner, "start_up", 5)
+    mutants = broken.prepared(folder, "shop", TOPICS, "shop/errors.py")
+    runner = broken.Runner(folder, "shop", ["tests/test_shop.py"])
+    kept = broken.Kept(tmp_path / "results")
     try:
-        numbers = mutate.chosen(mutants, list(TOPICS), "wait: negated", None, 0)
-        mutate.hunt(mutate.Hunt(mutants, TOPICS, runner, kept, 60), numbers, deadline=float("inf"))
+        numbers = broken.chosen(mutants, list(TOPICS), "wait: negated", None, 0)
+        broken.hunt(broken.Hunt(mutants, TOPICS, runner, kept, 60), numbers, deadline=float("inf"))
     finally:
         runner.end()
     assert [one["verdict"] for one in kept.mutants.values()] == ["timeout"]
@@ -186,12 +182,12 @@ def test_what_a_mutant_leaves_behind_does_not_excuse_it(tmp_path):
     test = "import pytest\nfrom shop.rules import RefusedError, come_in, inside\n\n\ndef test_nobody_comes_in():\n"
     test += "    with pytest.raises(RefusedError):\n        come_in(-1)\n    assert inside == []\n"
     (folder / "tests" / "test_shop.py").write_text(test)
-    mutants = mutate.prepared(folder, "shop", TOPICS, "shop/errors.py")
-    runner = mutate.Runner(folder, "shop", ["tests/test_shop.py"])
-    kept = mutate.Kept(tmp_path / "results")
+    mutants = broken.prepared(folder, "shop", TOPICS, "shop/errors.py")
+    runner = broken.Runner(folder, "shop", ["tests/test_shop.py"])
+    kept = broken.Kept(tmp_path / "results")
     try:
-        numbers = mutate.chosen(mutants, list(TOPICS), "come_in: dropped", None, 0)
-        mutate.hunt(mutate.Hunt(mutants, TOPICS, runner, kept, 60), numbers, deadline=float("inf"))
+        numbers = broken.chosen(mutants, list(TOPICS), "come_in: dropped", None, 0)
+        broken.hunt(broken.Hunt(mutants, TOPICS, runner, kept, 60), numbers, deadline=float("inf"))
     finally:
         runner.end()
     assert [one["verdict"] for one in kept.mutants.values()] == ["caught"]
@@ -200,14 +196,14 @@ def test_what_a_mutant_leaves_behind_does_not_excuse_it(tmp_path):
 def test_a_module_or_a_test_file_that_is_not_there_is_named(tmp_path):
     folder = a_shop(tmp_path)
     for topic, named in (
-        (mutate.Topic(("rules.py",), ("tests/test_gone.py",)), "tests/test_gone.py"),
-        (mutate.Topic(("gone/*.py",), ("tests/test_shop.py",)), "gone/"),
+        (broken.Topic(("rules.py",), ("tests/test_gone.py",)), "tests/test_gone.py"),
+        (broken.Topic(("gone/*.py",), ("tests/test_shop.py",)), "gone/"),
     ):
         with pytest.raises(LookupError, match=named):
-            mutate.prepared(folder, "shop", {"prices": topic}, "shop/errors.py")
+            broken.prepared(folder, "shop", {"prices": topic}, "shop/errors.py")
 
 
 def test_the_checkout_has_all_that_topics_name():
-    for topic in mutate.TOPICS.values():
-        assert [one for one in topic.tests if not (mutate.ROOT / one).is_file()] == []
-        assert [one for one in topic.modules if not list((mutate.ROOT / mutate.NAME).glob(one))] == []
+    for topic in broken.TOPICS.values():
+        assert [one for one in topic.tests if not (broken.ROOT / one).is_file()] == []
+        assert [one for one in topic.modules if not list((broken.ROOT / broken.NAME).glob(one))] == []

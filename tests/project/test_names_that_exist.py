@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
 from support.main_job import Ended, assert_refused, command
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
-
-from golden import STORY, commands_of
-
 from ndcg_spark.main import cli
+from scripts.checks.stored_format import STORY, commands_of
 
 TABLE = {
     *("input", "judgments", "items", "interactions", "queries", "corpus", "per_query", "baseline_per_query"),

@@ -26,11 +26,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 OF_OTHER_TOOLS = {"--deploy-mode", "--help", "--hours", "--master", "--packages", "--py-files", "--upgrade"}
-OF_THE_DEMO = {f"--{path.stem[5:].replace('_', '-')}" for path in (ROOT / "scripts").glob("demo_*.py")}
 OF_SCRIPTS = {"--all", "--fast"} | {
     flag
-    for name in ("bench", "demo_report", "faults", "mutate", "refusals", "size")
-    for flag in re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts" / f"{name}.py").read_text(encoding="utf-8"))
+    for path in (ROOT / "scripts").glob("*/**/*.py")
+    for flag in re.findall(r'add_argument\(\s*"(--[a-z-]+)"', path.read_text(encoding="utf-8"))
 }
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -107,7 +106,7 @@ OF_ALL_JOBS = {flag for names in commands_within(cli) for flag in flags_of_the_j
 
 @pytest.mark.parametrize("flag", sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))))
 def test_every_flag_of_the_readme_exists(flag: str) -> None:
-    known = OF_ALL_JOBS | OF_SCRIPTS | OF_THE_DEMO | OF_OTHER_TOOLS
+    known = OF_ALL_JOBS | OF_SCRIPTS | OF_OTHER_TOOLS
     assert flag in known
 
 

@@ -1,4 +1,4 @@
-"""scripts/refusals: that it finds refusals, notices what jobs must not do, and goes on where it ended.
+"""`guards reached`, `guards jobs`: that they find refusals, notice what jobs must not do, go on where they ended.
 
 All tests, and jobs, take too long for this.
 """
@@ -6,7 +6,6 @@ All tests, and jobs, take too long for this.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,7 @@ import numpy as np
 import pytest
 from support.processes import INCUBATOR
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-import refusals
-import refusals_seen
+from scripts.checks.guards import jobs, reached
 
 LINE = "mean_ndcg.py: 1 bad row of 3 in the input: nan_score 1"
 TRACEBACK = "Traceback (most recent call last):\n  File daemon.py\nBrokenPipeError: [Errno 32] Broken pipe\n"
@@ -35,27 +31,27 @@ TRACEBACK = "Traceback (most recent call last):\n  File daemon.py\nBrokenPipeErr
     ],
 )
 def test_ends_that_are_not_as_documented(code, told, wrong):
-    assert refusals.judge(code, 2, told, "nan_score 1") == wrong
+    assert jobs.judge(code, 2, told, "nan_score 1") == wrong
 
 
 def test_what_is_in_the_file_is_not_run_again(tmp_path, monkeypatch):
     started = []
 
-    def fake(kind: str, number: int) -> refusals.Result:
+    def fake(kind: str, number: int) -> jobs.Result:
         started.append((kind, number))
-        return refusals.Result(kind, number, "x", 2, ["a traceback"] if number else [], "")
+        return jobs.Result(kind, number, "x", 2, ["a traceback"] if number else [], "")
 
     # stands in for: jobs that start Spark, because each takes ten seconds, and this is about the file of their ends
-    monkeypatch.setattr(refusals, "refused", lambda number: fake("refused", number))
-    monkeypatch.setattr(refusals, "interrupted", lambda number, longest: fake("interrupted", number))
+    monkeypatch.setattr(jobs, "refused", lambda number: fake("refused", number))
+    monkeypatch.setattr(jobs, "interrupted", lambda number, longest: fake("interrupted", number))
     path = tmp_path / "results"
-    refusals.run_jobs(1, 1, 5, refusals.Kept(path))
+    jobs.run_jobs(1, 1, 5, jobs.Kept(path))
     assert started == [("refused", 0), ("interrupted", 0)]
     with path.open("a") as file:
         file.write('{"kind": "refused", "num')  # as by a kill in the middle of a line
-    found = refusals.run_jobs(2, 1, 5, refusals.Kept(path))
+    found = jobs.run_jobs(2, 1, 5, jobs.Kept(path))
     assert started[2:] == [("refused", 1), ("interrupted", 1)]
-    assert refusals.table_of(found).splitlines()[2:] == [
+    assert jobs.table_of(found).splitlines()[2:] == [
         "| refused | 2 | 1 | 1 | 0 |",
         "| interrupted | 2 | 1 | 1 | 0 |",
     ]
@@ -125,7 +121,7 @@ def noted(marks: Path) -> list[int]:
 
 
 def test_refusals_are_found_and_note_that_they_are_reached(marks):
-    text, found = refusals_seen.marked(SOURCE, "a.py", str(marks), 10)
+    text, found = reached.marked(SOURCE, "a.py", str(marks), 10)
     assert [(one.place, one.text, one.line) for one in found] == [
         (f"a.py:{place[0]}", *place[1:]) for place in PLACES
     ]
@@ -154,8 +150,8 @@ def test_refusals_are_found_and_note_that_they_are_reached(marks):
 
 
 def test_a_refusal_in_java_is_noted_where_its_message_arrives(marks):
-    path = refusals_seen.ROOT / "ndcg_spark" / "errors.py"
-    text, _ = refusals_seen.marked(path.read_text(), "ndcg_spark/errors.py", str(marks))
+    path = reached.ROOT / "ndcg_spark" / "errors.py"
+    text, _ = reached.marked(path.read_text(), "ndcg_spark/errors.py", str(marks))
     names: dict[str, Any] = {"__name__": "marked"}
     exec(text, names)
     assert names["find_refusal"](names["mark_refusal"]("query 7 is bad§17§")) == "query 7 is bad"
@@ -164,44 +160,41 @@ def test_a_refusal_in_java_is_noted_where_its_message_arrives(marks):
 
 def test_refusals_of_one_text_are_told_apart_and_moves_do_not_matter():
     one, moved = "def f():\n raise OurError()\n raise OurError()\n", "\n\ndef f():\n raise OurError()\n"
-    keys = [
-        [place.key for place in refusals_seen.numbered(refusals_seen.marked(text, "a.py")[1])]
-        for text in (one, moved)
-    ]
+    keys = [[place.key for place in reached.numbered(reached.marked(text, "a.py")[1])] for text in (one, moved)]
     assert keys == [["a.py:f: OurError()", "a.py:f: OurError() [2]"], ["a.py:f: OurError()"]]
 
 
 def test_reasons_are_for_refusals_that_are_there_and_not_reached(monkeypatch):
-    places = [refusals_seen.Refusal("a.py:f", f"OurError('{word}')", 1) for word in ("red", "green", "blue")]
+    places = [reached.Refusal("a.py:f", f"OurError('{word}')", 1) for word in ("red", "green", "blue")]
     reasons = {("a.py:f", "red"): "no test paints", ("a.py:f", "green"): "", ("a.py:f", "white"): ""}
-    monkeypatch.setattr(refusals_seen, "UNSEEN", reasons)
-    left, wrong = refusals_seen.unseen(places, {places[1].key})
+    monkeypatch.setattr(reached, "UNSEEN", reasons)
+    left, wrong = reached.unseen(places, {places[1].key})
     assert [one.text for one in left] == ["OurError('blue')"]
     assert wrong == [
         "a.py:f: 'green' is reached, and needs no reason",
         "a.py:f: 'white' stands for 0 refusals, not for one",
     ]
-    monkeypatch.setattr(refusals_seen, "UNSEEN", {("a.py:f", str(n)): "" for n in range(11)})
-    assert refusals_seen.unseen(places, set())[1][0] == "11 reasons, more than 10"
+    monkeypatch.setattr(reached, "UNSEEN", {("a.py:f", str(n)): "" for n in range(11)})
+    assert reached.unseen(places, set())[1][0] == "11 reasons, more than 10"
 
 
 def test_test_files_that_have_run_run_again_only_if_they_changed(tmp_path):
-    parts = refusals_seen.Parts(tmp_path / "results")
-    parts.add(refusals_seen.Part({"a": "1", "b": "1"}, ["x"], [], 1.0))
+    parts = reached.Parts(tmp_path / "results")
+    parts.add(reached.Part({"a": "1", "b": "1"}, ["x"], [], 1.0))
     with (tmp_path / "results").open("a") as file:
         file.write('\n{"files": {"c"')  # as by a kill in the middle of a line
-    parts = refusals_seen.Parts(tmp_path / "results")
-    parts.add(refusals_seen.Part({"d": "1"}, ["y"], [], 1.0))
-    parts = refusals_seen.Parts(tmp_path / "results")
+    parts = reached.Parts(tmp_path / "results")
+    parts.add(reached.Part({"d": "1"}, ["y"], [], 1.0))
+    parts = reached.Parts(tmp_path / "results")
     assert (parts.to_run({"a": "1", "b": "2", "c": "1", "d": "1"}), parts.reached) == (
         {"b": "2", "c": "1"},
         {"x", "y"},
     )
-    several = list(refusals_seen.parts_of({f"{n:02}": "" for n in range(2 * refusals_seen.FILES_OF_A_PART + 1)}))
-    assert [max(len(part) for part in several) <= refusals_seen.FILES_OF_A_PART, len(several)] == [True, 3]
-    assert sum(map(len, several)) == 2 * refusals_seen.FILES_OF_A_PART + 1
+    several = list(reached.parts_of({f"{n:02}": "" for n in range(2 * reached.FILES_OF_A_PART + 1)}))
+    assert [max(len(part) for part in several) <= reached.FILES_OF_A_PART, len(several)] == [True, 3]
+    assert sum(map(len, several)) == 2 * reached.FILES_OF_A_PART + 1
 
 
 def test_a_test_file_that_is_not_there():
     with pytest.raises(SystemExit, match=r"there is no test file 'tests/test_x.py'"):
-        refusals_seen.files_of_tests(refusals_seen.ROOT, ["tests/test_x.py"])
+        reached.files_of_tests(reached.ROOT, ["tests/test_x.py"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from packaging.version import Version
 from pyarrow import parquet
 
 from ndcg_spark import __version__, functions
+from scripts.checks.dependencies import installed_closure
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASED = (
@@ -138,12 +138,9 @@ def declared_distributions(wheel, *extras):
 
     Other extras would bring packages that the job imports, so that it would not matter whether it declares them.
     """
-    script = importlib.util.spec_from_file_location("check_dependencies", ROOT / "scripts" / "check_dependencies.py")
-    module = importlib.util.module_from_spec(script)
-    script.loader.exec_module(module)
     with zipfile.ZipFile(wheel) as archive:
         found = Metadata.from_email(archive.read(f"ndcg_spark-{__version__}.dist-info/METADATA"))
-    return module.installed_closure(extras, [str(one) for one in found.requires_dist])
+    return installed_closure(extras, [str(one) for one in found.requires_dist])
 
 
 def link_packages(found, folder):

@@ -1,17 +1,12 @@
-"""A short leg of scripts/routes, and that it notices what differs."""
+"""A short leg of scripts/check cross-check, and that it notices what differs."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 import pytest
 from support.spark_rankings import since_spark
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
-
-import routes
-from routes_questions import question_of
+from scripts.checks.cross_check import routes
+from scripts.checks.cross_check.questions import question_of
 
 KEY = ("bm25", "", "", "ndcg", 10)
 
@@ -20,7 +15,7 @@ KEY = ("bm25", "", "", "ndcg", 10)
 @pytest.mark.classic("Python workers read files themselves")
 @pytest.mark.parametrize("seed", range(20))
 def test_every_route_has_the_same_answer(spark, tmp_path, seed):
-    """Each seed asks a third of the routes, as all of them take ten seconds; scripts/routes asks all."""
+    """Each seed asks a third of the routes, as all of them take ten seconds; the check asks all."""
     first, *others = routes.ROUTES
     result = routes.ask(spark, question_of(seed, tmp_path), [first, *others[seed % 3 :: 3]])
     assert result.differences == []

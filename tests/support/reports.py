@@ -189,7 +189,8 @@ SUMMARY = {
 def browser_or_skip() -> Iterator[Browser]:
     """Headless Chromium; the test is skipped where none is installed."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    screenshots = _screenshots()
+    from scripts.checks import screenshots
+
     path = screenshots.find_browser()
     if path is None:
         pytest.skip(f"none of {', '.join(screenshots.BROWSERS)} is on PATH (Debian: apt-get install chromium)")
@@ -199,20 +200,6 @@ def browser_or_skip() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
-
-
-def _screenshots() -> Any:
-    """The script, which knows how to start the browser."""
-    import importlib.util
-
-    from support.source_rules import PROJECT_ROOT
-
-    spec = importlib.util.spec_from_file_location("screenshots", PROJECT_ROOT / "scripts" / "screenshots.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def address(page: Path) -> str:

@@ -1,17 +1,12 @@
-"""A short leg of scripts/formats, on the tables that need nothing but Spark; and that it notices broken promises."""
+"""A short leg of `writes formats`, on tables that need nothing but Spark; and that it notices broken promises."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))  # a folder of programs, no package
-
-import formats
-from formats_places import Place, places_of
-from formats_properties import PROPERTIES
+from scripts.checks.writes import formats
+from scripts.checks.writes.places import Place, places_of
+from scripts.checks.writes.properties import PROPERTIES
 
 HERE = ("rerun", "nights", "stray", "evolved")
 """Of the others there are tests in test_table_writes.py, or they start processes."""

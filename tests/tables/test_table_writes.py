@@ -186,7 +186,7 @@ def test_only_a_disk_that_cannot_keep_what_it_is_told_to_write_ends_a_write(fold
 
 def test_rows_that_executors_write_to_disks_of_their_own_are_missed(folder, spark, monkeypatch):
     """As on a cluster without a shared folder: here one file of three goes, as if it were on another machine."""
-    # stands in for: executors on other machines, because there is one; scripts/cluster has several
+    # stands in for: executors on other machines, because there is one; scripts/check cluster has several
     monkeypatch.setattr("ndcg_spark.core.session.runs_locally", lambda *_: False)
     frame = rows(spark, 1, n=6).repartition(3, "k")
     folder.write(frame)  # all are found

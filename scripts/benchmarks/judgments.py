@@ -1,0 +1,83 @@
+"""Judgments from an event log by this library, and a plain groupBy of the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ndcg_spark.judgments import EventSettings
+from ndcg_spark.judgments.frames import judged_events
+from scripts.benchmarks.timing import Contender, medians, table, take_turns, timed
+
+EVENTS = ("impression", "view", "cart", "purchase")
+SHARES = (0.8, 0.15, 0.03, 0.02)
+BEGIN, DAYS = datetime(2026, 1, 1, tzinfo=timezone.utc), 30
+SHOWN, ITEMS = 10, 100
+"""Items of a page, and of a query."""
+_PAGES_AT_ONCE = 200_000
+PLAIN = "a plain groupBy: max of the grade"
+
+
+def judgment_lines(spark: SparkSession, n_events: int, folder: Path, rounds: int) -> list[str]:
+    """Lines of a table: seconds for the relevance of every (query, item)."""
+    events = spark.read.parquet(str(_log(folder, n_events)))
+    end = BEGIN + timedelta(days=DAYS)
+    decaying = EventSettings(rule="sum", half_life=7.0, as_of=end)
+    contenders: dict[str, Callable[[], DataFrame]] = {
+        PLAIN: lambda: by_group(events),
+        "judgments, best event": lambda: judged_events(events, EventSettings()),
+        "judgments, sum of values with a half-life": lambda: judged_events(events, decaying),
+    }
+
+    def computed(make: Callable[[], DataFrame]) -> Contender:
+        return timed(lambda: tuple(make().agg(F.sum("relevance"), F.count("*")).collect()[0]))
+
+    seconds = medians(take_turns({name: computed(make) for name, make in contenders.items()}, rounds, warm_ups=1))
+    data = f"{n_events:,} events"
+    rows = [(data, name, f"{its:.1f}", f"{its / seconds[PLAIN]:.2f}") for name, its in seconds.items()]
+    return table(("data", "contender"), ("seconds", "to a groupBy"), rows)
+
+
+def by_group(events: DataFrame) -> DataFrame:
+    """What one would write by hand: the highest grade of each (query, item), 0 where it was only shown."""
+    grade = F.when(F.col("event") == "view", 1.0).when(F.col("event") == "cart", 2.0)
+    grade = grade.when(F.col("event") == "purchase", 3.0).otherwise(0.0)
+    return events.groupBy("query_id", "item_id").agg(F.max(grade).alias("relevance"))
+
+
+def _log(folder: Path, n_events: int) -> Path:
+    """A seeded log in the order of time: pages of ten items of a query, and what happened to them."""
+    path = folder / f"events-{n_events}.parquet"
+    if path.exists():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    draw, n_pages = np.random.default_rng(7), n_events // SHOWN
+    n_queries = max(1, n_pages // 100)
+    step = DAYS * 86_400_000_000 / n_pages
+    kinds = pa.array(EVENTS)
+    with pq.ParquetWriter(path, _SCHEMA) as file:
+        for start in range(0, n_pages, _PAGES_AT_ONCE):
+            pages = min(_PAGES_AT_ONCE, n_pages - start)
+            query = np.repeat(draw.integers(0, n_queries, pages), SHOWN)
+            event = draw.choice(len(EVENTS), len(query), p=SHARES)
+            ts = np.repeat(((start + np.arange(pages)) * step).astype(np.int64), SHOWN)
+            columns = {
+                "query_id": pa.array(query),
+                "item_id": pa.array(draw.integers(0, ITEMS, len(query))),
+                "event": kinds.take(pa.array(event)),
+                "ts": pa.array(ts + int(BEGIN.timestamp()) * 1_000_000).cast(pa.timestamp("us", tz="UTC")),
+            }
+            file.write_table(pa.table(columns, schema=_SCHEMA))
+    return path
+
+
+_SCHEMA = pa.schema(
+    [("query_id", pa.int64()), ("item_id", pa.int64()), ("event", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))]
+)

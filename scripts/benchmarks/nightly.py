@@ -1,0 +1,86 @@
+"""What the nightly job costs beside the evaluation in it, and beside a bare read of the table."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import ndcg_spark
+from ndcg_spark.main import main
+from scripts.benchmarks.timing import medians, table, take_turns, timed
+
+COLUMNS = ("query_id", "item_id", "score", "relevance")
+BARE = "bare read of the four columns"
+ALONE = "evaluation alone: `evaluate(path).summary`"
+RUN_LOG = "the same, with metric table and run log"
+TABLE_ALONE = "read by Spark: evaluation alone"
+TABLE_RUN_LOG = "read by Spark: mean-ndcg with metric table and run log"
+
+
+def nightly_costs(spark: SparkSession, path: Path, folder: Path, k: int, rounds: int) -> list[str]:
+    """Lines of a table: contenders in one session, which take turns after a round to warm up."""
+    place = folder / "nightly"
+    contenders = {name: timed(work) for name, work in _contenders(spark, str(path), place, k).items()}
+    parts: list[dict[str, float]] = []
+
+    def logged() -> tuple[object, float]:
+        _, seconds = run()
+        parts.append(_parts(spark, place, seconds))
+        return None, seconds
+
+    run, contenders[RUN_LOG] = contenders[RUN_LOG], logged
+    found = medians(take_turns(contenders, rounds, warm_ups=1))
+    shutil.rmtree(place)
+    bare, alone, whole = found[BARE], found[ALONE], found[RUN_LOG]
+    rows = [(name, f"{one:.2f}", f"{one / bare:.2f}", f"{one / alone:.2f}") for name, one in found.items()]
+    shares = [1 - found[one] / found[run] for one, run in ((ALONE, RUN_LOG), (TABLE_ALONE, TABLE_RUN_LOG))]
+    share = (
+        "Checks, accounts, metric table and run log, of the run: {:.0%} where workers read, {:.0%} where Spark does."
+    )
+    of_run = medians({name: [one[name] for one in parts[1:]] for name in parts[0]})
+    return [
+        *table(("contender",), ("seconds", "to a bare read", "to the evaluation"), rows),
+        *("", share.format(*shares), "", f"Parts of '{RUN_LOG}', medians:", ""),
+        *table(
+            ("part",), ("seconds", "of the run"), [(n, f"{s:.2f}", f"{s / whole:.0%}") for n, s in of_run.items()]
+        ),
+    ]
+
+
+def _contenders(spark: SparkSession, path: str, place: Path, k: int) -> dict[str, Callable[[], object]]:
+    job = ["mean-ndcg", "--input", path, "--k", str(k), "--run-date", "2026-01-31"]
+    outputs = ["--output", str(place / "metrics"), "--run-log", str(place / "runs")]
+    rejects = ["--on-invalid", "reject", "--rejects", str(place / "rejects")]
+    return {
+        BARE: lambda: spark.read.parquet(path).select(*COLUMNS).write.format("noop").mode("overwrite").save(),
+        ALONE: lambda: ndcg_spark.evaluate(path, k=k).summary.collect(),
+        "mean-ndcg, which prints means and counts": lambda: _run(job),
+        RUN_LOG: lambda: _run([*job, *outputs]),
+        "the same, with bad rows counted and rejected": lambda: _run([*job, *outputs, *rejects]),
+        TABLE_ALONE: lambda: ndcg_spark.evaluate(spark.read.parquet(path), k=k).summary.collect(),
+        TABLE_RUN_LOG: lambda: _run([*job, *outputs, "--source", "spark"]),
+    }
+
+
+def _run(arguments: list[str]) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(arguments)
+    if code:
+        raise RuntimeError(err.getvalue())
+
+
+def _parts(spark: SparkSession, place: Path, seconds: float) -> dict[str, float]:
+    """Where the time of the last run went, as its row in the run log says."""
+    runs = spark.read.parquet(str(place / "runs")).orderBy("started_at", ascending=False)
+    row = runs.select("steps", "seconds").first()
+    if row is None:
+        raise RuntimeError("the run log is empty")
+    steps = {one["step"].split(" to ")[0]: one["seconds"] for one in json.loads(row["steps"])}
+    return {**steps, "everything else: plans, checks, run log": seconds - sum(steps.values())}

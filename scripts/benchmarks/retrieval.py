@@ -1,0 +1,102 @@
+"""Exact retrieval of the 100 nearest items by this library and by FAISS, on the same files."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from ndcg_spark.retrieval import RetrievalSettings
+from ndcg_spark.retrieval.frames import retrieved_items
+from scripts.benchmarks.engines import in_own_process
+from scripts.benchmarks.memory import PeakMemory, of_largest_worker
+from scripts.benchmarks.timing import table, take_turns, timed
+
+FAISS = "FAISS, two threads"
+WIDTHS = {"hamming": 64, "cosine": 128}
+"""Bits of a code, numbers of a vector."""
+N_QUERIES, K, THREADS = 10_000, 100, 2
+_ROWS_AT_ONCE = 100_000
+
+
+def retrieval_lines(spark: SparkSession, n_items: int, folder: Path, rounds: int) -> list[str]:
+    """Lines of a table: seconds and the hungriest worker of both, for codes and for vectors."""
+    rows = []
+    for metric, width in WIDTHS.items():
+        queries, corpus = (
+            str(_table(folder, metric, n, name)) for name, n in (("queries", N_QUERIES), ("corpus", n_items))
+        )
+        title = f"{N_QUERIES:,} x {n_items:,}, {width} {'bits' if metric == 'hamming' else 'floats'}, {metric}"
+        memory = PeakMemory(of_largest_worker)
+        theirs = partial(in_own_process, "faiss", by_faiss, metric, queries, corpus)
+        ours = memory.around(timed(partial(by_library, spark, metric, queries, corpus)))
+        taken = take_turns({FAISS: theirs, "read by Spark": ours}, rounds)
+        seconds = {name: min(its) for name, its in taken.items()}
+        rows += [
+            (
+                title,
+                name,
+                f"{its:.1f}",
+                f"{its / seconds[FAISS]:.2f}",
+                "" if name == FAISS else f"{memory.gigabytes:.2f}",
+            )
+            for name, its in seconds.items()
+        ]
+    return table(("retrieval", "contender"), ("seconds", "to FAISS", "largest worker, GB"), rows)
+
+
+def _table(folder: Path, metric: str, n: int, name: str) -> Path:
+    """A seeded table of identifiers and random codes or vectors; made once."""
+    path = folder / f"{name}-{metric}-{n}.parquet"
+    if path.exists():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    draw, width = np.random.default_rng(len(name)), WIDTHS[metric]
+    key = "query_id" if name == "queries" else "item_id"
+    kind, column = (pa.int64(), "code") if metric == "hamming" else (pa.float32(), "vector")
+    with pq.ParquetWriter(path, pa.schema([(key, pa.int64()), (column, pa.list_(kind))])) as file:
+        for start in range(0, n, _ROWS_AT_ONCE):
+            rows = min(_ROWS_AT_ONCE, n - start)
+            if metric == "hamming":
+                per_row = width // 64
+                flat = draw.integers(-(2**63), 2**63, rows * per_row, dtype=np.int64)
+            else:
+                per_row = width
+                flat = draw.standard_normal(rows * per_row, dtype=np.float32)
+            offsets = pa.array(np.arange(0, len(flat) + 1, per_row, dtype=np.int32))
+            lists = pa.ListArray.from_arrays(offsets, pa.array(flat))
+            file.write_table(pa.table({key: pa.array(np.arange(start, start + rows)), column: lists}))
+    return path
+
+
+def by_library(spark: SparkSession, metric: str, queries: str, corpus: str) -> float:
+    """Retrieve, and add up the scores."""
+    found = retrieved_items(
+        spark.read.parquet(queries), spark.read.parquet(corpus), RetrievalSettings(metric=metric), k=K
+    )
+    return float(found.agg(F.sum("score")).collect()[0][0])
+
+
+def by_faiss(metric: str, queries: str, corpus: str) -> float:
+    """Search a flat index, which compares all pairs, and add up the scores. Reading the files is part of it."""
+    import faiss
+
+    faiss.omp_set_num_threads(THREADS)
+    tables = [pq.read_table(path) for path in (queries, corpus)]
+    values = [np.asarray(one.column(1).combine_chunks().flatten()).reshape(one.num_rows, -1) for one in tables]
+    if metric == "hamming":
+        wanted, items = (np.ascontiguousarray(one).view(np.uint8) for one in values)
+        index = faiss.IndexBinaryFlat(WIDTHS[metric])
+        index.add(items)
+        return -float(index.search(wanted, K)[0].sum())
+    wanted, items = (np.ascontiguousarray(one) for one in values)
+    for one in (wanted, items):
+        faiss.normalize_L2(one)
+    index = faiss.IndexFlatIP(WIDTHS[metric])
+    index.add(items)
+    return float(index.search(wanted, K)[0].astype(np.float64).sum())

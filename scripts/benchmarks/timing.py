@@ -1,0 +1,47 @@
+"""Contenders that take turns, since machines are shared and noisy; and tables of what they took."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+Contender = Callable[[], tuple[object, float]]
+"""Gives what it found, and the seconds it took."""
+
+
+def timed(work: Callable[[], object]) -> Contender:
+    """A contender that is timed from here."""
+
+    def run() -> tuple[object, float]:
+        began = time.perf_counter()
+        value = work()
+        return value, time.perf_counter() - began
+
+    return run
+
+
+def take_turns(contenders: Mapping[str, Contender], rounds: int, *, warm_ups: int = 0) -> dict[str, list[float]]:
+    """Seconds of each; every round runs all, the order turned by one. The first rounds do not count."""
+    names = list(contenders)
+    taken: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(warm_ups + rounds):
+        at = turn % len(names)
+        for name in names[at:] + names[:at]:
+            value, seconds = contenders[name]()
+            told = f", {value}" if isinstance(value, float | tuple) else ""
+            print(f"{name}: {seconds:.2f} s{told}", file=sys.stderr, flush=True)
+            if turn >= warm_ups:
+                taken[name].append(seconds)
+    return taken
+
+
+def medians(taken: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}
+
+
+def table(names: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of Markdown; columns of numbers come last."""
+    lines = [(*names, *numbers), (*["---"] * len(names), *["---:"] * len(numbers)), *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]

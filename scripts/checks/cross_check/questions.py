@@ -1,0 +1,243 @@
+"""Questions of routes.py: random rankings of two runs, and the options by which means are asked for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from support import oracle
+from support.random_rankings import random_rows
+from support.spark_rankings import in_rank_order
+
+RUNS = ("bm25", "a/b =1")
+NIGHT = date(2026, 1, 31)
+COUNTRIES = ("DE", "é", "US", None)
+METRICS = ("ndcg", "ap", "rr", "p(rel=2)", "rbp(p=0.5)", "success", "err(max_grade=8)", "cg", "r")
+BAD = ("nan_score", "null_query", "null_item")
+"""Reasons of bad rows that every table with scores and items can have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """What is true of a query in all tables."""
+
+    country: str | None
+    device: int
+    weight: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Which means of which rows, and the folder in which tables of these rows may be written."""
+
+    seed: int
+    folder: Path
+    runs: Mapping[str, list[oracle.Row]]
+    queries: Mapping[str, Query]
+    choices: oracle.Choices
+    metrics: tuple[str, ...]
+    segments: tuple[str, ...]
+    is_weighted: bool
+    bad: str | None
+    on_invalid: str
+
+    @property
+    def convention(self) -> str:
+        """The choices as the text of a convention."""
+        names = (*oracle.ALLOWED, "gain", "discount")
+        return "default;" + ";".join(f"{name}={getattr(self.choices, name)}" for name in names)
+
+    @property
+    def has_order(self) -> bool:
+        """Whether the order of tied items is known, so that rows have ranks."""
+        return self.choices.ties in ("item_asc", "item_desc")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of `evaluate` that all routes share."""
+        found: dict[str, Any] = {
+            "metrics": list(self.metrics),
+            "convention": self.convention,
+            "segments": list(self.segments),
+            "on_invalid": self.on_invalid,
+        }
+        return found | {"weight": "w"} if self.is_weighted else found
+
+    @property
+    def flags(self) -> list[str]:
+        """The same as arguments of `mean-ndcg`."""
+        found = ["--metrics", ",".join(self.metrics), "--convention", self.convention]
+        found += ["--on-invalid", self.on_invalid]
+        if self.on_invalid == "reject":
+            found += ["--rejects", str(self.folder / "rejects")]
+        if self.segments:
+            found += ["--segment-cols", ",".join(self.segments)]
+        return [*found, "--weight-col", "w"] if self.is_weighted else found
+
+    @cached_property
+    def long(self) -> pa.Table:
+        """One table of all runs: items that a run did not retrieve have no score."""
+        rows = [(run, row) for run, its in self.runs.items() for row in its]
+        return self._table(rows, ("ranker", "query_id", "item_id", "score", "relevance"))
+
+    @cached_property
+    def retrieved(self) -> pa.Table:
+        """What the runs retrieved, without relevances."""
+        rows = [(run, row) for run, its in self.runs.items() for row in its if row.score is not None]
+        return self._table(rows, ("ranker", "query_id", "item_id", "score"))
+
+    @cached_property
+    def judgments(self) -> pa.Table:
+        """What is judged; the same for all runs."""
+        return self._table(
+            [("", row) for row in next(iter(self.runs.values())) if row.relevance is not None],
+            ("query_id", "item_id", "relevance"),
+        )
+
+    @cached_property
+    def ranked(self) -> pa.Table:
+        """The long table with the rank that the definition gives to each item."""
+        ranks = {
+            (run, row.query, row.item): rank
+            for run, its in self.runs.items()
+            for query in oracle.rows_by_query(its).values()
+            for rank, row in enumerate(in_rank_order(query, self.choices), start=1)
+        }
+        keys = zip(*(self.long[name].to_pylist() for name in ("ranker", "query_id", "item_id")), strict=True)
+        return self.long.append_column("rank", pa.array([ranks.get(key) for key in keys], pa.int32()))
+
+    @cached_property
+    def arrays(self) -> pa.Table:
+        """One row per run and query: relevances in rank order, and all judged ones."""
+        columns: dict[str, list[Any]] = {name: [] for name in ("ranker", "query_id", "ranked", "judged")}
+        for run, its in self.runs.items():
+            for query, rows in oracle.rows_by_query(its).items():
+                columns["ranker"].append(run)
+                columns["query_id"].append(query)
+                columns["ranked"].append([row.relevance for row in in_rank_order(rows, self.choices)])
+                columns["judged"].append([row.relevance for row in rows if row.relevance is not None])
+        lists = pa.list_(pa.float64())
+        table = pa.table({name: pa.array(its, lists if name[-2:] == "ed" else None) for name, its in columns.items()})
+        return self._with_facts(table)
+
+    @cached_property
+    def lists(self) -> pa.Table:
+        """One row per run and query: items with scores, items in rank order, and judged items with grades."""
+        columns: dict[str, list[Any]] = {name: [] for name in ("ranker", "query_id", "scored", "in_order", "judged")}
+        for run, its in self.runs.items():
+            for query, rows in oracle.rows_by_query(its).items():
+                scored = [{"item_id": row.item, "score": row.score} for row in rows if row.score is not None]
+                judged = [{"id": row.item, "relevance": row.relevance} for row in rows if row.relevance is not None]
+                in_order = [row.item for row in in_rank_order(rows, self.choices)] if self.has_order else []
+                cells = (run, query, scored, in_order, judged)
+                for name, cell in zip(columns, cells, strict=True):
+                    columns[name].append(cell)
+        item, number = self.long.schema.field("item_id").type, pa.float64()
+        kinds = {
+            "scored": pa.list_(pa.struct({"item_id": item, "score": number})),
+            "in_order": pa.list_(item),
+            "judged": pa.list_(pa.struct({"id": item, "relevance": number})),
+        }
+        return self._with_facts(pa.table({name: pa.array(its, kinds.get(name)) for name, its in columns.items()}))
+
+    @cached_property
+    def wide(self) -> pa.Table:
+        """One row per query and item, with a score column for each run."""
+        first, second = self.runs.values()
+        scores = {(row.query, row.item): row.score for row in second}
+        table = self._table([("", row) for row in first], ("query_id", "item_id", "score", "relevance"))
+        other = [scores.get((row.query, row.item)) for row in first]
+        other += [None] * (table.num_rows - len(other))
+        return table.rename_columns([RUNS[0] if one == "score" else one for one in table.column_names]).append_column(
+            RUNS[1], pa.array(other, pa.float64())
+        )
+
+    def _table(self, rows: Sequence[tuple[str, oracle.Row]], names: Sequence[str]) -> pa.Table:
+        """Rows with these columns and the facts about their queries; tables with scores have the bad row, too."""
+        cells = {
+            "ranker": pa.array([run for run, _ in rows], pa.string()),
+            "query_id": pa.array([row.query for _, row in rows], pa.string()),
+            "item_id": pa.array([row.item for _, row in rows]),
+            "score": pa.array([row.score for _, row in rows], pa.float64()),
+            "relevance": pa.array([row.relevance for _, row in rows], pa.float64()),
+        }
+        table = self._with_facts(pa.table({name: cells[name] for name in names}))
+        if self.bad is None or "score" not in names:
+            return table
+        good = table.slice(0, 1).to_pylist()[0]
+        bad = {"nan_score": {"score": float("nan")}, "null_query": {"query_id": None}, "null_item": {"item_id": None}}
+        new = {"item_id": -(10**6) if isinstance(good["item_id"], int) else "never seen", **bad[self.bad]}
+        return pa.concat_tables([table, pa.Table.from_pylist([{**good, **new}], schema=table.schema)])
+
+    def _with_facts(self, table: pa.Table) -> pa.Table:
+        its = [self.queries[query] for query in table["query_id"].to_pylist()]
+        return (
+            table.append_column("country", pa.array([one.country for one in its], pa.string()))
+            .append_column("device", pa.array([one.device for one in its], pa.int32()))
+            .append_column("w", pa.array([one.weight for one in its], pa.float64()))
+        )
+
+    def write(self, name: str, table: pa.Table, *, by_query: bool = False) -> str:
+        """Write a folder of two files with several row groups, once; returns its path."""
+        path = self.folder / name
+        if not path.exists():
+            path.mkdir(parents=True)
+            draw = random.Random(self.seed)
+            order = draw.sample(range(table.num_rows), table.num_rows)
+            rows = table.sort_by("query_id") if by_query else table.take(order)
+            middle = draw.randint(0, rows.num_rows)
+            for number, part in enumerate((rows.slice(0, middle), rows.slice(middle))):
+                pq.write_table(part, path / f"{number}.parquet", row_group_size=draw.choice((3, 17, 1000)))
+        return str(path)
+
+
+def question_of(seed: int, folder: Path) -> Question:
+    """Draw a question; the same seed draws the same one, always."""
+    draw = random.Random(seed)
+    shape = {name: draw.random() < 0.5 for name in ("extreme_scores", "nulls", "fractional")}
+    rows = random_rows(
+        seed, n_queries=draw.choice((3, 9)), max_items=draw.choice((3, 12)), integer_items=draw.random() < 0.5,
+        negatives=False, **shape,
+    )  # fmt: skip
+    queries = {
+        query: Query(
+            country=draw.choice(COUNTRIES), device=draw.randint(1, 2), weight=draw.choice((0.0, 0.1, 1.0, 3.5))
+        )
+        for query in oracle.rows_by_query(rows)
+    }
+    k = draw.sample(("1", "2", "3", "10", "all"), draw.randint(1, 2))
+    metrics = ["ndcg", *draw.sample(METRICS[1:], draw.randint(0, 2))]
+    bad = draw.choice(BAD) if draw.random() < 0.3 else None
+    return Question(
+        seed=seed,
+        folder=folder,
+        runs={RUNS[0]: rows, RUNS[1]: [_rescored(row, draw) for row in rows]},
+        queries=queries,
+        choices=_choices(draw),
+        metrics=tuple(f"{metric}@{cutoff}" for metric in metrics for cutoff in k),
+        segments=draw.choice(((), ("country",), ("device", "country+device"))),
+        is_weighted=draw.random() < 0.4,
+        bad=bad,
+        on_invalid=draw.choice(("fail", "reject")) if bad else "fail",
+    )
+
+
+def _rescored(row: oracle.Row, draw: random.Random) -> oracle.Row:
+    """The item as another run has it: with another score, or not retrieved if it is judged."""
+    if row.relevance is not None and draw.random() < 0.3:
+        return replace(row, score=None)
+    return row if row.score is None else replace(row, score=draw.choice((row.score, 0.0, 0.5, 7.0)))
+
+
+def _choices(draw: random.Random) -> oracle.Choices:
+    allowed = {name: draw.choice(values) for name, values in oracle.ALLOWED.items()}
+    allowed["ties"] = draw.choice(("expected", "item_asc", "item_desc"))
+    allowed["ideal"] = draw.choice(("judged", "retrieved"))
+    return oracle.Choices(gain=draw.choice(("exponential", "linear", "power:2")), **allowed)

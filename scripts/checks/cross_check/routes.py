@@ -1,0 +1,648 @@
+"""One question by every route that can answer it: the same bits, or the same refusal.
+
+A seed draws rankings of two runs (ties, nulls, missing and unjudged queries, weights, segments, bad rows), a
+convention and metrics. The question is: what are the means, per run and segment? It is put to `evaluate` on paths,
+DataFrames, catalog tables, arrays, lists of items, given ranks, score columns, and run + judgments, by each source
+and strategy; to the job (JSON, metric table, per-query table); to sums of the per-query table by `math.fsum`; to
+`compare`, from rankings and from per-query tables; to `merge_summaries` of random splits; to a roll-up of one night;
+to the report; to `NdcgEvaluator`; and to `ndcg_spark.functions`, within 1e-12. A route that does not support an
+option of the question says why and is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property, reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from support.main_job import command
+from support.oracle import Choices
+
+import ndcg_spark
+from ndcg_spark import functions
+from ndcg_spark.core.failures import SPARK_ERRORS
+from ndcg_spark.errors import NdcgSparkError, find_refusal
+from ndcg_spark.evaluation import summarize
+from ndcg_spark.history import roll_up
+from ndcg_spark.metrics import parse_metric
+from ndcg_spark.ml import NdcgEvaluator
+from scripts.checks.cross_check.questions import NIGHT, RUNS, Question
+
+Key = tuple[str, str, str | None, str, int | None]
+"""Run, segment_by, segment, metric, k."""
+Answer = dict[Key, float | None]
+REASONS = re.compile(r"nan_score|null_query|null_item|comes twice|comes \d+ times")
+
+
+class RefusedError(Exception):
+    """The reasons for which a route refuses a question."""
+
+
+@dataclass
+class Asked:
+    """A question in a session, and what several routes share."""
+
+    spark: SparkSession
+    question: Question
+    engine: str = "spark"
+
+    def frame(self, name: str, *without: str) -> Any:
+        """One of the tables of the question where the engine takes it: a DataFrame that Spark holds, or of Arrow."""
+        table = getattr(self.question, name).drop_columns(list(without))
+        return table if self.engine == "local" else self.spark.createDataFrame(table)
+
+    def evaluation(self, data: Any, judgments: Any = None, **options: Any) -> Any:
+        """`evaluate` with the options of the question."""
+        options = {**self.question.options, "engine": self.engine, **options}
+        return ndcg_spark.evaluate(data, judgments=judgments, **options)
+
+    @cached_property
+    def plain(self) -> Any:
+        """The evaluation that other routes start from."""
+        return self.evaluation(self.frame("long"), **LONG)
+
+    @cached_property
+    def summary(self) -> DataFrame:
+        """Its means, computed once."""
+        rows = self.plain.summary.collect()
+        return self.spark.createDataFrame(rows, self.plain.summary.schema)
+
+    @cached_property
+    def per_query(self) -> DataFrame:
+        """Its metrics of queries, computed once."""
+        rows = self.plain.per_query.collect()
+        return self.spark.createDataFrame(rows, self.plain.per_query.schema)
+
+    @cached_property
+    def job(self) -> Mapping[str, Any]:
+        """The JSON of the nightly job, which also writes `metrics` and `per_query`."""
+        folder = self.question.folder
+        path = self.question.write("long", self.question.long)
+        return run_job(
+            *("mean-ndcg", "--input", path, "--run-col", "ranker", "--null-score", "unretrieved"),
+            *("--run-date", NIGHT, "--dataset", "routes", "--json", "-", *self.question.flags),
+            *("--output", folder / "metrics", "--per-query-output", folder / "per_query"),
+        )
+
+    def written(self, name: str) -> DataFrame:
+        """A table that the job wrote."""
+        _ = self.job
+        return self.spark.read.parquet(str(self.question.folder / name))
+
+
+def run_job(*arguments: object) -> Mapping[str, Any]:
+    """Run a job in this process; returns its JSON."""
+    ended = command(*arguments)
+    if ended.code == 2:
+        raise RefusedError(ended.err)
+    if ended.code != 0:
+        raise AssertionError(f"{arguments[0]} ended with {ended.code}: {ended.err}")
+    return ended.json if "--json" in arguments else {}
+
+
+LONG: Mapping[str, Any] = {"run": "ranker", "null_score": "unretrieved"}
+
+
+def means(rows: Iterable[Any] | DataFrame | pa.Table) -> Answer:
+    """Rows of a summary as an answer."""
+    return {
+        (row["run"], row["segment_by"], row["segment"], row["metric"], row["k"]): row["value"]
+        for row in rows_in(rows)
+    }
+
+
+def rows_in(found: Iterable[Any] | DataFrame | pa.Table) -> Iterable[Any]:
+    """Rows of a table of either engine."""
+    if isinstance(found, pa.Table):
+        return found.to_pylist()
+    return found.collect() if isinstance(found, DataFrame) else found
+
+
+# ---------------------------------------------------------------------------------------------------- evaluate
+
+
+def data_frame(asked: Asked) -> Answer:
+    return means(asked.summary)
+
+
+def window(asked: Asked) -> Answer:
+    return means(asked.evaluation(asked.frame("long"), strategy="window", **LONG).summary)
+
+
+def path_by_workers(asked: Asked) -> Answer:
+    path = asked.question.write("long", asked.question.long)
+    return means(asked.evaluation(path, source="parquet", **LONG).summary)
+
+
+def path_by_spark(asked: Asked) -> Answer:
+    path = asked.question.write("long", asked.question.long)
+    return means(asked.evaluation(path, source="spark", **LONG).summary)
+
+
+def sorted_files(asked: Asked) -> Answer:
+    """Complete queries of sorted files, which have no run column: one evaluation a run."""
+    found: Answer = {}
+    for number, run in enumerate(asked.question.runs):
+        mask = [one == run for one in asked.question.long["ranker"].to_pylist()]
+        path = asked.question.write(f"sorted-{number}", asked.question.long.filter(mask), by_query=True)
+        its = means(asked.evaluation(path, null_score="unretrieved").summary)
+        found |= {(run, *key[1:]): value for key, value in its.items()}
+    return found
+
+
+def catalog_table(asked: Asked) -> Answer:
+    name = f"routes_{asked.question.seed}"
+    asked.frame("long").write.mode("overwrite").saveAsTable(name)
+    try:
+        return means(asked.evaluation(asked.spark.table(name), **LONG).summary)
+    finally:
+        asked.spark.sql(f"DROP TABLE {name}")
+
+
+def run_and_judgments(asked: Asked, **options: Any) -> Answer:
+    run, judged = asked.frame("retrieved"), asked.frame("judgments")
+    return means(asked.evaluation(run, judged, run="ranker", **options).summary)
+
+
+def run_and_judgments_by_windows(asked: Asked) -> Answer:
+    return run_and_judgments(asked, strategy="window")
+
+
+def run_path_and_judgments(asked: Asked) -> Answer:
+    path = asked.question.write("retrieved", asked.question.retrieved)
+    judged = asked.frame("judgments")
+    return means(asked.evaluation(path, judged, run="ranker", source="parquet").summary)
+
+
+def ranks_given(asked: Asked) -> Answer:
+    return means(asked.evaluation(asked.frame("ranked"), rank="rank", **LONG).summary)
+
+
+def arrays(asked: Asked) -> Answer:
+    found = asked.evaluation(asked.frame("arrays"), run="ranker", relevance="ranked", ideal="judged", item=None)
+    return means(found.summary)
+
+
+def lists_with_scores(asked: Asked) -> Answer:
+    found = asked.evaluation(asked.frame("lists"), run="ranker", ranked="scored", relevant="judged")
+    return means(found.summary)
+
+
+def lists_in_order(asked: Asked) -> Answer:
+    found = asked.evaluation(asked.frame("lists"), run="ranker", ranked="in_order", relevant="judged")
+    return means(found.summary)
+
+
+def lists_and_judgments(asked: Asked) -> Answer:
+    run = asked.frame("lists", "judged")
+    return means(asked.evaluation(run, asked.frame("judgments"), run="ranker", ranked="scored").summary)
+
+
+def score_columns(asked: Asked) -> Answer:
+    found = asked.evaluation(asked.frame("wide"), score=RUNS, null_score="unretrieved")
+    return means(found.summary)
+
+
+# -------------------------------------------------------------------------------------------------------- jobs
+
+
+def job_json(asked: Asked) -> Answer:
+    return means(asked.job["metrics"])
+
+
+def job_metric_table(asked: Asked) -> Answer:
+    return means(asked.written("metrics").collect())
+
+
+def job_of_csv(asked: Asked) -> Answer:
+    """Text of which the job makes numbers."""
+    path = asked.question.folder / "long.csv"
+    pyarrow.csv.write_csv(asked.question.long, path)
+    found = run_job(
+        *("mean-ndcg", "--input", path, "--run-col", "ranker", "--null-score", "unretrieved", "--json", "-"),
+        *asked.question.flags,
+    )
+    return means(found["metrics"])
+
+
+def job_of_query(asked: Asked) -> Answer:
+    """A SQL query and a judgments table."""
+    asked.frame("retrieved").createOrReplaceTempView("retrieved")
+    asked.frame("judgments").createOrReplaceTempView("judgments")
+    found = run_job(
+        *("mean-ndcg", "--input", "SELECT * FROM retrieved", "--judgments", "judgments", "--run-col", "ranker"),
+        *("--dataset", "routes", "--json", "-", *asked.question.flags),
+    )
+    return means(found["metrics"])
+
+
+def report_page(asked: Asked) -> Answer:
+    """The means in the contents of a report, which the page rounds."""
+    found = ndcg_spark.report(asked.written("metrics"), runs=RUNS, metric=asked.question.metrics[0])
+    name, k = parts_of(asked.question.metrics[0])
+    return {(one.mean.run, "", "", name, k): one.mean.value for one in found.contents.standings}
+
+
+def roll_up_of_one_night(asked: Asked) -> Answer:
+    rows = roll_up(asked.written("metrics")).where("period = 'month'").collect()
+    return means(rows)
+
+
+# --------------------------------------------------------------------------------------------- from what is stored
+
+
+def splits_merged(asked: Asked) -> Answer:
+    """Queries dealt into three parts by chance; each is summarized by itself."""
+    draw = random.Random(asked.question.seed)
+    part = F.pmod(F.xxhash64(F.col("query_id"), F.lit(draw.random())), F.lit(3))
+    its = [summarize(asked.per_query.where(part == number), asked.plain.settings) for number in range(3)]
+    return means(ndcg_spark.merge_summaries(reduce(DataFrame.unionByName, its)).collect())
+
+
+def table_here(asked: Asked) -> Answer:
+    return means(asked.evaluation(asked.frame("long"), **LONG).summary)
+
+
+def sums_of_queries(asked: Asked) -> Answer:
+    """Means of the per-query table, by `math.fsum`; by fractions where queries have weights."""
+    return means_of_queries(asked.per_query, asked.question)
+
+
+def sums_of_stored_queries(asked: Asked) -> Answer:
+    return means_of_queries(asked.written("per_query"), asked.question)
+
+
+def means_of_queries(table: DataFrame, question: Question) -> Answer:
+    values: dict[Key, list[tuple[float, float]]] = {}
+    columns = {str(parse_metric(one)[0]): parse_metric(one)[0].column for one in question.metrics}
+    columns |= {"dcg": "dcg", "idcg": "idcg"}
+    asked_for = {parts_of(one) for one in question.metrics}
+    asked_for |= {(name, k) for metric, k in asked_for if metric == "ndcg" for name in ("dcg", "idcg")}
+    for row in table.collect():
+        if row["ndcg"] is None:  # which queries count is decided for all metrics alike
+            continue
+        for metric, k in asked_for:
+            value = row[columns[metric]]
+            if k != row["k"] or value is None:
+                continue
+            for segment_by, segment in groups_of(row, question.segments):
+                weight = row["weight"] if question.is_weighted else 1.0
+                values.setdefault((row["run"], segment_by, segment, metric, k), []).append((value, weight))
+    return {key: mean_of(its, weighted=question.is_weighted) for key, its in values.items()}
+
+
+def mean_of(values: list[tuple[float, float]], *, weighted: bool) -> float | None:
+    if not weighted:
+        return math.fsum(value for value, _ in values) / len(values)
+    total = sum(Fraction(weight) for _, weight in values)
+    return float(sum(Fraction(value) * Fraction(weight) for value, weight in values) / total) if total else None
+
+
+def groups_of(row: Any, segments: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    yield "", ""
+    for one in segments:
+        names = one.split("+")
+        its = [row[name] for name in names]
+        text = [value if value is None else str(value) for value in its]
+        yield one, text[0] if len(names) == 1 else json.dumps(text, ensure_ascii=False, separators=(",", ":"))
+
+
+def compared(asked: Asked) -> Answer:
+    return both_sides(ndcg_spark.compare(asked.plain, baseline=RUNS[0]).summary, asked.question)
+
+
+def compared_by_tables(asked: Asked) -> Answer:
+    table = asked.written("per_query") if asked.engine == "spark" else asked.plain.per_query_table
+    weight = {"weight": "weight"} if asked.question.is_weighted else {}
+    found = ndcg_spark.compare(
+        table, baseline=RUNS[0], segments=asked.question.segments,
+        metrics=list(asked.question.metrics), convention=asked.question.convention, **weight,
+    ).summary  # fmt: skip
+    return both_sides(found, asked.question)
+
+
+def both_sides(found: DataFrame | pa.Table, question: Question) -> Answer:
+    """Values of both runs, where each query is in both: otherwise the means are of other queries."""
+    answer: Answer = {}
+    for row in rows_in(found):
+        if row["n_only_run"] or row["n_only_baseline"] or row["n_skipped"]:
+            continue
+        key = (row["segment_by"], row["segment"], row["metric"], row["k"])
+        answer[(row["run"], *key)] = row["value"]
+        answer[(row["baseline"], *key)] = row["baseline_value"]
+    return answer
+
+
+def ml_evaluator(asked: Asked) -> Answer:
+    """`NdcgEvaluator`, one run and one metric at a time."""
+    name, k = parts_of(asked.question.metrics[0])
+    evaluator = NdcgEvaluator(
+        predictionCol="score", labelCol="relevance", metricName=asked.question.metrics[0],
+        convention=asked.question.convention, missingPrediction="unretrieved",
+    )  # fmt: skip
+    return {
+        (run, "", "", name, k): evaluator.evaluate(asked.frame("long").where(F.col("ranker") == run))
+        for run in asked.question.runs
+    }
+
+
+def explained(asked: Asked) -> Answer:
+    """The first value of `explain_difference`, at one cutoff."""
+    name, k = parts_of(asked.question.metrics[0])
+    options = {key: value for key, value in asked.question.options.items() if key not in ("metrics", "segments")}
+    found = ndcg_spark.explain_difference(
+        asked.frame("long"), options.pop("convention"), "sklearn", k="all" if k is None else k, **LONG, **options
+    )
+    return {(row["run"], "", "", name, k): row["value"] for row in found.steps.where("step = 0").collect()}
+
+
+def aggregates(asked: Asked) -> Answer:
+    """`ndcg_spark.functions` in `groupBy(...).agg(...)`; which queries count is decided here, as users would."""
+    choices = asked.question.choices
+    score, relevance = F.col("score"), F.col("relevance")
+    if choices.unjudged == "condensed":
+        score = F.when(relevance.isNotNull(), score)
+    its = F.when(score.isNotNull(), relevance) if choices.ideal == "retrieved" else relevance
+
+    def value(name: str, k: int | str, options: Mapping[str, Any]) -> Column:
+        made = getattr(functions, f"{name}_at")
+        return made(score, its if name == "ndcg" else relevance, k=k, ties=choices.ties, **options)
+
+    return means_of_functions(asked, asked.frame("long").groupBy("ranker", "query_id"), value)
+
+
+def array_functions(asked: Asked) -> Answer:
+    """`ndcg_spark.functions` of arrays of relevances in rank order."""
+    choices = asked.question.choices
+    ranked = F.filter("ranked", lambda one: one.isNotNull()) if choices.unjudged == "condensed" else F.col("ranked")
+
+    def value(name: str, k: int | str, options: Mapping[str, Any]) -> Column:
+        made = getattr(functions, name)
+        if name not in ("ndcg", "recall", "average_precision"):
+            return F.first(made(ranked, k=k, **options))
+        its = F.filter("ranked", lambda one: one.isNotNull()) if choices.ideal == "retrieved" else F.col("judged")
+        return F.first(made(ranked, its if name == "ndcg" else F.col("judged"), k=k, **options))
+
+    table = asked.frame("arrays").withColumn("relevance", F.get("judged", F.lit(0)))
+    table = table.withColumn("score", F.when(F.size("ranked") > 0, 1.0))
+    return means_of_functions(asked, table.groupBy("ranker", "query_id"), value)
+
+
+NAMED = {"ap": "average_precision", "rr": "reciprocal_rank", "p": "precision", "r": "recall"}
+"""Metrics, as functions are called."""
+
+
+def means_of_functions(
+    asked: Asked, groups: Any, value: Callable[[str, int | str, Mapping[str, Any]], Column]
+) -> Answer:
+    """Means over the values of queries; `score` and `relevance` of a group tell what it has."""
+    choices, columns = asked.question.choices, {}
+    for one in asked.question.metrics:
+        metric, at = parse_metric(one)
+        options: dict[str, Any] = {"gain": choices.gain, "no_relevant": "skip"}
+        if metric.name == "ndcg" and choices.no_relevant != "skip":  # else DCG, too, is left out where NDCG is
+            columns["dcg", parts_of(one)[1]] = value("dcg", at or "all", {"gain": choices.gain})
+        if metric.name in NAMED:
+            options = {"rel": metric.rel}  # type: ignore[attr-defined]  # those that are named have it
+        if metric.name in ("ndcg", *NAMED):
+            columns[parts_of(one)] = value(NAMED.get(metric.name, metric.name), at or "all", options)
+    named = {f"m{at}": key for at, key in enumerate(columns)}
+    counts = [F.count("relevance").alias("n_judged"), F.count("score").alias("n_items")]
+    rows = groups.agg(*counts, *[column.alias(f"m{at}") for at, column in enumerate(columns.values())]).collect()
+    values: dict[Key, list[float]] = {}
+    for row in rows:
+        for name, (metric, k) in named.items():
+            found = value_of(row, name, metric, choices)
+            if found is not None:
+                values.setdefault((row["ranker"], "", "", metric, k), []).append(found)
+    return {key: math.fsum(its) / len(its) for key, its in values.items()}
+
+
+def value_of(row: Any, name: str, metric: str, choices: Choices) -> float | None:
+    """What a query counts in the mean; None for nothing."""
+    if row["n_judged"] == 0 or row["n_items"] == 0:
+        rule = choices.unjudged_query if row["n_judged"] == 0 else choices.missing_query
+        return 0.0 if rule == "zero" else None
+    nothing = {"zero": 0.0, "one": 1.0, "skip": None}[choices.no_relevant]
+    return row[name] if row[name] is not None else nothing if metric == "ndcg" else 0.0
+
+
+def parts_of(metric: str) -> tuple[str, int | None]:
+    """`ndcg@10` as its name and cutoff."""
+    one, at = parse_metric(metric)
+    return str(one), None if at in (None, "all") else int(at)
+
+
+# ------------------------------------------------------------------------------------------------------ routes
+
+
+def nothing(_: Question) -> str | None:
+    return None
+
+
+def needs_order(question: Question) -> str | None:
+    return None if question.has_order else "tied items have no ranks"
+
+
+def no_bad_rows(question: Question) -> str | None:
+    return "the bad row is none in this table" if question.bad else None
+
+
+@dataclass(frozen=True)
+class Route:
+    """A way to an answer."""
+
+    name: str
+    answer: Callable[[Asked], Answer]
+    why_not: tuple[Callable[[Question], str | None], ...] = ()
+    is_whole: bool = True
+    """Whether the answer has every mean; otherwise those it has are compared."""
+    tolerance: float = 0.0
+    """Relative; of sums in floating point."""
+    engine: str = "spark"
+
+    def skipped(self, question: Question) -> str | None:
+        """Why the route cannot be asked."""
+        return next((why for one in self.why_not if (why := one(question))), None)
+
+
+def text_items(question: Question) -> str | None:
+    is_text = all(isinstance(row.item, str) for its in question.runs.values() for row in its)
+    return None if is_text else "items of csv are text, which sorts otherwise than numbers"
+
+
+def no_weight(question: Question) -> str | None:
+    return "takes no weights" if question.is_weighted else None
+
+
+def fails_on_bad_rows(question: Question) -> str | None:
+    return "leaves no bad rows out" if question.on_invalid == "reject" else None
+
+
+def takes_nan_as_no_prediction(question: Question) -> str | None:
+    return "takes NaN as no prediction" if question.bad == "nan_score" else None
+
+
+def skips_queries(question: Question) -> str | None:
+    """With `no_relevant=skip` other metrics leave out the queries that NDCG leaves out."""
+    alone = all(one.startswith("ndcg") for one in question.metrics)
+    return None if alone or question.choices.no_relevant != "skip" else "other metrics keep queries that NDCG skips"
+
+
+def groups_ties(question: Question) -> str | None:
+    if question.choices.score_precision == "float32":
+        return "an aggregate compares scores as they are"
+    return "an aggregate has no order of items" if question.has_order else None
+
+
+ROUTES = (
+    Route("data frame", data_frame),
+    Route("window", window),
+    Route("path, by workers", path_by_workers),
+    Route("path, by Spark", path_by_spark),
+    Route("sorted files of each run", sorted_files, (no_bad_rows,)),
+    Route("catalog table", catalog_table),
+    Route("run + judgments", run_and_judgments),
+    Route("run + judgments, windows", run_and_judgments_by_windows),
+    Route("run by workers + judgments", run_path_and_judgments),
+    Route("ranks given", ranks_given, (needs_order, no_bad_rows)),
+    Route("arrays", arrays, (needs_order, no_bad_rows)),
+    Route("lists with scores", lists_with_scores, (no_bad_rows,)),
+    Route("lists in order", lists_in_order, (needs_order, no_bad_rows)),
+    Route("lists + judgments", lists_and_judgments, (no_bad_rows,)),
+    Route("score columns", score_columns, (no_bad_rows,)),
+    Route("job, JSON", job_json),
+    Route("job, metric table", job_metric_table),
+    Route("job of csv", job_of_csv, (no_bad_rows, text_items)),
+    Route("job of a query and a view", job_of_query),
+    Route("report", report_page, is_whole=False),
+    Route("roll-up", roll_up_of_one_night),
+    Route("splits, merged", splits_merged),
+    Route("sums of queries", sums_of_queries, is_whole=False, tolerance=1e-15),
+    Route("sums of stored queries", sums_of_stored_queries, is_whole=False, tolerance=1e-15),
+    Route("compare", compared, is_whole=False),
+    Route("compare, per-query table", compared_by_tables, is_whole=False),
+    Route("NdcgEvaluator", ml_evaluator, (no_weight, fails_on_bad_rows, takes_nan_as_no_prediction), is_whole=False),
+    Route("explain_difference", explained, is_whole=False),
+    Route(
+        "aggregates",
+        aggregates,
+        (groups_ties, no_bad_rows, no_weight, skips_queries),
+        is_whole=False,
+        tolerance=1e-12,
+    ),
+    Route(
+        "functions of arrays",
+        array_functions,
+        (needs_order, no_bad_rows, no_weight, skips_queries),
+        is_whole=False,
+        tolerance=1e-12,
+    ),
+)
+"""A route is a line here; the first is what the others are held against."""
+LOCAL = (table_here, path_by_workers, sorted_files, run_and_judgments, run_path_and_judgments, ranks_given, arrays,
+         lists_with_scores, lists_in_order, lists_and_judgments, score_columns, compared,
+         compared_by_tables)  # fmt: skip
+"""Routes that this machine answers, too, without Spark."""
+ROUTES += tuple(
+    replace(
+        next((its for its in ROUTES if its.answer is one), Route("", one)),
+        name=f"local, {one.__name__}",
+        engine="local",
+    )
+    for one in LOCAL
+)
+
+
+@dataclass
+class Result:
+    """What the routes said to one question."""
+
+    asked: int = 0
+    answered: Counter[str] = field(default_factory=Counter)
+    refused: int = 0
+    skipped: dict[str, str] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
+
+
+def ask(spark: SparkSession, question: Question, routes: Iterable[Route] = ROUTES) -> Result:
+    """Put a question to every route."""
+    asked = {engine: Asked(spark, question, engine) for engine in ("spark", "local")}
+    result = Result()
+    reference: Answer | str | None = None
+    for route in routes:
+        reason = route.skipped(question)
+        if reason is not None:
+            result.skipped[route.name] = reason
+            continue
+        answer = answer_or_refusal(route, asked[route.engine])
+        result.asked += 1
+        if isinstance(answer, str):
+            result.refused += 1
+        else:
+            result.answered[route.name] += len(answer)
+        if reference is None:
+            reference = answer
+            continue
+        difference = first_difference(answer, reference, route)
+        if difference:
+            result.differences.append(f"{route.name}: {difference}")
+    return result
+
+
+def answer_or_refusal(route: Route, asked: Asked) -> Answer | str:
+    """The answer, or the reasons for which it is refused."""
+    try:
+        return route.answer(asked)
+    except (*SPARK_ERRORS, NdcgSparkError, RefusedError) as error:
+        text = find_refusal(str(error)) or str(error)
+        reasons = sorted(set(REASONS.findall(text)))
+        return f"refused: {', '.join(reasons) or text.strip().splitlines()[-1]}"
+
+
+def first_difference(answer: Answer | str, reference: Answer | str, route: Route) -> str:
+    """What differs from the reference; empty where nothing does."""
+    if isinstance(answer, str) or isinstance(reference, str):
+        if answer == reference:
+            return ""
+        return " against ".join(one if isinstance(one, str) else "answered" for one in (answer, reference))
+    if answer.keys() != reference.keys() and (route.is_whole or not answer.keys() <= reference.keys()):
+        only = sorted(answer.keys() ^ reference.keys(), key=str)
+        return f"{only[0]} is in one of two answers, like {len(only) - 1} others"
+    for key, value in sorted(answer.items(), key=str):
+        if not same(value, reference[key], route.tolerance):
+            return f"{key}: {value!r} against {reference[key]!r}"
+    return ""
+
+
+def same(one: float | None, other: float | None, tolerance: float) -> bool:
+    if one is None or other is None:
+        return one is other
+    return float(one).hex() == float(other).hex() or abs(one - other) <= tolerance * abs(other)
+
+
+def summary_of(results: list[dict[str, Any]]) -> str:
+    """Counts over all questions, and what was skipped."""
+    skipped = Counter(f"{name}: {why}" for one in results for name, why in one["skipped"].items())
+    lines = [f"  skipped {n} times, {what}" for what, n in sorted(skipped.items())]
+    answered: Counter[str] = Counter()
+    for one in results:
+        answered.update(one["answered"])
+    differences = sum(len(one["differences"]) for one in results)
+    lines.append(
+        f"{len(results)} questions, {len(ROUTES)} routes, {sum(one['asked'] for one in results)} times asked, "
+        f"{sum(answered.values())} means compared, {sum(one['refused'] for one in results)} refused, "
+        f"{differences or 'no'} differences"
+    )
+    return "\n".join(lines)

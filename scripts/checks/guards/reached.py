@@ -1,0 +1,350 @@
+"""Which refusals of the package the tests reach.
+
+A refusal is a `raise`, and each error class of ours that is called, each call of what always raises (`NoReturn`),
+each reason of bad rows, and each column that raises in Spark. The syntax tree finds them. The tests run in a copy of
+the project in which each refusal leaves a mark at the moment it is reached: it sets the time of a file of its own.
+So it does not matter which process reaches it, with which environment and Python, or how that process ends. A tracer
+misses jobs whose tests clear the environment, and workers that are killed. A column that raises in Java cannot touch
+a file; its number travels in the message, and `find_refusal` notes it.
+
+Runs all tests, or those of the files that are named, which takes as long as the tests, half an hour on two idle
+cores. unseen.py has reasons for a few refusals that cannot be reached; exits with 1 if there is another one. Results
+are lines of a file: an interrupted call goes on where it ended, and test files that have changed are run again.
+
+    scripts/check guards reached
+    scripts/check guards reached tests/sources/test_folders.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import builtins
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from support.processes import ROOT
+
+from scripts.checks.guards.unseen import UNSEEN
+from scripts.checks.kept import Lines
+
+RESULTS = ROOT / ".guards-reached.jsonl"
+CODE = ("ndcg_spark", "jobs")
+FILES_OF_A_PART = 8
+AT_MOST_UNSEEN = 10
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A refusal, by what stays if code is moved within a file: the function that it is in, and its text."""
+
+    place: str
+    text: str
+    line: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.place}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """Text to put into a source at a line and a column (of bytes)."""
+
+    line: int
+    column: int
+    text: str
+
+
+# Each expression is None, so that `or` goes on to what stood there.
+NOTE = "__import__('os').utime({path!r})"
+NOTE_IF = (
+    "(lambda bad: bad is not None and __import__('numpy').any(bad) and __import__('os').utime({path!r}) or bad)("
+)
+NOTE_TOLD = (
+    "text = __import__('re').sub('§([0-9]+)§', lambda told: __import__('os').utime({folder!r} + told[1]) or '', text)"
+)
+
+
+class Finder(ast.NodeVisitor):
+    """Finds refusals in one module, and what to insert to note each."""
+
+    def __init__(self, module: str, folder: str, first: int) -> None:
+        self.refusals: list[Refusal] = []
+        self.insertions: list[Insertion] = []
+        self._module, self._folder, self._first = module, folder, first
+        self._functions: list[str] = []
+        self._yields_reasons = False
+        self._never_return: set[str] = set()
+
+    def visit_Module(self, node: ast.Module) -> None:
+        functions = [one for one in ast.walk(node) if isinstance(one, ast.FunctionDef) and one.returns]
+        self._never_return = {one.name for one in functions if ast.unparse(one.returns) == "NoReturn"}
+        self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._functions.append(node.name)
+        self.generic_visit(node)
+        self._functions.pop()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        outside = self._yields_reasons
+        self._yields_reasons = node.returns is not None and ast.unparse(node.returns) == "Iterator[Reason]"
+        if (self._module, node.name) == ("ndcg_spark/errors.py", "find_refusal"):
+            first = node.body[1]  # after the docstring
+            told = NOTE_TOLD.format(folder=f"{self._folder}/")
+            self.insertions.append(Insertion(first.lineno, first.col_offset, f"{told}; "))
+        self._functions.append(node.name)
+        self.generic_visit(node)
+        self._functions.pop()
+        self._yields_reasons = outside
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and is_ours(one.func)]
+        if node.exc is not None and not calls and not is_builtin(node.exc):
+            self._insert(node, node.lineno, node.col_offset, NOTE + "; ")
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        called, name = node.func, name_of(node.func)
+        if is_ours(called) or name in self._never_return:
+            self._insert(node, called.lineno, called.col_offset, "(" + NOTE + " or ")
+            self.insertions.append(Insertion(called.end_lineno, called.end_col_offset, ")"))
+        elif name == "refuse" and isinstance(called, ast.Attribute):  # a method: the condition, and what is wrong
+            self._insert_around(node, node.args[0])
+        elif name in ("refuse", "raise_if"):  # columns: the message ends the arguments
+            last = node.args[-1]
+            self._insert(node, last.end_lineno, last.end_col_offset, ", '§{number}§'")
+        elif name == "raise_error":
+            (message,) = node.args
+            self._insert(node, message.lineno, message.col_offset, "F.concat(")
+            told = f", F.lit('§{self._first + len(self.refusals) - 1}§'))"
+            self.insertions.append(Insertion(message.end_lineno, message.end_col_offset, told))
+        self.generic_visit(node)
+
+    def visit_Yield(self, node: ast.Yield) -> None:
+        if self._yields_reasons and isinstance(node.value, ast.Tuple):
+            self._insert_around(node, node.value.elts[1])
+        self.generic_visit(node)
+
+    def _insert_around(self, node: ast.expr, condition: ast.expr) -> None:
+        self._insert(node, condition.lineno, condition.col_offset, NOTE_IF)
+        self.insertions.append(Insertion(condition.end_lineno, condition.end_col_offset, ")"))
+
+    def _insert(self, node: ast.AST, line: int, column: int, text: str) -> None:
+        number = self._first + len(self.refusals)
+        place = f"{self._module}:{'.'.join(self._functions)}"
+        self.refusals.append(Refusal(place, ast.unparse(node), node.lineno))
+        path = f"{self._folder}/{number}"
+        self.insertions.append(Insertion(line, column, text.format(path=path, number=number)))
+
+
+def name_of(node: ast.expr) -> str:
+    """Last name of what is called or raised."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def is_builtin(node: ast.expr) -> bool:
+    """Whether an error, or the class of one, is Python's own."""
+    return name_of(node.func if isinstance(node, ast.Call) else node) in vars(builtins)
+
+
+def is_ours(called: ast.expr) -> bool:
+    """Whether a call makes an error of the package."""
+    return name_of(called).endswith("Error") and not is_builtin(called)
+
+
+def marked(source: str, module: str, folder: str = "", first: int = 0) -> tuple[str, list[Refusal]]:
+    """A module whose refusals note that they were reached, in `folder`, under numbers from `first` on; and these."""
+    finder = Finder(module, folder, first)
+    finder.visit(ast.parse(source))
+    lines = source.encode().split(b"\n")
+    # The last first, so that columns stay right.
+    for one in sorted(finder.insertions, key=lambda one: (one.line, one.column), reverse=True):
+        line = lines[one.line - 1]
+        lines[one.line - 1] = line[: one.column] + one.text.encode() + line[one.column :]
+    return b"\n".join(lines).decode(), finder.refusals
+
+
+def numbered(refusals: Iterable[Refusal]) -> list[Refusal]:
+    """Tell apart refusals of one text in one function."""
+    seen: Counter[str] = Counter()
+    found = []
+    for one in refusals:
+        seen[one.key] += 1
+        again = f" [{seen[one.key]}]" if seen[one.key] > 1 else ""
+        found.append(Refusal(one.place, one.text + again, one.line))
+    return found
+
+
+def copy_of_project(target: Path, folder: Path) -> list[Refusal]:
+    """Copy what git knows or would add, with marks in the code of the package; returns its refusals."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    refusals: list[Refusal] = []
+    for name in sorted(filter(None, listed.stdout.split("\0"))):
+        source, copied = ROOT / name, target / name
+        if not source.exists():
+            continue
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, copied)
+        if name.endswith(".py") and name.split("/")[0] in CODE:
+            text, found = marked(source.read_text(), name, str(folder), len(refusals))
+            copied.write_text(text)
+            refusals += found
+    return numbered(refusals)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Test files that have run, by the digests of their texts; what they reached, and which tests failed."""
+
+    files: Mapping[str, str]
+    reached: list[str]
+    failed: list[str]
+    seconds: float
+
+
+class Parts(Lines):
+    """What has run."""
+
+    @property
+    def done(self) -> list[Part]:
+        return [Part(**line) for line in self.lines]
+
+    def add(self, part: Part) -> None:
+        self.append(vars(part))
+
+    @property
+    def reached(self) -> set[str]:
+        return {key for part in self.done for key in part.reached}
+
+    def to_run(self, files: Mapping[str, str]) -> dict[str, str]:
+        """Files that have not run, or have other texts now."""
+        have = {item for part in self.done for item in part.files.items()}
+        return {name: digest for name, digest in files.items() if (name, digest) not in have}
+
+
+def files_of_tests(root: Path, names: Sequence[str]) -> dict[str, str]:
+    """Test files and digests of their texts."""
+    found = sorted(root.glob("tests/**/test_*.py"))
+    digests = {str(one.relative_to(root)): hashlib.sha256(one.read_bytes()).hexdigest()[:16] for one in found}
+    missing = sorted({*names} - {*digests})
+    if missing:
+        raise SystemExit(f"scripts/check guards reached: there is no test file {missing[0]!r}.")
+    return {name: digest for name, digest in digests.items() if not names or name in names}
+
+
+def parts_of(files: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Divide files into parts, each of which has some of every folder: those of one take turns with the others'."""
+    n_parts = -(-len(files) // FILES_OF_A_PART)
+    for at in range(n_parts):
+        yield {name: files[name] for name in sorted(files)[at::n_parts]}
+
+
+def run_part(files: Mapping[str, str], project: Path, folder: Path, refusals: Sequence[Refusal], n: int) -> Part:
+    """Run test files in the copy, and look which refusals they reached."""
+    forget_reached(folder, refusals)
+    began = time.monotonic()
+    data = os.environ.get("NDCG_SPARK_SHARED_DATA") or str(ROOT.parent / "shared" / "data")
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"]
+    command += ["-n", str(n), "--dist", "loadfile"] if n > 1 else []
+    ended = subprocess.run(
+        [*command, *files],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(project), "NDCG_SPARK_SHARED_DATA": data},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if ended.returncode not in (0, 1, 5):  # passed, some failed, none chosen
+        raise SystemExit(f"pytest ended with {ended.returncode}:\n{ended.stdout[-3000:]}")
+    lines = ended.stdout.splitlines()
+    failed = [line.split(" - ")[0] for line in lines if line.startswith(("FAILED ", "ERROR "))]
+    return Part(dict(files), reached_in(folder, refusals), failed, round(time.monotonic() - began, 1))
+
+
+def forget_reached(folder: Path, refusals: Sequence[Refusal]) -> None:
+    """Make the files of refusals, none of which is reached yet."""
+    for at in range(len(refusals)):
+        (folder / str(at)).touch()
+        (folder / str(at)).chmod(0o666)  # the time of a file is set by those who may write it
+        os.utime(folder / str(at), (0, 0))
+
+
+def reached_in(folder: Path, refusals: Sequence[Refusal]) -> list[str]:
+    """Refusals whose files have a time."""
+    return [one.key for at, one in enumerate(refusals) if (folder / str(at)).stat().st_mtime]
+
+
+def unseen(refusals: Iterable[Refusal], reached: set[str]) -> tuple[list[Refusal], list[str]]:
+    """Refusals that no test reached and no reason excuses; and what is wrong with the table of reasons."""
+    refusals = list(refusals)
+    wrong = [f"{len(UNSEEN)} reasons, more than {AT_MOST_UNSEEN}"] if len(UNSEEN) > AT_MOST_UNSEEN else []
+    left = [one for one in refusals if one.key not in reached]
+    for place, words in UNSEEN:
+        of_it = [one for one in refusals if one.place == place and words in one.text]
+        if len(of_it) != 1:
+            wrong.append(f"{place}: {words!r} stands for {len(of_it)} refusals, not for one")
+        elif of_it[0].key in reached:
+            wrong.append(f"{place}: {words!r} is reached, and needs no reason")
+        left = [one for one in left if one not in of_it]
+    return left, wrong
+
+
+def look(results: Path, n: int, names: Sequence[str]) -> int:
+    """Run what is not in the file yet, and print refusals that no test reached; 1 if there is one."""
+    parts = Parts(results)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with TemporaryDirectory(prefix="guards-") as name:
+        project, folder = Path(name) / "project", Path(name) / "reached"
+        folder.mkdir()
+        for one in (Path(name), folder):  # some tests are another user for a moment
+            one.chmod(0o777)
+        refusals = copy_of_project(project, folder)
+        for files in parts_of(parts.to_run(files_of_tests(ROOT, names))):
+            try:
+                part = run_part(files, project, folder, refusals, n)
+            except BaseException:  # interrupted: what was reached counts, and these files run again
+                parts.add(Part({}, reached_in(folder, refusals), [], 0.0))
+                raise
+            parts.add(part)
+            told = f"{len(files)} test files, {part.seconds:.0f} s, {len(part.reached)} refusals"
+            print(told + "".join(f"\n  {one}" for one in part.failed), file=sys.stderr, flush=True)
+    left, wrong = unseen(refusals, parts.reached)
+    n_reached = sum(one.key in parts.reached for one in refusals)
+    print(f"{len(refusals)} refusals: {n_reached} reached, {len(UNSEEN)} with a reason, {len(left)} neither")
+    for one in left:
+        module, _, function = one.place.partition(":")
+        print(f"{module}:{one.line} {function}: {one.text}")
+    print("".join(f"{line}\n" for line in wrong), end="", file=sys.stderr)
+    return int(bool(left or wrong))
+
+
+def main() -> int:
+    """Parse, look."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", help="test files; default: all")
+    parser.add_argument("--at-once", type=int, default=2, help="processes of tests; default: 2")
+    parser.add_argument("--results", type=Path, default=RESULTS, help=f"default: {RESULTS.name}")
+    options = parser.parse_args()
+    return look(options.results, options.at_once, options.files)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""Why mutants of broken.py survive that no test can catch, by the name of the mutant."""
+
+from __future__ import annotations
+
+REASONS: dict[str, str] = {
+    # --- the same answer by a longer way, or none but for types
+    "_within: operand: column.null_count": "both ways find the same ends; that without nulls is quicker",
+    "_numbers: operand: values.dtype == object": "no number is a text; it saves looking at each",
+    "address_of: operand: found is None": "without a match there is no scheme; the type checker wants it said",
+    "_allowed: operand: isinstance(option, click.Option)": "commands have options only; for the type checker",
+    "RemoteTableWrite.swap: dropped: add_columns(self.spark, self.facts.name, list(self.facts.columns))": (
+        "heals what another job does at the same moment: a catalog of Hive keeps the columns of the later one"
+    ),
+    "_lists: operand: ITEM in ranked.columns": "the check is on only where items are carried (engine.py)",
+    "table_folder_of: operand: not isinstance(error, OSError)": (
+        "an OSError comes of folders of this machine, which Spark reaches, too: it saves a look"
+    ),
+    "Engine._exchanged: negated: isinstance(self.source, SparkSource)": (
+        "into how many tasks rows are sent changes no number; it is about time and memory"
+    ),
+    "Engine._exchanged: negated: hasattr(sent, 'repartitionById')": (
+        "from Spark 4.2 on and before: the same partitions by another call"
+    ),
+    "_needs_times: operand: settings.half_life is not None": "the same value, by way of times that decay nothing",
+    "_needs_times: operand: settings.rule == 'best'": "a sum keeps times of events, too, which it does not read",
+    "_catalog_of: operand: first": "else the setting of a catalog without a name is asked for: there is none",
+    "same_names: operand: len(same) < 2": (
+        "a column alone is asked for by its own spelling; it saves asking the session for a setting"
+    ),
+    "Ranking.rankings: operand: N_REJECTED not in found.columns": (
+        "where nothing is rejected, each query has rows or judgments: the filter keeps all, which saves a filter"
+    ),
+    "sampled: operand: settings.sample == 1": "a sample of all keeps all; it saves a filter",
+    "_taken: operand: type(given).__module__.startswith('pyspark.pandas')": (
+        "no other table has to_spark, and one that had would be taken alike"
+    ),
+    "_taken: operand: hasattr(given, 'to_spark')": "of pyspark.pandas, whatever has rows has it",
+    "_taken: operand: _is_of_pandas(given)": "pandas hands its tables over as Arrow since 2.2; older ones need it",
+    "_to_spark: negated: int(pyspark.__version__.partition('.')[0]) >= 4": (
+        "both ways hand over the same rows; Spark 3.5 has only the slower one"
+    ),
+    # --- what cannot be had here
+    "claim_slices: left out: fcntl is None": "only where Python has no flock, as on Windows",
+    "register: left out: int(spark.version.split('.')[0]) < 4": (
+        "Spark 4 has functions of SQL; scripts/test-matrix 3.5.9 runs the test that is refused there"
+    ),
+}

@@ -1,0 +1,257 @@
+"""Rankings to be compared: seeded random ones, the shared data sets, and what this package says about them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import random
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.conventions.forms import discount_table
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, metrics_of
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings
+from scripts.checks import ROOT
+
+Cutoff = int | None
+Values = dict[tuple[str, Cutoff], float]
+"""NDCG by (query, k); a query that a tool leaves out is not there. A cutoff of None is the whole list."""
+
+SHARED = ROOT.parent / "shared" / "data"
+DATA_SETS = ("trec_eval", "trec_eval_rel_level", "lightgbm_lambdarank", "esci_judgments")
+KEYS = ("run", "query_id")
+COUNTS = ("n_items", "n_judged", "n_relevant")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One item of one query. A score of None: judged, not retrieved. A relevance of None: not judged."""
+
+    query: str
+    item: str
+    score: float | None
+    relevance: float | None
+    position: int = 0
+
+
+Queries = dict[str, list[Row]]
+"""The rows of each query in the order of the input, which is that of `position`."""
+
+
+# --- Random rankings
+
+
+GRADES = (0.0, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 4.0)
+NEGATIVE = (*GRADES, -1.0, -2.0)
+FRACTIONAL = (*GRADES, 0.25, 0.5, 1.5, 2.75)
+ANY_GRADE = (*NEGATIVE, *FRACTIONAL)
+TIED_SCORES = (-1.0, 0.0, 0.5, 2.0)
+MERGED_BY_FLOAT32 = (0.1, 0.1 + 1e-12, 0.1 + 2e-9, 16777216.0, 16777217.0, 0.5)
+PREFIXES = ("", "a", "aa", "A", "Z", "9", "10", "-", "é", "e\u0301", "中", "\uffee", "\U0001f600")
+"""UTF-8 bytes order the last two one way, UTF-16 units (as in Java) the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What random rankings may hold, by what a tool can take."""
+
+    grades: tuple[float, ...] = NEGATIVE
+    ties: bool = True
+    exact_in_float32: bool = False
+
+
+def random_queries(seed: int, shape: Shape, n_queries: int = 24) -> Queries:
+    """Queries of 1 to 14 items, one of 60, and one each without scores, without judgments, without gain."""
+    random_ = random.Random(f"{seed} {shape}")
+    names = [str(101 + n) for n in range(n_queries)]  # gdeval takes numbers alone
+    queries = {name: _one_query(random_, name, random_.randint(1, 14), shape) for name in names}
+    queries[names[0]] = _one_query(random_, names[0], 60, shape)
+    queries[names[1]] = [replace(row, score=None, relevance=row.relevance or 1.0) for row in queries[names[1]]]
+    queries[names[2]] = [replace(row, score=row.score or 0.0, relevance=None) for row in queries[names[2]]]
+    lowest = min(0.0, *shape.grades)
+    queries[names[3]] = [replace(row, relevance=random_.choice([lowest, 0.0])) for row in queries[names[3]]]
+    return queries
+
+
+def _one_query(random_: random.Random, query: str, n: int, shape: Shape) -> list[Row]:
+    numbers = random_.sample(range(10_000_000, 10_000_000 + 40 * n), n)  # distinct whatever the prefix
+    scores = _scores(random_, n, shape)
+    rows = []
+    for position, (number, score) in enumerate(zip(numbers, scores, strict=True)):
+        fate = random_.random() if position else 0.5  # the first item is retrieved and judged
+        row = Row(
+            query=query,
+            item=f"{random_.choice(PREFIXES)}.{number}",
+            score=None if fate < 0.15 else score,
+            relevance=None if fate > 0.85 else random_.choice(shape.grades),
+            position=position,
+        )
+        rows.append(row)
+    return rows
+
+
+def _scores(random_: random.Random, n: int, shape: Shape) -> list[float]:
+    if not shape.ties or random_.random() < 0.3:
+        return [value / 64 for value in random_.sample(range(-64 * n, 64 * n), n)]
+    few = TIED_SCORES if shape.exact_in_float32 or random_.random() < 0.5 else MERGED_BY_FLOAT32
+    return [random_.choice(few) for _ in range(n)]
+
+
+# --- Shared data
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSet:
+    """One data set: what each run ranked, and what tools said about it when it was made."""
+
+    name: str
+    runs: Mapping[str, Queries]
+    expected: Mapping[tuple[str, str], Values]  # by (tool, run)
+
+
+def shared_folder() -> Path | None:
+    """The folder of the shared data sets, which are not part of the project; None where it is absent."""
+    folder = Path(os.environ.get("NDCG_SPARK_SHARED_DATA") or SHARED)
+    return folder if folder.is_dir() else None
+
+
+@cache
+def load_shared(folder: Path, name: str) -> SharedSet:
+    runs: dict[str, Queries] = {}
+    for line in _lines(folder / name / "rows.csv.gz"):
+        row = Row(
+            query=line["query_id"],
+            item=line["doc_id"],
+            score=float(line["score"]) if line["score"] else None,
+            relevance=float(line["relevance"]) if line["relevance"] else None,
+            position=int(line["pos"]) if line["pos"] else 0,
+        )
+        runs.setdefault(line["run"], {}).setdefault(row.query, []).append(row)
+    for queries in runs.values():
+        for rows in queries.values():
+            rows.sort(key=lambda row: row.position)
+    expected: dict[tuple[str, str], Values] = {}
+    for line in _lines(folder / name / "expected_per_query.csv.gz"):
+        values = expected.setdefault((line["oracle"], line["run"]), {})
+        values[line["query_id"], int(line["k"])] = float(line["ndcg"])
+    return SharedSet(name, runs, expected)
+
+
+def _lines(path: Path) -> Iterator[dict[str, str]]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
+# --- What this package says
+
+
+def score(queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff]) -> Values:
+    """NDCG by the package: settings, rankings as Arrow batches, the scorer that runs on Spark's workers."""
+    settings = EvaluationSettings(convention=convention, cutoffs=tuple(cutoffs), columns=Columns(order="position"))
+    task = ScoringTask(
+        convention=settings.convention,
+        cutoffs=settings.cutoffs,
+        keys=KEYS,
+        carried=COUNTS,
+        metrics=settings.computed,
+        columns=settings.metric_columns,
+        discount=None if settings.max_k is None else discount_table(settings.convention.discount, settings.max_k),
+    )
+    batch = rankings(queries, convention)
+    rows = [row for result in score_rankings(iter([batch]), task) for row in result.to_pylist()]
+    return {(row["query_id"], row["k"]): row["ndcg"] for row in rows if row["ndcg"] is not None}
+
+
+def metric_values(queries: Queries, convention: Convention, name: str) -> dict[str, float]:
+    """A metric of each query that counts."""
+    metrics, cutoffs = metrics_of([name])
+    settings = EvaluationSettings(
+        convention=convention, cutoffs=cutoffs, metrics=metrics, columns=Columns(order="position")
+    )
+    task = ScoringTask(
+        convention=convention, cutoffs=cutoffs, keys=KEYS, carried=COUNTS,
+        metrics=settings.computed, columns=settings.metric_columns, levels=settings.levels,
+        discount=None if settings.max_k is None else discount_table(convention.discount, settings.max_k),
+    )  # fmt: skip
+    batch, levels = rankings(queries, convention), settings.levels
+    counts = [
+        [sum(1 for row in rows if row.relevance is not None and row.relevance >= level) for level in levels]
+        for rows in queries.values()
+    ]
+    batch = batch.append_column("n_at_least", pa.array(counts, pa.list_(pa.int64())))
+    rows = [row for result in score_rankings(iter([batch]), task) for row in result.to_pylist()]
+    column = metrics[0].metric.column
+    return {row["query_id"]: row[column] for row in rows if row[column] is not None}
+
+
+def rankings(queries: Queries, convention: Convention) -> pa.RecordBatch:
+    """The batch that Spark would hand to a worker: one row a query; see `evaluation/frames/ranking.py`."""
+    cells = [_ranking(query, rows, convention) for query, rows in queries.items()]
+    lists = pa.list_(pa.float64())
+    types = {"ranked": lists, "ideal": lists, "scores": lists, "tied": pa.list_(pa.int64())}
+    names = list(cells[0])
+    return pa.RecordBatch.from_arrays(
+        [pa.array([cell[name] for cell in cells], types.get(name)) for name in names], names=names
+    )
+
+
+def _ranking(query: str, rows: Sequence[Row], convention: Convention) -> dict[str, Any]:
+    judged = [row.relevance for row in rows if row.relevance is not None]
+    retrieved = [row for row in rows if row.score is not None]
+    listed = _in_rank_order(retrieved, convention)
+    if convention.unjudged == "condensed":
+        listed = [row for row in listed if row.relevance is not None]
+    of_retrieved = [row.relevance for row in retrieved if row.relevance is not None]
+    cell: dict[str, Any] = {
+        "run": "",
+        "query_id": query,
+        "n_items": len(retrieved),
+        "n_judged": len(judged),
+        "n_relevant": sum(1 for relevance in judged if relevance > 0),
+        "ranked": [row.relevance for row in listed],
+        "ideal": of_retrieved if convention.ideal == "retrieved" else judged,
+    }
+    return cell | (_entries(listed, convention) if convention.groups_ties else {})
+
+
+def _entries(listed: Sequence[Row], convention: Convention) -> dict[str, Any]:
+    """Items of one score and relevance are one entry, with their number."""
+    counts: dict[tuple[float, float | None], int] = {}
+    for row in listed:
+        key = (compared(row, convention.score_precision), row.relevance)
+        counts[key] = counts.get(key, 0) + 1
+    ordered = sorted(counts.items(), key=lambda entry: -entry[0][0])
+    return {
+        "ranked": [relevance for (_, relevance), _ in ordered],
+        "scores": [score for (score, _), _ in ordered],
+        "tied": [count for _, count in ordered],
+    }
+
+
+def _in_rank_order(rows: Sequence[Row], convention: Convention) -> list[Row]:
+    ordered = sorted(rows, key=lambda row: row.position)
+    if convention.ties in ("item_asc", "item_desc"):
+        ordered.sort(key=lambda row: row.item.encode(), reverse=convention.ties == "item_desc")
+    return sorted(ordered, key=lambda row: -compared(row, convention.score_precision))
+
+
+def compared(row: Row, precision: str = "double") -> float:
+    """The score of a retrieved row, as it is compared."""
+    assert row.score is not None
+    return to_float32(row.score) if precision == "float32" else row.score
+
+
+def to_float32(value: float) -> float:
+    """The nearest single-precision number; beyond its range an infinity, as a C cast gives."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")

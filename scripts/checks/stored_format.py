@@ -1,0 +1,307 @@
+"""Write what stored tables, schedulers and other programs rely on, as golden files: tests/golden/*.json.
+
+`options`: flags, parameter, default, type and repetition of each option of each command, and the keys that a file for
+--config may have. `arguments`: argument lists, and the options in force that each gives. `digests`: the hash under
+which settings are stored, for forty of them, and names of slices. `nights`: small nights by every command: arguments,
+exit code, JSON, columns and types of each table that is written, and a hash of every stored state. Texts of help are
+not held. What is asked stands in arguments.txt and nights.txt beside them.
+
+tests/project/test_golden.py makes them again and compares. After a change that is meant, run this script, look at
+`git diff tests/golden`, and say in the changelog what users have to change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import shlex
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow.parquet as pq
+from support.main_job import Ended, command
+from support.public_names import public
+
+from ndcg_spark import PRESETS
+from ndcg_spark.comparison.spark_results import tables_on_spark
+from ndcg_spark.comparison.tables import comparison_settings
+from ndcg_spark.evaluation import evaluation_settings
+from ndcg_spark.jobs.command import request_of
+from ndcg_spark.jobs.options import keys_of
+from ndcg_spark.main import all_jobs, cli
+from ndcg_spark.retrieval import RetrievalSettings
+from ndcg_spark.tables import slice_name
+from scripts.checks import ROOT
+from scripts.checks.session import make_session
+from scripts.checks.stored_nights import write_inputs
+
+WIDTH = 600
+RUN_ID = re.compile(r"\.[0-9a-f]{8}-[0-9a-f-]{27}-[0-9a-f]{8}$")
+FOLDER = ROOT / "tests" / "golden"
+ARGUMENTS = (FOLDER / "arguments.txt").read_text(encoding="utf-8").splitlines()
+STORY = dict(line.split(": ", 1) for line in (FOLDER / "nights.txt").read_text(encoding="utf-8").splitlines())
+"""Arguments by what they show; {f} is the folder."""
+EVALUATIONS: list[dict[str, Any]] = [
+    {},
+    {"k": [1, 5, 10]},
+    {"k": "all"},
+    {"metrics": ["ndcg@10", "ap@100", "rr"]},
+    {"metrics": ["novelty@10"], "user": "user", "convention": "default;ties=item_asc"},
+    {"segments": ["country"]},
+    {"segments": ["country", "country+device"]},
+    {"query": ["q", "session"]},
+    {"item": "doc"},
+    {"score": ["old", "new"]},
+    {"run": "ranker"},
+    {"rank": "rank"},
+    {"relevance": "grade"},
+    {"ideal": "judged"},
+    {"weight": "w"},
+    {"order": "at", "convention": "default;ties=input_order"},
+    {"on_invalid": "reject"},
+    {"null_score": "unretrieved"},
+    {"check_duplicates": "all"},
+    {"confidence": 0.9},
+    {"sample": 0.1},
+    {"strategy": "window"},
+    {"source": "spark"},
+    {"tie_bounds": True},
+    {"vector": "embedding"},
+    *({"convention": name, "order": "at"} for name in sorted(PRESETS)),
+    {"convention": "default;gain=linear"},
+    {"convention": "default;gain=table:1=1,2=3,3=7"},
+    {"convention": "default;discount=table:1,0.5,0.25", "k": 3},
+    {"convention": "trec_eval;gain=exponential;no_relevant=skip"},
+    {"convention": "default;pad_to_k=0;ideal=retrieved"},
+]
+SLICES = [
+    ("digits", "bm25"),
+    ("digits", ""),
+    ("", ""),
+    ("shop/de", "new ranker (v2)"),
+    ("läden", "größe"),
+    ("x" * 60, "y" * 60),
+    ("digits", "bm25", "week"),
+    ("2026", "17"),
+    ("a.b", "c"),
+    ("a", "b.c"),
+]
+COMPARISONS: list[dict[str, Any]] = [
+    {"metrics": "ndcg"},
+    {"metrics": ["ndcg", "ap"], "baseline": "a"},
+    {"metrics": "ndcg", "k": [1, 10], "segments": ["country"]},
+    {"metrics": "ndcg", "cluster": "user", "replicates": 100, "seed": 3},
+    {"metrics": "ndcg", "unpaired": "drop", "margin": 0.01, "alpha": 0.1},
+    {"metrics": "ndcg", "convention": "default;no_relevant=skip"},
+]
+SETTINGS: dict[str, Callable[[dict[str, Any]], Any]] = {one.name: partial(request_of, one) for one in all_jobs()}
+"""What reads the options of each command."""
+RETRIEVALS: list[dict[str, Any]] = [
+    {},
+    {"metric": "hamming", "labels": "labels"},
+    {"same": "tenant", "exclude_self": True},
+]
+KEYS = ("run", "baseline", "metric", "k", "segment_by", "segment", "period")
+"""What tells rows of a stored table apart."""
+PASSING = {"computed_at", "package_version", "seconds", "versions", "started_at", "finished_at"}
+"""Names whose values differ from run to run, or from release to release."""
+
+
+def commands_of(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Each command that runs something, by its words."""
+    if isinstance(command, click.Group):
+        for word, one in command.commands.items():
+            yield from commands_of(one, f"{name} {word}".strip())
+    else:
+        yield name, command
+
+
+def option_of(option: click.Parameter) -> dict[str, Any]:
+    """Describe an option without its help."""
+    kind = option.type
+    choices = list(kind.choices) if isinstance(kind, click.Choice) else None
+    return {
+        "flags": [*option.opts, *option.secondary_opts],
+        "default": _plain(option.to_info_dict()["default"]),
+        "type": choices or kind.name,
+        "repeated": option.multiple,
+        "required": option.required,
+        "switch": isinstance(option, click.Option) and option.is_flag,
+    }
+
+
+def options(_: Any, __: Path) -> dict[str, Any]:
+    """Describe the options of each command, and the keys of its configuration."""
+    return {
+        name: {
+            "options": {str(one.name): option_of(one) for one in command.params},
+            "config_keys": " ".join(sorted(keys_of(command))),
+        }
+        for name, command in commands_of(cli)
+    }
+
+
+def arguments(_: Any, __: Path) -> dict[str, Any]:
+    """Options that have a value, a default too, and the public settings that each list of arguments gives."""
+    known = dict(commands_of(cli))
+    found = {}
+    for text in ARGUMENTS:
+        name = max((one for one in known if text.startswith(f"{one} ")), key=len)
+        given = known[name].make_context(name, shlex.split(text)[len(name.split()) :]).params
+        in_force = {key: value for key, value in sorted(given.items()) if value not in (None, (), False)}
+        found[text] = {"options": in_force, "settings": public_settings(SETTINGS[name](given))}
+    return found
+
+
+def public_settings(config: Any) -> dict[str, Any]:
+    """Those parts of what a command is asked to do that Python users know, too."""
+    if type(config) in public().values():
+        return {type(config).__name__: {one.name: _plain(getattr(config, one.name)) for one in fields(config)}}
+    parts = (
+        [getattr(config, one.name) for one in fields(config)]
+        if is_dataclass(config) and not isinstance(config, type)
+        else []
+    )
+    return {name: value for part in parts for name, value in public_settings(part).items()}
+
+
+def _plain(value: Any) -> Any:
+    """Text of a value that JSON has no form for."""
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def digests(spark: Any, _: Path) -> dict[str, Any]:
+    """Hashes under which settings are stored, and names of slices."""
+    columns = "run string, query_id string, k int, ndcg double, ap double, country string, user string"
+    queries = tables_on_spark(spark.createDataFrame([("a", "q", 1, 0.5, 0.5, "DE", "u")], columns))
+    return {
+        "evaluations": {_text(given): evaluation_settings(**given).digest for given in EVALUATIONS},
+        "comparisons": {
+            _text(given): comparison_settings(queries, runs=["a", "b"], **given).digest for given in COMPARISONS
+        },
+        "retrieval": {_text(given): RetrievalSettings(**given).digest for given in RETRIEVALS},
+        "slices": {_text(given): slice_name(*given) for given in SLICES},
+    }
+
+
+def _text(given: Any) -> str:
+    return json.dumps(given, ensure_ascii=False)
+
+
+def nights(_: Any, folder: Path) -> dict[str, Any]:
+    """Run each job of the story: exit code, JSON, and what each table that it wrote holds."""
+    folder.mkdir(exist_ok=True)
+    write_inputs(folder)
+    found, tables = {}, {}
+    for name, text in STORY.items():
+        ended = command(*shlex.split(text.format(f=folder)))
+        before, tables = tables, {one.name: table_of(one) for one in sorted(folder.iterdir()) if one.is_dir()}
+        found[name] = {
+            "arguments": text,
+            "exit_code": ended.code,
+            "json": _lasting(json_of(ended), folder),
+            "tables": {one: its for one, its in tables.items() if its != before.get(one)},
+        }
+    return found
+
+
+def json_of(ended: Ended) -> Any:
+    """What `--json -` put on the last line, if anything."""
+    last = (ended.out.splitlines() or [""])[-1]
+    return json.loads(last) if last.startswith("{") else None
+
+
+def _lasting(value: Any, folder: Path) -> Any:
+    """Leave out what differs from run to run."""
+    if isinstance(value, list):
+        return [_lasting(one, folder) for one in value]
+    if isinstance(value, dict):
+        return {key: "*" if key in PASSING else _lasting(one, folder) for key, one in value.items()}
+    if isinstance(value, float):
+        return float(f"{value:.12g}")  # the last digits of a quantile are those of SciPy's version
+    return value.replace(str(folder), "{f}") if isinstance(value, str) else value
+
+
+def table_of(folder: Path) -> dict[str, Any]:
+    """Columns, types, slices and numbers of rows of a table, and hashes of the states that it stores."""
+    files = sorted(folder.rglob("*.parquet"))
+    rows: Counter[str] = Counter()
+    columns, states = {}, {}
+    for path in files:
+        content = pq.ParquetFile(path).read()
+        slice_ = RUN_ID.sub(".*", str(path.parent.relative_to(folder)))
+        rows[slice_] += content.num_rows
+        columns |= {field.name: str(field.type) for field in content.schema}
+        states |= {
+            f"{slice_} {_text([row.get(name) for name in KEYS])}": hashlib.sha256(
+                _text(row["state"]).encode()
+            ).hexdigest()[:16]
+            for row in content.to_pylist()
+            if row.get("state") is not None
+        }
+    return {"columns": columns, "rows": dict(sorted(rows.items())), "states": dict(sorted(states.items()))}
+
+
+PARTS: dict[str, Callable[[Any, Path], dict[str, Any]]] = {
+    "options": options,
+    "arguments": arguments,
+    "digests": digests,
+    "nights": nights,
+}
+WITHOUT_SPARK = {"options", "arguments"}
+"""What makes each file."""
+
+
+def made(name: str, spark: Any, folder: Path) -> str:
+    """Make the text of a golden file."""
+    plain = json.loads(json.dumps(PARTS[name](spark, folder), sort_keys=True, default=str))
+    return laid_out(plain) + "\n"
+
+
+def laid_out(value: Any, indent: str = "") -> str:
+    """JSON in which what fits into a line is one, so that differences are lines that can be read."""
+    line = _text(value)
+    if len(indent) + len(line) <= WIDTH or not isinstance(value, list | dict) or not value:
+        return line
+    within = indent + "  "
+    if isinstance(value, list):
+        parts = [within + laid_out(one, within) for one in value]
+    else:
+        parts = [f"{within}{_text(key)}: {laid_out(one, within)}" for key, one in value.items()]
+    first, last = "[]" if isinstance(value, list) else "{}"
+    return "\n".join([first, ",\n".join(parts), indent + last])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*PARTS, []], help="those to write; default: all")
+    names = parser.parse_args().names or [*PARTS]
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        spark = make_session() if {*names} - WITHOUT_SPARK else None
+        for name in names:
+            text = made(name, spark, Path(folder, name))
+            path = FOLDER / f"{name}.json"
+            same = path.exists() and path.read_text(encoding="utf-8") == text
+            path.write_text(text, encoding="utf-8")
+            print(f"{path.relative_to(FOLDER.parent.parent)}: {'as it was' if same else 'written'}")
+        if spark is not None:
+            spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

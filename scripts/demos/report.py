@@ -1,0 +1,155 @@
+"""Metrics of ten nights, their comparison, weeks and flags, and a report of all of it, from real images.
+
+Every night a tenth of the 1,797 images of handwritten digits that scikit-learn ships are queries, and two rankers
+order all other images: `pixels`, by the cosine similarity of the 64 pixels, and `thumbnail`, by that of 16 pixels,
+each the mean of four. Something is wrong with the last night; `--night` says what:
+
+    segment   the lower half of the straight digits of `pixels` is missing, as if a scanner had broken
+    empty     no image of a 7 was asked for
+    baseline  `thumbnail` did not run
+    rejected  half of the queries have no scores
+    missing   the job did not run at all
+
+Grades come from the labels, as in data.py. The commands that are printed are those that a person would type;
+here they share one Spark session. Where the baseline or the night is missing, some are refused, as on a real night.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scripts.demos.data import Digits, FloatArray, cosine_similarity, names
+from scripts.demos.runner import run_all
+
+N_NIGHTS = 10
+LAST_NIGHT = date(2026, 1, 31)
+NIGHTS = ("segment", "empty", "baseline", "rejected", "missing")
+"""What may be wrong with the last night."""
+STYLUS = {0: "round", 6: "round", 8: "round", 9: "round", 3: "round", 1: "straight", 4: "straight", 7: "straight"}
+"""How a digit is drawn, for a second segment column; the others are mixed."""
+
+
+def thumbnails(pixels: FloatArray) -> FloatArray:
+    """Images of 8 by 8 pixels as 4 by 4, shape (n, 16); sums of four, so the cosine is that of the means."""
+    return pixels.reshape(-1, 4, 2, 4, 2).sum(axis=(2, 4)).reshape(len(pixels), 16)
+
+
+def without_lower_half(pixels: FloatArray) -> FloatArray:
+    """Images whose last four lines are empty."""
+    lines = pixels.reshape(-1, 8, 8).copy()
+    lines[:, 4:] = 0
+    return lines.reshape(len(pixels), 64)
+
+
+def rankings_of_night(night: int, wrong: str = "") -> pa.Table:
+    """Both rankers on one night: query_id, item_id, run, score, relevance, digit, shape; `wrong` is one of NIGHTS."""
+    digits = Digits(N_NIGHTS, night)
+    query, item, pixels = digits.query, digits.item, digits.pixels
+    if wrong == "empty":
+        query = query[digits.digit[query] != 7]
+    shape = np.array([STYLUS.get(digit, "mixed") for digit in range(10)])
+    asked = pixels[query]
+    if wrong == "segment":
+        broken = shape[digits.digit[query]] == "straight"
+        asked = np.where(broken[:, None], without_lower_half(asked), asked)
+    scores = {
+        "pixels": cosine_similarity(asked, pixels[item]),
+        "thumbnail": cosine_similarity(thumbnails(pixels[query]), thumbnails(pixels[item])),
+    }
+    if wrong == "rejected":
+        for its in scores.values():
+            its[::2] = np.nan
+    if wrong == "baseline":
+        del scores["thumbnail"]
+    query_of_row, item_of_row = np.repeat(query, len(item)), np.tile(item, len(query))
+    label = digits.digit[query_of_row]
+    columns = {
+        "query_id": names(query_of_row),
+        "item_id": names(item_of_row),
+        "relevance": digits.relevance(query_of_row, item_of_row).astype(np.int32),
+        "digit": label.astype(str),
+        "shape": shape[label],
+    }
+    return pa.concat_tables(
+        pa.table({**columns, "run": [run] * len(query_of_row), "score": score.ravel()})
+        for run, score in scores.items()
+    )
+
+
+def day_of(night: int) -> date:
+    """Date of a night."""
+    return LAST_NIGHT - timedelta(days=N_NIGHTS - 1 - night)
+
+
+def commands(folder: Path, wrong: str) -> list[list[str]]:
+    """What to type: the nightly job on every night, then what is made of its tables."""
+    metrics, per_query, summary = f"{folder}/metrics", f"{folder}/per_query", f"{folder}/summary.json"
+    typed = []
+    for night in range(N_NIGHTS - (wrong == "missing")):
+        typed.append(
+            ["mean-ndcg", "--input", f"{folder}/rankings/{day_of(night)}", "--run-col", "run", "--segment-cols",
+             "digit,shape,digit+shape", "--k", "1,3,5,10,100", "--on-invalid", "reject", "--run-date",
+             f"{day_of(night)}", "--dataset", "digits", "--output", metrics, "--per-query-output", per_query,
+             "--json", summary]
+        )  # fmt: skip
+    compared, weeks, flags = f"{folder}/comparison", f"{folder}/weeks", f"{folder}/flags"
+    of_table, last = ["--input", metrics, "--metrics", "ndcg@10"], str(LAST_NIGHT)
+    typed.append(
+        ["compare-runs", "--per-query", per_query, "--baseline", "thumbnail", "--metrics", "ndcg@10",
+         "--segment-cols", "shape", "--run-date", last, "--dataset", "digits", "--output", compared]
+    )  # fmt: skip
+    typed.append(["roll-up", *of_table, "--periods", "week,month", "--output", weeks])
+    typed.append(
+        ["flag-changes", *of_table, "--from", last, "--to", last, "--fewest-any-day", "8", "--output", flags]
+    )
+    tables = ["--metrics", metrics, "--per-query", per_query]
+    page = ["--gate", "ndcg@10>=0.88", "--output", f"{folder}/report.html"]
+    if wrong == "missing":
+        # Named, the night is refused; without a name the page is of the night before, and says so first.
+        typed.append(["report", *tables, "--run-date", last, *page])
+        typed.append(["report", *tables, *page])
+        return typed
+    tables += ["--flags", flags, "--summary", summary]
+    if wrong != "baseline":
+        diagnosis = f"{folder}/diagnosis.json"
+        typed.append(
+            ["diagnose", "runs", "--input", f"{folder}/rankings/{last}", "--run-col", "run", "--k", "10",
+             "--baseline", "thumbnail", "--run", "pixels", "--top", "5", "--json", diagnosis,
+             "--on-invalid", "reject"]
+        )  # fmt: skip
+        tables += ["--comparison", compared, "--diagnosis", diagnosis]
+    typed.append(["report", *tables, "--baseline", "thumbnail", "--run-date", last, *page])
+    return typed
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Make ten nights of metrics of real data, and their report.")
+    parser.add_argument("--output", type=Path, help="folder for tables and report  [default: .demo/report-NIGHT]")
+    parser.add_argument("--night", choices=NIGHTS, default=NIGHTS[0], help="what is wrong with the last night")
+    options = parser.parse_args(argv)
+    folder: Path = options.output or Path(f".demo/report-{options.night}")
+    for night in range(N_NIGHTS):
+        wrong = options.night if night == N_NIGHTS - 1 else ""
+        if wrong != "missing":
+            place = folder / "rankings" / str(day_of(night))
+            place.mkdir(parents=True, exist_ok=True)
+            pq.write_table(rankings_of_night(night, wrong), place / "part-00000.parquet")
+    print(f"Wrote rankings to {folder}/rankings.", flush=True)
+    status = run_all(
+        commands(folder, options.night),
+        refusals=options.night in ("baseline", "missing"),
+        most={"diagnose": 0, "report": 4},
+    )
+    print(f"\nOther bad nights: scripts/demo report --night {', '.join(NIGHTS)}.\nOpen {folder}/report.html")
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,211 @@
+"""Search in the documentation of Python's standard library, by two rankers, from text to a report.
+
+The text is that of docstrings, which every machine with Python has. A passage is what follows the first paragraph of
+one; that first paragraph is a query, for every second passage. Queries and grades come from this structure, not from
+a judge:
+
+    3  the passage of the same docstring
+    2  one of the same class, or of functions of the same module
+    1  any other of the same module
+
+Two rankers list 100 passages a query: `words`, by TF-IDF, and `mixed`, which adds the cosine of vectors, 100
+dimensions of parts of words (latent semantic analysis), and the words of the first five passages that are found so
+(feedback, as Rocchio proposed). Feedback finds more where many passages are relevant, and leads away where few are:
+the segment `answers` is their number. Which ranker is better, and where, is what the commands tell.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scripts.demos.data import FloatArray, IntArray, first
+from scripts.demos.runner import explain, own_folder, run, run_all
+
+LEFT_OUT = frozenset(
+    ("test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "ensurepip", "turtledemo", "distutils")
+)
+N_LISTED, EVERY, N_DIMENSIONS, SHARE_OF_VECTORS = 100, 2, 100, 0.2
+N_FEEDBACK, SHARE_OF_FEEDBACK = 5, 1.5
+SHORTEST, WORDS_OF_A_QUERY = 12, (4, 25)
+"""Words of a passage, at least, and of a query, from and to."""
+
+
+SHOES = """query_id,item_id,score,relevance
+shoes,a,0.9,3
+shoes,b,0.8,2
+shoes,c,0.7,3
+shoes,d,0.6,0
+hats,e,0.9,0
+hats,f,0.5,1
+"""
+NEXT = """Next, the example of the README (other demos: scripts/demo --help):
+  source .venv/bin/activate
+  python docs/examples/ten_lines.py"""
+
+
+@dataclass(frozen=True, slots=True)
+class Docstring:
+    """A docstring: its first paragraph and the rest, and where it stands."""
+
+    name: str
+    module: str
+    scope: str
+    first: str
+    rest: str
+
+
+def docstrings() -> list[Docstring]:
+    """Docstrings of public classes, functions and methods that can be a query and a passage; nothing is imported."""
+    library = Path(sysconfig.get_paths()["stdlib"])
+    found = []
+    for path in sorted(library.rglob("*.py")):
+        parts = path.relative_to(library).with_suffix("").parts
+        if not LEFT_OUT & set(parts):
+            module = ".".join(parts).removesuffix(".__init__")
+            try:
+                found += list(_docstrings_in(ast.parse(path.read_text(encoding="utf-8")), module, module))
+            except (SyntaxError, UnicodeDecodeError):  # of samples that are to be bad
+                continue
+    low, high = WORDS_OF_A_QUERY
+    return [one for one in found if len(one.rest.split()) >= SHORTEST and low <= len(one.first.split()) <= high]
+
+
+def _docstrings_in(node: ast.AST, scope: str, module: str) -> Iterator[Docstring]:
+    for one in ast.iter_child_nodes(node):
+        if not isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        name, text = f"{scope}.{one.name}", ast.get_docstring(one)
+        if text and not one.name.startswith("_"):
+            first, *rest = (" ".join(its.split()) for its in re.split(r"\n\s*\n", text))
+            yield Docstring(name, module, scope, first, " ".join(rest))
+        if isinstance(one, ast.ClassDef):
+            yield from _docstrings_in(one, name, module)
+
+
+def scores(passages: Sequence[str], queries: Sequence[str]) -> dict[str, FloatArray]:
+    """What each ranker thinks of each passage, shape (n_queries, n_passages)."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.preprocessing import normalize
+
+    by_word = TfidfVectorizer(sublinear_tf=True, stop_words="english")
+    there = by_word.fit_transform(passages)
+    asked = by_word.transform(queries)
+    words = (asked @ there.T).toarray()
+    by_part = TfidfVectorizer(sublinear_tf=True, analyzer="char_wb", ngram_range=(3, 5))
+    vectors = TruncatedSVD(N_DIMENSIONS, random_state=0)
+    meant = normalize(vectors.fit_transform(by_part.fit_transform(passages)))
+    cosine = SHARE_OF_VECTORS * normalize(vectors.transform(by_part.transform(queries))) @ meant.T
+    found = first(words + cosine, N_FEEDBACK)
+    feedback = sum(there[found[:, rank]] for rank in range(N_FEEDBACK)) / N_FEEDBACK
+    return {"words": words, "mixed": ((asked + SHARE_OF_FEEDBACK * feedback) @ there.T).toarray() + cosine}
+
+
+def run_table(docs: Sequence[Docstring], queries: IntArray, score: dict[str, FloatArray]) -> pa.Table:
+    """The first passages of each query by each ranker: ranker, query, passage, score."""
+    parts = []
+    for ranker, its in score.items():
+        listed = first(its, N_LISTED)
+        at = listed.ravel()
+        query = np.repeat(queries, N_LISTED)
+        parts.append(
+            pa.table(
+                {
+                    "ranker": [ranker] * len(at),
+                    "query_id": [docs[one].name for one in query.tolist()],
+                    "item_id": [docs[one].name for one in at.tolist()],
+                    "score": np.take_along_axis(its, listed, axis=1).ravel(),
+                }
+            )
+        )
+    return pa.concat_tables(parts)
+
+
+def judgments(docs: Sequence[Docstring], queries: IntArray) -> pa.Table:
+    """Passages of the module of each query, with their grades, and how many they are: few, some or many."""
+    rows = []
+    for one in (docs[at] for at in queries.tolist()):
+        of_module = [other for other in docs if other.module == one.module]
+        answers = "1-3" if len(of_module) <= 3 else "4-20" if len(of_module) <= 20 else "over 20"
+        for other in of_module:
+            grade = 3 if other.name == one.name else 2 if other.scope == one.scope else 1
+            rows.append((one.name, other.name, grade, answers))
+    names = ("query_id", "item_id", "relevance", "answers")
+    return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+
+
+def commands(folder: Path, night: str) -> list[list[str]]:
+    """What to type."""
+    tables = {name: f"{folder}/{name}" for name in ("runs", "judgments", "metrics", "queries", "compared")}
+    shop = ["--run-date", night, "--dataset", "search"]
+    return [
+        ["mean-ndcg", "--input", tables["runs"], "--judgments", tables["judgments"], "--run-col", "ranker",
+         "--segment-cols", "answers", "--k", "10", *shop, "--output", tables["metrics"],
+         "--per-query-output", tables["queries"]],
+        ["compare-runs", "--per-query", tables["queries"], "--baseline", "words", "--metrics", "ndcg@10",
+         "--segment-cols", "answers", *shop, "--output", tables["compared"]],
+        ["report", "--metrics", tables["metrics"], "--per-query", tables["queries"],
+         "--comparison", tables["compared"], "--baseline", "words", "--run-date", night,
+         "--output", f"{folder}/report.html"],
+    ]  # fmt: skip
+
+
+def lost_most(folder: Path, docs: Sequence[Docstring], runs: pa.Table) -> str:
+    """The query whose NDCG fell most from `words` to `mixed`, with its text and where its answer stands."""
+    queries = pq.ParquetDataset(folder / "queries").read(["run", "query_id", "ndcg"]).to_pylist()
+    values = {(row["run"], row["query_id"]): row["ndcg"] for row in queries}
+    change = {query: value - values["words", query] for (run, query), value in values.items() if run == "mixed"}
+    query = min(change, key=lambda one: (change[one], one))
+    asked = next(one for one in docs if one.name == query)
+    found = []
+    for ranker in ("words", "mixed"):
+        its = [row["item_id"] for row in runs.to_pylist() if (row["ranker"], row["query_id"]) == (ranker, query)]
+        place = f"on rank {its.index(query) + 1}" if query in its else "not listed"
+        found.append(f"{ranker} has {query} {place}, first {its[0]}")
+    lost = f"{values['words', query]:.2f} to {values['mixed', query]:.2f}"
+    return f"The query that lost most, {lost}: {asked.first!r}\n  {'; '.join(found)}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    more = list(sys.argv[1:] if argv is None else argv)
+    folder, night = own_folder("search"), date.today().isoformat()
+    explain("A first number, on this machine without Spark: two queries of a shop, as in the README.")
+    (folder / "shoes.csv").write_text(SHOES, encoding="utf-8")
+    run("mean-ndcg", "--input", f"{folder}/shoes.csv", "--k", "1,3")
+    explain("Now real text, ranked twice ...")
+    docs = docstrings()
+    queries: IntArray = np.arange(0, len(docs), EVERY)
+    runs = run_table(docs, queries, scores([one.rest for one in docs], [docs[at].first for at in queries.tolist()]))
+    explain(
+        f"{len(docs):,} passages of the documentation of Python's standard library. {len(queries)} queries: first\n"
+        "paragraphs of docstrings, answered by what follows. Queries and grades come from that structure: 3 the\n"
+        "same docstring, 2 the same class or functions of the module, 1 the same module. Two rankers: `words` is\n"
+        "TF-IDF, `mixed` adds vectors and feedback. Segments: how many answers a query has."
+    )
+    for name, table in (("runs", runs), ("judgments", judgments(docs, queries))):
+        (folder / name).mkdir()
+        pq.write_table(table, folder / name / "part-0.parquet")
+    evaluation, *others = commands(folder, night)
+    explain("Means, on this machine without Spark:")
+    ended = run(*evaluation, *more)
+    if "--explain" in more:
+        return ended
+    explain("The same on Spark, which replaces the night by the same rows; then who is better, and a page:")
+    ended = run_all([[*evaluation, *more, "--engine", "spark"], *others], refusals=False) or ended
+    print(f"\n{lost_most(folder, docs, runs)}\n{NEXT}\nOpen {folder.absolute()}/report.html")
+    return ended
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
