@@ -7,13 +7,14 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from support import elsewhere
+from support.engines import ENGINES
 from support.permissions import public_folder  # noqa: F401  # a fixture
 from support.spark_rankings import SHORT_LIVED, SHORT_LIVED_SETTINGS
 
@@ -42,13 +43,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what starts Spark, so that `pytest -m "not spark"` runs the rest in half a minute."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in getattr(item, "fixturenames", ()) or _is_ranked_by_spark(item):
             item.add_marker(pytest.mark.spark)
         marked = item.get_closest_marker("cluster")
         if marked is not None and not config.getoption("cluster"):
             item.add_marker(pytest.mark.skip(reason=f"run by scripts/cluster: {marked.args[0]}"))
     if "SPARK_REMOTE" in os.environ:
         _leave_out_what_needs_a_classic_session(config, items)
+
+
+def _is_ranked_by_spark(item: pytest.Item) -> bool:
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return params.get("engine") in ("spark", "window")
 
 
 def _leave_out_what_needs_a_classic_session(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -136,6 +142,14 @@ def connected(session: SparkSession) -> Iterator[SparkSession]:
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     session.stop()
+
+
+@pytest.fixture(params=["local", "spark"])
+def engine(request: pytest.FixtureRequest) -> Mapping[str, str]:
+    """Options of `evaluate` by which one of the engines ranks tables of Arrow."""
+    if request.param != "local":
+        request.getfixturevalue("spark")
+    return ENGINES[request.param]
 
 
 @pytest.fixture(scope="session")
