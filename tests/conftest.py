@@ -162,7 +162,7 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def golden_nights(spark, tmp_path_factory):
+def golden_nights(tmp_path_factory):
     """The inputs of scripts/golden, and the first two of its nights in a metric table."""
     sys.path.insert(0, str(PROJECT_ROOT / "scripts"))  # a folder of programs, no package
     from golden import STORY
@@ -172,5 +172,5 @@ def golden_nights(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("golden_nights")
     write_inputs(folder)
     for name in ("mean-ndcg", "the next night"):
-        assert command(*shlex.split(STORY[name].format(f=folder))).code == 0
+        assert command(*shlex.split(STORY[name].format(f=folder)), "--engine", "local").code == 0
     return folder

@@ -70,14 +70,15 @@ def distinct(keys: pa.Array) -> list[Any]:
     return [*dict.fromkeys(keys.to_pylist())]
 
 
-EACH = [
-    (engine, kind) for engine, kinds in (("local", TYPES), ("spark", SOME), ("window", SOME[:1])) for kind in kinds
-]
-by_each = pytest.mark.parametrize(("engine", "kind"), EACH, indirect=["engine"])
+RUNS_OF_SPARK = {"binary", "decimal(3,1)", "decimal(38,18)", "float", "double", "timestamp", "timestamp_ntz"}
+"""Types of which Spark alone writes the text of a run."""
+ALL = [("local", kind) for kind in TYPES]
 
 
 @pytest.mark.parametrize(
-    ("engine", "kind"), [*ALL, *(("spark", kind) for kind in SOME), ("window", "double")], indirect=["engine"]
+    ("engine", "kind"),
+    [*ALL, *(("spark", kind) for kind in (*SOME, "binary", "timestamp_ntz")), ("window", "double")],
+    indirect=["engine"],
 )
 def test_queries_runs_and_segments_are_told_apart(engine, kind):
     """A run of each value with every query and every segment of it."""
