@@ -16,13 +16,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
-from support.engines import rows_of, table, type_of, with_columns
+from support.engines import refused, rows_of, table, type_of, with_columns
 from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, compare, evaluate, retrieve
 from ndcg_spark.clicks import inverse_propensity_estimates, judgments_from_impressions
 from ndcg_spark.core.given import on_spark
-from ndcg_spark.errors import InputRefusedError, spelled
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.judgments import from_events, from_ratings
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -95,7 +95,7 @@ def test_queries_runs_and_segments_are_told_apart(engine, kind):
 
 
 @pytest.mark.parametrize(
-    ("engine", "kind"), [*ALL, *(("spark", kind) for kind in SOME), ("window", "double")], indirect=["engine"]
+    ("engine", "kind"), [*ALL, *(("spark", kind) for kind in SOME[:2]), ("window", "double")], indirect=["engine"]
 )
 def test_items_are_joined_and_found_twice(engine, kind):
     """Hits of a run among judgments: items of a query, and queries of an item."""
@@ -108,17 +108,8 @@ def test_items_are_joined_and_found_twice(engine, kind):
     keys = column(kind, 6, 2)
     repeated = with_columns(table([("q", 1.0, 1)] * 6, "query_id string, score double, relevance int"), item_id=keys)
     for options in ({},) if engine["engine"] == "local" else ({}, {"check_duplicates": "all"}):  # by Spark alone
-        message = refused_here(evaluate(repeated, k=10, **options, **engine))
+        message = refused(evaluate(repeated, k=10, **options, **engine))
         assert bool(re.match(r"an item comes twice|item .* comes \d times", message)) == (len(distinct(keys)) < 6)
-
-
-def refused_here(evaluation) -> str:
-    """What an action refuses; nothing where it does not."""
-    try:
-        evaluation.to_pandas()
-    except InputRefusedError as error:
-        return spelled(str(error))
-    return ""
 
 
 @pytest.mark.parametrize(("engine", "kind"), [*ALL, *(("spark", kind) for kind in SOME[:2])], indirect=["engine"])
@@ -186,13 +177,13 @@ def test_other_types_are_refused_by_all_ways_with_one_text(spark, kind):
         options = {"run": "part"} if role == "run" else {"segments": "part"} if role == "segments" else {}
         for strategy in ("engine", "window"):
             convention = Convention(ties="item_asc")
-            assert refused(evaluate, table, k=1, convention=convention, strategy=strategy, **options) == text
+            assert refused_at_once(evaluate, table, k=1, convention=convention, strategy=strategy, **options) == text
         if role in ("query", "segments"):
             tables = {"one": table, "other": table}
-            assert refused(compare, tables, baseline="one", metrics="ndcg", **options) == text
+            assert refused_at_once(compare, tables, baseline="one", metrics="ndcg", **options) == text
 
 
-def refused(function, *args, **options) -> str:
+def refused_at_once(function, *args, **options) -> str:
     """What a call refuses, before any action."""
     with pytest.raises(InputRefusedError) as error:
         function(*args, **options)
@@ -254,7 +245,7 @@ def test_text_with_a_collation_is_refused_wherever_it_is_compared(spark, name):
         calls = {what: call for what, call in calls.items() if what in ("query_id", "relevant")}
     for what, call in calls.items():
         changed = what.partition(",")[0]
-        message = refused(call, plain.withColumn(changed, F.expr(table[changed].format(name))))
+        message = refused_at_once(call, plain.withColumn(changed, F.expr(table[changed].format(name))))
         assert f" collate {name}" in message, (what, message)
         assert "make it plain text: CAST(" in message, (what, message)
         advice = message.partition("make it plain text: ")[2].partition(" (of one")[0].rstrip(".")
@@ -270,7 +261,7 @@ def test_timestamps_below_a_microsecond_are_refused_where_they_are_compared(engi
     times = pd.to_datetime([at, at]) + pd.to_timedelta([0, 1], unit="ns")
     frame = pd.DataFrame({"query_id": times, "item_id": ["a", "b"], "score": [2.0, 1.0], "relevance": [0, 1]})
     for options in ({}, {"query": "item_id", "segments": "query_id"}):
-        message = refused(evaluate, frame, k=2, **options, **engine)
+        message = refused_at_once(evaluate, frame, k=2, **options, **engine)
         assert message.startswith("column 'query_id' (")
         assert "timestamps in nanoseconds, which Spark cuts to microseconds, and makes some equal" in message
     text = frame.assign(query_id=frame["query_id"].astype(str))

@@ -285,7 +285,8 @@ def cases_of(rules: list[Rule], strategy: str) -> tuple[dict[str, Case], dict[st
 
 
 def rules_of(taken_out: tuple[str, str]) -> list[Rule]:
-    return [one for one in RULES if (one.convention.duplicates, one.on_invalid) == taken_out]
+    chosen = [one for one in RULES if (one.convention.duplicates, one.on_invalid) == taken_out]
+    return list({str(one): one for one in chosen}.values())
 
 
 def assert_expected(found: Mapping[str, Results], expected: Mapping[str, Results | str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ndcg_spark.errors import spelled
+from ndcg_spark.errors import InputRefusedError, spelled
 
 ENGINES: Mapping[str, Mapping[str, str]] = {
     "local": {"engine": "local"},
@@ -78,3 +78,12 @@ def refusal(
     with pytest.raises(kind) as raised:
         call(*args, **more)
     return spelled(str(raised.value))
+
+
+def refused(evaluation: Any) -> str:
+    """Say what an evaluation refuses once it runs; nothing where it does not."""
+    try:
+        evaluation.to_pandas()
+    except InputRefusedError as error:
+        return spelled(str(error))
+    return ""
