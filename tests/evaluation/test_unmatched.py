@@ -250,8 +250,20 @@ def files(tmp_path):
     bad = [(name, query, sku.upper(), *rest) for name, query, sku, *rest in world.run_rows("bad")]
     pq.write_table(table(world.run_rows("good") + bad, RUN_SCHEMA), tmp_path / "run.parquet")
     pq.write_table(world.judgments, tmp_path / "judgments.parquet")
-    return ("--input", tmp_path / "run.parquet", "--judgments", tmp_path / "judgments.parquet", "--item-col", "sku", "--run-col",
-            "model", "--k", K, "--run-date", "2026-01-31", "--dataset", "shop")  # fmt: skip
+    tables = ("--input", tmp_path / "run.parquet", "--judgments", tmp_path / "judgments.parquet")
+    return (
+        *tables,
+        "--item-col",
+        "sku",
+        "--run-col",
+        "model",
+        "--k",
+        K,
+        "--run-date",
+        "2026-01-31",
+        "--dataset",
+        "shop",
+    )
 
 
 BAD = "run 'bad': none of the 15 items ranked among the first 3 is judged"
