@@ -184,7 +184,6 @@ TOPICS: Mapping[str, Topic] = {
             "tests/evaluation/test_rejected_rows.py",
             "tests/evaluation/test_key_types.py",
             "tests/evaluation/test_single_rows.py",
-            "tests/evaluation/test_silent_errors.py",
             "tests/evaluation/test_duplicates.py",
             "tests/evaluation/test_inputs.py",
             "tests/evaluation/test_several_rankers.py",

@@ -118,6 +118,15 @@ def test_duplicates_are_rows_like_any_other_where_they_are_not_checked(engine, r
     assert refused(evaluate(data, **options))
 
 
+@by(("engine", "ties"), ("local", "item_asc"), ("local", "item_desc"), ("window", "item_asc"))
+def test_an_item_twice_with_the_check_off_counts_its_lowest_relevance_first(engine, ties):
+    rows = [("q", "a", 0.5, 0.0, 1, 1), ("q", "a", 0.5, 1.0, 1, 1)]
+    options = {"k": 1, "check_duplicates": "none", "convention": f"default;ties={ties}", **engine}
+    for its in (rows, rows[::-1]):
+        (row,) = rows_of(evaluate(table(its, LONG_SCHEMA), **options).summary, "ndcg")
+        assert row["value"] == 0.0
+
+
 @by(
     ("engine", "duplicated", "check"),
     ("local", "run", "top"), ("local", "judgments", "top"), ("spark", "run", "all"), ("spark", "judgments", "all"),

@@ -120,6 +120,18 @@ def test_segments_of_times_that_python_has_no_value_for_are_named_as_spark_casts
     assert sum(row["n_queries"] for row in rows) == len(MICROS)
 
 
+@pytest.mark.parametrize("engine", ["local", "spark"], indirect=True)
+def test_segments_of_dates_beyond_the_year_9999_in_files(given, engine):
+    """Which Python workers read themselves."""
+    days = pa.array([2_932_897, 0], pa.int32()).cast(pa.date32())
+    rows = table(
+        [("p", "x", 1.0, 1), ("q", "x", 1.0, 1)], "query_id string, item_id string, score double, relevance int"
+    )
+    found = evaluate(given(with_columns(rows, day=days), path=True), segments=["day"], **engine).summary
+    segments = {row["segment"]: row["n_queries"] for row in rows_of(found, "ndcg") if row["segment_by"]}
+    assert segments == {"1970-01-01": 1, "+10000-01-01": 1}
+
+
 NAN_SCORE = ("'nan'", "1", "bad row: nan_score at query_id={}")
 
 
