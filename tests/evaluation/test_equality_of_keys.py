@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
-from support.engines import refused, rows_of, table, type_of, with_columns
+from support.engines import by, refused, rows_of, table, type_of, with_columns
 from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, compare, evaluate, retrieve
@@ -72,14 +72,9 @@ def distinct(keys: pa.Array) -> list[Any]:
 
 RUNS_OF_SPARK = {"binary", "decimal(3,1)", "decimal(38,18)", "float", "double", "timestamp", "timestamp_ntz"}
 """Types of which Spark alone writes the text of a run."""
-ALL = [("local", kind) for kind in TYPES]
 
 
-@pytest.mark.parametrize(
-    ("engine", "kind"),
-    [*ALL, *(("spark", kind) for kind in (*SOME, "binary", "timestamp_ntz")), ("window", "double")],
-    indirect=["engine"],
-)
+@by("kind", local=TYPES, spark=[*SOME, "binary", "timestamp_ntz"], window=SOME[:1])
 def test_queries_runs_and_segments_are_told_apart(engine, kind):
     """A run of each value with every query and every segment of it."""
     keys = column(kind, 16, 1)  # with both zeros of floats
@@ -94,9 +89,7 @@ def test_queries_runs_and_segments_are_told_apart(engine, kind):
     assert row["n_queries"] == n
 
 
-@pytest.mark.parametrize(
-    ("engine", "kind"), [*ALL, *(("spark", kind) for kind in SOME[:2]), ("window", "double")], indirect=["engine"]
-)
+@by("kind", local=TYPES, spark=SOME[:2], window=SOME[:1])
 def test_items_are_joined_and_found_twice(engine, kind):
     """Hits of a run among judgments: items of a query, and queries of an item."""
     run, truth = (distinct(column(kind, 6, seed)) for seed in (2, 3))
@@ -112,7 +105,7 @@ def test_items_are_joined_and_found_twice(engine, kind):
         assert bool(re.match(r"an item comes twice|item .* comes \d times", message)) == (len(distinct(keys)) < 6)
 
 
-@pytest.mark.parametrize(("engine", "kind"), [*ALL, *(("spark", kind) for kind in SOME[:2])], indirect=["engine"])
+@by("kind", local=TYPES, spark=SOME[:2])
 def test_items_of_lists_are_compared(engine, kind):
     run, truth = (distinct(column(kind, 6, seed)) for seed in (4, 5))
     schema = f"query_id string, a array<{kind}>, b array<{{}}>"

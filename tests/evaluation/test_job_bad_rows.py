@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 
 import pytest
+from support.engines import by
 from support.main_job import (
     Ended,
     assert_refused,
@@ -134,11 +135,7 @@ def test_bad_rows_of_the_judgments(metrics, tmp_path, engine):
 TWICE = [*ROWS, Row(query="q", item="0", score=9.0, relevance=3)]
 
 
-@pytest.mark.parametrize(
-    ("engine", "form"),
-    [("local", "long"), ("local", "run"), ("local", "judgments"), ("spark", "below the cutoff")],
-    indirect=["engine"],
-)
+@by("form", local=["long", "run", "judgments"], spark=["below the cutoff"])
 def test_duplicates(metrics, tmp_path, engine, form):
     more = ("--k", 10)
     if form in ("long", "below the cutoff"):
@@ -159,7 +156,7 @@ def test_a_query_that_comes_twice_in_a_table_of_arrays(spark, metrics, tmp_path)
     assert_refused(ended, "query query_id=q comes in 2 rows", "run-col")
 
 
-@pytest.mark.parametrize(("engine", "check"), [("local", "top"), ("spark", "all")], indirect=["engine"])
+@by("check", local=["top"], spark=["all"])
 def test_several_rankers_without_a_run_column(metrics, tmp_path, engine, check):
     """Of the columns that are not used, that one is named whose values differ; if none does, nobody is asked."""
     rankers = {

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.elsewhere import elsewhere
+from support.engines import by
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows, write_table
 from support.small_rankings import ranked
 
@@ -69,11 +70,7 @@ OF_SPARK = [
 
 
 @pytest.mark.parametrize("flag", ["--output", "--per-query-output"])
-@pytest.mark.parametrize(
-    ("engine", "read", "written"),
-    [*(("local", *one) for one in PLAIN), *(("spark", *one) for one in (PLAIN[3], *OF_SPARK))],
-    indirect=["engine"],
-)
+@by("read, written", local=PLAIN, spark=[PLAIN[3], *OF_SPARK])
 def test_output_over_input(engine, logs, read, written, flag):
     places = {"logs": logs, "root": logs.parent}
     night = (*ON_SPARK, "--engine", engine["engine"])
@@ -195,7 +192,7 @@ def test_another_format_in_one_folder(logs):
         assert_refused(ended, f"outputs are written as parquet, table, delta, iceberg, not {kind!r}")
 
 
-@pytest.mark.parametrize(("engine", "kind"), [("local", "parquet"), ("spark", "table")], indirect=["engine"])
+@by("kind", local=["parquet"], spark=["table"])
 def test_keys_of_another_type_in_one_table(request, engine, logs, kind):
     place = "typed_queries" if kind == "table" else logs.parent / "q"
     columns = {"item_id": ["a"], "score": [1.0], "relevance": [1]}

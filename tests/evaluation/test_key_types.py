@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
-from decimal import Decimal
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.engines import refused, rows_of, table, with_columns
+from support.engines import by, refused, rows_of, table, with_columns
 from support.refusals import refusal
 from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, evaluate
 
 CELLS = {
-    "string": str,
-    "timestamp": lambda n: datetime(2026, 1, n + 1, 0, 0, 0, 500_000),
-    "date": lambda n: date(2026, 1, n + 1),
-    "decimal(20,2)": lambda n: Decimal(f"{n}.50"),
+    "timestamp": "2026-01-0{} 00:00:00.5Z",
+    "date": "2026-01-0{}",
+    "decimal(20,2)": "{}.50",
 }
+"""Texts of values, which are in the order of their digits."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,51 +29,37 @@ def _far_from_utc(request):
         yield
 
 
-def forms(kind: str) -> dict[str, tuple[tuple[pa.Table, ...], dict]]:
-    """The same rankings with keys of a type, in the order of whole numbers, by the names of their forms."""
-    cell = CELLS[kind]
-    rows = [(q, i, float((i * 3 + q) % 4), float((i + q) % 3), i % 3, q % 2) for q in range(4) for i in range(6)]
-    typed = [(cell(q), cell(i), score, grade, cell(at), cell(day)) for q, i, score, grade, at, day in rows]
-    data = table(
-        typed,
-        f"query_id {kind}, item_id {kind}, score double, relevance double, position {kind}, day {kind}",
-    )
-    lists = [
-        (cell(q), cell(q % 2), [(cell(i), grade) for _, i, grade in sorted(
-            (-score, i, grade) for at, i, score, grade, _, _ in rows if at == q)])
-        for q in range(4)
-    ]  # fmt: skip
-    ties = {"convention": Convention(ties="item_asc")}
-    in_order = {"convention": Convention(ties="input_order"), "order": "position"}
-    judged = (data.drop_columns(["relevance"]), data.select(["query_id", "item_id", "relevance"]))
-    in_turn = (judged[0], with_columns(judged[1], position=data["position"]))
-    first = {"convention": Convention(ties="item_desc", duplicates="first"), "order": "position"}
-    return {
-        "long": ((data,), ties),
-        "in order": ((data,), in_order),
-        "first": ((data,), first),
-        "judged": (judged, ties),
-        "judged in order": (in_turn, in_order),
-        "arrays": (
-            (table(lists, f"query_id {kind}, day {kind}, relevance array<struct<item: {kind}, relevance: double>>"),),
-            ties,
-        ),
-    }
+KEY = "query_id KEY, item_id KEY, score double, relevance double, position KEY, day KEY"
+LISTS = "query_id KEY, day KEY, relevance array<struct<item: KEY, relevance: double>>"
+ROWS = [(q, i, float((i * 3 + q) % 4), float((i + q) % 3), i % 3, q % 2) for q in range(4) for i in range(6)]
+ITEM_ASC = {"convention": Convention(ties="item_asc")}
+IN_ORDER = {"convention": Convention(ties="input_order"), "order": "position"}
+FIRST = {"convention": Convention(ties="item_desc", duplicates="first"), "order": "position"}
+FORMS = {"long": ITEM_ASC, "in order": IN_ORDER, "first": FIRST, "judged": ITEM_ASC, "judged in order": IN_ORDER,
+         "arrays": ITEM_ASC}  # fmt: skip
 
 
-OF_TEXT = forms("string")
+def tables(text: str, kind: str, form: str) -> tuple[pa.Table, ...]:
+    """The same rankings with keys of a type."""
+    cells = [
+        (text.format(q + 1), text.format(i + 1), score, grade, text.format(at + 1), text.format(day + 1))
+        for q, i, score, grade, at, day in ROWS
+    ]
+    schema = LISTS if form == "arrays" else KEY
+    if form == "arrays":
+        ranked = sorted(cells, key=lambda row: (-row[2], row[1]))
+        days = {row[0]: row[5] for row in cells}
+        cells = [(q, day, [(row[1], row[3]) for row in ranked if row[0] == q]) for q, day in days.items()]
+    data = table(cells, schema.replace("KEY", "string")).cast(table([], schema.replace("KEY", kind)).schema)
+    names = ["query_id", "item_id", "relevance", *(["position"] if "order" in form else [])]
+    return (data.drop_columns(["relevance"]), data.select(names)) if "judged" in form else (data,)
 
 
-@pytest.mark.parametrize(
-    ("engine", "kind", "form"),
-    [
-        *(("local", kind, form) for kind in CELLS for form in OF_TEXT if kind != "string" and form != "first"),
-        *(("spark", kind, "first") for kind in CELLS if kind != "string"),
-        ("spark", "timestamp", "judged in order"),
-        ("spark", "timestamp", "arrays"),
-        ("window", "timestamp", "long"),
-    ],
-    indirect=["engine"],
+@by(
+    "kind, form",
+    local=[(kind, form) for kind in CELLS for form in FORMS if form != "first"],
+    spark=[*((kind, "first") for kind in CELLS), ("timestamp", "judged in order"), ("timestamp", "arrays")],
+    window=[("timestamp", "long")],
 )
 def test_types_change_no_number(engine, kind, form):
     """Each form gives the values of the same table of text, whose order is that of the type."""
@@ -86,10 +69,9 @@ def test_types_change_no_number(engine, kind, form):
         assert {row["segment_by"] for row in rows} == {"", "day"}
         return [(row["n_queries"], row["value"]) for row in rows]
 
-    tables, options = forms(kind)[form]
-    plain, _ = OF_TEXT[form]
-    expected = evaluate(*plain, k=3, segments=["day"], **options)
-    assert values(evaluate(*tables, k=3, segments=["day"], **options, **engine)) == values(expected)
+    options = {"k": 3, "segments": ["day"], **FORMS[form]}
+    expected = evaluate(*tables(CELLS[kind], "string", form), **options)
+    assert values(evaluate(*tables(CELLS[kind], kind, form), **options, **engine)) == values(expected)
 
 
 MICROS = (-9 * 10**18, -62_135_616_000_000_000, 253_402_297_200_000_000, 253_419_580_800_500_000, 9 * 10**18)
@@ -99,7 +81,7 @@ MICROS = (-9 * 10**18, -62_135_616_000_000_000, 253_402_297_200_000_000, 253_419
 @pytest.mark.parametrize(
     ("kind", "zone"),
     [("timestamp", "Asia/Kolkata"), ("timestamp", "America/New_York"), ("timestamp", "UTC"),
-     ("timestamp_ntz", "America/New_York"), ("date", "America/New_York")],
+     ("timestamp", "America/New_York"), ("date", "America/New_York")],
 )  # fmt: skip
 def test_segments_of_times_that_python_has_no_value_for_are_named_as_spark_casts_them(spark, kind, zone):
     with session_settings(spark, spark__sql__session__timeZone=zone):
@@ -215,11 +197,7 @@ def test_the_two_zeros_are_one_key_and_all_nan_are_one_segment(given, engine, fo
     assert means == {"": (0.75, 4), "0.0": (1.0, 2), "nan": (0.5, 2)}
 
 
-@pytest.mark.parametrize(
-    ("engine", "judged"),
-    [("local", False), ("local", True), ("spark", True), ("window", False), ("window", True)],
-    indirect=["engine"],
-)
+@by("judged", local=[False, True], spark=[True], window=[False, True])
 def test_an_item_that_is_nan_is_a_bad_row_and_the_two_zeros_are_one_item(given, engine, judged):
     def said(*items):
         rows = [("q", item, 1.0 - at, 1.0) for at, item in enumerate(items)]

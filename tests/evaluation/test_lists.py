@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from support.engines import refusal, rows_of, table, with_columns
+from support.engines import by, refusal, rows_of, table, with_columns
 from support.main_job import assert_refused, command, done, stored_rows
 from support.spark_rankings import session_settings
 
@@ -359,11 +359,7 @@ FIELDS = [("item: string, Score: double", (0.1, 0.9)), ("Item: string, RATING: d
           ("ID: string, Rank: int", (2, 1)), ("Item_Id: string, sCORE: int", (1, 2))]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("engine", "fields", "first"),
-    [*(("local", *one) for one in FIELDS), ("spark", *FIELDS[0]), ("spark", *FIELDS[2])],
-    indirect=["engine"],
-)
+@by("fields, first", local=FIELDS, spark=FIELDS[::2])
 def test_fields_of_structs_are_found_whatever_their_case(engine, fields, first):
     """b is first by its score or rank; in the order of the list it is second. Its grade is 2, its gain 3."""
     score, grade = fields.partition(", ")[2], fields.partition(":")[0]
@@ -404,11 +400,7 @@ RENAMED = [("item_id", {}), ("country", {"segments": "country"}), ("w", {"weight
            ("relevance", {})]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("engine", "renamed", "options"),
-    [*(("local", *one) for one in RENAMED), ("spark", *RENAMED[1])],
-    indirect=["engine"],
-)
+@by("renamed, options", local=RENAMED, spark=RENAMED[1:2])
 def test_columns_in_another_case_are_refused_by_name(engine, renamed, options):
     """Also those that a table may lack, which would be as if they were not there."""
     data = table(
@@ -447,11 +439,7 @@ TRUTHS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("engine", "form"),
-    [*(("local", form) for form in TRUTHS), ("spark", "ids"), ("spark", "structs"), ("window", "map")],
-    indirect=["engine"],
-)
+@by("form", local=TRUTHS, spark=["ids", "structs"], window=["map"])
 def test_lists_in_two_tables_by_hand(engine, form):
     """p finds b on rank 2, with grade 2; q is not recommended; r is not in the truth, s has an empty list there.
 
@@ -507,11 +495,7 @@ def test_lists_in_two_tables_are_compared_and_explained(spark):
     assert steps[0] == steps[1]
 
 
-@pytest.mark.parametrize(
-    ("engine", "convention"),
-    [("local", "default"), ("spark", "default"), ("spark", "default;duplicates=best")],
-    indirect=["engine"],
-)
+@by("convention", local=["default"], spark=["default", "default;duplicates=best"])
 def test_a_query_in_two_rows_of_the_truth_is_refused(engine, convention):
     """Whatever is in its lists; unless nothing is checked, which makes one list of them."""
     recommended = table([("q", ["a", "b"])], "query_id string, p array<string>")
@@ -557,12 +541,7 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one table", "two tables"])
-@pytest.mark.parametrize(
-    ("engine", "ranked", "relevant", "expected"),
-    [*(("local", *one) for one in EMPTY.values()), ("spark", *EMPTY["nothing recommended, numbers"])],
-    ids=[*EMPTY, "on Spark"],
-    indirect=["engine"],
-)
+@by("ranked, relevant, expected", local=EMPTY.values(), spark=[EMPTY["nothing recommended, numbers"]])
 def test_lists_that_are_all_empty_have_any_type(engine, ranked, relevant, expected, apart):
     data = table([("q", ranked[1], relevant[1])], f"query_id string, p {ranked[0]}, l {relevant[0]}")
     tables = (data.drop_columns(["l"]), data.drop_columns(["p"])) if apart else (data,)
@@ -598,10 +577,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("engine", "reason", "ranked", "relevant"), [*(("local", *one) for one in BAD), ("spark", *BAD[1])], ids=str,
-    indirect=["engine"],
-)  # fmt: skip
+@by("reason, ranked, relevant", local=BAD, spark=BAD[1:2])
 def test_bad_rows_of_lists(engine, reason, ranked, relevant):
     data = table([("p", "DE", ["a"], ["a"]), ("q", "DE", ranked, relevant)], IDS)
     options = {**BOTH, "metrics": "rr@3", **engine}

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from support.engines import refused, table, with_columns
+from support.engines import by, refused, table, with_columns
 from support.main_job import assert_refused, command, mean_ndcg
 
 from ndcg_spark import compare, evaluate, report
@@ -128,18 +128,15 @@ SAYS = {"queries": "none of its queries is judged; compare query_id='q0' with 's
         "items": "and no judged item occurs anywhere in it; compare sku='sku-0' with 'SKU-"}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("engine", "form", "way"),
-    [
-        *(("local", form, way) for form in FORMS for way in (
-            WAYS if form in ("long", "weighted") else ("items_in_capitals", "queries_with_a_prefix")
-        )),
-        ("spark", "long", "items_of_the_next_query"), ("spark", "long", "items_in_capitals"),
-        ("spark", "lists", "queries_with_a_prefix"), ("spark", "reject", "items_in_capitals"),
-        *(("window", "weighted", way) for way in ("items_in_capitals", "queries_with_a_prefix", "items_far_down")),
-    ],
-    indirect=["engine"],
-)  # fmt: skip
+UNMATCHED = ("items_in_capitals", "queries_with_a_prefix")
+
+
+@by(
+    "form, way",
+    local=[(form, way) for form in FORMS for way in (WAYS if form in ("long", "weighted") else UNMATCHED)],
+    spark=[("long", "items_of_the_next_query"), ("long", UNMATCHED[0]), ("lists", UNMATCHED[1])],
+    window=[("weighted", way) for way in (*UNMATCHED, "items_far_down")],
+)
 def test_what_becomes_of_a_run(engine, form, way, capsys):
     world = World([*FORMS].index(form), WAYS[way])
     make, options = FORMS[form]

@@ -80,6 +80,12 @@ def refusal(
     return spelled(str(raised.value))
 
 
+def by(names: str, **cases: Iterable[Any]) -> pytest.MarkDecorator:
+    """Give a test the cases of each engine: values of `names`, as for `pytest.mark.parametrize`."""
+    values = [(engine, *(one if "," in names else (one,))) for engine, its in cases.items() for one in its]
+    return pytest.mark.parametrize(f"engine, {names}", values, indirect=["engine"])
+
+
 def refused(evaluation: Any) -> str:
     """Say what an evaluation refuses once it runs; nothing where it does not."""
     try:

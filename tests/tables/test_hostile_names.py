@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.engines import rows_of, table
+from support.engines import by, rows_of, table
 from support.main_job import assert_refused, command, done, files_below, mean_ndcg, stored_rows
 from support.oracle import Choices, Row, mean
 from support.oracle import evaluate as defined
@@ -106,9 +106,7 @@ def write_hostile(path: Path, rows: list[Row]) -> Path:
 # ------------------------------------------------------------------------------------------- numbers through the job
 
 
-@pytest.mark.parametrize(
-    ("engine", "ending"), [("local", "parquet"), ("local", "json"), ("spark", "csv")], indirect=["engine"]
-)
+@by("ending", local=["parquet", "json"], spark=["csv"])
 def test_the_job_gives_the_numbers_of_the_definition(engine, tmp_path, ending):
     """Keys come back to the byte, in the per-query table, and as segments of the metric table."""
     rows = [row for row in ROWS if ending != "csv" or (row.query and row.item)]  # an empty field of a csv is null
@@ -338,7 +336,7 @@ def test_names_of_columns_change_no_judgment(spark, make, rows, schema):
 # --------------------------------------------------------------------------------------- runs, data sets, table names
 
 
-@pytest.mark.parametrize(("engine", "kind"), [("local", "folder"), ("spark", "table")], indirect=["engine"])
+@by("kind", local=["folder"], spark=["table"])
 def test_runs_and_data_sets_of_any_name(request, engine, tmp_path, kind):
     """Their slices have safe names; the names themselves are stored as they are."""
     runs = sorted({*IDS[::2], "", "../..", "a'b", "x" * LONG})
