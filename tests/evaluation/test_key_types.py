@@ -81,7 +81,7 @@ MICROS = (-9 * 10**18, -62_135_616_000_000_000, 253_402_297_200_000_000, 253_419
 @pytest.mark.parametrize(
     ("kind", "zone"),
     [("timestamp", "Asia/Kolkata"), ("timestamp", "America/New_York"), ("timestamp", "UTC"),
-     ("timestamp", "America/New_York"), ("date", "America/New_York")],
+     ("timestamp_ntz", "America/New_York"), ("date", "America/New_York")],
 )  # fmt: skip
 def test_segments_of_times_that_python_has_no_value_for_are_named_as_spark_casts_them(spark, kind, zone):
     with session_settings(spark, spark__sql__session__timeZone=zone):
