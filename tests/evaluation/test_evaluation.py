@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from support.engines import rows_of, table
 
@@ -267,7 +268,7 @@ def test_a_cached_frame_is_evaluated_as_it_was_cached(spark: SparkSession, tmp_p
     frame.cache()
     try:
         assert frame.count() == 8
-        spark.createDataFrame(few_rows(9), LONG).write.mode("append").parquet(path)  # not in the cache
+        pq.write_table(table(few_rows(9), LONG), f"{path}/more.parquet")  # not in the cache
         assert n_queries(frame) == 4
     finally:
         frame.unpersist()
