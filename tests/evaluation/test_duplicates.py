@@ -92,6 +92,16 @@ def test_rows_of_one_score_and_order_are_told_apart_by_item_whatever_their_order
         assert bool(refused(found)) == (items == "xxy"), order
 
 
+@pytest.mark.parametrize("engine", ["local", "window"], indirect=True)
+def test_equal_order_values_do_not_leave_a_number_to_row_order(engine):
+    """Score and order value tie, so the lowest relevance comes first: DCG@1 is 0, whatever the order of rows."""
+    rows = [("q", item, 0.5, grade, 1, 1) for item, grade in (("a", 0.0), ("b", 1.0), ("c", 1.0), ("d", 0.0))]
+    options = {"k": 1, "order": "position", "convention": "default;ties=input_order", **engine}
+    for its in (rows, rows[::-1]):
+        (row,) = rows_of(evaluate(table(its, LONG_SCHEMA), **options).summary, "ndcg")
+        assert row["value"] == 0.0
+
+
 def test_duplicates_that_do_not_matter_are_looked_for_on_request(spark):
     data = table(ELSEWHERE, LONG_SCHEMA)
     assert refused(evaluate(data, k=2)) == ""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from sklearn.metrics import ndcg_score
-from support import engines
 from support.main_job import assert_refused, mean_ndcg, value_of, write_rows
 from support.oracle import Choices, Cutoff, Row, evaluate, rows_by_query, to_float32
 from support.random_rankings import random_rows
@@ -28,7 +27,7 @@ from support.spark_rankings import (
 )
 
 from ndcg_spark import PRESETS
-from ndcg_spark import evaluate as evaluate_tables
+from ndcg_spark import evaluate as evaluate_on_spark
 from ndcg_spark.evaluation import EvaluationSettings, rank_queries, summarize_rankings
 
 if TYPE_CHECKING:
@@ -205,17 +204,6 @@ def mean_bits(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], str]:
     }
 
 
-@pytest.mark.parametrize("engine", ["local", "window"], indirect=True)
-def test_equal_order_values_do_not_leave_a_number_to_row_order(engine):
-    """Score and order value tie, so the lowest relevance comes first: DCG@1 is 0, whatever the order of rows."""
-    rows = [("q", "a", 0.5, 0, 1), ("q", "b", 0.5, 1, 1), ("q", "c", 0.5, 1, 1), ("q", "d", 0.5, 0, 1)]
-    schema = "query_id string, item_id string, score double, relevance int, position int"
-    options = {"k": 1, "order": "position", "convention": "default;ties=input_order", **engine}
-    for its in (rows, rows[::-1]):
-        (row,) = engines.rows_of(evaluate_tables(engines.table(its, schema), **options).summary, "ndcg")
-        assert row["value"] == 0.0
-
-
 def test_neither_row_order_nor_partitions_nor_the_form_change_a_bit(spark):
     """Gains that are no binary fractions, in groups of some twenty: another order of adding would show.
 
@@ -249,8 +237,8 @@ def test_a_query_of_200000_tied_rows_has_the_closed_form_and_needs_four_entries(
     run, judged = rows.drop("relevance"), rows.where("relevance is not null").drop("score")
     options: Any = {"convention": "default;ties=expected", "tie_bounds": True}
     evaluations = {
-        "long": evaluate_tables(rows, k=[10, "all"], item=None, **options),
-        "judgments": evaluate_tables(run, judgments=judged, k=[10], **options),
+        "long": evaluate_on_spark(rows, k=[10, "all"], item=None, **options),
+        "judgments": evaluate_on_spark(run, judgments=judged, k=[10], **options),
     }
     kept = {form: one.rankings.persist() for form, one in evaluations.items()}
     try:
