@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 from support import elsewhere
+from support.engines import ENGINES
 from support.permissions import public_folder  # noqa: F401  # a fixture
 from support.spark_rankings import SHORT_LIVED, SHORT_LIVED_SETTINGS
 
@@ -43,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what starts Spark, for `scripts/test --fast`, and what starts processes with Spark, for `--all`."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in getattr(item, "fixturenames", ()) or _is_ranked_by_spark(item):
             item.add_marker(pytest.mark.spark)
         classic = item.get_closest_marker("classic")
         if classic is not None and classic.args[0].startswith("processes"):
@@ -53,6 +54,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"run by scripts/check cluster: {marked.args[0]}"))
     if "SPARK_REMOTE" in os.environ:
         _leave_out_what_needs_a_classic_session(config, items)
+
+
+def _is_ranked_by_spark(item: pytest.Item) -> bool:
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return params.get("engine") in ("spark", "window")
 
 
 def _leave_out_what_needs_a_classic_session(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -157,6 +163,14 @@ def connected(session: SparkSession) -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(params=["local", "spark"])
+def engine(request: pytest.FixtureRequest) -> Mapping[str, str]:
+    """Options of `evaluate` by which one of the engines ranks tables of Arrow."""
+    if request.param != "local":
+        request.getfixturevalue("spark")
+    return ENGINES[request.param]
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real rankings with values computed by outside tools; it is not part of the project."""
@@ -167,7 +181,7 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def golden_nights(spark, tmp_path_factory):
+def golden_nights(tmp_path_factory):
     """The inputs of scripts/check stored-format, and the first two of its nights in a metric table."""
     from support.main_job import command
 
@@ -177,5 +191,5 @@ def golden_nights(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("golden_nights")
     write_inputs(folder)
     for name in ("mean-ndcg", "the next night"):
-        assert command(*shlex.split(STORY[name].format(f=folder))).code == 0
+        assert command(*shlex.split(STORY[name].format(f=folder)), "--engine", "local").code == 0
     return folder

@@ -50,8 +50,9 @@ CALLS = {
 
 
 @pytest.mark.classic("what the JVM prints comes here")
-@pytest.mark.parametrize("call", list(CALLS))
-@pytest.mark.parametrize(("row", "said"), [(NAN, "nan_score"), (TWICE, "comes twice")], ids=["bad row", "twice"])
+@pytest.mark.parametrize(
+    ("call", "row", "said"), [*((call, NAN, "nan_score") for call in CALLS), ("show", TWICE, "comes twice")]
+)
 def test_nothing_of_java_is_on_the_terminal(spark, capfd, call, row, said):
     frame = spark.createDataFrame([*ROWS, row], SCHEMA)
     capfd.readouterr()
@@ -63,26 +64,23 @@ def test_nothing_of_java_is_on_the_terminal(spark, capfd, call, row, said):
     assert "at org.apache" not in printed
 
 
-@pytest.mark.parametrize("name", ["summary", "per_query", "rankings"])
-def test_lazy_results_have_no_column_of_refusals_and_raise(spark, name):
-    good, bad = (spark.createDataFrame(rows, SCHEMA) for rows in (ROWS, [*ROWS, NAN]))
-    assert REFUSAL not in getattr(evaluate(good, run="run", k=2), name).columns
-    with pytest.raises(Exception, match="nan_score"):
-        getattr(evaluate(bad, run="run", k=2), name).collect()
-    pairs = compare(evaluate(bad, run="run", k=2), baseline="a", replicates=10, flips=10)
-    assert REFUSAL not in pairs.summary.columns
-    with pytest.raises(Exception, match="nan_score"):
-        pairs.summary.collect()
+def test_lazy_results_have_no_column_of_refusals_and_raise(spark):
+    good, bad = (evaluate(spark.createDataFrame(rows, SCHEMA), run="run", k=2) for rows in (ROWS, [*ROWS, NAN]))
+    pairs = compare(bad, baseline="a", replicates=10, flips=10)
+    assert REFUSAL not in {*good.summary.columns, *good.per_query.columns, *good.rankings.columns}
+    for frame in (bad.summary, bad.per_query, bad.rankings, pairs.summary):
+        assert REFUSAL not in frame.columns
+        with pytest.raises(Exception, match="nan_score"):
+            frame.collect()
 
 
 @pytest.mark.classic("what the JVM prints comes here")
-@pytest.mark.parametrize("queries", [False, True])
-def test_jobs_print_one_line(spark, capfd, tmp_path, queries):
+def test_jobs_print_one_line(spark, capfd, tmp_path):
     spark.createDataFrame([*ROWS, NAN], SCHEMA).write.parquet(str(tmp_path / "rows"))
-    outputs = ("--per-query-output", tmp_path / "queries") if queries else ()
+    outputs = ("--per-query-output", tmp_path / "queries", "--output", tmp_path / "means")
     options = ("--input", tmp_path / "rows", "--run-col", "run", "--run-date", "2026-01-31", "--dataset", "shop")
     capfd.readouterr()
-    ended = command("mean-ndcg", *options, *outputs, "--output", tmp_path / "means")
+    ended = command("mean-ndcg", *options, *outputs)
     assert ended.code == 2
     assert "nan_score" in ended.err
     assert "ERROR" not in "".join(capfd.readouterr()) + ended.err
@@ -103,14 +101,9 @@ def test_what_filters_a_lazy_result_takes_no_refusal_out(spark):
             frame.collect()
 
 
-REFUSED = r"nan_\w+|comes twice"
-FORMS = ("DataFrame", "path", "sorted path", "windows", "run and judgments", "judgments", "arrays",
-         "lists", "all duplicates", "best copies", "metric of items", "weights and segments")  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def inputs(spark, tmp_path_factory):
-    """For each form of input its tables and options, good and with one row that is refused."""
+    """For each form of input its tables, with one row that is refused, and options."""
     folder = tmp_path_factory.mktemp("forms")
     long, bad = (spark.createDataFrame(rows, SCHEMA) for rows in (ROWS, [*ROWS, NAN]))
     judged = "query_id string, item_id string, relevance double"
@@ -118,51 +111,50 @@ def inputs(spark, tmp_path_factory):
     judgments, bad_judgments = (
         spark.createDataFrame(rows, judged) for rows in (once, [*once, ("q1", "z", float("nan"))])
     )
-    arrays = "query_id string, relevances array<double>"
-    lists = "query_id string, recommended array<string>, relevant array<string>"
     items = spark.createDataFrame([(item, [item]) for item in "xyz"], "item_id string, categories array<string>")
-    weighed, of_bad = (table.selectExpr("*", "1.0D AS w", "query_id AS s") for table in (long, bad))
-    for name, table in {"rows": long, "bad": bad}.items():
-        table.write.parquet(f"{folder}/{name}")
-        table.repartition(1).sortWithinPartitions("query_id").drop("run").write.parquet(f"{folder}/sorted-{name}")
-    runs, bad_runs = (table.drop("relevance") for table in (long, bad))
+    lists = "query_id string, recommended array<string>, relevant array<string>"
+    bad.write.parquet(f"{folder}/bad")
+    bad.repartition(1).sortWithinPartitions("query_id").drop("run").write.parquet(f"{folder}/sorted")
     return {
-        "DataFrame": ({}, [(long,), (bad,)]),
-        "path": ({"source": "parquet"}, [(f"{folder}/rows",), (f"{folder}/bad",)]),
-        "sorted path": ({"run": None}, [(f"{folder}/sorted-rows",), (f"{folder}/sorted-bad",)]),
-        "windows": ({"strategy": "window"}, [(long,), (bad,)]),
-        "run and judgments": ({}, [(runs, judgments), (bad_runs, judgments)]),
-        "judgments": ({}, [(runs, judgments), (runs, bad_judgments)]),
+        "DataFrame": ((bad,), {}),
+        "path": ((f"{folder}/bad",), {"source": "parquet"}),
+        "sorted path": ((f"{folder}/sorted",), {"run": None}),
+        "windows": ((bad,), {"strategy": "window"}),
+        "run and judgments": ((bad.drop("relevance"), judgments), {}),
+        "judgments": ((long.drop("relevance"), bad_judgments), {}),
         "arrays": (
+            (spark.createDataFrame([("q", [1.0, float("nan")])], "query_id string, relevances array<double>"),),
             {"run": None, "relevance": "relevances"},
-            [(spark.createDataFrame([("q", values)], arrays),) for values in ([1.0, 0.0], [1.0, float("nan")])],
         ),
         "lists": (
+            (spark.createDataFrame([("q", ["x", "x"], ["x"])], lists),),
             {"run": None, "ranked": "recommended", "relevant": "relevant"},
-            [(spark.createDataFrame([("q", its, ["x"])], lists),) for its in (["x", "y"], ["x", "x"])],
         ),
-        "all duplicates": ({"check_duplicates": "all"}, [(long,), (bad,)]),
-        "best copies": ({"convention": "default;duplicates=best"}, [(long,), (bad,)]),
+        "all duplicates": ((bad,), {"check_duplicates": "all"}),
+        "best copies": ((bad,), {"convention": "default;duplicates=best"}),
         "metric of items": (
+            (bad,),
             {"items": items, "k": None, "metrics": ["ndcg@2", "ild(by=categories)@2"],
              "convention": "default;ties=item_asc"},
-            [(long,), (bad,)],
         ),
-        "weights and segments": ({"weight": "w", "segments": ["s"]}, [(weighed,), (of_bad,)]),
+        "weights and segments": (
+            (bad.selectExpr("*", "1.0D AS w", "query_id AS s"),), {"weight": "w", "segments": ["s"]}
+        ),
     }  # fmt: skip
+
+
+FORMS = ("DataFrame", "path", "sorted path", "windows", "run and judgments", "judgments", "arrays",
+         "lists", "all duplicates", "best copies", "metric of items", "weights and segments")  # fmt: skip
 
 
 @pytest.mark.classic("Python workers read files themselves")
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_input_is_shown_or_refused(inputs, form):
-    options, (good, bad) = inputs[form]
-    options = {"run": "run", "k": 2, **options}
-    options = {name: value for name, value in options.items() if value is not None}
-    assert evaluate(*good, **options).to_pandas()["value"].notna().all()
-    with pytest.raises(InputRefusedError, match=REFUSED):
-        evaluate(*bad, **options).to_pandas()
-    with pytest.raises(InputRefusedError, match=REFUSED):
-        evaluate(*bad, **options).plot()
+def test_every_form_of_input_is_refused(inputs, form):
+    """Good tables of each are shown wherever means are tested."""
+    tables, options = inputs[form]
+    options = {name: its for name, its in {"run": "run", "k": 2, **options}.items() if its is not None}
+    with pytest.raises(InputRefusedError, match=r"nan_\w+|comes twice"):
+        evaluate(*tables, **options).to_pandas()
 
 
 PAIRS = {
@@ -174,24 +166,21 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("options", list(PAIRS.values()), ids=list(PAIRS))
-def test_comparisons_are_shown_or_refused(spark, options):
+def test_comparisons_are_refused(spark, options):
+    """Runs of one table, and of two of which one is stored."""
     good, bad = (
         spark.createDataFrame(rows, SCHEMA).selectExpr("*", "query_id AS c", "1.0D AS w")
         for rows in (ROWS, [*ROWS, NAN])
     )
-    settings = {"run": "run", "k": 2, "segments": ["c"], "weight": "w"}
+    settings = {"k": 2, "segments": ["c"], "weight": "w"}
     more = {"replicates": 10, "flips": 10, "baseline": "a", **options}
-    assert len(compare(evaluate(good, **settings), **more).to_pandas())
-    with pytest.raises(InputRefusedError, match="nan_score"):
-        compare(evaluate(bad, **settings), **more).to_pandas()
-    settings.pop("run")
-    results = {run: evaluate(table.where(f"run = '{run}'"), **settings) for run, table in (("a", good), ("b", good))}
-    results["b"] = results["b"].per_query_table.withColumn("run", F.lit("b"))
-    more["baseline"] = "a"
-    assert len(compare(results, **more).to_pandas())
-    results["a"] = evaluate(bad.where("run = 'a'"), **settings)
-    with pytest.raises(InputRefusedError, match="nan_score"):
-        compare(results, **more).to_pandas()
+    stored = evaluate(good.where("run = 'b'"), **settings).per_query_table.withColumn("run", F.lit("b"))
+    both = {"a": evaluate(bad.where("run = 'a'"), **settings), "b": stored}
+    for results in (evaluate(bad, run="run", **settings), both):
+        with pytest.raises(InputRefusedError, match="nan_score"):
+            compare(results, **more).to_pandas()
+    if not options:
+        assert len(compare({**both, "a": evaluate(good.where("run = 'a'"), **settings)}, **more).to_pandas())
 
 
 def test_no_message_names_the_column_of_refusals(spark):

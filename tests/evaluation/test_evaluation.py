@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
+from support.engines import rows_of, table
 
 from ndcg_spark import Convention, evaluate
 from ndcg_spark.core.failures import SPARK_ERRORS
@@ -230,3 +234,77 @@ def test_a_gain_that_a_function_makes_infinite_is_refused_by_query(spark: SparkS
         found.per_query.collect()
     message = find_refusal(str(raised.value)) or ""
     assert message.startswith("query query_id=q7 has relevance 3, whose gain is not finite")
+
+
+# --- Frames that Spark knows more of than their files say
+
+
+def n_queries(frame: DataFrame) -> int:
+    return evaluate(frame).summary.where("metric = 'ndcg'").first()["n_queries"]
+
+
+def few_rows(n: int) -> list[tuple[int, int, float, int]]:
+    return [(query, item, -float(item), item) for query in range(n) for item in range(2)]
+
+
+LONG = "query_id int, item_id int, score double, relevance int"
+
+
+def test_evaluations_in_threads_see_their_own_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Four threads, with filters of their own on one table of files; standard output is as it was."""
+    spark.createDataFrame(few_rows(40), LONG).write.parquet(f"{tmp_path}/rows")
+    frame, before = spark.read.parquet(f"{tmp_path}/rows"), sys.stdout
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: n_queries(frame.where(f"query_id < {n}")), range(1, 9)))
+    assert found == list(range(1, 9))
+    assert sys.stdout is before
+
+
+def test_a_cached_frame_is_evaluated_as_it_was_cached(spark: SparkSession, tmp_path: Path) -> None:
+    path = f"{tmp_path}/rows"
+    spark.createDataFrame(few_rows(4), LONG).write.parquet(path)
+    frame = spark.read.parquet(path)
+    _ = evaluate(frame)  # a plan of it is made before it is cached
+    frame.cache()
+    try:
+        assert frame.count() == 8
+        pq.write_table(table(few_rows(9), LONG), f"{path}/more.parquet")  # not in the cache
+        assert n_queries(frame) == 4
+    finally:
+        frame.unpersist()
+
+
+def test_a_column_default_fills_files_without_the_column(spark: SparkSession) -> None:
+    """Query 1 has relevance 2 by default on rank 1: NDCG 1, as query 2 has, whose relevance is stored."""
+    spark.sql("CREATE TABLE with_default (query_id INT, item_id INT, score DOUBLE) USING parquet")
+    try:
+        spark.sql("INSERT INTO with_default VALUES (1, 1, 0.9)")
+        spark.sql("ALTER TABLE with_default ADD COLUMN relevance INT DEFAULT 2")
+        spark.sql("INSERT INTO with_default VALUES (2, 1, 0.9, 1)")
+        row = evaluate(spark.table("with_default")).summary.where("metric = 'ndcg'").first()
+        assert (row["value"], row["n_queries"]) == (1.0, 2)
+    finally:
+        spark.sql("DROP TABLE with_default")
+
+
+INSIDE = ("entry", "entries", "judged", "best", "orders", "n_zero", "bad_row", "kept", "n", "malformed_line",
+          "raw_score", "one_score", "run_of_score", "item", "score", "rank", "relevance", "position", "copies",
+          "query_0", "segment_0", "low", "high", "place", "copy", "value", "metric", "reason")  # fmt: skip
+"""Names that some step has or had for itself."""
+
+
+@pytest.mark.parametrize("scores", [("s",), ("s", "t")])
+def test_no_name_of_the_inside_is_taken_from_the_user(engine: dict[str, str], scores: tuple[str, ...]) -> None:
+    """Four queries: half of the names are their key, half of them segments; the relevant item is second."""
+    queries, segments = INSIDE[::2], INSIDE[1::2]
+    names = [*(f"{one} int" for one in queries), *(f"{one} string" for one in segments)]
+    rows = [
+        (*[query] * len(queries), *"x" * len(segments), item, score, score, relevance)
+        for query in range(4)
+        for item, score, relevance in (("a", 0.9, 0), ("b", 0.1, 1))
+    ]
+    data = table(rows, ", ".join([*names, "i string, s double, t double, rel int"]))
+    options = {"query": queries, "item": "i", "score": scores, "relevance": "rel", "segments": segments}
+    found = rows_of(evaluate(data, **options, **engine).summary, "ndcg")
+    assert {(row["value"], row["n_queries"]) for row in found} == {(1 / math.log2(3), 4)}
+    assert len(found) == (1 + len(segments)) * len(scores)

@@ -84,7 +84,7 @@ def test_what_a_plan_takes(options):
     assert all(getattr(settings, name) == value for name, value in options.items())
 
 
-@pytest.mark.parametrize("name", RESERVED)
+@pytest.mark.parametrize("name", [*RESERVED, "NDCG"])
 def test_names_that_results_have_for_themselves_are_refused(name):
     for options in ({"columns": Columns(query=("a", name))}, {"segment_sets": (("a",), ("a", name))}):
         with pytest.raises(InvalidParameterError, match=f"column '{name}' has a name that results use"):

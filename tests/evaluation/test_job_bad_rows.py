@@ -1,4 +1,7 @@
-"""Rows that the main job refuses: it stops before anything is written, counts them, and names one."""
+"""Rows that the main job refuses: it stops before anything is written, counts them, and names one.
+
+This machine does the job, but for what only Spark looks for and for a row of each reason, which both refuse.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import math
 from pathlib import Path
 
 import pytest
+from support.engines import by
 from support.main_job import (
     Ended,
     assert_refused,
@@ -30,16 +34,18 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def metrics(spark, folder):
+def metrics(folder):
     """A metric table from an earlier, good run of the same night, which refusals must leave as it is."""
     good = write_rows(folder / "good.parquet", ROWS)
-    done("--input", good, "--k", 3, "--output", folder / "metrics", "--run-date", "2026-01-31", "--dataset", "d")
+    night = ("--run-date", "2026-01-31", "--dataset", "d", "--engine", "local")
+    done("--input", good, "--k", 3, "--output", folder / "metrics", *night)
     return folder / "metrics"
 
 
-def refused_night(metrics: Path, tmp_path: Path, *arguments: object) -> Ended:
+def refused_night(metrics: Path, tmp_path: Path, *arguments: object, engine: str = "local") -> Ended:
     before = files_below(metrics)
     ended = mean_ndcg(
+        *("--engine", engine),
         *("--output", metrics, "--run-date", "2026-01-31", "--dataset", "d", "--k", 1),
         *("--per-query-output", tmp_path / "queries", "--json", tmp_path / "out.json", *arguments),
     )
@@ -75,11 +81,11 @@ def test_one_bad_row_that_no_cutoff_reaches(metrics, tmp_path, reason):
     assert_refused(ended, "1 bad row of 2", "input", *reason.split(), "query_id=")
 
 
-def test_bad_rows_of_every_reason_in_a_typed_table(metrics, tmp_path):
+def test_bad_rows_of_every_reason_in_a_typed_table(metrics, tmp_path, engine):
     rows = [GOOD, *[{**GOOD, "item_id": f"b{n}", **changes} for n, changes in enumerate(BAD_ALONE.values())]]
     columns = {name: [row[name] for row in rows] for name in GOOD}
     source = write_table(tmp_path / "in" / "rows.parquet", columns)
-    ended = refused_night(metrics, tmp_path, "--input", source, "--weight-col", "weight")
+    ended = refused_night(metrics, tmp_path, "--input", source, "--weight-col", "weight", **engine)
     reasons = [f"{reason.replace(' ', '_')} 1 " for reason in BAD_ALONE if reason != "weight"]
     assert_refused(ended, "9 bad rows of 10", "input", *reasons, "bad_weight 1 ")
 
@@ -114,12 +120,13 @@ def test_ranks_that_are_none(metrics, tmp_path):
     assert_refused(ended, "5 bad rows of 5", "rank_below_1 2", "rank_not_whole 1", "null_rank 2")
 
 
-def test_bad_rows_of_the_judgments(metrics, tmp_path):
+def test_bad_rows_of_the_judgments(metrics, tmp_path, engine):
     run = write_run(tmp_path / "in" / "run.parquet", ROWS)
     bad = {"query_id": ["q", None, "q", "other"], "item_id": ["0", "1", None, "2"], "relevance": [1.0, 1.0, 1.0, NAN]}
     ended = refused_night(
         *(metrics, tmp_path, "--input", run),
         *("--judgments", write_table(tmp_path / "in" / "qrels.parquet", bad)),
+        **engine,
     )
     assert_refused(ended, "3 bad rows of 4", "judgments", "null_query 1", "null_item 1", "nan_relevance 1")
     assert_refused(ended, "query_id=other, item=2")
@@ -128,8 +135,8 @@ def test_bad_rows_of_the_judgments(metrics, tmp_path):
 TWICE = [*ROWS, Row(query="q", item="0", score=9.0, relevance=3)]
 
 
-@pytest.mark.parametrize("form", ["long", "run", "judgments", "below the cutoff"])
-def test_duplicates(metrics, tmp_path, form):
+@by("form", local=["long", "run", "judgments"], spark=["below the cutoff"])
+def test_duplicates(metrics, tmp_path, engine, form):
     more = ("--k", 10)
     if form in ("long", "below the cutoff"):
         tables = ("--input", write_rows(tmp_path / "in" / "rows.parquet", TWICE))
@@ -139,18 +146,18 @@ def test_duplicates(metrics, tmp_path, form):
         tables = ("--input", write_run(tmp_path / "in" / "run.parquet", run), "--judgments")
         tables += (write_judgments(tmp_path / "in" / "qrels.parquet", judged),)
     named = "item 0 comes 2 times" if form == "below the cutoff" else "an item comes twice"
-    assert_refused(refused_night(metrics, tmp_path, *tables, *more), named, "query_id=q")
+    assert_refused(refused_night(metrics, tmp_path, *tables, *more, **engine), named, "query_id=q")
 
 
-def test_a_query_that_comes_twice_in_a_table_of_arrays(metrics, tmp_path):
+def test_a_query_that_comes_twice_in_a_table_of_arrays(spark, metrics, tmp_path):
     columns = {"query_id": ["q", "p", "q"], "relevance": [[1.0, 0.0], [1.0], [0.0, 1.0]]}
     source = write_table(tmp_path / "in" / "arrays.parquet", columns)
-    ended = refused_night(metrics, tmp_path, "--input", source, "--check-duplicates", "all")
+    ended = refused_night(metrics, tmp_path, "--input", source, "--check-duplicates", "all", engine="spark")
     assert_refused(ended, "query query_id=q comes in 2 rows", "run-col")
 
 
-@pytest.mark.parametrize("check", ["top", "all"])
-def test_several_rankers_without_a_run_column(metrics, tmp_path, check):
+@by("check", local=["top"], spark=["all"])
+def test_several_rankers_without_a_run_column(metrics, tmp_path, engine, check):
     """Of the columns that are not used, that one is named whose values differ; if none does, nobody is asked."""
     rankers = {
         "query_id": ["q"] * 4,
@@ -160,7 +167,7 @@ def test_several_rankers_without_a_run_column(metrics, tmp_path, check):
     }
     rankers |= {"market": ["DE"] * 4, "ranker": ["bm25", "bm25", "dense", "dense"]}
     source = write_table(tmp_path / "in" / "rankers.parquet", rankers)
-    ended = refused_night(metrics, tmp_path, "--input", source, "--check-duplicates", check)
+    ended = refused_night(metrics, tmp_path, "--input", source, "--check-duplicates", check, **engine)
     assert_refused(
         ended,
         "in query query_id=q. " if check == "all" else "in the ranking of query query_id=q. ",

@@ -1,4 +1,7 @@
-"""Outputs of the main job that it must not write: over what it reads, over what is not its own, or only in part."""
+"""Outputs of the main job that it must not write: over what it reads, over what is not its own, or only in part.
+
+This machine does the job, but for places that only Spark knows.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.elsewhere import elsewhere
+from support.engines import by
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows, write_table
 from support.small_rankings import ranked
 
@@ -21,11 +25,12 @@ from ndcg_spark.jobs.outputs import write_all
 from ndcg_spark.jobs.places import check_file
 
 ROWS = ranked([3, 2, 3, 0, 1, 2])
-NIGHT = ("--run-date", "2026-01-31", "--dataset", "in", "--k", "3")
+ON_SPARK = ("--run-date", "2026-01-31", "--dataset", "in", "--k", "3")
+NIGHT = (*ON_SPARK, "--engine", "local")
 
 
 @pytest.fixture
-def logs(spark, tmp_path, monkeypatch):
+def logs(tmp_path, monkeypatch):
     """A folder of logs in a working folder; the test runs there, and so does Spark, which has its own."""
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "logs" / "a.parquet", ROWS)
@@ -33,38 +38,43 @@ def logs(spark, tmp_path, monkeypatch):
     return tmp_path / "logs"
 
 
-def refused(logs: Path, *arguments: object) -> None:
+def refused(logs: Path, *arguments: object, night: tuple[str, ...] = NIGHT) -> None:
     """Refused, with every file below the working folder as it was."""
     before = files_below(logs.parent)
-    assert_refused(mean_ndcg(*arguments, *NIGHT))
+    ended = mean_ndcg(*arguments, *night)
+    assert_refused(ended)
+    assert "--engine local cannot" not in ended.err
     assert files_below(logs.parent) == before
 
 
 # ------------------------------------------------------------------------------------------ over what is read
 
 
-@pytest.mark.parametrize(
-    ("read", "written"),
-    [
-        ("{logs}", "file:{logs}"),
-        ("{logs}", "file://{logs}"),
-        ("{logs}", "{root}/x/../logs"),
-        ("{logs}", "{root}/link"),
-        ("{root}/link", "{logs}"),
-        ("{logs}/*.parquet", "{logs}"),
-        ("{root}/l*", "{logs}"),
-        ("{root}/*", "{root}/metrics"),
-        ("{logs}/a.parquet", "{logs}"),
-        ("{logs}", "{logs}/metrics"),
-        ("{logs}", "{root}"),
-        ("file:{logs}", "{root}/link/deep/metrics"),
-        ("SELECT * FROM parquet.`{logs}`", "{logs}"),
-    ],
-)
+PLAIN = [
+    ("{logs}", "file:{logs}"),
+    ("{logs}", "file://{logs}"),
+    ("{logs}", "{root}/x/../logs"),
+    ("{logs}", "{root}/link"),
+    ("{root}/link", "{logs}"),
+    ("{logs}/a.parquet", "{logs}"),
+    ("{logs}", "{logs}/metrics"),
+    ("{logs}", "{root}"),
+    ("file:{logs}", "{root}/link/deep/metrics"),
+]
+OF_SPARK = [
+    ("{logs}/*.parquet", "{logs}"),
+    ("{root}/l*", "{logs}"),
+    ("{root}/*", "{root}/metrics"),
+    ("SELECT * FROM parquet.`{logs}`", "{logs}"),
+]
+
+
 @pytest.mark.parametrize("flag", ["--output", "--per-query-output"])
-def test_output_over_input(logs, read, written, flag):
+@by("read, written", local=PLAIN, spark=[PLAIN[3], *OF_SPARK])
+def test_output_over_input(engine, logs, read, written, flag):
     places = {"logs": logs, "root": logs.parent}
-    refused(logs, "--input", read.format(**places), flag, written.format(**places))
+    night = (*ON_SPARK, "--engine", engine["engine"])
+    refused(logs, "--input", read.format(**places), flag, written.format(**places), night=night)
 
 
 def test_output_over_judgments(logs):
@@ -76,19 +86,22 @@ def test_output_over_judgments(logs):
 def test_output_over_the_files_of_an_input_table(spark, logs):
     spark.sql(f"CREATE TABLE logs_table USING parquet LOCATION 'file:{logs}'")
     try:
-        refused(logs, "--input", "logs_table", "--output", logs)
-        refused(logs, "--input", logs, "--output", "logs_table")
-        refused(logs, "--input", "logs_table", "--output", "DEFAULT.logs_TABLE")
+        refused(logs, "--input", "logs_table", "--output", logs, night=ON_SPARK)
+        refused(logs, "--input", logs, "--output", "logs_table", night=ON_SPARK)
+        refused(logs, "--input", "logs_table", "--output", "DEFAULT.logs_TABLE", night=ON_SPARK)
     finally:
         spark.sql("DROP TABLE logs_table")
 
 
-@pytest.mark.parametrize(
-    "places", [("m", "m/q"), ("m/q", "m"), ("m", "link2/../m"), ("new_metrics", "default.NEW_metrics")]
-)
+@pytest.mark.parametrize("places", [("m", "m/q"), ("m/q", "m"), ("m", "link2/../m")])
 def test_one_output_in_another(logs, places):
-    found = [place if place.lower().endswith("new_metrics") else logs.parent / place for place in places]
+    found = [logs.parent / place for place in places]
     refused(logs, "--input", logs, "--output", found[0], "--per-query-output", found[1])
+
+
+def test_one_output_in_another_by_the_name_of_a_table(spark, logs):
+    places = ("--output", "new_metrics", "--per-query-output", "default.NEW_metrics")
+    refused(logs, "--input", logs, *places, night=ON_SPARK)
 
 
 @pytest.mark.parametrize("place", ["logs/a.parquet", "logs/out.json", "metrics/out.json"])
@@ -97,9 +110,9 @@ def test_json_over_input_or_in_an_output(logs, place):
     refused(logs, "--input", logs, "--output", logs.parent / "metrics", "--json", logs.parent / place)
 
 
-def test_a_neighbour_of_the_input_is_no_conflict(logs):
+def test_a_neighbour_of_the_input_is_no_conflict(spark, logs):
     done("--input", logs / "a.parquet", "--output", logs.parent / "logs-metrics", *NIGHT)
-    done("--input", f"{logs.parent}/lo*/*.parquet", "--output", logs.parent / "metrics", *NIGHT)
+    done("--input", f"{logs.parent}/lo*/*.parquet", "--output", logs.parent / "metrics", *ON_SPARK)
     assert stored_rows(logs.parent / "metrics")
 
 
@@ -154,13 +167,13 @@ def test_a_file_inside_a_table(logs, metrics):
     done("--input", logs, "--output", metrics, "--run-date", "2026-02-01", *NIGHT[2:])
 
 
-def test_a_place_inside_another_table_that_only_spark_reaches(logs, metrics):
+def test_a_place_inside_another_table_that_only_spark_reaches(spark, logs, metrics):
     """As of a store: this process looks at no folder itself."""
     before = files_below(logs.parent)
-    ended = mean_ndcg("--input", logs, "--output", elsewhere(metrics / "run_date=2026-01-09"), *NIGHT)
+    ended = mean_ndcg("--input", logs, "--output", elsewhere(metrics / "run_date=2026-01-09"), *ON_SPARK)
     assert_refused(ended, "lies inside", f"{elsewhere(metrics)}', which holds nights of another table")
     assert files_below(logs.parent) == before
-    done("--input", logs, "--output", elsewhere(metrics.parent / "new" / "run_date=2026-01-09"), *NIGHT)
+    done("--input", logs, "--output", elsewhere(metrics.parent / "new" / "run_date=2026-01-09"), *ON_SPARK)
 
 
 def test_a_table_beside_others_is_inside_none(logs, metrics):
@@ -179,22 +192,22 @@ def test_another_format_in_one_folder(logs):
         assert_refused(ended, f"outputs are written as parquet, table, delta, iceberg, not {kind!r}")
 
 
-@pytest.mark.parametrize("kind", ["parquet", "table"])
-def test_keys_of_another_type_in_one_table(spark, logs, kind):
+@by("kind", local=["parquet"], spark=["table"])
+def test_keys_of_another_type_in_one_table(request, engine, logs, kind):
     place = "typed_queries" if kind == "table" else logs.parent / "q"
     columns = {"item_id": ["a"], "score": [1.0], "relevance": [1]}
     numbers = write_table(logs.parent / "numbers.parquet", {"query_id": [7], **columns})
     texts = write_table(logs.parent / "texts.parquet", {"query_id": ["7"], **columns})
-    more = ("--per-query-output", place, "--per-query-format", kind)
-    try:
-        done("--input", numbers, *more, *NIGHT)
-        done("--input", numbers, *more, *NIGHT)
-        before = files_below(logs.parent)
-        ended = mean_ndcg("--input", texts, *more, *NIGHT, "--run-date", "2026-02-01")
-        assert_refused(ended, "'query_id'", "bigint", "string")
-        assert files_below(logs.parent) == before
-    finally:
-        spark.sql("DROP TABLE IF EXISTS typed_queries")
+    more = ("--per-query-output", place, "--per-query-format", kind, *ON_SPARK, "--engine", engine["engine"])
+    if kind == "table":
+        drop = "DROP TABLE IF EXISTS typed_queries"
+        request.addfinalizer(lambda: request.getfixturevalue("spark").sql(drop))
+    done("--input", numbers, *more)
+    done("--input", numbers, *more)
+    before = files_below(logs.parent)
+    ended = mean_ndcg("--input", texts, *more, "--run-date", "2026-02-01")
+    assert_refused(ended, "'query_id'", "bigint", "string")
+    assert files_below(logs.parent) == before
 
 
 def test_other_columns_in_one_folder(logs):
@@ -238,34 +251,40 @@ OF_CLASSIC = pytest.mark.classic(
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder that nobody can write")
-@pytest.mark.parametrize("flag", [pytest.param("--output", marks=OF_CLASSIC), "--json"])
-def test_what_cannot_be_written_is_found_before_anything_is(logs, flag):
+@pytest.mark.parametrize(
+    ("engine", "flag"),
+    [("local", "--output"), ("local", "--json"), pytest.param("spark", "--output", marks=OF_CLASSIC)],
+    indirect=["engine"],
+)
+def test_what_cannot_be_written_is_found_before_anything_is(engine, logs, flag):
     bad = write_rows(logs.parent / "bad.parquet", ROWS, score=lambda row: row.score if row.score > 1 else None)
     places = {one: logs.parent / one[2:] for one in ("--output", "--per-query-output", "--rejects", "--json")}
     places[flag] = Path(UNWRITABLE)
     flags = [part for pair in places.items() for part in pair]
     before = files_below(logs.parent)
     entries = sorted(os.listdir(logs.parent))
-    ended = mean_ndcg("--input", bad, "--on-invalid", "reject", *flags, *NIGHT)
+    night = (*ON_SPARK, "--engine", engine["engine"])
+    ended = mean_ndcg("--input", bad, "--on-invalid", "reject", *flags, *night)
     assert_refused(ended, UNWRITABLE)
     assert (sorted(os.listdir(logs.parent)), files_below(logs.parent)) == (entries, before)
 
 
-def test_when_the_last_output_fails_none_is_written(logs, monkeypatch):
+def test_when_the_last_output_fails_none_is_written(engine, logs, monkeypatch):
     """The JSON cannot be put in its place, after everything else was."""
 
     def replace(self, target):
         raise OSError(28, "No space left on device")
 
     root = logs.parent
-    flags = ("--output", root / "m", "--per-query-output", root / "q", "--json", root / "out.json")
-    done("--input", logs, *flags, *NIGHT)
+    flags = ("--output", root / "m", "--per-query-output", root / "q", "--json", root / "out.json", *ON_SPARK)
+    flags += ("--engine", engine["engine"])
+    done("--input", logs, *flags)
     before = files_below(root)
     write_rows(logs / "a.parquet", ranked([0, 1]))
     before["logs/a.parquet"] = (logs / "a.parquet").read_bytes()
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", replace)
-        assert_refused(mean_ndcg("--input", logs, *flags, *NIGHT), "out.json", "No space left")
+        assert_refused(mean_ndcg("--input", logs, *flags), "out.json", "No space left")
     assert files_below(root) == before
 
 
@@ -277,7 +296,7 @@ def test_when_a_table_is_being_written_no_output_is(spark, logs):
     frame = spark.createDataFrame([("", 1)], "run string, value int")
     held = stage_slices(frame, str(root / "m"), None, Slices.for_night(date(2026, 1, 31), "in", [""]))
     try:
-        ended = mean_ndcg("--input", logs, "--output", root / "m", "--per-query-output", root / "q", *NIGHT)
+        ended = mean_ndcg("--input", logs, "--output", root / "m", "--per-query-output", root / "q", *ON_SPARK)
     finally:
         held.close()
     assert_refused(ended, "is being written by process", str(os.getpid()))
@@ -294,7 +313,7 @@ def test_rows_that_were_kept_are_let_go_of_whatever_fails_next(spark, logs, monk
         raise RuntimeError("no means")
 
     monkeypatch.setattr(Ranking, "summary", fail)
-    ended = mean_ndcg("--input", logs, "--per-query-output", logs.parent / "q", *NIGHT)
+    ended = mean_ndcg("--input", logs, "--per-query-output", logs.parent / "q", *ON_SPARK)
     assert (ended.code, ended.err.splitlines()[-1]) == (1, "RuntimeError: no means")
     assert [*nothing_kept, kept.isEmpty()] == [True, False, True]
 

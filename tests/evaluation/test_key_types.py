@@ -2,66 +2,87 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import functions as F
+from support.engines import by, refused, rows_of, table, with_columns
 from support.refusals import refusal
 from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, evaluate
 
-TEXTS = "query_id string, item_id string, score double, relevance double, position string, day string"
 CELLS = {
-    "timestamp": lambda n: f"2026-01-0{n + 1} 00:00:00.5",
-    "date": lambda n: f"2026-01-0{n + 1}",
-    "decimal(20,2)": lambda n: f"{n}.50",
+    "timestamp": "2026-01-0{} 00:00:00.5Z",
+    "date": "2026-01-0{}",
+    "decimal(20,2)": "{}.50",
 }
+"""Texts of values, which are in the order of their digits."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _far_from_utc(spark):
-    with session_settings(spark, spark__sql__shuffle__partitions=1, spark__sql__session__timeZone="Asia/Kolkata"):
+@pytest.fixture(autouse=True)
+def _far_from_utc(request):
+    if not request.node.get_closest_marker("spark"):
+        yield
+        return
+    settings = {"spark__sql__shuffle__partitions": 1, "spark__sql__session__timeZone": "Asia/Kolkata"}
+    with session_settings(request.getfixturevalue("spark"), **settings):
         yield
 
 
-@pytest.mark.parametrize("kind", CELLS)
-def test_types_change_no_number(spark, kind):
-    """Each form gives the values of the same table of text, whose order is that of the type."""
-    text = CELLS[kind]
-    rows = [
-        (text(q), text(i), float((i * 3 + q) % 4), float((i + q) % 3), text(i % 3), text(q % 2))
-        for q in range(4)
-        for i in range(6)
-    ]
-    plain = spark.createDataFrame(rows, TEXTS)
-    cast = [F.col(name).cast(kind).alias(name) for name in ("query_id", "item_id", "position", "day")]
-    typed = plain.select(*cast, "score", "relevance")
+KEY = "query_id KEY, item_id KEY, score double, relevance double, position KEY, day KEY"
+LISTS = "query_id KEY, day KEY, relevance array<struct<item: KEY, relevance: double>>"
+ROWS = [(q, i, float((i * 3 + q) % 4), float((i + q) % 3), i % 3, q % 2) for q in range(4) for i in range(6)]
+ITEM_ASC = {"convention": Convention(ties="item_asc")}
+IN_ORDER = {"convention": Convention(ties="input_order"), "order": "position"}
+FIRST = {"convention": Convention(ties="item_desc", duplicates="first"), "order": "position"}
+FORMS = {"long": ITEM_ASC, "in order": IN_ORDER, "first": FIRST, "judged": ITEM_ASC, "judged in order": IN_ORDER,
+         "arrays": ITEM_ASC}  # fmt: skip
 
-    def values(table, **options):
-        judged = options.pop("judged", False)
-        judgments = table.select("query_id", "item_id", "relevance") if judged else None
-        data = table.drop("relevance") if judged else table
-        options = {"convention": Convention(ties="item_asc"), **options}
-        found = evaluate(data, k=3, segments=["day"], judgments=judgments, **options)
-        rows = found.summary.where("metric = 'ndcg'").orderBy("segment").collect()
+
+def tables(text: str, kind: str, form: str) -> tuple[pa.Table, ...]:
+    """The same rankings with keys of a type."""
+    cells = [
+        (text.format(q + 1), text.format(i + 1), score, grade, text.format(at + 1), text.format(day + 1))
+        for q, i, score, grade, at, day in ROWS
+    ]
+    schema = LISTS if form == "arrays" else KEY
+    if form == "arrays":
+        ranked = sorted(cells, key=lambda row: (-row[2], row[1]))
+        days = {row[0]: row[5] for row in cells}
+        cells = [(q, day, [(row[1], row[3]) for row in ranked if row[0] == q]) for q, day in days.items()]
+    data = table(cells, schema.replace("KEY", "string")).cast(table([], schema.replace("KEY", kind)).schema)
+    names = ["query_id", "item_id", "relevance", *(["position"] if "order" in form else [])]
+    return (data.drop_columns(["relevance"]), data.select(names)) if "judged" in form else (data,)
+
+
+@by(
+    "kind, form",
+    local=[(kind, form) for kind in CELLS for form in FORMS if form != "first"],
+    spark=[*((kind, "first") for kind in CELLS), ("timestamp", "judged in order"), ("timestamp", "arrays")],
+    window=[("timestamp", "long")],
+)
+def test_types_change_no_number(engine, kind, form):
+    """Each form gives the values of the same table of text, whose order is that of the type."""
+
+    def values(found) -> list[tuple]:
+        rows = sorted(rows_of(found.summary, "ndcg"), key=lambda row: row["segment"])
         assert {row["segment_by"] for row in rows} == {"", "day"}
         return [(row["n_queries"], row["value"]) for row in rows]
 
-    in_order = {"convention": Convention(ties="input_order"), "order": "position"}
-    first = {"convention": Convention(ties="item_desc", duplicates="first"), "order": "position"}
-    for options in ({}, in_order, first, {"judged": True}, {"judged": True, **in_order}, {"strategy": "window"}):
-        assert values(typed, **options) == values(plain, **options), options
-    entry = F.struct((-F.col("score")).alias("place"), F.col("item_id").alias("item"), "relevance")
-    lists = F.expr("transform(entries, one -> struct(one.item, one.relevance)) AS relevance")
-    arrays = typed.groupBy("query_id", "day").agg(F.sort_array(F.collect_list(entry)).alias("entries"))
-    assert values(arrays.select("query_id", "day", lists)) == values(plain)
+    options = {"k": 3, "segments": ["day"], **FORMS[form]}
+    expected = evaluate(*tables(CELLS[kind], "string", form), **options)
+    assert values(evaluate(*tables(CELLS[kind], kind, form), **options, **engine)) == values(expected)
 
 
 MICROS = (-9 * 10**18, -62_135_616_000_000_000, 253_402_297_200_000_000, 253_419_580_800_500_000, 9 * 10**18)
 """Before the year 1, about the end of 9999 in several time zones, in 10000 (with half a second), and far away."""
 
 
-@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/New_York", "UTC"])
-@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
+@pytest.mark.parametrize(
+    ("kind", "zone"),
+    [("timestamp", "Asia/Kolkata"), ("timestamp", "America/New_York"), ("timestamp", "UTC"),
+     ("timestamp_ntz", "America/New_York"), ("date", "America/New_York")],
+)  # fmt: skip
 def test_segments_of_times_that_python_has_no_value_for_are_named_as_spark_casts_them(spark, kind, zone):
     with session_settings(spark, spark__sql__session__timeZone=zone):
         times = spark.createDataFrame(
@@ -81,15 +102,30 @@ def test_segments_of_times_that_python_has_no_value_for_are_named_as_spark_casts
     assert sum(row["n_queries"] for row in rows) == len(MICROS)
 
 
-@pytest.mark.parametrize("strategy", ["engine", "window"])
+@pytest.mark.parametrize("engine", ["local", "spark"], indirect=True)
+def test_segments_of_dates_beyond_the_year_9999_in_files(given, engine):
+    """Which Python workers read themselves."""
+    days = pa.array([2_932_897, 0], pa.int32()).cast(pa.date32())
+    rows = table(
+        [("p", "x", 1.0, 1), ("q", "x", 1.0, 1)], "query_id string, item_id string, score double, relevance int"
+    )
+    found = evaluate(given(with_columns(rows, day=days), path=True), segments=["day"], **engine).summary
+    segments = {row["segment"]: row["n_queries"] for row in rows_of(found, "ndcg") if row["segment_by"]}
+    assert segments == {"1970-01-01": 1, "+10000-01-01": 1}
+
+
+NAN_SCORE = ("'nan'", "1", "bad row: nan_score at query_id={}")
+
+
 @pytest.mark.parametrize(
-    ("score", "relevance", "what"),
+    ("strategy", "score", "relevance", "what"),
     [
-        ("'nan'", "1", "bad row: nan_score at query_id={}"),
-        ("1", "1", "column 'part' has more than one value in query query_id={}."),
-        ("1", "0", "query query_id={} has nothing relevant."),
+        ("engine", *NAN_SCORE),
+        ("window", *NAN_SCORE),
+        ("engine", "1", "1", "column 'part' has more than one value in query query_id={}."),
+        ("engine", "1", "0", "query query_id={} has nothing relevant."),
     ],
-    ids=["bad row", "two segments", "nothing relevant"],
+    ids=["bad row", "bad row, window", "two segments", "nothing relevant"],
 )
 def test_a_query_that_python_has_no_value_for_is_refused_in_a_line(spark, score, relevance, what, strategy):
     query = "timestamp_micros(253419580800500000)"
@@ -107,12 +143,33 @@ def test_a_query_that_python_has_no_value_for_is_refused_in_a_line(spark, score,
 
 
 NAN = float("nan")
-FILES = pytest.param("files", marks=pytest.mark.classic("Python workers read files themselves"))
 
 
-@pytest.mark.parametrize("kind", ["float", "double"])
-@pytest.mark.parametrize("form", ["engine", "window", FILES, "judgments", "judgments window", "arrays"])
-def test_the_two_zeros_are_one_key_and_all_nan_are_one_segment(spark, tmp_path, form, kind):
+@pytest.fixture
+def given(request, tmp_path, engine):
+    """Store a table and give it as the engine reads it: tables in memory have null for NaN."""
+
+    def make(data: pa.Table, *, path: bool = engine["engine"] == "local") -> object:
+        place = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
+        pq.write_table(data, place)
+        return str(place) if path else request.getfixturevalue("spark").read.parquet(str(place))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("engine", "form", "kind"),
+    [
+        *(("local", form, kind) for form in ("long", "files", "judgments", "arrays") for kind in ("float", "double")),
+        ("spark", "long", "float"),
+        ("spark", "judgments", "double"),
+        pytest.param("spark", "files", "double", marks=pytest.mark.classic("Python workers read files themselves")),
+        ("window", "long", "double"),
+        ("window", "judgments", "float"),
+    ],
+    indirect=["engine"],
+)
+def test_the_two_zeros_are_one_key_and_all_nan_are_one_segment(given, engine, form, kind):
     """Query 0 has three items, of which item 0 is relevant; queries 1 and 2 are of segment 0, the others of NaN."""
     rows = [(0.0, 1.0, 3.0, 0.0, NAN), (-0.0, -0.0, 2.0, 1.0, NAN), (0.0, 3.0, 1.0, 0.0, NAN)]
     rows += [
@@ -121,51 +178,43 @@ def test_the_two_zeros_are_one_key_and_all_nan_are_one_segment(spark, tmp_path, 
         (2.0, 5.0, 2.0, 1.0, -0.0),
         (3.0, 5.0, 2.0, 1.0, NAN),
     ]
-    names = f"query_id {kind}, item_id {kind}, score double, relevance double, day {kind}"
-    table, judgments = spark.createDataFrame(rows, names), None
-    data = table
-    options = {"strategy": "window"} if "window" in form else {}
+    data = table(rows, f"query_id {kind}, item_id {kind}, score double, relevance double, day {kind}")
     if form == "files":  # workers read no keys that are floats, but segments
-        data = str(tmp_path / "rows")
-        table.withColumn("query_id", F.col("query_id").cast("int")).drop("item_id").write.parquet(data)
-        options["source"] = "parquet"
-    if "judgments" in form:
+        keys = data["query_id"].cast(pa.int32())
+        tables = (given(with_columns(data, query_id=keys).drop_columns(["item_id"]), path=True),)
+        engine = {**engine, "source": "parquet"}
+    if form == "long":
+        tables = (given(data),)
+    if form == "judgments":
         other = [(q if q else -q, i if i else -i, relevance) for q, i, _, relevance, _ in rows]
-        judgments = spark.createDataFrame(other, f"query_id {kind}, item_id {kind}, relevance double")
-        data = table.drop("relevance")
+        judgments = table(other, f"query_id {kind}, item_id {kind}, relevance double")
+        tables = (given(data.drop_columns(["relevance"])), given(judgments))
     if form == "arrays":
-        lists = F.sort_array(F.collect_list(F.struct((-F.col("score")).alias("place"), "relevance")))
-        arrays = table.groupBy("query_id").agg(lists.alias("relevance"), F.min("day").alias("day"))
-        data = arrays.withColumn(
-            "day", F.when(F.col("query_id") == 2, F.lit(-0.0).cast(kind)).otherwise(F.col("day"))
-        )
-    found = evaluate(data, judgments=judgments, k=1, segments=["day"], **options)
-    means = {
-        row["segment"]: (row["value"], row["n_queries"]) for row in found.summary.where("metric = 'ndcg'").collect()
-    }
+        lists = [(0.0, [0.0, 1.0, 0.0], NAN), (1.0, [1.0, 0.0], 0.0), (2.0, [1.0], -0.0), (3.0, [1.0], NAN)]
+        tables = (given(table(lists, f"query_id {kind}, relevance array<double>, day {kind}")),)
+    found = rows_of(evaluate(*tables, k=1, segments=["day"], **engine).summary, "ndcg")
+    means = {row["segment"]: (row["value"], row["n_queries"]) for row in found}
     assert means == {"": (0.75, 4), "0.0": (1.0, 2), "nan": (0.5, 2)}
 
 
-@pytest.mark.parametrize("strategy", ["engine", "window"])
-@pytest.mark.parametrize("table", ["long", "judgments"])
-def test_an_item_that_is_nan_is_a_bad_row_and_the_two_zeros_are_one_item(spark, table, strategy):
-    def refused(*items):
+@by("judged", local=[False, True], spark=[True], window=[False, True])
+def test_an_item_that_is_nan_is_a_bad_row_and_the_two_zeros_are_one_item(given, engine, judged):
+    def said(*items):
         rows = [("q", item, 1.0 - at, 1.0) for at, item in enumerate(items)]
-        data = spark.createDataFrame(rows, "query_id string, item_id double, score double, relevance double")
-        judgments = data.drop("score") if table == "judgments" else None
-        run = data.drop("relevance").where("item_id = 1") if table == "judgments" else data
-        options = {"convention": Convention(ties="item_asc"), "strategy": strategy}
-        return refusal(evaluate(run, judgments=judgments, k=3, **options).summary)
+        data = table(rows, "query_id string, item_id double, score double, relevance double")
+        tables = (data.slice(0, 1).drop_columns(["relevance"]), data.drop_columns(["score"])) if judged else (data,)
+        return refused(evaluate(*map(given, tables), k=3, convention=Convention(ties="item_asc"), **engine))
 
-    assert refused(1.0, NAN) == "bad row: null_item at query_id=q"
-    assert refused(1.0, 0.0, -0.0).startswith("an item comes twice in the ")
-    assert refused(1.0, 0.0) is None
+    assert "null_item" in said(1.0, NAN)
+    assert said(1.0, 0.0, -0.0).startswith("an item comes twice in the ")
+    assert said(1.0, 0.0) == ""
 
 
-def test_items_of_arrays_that_are_the_two_zeros_come_twice(spark):
-    def lists(one, other):
-        items = f"array(struct({one} AS item, 1D AS relevance), struct({other} AS item, 1D AS relevance))"
-        return spark.sql(f"SELECT 'q' AS query_id, {items} AS relevance")
+def test_items_of_arrays_that_are_the_two_zeros_come_twice(engine):
+    def said(*items: float) -> str:
+        lists = table([("q", [(one, 1.0) for one in items])],
+                      "query_id string, relevance array<struct<item: double, relevance: double>>")  # fmt: skip
+        return refused(evaluate(lists, **engine))
 
-    assert refusal(evaluate(lists("0D", "-0D")).summary).startswith("an item comes twice in the list ")
-    assert refusal(evaluate(lists("double('nan')", "double('nan')")).summary) is None
+    assert said(0.0, -0.0).startswith("an item comes twice in the list ")
+    assert said(NAN, NAN) == ""

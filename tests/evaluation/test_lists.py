@@ -1,4 +1,7 @@
-"""Lists of items, one row a query: the numbers of the long table of the same lists, to the last bit."""
+"""Lists of items, one row a query: the numbers of the long table of the same lists, to the last bit.
+
+This machine ranks them here, but for a few of each form that Spark has to explode, join and read by itself.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ import json
 import math
 import random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import Row
 from pyspark.sql import functions as F
-from support.main_job import assert_refused, command, done
+from support.engines import by, refusal, rows_of, table, with_columns
+from support.main_job import assert_refused, command, done, stored_rows
 from support.spark_rankings import session_settings
 
 from ndcg_spark import PRESETS, compare, evaluate, explain_difference, report
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, spelled
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import evaluation_settings, rank_queries, score_queries
 
 METRICS = [
@@ -37,7 +42,8 @@ METRICS = [
     "ap_r",
 ]
 IDS = "query_id string, country string, ranked array<string>, relevant array<string>"
-GRADES = "query_id string, ranked array<struct<item_id: string, rating: double>>, relevant map<string, int>"
+KINDS = (InputRefusedError, InvalidParameterError, MissingColumnError)
+BOTH = {"ranked": "ranked", "relevant": "relevant"}
 
 
 def lists(seed: int, n_queries: int = 40, *, twice: bool = False) -> list[dict]:
@@ -55,7 +61,7 @@ def lists(seed: int, n_queries: int = 40, *, twice: bool = False) -> list[dict]:
     return found
 
 
-def long_tables(spark, rows: list[dict]):
+def long_tables(rows: list[dict]) -> tuple[pa.Table, pa.Table]:
     """The same lists as a run and judgments."""
     run = [
         (one["query"], item, at + 1, score)
@@ -66,87 +72,76 @@ def long_tables(spark, rows: list[dict]):
         (one["query"], item, grade, at) for one in rows for at, (item, grade) in enumerate(one["judged"].items())
     ]
     return (
-        spark.createDataFrame(run, "query_id string, item_id string, place int, score double"),
-        spark.createDataFrame(judged, "query_id string, item_id string, relevance int, place int"),
+        table(run, "query_id string, item_id string, place int, score double"),
+        table(judged, "query_id string, item_id string, relevance int, place int"),
     )
 
 
-def graded(spark, rows: list[dict]):
-    table = [
-        (
-            one["query"],
-            [Row(item_id=item, rating=score) for item, score in zip(one["items"], one["scores"], strict=True)],
-            one["judged"],
-        )
-        for one in rows
-    ]
-    return spark.createDataFrame(table, GRADES)
+def graded(rows: list[dict]) -> pa.Table:
+    cells = [(one["query"], list(zip(one["items"], one["scores"], strict=True)), one["judged"]) for one in rows]
+    return table(
+        cells, "query_id string, ranked array<struct<item_id: string, rating: double>>, relevant map<string, int>"
+    )
 
 
-def in_order(spark, rows: list[dict]):
-    return graded(spark, rows).withColumn("ranked", F.col("ranked.item_id"))
-
-
-def refusal(kind, function, *args, **options) -> str:
-    """What a refusal of a kind says."""
-    with pytest.raises(kind) as raised:
-        function(*args, **options)
-    return spelled(str(raised.value))
+def in_order(rows: list[dict]) -> pa.Table:
+    """Ids alone, and a second column of them in the opposite order."""
+    cells = [(one["query"], one["items"], one["items"][::-1], one["judged"]) for one in rows]
+    return table(cells, "query_id string, ranked array<string>, other array<string>, relevant map<string, int>")
 
 
 def means(evaluation) -> set[tuple]:
-    return {
-        (row["run"], row["segment"], row["metric"], row["k"], row["n_queries"], row["value"], row["std_error"])
-        for row in evaluation.summary.collect()
-    }
+    names = ("run", "segment", "metric", "k", "n_queries", "value", "std_error")
+    return {tuple(row[name] for name in names) for row in rows_of(evaluation.summary)}
 
 
 def of_queries(evaluation) -> set[tuple]:
     left_out = {"n_rows", "n_left_out"}  # a row of lists is one row
-    columns = sorted(set(evaluation.per_query.columns) - left_out)
-    return {tuple(str(row[name]) for name in columns) for row in evaluation.per_query.collect()}
+    return {tuple(str(row[name]) for name in sorted(row.keys() - left_out)) for row in rows_of(evaluation.per_query)}
 
 
-def test_means_by_hand(spark):
+def values(evaluation, metric: str | None = None) -> list[float]:
+    return [row["value"] for row in rows_of(evaluation.summary, metric)]
+
+
+def test_means_by_hand(engine):
     """Two queries at k=3: q1 finds one of two relevant items on rank 2, q2 its only one on rank 1."""
-    table = spark.createDataFrame([("q1", "DE", ["a", "b", "c"], ["b", "x"]), ("q2", "FR", ["d"], ["d"])], IDS)
-    found = evaluate(table, ranked="ranked", relevant="relevant", k=3, metrics="ndcg,r,p", segments="country")
+    data = table([("q1", "DE", ["a", "b", "c"], ["b", "x"]), ("q2", "FR", ["d"], ["d"])], IDS)
+    found = evaluate(data, **BOTH, k=3, metrics="ndcg,r,p", segments="country", **engine)
     ndcg = (1 / math.log2(3)) / (1 + 1 / math.log2(3))
     expected = {
         ("", "", "ndcg"): (ndcg + 1) / 2, ("country", "DE", "ndcg"): ndcg, ("country", "FR", "ndcg"): 1.0,
         ("", "", "r"): 0.75, ("country", "DE", "r"): 0.5, ("country", "FR", "r"): 1.0,
         ("", "", "p"): 1 / 3, ("country", "DE", "p"): 1 / 3, ("country", "FR", "p"): 1 / 3,
     }  # fmt: skip
-    rows = found.summary.where("metric in ('ndcg', 'r', 'p')").collect()
+    rows = [row for row in rows_of(found.summary) if row["metric"] in ("ndcg", "r", "p")]
     assert {(row["segment_by"], row["segment"].rpartition("=")[2], row["metric"]): row["value"] for row in rows} == (
         pytest.approx(expected, abs=1e-15)
     )
 
 
 @pytest.mark.parametrize("convention", sorted({*PRESETS} - {"mllib"}))  # which sorts no ideal list
-def test_ids_in_rank_order_are_a_long_table_with_ranks(spark, convention):
+def test_ids_in_rank_order_are_a_long_table_with_ranks(convention):
     rows = lists(1)
-    run, judgments = long_tables(spark, rows)
+    run, judgments = long_tables(rows)
     options = {"convention": convention, "metrics": METRICS}
-    by_lists = evaluate(in_order(spark, rows), ranked="ranked", relevant="relevant", **options)
+    by_lists = evaluate(in_order(rows), **BOTH, **options)
     by_rows = evaluate(run, judgments, rank="place", **options)
     assert means(by_lists) == means(by_rows)
     assert of_queries(by_lists) == of_queries(by_rows)
 
 
-def test_an_unsorted_ideal_list_is_in_the_order_of_relevant_items(spark):
+def test_an_unsorted_ideal_list_is_in_the_order_of_relevant_items():
     """RankingMetricsSuite.scala of MLlib, with relevances: labels come best first there."""
     rows = [
         ("0", [1, 6, 2, 7, 8, 3, 9, 10, 4, 5], list(zip([1, 2, 3, 4, 5], [3, 2, 1, 1, 1], strict=True))),
         ("1", [4, 1, 5, 6, 2, 7, 3, 8, 9, 10], list(zip([1, 2, 3], [2, 0, 0], strict=True))),
         ("2", [1, 2, 3, 4, 5], []),
     ]
-    table = spark.createDataFrame(
-        rows, "query_id string, ranked array<int>, relevant array<struct<item_id: int, relevance: int>>"
-    )
-    found = evaluate(table, ranked="ranked", relevant="relevant", k=[3, 5, 10], convention="mllib").summary
-    values = {row["k"]: row["value"] for row in found.where("metric = 'ndcg'").collect()}
-    assert values == pytest.approx({3: 0.511960, 5: 0.487807, 10: 0.518701}, abs=1e-6)
+    data = table(rows, "query_id string, ranked array<int>, relevant array<struct<item_id: int, relevance: int>>")
+    found = rows_of(evaluate(data, **BOTH, k=[3, 5, 10], convention="mllib").summary, "ndcg")
+    expected = {3: 0.511960, 5: 0.487807, 10: 0.518701}
+    assert {row["k"]: row["value"] for row in found} == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -154,127 +149,144 @@ def test_an_unsorted_ideal_list_is_in_the_order_of_relevant_items(spark):
     ["default", "default;ties=best", "default;ties=worst", "default;ties=item_asc", "default;ties=item_desc",
      "default;ties=input_order", "default;unjudged=condensed", "default;ideal=retrieved;missing_query=drop"],
 )  # fmt: skip
-def test_structs_with_scores_are_a_long_table_with_scores(spark, convention):
+def test_structs_with_scores_are_a_long_table_with_scores(convention):
     rows = lists(2)
-    run, judgments = long_tables(spark, rows)
+    run, judgments = long_tables(rows)
     metrics = [one for one in METRICS if one.startswith(("ndcg", "p", "r@"))]
     options = {"convention": convention, "metrics": metrics}
-    by_lists = evaluate(graded(spark, rows), ranked="ranked", relevant="relevant", **options)
+    by_lists = evaluate(graded(rows), **BOTH, **options)
     by_rows = evaluate(run, judgments, order="place" if "input_order" in convention else None, **options)
     assert means(by_lists) == means(by_rows)
     assert of_queries(by_lists) == of_queries(by_rows)
 
 
-@pytest.mark.parametrize("scored", [False, True], ids=["ids", "scores"])
-@pytest.mark.parametrize("duplicates", ["best", "first"])
+@pytest.mark.parametrize(("duplicates", "scored"), [("best", True), ("first", False)])
 def test_an_item_that_comes_twice_counts_as_the_convention_says(spark, duplicates, scored):
+    """All pairs of these by loops: test_lists_by_rules. Copies in long tables are found by Spark alone."""
     rows = lists(3, twice=True)
-    run, judgments = long_tables(spark, rows)
+    run, judgments = long_tables(rows)
     options = {"convention": f"default;duplicates={duplicates};ties=item_asc", "metrics": ["ndcg@3", "r@3"]}
-    run = run if scored else run.withColumn("score", -F.col("place"))  # places close up, as given ranks do not
-    long = {"score": "score"}
-    long |= {"order": "place"} if duplicates == "first" else {}
-    table = graded(spark, rows) if scored else in_order(spark, rows)
-    by_lists = evaluate(table, ranked="ranked", relevant="relevant", **options)
-    assert means(by_lists) == means(evaluate(run, judgments, **long, **options))
+    if not scored:  # places close up, as given ranks do not
+        run = with_columns(run, score=pa.compute.negate(run["place"]).cast(pa.float64()))
+    long = evaluate(run, judgments, order="place" if duplicates == "first" else None, **options)
+    assert means(evaluate(graded(rows) if scored else in_order(rows), **BOTH, **options)) == means(long)
 
 
-def test_rows_without_a_key_are_queries(spark):
+COUNTRY = pa.array([("DE", "FR")[at % 2] for at in range(40)])
+SPARK_READS = {
+    "scores and grades": ((with_columns(graded(lists(3, twice=True)), country=COUNTRY, w=2.0),),
+                          {**BOTH, "convention": "default;duplicates=first;ties=item_asc", "segments": "country",
+                           "weight": "w", "metrics": ["ndcg@3", "r@3"]}),
+    "ids without a key": ((in_order(lists(1)).drop_columns(["query_id"]),),
+                          {**BOTH, "convention": "trec_eval", "metrics": METRICS}),
+    "several columns": ((in_order(lists(5)),), {"ranked": ["ranked", "other"], "relevant": "relevant",
+                                                "metrics": "ndcg@3,ap"}),
+    "scores beside judgments": ((graded(lists(6)).drop_columns(["relevant"]), long_tables(lists(6))[1]),
+                                {"ranked": "ranked", "metrics": "ndcg@3,ap"}),
+    "ids beside lists": ((in_order(lists(6)).drop_columns(["relevant"]),
+                          with_columns(in_order(lists(6)).select(["query_id", "relevant"]), country=COUNTRY)),
+                         {**BOTH, "metrics": "ndcg@3,ap", "segments": "country"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", SPARK_READS)
+def test_spark_gives_the_rows_of_this_machine(spark, form):
+    tables, options = SPARK_READS[form]
+    here, there = (evaluate(*tables, engine=engine, **options) for engine in ("local", "spark"))
+    assert means(here) == means(there)
+    assert "query_id" in tables[0].column_names or "query_id" not in there.per_query.columns
+    if "query_id" in tables[0].column_names:
+        assert of_queries(here) == of_queries(there)
+
+
+def test_rows_without_a_key_are_queries():
     """The numbers are those of rows with a key; what needs one is refused by name."""
-    rows = lists(4)
-    keyed = graded(spark, rows)
-    options = {"ranked": "ranked", "relevant": "relevant", "metrics": "ndcg@3,ap"}
-    found = evaluate(keyed.drop("query_id"), **options)
+    keyed = in_order(lists(4))
+    nameless = keyed.drop_columns(["query_id"])
+    options = {**BOTH, "metrics": "ndcg@3,ap"}
+    found = evaluate(nameless, **options)
     assert means(found) == means(evaluate(keyed, **options))
-    assert "query_id" not in found.per_query.columns
-    settings = evaluation_settings(**options)
-    by_steps = score_queries(rank_queries(keyed.drop("query_id"), settings), settings)
+    assert "query_id" not in found.per_query.column_names
+    assert len(found.per_query_table) > 0
+    both = evaluate(nameless, **options | {"ranked": ["ranked", "other"]})
+    assert {one for one in means(both) if one[0] == "ranked"} == {("ranked", *one[1:]) for one in means(found)}
+    assert refusal(KINDS, evaluate, nameless, **options, sample=0.5).startswith(
+        "sample needs to know the query of a row"
+    )
+    assert "'q'" in refusal(MissingColumnError, evaluate, keyed, query="q", **options)  # as it was named
+
+
+def test_what_needs_no_key_and_what_does_on_spark(spark):
+    table = spark.createDataFrame(graded(lists(4)).drop_columns(["query_id"]))
+    options = {**BOTH, "metrics": "ndcg@3,ap"}
+    found, settings = evaluate(table, **options), evaluation_settings(**options)
+    by_steps = score_queries(rank_queries(table, settings), settings)
     assert by_steps.columns == found.per_query.columns
     assert by_steps.count() == found.per_query.count()
     assert "NDCG@3" in report(found, metric="ndcg@3").html
-    both = evaluate(keyed.drop("query_id").withColumn("other", F.reverse("ranked")),
-                    **options | {"ranked": ["ranked", "other"]})  # fmt: skip
-    assert {one for one in means(both) if one[0] == "ranked"} == {("ranked", *one[1:]) for one in means(found)}
     assert found.per_query_table.count() > 0
-    said = refusal(InvalidParameterError, compare, {"a": found, "b": found}, baseline="a", metrics="ndcg", k=3)
+    said = refusal(KINDS, compare, {"a": found, "b": found}, baseline="a", metrics="ndcg", k=3)
     assert "the lists have no query column" in said
-    for name, more in (
-        ("sample", {"sample": 0.5}),
-        ("metric 'coverage@3'", {"metrics": "coverage@3", "items": keyed}),
-    ):
-        said = refusal(InvalidParameterError, evaluate, keyed.drop("query_id"), **options | more)
-        assert said.startswith(f"{name} needs to know the query of a row")
-    said = refusal(MissingColumnError, evaluate, keyed, query="q", **options)  # as it was named
-    assert "'q'" in said
+    said = refusal(KINDS, evaluate, table, **options | {"metrics": "coverage@3", "items": table})
+    assert said.startswith("metric 'coverage@3' needs to know the query of a row")
 
 
-def test_a_long_table_without_its_query_column_is_none_of_lists(spark):
-    run, judgments = long_tables(spark, lists(4, 3))
-    assert "'query_id'" in refusal(MissingColumnError, evaluate, run.drop("query_id"), judgments)
+def test_a_long_table_without_its_query_column_is_none_of_lists():
+    run, judgments = long_tables(lists(4, 3))
+    assert "'query_id'" in refusal(MissingColumnError, evaluate, run.drop_columns(["query_id"]), judgments)
 
 
-def test_rows_with_nothing_in_both_lists_are_queries(spark):
+def test_rows_with_nothing_in_both_lists_are_queries():
     """As for RankingEvaluator, which counts 0 for them."""
-    table = spark.createDataFrame([(["a"], ["a"]), ([], [])], "ranked array<string>, relevant array<string>")
-    by = {
-        convention: means(evaluate(table, ranked="ranked", relevant="relevant", k=3, convention=convention))
-        for convention in ("default", "mllib_binary")
-    }
-    assert {(one[4], one[5]) for one in by["default"] if one[2] == "ndcg"} == {(1, 1.0)}
-    assert {(one[4], one[5]) for one in by["mllib_binary"] if one[2] == "ndcg"} == {(2, 0.5)}
+    data = table([(["a"], ["a"]), ([], [])], "ranked array<string>, relevant array<string>")
+    for convention, expected in (("default", (1, 1.0)), ("mllib_binary", (2, 0.5))):
+        found = means(evaluate(data, **BOTH, k=3, convention=convention))
+        assert {(one[4], one[5]) for one in found if one[2] == "ndcg"} == {expected}
 
 
 def test_metrics_of_items_are_those_of_the_long_table(spark):
     rows = lists(8)
-    run, judgments = long_tables(spark, rows)
-    items = spark.createDataFrame(
+    run, judgments = long_tables(rows)
+    items = table(
         [(f"i{at}", [float(at % 3), 1.0], [f"c{at % 4}"]) for at in range(12)],
         "item_id string, vector array<double>, categories array<string>",
     )
     options = {"metrics": ["ild@3", "coverage@3", "entropy@3", "ndcg@3"], "items": items}
-    by_lists = evaluate(in_order(spark, rows), ranked="ranked", relevant="relevant", **options)
+    by_lists = evaluate(in_order(rows), **BOTH, **options)
     assert means(by_lists) == means(evaluate(run, judgments, rank="place", **options))
 
 
-def test_several_columns_are_runs(spark):
-    """Each equal to its own evaluation; compare takes them."""
-    rows = lists(5)
-    table = in_order(spark, rows).withColumn("other", F.reverse("ranked"))
-    options = {"relevant": "relevant", "metrics": "ndcg@3,ap"}
-    both = evaluate(table, ranked=["ranked", "other"], **options)
-    alone = {name: means(evaluate(table, ranked=name, **options)) for name in ("ranked", "other")}
+def test_several_columns_are_runs():
+    """Each equal to its own evaluation."""
+    data, options = in_order(lists(5)), {"relevant": "relevant", "metrics": "ndcg@3,ap"}
+    both = evaluate(data, ranked=["ranked", "other"], **options)
+    alone = {name: means(evaluate(data, ranked=name, **options)) for name in ("ranked", "other")}
     assert means(both) == {(name, *one[1:]) for name, its in alone.items() for one in its}
-    assert [row["run"] for row in compare(both, baseline="ranked", metrics="ndcg", k=3).summary.collect()] == [
-        "other"
-    ]
 
 
-def test_judgments_beside_lists(spark):
+def test_judgments_beside_lists():
     rows = lists(6)
-    run, judgments = long_tables(spark, rows)
+    run, judgments = long_tables(rows)
     options = {"metrics": "ndcg@3,ap"}
-    for table, long in ((graded(spark, rows), {}), (in_order(spark, rows), {"rank": "place"})):
-        found = evaluate(table.drop("relevant"), judgments, ranked="ranked", **options)
+    for data, long in ((graded(rows), {}), (in_order(rows), {"rank": "place"})):
+        found = evaluate(data.drop_columns(["relevant"]), judgments, ranked="ranked", **options)
         assert means(found) == means(evaluate(run, judgments, **long, **options))
-    named_so = in_order(spark, rows).drop("relevant").withColumns({"rank": F.lit("r"), "score": F.lit(2.0)})
+    named_so = with_columns(in_order(rows).drop_columns(["relevant"]), rank="r", score=2.0)
     found = evaluate(named_so, judgments, ranked="ranked", segments="rank", weight="score",
-                     metrics="ndcg@3", convention="default;missing_query=drop").summary  # fmt: skip
-    of_segment = found.where("segment_by = 'rank' and segment = 'r'").first()
+                     metrics="ndcg@3", convention="default;missing_query=drop")  # fmt: skip
+    (of_segment,) = (row for row in rows_of(found.summary, "ndcg") if row["segment"] == "r")
     assert of_segment["weight_sum"] == 2.0 * of_segment["n_queries"] > 0
 
 
-@pytest.mark.parametrize("strategy", ["auto", "window"])
-def test_a_ranker_whose_lists_are_all_empty_is_told(spark, strategy):
+@pytest.mark.parametrize("engine", ["local", "spark", "window"], indirect=True)
+def test_a_ranker_whose_lists_are_all_empty_is_told(engine):
     """Of two columns, beside judgments and with relevant items in the row; by a run column; it misses each query."""
-    judgments = spark.createDataFrame(
-        [("p", "a", 1), ("q", "b", 1)], "query_id string, item_id string, relevance int"
-    )
+    judgments = table([("p", "a", 1), ("q", "b", 1)], "query_id string, item_id string, relevance int")
     rows = [("p", ["a", "c"], [], ["a"]), ("q", ["c"], [], ["b"])]
-    table = spark.createDataFrame(rows, "query_id string, x array<string>, y array<string>, own array<string>")
-    options = {"ranked": ["x", "y"], "k": 2, "strategy": strategy}
+    data = table(rows, "query_id string, x array<string>, y array<string>, own array<string>")
     beside, within = {"judgments": judgments}, {"relevant": "own"}
-    for given in (beside, within) if strategy == "auto" else (beside,):  # windows do not rank lists
-        rows = evaluate(table, **given, **options).summary.where("metric = 'ndcg'").collect()
+    for given in (beside,) if "strategy" in engine else (beside, within):  # windows do not rank lists
+        rows = rows_of(evaluate(data, ranked=["x", "y"], k=2, **given, **engine).summary, "ndcg")
         assert {row["run"]: (row["value"], row["n_queries"]) for row in rows} == {"x": (0.5, 2), "y": (0.0, 2)}
     rows = [
         ("1", "p", ["a", "c"]),
@@ -284,103 +296,84 @@ def test_a_ranker_whose_lists_are_all_empty_is_told(spark, strategy):
         (None, "q", []),
         ("3", None, []),
     ]
-    table = spark.createDataFrame(rows, "ranker string, query_id string, x array<string>")
-    named = evaluate(table, judgments, ranked="x", run="ranker", k=2, strategy=strategy)
-    rows = named.summary.where("metric = 'ndcg'").collect()
+    data = table(rows, "ranker string, query_id string, x array<string>")
+    named = evaluate(data, judgments, ranked="x", run="ranker", k=2, **engine)
+    rows = rows_of(named.summary, "ndcg")
     assert {row["run"]: (row["value"], row["n_missing"]) for row in rows} == {"1": (0.5, 0), "2": (0.0, 2)}
-    values = {(row["run"], row["query_id"]): row["ndcg"] for row in named.per_query.collect()}
-    assert values == {("1", "p"): 1.0, ("1", "q"): 0.0, ("2", "p"): 0.0, ("2", "q"): 0.0}
+    of_run = {(row["run"], row["query_id"]): row["ndcg"] for row in rows_of(named.per_query)}
+    assert of_run == {("1", "p"): 1.0, ("1", "q"): 0.0, ("2", "p"): 0.0, ("2", "q"): 0.0}
 
 
-@pytest.mark.parametrize("other", ["trec_eval", "lightgbm", "default;duplicates=first"])
+@pytest.mark.parametrize("other", ["lightgbm", "default;duplicates=first"])
 def test_a_difference_is_explained_of_lists(spark, other):
     """From one table and from two; the conventions need an order that lists have."""
     rows = lists(9)
-    run, judgments = long_tables(spark, rows)
-    expected = None
-    for table, more in (
-        (graded(spark, rows), {"relevant": "relevant"}),
-        (graded(spark, rows).drop("relevant"), {"judgments": judgments}),
-    ):
-        if other.endswith("first") and "judgments" in more:
-            more = {**more, "order": "place"}  # that of the judgments
-        found = explain_difference(table, "default", other, ranked="ranked", k=3, **more).steps.collect()
-        steps = [(row["part"], row["value"], row["n_queries"]) for row in found]
-        expected = expected or steps
-        assert steps == expected
-    by_rows = explain_difference(run, "default", other, judgments=judgments.withColumn("place", F.col("place")), k=3,
-                                 order="place").steps.collect()  # fmt: skip
-    assert [(row["part"], row["value"], row["n_queries"]) for row in by_rows] == expected
+    run, judgments = long_tables(rows)
+    beside = {"judgments": judgments} | ({"order": "place"} if other.endswith("first") else {})  # of the judgments
+    steps = [
+        [(row["part"], row["value"], row["n_queries"]) for row in found.steps.collect()]
+        for found in (
+            explain_difference(run, "default", other, k=3, judgments=judgments, order="place"),
+            explain_difference(graded(rows), "default", other, k=3, **BOTH),
+            explain_difference(
+                graded(rows).drop_columns(["relevant"]), "default", other, k=3, ranked="ranked", **beside
+            ),
+        )
+    ]
+    assert steps[0] == steps[1] == steps[2]
 
 
-def test_structs_with_ranks_are_in_their_order_wherever_they_stand(spark):
-    table = spark.sql(
-        "SELECT array(struct(2 AS rank, 'b' AS doc), struct(1 AS rank, 'a' AS doc)) AS ranked, array('b') AS relevant"
-    )
-    assert [
-        row["value"] for row in evaluate(table, ranked="ranked", relevant="relevant", metrics="rr").summary.collect()
-    ] == [0.5]
-    more = table.selectExpr("*", "array(struct('b' AS id)) AS ids", "array(2L) AS long", "array(1, 2) AS ints")
-    for options in (
-        {"relevant": "ids"},
-        {"relevant": "relevant", "relevance": "grade"},
-        {"ranked": "ints", "relevant": "long"},
-    ):
-        found = evaluate(more, metrics="rr", **{"ranked": "ranked", **options}).summary.collect()
-        assert [row["value"] for row in found] == [0.5]
-    bad = table.withColumn("ranked", F.transform("ranked", lambda one: one.withField("rank", F.lit(0))))
-    assert "rank_below_1 1" in refusal(
-        InputRefusedError, evaluate(bad, ranked="ranked", relevant="relevant").to_pandas
-    )
+def test_structs_with_ranks_are_in_their_order_wherever_they_stand():
+    entries = "array<struct<rank: int, doc: string>>"
+    schema = f"ranked {entries}, relevant array<string>, ids array<struct<id: string>>, long array<bigint>, "
+    schema += "ints array<int>"
+    data = table([([(2, "b"), (1, "a")], ["b"], [("b",)], [2], [1, 2])], schema)
+    for options in ({"relevant": "relevant"}, {"relevant": "ids"}, {"relevant": "relevant", "relevance": "grade"},
+                    {"ranked": "ints", "relevant": "long"}):  # fmt: skip
+        assert values(evaluate(data, metrics="rr", **{"ranked": "ranked", **options})) == [0.5]
+    bad = table([([(0, "b"), (0, "a")], ["b"])], f"ranked {entries}, relevant array<string>")
+    assert "rank_below_1 1" in refusal(InputRefusedError, evaluate(bad, **BOTH).to_pandas)
 
 
-@pytest.mark.parametrize(
-    ("kind", "shown"),
-    [("array<bigint>", [1, 2]), ("array<int>", [1, 2]), ("array<double>", [1.0, 2.0]), ("array<date>", None)],
-)
-def test_types_of_ids(spark, kind, shown):
-    table = spark.createDataFrame([(["1", "2"],)], "ids array<string>")
-    if shown is None:
-        table = spark.sql("SELECT array(date'2026-01-01', date'2026-01-02') AS ids")
-    table = table.select(
-        F.col("ids").cast(kind).alias("ranked"), F.slice(F.col("ids").cast(kind), 2, 1).alias("relevant")
-    )
-    found = evaluate(table, ranked="ranked", relevant="relevant", metrics="rr@3").summary.collect()
-    assert [row["value"] for row in found] == [0.5]
+@pytest.mark.parametrize("kind", ["bigint", "int", "double", "date"])
+def test_types_of_ids(kind):
+    data = table([([1, 2], [2])], f"ranked array<{'int' if kind == 'date' else kind}>, relevant array<int>")
+    cast = {name: data[name].cast(pa.list_(table([], f"x {kind}")["x"].type)) for name in BOTH}
+    assert values(evaluate(with_columns(data, **cast), **BOTH, metrics="rr@3")) == [0.5]
 
 
-def test_lists_in_other_forms(spark):
+def test_lists_in_other_forms():
     """Structs without a score are in rank order; ids are the first field; grades may be in structs."""
-    table = spark.createDataFrame(
-        [([Row(chunk="a", text="A"), Row(chunk="b", text="B")], [Row(id="b", relevance=2)], [Row(id="b", grade=2)])],
+    data = table(
+        [([("a", "A"), ("b", "B")], [("b", 2)], [("b", 2)])],
         "ranked array<struct<chunk: string, text: string>>, graded array<struct<id: string, relevance: int>>, "
         "other array<struct<id: string, grade: int>>",
     )
     expected = [3 / math.log2(3)]
     for options in ({"relevant": "graded"}, {"relevant": "other"}, {"relevant": "other", "relevance": "grade"}):
-        found = evaluate(table, ranked="ranked", metrics="dcg@3", **options).summary
-        assert [row["value"] for row in found.where("metric = 'dcg'").collect()] == pytest.approx(expected)
+        found = evaluate(data, ranked="ranked", metrics="dcg@3", **options)
+        assert values(found, "dcg") == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("fields", "first"),
-    [("item: string, Score: double", (0.1, 0.9)), ("Item: string, RATING: double", (0.1, 0.9)),
-     ("ID: string, Rank: int", (2, 1)), ("Item_Id: string, sCORE: int", (1, 2))],
-)  # fmt: skip
-def test_fields_of_structs_are_found_whatever_their_case(spark, fields, first):
+FIELDS = [("item: string, Score: double", (0.1, 0.9)), ("Item: string, RATING: double", (0.1, 0.9)),
+          ("ID: string, Rank: int", (2, 1)), ("Item_Id: string, sCORE: int", (1, 2))]  # fmt: skip
+
+
+@by("fields, first", local=FIELDS, spark=FIELDS[::2])
+def test_fields_of_structs_are_found_whatever_their_case(engine, fields, first):
     """b is first by its score or rank; in the order of the list it is second. Its grade is 2, its gain 3."""
     score, grade = fields.partition(", ")[2], fields.partition(":")[0]
     schema = f"query_id string, p array<struct<{fields}>>, l array<struct<{grade}: string, GRADE: int>>"
-    table = spark.createDataFrame([("q", list(zip("ab", first, strict=True)), [("b", 2)])], schema)
-    judgments = table.select("query_id", "l")
-    for data, more in ((table, {}), (table.drop("l"), {"judgments": judgments})):
-        rows = evaluate(data, ranked="p", relevant="l", k=1, **more).summary.collect()
+    data = table([("q", list(zip("ab", first, strict=True)), [("b", 2)])], schema)
+    lists = {"ranked": "p", "relevant": "l", **engine}
+    for tables in ((data,), (data.drop_columns(["l"]), data.select(["query_id", "l"]))):
+        rows = rows_of(evaluate(*tables, k=1, **lists).summary)
         assert {row["metric"]: row["value"] for row in rows} == {"ndcg": 1.0, "dcg": 3.0, "idcg": 3.0}
-    named_so = evaluate(table, ranked="p", relevant="l", relevance="grade", item=grade.lower(), metrics="dcg@1")
-    assert named_so.summary.first()["value"] == 3.0
+    named_so = evaluate(data, relevance="grade", item=grade.lower(), metrics="dcg@1", **lists)
+    assert rows_of(named_so.summary)[0]["value"] == 3.0
     if "Rank" not in score:
-        by = evaluate(table, ranked="p", relevant="l", score=score.partition(":")[0].upper(), metrics="dcg@1")
-        assert by.summary.first()["value"] == 3.0
+        by = evaluate(data, score=score.partition(":")[0].upper(), metrics="dcg@1", **lists)
+        assert rows_of(by.summary)[0]["value"] == 3.0
 
 
 def test_fields_that_differ_in_case_alone(spark):
@@ -394,123 +387,131 @@ def test_fields_that_differ_in_case_alone(spark):
     assert said == "column 'p' has structs with fields Score and score, one name to Spark; rename one."
 
 
-def test_arrays_of_structs_with_fields_in_another_case(spark):
+def test_arrays_of_structs_with_fields_in_another_case(engine):
     """Their items are looked at for duplicates, too."""
     schema = "query_id string, relevance array<struct<Item: string, Relevance: int>>"
-    table = spark.createDataFrame([("q", [("a", 0), ("b", 1)])], schema)
-    assert evaluate(table, metrics="rr").summary.first()["value"] == 0.5
-    twice = spark.createDataFrame([("q", [("a", 0), ("a", 1)])], schema)
-    assert "an item comes twice in the list" in refusal(InputRefusedError, evaluate(twice).to_pandas)
+    assert values(evaluate(table([("q", [("a", 0), ("b", 1)])], schema), metrics="rr", **engine)) == [0.5]
+    twice = evaluate(table([("q", [("a", 0), ("a", 1)])], schema), **engine)
+    assert "an item comes twice in the list" in refusal(InputRefusedError, twice.to_pandas)
 
 
-@pytest.mark.parametrize(
-    ("renamed", "options"),
-    [("item_id", {}), ("country", {"segments": "country"}), ("w", {"weight": "w"}),
-     ("pos", {"order": "pos", "convention": "lightgbm"}), ("query_id", {}), ("score", {}), ("relevance", {})],
-)  # fmt: skip
-def test_columns_in_another_case_are_refused_by_name(spark, renamed, options):
+RENAMED = [("item_id", {}), ("country", {"segments": "country"}), ("w", {"weight": "w"}),
+           ("pos", {"order": "pos", "convention": "lightgbm"}), ("query_id", {}), ("score", {}),
+           ("relevance", {})]  # fmt: skip
+
+
+@by("renamed, options", local=RENAMED, spark=RENAMED[1:2])
+def test_columns_in_another_case_are_refused_by_name(engine, renamed, options):
     """Also those that a table may lack, which would be as if they were not there."""
-    table = spark.createDataFrame(
+    data = table(
         [("q", "a", 1.0, 1, "DE", 1.0, 1)],
         "query_id string, item_id string, score double, relevance int, country string, w double, pos int",
     )
-    assert evaluate(table, **options).summary.count() > 0
-    other = table.withColumnRenamed(renamed, renamed.upper())
-    said = refusal((InputRefusedError, MissingColumnError), evaluate, other, **options)
+    options = {**options, **engine}
+    assert values(evaluate(data, **options))
+
+    def in_capitals(given: pa.Table) -> pa.Table:
+        return given.rename_columns({renamed: renamed.upper()})
+
+    said = refusal(KINDS, evaluate, in_capitals(data), **options)
     assert repr(renamed) in said
     assert repr(renamed.upper()) in said
     if renamed in ("country", "w"):  # each of two tables may have it
-        run, judged = table.drop("relevance"), table.select("query_id", "item_id", "relevance", F.col(renamed))
-        for tables in ((run.withColumnRenamed(renamed, renamed.upper()), judged),
-                       (run, judged.withColumnRenamed(renamed, renamed.upper()))):  # fmt: skip
+        run, judged = data.drop_columns(["relevance"]), data.select(["query_id", "item_id", "relevance", renamed])
+        for tables in ((in_capitals(run), judged), (run, in_capitals(judged))):
             said = refusal(InputRefusedError, evaluate, *tables, **options)
             assert f"column {renamed!r} is called {renamed.upper()!r}" in said
 
 
-def test_a_rank_and_a_query_of_lists_in_another_case(spark):
-    table = spark.sql("SELECT 'q' AS query_id, 'a' AS item_id, 2 AS RANK, 1 AS relevance")
-    assert evaluate(table, metrics="rr").summary.first()["value"] == 0.5
-    lists = spark.sql("SELECT 'q' AS QUERY_ID, array('a') AS p, array('a') AS l")  # which are not without a query
-    assert "'QUERY_ID'" in refusal(MissingColumnError, evaluate, lists, ranked="p", relevant="l")
+def test_a_rank_and_a_query_of_lists_in_another_case():
+    data = table([("q", "a", 2, 1)], "query_id string, item_id string, RANK int, relevance int")
+    assert values(evaluate(data, metrics="rr")) == [0.5]
+    named = table([("q", ["a"], ["a"])], "QUERY_ID string, p array<string>, l array<string>")  # not without a query
+    assert "'QUERY_ID'" in refusal(MissingColumnError, evaluate, named, ranked="p", relevant="l")
 
 
 # --- In two tables
 
+TRUTHS = {
+    "ids": ("array<string>", list),
+    "structs": ("array<struct<movie: string, rating: int>>", lambda its: [*its.items()]),
+    "map": ("map<string, int>", dict),
+}
 
-@pytest.mark.parametrize("form", ["ids", "structs", "map"])
-@pytest.mark.parametrize("strategy", ["auto", "window"])
-def test_lists_in_two_tables_by_hand(spark, form, strategy):
+
+@by("form", local=TRUTHS, spark=["ids", "structs"], window=["map"])
+def test_lists_in_two_tables_by_hand(engine, form):
     """p finds b on rank 2, with grade 2; q is not recommended; r is not in the truth, s has an empty list there.
 
     DCG@2 of p is 3 / log2(3), IDCG is 3 + 1 / log2(3); with ids alone 1 / log2(3) and 1 + 1 / log2(3).
     """
-    recommended = spark.createDataFrame(
-        [("p", ["a", "b"]), ("r", ["a"]), ("s", ["b"])], "user string, recommendations array<string>"
-    )
+    recommended = table([("p", ["a", "b"]), ("r", ["a"]), ("s", ["b"])], "user string, recommendations array<string>")
     grades = [("p", {"b": 2, "c": 1}), ("q", {"a": 1}), ("s", {})]
-    kinds = {
-        "ids": "array<string>",
-        "structs": "array<struct<movie: string, rating: int>>",
-        "map": "map<string, int>",
-    }
-    made = {"ids": list, "structs": lambda its: [*its.items()], "map": dict}[form]
-    truth = spark.createDataFrame([(user, made(its)) for user, its in grades], f"user string, items {kinds[form]}")
-    options = {"query": "user", "ranked": "recommendations", "relevant": "items", "k": 2, "strategy": strategy}
+    kind, made = TRUTHS[form]
+    truth = table([(user, made(its)) for user, its in grades], f"user string, items {kind}")
+    options = {"query": "user", "ranked": "recommendations", "relevant": "items", "k": 2, **engine}
     found = evaluate(recommended, truth, **options)
-    values = {row["user"]: (row["status"], row["ndcg"]) for row in found.per_query.collect()}
+    of_users = {row["user"]: (row["status"], row["ndcg"]) for row in rows_of(found.per_query)}
     gain = 1 if form == "ids" else 3
     expected = gain / math.log2(3) / (gain + 1 / math.log2(3))
-    assert values == {"p": ("evaluated", pytest.approx(expected)), "q": ("missing", 0.0), "r": ("unjudged", None),
-                      "s": ("unjudged", None)}  # fmt: skip
-    row = found.summary.where("metric = 'ndcg'").first()
+    assert of_users == {"p": ("evaluated", pytest.approx(expected)), "q": ("missing", 0.0), "r": ("unjudged", None),
+                        "s": ("unjudged", None)}  # fmt: skip
+    (row,) = rows_of(found.summary, "ndcg")
     assert (row["value"], row["n_queries"], row["n_missing"], row["n_unjudged"]) == (
         pytest.approx(expected / 2), 2, 1, 2,
     )  # fmt: skip
     other = evaluate(recommended, truth, convention="default;missing_query=drop;unjudged_query=zero", **options)
-    row = other.summary.where("metric = 'ndcg'").first()
+    (row,) = rows_of(other.summary, "ndcg")
     assert (row["value"], row["n_queries"]) == (pytest.approx(expected / 3), 3)
 
 
-def test_segments_weights_and_runs_of_lists_in_two_tables(spark):
-    """As of the long tables, from either table; comparing and explaining, too."""
-    rows = lists(10)
-    run, judgments = long_tables(spark, rows)
-    country = F.when(F.xxhash64("query_id") % 2 == 0, "DE").otherwise("FR")
-    both = graded(spark, rows).withColumn("country", country)
-    judgments = judgments.withColumn("country", country).withColumn("w", F.lit(2.0))
-    truth = both.select("query_id", F.col("relevant").alias("truth"), "country", F.lit(2.0).alias("w"))
-    recommended = both.where(F.size("ranked") > 0).select("query_id", "ranked")
-    options = {"metrics": "ndcg@3,ap", "segments": "country", "weight": "w"}
-    found = evaluate(recommended, truth, ranked="ranked", relevant="truth", **options)
-    assert means(found) == means(evaluate(run, judgments, **options))
-    several = recommended.select(
-        "query_id", F.col("ranked.item_id").alias("x"), F.reverse("ranked.item_id").alias("y")
+def test_segments_and_weights_of_lists_in_two_tables():
+    """As of the long tables, from either table."""
+    rows = [one for one in lists(10) if one["items"]]
+    run, judgments = long_tables(rows)
+    of_query = {one["query"]: ("DE", "FR")[at % 2] for at, one in enumerate(rows)}
+    judgments = with_columns(
+        judgments, country=pa.array([of_query[one] for one in judgments["query_id"].to_pylist()]), w=2.0
     )
-    of_runs = evaluate(several, truth, ranked=["x", "y"], relevant="truth", metrics="ndcg@3")
-    assert {row["run"] for row in compare(of_runs, baseline="x").summary.collect()} == {"y"}
+    truth = graded(rows).select(["query_id", "relevant"])
+    truth = with_columns(truth, country=pa.array([*of_query.values()]), w=2.0)
+    options = {"metrics": "ndcg@3,ap", "segments": "country", "weight": "w"}
+    found = evaluate(graded(rows).select(["query_id", "ranked"]), truth, **BOTH, **options)
+    assert means(found) == means(evaluate(run, judgments, **options))
+
+
+def test_lists_in_two_tables_are_compared_and_explained(spark):
+    rows = lists(10)
+    run, judgments = long_tables(rows)
+    recommended, truth = in_order(rows).drop_columns(["relevant"]), graded(rows).select(["query_id", "relevant"])
+    of_runs = evaluate(
+        recommended, truth, ranked=["ranked", "other"], relevant="relevant", metrics="ndcg@3", engine="spark"
+    )
+    assert {row["run"] for row in compare(of_runs, baseline="ranked").summary.collect()} == {"other"}
     steps = [explain_difference(*tables, k=3, **more).steps.collect() for tables, more in (
-        ((recommended, "default", "linear"), {"judgments": truth, "ranked": "ranked", "relevant": "truth"}),
+        ((graded(rows).drop_columns(["relevant"]), "default", "linear"), {"judgments": truth, **BOTH}),
         ((run, "default", "linear"), {"judgments": judgments}),
     )]  # fmt: skip
     assert steps[0] == steps[1]
 
 
-@pytest.mark.parametrize("convention", ["default", "default;duplicates=best"])
-def test_a_query_in_two_rows_of_the_truth_is_refused(spark, convention):
+@by("convention", local=["default"], spark=["default", "default;duplicates=best"])
+def test_a_query_in_two_rows_of_the_truth_is_refused(engine, convention):
     """Whatever is in its lists; unless nothing is checked, which makes one list of them."""
-    recommended = spark.createDataFrame([("q", ["a", "b"])], "query_id string, p array<string>")
-    truth = spark.createDataFrame(
-        [("q", ["a"]), ("q", ["b"]), (None, ["a"]), (None, ["a"])], "query_id string, l array<string>"
-    )
-    options = {"ranked": "p", "relevant": "l", "metrics": "r@2", "convention": convention}
-    known = truth.where("query_id is not null")
-    said = refusal(InputRefusedError, evaluate(recommended, known, **options).to_pandas)
+    recommended = table([("q", ["a", "b"])], "query_id string, p array<string>")
+    schema, nameless = "query_id string, l array<string>", [(None, ["a"]), (None, ["a"])]  # which are not one query
+    known = table([("q", ["a"]), ("q", ["b"])], schema)
+    options = {"ranked": "p", "relevant": "l", "metrics": "r@2", "convention": convention, **engine}
+
+    def refused() -> None:
+        evaluate(recommended, known, **options).to_pandas()
+
+    said = refusal(InputRefusedError, refused)
     assert said.startswith("query query_id=q comes in 2 rows; a table of relevant items has one row for each query.")
     if "duplicates=best" not in convention:
-        assert evaluate(recommended, known, **options, check_duplicates="none").summary.first()["value"] == 1.0
-    nameless = truth.where("query_id is null or array_contains(l, 'a')")  # two rows without a query are not one query
-    found = evaluate(recommended, nameless, on_invalid="reject", **options).summary
-    assert found.first()["value"] == 1.0
+        assert values(evaluate(recommended, known, **options, check_duplicates="none")) == [1.0]
+    found = evaluate(recommended, table([("q", ["a"]), *nameless], schema), on_invalid="reject", **options)
+    assert values(found) == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -524,39 +525,48 @@ def test_a_query_in_two_rows_of_the_truth_is_refused(spark, convention):
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_what_two_tables_of_lists_lack(spark, change, said):
-    recommended = spark.sql("SELECT 'q' AS query_id, array('a') AS p")
-    truth = spark.sql("SELECT 'q' AS query_id, array('a') AS l, array(1L) AS numbers, 'a' AS text")
-    options = {"ranked": "p", "relevant": "l"} | change
-    kinds = (InputRefusedError, InvalidParameterError, MissingColumnError)
-    assert said in refusal(kinds, evaluate, recommended, truth, **options)
+def test_what_two_tables_of_lists_lack(change, said):
+    recommended = table([("q", ["a"])], "query_id string, p array<string>")
+    truth = table([("q", ["a"], [1], "a")], "query_id string, l array<string>, numbers array<bigint>, text string")
+    assert said in refusal(KINDS, evaluate, recommended, truth, **{"ranked": "p", "relevant": "l"} | change)
 
 
+TEXTS, VOID = ("array<string>", ["a", "b"]), ("array<void>", [])
 EMPTY = {
-    "no relevant items": ("array('a', 'b')", "array()", ("unjudged", None)),
-    "no relevant items in a map": ("array('a', 'b')", "map()", ("unjudged", None)),
-    "nothing recommended": ("array()", "array('a')", ("missing", 0.0)),
-    "nothing recommended, numbers": ("array()", "array(7)", ("missing", 0.0)),
-    "structs": ("array(struct('a' AS id, 1.5 AS score))", "array()", ("unjudged", None)),
+    "no relevant items": (TEXTS, VOID, ("unjudged", None)),
+    "nothing recommended": (VOID, ("array<string>", ["a"]), ("missing", 0.0)),
+    "nothing recommended, numbers": (VOID, ("array<int>", [7]), ("missing", 0.0)),
+    "structs": (("array<struct<id: string, score: double>>", [("a", 1.5)]), VOID, ("unjudged", None)),
 }
 
 
-@pytest.mark.parametrize(("ranked", "relevant", "expected"), EMPTY.values(), ids=EMPTY)
 @pytest.mark.parametrize("apart", [False, True], ids=["one table", "two tables"])
-def test_lists_that_are_all_empty_have_any_type(spark, ranked, relevant, expected, apart):
-    table = spark.sql(f"SELECT 'q' AS query_id, {ranked} AS p, {relevant} AS l")
-    tables = (table.drop("l"), table.drop("p")) if apart else (table,)
-    found = evaluate(*tables, ranked="p", relevant="l", k=2).per_query.collect()
+@by("ranked, relevant, expected", local=EMPTY.values(), spark=[EMPTY["nothing recommended, numbers"]])
+def test_lists_that_are_all_empty_have_any_type(engine, ranked, relevant, expected, apart):
+    data = table([("q", ranked[1], relevant[1])], f"query_id string, p {ranked[0]}, l {relevant[0]}")
+    tables = (data.drop_columns(["l"]), data.drop_columns(["p"])) if apart else (data,)
+    found = rows_of(evaluate(*tables, ranked="p", relevant="l", k=2, **engine).per_query)
     assert [(row["status"], row["ndcg"]) for row in found] == [expected]
 
 
-def test_empty_lists_beside_a_table_of_judgments_and_arrays_without_relevances(spark):
-    recommended = spark.sql("SELECT 'q' AS query_id, array() AS p")
-    judgments = spark.sql("SELECT 'q' AS query_id, 7 AS item_id, 1 AS relevance")
-    assert evaluate(recommended, judgments, ranked="p").per_query.first()["status"] == "missing"
-    both = spark.sql("SELECT 'q' AS query_id, array() AS p, array() AS l, array() AS relevance")
-    assert evaluate(both, ranked="p", relevant="l").per_query.first()["status"] == "unjudged"
-    assert evaluate(both).per_query.first()["status"] == "unjudged"
+@pytest.mark.parametrize("apart", [False, True], ids=["one table", "two tables"])
+def test_a_map_without_entries_has_any_type(spark, apart):
+    """Arrow has none without a type."""
+    table = spark.sql("SELECT 'q' AS query_id, array('a', 'b') AS p, map() AS l")
+    tables = (table.drop("l"), table.drop("p")) if apart else (table,)
+    assert evaluate(*tables, ranked="p", relevant="l", k=2).per_query.first()["status"] == "unjudged"
+
+
+def test_empty_lists_beside_a_table_of_judgments_and_arrays_without_relevances(engine):
+    recommended = table([("q", [])], "query_id string, p array<void>")
+    judgments = table([("q", 7, 1)], "query_id string, item_id int, relevance int")
+    both = table([("q", [], [], [])], "query_id string, p array<void>, l array<void>, relevance array<void>")
+    for tables, options, status in (
+        ((recommended, judgments), {"ranked": "p"}, "missing"),
+        ((both,), {"ranked": "p", "relevant": "l"}, "unjudged"),
+        ((both,), {}, "unjudged"),
+    ):
+        assert rows_of(evaluate(*tables, **options, **engine).per_query)[0]["status"] == status
 
 
 BAD = [
@@ -567,57 +577,63 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "ranked", "relevant"), BAD, ids=lambda one: str(one))
-def test_bad_rows_of_lists(spark, reason, ranked, relevant):
-    table = spark.createDataFrame([("p", "DE", ["a"], ["a"]), ("q", "DE", ranked, relevant)], IDS)
-    options = {"ranked": "ranked", "relevant": "relevant", "metrics": "rr@3"}
-    assert f"{reason} 1 (e.g. query_id=q)" in refusal(InputRefusedError, evaluate(table, **options).to_pandas)
-    for frame in (table, table.drop("query_id")):
-        row = evaluate(frame, on_invalid="reject", **options).summary.collect()[0]
+@by("reason, ranked, relevant", local=BAD, spark=BAD[1:2])
+def test_bad_rows_of_lists(engine, reason, ranked, relevant):
+    data = table([("p", "DE", ["a"], ["a"]), ("q", "DE", ranked, relevant)], IDS)
+    options = {**BOTH, "metrics": "rr@3", **engine}
+    assert f"{reason} 1 (e.g. query_id=q)" in refusal(InputRefusedError, evaluate(data, **options).to_pandas)
+    for one in (data, data.drop_columns(["query_id"])):
+        (row,) = rows_of(evaluate(one, on_invalid="reject", **options).summary)
         assert (row["value"], row["n_queries"], row["n_rejected"], row["n_lost_queries"]) == (1.0, 1, 1, 1)
 
 
-@pytest.mark.parametrize("strategy", ["auto", "window"])
-def test_a_bad_entry_of_a_list_beside_judgments_is_a_row_of_its_own(spark, strategy):
+@pytest.mark.parametrize("engine", ["local", "spark", "window"], indirect=True)
+def test_a_bad_entry_of_a_list_beside_judgments_is_a_row_of_its_own(engine):
     """As of the long table: the others stay. Of p and q NDCG is 1; a null list leaves r without results."""
-    judgments = spark.createDataFrame(
-        [("p", "a", 1), ("q", "b", 1), ("r", "c", 1)], "query_id string, item_id string, relevance int"
-    )
-    rows = [("p", ["a"]), ("q", ["b", None]), ("r", None)]
-    table = spark.createDataFrame(rows, "query_id string, ranked array<string>")
-    found = evaluate(table, judgments, ranked="ranked", k=2, on_invalid="reject", strategy=strategy)
-    row = found.summary.where("metric = 'ndcg'").first()
+    judgments = table([(*one, 1) for one in ("pa", "qb", "rc")], "query_id string, item_id string, relevance int")
+    data = table([("p", ["a"]), ("q", ["b", None]), ("r", None)], "query_id string, ranked array<string>")
+    found = evaluate(data, judgments, ranked="ranked", k=2, on_invalid="reject", **engine)
+    (row,) = rows_of(found.summary, "ndcg")
     assert (row["value"], row["n_missing"], row["n_rows"], row["n_rejected"]) == (2 / 3, 1, 2, 2)
 
 
-def test_bad_scores_and_grades_of_lists(spark):
-    for score, grade, reason in (
-        (math.nan, 1, "nan_score"),
-        (None, 1, "null_score"),
-        (1.0, -1, "negative_relevance"),
-    ):
-        table = graded(spark, [{"query": "q", "items": ["a"], "scores": [score], "judged": {"a": grade}}])
-        options = {"ranked": "ranked", "relevant": "relevant", "convention": "default;negative=error"}
-        said = refusal(InputRefusedError, evaluate(table, **options).to_pandas)
-        assert f"{reason} 1 (e.g. query_id=q)" in said
+@pytest.mark.parametrize(
+    ("score", "grade", "reason"),
+    [(math.nan, 1, "nan_score"), (None, 1, "null_score"), (1.0, -1, "negative_relevance")],
+)
+def test_bad_scores_and_grades_of_lists(score, grade, reason):
+    data = graded([{"query": "q", "items": ["a"], "scores": [score], "judged": {"a": grade}}])
+    found = evaluate(data, **BOTH, convention="default;negative=error")
+    assert f"{reason} 1 (e.g. query_id=q)" in refusal(InputRefusedError, found.to_pandas)
 
 
-def test_an_item_twice_is_refused_unless_a_rule_says_which_counts(spark):
-    for ranked, relevant, kind in ((["a", "a"], ["a"], "ranked list"), (["a"], ["b", "b"], "list of relevant items")):
-        table = spark.createDataFrame([("q", "DE", ranked, relevant)], IDS)
-        options = {"ranked": "ranked", "relevant": "relevant"}
-        said = refusal(InputRefusedError, evaluate(table, **options).to_pandas)
-        assert said.startswith(f"an item comes twice in the {kind} of query query_id=q. Remove it, or say which")
-        said = refusal(InputRefusedError, evaluate(table.drop("query_id"), **options).to_pandas)
-        assert f"of query [{', '.join(ranked)}] (there is no query column)" in said
-        assert evaluate(table, check_duplicates="none", **options).summary.count() > 0
+@pytest.mark.parametrize(
+    ("ranked", "relevant", "kind"),
+    [(["a", "a"], ["a"], "ranked list"), (["a"], ["b", "b"], "list of relevant items")],
+)
+def test_an_item_twice_is_refused_unless_a_rule_says_which_counts(ranked, relevant, kind):
+    data = table([("q", "DE", ranked, relevant)], IDS)
+    said = refusal(InputRefusedError, evaluate(data, **BOTH).to_pandas)
+    assert said.startswith(f"an item comes twice in the {kind} of query query_id=q. Remove it, or say which")
+    said = refusal(InputRefusedError, evaluate(data.drop_columns(["query_id"]), **BOTH).to_pandas)
+    assert f"of query [{', '.join(ranked)}] (there is no query column)" in said
+    assert values(evaluate(data, check_duplicates="none", **BOTH))
 
 
 def test_a_query_in_two_rows_is_found_by_check_duplicates_all(spark):
-    table = spark.createDataFrame([("q", "DE", ["a"], ["a"])] * 2, IDS)
-    options = {"ranked": "ranked", "relevant": "relevant", "check_duplicates": "all"}
-    said = refusal(InputRefusedError, evaluate(table, **options).to_pandas)
+    data = table([("q", "DE", ["a"], ["a"])] * 2, IDS)
+    said = refusal(InputRefusedError, evaluate(data, check_duplicates="all", **BOTH).to_pandas)
     assert said.startswith("query query_id=q comes in 2 rows")
+
+
+ODD = table(
+    [("q", "DE", ["a"], ["a"], ["a"], [1], 1, [("a", 1.0)], [("a", "high")], [(1.0, 1.0)], [("a", 1)], (1,), [("a",)],
+      [((1,),)])],
+    f"{IDS}, other array<string>, numbers array<int>, place int, scored array<struct<id: string, score: double>>, "
+    "texts array<struct<id: string, score: string>>, scores array<struct<score: double, rating: double>>, "
+    "pairs array<struct<id: string, position: int>>, struct struct<a: int>, ids array<struct<id: string>>, "
+    "nested array<struct<a: struct<b: int>>>",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -658,93 +674,88 @@ def test_a_query_in_two_rows_is_found_by_check_duplicates_all(spark):
         ({"ranked": ["ranked", "scored"], "relevant": "relevant"}, "some have scores, and others ranks or ids alone"),
         ({"ranked": "texts", "relevant": "relevant"}, "are string; cast them to numbers"),
         ({"ranked": "scored", "relevant": "relevant", "metrics": "bpref"}, "needs an order of tied items"),
-        ({"ranked": "ranked", "relevant": "relevant", "metrics": "alpha_ndcg"}, "lists of relevant items have none"),
-        ({"ranked": "ranked", "relevant": "relevant", "source": "parquet"}, "has lists"),
     ],
     ids=lambda one: str(one)[:60],
 )
-def test_what_cannot_be_evaluated_is_refused_at_once(spark, options, said):
-    table = spark.createDataFrame([("q", "DE", ["a"], ["a"])], IDS).selectExpr(
-        "*",
-        "ranked AS other",
-        "array(1) AS numbers",
-        "1 AS place",
-        "array(struct('a' AS id, 1D AS score)) AS scored",
-        "array(struct('a' AS id, 'high' AS score)) AS texts",
-        "array(struct(1D AS score, 1D AS rating)) AS scores",
-        "array(struct('a' AS id, 1 AS position)) AS pairs",
-        "struct(1 AS a) AS struct",
-        "array(struct('a' AS id)) AS ids",
-        "array(struct(struct(1 AS b) AS a)) AS nested",
-    )
-    kind = (InputRefusedError, InvalidParameterError, MissingColumnError)
+def test_what_cannot_be_evaluated_is_refused_at_once(options, said):
     options = dict(options)
     if options.pop("judged", False):
-        options["judgments"] = table.selectExpr("query_id", "'a' AS item_id", "1 AS relevance")
-    assert said in refusal(kind, evaluate, table, **options)
+        options["judgments"] = table([("q", "a", 1)], "query_id string, item_id string, relevance int")
+    assert said in refusal(KINDS, evaluate, ODD, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"metrics": "alpha_ndcg"}, "lists of relevant items have none"),
+        ({"source": "parquet"}, "has lists"),
+        ({"relevant": "numbers"}, "cast one of them so that values compare"),
+    ],
+)
+def test_what_spark_cannot_evaluate_is_refused_at_once(spark, options, said):
+    assert said in refusal(KINDS, evaluate, ODD, engine="spark", **BOTH | options)
 
 
 # --- By a job
 
 
-def test_a_job_takes_lists(spark, tmp_path):
-    """Its means are those of the function; a bad row is counted and kept; comparing needs a query column."""
-    rows = lists(7)
-    table = graded(spark, rows)
-    without_list = table.where("query_id = 'q0'").withColumn("ranked", F.when(F.lit(False), F.col("ranked")))
-    table.unionAll(without_list).write.parquet(str(tmp_path / "lists.parquet"))
-    expected = evaluate(table, ranked="ranked", relevant="relevant", k=[1, 3]).summary.collect()
-    flags = ["--ranked-cols", "ranked", "--relevant-col", "relevant", "--k", "1,3"]
-    rejects = tmp_path / "rejects"
-    found = done(
-        *("--input", tmp_path / "lists.parquet", *flags, "--on-invalid", "reject"),
-        *("--rejects", rejects, "--json", "-"),
-    ).json
-    values = {(row["metric"], row["k"], row["value"]) for row in expected}
-    assert {(row["metric"], row["k"], row["value"]) for row in found["metrics"]} == values
-    assert (found["rows"]["read"], found["rows"]["rejected"]) == (41, 1)
-    kept = spark.read.parquet(str(rejects)).collect()
-    assert [(row["reason"], json.loads(row["row"])["query_id"]) for row in kept] == [("null_list", "q0")]
+def values_by_cutoff(rows) -> set[tuple]:
+    return {(row["metric"], row["k"], row["value"]) for row in rows}
 
-    table.drop("query_id").write.parquet(str(tmp_path / "unnamed.parquet"))
-    ended = done("--input", tmp_path / "unnamed.parquet", *flags, "--json", "-")
-    found = ended.json
-    assert {(row["metric"], row["k"], row["value"]) for row in found["metrics"]} == values
-    unjudged = [row["n_unjudged_items"] for row in found["metrics"]]
+
+def test_a_job_takes_lists(tmp_path):
+    """Its means are those of the function; a bad row is counted and kept."""
+    rows = lists(7)
+    data = graded(rows)
+    judged, without_list = (
+        long_tables(rows)[1],
+        with_columns(data.slice(0, 1), ranked=pa.nulls(1, data["ranked"].type)),
+    )
+    for name, one in {
+        "lists": pa.concat_tables([data, without_list]), "unnamed": data.drop_columns(["query_id"]), "judged": judged
+    }.items():  # fmt: skip
+        pq.write_table(one, tmp_path / f"{name}.parquet")
+    expected = values_by_cutoff(rows_of(evaluate(data, **BOTH, k=[1, 3]).summary))
+    flags = ["--ranked-cols", "ranked", "--k", "1,3", "--json", "-", "--engine", "local"]
+    within, kept = ["--relevant-col", "relevant"], ["--on-invalid", "reject", "--rejects", tmp_path / "rejects"]
+    found = done("--input", tmp_path / "lists.parquet", *flags, *within, *kept).json
+    assert values_by_cutoff(found["metrics"]) == expected
+    assert (found["rows"]["read"], found["rows"]["rejected"]) == (41, 1)
+    rejected = stored_rows(tmp_path / "rejects")
+    assert [(row["reason"], json.loads(row["row"])["query_id"]) for row in rejected] == [("null_list", "q0")]
+
+    ended = done("--input", tmp_path / "unnamed.parquet", *flags, *within)
+    assert values_by_cutoff(ended.json["metrics"]) == expected
+    unjudged = [row["n_unjudged_items"] for row in ended.json["metrics"]]
     assert min(unjudged) > 0  # which these lists say of whatever is not relevant, so that no line tells
     assert "unjudged; see" not in ended.out
-    judged = str(tmp_path / "judged.parquet")
-    long_tables(spark, rows)[1].write.parquet(judged)
-    ended = done(
-        *("--input", tmp_path / "lists.parquet", "--ranked-cols", "ranked", "--judgments", judged, "--k", "1,3"),
-        *("--on-invalid", "reject", "--rejects", rejects, "--json", "-"),
-    )
-    found = ended.json
+    beside = ["--judgments", tmp_path / "judged.parquet"]
+    ended = done("--input", tmp_path / "lists.parquet", *beside, *flags, *kept)
     assert "among the first 3 are unjudged; see the metric judged@3" in ended.out
-    beside = evaluate(table, long_tables(spark, rows)[1], ranked="ranked", k=[1, 3], on_invalid="reject")
-    assert found["config_hash"] == beside.provenance["config_hash"]
-    assert {(row["metric"], row["k"], row["value"]) for row in found["metrics"]} == values
-    refused = command("compare-runs", "--input", tmp_path / "unnamed.parquet", *flags)
-    assert_refused(refused, "name the column (--query-col)")
+    function = evaluate(data, judged, ranked="ranked", k=[1, 3], on_invalid="reject")
+    assert ended.json["config_hash"] == function.provenance["config_hash"]
+    assert values_by_cutoff(ended.json["metrics"]) == expected
 
 
 def test_a_job_takes_lists_in_two_tables(spark, tmp_path):
     """Its means are those of one table; a bad entry of the truth is a bad row of the judgments, counted and kept."""
     rows = lists(11)
-    table = in_order(spark, rows)
-    truth = table.select("query_id", F.transform(F.map_keys("relevant"), lambda item: item).alias("items"))
-    expected = evaluate(
-        table.withColumn("items", F.map_keys("relevant")), ranked="ranked", relevant="items", k=[1, 3]
-    ).summary.collect()
-    more = truth.where("query_id = 'q0'").select("query_id", F.array_append("items", F.lit(None)).alias("items"))
-    truth.where("query_id != 'q0'").unionAll(more).write.parquet(str(tmp_path / "truth.parquet"))
-    table.drop("relevant").write.parquet(str(tmp_path / "lists.parquet"))
+    cells = [(one["query"], one["items"], [*one["judged"]]) for one in rows]
+    data = table(cells, "query_id string, ranked array<string>, items array<string>")
+    expected = evaluate(data, ranked="ranked", relevant="items", k=[1, 3]).summary
+    truth = table([(query, [*items, None] if query == "q0" else items) for query, _, items in cells],
+                  "query_id string, items array<string>")  # fmt: skip
+    pq.write_table(truth, tmp_path / "truth.parquet")
+    pq.write_table(data.drop_columns(["items"]), tmp_path / "lists.parquet")
     rejects = tmp_path / "rejects"
     flags = ["--input", tmp_path / "lists.parquet", "--judgments", tmp_path / "truth.parquet", "--k", "1,3"]
     flags += ["--ranked-cols", "ranked", "--relevant-col", "items"]
     assert_refused(command("mean-ndcg", *flags), "1 bad row", "null_item 1 (e.g. query_id=q0", "judgments")
     found = done(*flags, "--on-invalid", "reject", "--rejects", rejects, "--json", "-").json
-    values = {(row["metric"], row["k"], row["value"]) for row in expected}
-    assert {(row["metric"], row["k"], row["value"]) for row in found["metrics"]} == values
+    assert values_by_cutoff(found["metrics"]) == values_by_cutoff(rows_of(expected))
     assert found["judgment_rows"]["rejected"] == {"null_item": 1}
-    assert [row["reason"] for row in spark.read.parquet(str(rejects)).collect()] == ["null_item"]
+    assert [row["reason"] for row in stored_rows(rejects)] == ["null_item"]
+
+    pq.write_table(data.drop_columns(["query_id"]), tmp_path / "unnamed.parquet")
+    unnamed = ("--input", tmp_path / "unnamed.parquet", "--ranked-cols", "ranked", "--relevant-col", "items")
+    assert_refused(command("compare-runs", *unnamed), "name the column (--query-col)")

@@ -462,3 +462,16 @@ def test_several_rankers_are_told_apart(spark):
     found = ndcg_spark.evaluate(runs, run="run", metrics=["coverage@1"], convention=CONVENTION, items=items)
     values = {row["run"]: row["value"] for row in found.summary.where("metric = 'coverage'").collect()}
     assert values == {"a": 0.5, "b": 0.5}
+
+
+@pytest.mark.parametrize("strategy", ["engine", "window"])
+def test_rows_alike_in_all_that_orders_them_are_listed_by_item(spark, strategy):
+    """Score, order value and relevance tie, so item a comes first, which 1 of 5 interactions have: log2(5)."""
+    rows = [("q", "b", 0.5, 1, 1), ("q", "a", 0.5, 1, 1)]
+    schema = "query_id string, item_id string, score double, relevance int, position int"
+    seen = [("a", "u0"), *(("b", f"u{user}") for user in range(4))]
+    options = {"interactions": spark.createDataFrame(seen, "item_id string, query_id string"), "order": "position",
+               "metrics": "novelty@1", "convention": "default;ties=input_order", "strategy": strategy}  # fmt: skip
+    for its in (rows, rows[::-1]):
+        (row,) = ndcg_spark.evaluate(spark.createDataFrame(its, schema), **options).summary.collect()
+        assert row["value"] == pytest.approx(math.log2(5))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from itertools import product
+
 import pytest
+from pyspark.sql import functions as F
+from support.engines import table
 from support.oracle import Choices, evaluate, gain_function
 from support.random_rankings import random_rows
+from support.refusals import refusal
 from support.small_rankings import ranked
 from support.spark_rankings import array_table, close, convention_of, scored_table
 
-from ndcg_spark import evaluate as evaluate_frame
+from ndcg_spark import Convention
+from ndcg_spark import evaluate as evaluate_tables
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.explanation import ranked_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
@@ -75,18 +82,54 @@ def test_the_view_of_a_query(spark):
 
 
 def test_the_view_ranks_by_score_and_shows_items(spark):
-    table = scored_table(spark, ranked((1.0,)))
+    frame = scored_table(spark, ranked((1.0,)))
     with pytest.raises(InvalidParameterError, match="leave rank= out"):
-        ranked_rows(table, EvaluationSettings(columns=Columns(rank="rank")))
+        ranked_rows(frame, EvaluationSettings(columns=Columns(rank="rank")))
     with pytest.raises(InvalidParameterError, match="name the item column"):
-        ranked_rows(table, EvaluationSettings(columns=Columns(item=None)))
+        ranked_rows(frame, EvaluationSettings(columns=Columns(item=None)))
     with pytest.raises(
         InvalidParameterError, match="no rule of these settings needs; use convention='default;ties=item_asc'"
     ):
-        ranked_rows(table, EvaluationSettings(check_duplicates="none"))
+        ranked_rows(frame, EvaluationSettings(check_duplicates="none"))
     for name in ("gain", "Item"):  # whatever its case
         with pytest.raises(InvalidParameterError, match=f"'{name}' has the name of a column of the result"):
-            ranked_rows(table.withColumnRenamed("query_id", name), EvaluationSettings(columns=Columns(query=(name,))))
+            ranked_rows(frame.withColumnRenamed("query_id", name), EvaluationSettings(columns=Columns(query=(name,))))
+
+
+LONG = "query_id string, item_id string, score double, relevance int"
+TWICE = [("q", "a", 0.5, 0), ("q", "a", 0.5, 1)]
+
+
+def test_rows_add_up_whatever_the_ties_the_ideal_and_the_cutoff(spark):
+    """Scores of three rows tie across the cutoff; DCG and IDCG are those of evaluations of this machine."""
+    rows = [("q", "a", 0.5, 2), ("q", "b", 0.5, 0), ("q", "c", 0.5, 3), ("q", "d", 0.1, None), ("q", "e", None, 1)]
+    frame, views, expected = spark.createDataFrame(rows, LONG), [], {}
+    for ties, ideal, k in product(
+        ("item_asc", "item_desc", "expected", "best", "worst"), ("judged", "retrieved", "as_many"), (2, 10)
+    ):
+        convention = Convention(ties=ties, ideal=ideal)
+        options = {"null_score": "unretrieved", "convention": convention}
+        (result,) = evaluate_tables(table(rows, LONG), k=k, **options).per_query.to_pylist()
+        expected[f"{convention} {k}"] = (result["dcg"], result["idcg"])
+        view = ranked_rows(frame, EvaluationSettings(cutoffs=(k,), check_duplicates="all", **options))
+        sums = (F.sum(F.col("gain") * F.coalesce(name, F.lit(0.0))) for name in ("discount", "ideal_discount"))
+        views.append(view.agg(F.lit(f"{convention} {k}"), *sums))
+    found = {row[0]: (row[1], row[2]) for row in reduce(lambda one, other: one.union(other), views).collect()}
+    assert len(found) == 30
+    assert found == {name: pytest.approx(its, abs=1e-12) for name, its in expected.items()}
+
+
+def test_the_view_refuses_or_resolves_duplicates_as_evaluate_does(spark):
+    frame = spark.createDataFrame(TWICE, LONG)
+    assert "comes twice" in refusal(ranked_rows(frame, EvaluationSettings()))
+    best = EvaluationSettings(convention=Convention(duplicates="best"))
+    assert [row["relevance"] for row in ranked_rows(frame, best).collect()] == [1.0]
+
+
+def test_the_view_has_no_ideal_ranks_where_the_ideal_is_not_made_of_rows(spark):
+    frame = spark.createDataFrame([("q", "a", 0.5, 1), ("q", "b", 0.4, 0)], LONG)
+    shown = ranked_rows(frame, EvaluationSettings(convention=Convention(ideal="k_ones"))).collect()
+    assert {row["ideal_rank"] for row in shown} == {None}
 
 
 # --- What it costs
@@ -109,17 +152,17 @@ def test_evaluate_starts_no_job(spark):
     """For every form of input; the action on the last one shows that jobs would have been counted."""
     rows = random_rows(81, special=False, unretrieved=False)
     choices = Choices(ties="item_asc")
-    table, arrays = scored_table(spark, rows, choices), array_table(spark, rows, choices)
-    judgments = table.where("relevance is not null").select("query_id", "item_id", "relevance")
+    long, arrays = scored_table(spark, rows, choices), array_table(spark, rows, choices)
+    judgments = long.where("relevance is not null").select("query_id", "item_id", "relevance")
     found = []
 
     def describe() -> None:
-        found.append(evaluate_frame(table, k=[1, "all"], segments=["query_id"]))
-        found.append(evaluate_frame(table.drop("relevance"), judgments=judgments))
-        found.append(evaluate_frame(table.drop("relevance"), judgments=judgments, strategy="window"))
-        found.append(evaluate_frame(table, rank="rank"))
-        found.append(evaluate_frame(arrays, relevance="ranked", k=3))
-        ranked_rows(table, EvaluationSettings()).schema  # noqa: B018  # laziness is what is tested
+        found.append(evaluate_tables(long, k=[1, "all"], segments=["query_id"]))
+        found.append(evaluate_tables(long.drop("relevance"), judgments=judgments))
+        found.append(evaluate_tables(long.drop("relevance"), judgments=judgments, strategy="window"))
+        found.append(evaluate_tables(long, rank="rank"))
+        found.append(evaluate_tables(arrays, relevance="ranked", k=3))
+        ranked_rows(long, EvaluationSettings()).schema  # noqa: B018  # laziness is what is tested
         assert all(one.summary.schema and one.per_query.schema for one in found)
 
     assert jobs_of(spark, describe) == 0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
+from support.engines import by, refused, table, with_columns
 from support.main_job import assert_refused, command, mean_ndcg
 
 from ndcg_spark import compare, evaluate, report
@@ -87,62 +91,70 @@ class World:
             for place, item in enumerate(its)
         ]
 
-    def judgments(self, spark):
+    @property
+    def run(self) -> pa.Table:
+        return table(self.run_rows(), RUN_SCHEMA)
+
+    @property
+    def judgments(self) -> pa.Table:
         rows = [(query, item, grade) for (query, item), grade in self.judged.items()]
-        return spark.createDataFrame(rows, "query_id string, sku string, relevance double")
+        return table(rows, "query_id string, sku string, relevance double")
+
+    @property
+    def lists(self) -> pa.Table:
+        rows = [("only", query, its, "DE" if query < "q4" else "US") for query, its in self.ranked.items()]
+        return table(rows, "model string, query_id string, items array<string>, country string")
 
 
-def as_lists(long):
-    in_order = "transform(sort_array(collect_list(struct(-score as falling, sku))), x -> x.sku)"
-    return long.groupBy("model", "query_id", "country", "weight").agg(F.expr(in_order).alias("items"))
+def in_capitals(run: pa.Table) -> pa.Table:
+    return with_columns(run, sku=pc.utf8_upper(run["sku"]))
 
 
-@dataclass(frozen=True)
-class Form:
-    """A form of the same rankings: how it is made of long rows, and the options that it needs."""
-
-    shaped: Callable = lambda long: long
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-FORMS = {
-    "long": Form(),
-    "weighted, window": Form(
-        lambda long: long, {"weight": "weight", "strategy": "window", "convention": "default;missing_query=drop"}
+FORMS: dict[str, tuple[Callable[[World], pa.Table], dict[str, Any]]] = {
+    "long": (lambda world: world.run, {}),
+    "weighted": (lambda world: world.run, {"weight": "weight", "convention": "default;missing_query=drop"}),
+    "given ranks": (
+        lambda world: with_columns(world.run, rank=pc.subtract(1.0, world.run["score"])).drop_columns(["score"]),
+        {"rank": "rank"},
     ),
-    "given ranks": Form(lambda long: long.selectExpr("*", "1 - score as rank").drop("score"), {"rank": "rank"}),
-    "score columns": Form(lambda long: long.selectExpr("*", "score as second"), {"score": ["score", "second"]}),
-    "lists": Form(as_lists, {"ranked": "items", "segments": ["country"]}),
-    "reject": Form(lambda long: long, {"on_invalid": "reject", "segments": ["country"]}),
-}
+    "score columns": (
+        lambda world: with_columns(world.run, second=world.run["score"]), {"score": ["score", "second"]}
+    ),
+    "lists": (lambda world: world.lists, {"ranked": "items", "segments": ["country"]}),
+    "reject": (lambda world: world.run, {"on_invalid": "reject", "segments": ["country"]}),
+}  # fmt: skip
+"""The same rankings, and options."""
 SAYS = {"queries": "none of its queries is judged; compare query_id='q0' with 'shop:q",
         "items": "and no judged item occurs anywhere in it; compare sku='sku-0' with 'SKU-"}  # fmt: skip
 
 
-@pytest.mark.parametrize(("form", "way", "seed"), [
-    (form, way, seed) for seed, form in enumerate(FORMS) for way in (
-        tuple(WAYS) if form in ("long", "weighted, window") else ("items_in_capitals", "queries_with_a_prefix")
-    )
-])  # fmt: skip
-def test_what_becomes_of_a_run(spark, form, way, seed):
-    world = World(seed, WAYS[way])
-    table = FORMS[form].shaped(spark.createDataFrame(world.run_rows(), RUN_SCHEMA))
-    result = evaluate(table, world.judgments(spark), k=[1, K], item="sku", **FORMS[form].options)
+UNMATCHED = ("items_in_capitals", "queries_with_a_prefix")
+
+
+@by(
+    "form, way",
+    local=[(form, way) for form in FORMS for way in (WAYS if form in ("long", "weighted") else UNMATCHED)],
+    spark=[("long", "items_of_the_next_query"), ("long", UNMATCHED[0]), ("lists", UNMATCHED[1])],
+    window=[("weighted", way) for way in (*UNMATCHED, "items_far_down")],
+)
+def test_what_becomes_of_a_run(engine, form, way, capsys):
+    world = World([*FORMS].index(form), WAYS[way])
+    make, options = FORMS[form]
+    result = evaluate(make(world), world.judgments, k=[1, K], item="sku", **options, **engine)
     wanted = {"items_far_down": "zero", "items_of_the_next_query": "zero"}
     assert world.outcome == {"as_they_are": "plain", "items_in_capitals": "items",
                              "queries_with_a_prefix": "queries", **wanted}[way]  # fmt: skip
     if world.outcome in SAYS:
-        with pytest.raises(InputRefusedError) as refused:
-            result.to_pandas()
-        assert SAYS[world.outcome] in str(refused.value)
-        assert "allow_unmatched=True keeps the zeros" in str(refused.value)
+        said = refused(result)
+        assert SAYS[world.outcome] in said
+        assert "allow_unmatched=True keeps the zeros" in said
         return
     found = result.to_pandas()
-    lines = [line for line in result.__dict__["_beside"] if "judged" in line and "queries:" not in line]
+    result.show()
     n_items = K * len({query for query, _ in world.judged} & set(world.ranked))  # others are dropped
     assert found["value"].eq(0).all() == (world.outcome == "zero")
-    plain = {(line.partition(" items")[0], "is judged" in line) for line in lines}
-    assert plain == ({(f"none of the {n_items}", True)} if world.outcome == "zero" else set())
+    line = f"none of the {n_items} items ranked among the first {K} is judged"
+    assert (line in capsys.readouterr().out) == (world.outcome == "zero")
 
 
 def test_one_of_several_runs_matches_and_each_is_told_apart(spark, capsys):
@@ -150,15 +162,15 @@ def test_one_of_several_runs_matches_and_each_is_told_apart(spark, capsys):
     rows = good.run_rows("good") + [
         (name, query, sku.upper(), *rest) for name, query, sku, *rest in bad.run_rows("bad")
     ]
-    judgments, table = good.judgments(spark), spark.createDataFrame(rows, RUN_SCHEMA)
-    asked = {"k": K, "item": "sku", "run": "model", "segments": ["country"]}
-    result = evaluate(table, judgments, **asked)
+    judgments, data = good.judgments, table(rows, RUN_SCHEMA)
+    asked = {"k": K, "item": "sku", "run": "model", "segments": ["country"], "engine": "spark"}
+    result = evaluate(data, judgments, **asked)
     says = "^run 'bad': none of the 24 items ranked among the first 3 is judged, .* compare sku='SKU-0' with 'sku-"
     for act in (result.show, result.plot, lambda: compare(result, baseline="good").show()):
         with pytest.raises(InputRefusedError, match=says):
             act()
     assert result.summary.where("metric = 'ndcg' and run = 'bad'").first()["value"] == 0.0
-    evaluate(table, judgments, allow_unmatched=True, **asked).show()
+    evaluate(data, judgments, allow_unmatched=True, **asked).show()
     assert "run 'bad': none of the 24 items ranked among the first 3 is judged\n" in capsys.readouterr().out
     compare(result, baseline="good", allow_unmatched=True, replicates=0, flips=0).show()
     assert "run 'bad': none of the 24 items ranked among the first 3 is judged\n" in capsys.readouterr().out
@@ -168,10 +180,8 @@ def test_one_of_several_runs_matches_and_each_is_told_apart(spark, capsys):
 
 def test_evaluations_of_two_tables_are_told_apart_when_they_are_compared(spark):
     good = World(2, as_they_are)
-    judgments = good.judgments(spark)
-    table = spark.createDataFrame(good.run_rows(), RUN_SCHEMA).drop("model")
-    other = table.withColumn("sku", F.upper("sku"))
-    first, second = (evaluate(one, judgments, k=K, item="sku") for one in (table, other))
+    options = {"k": K, "item": "sku", "engine": "spark"}
+    first, second = (evaluate(one, good.judgments, **options) for one in (good.run, in_capitals(good.run)))
     with pytest.raises(InputRefusedError, match=r"^run 'b': none of the 24 items .* compare sku='SKU-0' with 'sku-"):
         compare({"a": first, "b": second}, replicates=0, flips=0).to_pandas()
     compare({"a": first, "b": first}, replicates=0, flips=0).to_pandas()
@@ -180,28 +190,25 @@ def test_evaluations_of_two_tables_are_told_apart_when_they_are_compared(spark):
 @pytest.mark.parametrize("convention", [
     "default;unjudged_query=zero", "default;unjudged=condensed", "default;no_relevant=one", "default;ideal=retrieved",
 ])  # fmt: skip
-def test_no_rule_of_a_convention_hides_it(spark, convention):
+def test_no_rule_of_a_convention_hides_it(convention):
     world = World(3, items_in_capitals)
-    table = spark.createDataFrame(world.run_rows(), RUN_SCHEMA)
-    result = evaluate(table, world.judgments(spark), item="sku", metrics=["rr", "p@1"], convention=convention)
+    result = evaluate(world.run, world.judgments, item="sku", metrics=["rr", "p@1"], convention=convention)
     with pytest.raises(InputRefusedError, match="no judged item occurs anywhere in it"):
         result.show()
 
 
-def test_judgments_without_rows_and_runs_without_rows(spark):
-    world = World(3, as_they_are)
-    table = spark.createDataFrame(world.run_rows(), RUN_SCHEMA)
-    with pytest.raises(InputRefusedError, match="the judgments have no row with a relevance"):
-        evaluate(table, world.judgments(spark).where("false"), k=K, item="sku").show()
-    found = evaluate(table.where("false"), world.judgments(spark), k=K, item="sku").to_pandas()
+def test_judgments_without_rows_and_runs_without_rows(engine):
+    world, options = World(3, as_they_are), {"k": K, "item": "sku", **engine}
+    assert "the judgments have no row with a relevance" in refused(
+        evaluate(world.run, world.judgments.slice(0, 0), **options)
+    )
+    found = evaluate(world.run.slice(0, 0), world.judgments, **options).to_pandas()
     assert found["value"].tolist() == [0.0]  # all queries are missing, as before
 
 
-def test_a_table_with_its_own_relevances_is_not_checked(spark):
-    table = spark.createDataFrame(
-        [("q", "a", 1.0, None)], "query_id string, item_id string, score double, relevance int"
-    )
-    assert len(evaluate(table, k=1).to_pandas()) == 1
+def test_a_table_with_its_own_relevances_is_not_checked(engine):
+    data = table([("q", "a", 1.0, None)], "query_id string, item_id string, score double, relevance int")
+    assert len(evaluate(data, k=1, **engine).to_pandas()) == 1
 
 
 APART = SimpleNamespace(tables=SimpleNamespace(of_runs=False), settings=SimpleNamespace(allow_unmatched=False))
@@ -234,25 +241,38 @@ def test_counts_are_read_of_all_queries_at_the_largest_cutoff():
 
 
 @pytest.fixture
-def files(spark, tmp_path):
+def files(tmp_path):
     """Rankings of two runs, of which one has other ids, and their judgments, as files."""
     world = World(4, as_they_are)
     bad = [(name, query, sku.upper(), *rest) for name, query, sku, *rest in world.run_rows("bad")]
-    spark.createDataFrame(world.run_rows("good") + bad, RUN_SCHEMA).write.parquet(f"{tmp_path}/run")
-    world.judgments(spark).write.parquet(f"{tmp_path}/judgments")
-    return ("--input", tmp_path / "run", "--judgments", tmp_path / "judgments", "--item-col", "sku", "--run-col",
-            "model", "--k", K, "--run-date", "2026-01-31", "--dataset", "shop")  # fmt: skip
+    pq.write_table(table(world.run_rows("good") + bad, RUN_SCHEMA), tmp_path / "run.parquet")
+    pq.write_table(world.judgments, tmp_path / "judgments.parquet")
+    tables = ("--input", tmp_path / "run.parquet", "--judgments", tmp_path / "judgments.parquet")
+    return (
+        *tables,
+        "--item-col",
+        "sku",
+        "--run-col",
+        "model",
+        "--k",
+        K,
+        "--run-date",
+        "2026-01-31",
+        "--dataset",
+        "shop",
+    )
 
 
 BAD = "run 'bad': none of the 15 items ranked among the first 3 is judged"
 WAY_OUT = "--allow-unmatched keeps the zeros"
 
 
-def test_the_main_job_refuses_and_writes_nothing(files, tmp_path):
+def test_the_main_job_refuses_and_writes_nothing(engine, files, tmp_path):
+    files = (*files, "--engine", engine["engine"])
     outputs = ("--output", tmp_path / "metrics", "--per-query-output", tmp_path / "queries")
     assert_refused(mean_ndcg(*files, *outputs), BAD, "compare sku='SKU-0' with 'sku-", WAY_OUT, "Nothing was written")
     assert_refused(mean_ndcg(*files), BAD, WAY_OUT)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["judgments", "run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["judgments.parquet", "run.parquet"]
     kept = mean_ndcg(*files, *outputs, "--allow-unmatched", "--json", "-")
     assert (kept.code, kept.complaints) == (0, [])
     assert BAD in kept.out.splitlines()
@@ -260,7 +280,7 @@ def test_the_main_job_refuses_and_writes_nothing(files, tmp_path):
     assert (row["value"], row["n_top_items"], row["n_unjudged_items"]) == (0.0, 15, 15)
 
 
-def test_the_job_that_compares_refuses_and_writes_nothing(files, tmp_path):
+def test_the_job_that_compares_refuses_and_writes_nothing(spark, files, tmp_path):
     asked = ("compare-runs", *files, "--baseline", "good", "--flips", "0", "--replicates", "0")
     output = ("--output", tmp_path / "comparison")
     assert_refused(command(*asked, *output), BAD, "compare sku='SKU-0' with 'sku-", WAY_OUT, "Nothing was written")
@@ -272,15 +292,11 @@ def test_the_job_that_compares_refuses_and_writes_nothing(files, tmp_path):
 
 
 def test_a_report_refuses_an_evaluation_and_a_comparison(spark):
-    good = World(1, as_they_are)
-    judgments = good.judgments(spark)
-    table = spark.createDataFrame(good.run_rows(), RUN_SCHEMA)
-    first, second = (
-        evaluate(one, judgments, k=K, item="sku") for one in (table, table.withColumn("sku", F.upper("sku")))
-    )
+    good, options = World(1, as_they_are), {"k": K, "item": "sku", "engine": "spark"}
+    first, second = (evaluate(one, good.judgments, **options) for one in (good.run, in_capitals(good.run)))
     with pytest.raises(InputRefusedError, match=r"^none of the 24 items ranked among the first 3 is judged"):
         report(second)
     compared = compare({"a": first, "b": second}, replicates=0, flips=0)
-    both = evaluate(table.withColumn("model", F.lit("a")), judgments, k=K, item="sku", run="model")
+    summary = evaluate(with_columns(good.run, model="a"), good.judgments, run="model", **options).summary
     with pytest.raises(InputRefusedError, match=r"^run 'b': none of the 24 items"):
-        report(both.summary.unionByName(both.summary.withColumn("run", F.lit("b"))), comparison=compared)
+        report(summary.unionByName(summary.withColumn("run", F.lit("b"))), comparison=compared)

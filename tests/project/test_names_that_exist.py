@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
-from support.main_job import Ended, assert_refused, command
+from support.main_job import assert_refused, command
 
+from ndcg_spark.evaluation import Columns, ItemColumns
 from ndcg_spark.main import cli
-from scripts.checks.stored_format import STORY, commands_of
+from scripts.checks.stored_format import SETTINGS, STORY, commands_of
 
 TABLE = {
     *("input", "judgments", "items", "interactions", "queries", "corpus", "per_query", "baseline_per_query"),
@@ -82,8 +84,21 @@ OPTIONS = [
 ]
 
 
-def asked(name: str, option: str, flag: str, value: str, folder: Path) -> Ended:
-    """Run a command of the story with one option changed."""
+OF_RANKINGS = {"compare-runs", "diagnose runs", "explain-difference"}
+"""Commands that evaluate rankings as mean-ndcg does."""
+PARTS = (Columns, ItemColumns)
+FIELDS = {f"{one.name}_col{'s' * (one.name == 'ranked')}": one.name for part in PARTS for one in fields(part)}
+ASKED = ("query_col", "vector_col", "relevant_col")
+"""Of these each command is asked."""
+SHARED = [one for one in OPTIONS if one[0] in OF_RANKINGS and one[1] in FIELDS and one[1] not in ASKED]
+ON_SPARK = {"items", "interactions", "vector_col", "categories_col", "first_seen_col", "topics_col", "user_col"}
+"""Options of mean-ndcg that are about metrics of items."""
+HERE = [one for one in OPTIONS if one[0] == "mean-ndcg" and one[1] not in ON_SPARK]
+THERE = [one for one in OPTIONS if one not in HERE and one not in SHARED]
+
+
+def words_of(name: str, option: str, flag: str, value: str, folder: object) -> list[str]:
+    """Arguments of a command of the story with one option changed."""
     night = next(text for text in STORY.values() if text.startswith(f"{name} "))
     words = shlex.split(BASE.get((name, option), night).format(f=folder))
     if "--run-log" in words:  # which tells a line of its own
@@ -93,15 +108,13 @@ def asked(name: str, option: str, flag: str, value: str, folder: Path) -> Ended:
         words[words.index(flag) + 1] = value
     else:
         words += [flag, value]
-    return command(*words)
+    return words
 
 
-@pytest.mark.parametrize(("name", "option", "flag", "kind"), OPTIONS, ids=[f"{one[0]} {one[2]}" for one in OPTIONS])
-def test_a_name_that_does_not_exist_is_refused(golden_nights, name, option, flag, kind):
-    values = {"table": str(golden_nights / "nowhere"), "night": "2020-02-02", "metric": "nowhere@5"}
+def assert_refuses_a_name(name: str, option: str, flag: str, kind: str, folder: Path, *more: str) -> None:
+    values = {"table": str(folder / "nowhere"), "night": "2020-02-02", "metric": "nowhere@5"}
     value = values.get(kind, "nowhere") + (">=0.5" if option == "gate" else "")
-    ended = asked(name, option, flag, value, golden_nights)
-    exists = EXIST.get(kind, "")
+    ended, exists = command(*words_of(name, option, flag, value, folder), *more), EXIST.get(kind, "")
     if f"nothing reads {flag}: " in ended.err:
         assert_refused(ended, f"nothing reads {flag}: ")
         return
@@ -112,7 +125,33 @@ def test_a_name_that_does_not_exist_is_refused(golden_nights, name, option, flag
     )
 
 
+@pytest.mark.parametrize(("name", "option", "flag", "kind"), HERE, ids=[f"{one[0]} {one[2]}" for one in HERE])
+def test_a_name_that_does_not_exist_is_refused(golden_nights, name, option, flag, kind):
+    assert_refuses_a_name(name, option, flag, kind, golden_nights, "--engine", "local")
+
+
+@pytest.mark.parametrize(("name", "option", "flag", "kind"), THERE, ids=[f"{one[0]} {one[2]}" for one in THERE])
+def test_a_name_that_does_not_exist_is_refused_on_spark(spark, golden_nights, name, option, flag, kind):
+    assert_refuses_a_name(name, option, flag, kind, golden_nights)
+
+
+@pytest.mark.parametrize(("name", "option", "flag", "kind"), SHARED, ids=[f"{one[0]} {one[2]}" for one in SHARED])
+def test_commands_that_evaluate_read_columns_as_mean_ndcg_does(name, option, flag, kind):
+    """So that names are refused by one rule."""
+    words = words_of(name, option, flag, "nowhere", "")[len(name.split()) :]
+    settings = SETTINGS[name](dict(commands_of(cli))[name].make_context(name, words).params).settings
+    (given,) = (one for one in columns_in(settings) if hasattr(one, FIELDS[option]))
+    assert getattr(given, FIELDS[option]) in ("nowhere", ("nowhere",))
+
+
+def columns_in(settings: object) -> list[Columns | ItemColumns]:
+    if isinstance(settings, PARTS):
+        return [settings]
+    parts = [getattr(settings, one.name) for one in fields(settings)] if is_dataclass(settings) else []
+    return [its for part in parts for its in columns_in(part)]
+
+
 @pytest.mark.parametrize(("metrics", "missing"), [("ndcg@10,ap@10", "'ap'"), ("ndcg@10,ndcg@3", "'ndcg@3'")])
-def test_one_of_several_metrics_that_the_table_does_not_have_is_refused(golden_nights, metrics, missing):
+def test_one_of_several_metrics_that_the_table_does_not_have_is_refused(spark, golden_nights, metrics, missing):
     ended = command("flag-changes", "--input", golden_nights / "history.parquet", "--metrics", metrics)
     assert_refused(ended, f"there is no metric {missing} in the metric table; there is ndcg")

@@ -385,7 +385,45 @@ def test_files_of_several_schemas_are_read_by_spark(spark: SparkSession, tmp_pat
     found = ndcg_spark.evaluate(path)
     assert found.ranking.source == "spark"
     assert "'item_id'" in found.ranking.reason
+    assert "is int32, not int64" in found.ranking.reason
     assert "zzz.parquet" in found.ranking.reason
+
+
+HALVES = [Row(query=f"q{n // 2}", item=n, score=-n, relevance=n % 2) for n in range(8)]
+"""Queries of two items, of which the second is relevant: NDCG is 1 / log2(3)."""
+OF_HALVES = 0.6309297535714575
+
+
+def test_unsigned_relevances(spark: SparkSession, tmp_path: Path) -> None:
+    path = write(tmp_path / "rows", file_rows(HALVES))
+    changed("relevance", lambda column: column.cast(pa.uint32()))(Path(path))
+    assert summary_of_ndcg(ndcg_spark.evaluate(path)) == OF_HALVES
+
+
+def test_a_file_that_spells_a_column_otherwise_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark takes the case of names lightly."""
+    path = write(tmp_path / "rows", file_rows(HALVES))
+    other = Path(path) / "part-1.parquet"
+    pq.write_table(pq.ParquetFile(other).read().rename_columns({"query_id": "QUERY_ID"}), other)
+    row = ndcg_spark.evaluate(path).summary.where("metric = 'ndcg'").first()
+    assert (row["value"], row["n_queries"]) == (OF_HALVES, 4)
+
+
+def test_a_corrupt_file_is_passed_over_where_a_setting_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    path = write(tmp_path / "rows", file_rows(HALVES))
+    (Path(path) / "zz-broken.parquet").write_bytes(b"this is no Parquet file, whatever its name says")
+    with session_settings(spark, spark__sql__files__ignoreCorruptFiles="true"):
+        assert summary_of_ndcg(ndcg_spark.evaluate(path)) == OF_HALVES
+
+
+@pytest.mark.parametrize("by_path", [True, False])
+def test_large_variable_width_types_change_nothing(spark: SparkSession, tmp_path: Path, by_path: bool) -> None:
+    countries = pa.array(["DE"] * 4 + ["FR"] * 4)
+    path = write(tmp_path / "rows", file_rows(HALVES).append_column("country", countries))
+    with session_settings(spark, spark__sql__execution__arrow__useLargeVarTypes="true"):
+        found = ndcg_spark.evaluate(path if by_path else spark.read.parquet(path), segments=["country"])
+        rows = found.summary.where("metric = 'ndcg'").collect()
+        assert {row["segment"]: row["value"] for row in rows} == dict.fromkeys(("", "DE", "FR"), OF_HALVES)
 
 
 # --- What is refused

@@ -12,11 +12,14 @@ from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from packaging.version import Version
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.evaluation.local import LocalRanking, rank_locally
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.sources.local import table_of
 from ndcg_spark.sources.parquet import PartSizes
 from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query, to_float32
 
@@ -158,15 +161,31 @@ def evaluate_small_parts(
 class Case:
     """One evaluation to be run."""
 
-    data: DataFrame | str
+    data: DataFrame | pa.Table | str
     settings: EvaluationSettings
-    judgments: DataFrame | None = None
+    judgments: DataFrame | pa.Table | None = None
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        return {"input": self.data} | ({} if self.judgments is None else {"judgments": self.judgments})
 
     def per_query(self) -> DataFrame:
+        from ndcg_spark.core.given import on_spark
         from ndcg_spark.evaluation.frames.ranking import choose_ranking
 
-        sizes = PartSizes(smallest=1)  # a small file, too, is read in several parts
-        return choose_ranking(self.data, self.settings, judgments=self.judgments, sizes=sizes).per_query()
+        sizes, tables = PartSizes(smallest=1), on_spark(self.tables)  # a small file, too, is read in several parts
+        return choose_ranking(
+            tables["input"], self.settings, judgments=tables.get("judgments"), sizes=sizes
+        ).per_query()
+
+    def results_here(self) -> Results:
+        """Rank tables of Arrow on this machine; keys are those of `collect_cases`."""
+        found = rank_locally({name: table_of(one, name) for name, one in self.tables.items()}, self.settings)
+        assert isinstance(found, LocalRanking), found
+        names = ("run", *self.settings.columns.query)
+        return {
+            _key([str(row[name]) for name in names], row["k"]): _result(row) for row in found.per_query().to_pylist()
+        }
 
 
 def every_strategy(
@@ -224,11 +243,19 @@ def collect_cases(cases: Mapping[str, Case]) -> dict[str, Results]:
         )
     found: dict[str, Results] = {name: {} for name in cases}
     for row in reduce(lambda left, right: left.unionByName(right), frames).collect():
-        parts = tuple(row["key"]) if row["key"][0] else tuple(row["key"][1:])
-        key = (parts if len(parts) > 1 else parts[0], row["k"])
+        key = _key(row["key"], row["k"])
         assert key not in found[row["way"]], (row["way"], key)
-        found[row["way"]][key] = Result(**{name: row[name] for name in (*VALUES, *EXACT_FIELDS)})
+        found[row["way"]][key] = _result(row)
     return found
+
+
+def _key(run_and_query: Sequence[str], k: int | None) -> tuple[Any, int | None]:
+    parts = tuple(run_and_query) if run_and_query[0] else tuple(run_and_query[1:])
+    return (parts if len(parts) > 1 else parts[0], k)
+
+
+def _result(row: Any) -> Result:
+    return Result(**{name: row[name] for name in (*VALUES, *EXACT_FIELDS)})
 
 
 def assert_same_results(got: Results, expected: Results, tolerance: float = TOLERANCE) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.engines import by, rows_of, table
 from support.main_job import assert_refused, command, done, files_below, mean_ndcg, stored_rows
 from support.oracle import Choices, Row, mean
 from support.oracle import evaluate as defined
@@ -105,12 +106,13 @@ def write_hostile(path: Path, rows: list[Row]) -> Path:
 # ------------------------------------------------------------------------------------------- numbers through the job
 
 
-@pytest.mark.parametrize("ending", ["parquet", "json", "csv"])
-def test_the_job_gives_the_numbers_of_the_definition(spark, tmp_path, ending):
+@by("ending", local=["parquet", "json"], spark=["csv"])
+def test_the_job_gives_the_numbers_of_the_definition(engine, tmp_path, ending):
     """Keys come back to the byte, in the per-query table, and as segments of the metric table."""
     rows = [row for row in ROWS if ending != "csv" or (row.query and row.item)]  # an empty field of a csv is null
     source = write_hostile(tmp_path / f"rows.{ending}", rows)
-    options = ("--input-option", "multiLine=true") if ending == "csv" else ()
+    options = ("--input-option", "multiLine=true") if ending == "csv" else ()  # only Spark reads these
+    options += ("--engine", engine["engine"])
     done(
         *("--input", source, *options, *COLUMNS, "--segment-cols", QUERY, "--k", "2,10"),
         *("--gain", "linear", "--ties", "item_asc", "--per-query-output", tmp_path / "queries"),
@@ -131,27 +133,23 @@ def test_the_job_gives_the_numbers_of_the_definition(spark, tmp_path, ending):
 
 
 @pytest.mark.parametrize(("query", "told"), [("a\nb", "malformed_line"), ("", "null_query")])
-def test_what_a_csv_cannot_say_is_refused(spark, tmp_path, query, told):
+def test_what_a_csv_cannot_say_is_refused(tmp_path, query, told):
     source = write_hostile(tmp_path / "rows.csv", [Row(query=query, item="x", score=1.0, relevance=1.0)])
-    assert_refused(mean_ndcg("--input", source, *COLUMNS, "--output", tmp_path / "metrics"), told)
+    options = ("--engine", "local", "--output", tmp_path / "metrics")
+    assert_refused(mean_ndcg("--input", source, *COLUMNS, *options), told)
     assert not (tmp_path / "metrics").exists()
 
 
 # ------------------------------------------------------------------------------------------- numbers through evaluate
 
 
-@pytest.mark.parametrize("strategy", ["engine", "window"])
-def test_evaluate_gives_the_numbers_of_the_definition(spark, strategy):
-    schema = ", ".join(
-        f"`{name.replace('`', '``')}` {'string' if of in ('query', 'item') else 'double'}"
-        for name, of in NAMES.items()
-    )
-    frame = spark.createDataFrame([(row.query, row.item, row.score, row.relevance) for row in ROWS], schema)
+@pytest.mark.parametrize("engine", ["local", "window"], indirect=True)
+def test_evaluate_gives_the_numbers_of_the_definition(engine):
+    data = pa.Table.from_pylist([{name: getattr(row, of) for name, of in NAMES.items()} for row in ROWS])
     columns = {of: name for name, of in NAMES.items()}
-    convention = "default;gain=linear;ties=item_asc"
-    result = evaluate(frame, k=CUTOFFS, convention=convention, strategy=strategy, **columns).per_query
+    result = evaluate(data, k=CUTOFFS, convention="default;gain=linear;ties=item_asc", **columns, **engine)
+    found = {(row[QUERY], row["k"]): row["ndcg"] for row in rows_of(result.per_query)}
     expected = defined(ROWS, CHOICES, CUTOFFS)
-    found = {(row[QUERY], row["k"]): row["ndcg"] for row in result.collect()}
     assert found == {key: pytest.approx(one.ndcg, abs=1e-12) for key, one in expected.items()}
 
 
@@ -182,15 +180,15 @@ def test_the_ways_out_for_such_keys_work(spark, tmp_path, name, quoted):
     assert len(found) == 2
 
 
-def test_the_extremes_of_int64(spark):
+def test_the_extremes_of_int64(engine):
     """As ids in order of their value, as scores by their doubles: 2^63 - 1 and 2^63 - 2 tie."""
     extremes = (-(2**63), -(2**63) + 1, -1, 0, 1, 2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1)
     cells = [(query, item, extremes[-at - 1], at % 3) for query in extremes for at, item in enumerate(extremes)]
-    frame = spark.createDataFrame(cells, "query_id bigint, item_id bigint, score bigint, relevance bigint")
+    data = table(cells, "query_id bigint, item_id bigint, score bigint, relevance bigint")
     rows = [Row(query=query, item=item, score=float(score), relevance=rel) for query, item, score, rel in cells]
-    found = evaluate(frame, k=list(CUTOFFS), convention="default;ties=item_asc").per_query.collect()
+    found = evaluate(data, k=list(CUTOFFS), convention="default;ties=item_asc", **engine).per_query
     expected = defined(rows, Choices(ties="item_asc"), CUTOFFS)
-    assert {(row["query_id"], row["k"]): row["ndcg"] for row in found} == {
+    assert {(row["query_id"], row["k"]): row["ndcg"] for row in rows_of(found)} == {
         key: pytest.approx(one.ndcg, abs=1e-12) for key, one in expected.items()
     }
 
@@ -218,9 +216,10 @@ def test_what_cannot_be_evaluated_is_refused_in_a_line(spark, query, score, rele
     assert str(refused.value).isprintable()
 
 
-def test_a_refusal_of_the_job_is_a_line_that_can_be_printed(spark, tmp_path):
+def test_a_refusal_of_the_job_is_a_line_that_can_be_printed(engine, tmp_path):
     rows = [Row(query="a\n\x1b]0;x\x07" + "y" * LONG, item="\x00" * 9, score=math.nan, relevance=1.0)]
-    ended = mean_ndcg("--input", write_hostile(tmp_path / "rows.parquet", rows), *COLUMNS)
+    source = write_hostile(tmp_path / "rows.parquet", rows)
+    ended = mean_ndcg("--input", source, *COLUMNS, "--engine", engine["engine"])
     assert_refused(ended, "nan_score", r"\x1b]0;x\x07y")
     assert len(ended.err) < 1000
     assert ended.complaints[0].isprintable()
@@ -337,8 +336,8 @@ def test_names_of_columns_change_no_judgment(spark, make, rows, schema):
 # --------------------------------------------------------------------------------------- runs, data sets, table names
 
 
-@pytest.mark.parametrize("kind", ["folder", "table"])
-def test_runs_and_data_sets_of_any_name(spark, tmp_path, kind):
+@by("kind", local=["folder"], spark=["table"])
+def test_runs_and_data_sets_of_any_name(request, engine, tmp_path, kind):
     """Their slices have safe names; the names themselves are stored as they are."""
     runs = sorted({*IDS[::2], "", "../..", "a'b", "x" * LONG})
     cells = [
@@ -352,6 +351,7 @@ def test_runs_and_data_sets_of_any_name(spark, tmp_path, kind):
     done(
         *("--input", tmp_path / "rows.parquet", "--run-col", "ranker", "--k", "1,2", "--dataset", dataset),
         *("--run-date", "2026-01-31", "--output", output, "--json", tmp_path / "out.json"),
+        *("--engine", engine["engine"]),
     )
     if kind == "folder":
         stored = stored_rows(output)
@@ -359,7 +359,8 @@ def test_runs_and_data_sets_of_any_name(spark, tmp_path, kind):
         assert {path.name for path in (tmp_path / "out").iterdir()} == {"metrics"}
         assert [one for one in files_below(output) if re.search(r"[^\w/.=-]", one)] == []
     else:
-        stored = [row.asDict() for row in spark.table("hostile_metrics").collect()]
+        spark = request.getfixturevalue("spark")
+        stored = rows_of(spark.table("hostile_metrics"))
         spark.sql("DROP TABLE hostile_metrics")
     values = sorted((row["run"], row["k"], row["value"]) for row in stored if row["metric"] == "ndcg")
     by_hand = {1: 0.0, 2: pytest.approx(0.6309297535714575)}  # the relevant item is second: 1 / log2(3)
@@ -392,10 +393,10 @@ def good(tmp_path_factory):
     ],
 )
 def test_a_table_name_that_the_catalog_does_not_take_is_refused(spark, good, name):
-    before = {table.name for table in spark.catalog.listTables()}
+    before = {one.name for one in spark.catalog.listTables()}
     ended = mean_ndcg("--input", good, "--output", name, "--output-format", "table")
     assert_refused(ended, name)
-    assert {table.name for table in spark.catalog.listTables()} == before
+    assert {one.name for one in spark.catalog.listTables()} == before
 
 
 def test_names_that_need_quotes_can_be_read_and_written(spark, good, tmp_path):
@@ -472,11 +473,11 @@ def test_tables_in_a_schema_that_needs_quotes(spark):
     spark.sql("CREATE SCHEMA `2026`")
     try:
         spark.sql("USE `2026`")
-        for table in ("`2026`.metrics", "spark_catalog.`2026`.more", "plain"):
+        for name in ("`2026`.metrics", "spark_catalog.`2026`.more", "plain"):
             for _ in range(2):  # a new table, and one that is there
-                check_output(spark, table, "table", rows.schema)
-                replace_slices(rows, table, "table", slices)
-            assert [row["value"] for row in spark.table(table).collect()] == [1]
+                check_output(spark, name, "table", rows.schema)
+                replace_slices(rows, name, "table", slices)
+            assert [row["value"] for row in spark.table(name).collect()] == [1]
         with pytest.raises(OutputRefusedError, match="there is no schema '`no-db`' to make table"):
             check_output(spark, "`no-db`.metrics", "table", rows.schema)
     finally:

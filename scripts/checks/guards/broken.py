@@ -132,7 +132,7 @@ TOPICS: Mapping[str, Topic] = {
             tests/evaluation/test_valid_rows.py tests/judgments/test_judging_ratings.py
             tests/comparison/test_comparing.py tests/retrieval/test_retrieval_blocks.py
             tests/evaluation/test_{arrow_columns,partial_rankings,evaluation}.py tests/jobs/test_explain.py
-            tests/evaluation/test_{item_metrics,bad_rows,rejected_rows,key_types,single_rows,silent_errors}.py
+            tests/evaluation/test_{item_metrics,bad_rows,rejected_rows,key_types,single_rows}.py
             tests/evaluation/test_{duplicates,inputs,several_rankers}.py
             tests/judgments/test_{judgments_ratings,judgments_events}.py tests/retrieval/test_retrieval.py
             tests/evaluation/test_metrics_of_items.py tests/comparison/test_comparison.py
