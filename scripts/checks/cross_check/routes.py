@@ -490,6 +490,10 @@ def fails_on_bad_rows(question: Question) -> str | None:
     return "leaves no bad rows out" if question.on_invalid == "reject" else None
 
 
+def takes_nan_as_null(question: Question) -> str | None:
+    return "NaN of a table in memory is null" if question.bad == "nan_score" else None
+
+
 def takes_nan_as_no_prediction(question: Question) -> str | None:
     return "takes NaN as no prediction" if question.bad == "nan_score" else None
 
@@ -555,14 +559,18 @@ LOCAL = (table_here, path_by_workers, sorted_files, run_and_judgments, run_path_
          lists_with_scores, lists_in_order, lists_and_judgments, score_columns, compared,
          compared_by_tables)  # fmt: skip
 """Routes that this machine answers, too, without Spark."""
-ROUTES += tuple(
-    replace(
-        next((its for its in ROUTES if its.answer is one), Route("", one)),
-        name=f"local, {one.__name__}",
-        engine="local",
-    )
-    for one in LOCAL
-)
+IN_FILES = (path_by_workers, sorted_files, run_path_and_judgments)
+"""Of these, those that are asked about files, so that NaN is a bad row."""
+
+
+def here(answer: Callable[[Asked], Answer]) -> Route:
+    """A route without Spark."""
+    route = next((one for one in ROUTES if one.answer is answer), Route("", answer))
+    why_not = route.why_not if answer in IN_FILES else (*route.why_not, takes_nan_as_null)
+    return replace(route, name=f"local, {answer.__name__}", why_not=why_not, engine="local")
+
+
+ROUTES += tuple(map(here, LOCAL))
 
 
 @dataclass
