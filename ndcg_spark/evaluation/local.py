@@ -16,7 +16,15 @@ from ndcg_spark.core.row_counts import RowCount, describe_bad_rows
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.matching import Match, TopItems, check_top_items
-from ndcg_spark.evaluation.plan import ARRAYS, ENGINE, RankingPlan, fit_settings, plan_ranking
+from ndcg_spark.evaluation.plan import (
+    ARRAYS,
+    ENGINE,
+    NO_FILES,
+    RankingPlan,
+    fit_settings,
+    plan_ranking,
+    require_spark_allowed,
+)
 from ndcg_spark.evaluation.plan_columns import TablePlan, read_keys
 from ndcg_spark.evaluation.plan_lists import (
     ONE_TRUTH,
@@ -118,6 +126,8 @@ def rank_locally(
     obstacle = _obstacle(plan)
     if obstacle is not None:
         return obstacle
+    if plan.spark_reads is not None or not data.files:
+        require_spark_allowed(settings, plan.spark_reads or NO_FILES)
     resources = Resources.of_machine(processes, memory).for_bytes(sum(table.n_bytes for table in tables.values()))
     n = resources.processes
     rows = _task_of(data, plan.rows, n, sorted_by=_sorted_by(plan))

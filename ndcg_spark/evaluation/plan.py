@@ -30,6 +30,7 @@ from ndcg_spark.evaluation.tasks.query_rows import RankingTask, canonical_names
 ARRAYS: Final = "arrays"
 WINDOW: Final = "window"
 ENGINE: Final = "engine"
+NO_FILES = "the input is a DataFrame or a table, not a path of Parquet files"
 SAMPLED = "a sample is taken"
 
 
@@ -142,6 +143,15 @@ def plan_ranking(
         others=other_columns(rows, settings),
         spark_reads=next((reason for reason, holds in reasons.items() if holds), None),
     )
+
+
+def require_spark_allowed(settings: EvaluationSettings, reason: str) -> None:
+    """Raise where Spark has to read a table, for a reason, and workers were asked to."""
+    if settings.source == "parquet":
+        raise InvalidParameterError(
+            f"{option('source', 'parquet')} is not available for this table: {reason}. Use "
+            f"{option('source', 'auto')}."
+        )
 
 
 def _plan_arrays(info: TableInfo, judgments: TableInfo | None, settings: EvaluationSettings) -> RankingPlan | None:

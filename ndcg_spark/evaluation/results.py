@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import float_values, plain_array
 from ndcg_spark.core.shown import BESIDE, Shown
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, text_of
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_line, text_of
 from ndcg_spark.evaluation.local import LocalRanking, per_query_rows
 from ndcg_spark.evaluation.matching import TopItems, top_items
 from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
@@ -223,10 +223,7 @@ class LocalEvaluation(Results):
         try:
             return compute()
         except InputRefusedError as error:
-            explained = self._explained(error)
-            if explained is error:
-                raise
-            raise explained from error
+            raise InputRefusedError(one_line(str(self._explained(error)))) from None
 
     def _check_matched(
         self, found: Sequence[TopItems], *, beside: Sequence[TopItems] = (), allowed: bool = False

@@ -280,6 +280,14 @@ def test_bad_rows_are_counted_in_one_line():
     assert (row["n_rows"], row["n_rejected"], row["n_queries"]) == (5, 1, 2)
 
 
+def test_a_long_id_that_a_terminal_acts_on_is_cut_and_escaped():
+    bad = {**SIX, "query_id": ["\x1b[31m" + "x" * 10_000, *"abcde"], "score": [float("inf"), *SIX["score"][1:]]}
+    with pytest.raises(InputRefusedError) as refused:
+        _ = ndcg_spark.evaluate(pa.table(bad), k=1).summary
+    assert len(str(refused.value)) < 400
+    assert str(refused.value).isprintable()
+
+
 def test_texts_of_numbers_are_the_doubles_next_to_them():
     """Digits are parsed by Arrow, all else by Python, which rounds once by definition."""
     draw = random.Random(3)
@@ -299,6 +307,8 @@ def test_mistaken_columns_and_options_are_refused_before_anything_runs():
         ndcg_spark.evaluate(pa.table(SIX), gain="linear")
     with pytest.raises(InvalidParameterError, match="engine"):
         ndcg_spark.evaluate(pa.table(SIX), engine="duck")
+    with pytest.raises(InvalidParameterError, match="not available for this table: .*, not a path of Parquet files"):
+        ndcg_spark.evaluate(pa.table(SIX), source="parquet")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,6 @@ from ndcg_spark.evaluation.frames.source import (
     Source,
     SparkSource,
     choose_source,
-    require_spark_allowed,
 )
 from ndcg_spark.evaluation.frames.summary import (
     PARTIAL_SCHEMA,
@@ -45,7 +44,15 @@ from ndcg_spark.evaluation.frames.summary import (
     summarize_rankings,
 )
 from ndcg_spark.evaluation.frames.window import Windows
-from ndcg_spark.evaluation.plan import ARRAYS, ENGINE, WINDOW, RankingPlan, fit_settings, plan_ranking
+from ndcg_spark.evaluation.plan import (
+    ARRAYS,
+    ENGINE,
+    WINDOW,
+    RankingPlan,
+    fit_settings,
+    plan_ranking,
+    require_spark_allowed,
+)
 from ndcg_spark.evaluation.settings import EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.tasks.complete_queries import send_complete, send_files
 from ndcg_spark.evaluation.tasks.exchange import (

@@ -15,8 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.core.session import BYTES_OF_A_PARTITION, is_on, runs_locally, shuffle_partitions
 from ndcg_spark.core.workers import in_workers
-from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.evaluation.plan import RankingPlan
+from ndcg_spark.evaluation.plan import NO_FILES, RankingPlan, require_spark_allowed
 from ndcg_spark.evaluation.plan_columns import ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
@@ -75,7 +74,7 @@ def choose_source(
     """
     spark, settings = frame.sparkSession, plan.settings
     if path is None:
-        obstacle: str | None = "the input is a DataFrame or a table, not a path of Parquet files"
+        obstacle: str | None = NO_FILES
     elif settings.source == "spark":
         obstacle = "source=spark was asked for"
     elif plan.spark_reads is not None:
@@ -93,15 +92,6 @@ def choose_source(
     n_partitions = IDS_OF_A_PARTITION * (n_tasks or shuffle_partitions(spark))
     fell_back = not isinstance(columns, str) and stores.address_of(str(path)) is not None
     return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, fell_back=fell_back)
-
-
-def require_spark_allowed(settings: EvaluationSettings, reason: str) -> None:
-    """Raise where Spark has to read a table, for a reason, and workers were asked to."""
-    if settings.source == "parquet":
-        raise InvalidParameterError(
-            f"{option('source', 'parquet')} is not available for this table: {reason}. Use "
-            f"{option('source', 'auto')}."
-        )
 
 
 def _parquet_source(
