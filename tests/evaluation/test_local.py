@@ -307,7 +307,7 @@ def test_mistaken_columns_and_options_are_refused_before_anything_runs():
         ndcg_spark.evaluate(pa.table(SIX), gain="linear")
     with pytest.raises(InvalidParameterError, match="engine"):
         ndcg_spark.evaluate(pa.table(SIX), engine="duck")
-    with pytest.raises(InvalidParameterError, match="not available for this table: .*, not a path of Parquet files"):
+    with pytest.raises(InvalidParameterError, match=r"not available for this table: .*, not a path of Parquet files"):
         ndcg_spark.evaluate(pa.table(SIX), source="parquet")
 
 
