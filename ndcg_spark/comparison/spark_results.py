@@ -37,17 +37,17 @@ class Comparison(ComparedRuns):
     Parameters
     ----------
     settings : ComparisonSettings
-    summary : DataFrame
-        Lazy, one row per (baseline, run, segment, metric, k): means, difference, intervals, tests and verdict. The
-        columns are explained in `docs/compare.md`.
     evaluations : mapping of run to Evaluation
         What is compared, as far as it was not metrics of queries; None stands for all runs. Their bad rows are
         counted where an action of `show` or `to_pandas` meets one.
+    allow_unmatched : bool
+        Whether runs that judgments do not match are compared.
+    summary : DataFrame
+        Lazy, one row per (baseline, run, segment, metric, k): means, difference, intervals, tests and verdict. The
+        columns are explained in `docs/compare.md`.
     counted : DataFrame
         What `show` and `to_pandas` read: the summary with counts of items, by which they check that judgments match
         the runs, and refusals as rows.
-    allow_unmatched : bool
-        Whether runs that judgments do not match are compared.
 
     Notes
     -----
