@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -127,7 +128,7 @@ _HIDDEN = ("state", "replicates", TOP_ITEMS)
 STAMPS = (*PROVENANCE, "baseline_input")
 
 
-class Differences(Work[ComparisonJobSettings]):
+class Differences(Work[ComparisonJobSettings], ABC):
     """Comparing runs, of rankings or of per-query tables."""
 
     EXPLAINED = "Nothing was run but what lists the runs."
@@ -144,32 +145,33 @@ class Differences(Work[ComparisonJobSettings]):
     # ------------------------------------------------------------------------------- what each engine has its own of
 
     @property
+    @abstractmethod
     def fitted(self) -> EvaluationSettings:
         """The settings of rankings, fitted to their table."""
-        raise NotImplementedError
 
+    @abstractmethod
     def input_names(self) -> tuple[str, str]:
         """Identity of what is compared, and of what has the baseline."""
-        raise NotImplementedError
 
+    @abstractmethod
     def query_tables(self) -> list[QueryTable]:
         """The evaluation of the rankings; or the per-query table, and perhaps that of the baseline."""
-        raise NotImplementedError
 
+    @abstractmethod
     def compare(self, tables: Tables, settings: ComparisonSettings) -> list[Row]:
         """Compare; rows have no replicates."""
-        raise NotImplementedError
 
+    @abstractmethod
     def comparison_table(self, rows: list[Row], facts: Mapping[str, Any]) -> Frame:
         """Rows of the comparison table, with their replicates if these are kept."""
-        raise NotImplementedError
 
+    @abstractmethod
     def strategy(self) -> str:
         """Say how rankings are ranked."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cost(self, settings: ComparisonSettings) -> str:
-        raise NotImplementedError
+        """Say what it costs."""
 
     # -------------------------------------------------------------------------------------------------- what is done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from datetime import date
 from functools import cached_property
@@ -32,9 +33,9 @@ _BATCH_ROWS = 2**17
 class LocalQueries(QueryTable):
     """Metrics of queries that this machine reads."""
 
+    @abstractmethod
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read columns; those of an evaluation are computed first."""
-        raise NotImplementedError
 
 
 class StoredQueries(LocalQueries):
@@ -159,7 +160,7 @@ def _canonical_rows(tables: Tables, settings: ComparisonSettings) -> pa.Table:
 
 
 def _canonical(batch: pa.RecordBatch, plan: QueriesPlan, settings: ComparisonSettings) -> pa.RecordBatch:
-    """Change a batch as `frames._selected` does."""
+    """Select and rename columns, as `frames._selected` does on Spark."""
     if plan.run is None:
         runs = batch.column(plan.columns[pairing.RUN].source[0]).cast(pa.string())
         numbers = pc.index_in(runs, value_set=pa.array(settings.runs, pa.string()))

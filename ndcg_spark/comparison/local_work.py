@@ -15,13 +15,13 @@ from ndcg_spark.comparison.tasks.pairing import RUN
 from ndcg_spark.core.row_counts import RowCount
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.evaluation.local import LocalRanking
-from ndcg_spark.evaluation.local_work import OfLocalRankings, open_rankings
+from ndcg_spark.evaluation.local_work import OfLocalRankings, open_rankings, open_sources
 from ndcg_spark.evaluation.results import LocalEvaluation
 from ndcg_spark.evaluation.settings import segment_sets_of
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import table_with_provenance
 from ndcg_spark.jobs.runner import Job
-from ndcg_spark.sources.local import LocalTable, open_local
+from ndcg_spark.sources.local import LocalTable
 from ndcg_spark.sources.slices import DATASET, RUN_DATE
 from ndcg_spark.tables.slices import Frame
 
@@ -47,12 +47,9 @@ class LocalCompareRuns(OfLocalRankings[ComparisonJobSettings], Differences):
                 return ranking
             info, query = TableInfo(schema=ranking.queries), ranking.fitted.columns.query
             return needs_spark([info], query, settings.chosen.cluster, ()) or ranking
-        tables: dict[str, LocalTable] = {}
-        for name, source in request.sources.items():
-            table = open_local(source.reference, source.kind, source.options, label=name)
-            if isinstance(table, str):
-                return table
-            tables[name] = table
+        tables = open_sources(request)
+        if isinstance(tables, str):
+            return tables
         named = settings.run_column
         if named != RUN and (len(tables) > 1 or tables["per_query"].info.has(named)):
             return f"the run column of --per-query is not {RUN!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
@@ -24,22 +25,25 @@ from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of, segme
 from ndcg_spark.metrics import EVERY, Metric, MetricAt, in_order, parse_metric
 
 
-class QueryTable:
-    """Metrics of queries: a table of them, or those of an evaluation. Each engine has its own kind."""
+class QueryTable(ABC):
+    """Metrics of queries: a table of them, or those of an evaluation. Each engine has its own kind.
+
+    Only a table is cut to a night or a run; evaluations raise there.
+    """
 
     @property
+    @abstractmethod
     def evaluation(self) -> Results | None:
         """The evaluation, if it is one."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def info(self) -> TableInfo:
         """What the columns are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def runs(self) -> dict[str, bool]:
         """List the runs of the run column, and whether rows of each have a stored weight. Reads it."""
-        raise NotImplementedError
 
     def with_runs(self, column: str, name: str) -> QueryTable:
         """Take another column, as text, for the run column; `name` is the run of a table without it."""

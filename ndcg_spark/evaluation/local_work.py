@@ -25,17 +25,25 @@ from ndcg_spark.tables.slices import Frame
 S = TypeVar("S")
 
 
-def open_rankings(request: Request[Any], settings: EvaluationSettings) -> LocalRanking | str:
-    """Open what is read, and decide how it is ranked; or say in a clause why Spark has to do it."""
-    others = [flag_of(name) for name in request.sources if name not in ("input", "judgments")]
-    if others:
-        return f"the table of {others[0]} is joined in Spark"
+def open_sources(request: Request[Any]) -> dict[str, LocalTable] | str:
+    """Open all tables that a job reads; or say in a clause why Spark has to read one."""
     tables: dict[str, LocalTable] = {}
     for name, source in request.sources.items():
         table = open_local(source.reference, source.kind, source.options, label=name)
         if isinstance(table, str):
             return table
         tables[name] = table
+    return tables
+
+
+def open_rankings(request: Request[Any], settings: EvaluationSettings) -> LocalRanking | str:
+    """Open what is read, and decide how it is ranked; or say in a clause why Spark has to do it."""
+    others = [flag_of(name) for name in request.sources if name not in ("input", "judgments")]
+    if others:
+        return f"the table of {others[0]} is joined in Spark"
+    tables = open_sources(request)
+    if isinstance(tables, str):
+        return tables
     if "rejects" in request.targets:
         unread = [name for table in tables.values() for name in (*table.info.refused, *table.info.spellings)]
         if unread:

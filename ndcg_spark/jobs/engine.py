@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from ndcg_spark.core.engine import asked_engine, points_to_spark
+from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.options import flag_of
@@ -67,8 +68,12 @@ def _obstacle(request: Request[Any]) -> str | None:
     if request.spark_settings:
         return "--conf is for Spark"
     targets = {**request.targets, **({} if request.run_log is None else {"run_log": request.run_log})}
-    others = [flag_of(name) for name, target in targets.items() if _is_of_spark(target)]
-    return f"{others[0]} is not a folder of this machine" if others else None
+    for name, target in targets.items():
+        if _is_of_spark(target):
+            place = redacted(target.reference)
+            path = "" if "/" in place else f", as {f'./{place}'!r} would be"
+            return f"{flag_of(name)} {place!r} is not a folder of this machine{path}"
+    return None
 
 
 def _is_of_spark(target: Target) -> bool:

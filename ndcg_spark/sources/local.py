@@ -225,6 +225,8 @@ def open_local(
     stores.refuse_secrets(reference)
     known = kind or guess_format(reference)
     if known not in _OPENERS:
+        if known == "table":
+            return f"{reference!r} is a table of a catalog, not a path, as {f'./{reference}'!r} would be"
         return f"the format {known} is Spark's"
     path = stores.local_path(reference)
     try:

@@ -341,7 +341,10 @@ def test_an_empty_csv_has_no_columns(tmp_path):
 
 def test_other_tables_are_sparks(tmp_path):
     put(tmp_path, {"a.csv": "a\n1\n", "b.csv": "b\n1\n"})
-    assert open_local("prod.rankings") == "the format table is Spark's"
+    assert (
+        open_local("prod.rankings")
+        == "'prod.rankings' is a table of a catalog, not a path, as './prod.rankings' would be"
+    )
     assert open_local("SELECT 1 AS x") == "the format sql is Spark's"
     assert open_local(str(tmp_path / "a.orc")) == "the format orc is Spark's"
     assert open_local(str(tmp_path / "a.csv"), options={"sep": ";"}) == "options of Spark's reader are given"
