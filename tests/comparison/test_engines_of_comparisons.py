@@ -158,6 +158,24 @@ def test_evaluations(spark, capsys):
     assert_same(spark, capsys, mixed, baseline="7", metrics="ndcg@3")
 
 
+@pytest.mark.parametrize("more", [{}, {"segments": "country"}, {"segments": "country", "weight": "w"}], ids=str)
+@pytest.mark.parametrize("unpaired", ["zero", "drop"])
+def test_samples_of_metrics_of_both_directions(spark, capsys, unpaired, more):
+    """Run b lacks queries; segments are null for some; less is better in two of the metrics."""
+    draw = random.Random(7)
+    rows = [
+        {
+            "ranker": run, "query_id": f"q{query}", "item_id": f"i{item}", "w": 1.0 + query % 3,
+            "score": draw.choice([0.1, 0.2, draw.random()]), "relevance": float((query * 7 + item * 3) % 4 % 3),
+            "country": None if query % 3 else "DE",
+        }
+        for run in RUNS for query in range(60) if run != "b" or query % 11 for item in range(5)
+    ]  # fmt: skip
+    metrics = ["ndcg@3", "rbp_residual@3", "judged@3", "rr"]
+    result = evaluate(pa.Table.from_pylist(rows), run="ranker", metrics=metrics, sample=0.4, engine="local", **more)
+    assert_same(spark, capsys, result, baseline="a", unpaired=unpaired)
+
+
 def refusal(results: Any, options: dict[str, Any]) -> tuple[type, str]:
     """What a comparison raises, or its action."""
     with pytest.raises(NdcgSparkError) as refused, readable_errors():
