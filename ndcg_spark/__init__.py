@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ndcg_spark.core.failures import readable_errors
     from ndcg_spark.core.workers import add_package_to_workers
     from ndcg_spark.evaluation.api import evaluate
-    from ndcg_spark.evaluation.explanation import explain_difference
-    from ndcg_spark.evaluation.frames.summary import merge_summaries
+    from ndcg_spark.evaluation.difference import explain_difference
+    from ndcg_spark.evaluation.merging import merge_summaries
     from ndcg_spark.functions.arrays import dcg, ndcg
     from ndcg_spark.reports.assembly import report
     from ndcg_spark.retrieval.frames import retrieve
@@ -36,8 +36,8 @@ else:
         core__failures="readable_errors",
         core__workers="add_package_to_workers",
         evaluation__api="evaluate",
-        evaluation__explanation="explain_difference",
-        evaluation__frames__summary="merge_summaries",
+        evaluation__difference="explain_difference",
+        evaluation__merging="merge_summaries",
         functions__arrays="dcg ndcg",
         reports__assembly="report",
         retrieval__frames="retrieve",

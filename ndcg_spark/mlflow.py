@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.columns import columns_of, has_column, named, require_column
-from ndcg_spark.core.failures import readable_errors
-from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.workers import arrow_schema
+from ndcg_spark.core.arrow_tables import ArrowTable
+from ndcg_spark.core.given import is_of_spark, on_spark, refuses_streams
 from ndcg_spark.errors import InputRefusedError, cannot_import, text_of
-from ndcg_spark.evaluation.frames.matching import check_matched
-from ndcg_spark.evaluation.frames.summary import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA, rules_column, with_counts
 from ndcg_spark.evaluation.matching import top_items
+from ndcg_spark.evaluation.merging import METRIC_TABLE, summary_rows
+from ndcg_spark.evaluation.results import LocalEvaluation, Results
 from ndcg_spark.evaluation.rules import RULES, combine_rules, write_rules
-from ndcg_spark.evaluation.spark_results import Evaluation
+from ndcg_spark.evaluation.tasks.stored import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA
+from ndcg_spark.sources.local import table_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from pyspark.sql import DataFrame
+
+    from ndcg_spark.evaluation.spark_results import Evaluation
 
 SEGMENTS_FILE = "ndcg_spark/segments.json"
-_COLUMNS = tuple(name for name in SUMMARY_SCHEMA.fieldNames() if name != "state")
+_COLUMNS = tuple(name for name in SUMMARY_SCHEMA.names if name != "state")
 _STAMPS = (CONVENTION, CONFIG_HASH, "package_version")
+_NIGHTS = ("run_date", "dataset")
 _REFUSED = re.compile(r"[^\w\- :]+")
 _NAME = re.compile(r"[\w./\- :]*")
 _LONGEST = {"name": 250, "param": 6000, "tag": 8000}
@@ -46,9 +46,9 @@ _PER_WRITE = 50_000
 """Queries that are held at once, beside those of a partition."""
 
 
-@takes_tables
+@refuses_streams
 def log_evaluation(
-    result: Evaluation | DataFrame,
+    result: Evaluation | LocalEvaluation | DataFrame | ArrowTable,
     *,
     run_id: str | None = None,
     step: int = 0,
@@ -64,7 +64,7 @@ def log_evaluation(
 
     Parameters
     ----------
-    result : Evaluation or DataFrame
+    result : Evaluation, LocalEvaluation, DataFrame or other table
         From `evaluate`, or rows of one night of a metric table.
     run_id : str or None
         The run of MLflow. None: the active one, or a new one, which is then active.
@@ -99,6 +99,8 @@ def log_evaluation(
 
     Notes
     -----
+    What was evaluated without Spark is logged without it.
+
     Spark cost: one action, which collects the summary: a row for each run, segment, metric and k. With `per_query` a
     second one, which ranks anew and brings the metrics of queries to the driver partition by partition, so that it
     holds one of these at a time.
@@ -125,7 +127,7 @@ def log_evaluation(
         facts = _beside(client.get_run(run_id).data, facts, prefix, across=across_rules)
     with ExitStack() as stack:
         files = []
-        if per_query and isinstance(result, Evaluation):
+        if per_query and isinstance(result, Results):
             folder = Path(stack.enter_context(TemporaryDirectory()))
             start, end = re.sub(r"\W+", "_", prefix), f"_{step}" if step else ""
             files.append(folder / f"{start}per_query{end}.parquet")
@@ -154,8 +156,21 @@ def _log(
     return run_id
 
 
-def _write_queries(frame: DataFrame, path: Path) -> None:
-    """Write a table into a Parquet file; an action, which holds one partition at a time."""
+def _write_queries(queries: DataFrame | pa.Table, path: Path) -> None:
+    """Write a table into a Parquet file; of Spark an action, which holds one partition at a time."""
+    if isinstance(queries, pa.Table):
+        pq.write_table(queries, path, compression="zstd")
+    else:
+        _write_frame(queries, path)
+
+
+def _write_frame(frame: DataFrame, path: Path) -> None:
+    from pyspark.sql import types as T
+
+    from ndcg_spark.core.columns import named
+    from ndcg_spark.core.failures import readable_errors
+    from ndcg_spark.core.workers import arrow_schema
+
     # Rows have timestamps of the session's time zone without saying so.
     zoned = [field.name for field in frame.schema if isinstance(field.dataType, T.TimestampType)]
     frame = frame.withColumns({name: named(name).cast("timestamp_ntz") for name in zoned})
@@ -175,18 +190,41 @@ def _imported() -> Any:
     return mlflow
 
 
-def _collected(result: Evaluation | DataFrame) -> list[dict[str, Any]]:
-    if isinstance(result, Evaluation):
-        with readable_errors():
-            rows = [row.asDict() for row in result.summary.collect()]
-        check_matched(top_items(rows), result.ranking)
+def _collected(result: Evaluation | LocalEvaluation | DataFrame | ArrowTable) -> list[dict[str, Any]]:
+    if isinstance(result, Results):
+        rows = _rows_of(result.summary)
+        result._check_matched(top_items(rows))
         return rows
+    if is_of_spark(result):
+        (frame,) = on_spark({"result": result}).values()
+        return _rows_of(_selected(frame))
+    table = table_of(result, "result", label=METRIC_TABLE)
+    there = [name for name in _NIGHTS if table.info.has(name)]
+    stamps = [(name, table.info.require(name, f"column of a {METRIC_TABLE}")) for name in (*_STAMPS, *there)]
+    return _rows_of(summary_rows(table, pa.schema([*(SUMMARY_SCHEMA.field(name) for name in _COLUMNS), *stamps])))
+
+
+def _rows_of(rows: DataFrame | pa.Table) -> list[dict[str, Any]]:
+    if isinstance(rows, pa.Table):
+        return list(rows.to_pylist())
+    from ndcg_spark.core.failures import readable_errors
+
+    with readable_errors():
+        return [row.asDict() for row in rows.collect()]
+
+
+def _selected(result: DataFrame) -> DataFrame:
+    """Select what is logged of a metric table."""
+    from pyspark.sql import functions as F
+
+    from ndcg_spark.core.columns import columns_of, has_column, require_column
+    from ndcg_spark.evaluation.frames.summary import rules_column, with_counts
+
     result = with_counts(result).withColumn(RULES, F.nullif(rules_column(result), F.lit("")))
     for name in (*_COLUMNS, *_STAMPS):
         require_column(result, name, "of a metric table", "table")
-    nights = [name for name in ("run_date", "dataset") if has_column(result, name)]
-    with readable_errors():
-        return [row.asDict() for row in result.select(*columns_of([*_COLUMNS, *_STAMPS, *nights])).collect()]
+    nights = [name for name in _NIGHTS if has_column(result, name)]
+    return result.select(*columns_of([*_COLUMNS, *_STAMPS, *nights]))
 
 
 class _Facts(NamedTuple):
@@ -196,13 +234,13 @@ class _Facts(NamedTuple):
     tags: dict[str, str]
 
 
-def _about(result: Evaluation | DataFrame, rows: Sequence[dict[str, Any]], *, across: bool) -> dict[str, str | None]:
+def _about(result: Any, rows: Sequence[dict[str, Any]], *, across: bool) -> dict[str, str | None]:
     """Rules, convention, hash of the configuration, and version; rules and version must be the same in all rows."""
     if not rows:
         raise InputRefusedError("there is nothing to log: the summary has no rows.")
-    if isinstance(result, Evaluation):
+    if isinstance(result, Results):
         return {**result.provenance, "package_version": __version__, RULES: result.settings.rules_of_means}
-    for name in ("package_version", "run_date", "dataset"):
+    for name in ("package_version", *_NIGHTS):
         several = sorted({str(row[name]) for row in rows if name in row})
         if len(several) > 1:
             raise InputRefusedError(f"the rows have several values of {name} ({', '.join(several[:3])}); take one.")

@@ -11,7 +11,7 @@ from ndcg_spark.comparison.results import LocalComparison, compared_evaluations
 from ndcg_spark.comparison.settings import LiftInterval, Unpaired, refuse_unread_seed
 from ndcg_spark.comparison.tables import Tables, choose_tables, comparison_settings, plan_tables, run_text
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.arrow_tables import ArrowTable, is_table, not_a_table, opened_table
+from ndcg_spark.core.arrow_tables import ArrowTable
 from ndcg_spark.core.engine import asked_engine, leave_to_spark
 from ndcg_spark.core.given import is_of_spark, refuses_streams
 from ndcg_spark.core.student import require_scipy
@@ -175,18 +175,11 @@ def _tables_here(results: Any, engine: str) -> Tables | str:
     if any(is_of_spark(one) or getattr(one, "engine", None) == "spark" for one, _ in named.values()):
         return "a table is one of Spark"
     opened = {
-        name: one if isinstance(one, LocalEvaluation) else _opened(name, one) for name, (one, _) in named.items()
+        name: one if isinstance(one, LocalEvaluation) else table_of(one, name) for name, (one, _) in named.items()
     }
     in_memory = {name: one for name, one in opened.items() if isinstance(one, LocalTable)}
     obstacle = within_memory(in_memory) if engine == "auto" else None
     return obstacle or [(_queries(opened[name]), run) for name, (_, run) in named.items()]
-
-
-def _opened(name: str, given: Any) -> LocalTable:
-    given = opened_table(name, given)
-    if not is_table(given):
-        raise not_a_table(name, given, ("DataFrame",))
-    return table_of(given, name)
 
 
 def _queries(opened: LocalTable | LocalEvaluation) -> LocalQueries:

@@ -135,9 +135,7 @@ def compare_locally(tables: Tables, settings: ComparisonSettings) -> pa.Table:
     sums = summing.add_up(_sorted(rows, pairing.order_of_units(settings)), settings)
     groups = finishing.estimate_groups(summing.merge_sums(sums), settings)
     found = pa.Table.from_batches(list(finishing.decide_family(groups, settings)), finishing.COUNTED_SCHEMA)
-    keys = found.select(["baseline", "run", "segment_by", "segment", "metric", "k"]).to_pylist()
-    order = sorted(range(len(keys)), key=lambda at: (keys[at]["baseline"], *labels.row_order(keys[at])))
-    return found.take(pa.array(order, pa.int64()))
+    return labels.sorted_rows(found, "baseline")
 
 
 def _sorted(rows: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

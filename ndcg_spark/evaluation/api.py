@@ -244,8 +244,9 @@ def evaluate(
     settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
     others = {name: given[name] for name in ("judgments", "items", "interactions") if given[name] is not None}
     tables = {"data": data, **others}
-    ranking = choose_engine(tables, settings, engine)
-    if isinstance(ranking, LocalRanking):
+    rankings = choose_engine(tables, [settings], engine, "evaluate")
+    if rankings is not None:
+        (ranking,) = rankings
         found: Evaluation | LocalEvaluation = LocalEvaluation(settings=ranking.fitted, ranking=ranking, given=tables)
     else:
         from ndcg_spark.evaluation.spark_results import evaluate_on_spark
@@ -257,24 +258,27 @@ def evaluate(
     return found
 
 
-def choose_engine(tables: Mapping[str, Any], settings: EvaluationSettings, engine: EngineName) -> LocalRanking | None:
-    """Rank tables and paths on this machine, if that is asked for and possible; None leaves it to Spark.
+def choose_engine(
+    tables: Mapping[str, Any], several: Sequence[EvaluationSettings], engine: EngineName, what: str
+) -> list[LocalRanking] | None:
+    """Rank tables and paths on this machine by each of some settings, if that is asked for and possible.
 
-    Tables in memory are ranked here, and paths where PySpark is not installed; `engine`, or else the environment
-    variable `NDCG_SPARK_ENGINE`, says otherwise.
+    None leaves it to Spark. Tables in memory are ranked here, and paths where PySpark is not installed; `engine`, or
+    else the environment variable `NDCG_SPARK_ENGINE`, says otherwise. `what`, a verb, is for refusals.
     """
     asked, where = asked_engine(engine, option("engine", repr(engine)))
-    found = f"{where} was asked for" if asked == "spark" else _obstacle(tables, asked)
-    if found is None:
+    obstacle = f"{where} was asked for" if asked == "spark" else _obstacle(tables, asked)
+    if obstacle is None:
         opened = {_ROLES[name]: _opened(name, table) for name, table in tables.items()}
         clauses = [one for one in opened.values() if isinstance(one, str)]
         local = {name: one for name, one in opened.items() if isinstance(one, LocalTable)}
-        found = clauses[0] if clauses else within_memory(local) if asked == "auto" else None
-        ranking = rank_locally(local, settings) if found is None else found
-        if isinstance(ranking, LocalRanking):
-            return ranking
-        found = ranking
-    leave_to_spark(found, asked, where, "evaluate")
+        obstacle = clauses[0] if clauses else within_memory(local) if asked == "auto" else None
+    if obstacle is None:
+        rankings = [rank_locally(local, settings) for settings in several]
+        obstacle = next((one for one in rankings if isinstance(one, str)), None)
+        if obstacle is None:
+            return [one for one in rankings if isinstance(one, LocalRanking)]
+    leave_to_spark(obstacle, asked, where, what)
     return None
 
 
@@ -298,9 +302,9 @@ def _is_reference(table: object) -> bool:
 
 def _opened(name: str, table: Any) -> LocalTable | str:
     label = "input" if name == "data" else name
-    return (
-        open_local(reference_text(table), label=label) if _is_reference(table) else table_of(table, name, label=label)
-    )
+    if _is_reference(table):
+        return open_local(reference_text(table), label=label)
+    return table_of(table, name, label=label, or_path=True)
 
 
 def within_memory(tables: Mapping[str, LocalTable]) -> str | None:

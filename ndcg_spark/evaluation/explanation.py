@@ -1,12 +1,10 @@
-"""Why two conventions give two means, and ranks, gains and discounts of every row of a query."""
+"""The gap between two conventions by Spark, and ranks, gains and discounts of every row of a query."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import date
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -16,10 +14,10 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if
 from ndcg_spark.core.flag import OnInvalid
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.labels import cutoff
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.evaluation.api import OPTIONS, evaluation_settings
+from ndcg_spark.evaluation.api import evaluation_settings
+from ndcg_spark.evaluation.difference import Step
 from ndcg_spark.evaluation.frames.columns import spark_columns
 from ndcg_spark.evaluation.frames.duplicates import resolve_duplicates
 from ndcg_spark.evaluation.frames.ranking import choose_ranking, long_rows, valid_only
@@ -31,8 +29,6 @@ from ndcg_spark.evaluation.settings import (
     DuplicateCheck,
     EvaluationSettings,
     NullScore,
-    Source,
-    Strategy,
     one_cutoff_of,
 )
 from ndcg_spark.evaluation.tasks.partial_ranking import advice_on_repeats
@@ -105,25 +101,9 @@ def _by_gain(placed: DataFrame, settings: EvaluationSettings, keys: list[str]) -
     )
 
 
-PARTS: dict[str, tuple[str, ...]] = {
-    "duplicates": ("duplicates",),
-    "precision": ("score_precision",),
-    "ties": ("ties",),
-    "negative": ("negative",),
-    "gain": ("gain",),
-    "discount": ("discount",),
-    "unjudged": ("unjudged",),
-    "ideal": ("ideal",),
-    "padding": ("pad_to_k",),
-    "denominator": ("no_relevant", "missing_query", "unjudged_query"),
-}
-"""Parts of a difference, in the order in which they are changed; `cutoff` comes first where it becomes smaller, else
-before the denominator."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Result of `explain_difference`: the gap between two conventions, choice by choice.
+    """Result of `explain_difference` where Spark ranks: the gap between two conventions, choice by choice.
 
     Parameters
     ----------
@@ -140,51 +120,6 @@ class Explanation:
     conventions: tuple[EvaluationSettings, ...]
     steps: DataFrame
     queries: DataFrame
-
-
-def difference_steps(
-    settings: EvaluationSettings, other: Convention, k: int | str | None = "same"
-) -> list[tuple[str, str, str, EvaluationSettings]]:
-    """Yield (part, before, after, settings) from one convention to another at cutoff `k`, one part changed at a time.
-
-    The first step has no part; parts in which both agree are left out.
-    """
-    if len(settings.cutoffs) != 1:
-        raise InvalidParameterError(f"a difference is explained at one k; got {len(settings.cutoffs)} cutoffs.")
-    found = [("", "", "", settings)]
-    parts = list(PARTS.items())
-    wanted = settings.cutoffs if k == "same" else (one_cutoff_of(k, "the k of the other convention"),)
-    if wanted[0] is not None and (settings.max_k is None or settings.max_k > wanted[0]):
-        _cut(found, wanted)  # a table of discounts must reach as far as the cutoff at every step
-    for part, choices in parts[:-1]:
-        _append(found, part, choices, other)
-    _cut(found, wanted)
-    _append(found, *parts[-1], other)
-    return found
-
-
-def _cut(found: list[tuple[str, str, str, EvaluationSettings]], cutoffs: tuple[int | None, ...]) -> None:
-    last = found[-1][3]
-    if cutoffs != last.cutoffs:
-        before, after = map(cutoff, (*last.cutoffs, *cutoffs))
-        found.append(("cutoff", before, after, replace(last, cutoffs=cutoffs)))
-
-
-def _append(
-    found: list[tuple[str, str, str, EvaluationSettings]], part: str, choices: tuple[str, ...], other: Convention
-) -> None:
-    last = found[-1][3]
-    before = {choice: getattr(last.convention, choice) for choice in choices}
-    after: dict[str, Any] = {choice: getattr(other, choice) for choice in choices}
-    if before != after:
-        changed = [choice for choice in choices if before[choice] != after[choice]]
-        named = len(choices) > 1
-        texts = [
-            ", ".join(f"{choice}={side[choice]}" if named else str(side[choice]) for choice in changed)
-            for side in (before, after)
-        ]
-        settings = replace(last, convention=replace(last.convention, **after))
-        found.append((part, texts[0], texts[1], settings))
 
 
 @takes_tables
@@ -246,93 +181,12 @@ def explain_ranks(
     return ranked_rows(given.pop("data"), evaluation_settings(**given))
 
 
-@takes_tables
-def explain_difference(
-    data: DataFrame,
-    a: Convention | str,
-    b: Convention | str,
-    *,
-    judgments: DataFrame | None = None,
-    k_b: int | str | None = "same",
-    k: int | str = 10,
-    query: str | Sequence[str] = "query_id",
-    item: str | None = "item_id",
-    score: str | Sequence[str] = "score",
-    rank: str | None = None,
-    relevance: str = "relevance",
-    ideal: str | None = None,
-    ranked: str | Sequence[str] = (),
-    relevant: str | None = None,
-    run: str | None = None,
-    weight: str | None = None,
-    order: str | None = None,
-    vector: str = "vector",
-    categories: str = "categories",
-    first_seen: str = "first_seen",
-    topics: str = "topics",
-    user: str | None = None,
-    strategy: Strategy = "auto",
-    source: Source = "auto",
-    on_invalid: OnInvalid = "fail",
-    null_score: NullScore = "bad",
-    check_duplicates: DuplicateCheck = "top",
-    confidence: float = 0.95,
-    sample: float = 1.0,
-    as_of: date | None = None,
+def explain_on_spark(
+    data: DataFrame | str, steps: Sequence[Step], judgments: DataFrame | str | None = None
 ) -> Explanation:
-    """Explain why two conventions give different means on the same data.
-
-    Parameters
-    ----------
-    data : DataFrame
-    a, b : Convention or str
-        As in `evaluate`. The gap is the mean under `b` minus the mean under `a`.
-    judgments : DataFrame or None
-    k_b : int, None or "same"
-        Cutoff of the second convention.
-    k : int or "all"
-        Cutoff of the first convention, and of the second unless `k_b` says another.
-    query, item, score, rank, relevance, ideal, ranked, relevant, run, weight, order : str
-        Column names, as for `evaluate`.
-    vector, categories, first_seen, topics, user : str
-        Column names, as for `evaluate`.
-    strategy, source, on_invalid, null_score, check_duplicates, confidence, sample, as_of
-        As for `evaluate`.
-
-    Returns
-    -------
-    Explanation
-        Choices are changed one after the other, so each contribution is the effect of a choice given those before it.
-
-    Raises
-    ------
-    InvalidParameterError
-
-    Notes
-    -----
-    Spark cost: none until an action. `steps` then evaluates the data once per step, `queries` twice.
-    """
-    given = dict(locals())
-    settings = evaluation_settings(convention=a, **{name: its for name, its in given.items() if name in OPTIONS})
-    return explain_step_by_step(data, settings, b, k=k_b, judgments=judgments)
-
-
-def explain_step_by_step(
-    data: DataFrame,
-    settings: EvaluationSettings,
-    other: Convention | str,
-    *,
-    k: int | str | None = "same",
-    judgments: DataFrame | None = None,
-) -> Explanation:
-    """Split the gap between two conventions into contributions of `PARTS`, in that order; others may shift them.
-
-    `k` is the cutoff of the other convention. Lazy; costs as for `explain_difference`.
-    """
-    convention = Convention.parse(other)
-    settings = replace(settings, segment_sets=(), tie_bounds=False, metrics=())
-    steps = difference_steps(settings, convention, k)
-    rankings = [choose_ranking(data, step, judgments=judgments) for *_, step in steps]
+    """Split the gap between two conventions into the contributions of steps; lazy, as `explain_difference`."""
+    rankings = [choose_ranking(data, one.settings, judgments=judgments) for one in steps]
+    settings = steps[0].settings
     require_query(rankings[0].settings)
     rows = [
         one.summary()
@@ -340,20 +194,20 @@ def explain_step_by_step(
         .select(
             "run",
             F.lit(at).alias("step"),
-            F.lit(part).alias("part"),
-            F.lit(before).alias("before"),
-            F.lit(after).alias("after"),
+            F.lit(step.part).alias("part"),
+            F.lit(step.before).alias("before"),
+            F.lit(step.after).alias("after"),
             "value",
             "n_queries",
         )
-        for at, (one, (part, before, after, step)) in enumerate(zip(rankings, steps, strict=True))
+        for at, (one, step) in enumerate(zip(rankings, steps, strict=True))
     ]
     by_step = Window.partitionBy("run").orderBy("step")
     merged = reduce(DataFrame.unionByName, rows)
     merged = merged.withColumn("contribution", F.col("value") - F.lag("value").over(by_step))
     ends = [score_queries(rankings[at].rankings(), rankings[at].settings) for at in (0, -1)]
     return Explanation(
-        conventions=tuple(step for *_, step in steps), steps=merged, queries=_query_gaps(*ends, settings=settings)
+        conventions=tuple(one.settings for one in steps), steps=merged, queries=_query_gaps(*ends, settings=settings)
     )
 
 

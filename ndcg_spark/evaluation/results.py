@@ -121,9 +121,7 @@ class LocalEvaluation(Results):
     @cached_property
     def summary(self) -> pa.Table:
         """One row per (run, segment, metric, k); see `summarize`. Runs when it is first asked for."""
-        found = self._run(self.ranking.summary)
-        rows = found.select(["run", "segment_by", "segment", "metric", "k"]).to_pylist()
-        return found.take(pa.array(sorted(range(len(rows)), key=lambda at: _row_order(rows[at])), pa.int64()))
+        return labels.sorted_rows(self._run(self.ranking.summary))
 
     @cached_property
     def per_query(self) -> pa.Table:
@@ -234,10 +232,6 @@ class LocalEvaluation(Results):
         if not text_of(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
             return refused
         return self.ranking.explained(refused, data)
-
-
-def _row_order(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (row["run"] is None, *labels.row_order({**row, "run": row["run"] or ""}))
 
 
 def _order_for_people(row: Mapping[str, Any], asked: Sequence[str]) -> tuple[Any, ...]:

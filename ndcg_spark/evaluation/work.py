@@ -17,7 +17,8 @@ from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation import printed
-from ndcg_spark.evaluation.explanation import explain_step_by_step
+from ndcg_spark.evaluation.difference import difference_steps
+from ndcg_spark.evaluation.explanation import explain_on_spark
 from ndcg_spark.evaluation.frames.duplicates import differing_columns
 from ndcg_spark.evaluation.frames.matching import check_matched
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
@@ -202,18 +203,14 @@ class ExplainDifference(OfRankings[DifferenceJobSettings]):
     def run(self) -> Outcome:
         """Evaluate each step, and find the queries that carry most: two actions."""
         inputs, judgments = self.inputs, self.inputs.judgments
-        found = explain_step_by_step(
-            inputs.table.frame,
-            inputs.settings,
-            self.settings.to,
-            judgments=judgments.frame if judgments else None,
-        )
+        steps = difference_steps(inputs.settings, self.settings.to)
+        found = explain_on_spark(inputs.table.frame, steps, judgments=judgments.frame if judgments else None)
         with self.job.step("evaluating each step"):
-            steps = [row.asDict() for row in found.steps.orderBy("run", "step").collect()]
+            rows = [row.asDict() for row in found.steps.orderBy("run", "step").collect()]
             largest = found.queries.orderBy(F.abs("contribution").desc(), *inputs.settings.columns.query)
             queries = [row.asDict() for row in largest.limit(MOST_QUERIES).collect()]
-        if not any(row["n_queries"] for row in steps):
+        if not any(row["n_queries"] for row in rows):
             raise InputRefusedError("there is no query whose means could be explained.")
         return Outcome(
-            facts={"steps": steps, "queries": queries}, lines=(lambda: printed.show_difference(steps, queries),)
+            facts={"steps": rows, "queries": queries}, lines=(lambda: printed.show_difference(rows, queries),)
         )

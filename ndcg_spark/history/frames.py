@@ -28,6 +28,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames import summary
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, finish_means
+from ndcg_spark.evaluation.tasks.stored import CONFIG_HASH, CONVENTION
 from ndcg_spark.history import tasks
 from ndcg_spark.history.settings import (
     EPOCH,
@@ -137,7 +138,7 @@ def nights_to_add(rows: DataFrame, columns: Sequence[str], settings: RollUpSetti
     """
     provenance = [
         (F.col(name) if name in rows.columns else F.lit(None)).cast("string").alias(name)
-        for name in (summary.CONVENTION, summary.CONFIG_HASH)
+        for name in (CONVENTION, CONFIG_HASH)
     ]
     kept = rows.select(*columns_of([NIGHT, *columns]), *provenance, summary.rules_column(rows).alias(RULES))
     if settings.as_of is None:
@@ -367,8 +368,8 @@ ROLL_UP_COLUMNS = {
     **{one.name: one.dataType.simpleString() for one in summary.SUMMARY_SCHEMA if one.name in tasks.SERIES},
     "n_days": "bigint",
     "missing_days": "array<date>",
-    summary.CONVENTION: "string",
-    summary.CONFIG_HASH: "string",
+    CONVENTION: "string",
+    CONFIG_HASH: "string",
     "independence": "string",
     **{one.name: one.dataType.simpleString() for one in summary.SUMMARY_SCHEMA if one.name not in tasks.SERIES},
 }
@@ -399,7 +400,7 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     aggregates = summary.summed_counts()
     aggregates += [F.collect_list("state").alias("states"), F.count(F.lit(1)).alias("n_days")]
     aggregates += [days.alias("days"), F.sequence("period_start", until).alias("all_days")]
-    for name in (summary.CONVENTION, summary.CONFIG_HASH):
+    for name in (CONVENTION, CONFIG_HASH):
         aggregates.append(F.when(F.min(name) == F.max(name), F.min(name)).alias(name))
     merged = rows.groupBy(*keys).agg(*aggregates, F.collect_set(RULES).alias(RULES))
     days_text = [F.col(name).cast(T.StringType()) for name in ("period_start", "period_end")]
@@ -407,7 +408,7 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     twice = ("a night comes twice in the ", period, " of ", F.col("metric"), "; keep the rows of one data set.")
     n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *twice, kind="bigint")
     passed = [*columns_of(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
-    passed += [F.col(summary.CONVENTION), F.col(summary.CONFIG_HASH), F.lit(independence).alias("independence")]
+    passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
     rows = merged.select(*passed, *columns_of([ASKED, *COUNTS, "states", RULES]))
     task = settings.confidence, quantiles, settings.across_rules
     return in_workers(rows, finish_means, *task, schema=_ddl(ROLL_UP_COLUMNS))

@@ -162,14 +162,14 @@ def rows_of_one(table: LocalTable, column: str, name: str, asked: date | str | N
     return table if taken is None else rows_of(table, column, taken)
 
 
-def table_of(given: Any, name: str, *, label: str = "input") -> LocalTable:
-    """Open a table of pandas, polars or Arrow, or a list of dicts, whose argument is called `name`.
+def table_of(given: Any, name: str, *, label: str = "input", or_path: bool = False) -> LocalTable:
+    """Open a table of pandas, polars or Arrow, or a list of dicts, whose argument, `or_path`, is called `name`.
 
     Values are those of `plain_table`, as where Spark gets the table.
     """
     given = opened_table(name, given)
     if not is_table(given):
-        raise not_a_table(name, given, ("DataFrame", "str"))
+        raise not_a_table(name, given, ("DataFrame", "str") if or_path else ("DataFrame",))
     table, cut = plain_table(name, given)
     info = TableInfo(schema=_schema_in_spark(table), label=label, refused=dict.fromkeys(cut, HAS_NANOSECONDS))
     return LocalTable(info=info, name="", n_bytes=table.nbytes, divide=partial(_slices, table))

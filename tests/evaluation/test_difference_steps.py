@@ -9,7 +9,7 @@ import pytest
 from ndcg_spark import PRESETS, Convention, explain_difference
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import Columns, EvaluationSettings
-from ndcg_spark.evaluation.explanation import PARTS, difference_steps
+from ndcg_spark.evaluation.difference import PARTS, difference_steps
 
 
 def test_the_steps_end_at_the_other_convention_and_change_a_part_each():

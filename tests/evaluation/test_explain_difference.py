@@ -8,7 +8,9 @@ from functools import reduce
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from support import engines
 from support.main_job import assert_refused, command, done, mean_ndcg, write_judgments, write_run
 from support.oracle import Choices, Row, evaluate, mean
 from support.random_rankings import random_rows
@@ -34,10 +36,12 @@ def _short_lived_plans(spark):
 Rows = dict[str, list[dict[str, Any]]]
 
 
-def together(frames: Mapping[str, DataFrame]) -> Rows:
-    """Rows of each frame; one action for all of them."""
+def together(frames: Mapping[str, DataFrame | pa.Table]) -> Rows:
+    """Rows of each table; of DataFrames by one action."""
     from pyspark.sql import functions as F
 
+    if all(isinstance(frame, pa.Table) for frame in frames.values()):
+        return {name: frame.to_pylist() for name, frame in frames.items()}
     named = [frame.withColumn("of", F.lit(name)) for name, frame in frames.items()]
     found: Rows = {name: [] for name in frames}
     for row in reduce(lambda left, right: left.unionByName(right), named).collect():
@@ -101,18 +105,18 @@ EXPECTED = {
 """By run: the part that alone makes the gap, the value under A, the value under B."""
 
 
-def table_of(spark: SparkSession) -> tuple[DataFrame, list[Row]]:
+def table_of(spark: SparkSession | None) -> tuple[DataFrame | pa.Table, list[Row]]:
     """The runs by hand, and one of random rankings in which every part has an effect."""
     mixed = random_rows(400, fractional=True)
     cells: list[tuple[Any, ...]] = [(run, *row) for run, rows in HAND.items() for row in rows]
     cells += [("mixed", row.query, row.item, row.score, row.relevance, 1.0) for row in mixed]
-    return spark.createDataFrame(cells, SCHEMA).coalesce(1), mixed
+    return engines.table(cells, SCHEMA) if spark is None else spark.createDataFrame(cells, SCHEMA).coalesce(1), mixed
 
 
-@pytest.fixture(scope="module")
-def by_hand(spark):
+@pytest.fixture(scope="module", params=["local", "spark"])
+def by_hand(request):
     """Steps from A to B; and queries of that, of the way back, and from A to A."""
-    table, _ = table_of(spark)
+    table, _ = table_of(request.getfixturevalue("spark") if request.param == "spark" else None)
     options: Any = {"run": "run", "weight": "w", "null_score": "unretrieved"}
     found = {
         "there": explain_difference(table, A, B, k=K_A, k_b=K_B, **options),
@@ -120,8 +124,7 @@ def by_hand(spark):
         "same": explain_difference(table, A, Convention.parse(A), k=K_A, **options),
     }
     queries = together({name: one.queries for name, one in found.items()})
-    steps = found["there"].steps.collect()
-    return by_run([row.asDict() for row in steps]), {name: by_run(its) for name, its in queries.items()}
+    return by_run(together({"": found["there"].steps})[""]), {name: by_run(its) for name, its in queries.items()}
 
 
 def test_the_part_that_differs_has_the_whole_gap(by_hand):
@@ -155,8 +158,8 @@ def test_parts_and_queries_add_up_to_the_gap(by_hand):
     assert all(abs(contribution) > 0.001 for contribution in parts_of(steps["mixed"]).values())
 
 
-def test_the_ends_are_what_the_oracle_says(spark, by_hand):
-    rows = table_of(spark)[1]
+def test_the_ends_are_what_the_oracle_says(by_hand):
+    rows = table_of(None)[1]
     b = Choices(ties="expected", gain="linear", ideal="retrieved", no_relevant="one", missing_query="drop")
     ends = {"value_a": evaluate(rows, Choices(ties="item_asc"), [K_A]), "value_b": evaluate(rows, b, [K_B])}
     steps = by_hand[0]["mixed"]

@@ -13,17 +13,20 @@ from decimal import Decimal
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pyspark.sql import functions as F
+from support import engines
 from support.oracle import Row
 from support.processes import run_process
 from support.spark_rankings import SHORT_LIVED, scored_table
 
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.given import on_spark
 from ndcg_spark.errors import InputRefusedError, MissingColumnError, MissingPackageError
 from ndcg_spark.mlflow import log_evaluation, mlflow_name
 
@@ -58,9 +61,13 @@ def mlflow(tmp_path, monkeypatch):
     found.set_tracking_uri(before)
 
 
-@pytest.fixture(scope="module")
-def result(spark):
-    return evaluate(scored_table(spark, ROWS), k=[1, 2], convention="trec_eval", segments=["query_id"])
+@pytest.fixture(scope="module", params=["local", "spark"])
+def result(request):
+    cells = [(row.query, row.item, row.score, row.relevance) for row in ROWS]
+    table = engines.table(cells, "query_id string, item_id string, score double, relevance double")
+    if request.param == "spark":
+        table = on_spark({"data": table}, request.getfixturevalue("spark"))["data"]
+    return evaluate(table, k=[1, 2], convention="trec_eval", segments=["query_id"])
 
 
 def test_a_run_has_means_convention_and_segments(mlflow, result):
@@ -92,7 +99,9 @@ def test_a_run_has_the_metrics_of_each_query(mlflow, result):
     rows = pq.read_table(client.download_artifacts(run.info.run_id, files[-1])).to_pylist()
     values = {(row["query_id"], row["k"]): row["ndcg"] for row in rows}
     assert values == {("a", 1): 0.0, ("a", 2): pytest.approx(SECOND), ("b", 1): 1.0, ("b", 2): 1.0}
-    assert list(rows[0]) == result.per_query_table.columns
+    assert list(rows[0]) == list(
+        getattr(result.per_query_table, "column_names", None) or result.per_query_table.columns
+    )
 
 
 def test_keys_of_every_kind_are_in_the_file(mlflow, spark):
@@ -212,10 +221,14 @@ def test_rows_of_a_metric_table_and_several_rankers(mlflow, spark):
 
 def test_rows_of_a_version_before_are_logged(mlflow, result):
     """Which had neither the names that were asked for, nor all counts."""
-    night = result.summary.withColumns(
-        {name: F.lit("x") for name in ("convention", "config_hash", "package_version")}
-    )
-    old = night.drop("asked", "n_unjudged_items", "n_rejected", "n_lost_queries")
+    gone = ("asked", "n_unjudged_items", "n_rejected", "n_lost_queries")
+    stamps = ("convention", "config_hash", "package_version")
+    if isinstance(result.summary, pa.Table):
+        night = engines.with_columns(result.summary, **dict.fromkeys(stamps, "x"))
+        old = night.drop_columns(list(gone))
+    else:
+        night = result.summary.withColumns({name: F.lit("x") for name in stamps})
+        old = night.drop(*gone)
     assert log_evaluation(old) == log_evaluation(night)
 
 

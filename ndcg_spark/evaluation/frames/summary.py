@@ -36,8 +36,6 @@ from ndcg_spark.evaluation.tasks.scoring import (
 )
 from ndcg_spark.metrics.base import CATALOGUE
 
-CONFIG_HASH, CONVENTION = "config_hash", "convention"
-"""Columns of a metric table that tell what its numbers were computed by."""
 PARTIAL_SCHEMA = from_arrow_schema(sums.PARTIAL_SCHEMA)
 SUMMARY_SCHEMA = from_arrow_schema(stored.SUMMARY_SCHEMA)
 METRIC_SCHEMA = from_arrow_schema(stored.METRIC_SCHEMA)
@@ -211,36 +209,8 @@ def _summed(
     return _finished_with_catalogue(partial, catalogue, settings)
 
 
-@takes_tables
-def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95, across_rules: bool = False) -> DataFrame:
-    """Merge summaries of disjoint sets of queries, such as nights, exactly and without reading rankings again.
-
-    Parameters
-    ----------
-    summaries : DataFrame
-        Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
-        `rules`, as far as these are known. Rows may lack `rules`, `asked`, `n_rejected`, `n_lost_queries`,
-        `n_unjudged_items` or `n_top_items`; sums of such rows have null there.
-    confidence : float
-        Level of the new confidence intervals.
-    across_rules : bool
-        Whether rows of different rules are merged all the same. What differs is then `mixed` in `rules`.
-
-    Returns
-    -------
-    DataFrame
-        As for `summarize`, one row per (run, segment, metric, k): the same bits as if all queries had been evaluated
-        together. Lazy. The action raises if rows of different `rules` would be merged, and names what differs.
-
-    Raises
-    ------
-    MissingColumnError
-        For a table that is no summary.
-
-    Notes
-    -----
-    Spark cost: one small shuffle, no action, one pass through Python workers.
-    """
+def merge_on_spark(summaries: DataFrame, confidence: float, *, across_rules: bool) -> DataFrame:
+    """Merge summaries as `merge_summaries`; lazy, one small shuffle."""
     rules = rules_column(summaries).alias(RULES)
     partial = with_counts(summaries).select(*sums.GROUP_KEYS, ASKED, *sums.COUNTS, "state", rules)
     states = [F.collect_list("state").alias("states"), F.collect_set(RULES).alias(RULES)]

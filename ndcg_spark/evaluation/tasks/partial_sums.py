@@ -371,28 +371,33 @@ def _value_text(value: object) -> str | None:
 
 
 def merge_partials(rows: pa.Table) -> pa.RecordBatch:
-    """Add up rows of `PARTIAL_SCHEMA` by group, to what `finish_means` finishes. None may lack its state."""
-    n_rows, summed = rows.num_rows, [(name, "sum") for name in COUNTS]
-    known = [(name, "count") for name in OPTIONAL_COUNTS]
-    numbered = rows.select([*GROUP_KEYS, *COUNTS]).append_column("row", pa.array(np.arange(n_rows)))
-    grouped = numbered.group_by(list(GROUP_KEYS), use_threads=False).aggregate([*summed, *known, ("row", "list")])
-    grouped = grouped.combine_chunks()
-    lists = plain_array(grouped.column("row_list"))
-    order, starts = int_values(lists.flatten()), list_offsets(lists)[:-1]
-    first = pa.array(order[starts])
-    states = int_values(plain_array(rows.column("state")).flatten()).reshape(n_rows, -1 if n_rows else 1)
-    merged = np.add.reduceat(states[order], starts, axis=0) if n_rows else states
+    """Group rows of `PARTIAL_SCHEMA`, and perhaps their `rules`, to what `finish_means` finishes."""
+    chosen = {name: ["sum", "count"] for name in COUNTS} | {labels.ASKED: ["min"], "row": ["list"]}
+    chosen |= {RULES: ["distinct"]} if RULES in rows.column_names else {}
+    numbered = rows.drop_columns(["state"]).append_column("row", pa.array(np.arange(rows.num_rows)))
+    grouped = numbered.group_by(list(GROUP_KEYS), use_threads=False).aggregate(
+        [(name, how) for name, several in chosen.items() for how in several]
+    )
+    lists = plain_array(grouped.combine_chunks().column("row_list"))
     columns = {name: grouped.column(name) for name in GROUP_KEYS}
-    columns[labels.ASKED] = rows.column(labels.ASKED).take(first)
-    columns |= {name: grouped.column(f"{name}_sum") for name in COUNTS}
-    n_of = pc.list_value_length(lists)
+    columns[labels.ASKED] = grouped.column(f"{labels.ASKED}_min")
+    for name in COUNTS:
+        columns[name] = grouped.column(f"{name}_sum")
     for name in OPTIONAL_COUNTS:
-        is_known = pc.equal(grouped.column(f"{name}_count"), n_of)
+        is_known = pc.equal(grouped.column(f"{name}_count"), pc.list_value_length(lists))
         columns[name] = pc.if_else(is_known, columns[name], pa.scalar(None, pa.int64()))
-    one_each = pa.array(np.arange(grouped.num_rows + 1, dtype=np.int32))
-    columns["states"] = pa.ListArray.from_arrays(one_each, state_column(merged))
+    columns["states"] = _listed_states(plain_array(rows.column("state")), lists)
+    if RULES in chosen:
+        columns[RULES] = grouped.column(f"{RULES}_distinct")
     arrays = [plain_array(column) for column in columns.values()]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _listed_states(states: pa.Array, lists: pa.ListArray) -> pa.ListArray:
+    """States of the rows in lists, without those that are null."""
+    taken = states.take(lists.flatten())
+    n_before = np.concatenate([[0], np.cumsum(flags_of(taken.is_valid()))])
+    return pa.ListArray.from_arrays(pa.array(n_before[list_offsets(lists)].astype(np.int32)), taken.drop_null())
 
 
 def finish_means(

@@ -13,7 +13,9 @@ from ndcg_spark.evaluation.tasks.scoring import score_rankings, scoring_task
 
 HIDDEN = ("state", RULES)
 """Columns of a summary that JSON leaves out of its rows."""
-PROVENANCE = ("convention", "config_hash", "input", "package_version")
+CONFIG_HASH, CONVENTION = "config_hash", "convention"
+"""Columns of a metric table that tell what its numbers were computed by."""
+PROVENANCE = (CONVENTION, CONFIG_HASH, "input", "package_version")
 SUMMARY_SCHEMA = pa.schema(
     [
         *(field for field in PARTIAL_SCHEMA if field.name != "state"),

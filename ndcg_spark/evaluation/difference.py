@@ -1,0 +1,276 @@
+"""Why two conventions give two means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.conventions import Convention
+from ndcg_spark.core.arrow_tables import ArrowTable
+from ndcg_spark.core.flag import OnInvalid
+from ndcg_spark.core.given import on_spark, refuses_streams
+from ndcg_spark.core.labels import cutoff
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.evaluation.api import OPTIONS, choose_engine, evaluation_settings
+from ndcg_spark.evaluation.plan import require_query
+from ndcg_spark.evaluation.results import LocalEvaluation
+from ndcg_spark.evaluation.settings import (
+    DuplicateCheck,
+    EvaluationSettings,
+    NullScore,
+    Source,
+    Strategy,
+    one_cutoff_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ndcg_spark.evaluation.explanation import Explanation
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "duplicates": ("duplicates",),
+    "precision": ("score_precision",),
+    "ties": ("ties",),
+    "negative": ("negative",),
+    "gain": ("gain",),
+    "discount": ("discount",),
+    "unjudged": ("unjudged",),
+    "ideal": ("ideal",),
+    "padding": ("pad_to_k",),
+    "denominator": ("no_relevant", "missing_query", "unjudged_query"),
+}
+"""Parts of a difference, in the order in which they are changed; `cutoff` comes first where it becomes smaller, else
+before the denominator."""
+
+
+class Step(NamedTuple):
+    """A part of a convention that is changed, what it is before and after, and the settings after it."""
+
+    part: str
+    before: str
+    after: str
+    settings: EvaluationSettings
+
+
+def difference_steps(
+    settings: EvaluationSettings, other: Convention | str, k: int | str | None = "same"
+) -> list[Step]:
+    """List steps from one convention to another at cutoff `k`, one part changed at a time.
+
+    The first step has no part; parts in which both agree are left out.
+    """
+    if len(settings.cutoffs) != 1:
+        raise InvalidParameterError(f"a difference is explained at one k; got {len(settings.cutoffs)} cutoffs.")
+    other = Convention.parse(other)
+    settings = replace(settings, segment_sets=(), tie_bounds=False, metrics=())
+    found = [Step("", "", "", settings)]
+    parts = list(PARTS.items())
+    wanted = settings.cutoffs if k == "same" else (one_cutoff_of(k, "the k of the other convention"),)
+    if wanted[0] is not None and (settings.max_k is None or settings.max_k > wanted[0]):
+        _cut(found, wanted)  # a table of discounts must reach as far as the cutoff at every step
+    for part, choices in parts[:-1]:
+        _append(found, part, choices, other)
+    _cut(found, wanted)
+    _append(found, *parts[-1], other)
+    return found
+
+
+def _cut(found: list[Step], cutoffs: tuple[int | None, ...]) -> None:
+    last = found[-1].settings
+    if cutoffs != last.cutoffs:
+        before, after = map(cutoff, (*last.cutoffs, *cutoffs))
+        found.append(Step("cutoff", before, after, replace(last, cutoffs=cutoffs)))
+
+
+def _append(found: list[Step], part: str, choices: tuple[str, ...], other: Convention) -> None:
+    last = found[-1].settings
+    before = {choice: getattr(last.convention, choice) for choice in choices}
+    after: dict[str, Any] = {choice: getattr(other, choice) for choice in choices}
+    if before != after:
+        changed = [choice for choice in choices if before[choice] != after[choice]]
+        named = len(choices) > 1
+        texts = [
+            ", ".join(f"{choice}={side[choice]}" if named else str(side[choice]) for choice in changed)
+            for side in (before, after)
+        ]
+        settings = replace(last, convention=replace(last.convention, **after))
+        found.append(Step(part, texts[0], texts[1], settings))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalExplanation:
+    """Result of `explain_difference` for tables of pandas, polars and Arrow.
+
+    Parameters
+    ----------
+    conventions : tuple of EvaluationSettings
+        From the first convention to the second, one part changed at a time.
+
+    Attributes
+    ----------
+    steps, queries : pyarrow.Table
+        With the columns of `Explanation`, sorted by run and step, and by run and query. Each is computed when it is
+        first asked for, and kept.
+    """
+
+    conventions: tuple[EvaluationSettings, ...]
+    _steps: tuple[Step, ...]
+    _evaluations: tuple[LocalEvaluation, ...]
+    _given: Mapping[str, Any]
+
+    @cached_property
+    def steps(self) -> pa.Table:
+        """One row per run and step. Evaluates each step when it is first asked for."""
+        rows: list[dict[str, Any]] = []
+        for at, (step, one) in enumerate(zip(self._steps, self._evaluations, strict=True)):
+            facts = {"step": at, "part": step.part, "before": step.before, "after": step.after}
+            means = one.summary.filter((pc.field("metric") == "ndcg") & (pc.field("segment_by") == ""))
+            rows += [{**row, **facts} for row in means.select(["run", "value", "n_queries"]).to_pylist()]
+        rows.sort(key=lambda row: (row["run"], row["step"]))
+        for before, row in pairwise(rows):
+            ends = before["value"], row["value"]
+            if row["run"] == before["run"] and None not in ends:
+                row["contribution"] = row["value"] - before["value"]
+        return pa.Table.from_pylist(rows, _STEPS)
+
+    @cached_property
+    def queries(self) -> pa.Table:
+        """One row per run and query. Evaluates the first and the last step when it is first asked for."""
+        keys = ["run", *self.conventions[0].columns.query]
+        first, last = (_shares(one, keys, side) for one, side in zip(self._ends, ("a", "b"), strict=True))
+        found = first.join(last, keys, join_type="full outer", use_threads=False)
+        a, b = (pc.fill_null(pc.multiply(found[f"value_{side}"], found[f"share_{side}"]), 0.0) for side in ("a", "b"))
+        found = found.append_column("contribution", pc.subtract(b, a)).drop_columns(["share_a", "share_b"])
+        return found.sort_by([(name, "ascending") for name in keys])
+
+    @property
+    def _ends(self) -> tuple[LocalEvaluation, LocalEvaluation]:
+        return self._evaluations[0], self._evaluations[-1]
+
+    def to_spark(self, spark: SparkSession | None = None) -> Explanation:
+        """Explain the same by Spark, lazily. Tables go to `spark`, else to the active session, or a new one."""
+        from ndcg_spark.evaluation.explanation import explain_on_spark
+
+        return explain_on_spark(**on_spark(self._given, spark), steps=self._steps)
+
+
+_STEPS = pa.schema(
+    [
+        ("run", pa.string()),
+        ("step", pa.int32()),
+        *((name, pa.string()) for name in ("part", "before", "after")),
+        ("value", pa.float64()),
+        ("n_queries", pa.int64()),
+        ("contribution", pa.float64()),
+    ]
+)
+
+
+def _shares(evaluation: LocalEvaluation, keys: Sequence[str], side: str) -> pa.Table:
+    """The value of each query, and its share in the weight of those of its run that have one."""
+    rows = evaluation.per_query
+    values = rows.column("ndcg")
+    weights = pa.repeat(1.0, len(rows)) if evaluation.settings.columns.weight is None else rows.column("weight")
+    weights = pc.if_else(values.is_valid(), pc.cast(weights, pa.float64()), pa.scalar(None, pa.float64()))
+    found = rows.select(keys).append_column(f"value_{side}", values).append_column("weight", weights)
+    totals = found.group_by("run", use_threads=False).aggregate([("weight", "sum")])
+    at = pc.index_in(found.column("run"), value_set=totals.column("run"))
+    shares = pc.divide(weights, totals.column("weight_sum").take(at))
+    return found.append_column(f"share_{side}", shares).drop_columns(["weight"])
+
+
+@refuses_streams
+def explain_difference(
+    data: DataFrame | ArrowTable | str | os.PathLike[str],
+    a: Convention | str,
+    b: Convention | str,
+    *,
+    judgments: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
+    k_b: int | str | None = "same",
+    k: int | str = 10,
+    query: str | Sequence[str] = "query_id",
+    item: str | None = "item_id",
+    score: str | Sequence[str] = "score",
+    rank: str | None = None,
+    relevance: str = "relevance",
+    ideal: str | None = None,
+    ranked: str | Sequence[str] = (),
+    relevant: str | None = None,
+    run: str | None = None,
+    weight: str | None = None,
+    order: str | None = None,
+    vector: str = "vector",
+    categories: str = "categories",
+    first_seen: str = "first_seen",
+    topics: str = "topics",
+    user: str | None = None,
+    strategy: Strategy = "auto",
+    source: Source = "auto",
+    on_invalid: OnInvalid = "fail",
+    null_score: NullScore = "bad",
+    check_duplicates: DuplicateCheck = "top",
+    confidence: float = 0.95,
+    sample: float = 1.0,
+    as_of: date | None = None,
+) -> Explanation | LocalExplanation:
+    """Explain why two conventions give different means on the same data.
+
+    Parameters
+    ----------
+    data : DataFrame, other table, str or path
+        As for `evaluate`.
+    a, b : Convention or str
+        As in `evaluate`. The gap is the mean under `b` minus the mean under `a`.
+    judgments : DataFrame, other table, str or path, or None
+    k_b : int, None or "same"
+        Cutoff of the second convention.
+    k : int or "all"
+        Cutoff of the first convention, and of the second unless `k_b` says another.
+    query, item, score, rank, relevance, ideal, ranked, relevant, run, weight, order : str
+        Column names, as for `evaluate`.
+    vector, categories, first_seen, topics, user : str
+        Column names, as for `evaluate`.
+    strategy, source, on_invalid, null_score, check_duplicates, confidence, sample, as_of
+        As for `evaluate`.
+
+    Returns
+    -------
+    Explanation or LocalExplanation
+        Lazy DataFrames of Spark; or, for tables of pandas, polars and Arrow, tables of Arrow that are computed when
+        they are asked for.
+
+        Choices are changed one after the other, so each contribution is the effect of a choice given those before it.
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Notes
+    -----
+    Spark cost: none until an action. `steps` then evaluates the data once per step, `queries` twice.
+    """
+    given = dict(locals())
+    settings = evaluation_settings(convention=a, **{name: its for name, its in given.items() if name in OPTIONS})
+    steps = difference_steps(settings, b, k_b)
+    tables = {"data": data} | ({} if judgments is None else {"judgments": judgments})
+    rankings = choose_engine(tables, [one.settings for one in steps], "auto", "explain")
+    if rankings is None:
+        from ndcg_spark.evaluation.explanation import explain_on_spark
+
+        return explain_on_spark(**on_spark(tables), steps=steps)
+    require_query(rankings[0].settings)
+    return LocalExplanation(
+        conventions=tuple(one.settings for one in steps),
+        _steps=tuple(steps),
+        _evaluations=tuple(LocalEvaluation(settings=one.fitted, ranking=one, given=tables) for one in rankings),
+        _given=tables,
+    )

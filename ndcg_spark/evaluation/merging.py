@@ -1,0 +1,109 @@
+"""Summaries of disjoint sets of queries, merged where they are: by Spark, or on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ndcg_spark.core import labels
+from ndcg_spark.core.arrow_tables import ArrowTable
+from ndcg_spark.core.engine import asked_engine, leave_to_spark
+from ndcg_spark.core.given import is_of_spark, on_spark, refuses_streams
+from ndcg_spark.core.schemas import TableInfo, type_text
+from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.api import within_memory
+from ndcg_spark.evaluation.rules import RULES
+from ndcg_spark.evaluation.tasks.partial_sums import OPTIONAL_COUNTS, PARTIAL_SCHEMA, finish_means, merge_partials
+from ndcg_spark.evaluation.tasks.stored import SUMMARY_SCHEMA
+from ndcg_spark.sources.local import LocalTable, table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+METRIC_TABLE = "metric table"
+_MERGED = pa.schema([*PARTIAL_SCHEMA, (RULES, pa.string())])
+
+
+@overload
+def merge_summaries(summaries: DataFrame, *, confidence: float = 0.95, across_rules: bool = False) -> DataFrame: ...
+@overload
+def merge_summaries(
+    summaries: ArrowTable, *, confidence: float = 0.95, across_rules: bool = False
+) -> DataFrame | pa.Table: ...
+@refuses_streams
+def merge_summaries(
+    summaries: DataFrame | ArrowTable, *, confidence: float = 0.95, across_rules: bool = False
+) -> DataFrame | pa.Table:
+    """Merge summaries of disjoint sets of queries, such as nights, exactly and without reading rankings again.
+
+    Parameters
+    ----------
+    summaries : DataFrame or other table
+        Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
+        `rules`, as far as these are known. Rows may lack `rules`, `asked`, `n_rejected`, `n_lost_queries`,
+        `n_unjudged_items` or `n_top_items`; sums of such rows have null there.
+    confidence : float
+        Level of the new confidence intervals.
+    across_rules : bool
+        Whether rows of different rules are merged all the same. What differs is then `mixed` in `rules`.
+
+    Returns
+    -------
+    DataFrame or pyarrow.Table
+        As for `summarize`, one row per (run, segment, metric, k): the same bits as if all queries had been evaluated
+        together. Lazy for a DataFrame of Spark, whose action raises if rows of different `rules` would be merged, and
+        names what differs. Other tables are merged at once on this machine, to a sorted table of Arrow.
+
+    Raises
+    ------
+    MissingColumnError
+        For a table that is no summary.
+
+    Notes
+    -----
+    Spark cost: one small shuffle, no action, one pass through Python workers.
+    """
+    asked, where = asked_engine("auto", "")
+    obstacle = f"{where} was asked for" if asked == "spark" else None
+    if is_of_spark(summaries):
+        obstacle = "the table is one of Spark"
+    if obstacle is None:
+        table = table_of(summaries, "summaries", label=METRIC_TABLE)
+        obstacle = within_memory({"summaries": table}) if asked == "auto" else None
+        if obstacle is None:
+            return _merge(summary_rows(table, _MERGED), confidence, across_rules=across_rules)
+    leave_to_spark(obstacle, asked, where, "merge")
+    from ndcg_spark.evaluation.frames.summary import merge_on_spark
+
+    (frame,) = on_spark({"summaries": summaries}).values()
+    return merge_on_spark(frame, confidence, across_rules=across_rules)
+
+
+def _merge(rows: pa.Table, confidence: float, *, across_rules: bool) -> pa.Table:
+    rules = pc.fill_null(rows.column(RULES), "")
+    merged = merge_partials(rows.set_column(rows.num_columns - 1, RULES, rules))
+    means = pa.Table.from_batches(list(finish_means(iter([merged]), confidence, None, across_rules)))
+    return labels.sorted_rows(means.select(SUMMARY_SCHEMA.names).cast(SUMMARY_SCHEMA))
+
+
+def summary_rows(table: LocalTable, wanted: pa.Schema) -> pa.Table:
+    """Read rows of a summary or metric table; counts, rules and names that it lacks are null, as a user's may."""
+    info, may_lack = table.info, (*OPTIONAL_COUNTS, labels.ASKED, RULES)
+    there = [one for one in wanted if one.name not in may_lack or info.has(one.name)]
+    kinds = {one.name: info.require(one.name, f"column of a {METRIC_TABLE}") for one in there}
+    schema = pa.schema(list(kinds.items()))
+    batches = (batch for part in table.parts(1) for batch in part.read(schema.names, schema, 2**20))
+    rows = pa.Table.from_batches(batches, schema)
+    nothing = {one.name: pa.nulls(len(rows), one.type) for one in wanted}
+    return pa.table(nothing | {one.name: _cast(rows.column(one.name), one, info) for one in there})
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field, info: TableInfo) -> pa.ChunkedArray:
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise InputRefusedError(
+            f"column {field.name!r} of the {info.label} is {info.type_text(field.name)}, not {type_text(field.type)}."
+        ) from error
