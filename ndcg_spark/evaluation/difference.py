@@ -157,7 +157,17 @@ class LocalExplanation:
         return self._evaluations[0], self._evaluations[-1]
 
     def to_spark(self, spark: SparkSession | None = None) -> Explanation:
-        """Explain the same by Spark, lazily. Tables go to `spark`, else to the active session, or a new one."""
+        """Explain the same by Spark: lazy DataFrames.
+
+        Parameters
+        ----------
+        spark : SparkSession or None
+            Where tables in memory go; None: the active session, or one that is started.
+
+        Returns
+        -------
+        Explanation
+        """
         from ndcg_spark.evaluation.explanation import explain_on_spark
 
         return explain_on_spark(**on_spark(self._given, spark), steps=self._steps)
