@@ -112,8 +112,12 @@ class LocalExplanation:
 
     Parameters
     ----------
-    conventions : tuple of EvaluationSettings
-        From the first convention to the second, one part changed at a time.
+    changes : tuple of Step
+        What each step changes, and the settings after it.
+    evaluations : tuple of LocalEvaluation
+        The evaluation of each step.
+    given : mapping of str to object
+        Tables and paths as they were given, for `to_spark`.
 
     Attributes
     ----------
@@ -122,16 +126,20 @@ class LocalExplanation:
         first asked for, and kept.
     """
 
-    conventions: tuple[EvaluationSettings, ...]
-    _steps: tuple[Step, ...]
-    _evaluations: tuple[LocalEvaluation, ...]
-    _given: Mapping[str, Any]
+    changes: tuple[Step, ...]
+    evaluations: tuple[LocalEvaluation, ...]
+    given: Mapping[str, Any]
+
+    @property
+    def conventions(self) -> tuple[EvaluationSettings, ...]:
+        """From the first convention to the second, one part changed at a time."""
+        return tuple(one.settings for one in self.changes)
 
     @cached_property
     def steps(self) -> pa.Table:
         """One row per run and step. Evaluates each step when it is first asked for."""
         rows: list[dict[str, Any]] = []
-        for at, (step, one) in enumerate(zip(self._steps, self._evaluations, strict=True)):
+        for at, (step, one) in enumerate(zip(self.changes, self.evaluations, strict=True)):
             facts = {"step": at, "part": step.part, "before": step.before, "after": step.after}
             means = one.summary.filter((pc.field("metric") == "ndcg") & (pc.field("segment_by") == ""))
             rows += [{**row, **facts} for row in means.select(["run", "value", "n_queries"]).to_pylist()]
@@ -154,7 +162,7 @@ class LocalExplanation:
 
     @property
     def _ends(self) -> tuple[LocalEvaluation, LocalEvaluation]:
-        return self._evaluations[0], self._evaluations[-1]
+        return self.evaluations[0], self.evaluations[-1]
 
     def to_spark(self, spark: SparkSession | None = None) -> Explanation:
         """Explain the same by Spark: lazy DataFrames.
@@ -170,7 +178,7 @@ class LocalExplanation:
         """
         from ndcg_spark.evaluation.explanation import explain_on_spark
 
-        return explain_on_spark(**on_spark(self._given, spark), steps=self._steps)
+        return explain_on_spark(**on_spark(self.given, spark), steps=self.changes)
 
 
 _STEPS = pa.schema(
@@ -279,8 +287,7 @@ def explain_difference(
         return explain_on_spark(**on_spark(tables), steps=steps)
     require_query(rankings[0].settings)
     return LocalExplanation(
-        conventions=tuple(one.settings for one in steps),
-        _steps=tuple(steps),
-        _evaluations=tuple(LocalEvaluation(settings=one.fitted, ranking=one, given=tables) for one in rankings),
-        _given=tables,
+        changes=tuple(steps),
+        evaluations=tuple(LocalEvaluation(settings=one.fitted, ranking=one, given=tables) for one in rankings),
+        given=tables,
     )
