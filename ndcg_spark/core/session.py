@@ -21,6 +21,8 @@ _MASTER = re.compile(r"(?:^[ \t]*spark\.master[ \t=:]+|--master[ =]|spark\.maste
 """The master in the arguments of spark-submit, and in the file of defaults."""
 SHUFFLE_PARTITIONS = 200
 """Spark's own default."""
+BATCH_BYTES, LARGEST_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1)
+"""The limit for bytes of a batch, and its value that is no limit."""
 LASTING_CATALOG = "--conf spark.sql.catalogImplementation=hive"
 IN_MEMORY = (
     f"The catalog of this session is kept in memory; start Spark with {LASTING_CATALOG} to use that of a metastore."
@@ -48,6 +50,11 @@ def setting(spark: SparkSession, name: str, default: str) -> str:
 def is_on(spark: SparkSession, name: str, default: str) -> bool:
     """Check whether a setting is true; Spark takes `TRUE` and `True`, too, and returns them as they were written."""
     return setting(spark, name, default).strip().lower() == "true"
+
+
+def weighs_batches(spark: SparkSession) -> bool:
+    """Check whether Spark computes the size of a batch at every row that it hands to Python; 3.5 never does."""
+    return setting(spark, BATCH_BYTES, LARGEST_BATCH).removesuffix("b") != LARGEST_BATCH
 
 
 def session_time_zone(spark: SparkSession) -> str:

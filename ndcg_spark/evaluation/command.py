@@ -108,17 +108,10 @@ def asked_metrics(given: Mapping[str, Any]) -> tuple[tuple[MetricAt, ...], tuple
     return metrics_of(metrics, k) if metrics is not None else ((), cutoffs_of(k or 10))
 
 
-SHORT = 200
-"""Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
 PER_QUERY_OUTPUT = Writes(
     name="per_query_output", holds="queries", about="Table of the metrics of every query to write."
 )
 OUTPUT = Writes(name="output", holds="metrics", about="Metric table to write: a folder or a catalog table.")
-
-
-def has_long_rows(settings: EvaluationSettings) -> bool:
-    """Whether a list may be much longer than a small k, so that ten thousand rankings might not fit into memory."""
-    return settings.max_k is None or settings.max_k > SHORT
 
 
 EXPLAIN_DIFFERENCE = Command(
@@ -143,7 +136,7 @@ EXPLAIN_DIFFERENCE = Command(
     ),
     reads=(rankings("Rankings: a path, a catalog table, or a SQL query."), JUDGMENTS),
     sliced=True,  # in the run log
-    long_rows=lambda settings: has_long_rows(settings.evaluation),
+    long_rows=lambda settings: settings.evaluation.has_long_lists,
     work="evaluation.work:ExplainDifference",
 )  # fmt: skip
 
@@ -184,7 +177,7 @@ MEAN_NDCG = Command(
     explains=True,
     check=lambda request: refuse_unread_here(request.settings),
     gates=Gates(example="ndcg@10>=0.40", about="an overall mean", read=Gate.parse),
-    long_rows=has_long_rows,
+    long_rows=lambda settings: settings.has_long_lists,
     work="evaluation.work:MeanNdcg",
     local="evaluation.local_work:LocalMeanNdcg",
 )  # fmt: skip

@@ -28,6 +28,8 @@ DuplicateCheck: TypeAlias = Literal["top", "all", "none"]
 USUAL_QUERY = ("query_id",)
 MAX_K = 1_000_000
 MAX_RANK = 10_000_000
+SHORT = 200
+"""Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
 MANY_REJECTED = 0.1
 """Share of rejected rows from which the job says so, and the report if it is also more than twice the usual share."""
 PER_QUERY_COLUMNS = (
@@ -455,6 +457,11 @@ class EvaluationSettings:
     def groups_ties(self) -> bool:
         """Whether all items of one score are treated together; places in a list do not tie."""
         return self.convention.groups_ties and not self.columns.places
+
+    @property
+    def has_long_lists(self) -> bool:
+        """Whether a list may be much longer than a small k, so that ten thousand rankings might not fit in memory."""
+        return self.max_k is None or self.max_k > SHORT
 
     @property
     def resolves_duplicates(self) -> bool:

@@ -66,6 +66,7 @@ class Evaluation(Results):
                 self._first_line,
                 f"ranked by: {self.ranking.strategy}, read by {self.ranking.source} ({self.ranking.reason})",
                 "lazy: summary (means), per_query, rankings; each action on one of them ranks anew",
+                *([f"faster: {self.ranking.advice}"] if self.ranking.advice else []),
             )
         )
 

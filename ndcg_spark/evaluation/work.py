@@ -166,7 +166,7 @@ class MeanNdcg(OfRankings[EvaluationSettings], Means):
         costs = ranking.costs(means_only=not self.job.wants("per_query_output"))
         actions = 1 + named + bad
         cost = f"{'; '.join(costs)}; at least {actions} action{'s' if actions > 1 else ''}"
-        return f"{ranking.source}: {ranking.reason}", cost
+        return "; ".join([f"{ranking.source}: {ranking.reason}", *filter(None, [ranking.advice])]), cost
 
     def evaluate(self, *, per_query: bool) -> tuple[list[Row], Frame | None]:
         """Run an action; metrics of queries are kept, and their table is lazy."""

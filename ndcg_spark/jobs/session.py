@@ -22,7 +22,7 @@ from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
 
 from ndcg_spark.core.engine import PROVIDED
 from ndcg_spark.core.failures import condition_of, first_line, unfit_surroundings
-from ndcg_spark.core.session import LASTING_CATALOG, use_this_python
+from ndcg_spark.core.session import BATCH_BYTES, LARGEST_BATCH, LASTING_CATALOG, use_this_python
 from ndcg_spark.core.workers import add_package_to_workers
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError, NdcgSparkError, OutputRefusedError
 from ndcg_spark.jobs import worker_daemon
@@ -164,10 +164,6 @@ def _check_worker_python(python: str) -> None:
         )
 
 
-LARGEST_BATCH = str(2**31 - 1)
-"""Bytes; below this Spark asks for the size of a batch at every row, which takes longer than to write the row."""
-
-
 @contextmanager
 def spark_session(
     app_name: str, settings: Mapping[str, str], *, short_lists: bool, tables: Mapping[str, str] = {}
@@ -230,7 +226,7 @@ def _refuse_forgotten(spark: SparkSession, tables: Mapping[str, str]) -> None:
 def local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
     """Settings of a session of our own, whose workers run `python`."""
     cores = os.cpu_count() or 1
-    unweighed = {"spark.sql.execution.arrow.maxBytesPerBatch": LARGEST_BATCH} if short_lists else {}
+    unweighed = {BATCH_BYTES: LARGEST_BATCH} if short_lists else {}
     own_daemon = worker_daemon.SETTINGS if python == sys.executable else {}
     return {
         **unweighed,

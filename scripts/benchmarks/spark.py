@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import ndcg_spark
-from ndcg_spark.evaluation.command import SHORT
+from ndcg_spark.evaluation.settings import SHORT
 from ndcg_spark.functions import ndcg_at
 from ndcg_spark.jobs.session import local_settings
 

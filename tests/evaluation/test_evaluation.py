@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from support.engines import rows_of, table
+from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, evaluate
 from ndcg_spark.core.failures import SPARK_ERRORS
@@ -62,12 +63,29 @@ def test_every_field_of_a_plan_can_be_chosen() -> None:
 def test_a_result_says_in_three_lines_what_it_computes(spark: SparkSession) -> None:
     run, judgments = run_and_judgments(spark)
     result = evaluate(run, judgments=judgments, k=[5, 1], segments=["query_id"], convention="trec_eval;ties=expected")
-    assert repr(result).splitlines() == [
+    assert repr(result).splitlines()[:3] == [
         "Evaluation: ndcg@1, ndcg@5, by query_id; convention trec_eval;ties=expected",
         f"ranked by: engine, read by spark ({result.ranking.reason})",
         "lazy: summary (means), per_query, rankings; each action on one of them ranks anew",
     ]
     assert "ap@3, rr" in repr(evaluate(run, judgments=judgments, metrics="ap@3,rr"))
+
+
+@pytest.mark.parametrize(
+    ("limit", "options", "slow"),
+    [
+        ("256m", {}, True),
+        ("2147483647", {}, False),
+        ("256m", {"k": 500}, False),  # whose rows can be large: the limit protects memory
+        ("256m", {"strategy": "window"}, False),
+    ],
+)
+def test_a_session_that_weighs_each_row_is_told(spark: SparkSession, limit: str, options: Any, slow: bool) -> None:
+    table = rows_of_two_runs(spark, 2.0)
+    with session_settings(spark, spark__sql__execution__arrow__maxBytesPerBatch=limit):
+        lines = repr(evaluate(table, run="r", **options)).splitlines()
+    assert len(lines) == 3 + slow
+    assert lines[-1].startswith("faster: spark.sql.execution.arrow.maxBytesPerBatch=2147483647 saves") is slow
 
 
 def test_windows_rank_where_they_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:

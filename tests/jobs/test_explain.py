@@ -83,6 +83,12 @@ def test_what_ranking_costs(tables, form, told):
     assert cost(tables, *form) == told
 
 
+def test_a_session_that_weighs_each_row_is_told(tables):
+    source = explained("--input", tables["long"], "--source", "spark")["source"]
+    assert source.startswith("spark: ")
+    assert "; spark.sql.execution.arrow.maxBytesPerBatch=2147483647 saves" in source
+
+
 DUPLICATES = "by (query, item) for duplicates, after a pass through Python workers"
 
 
