@@ -39,29 +39,23 @@ def rankings(spark, source) -> DataFrame:
     return spark.read.parquet(str(source))
 
 
+@pytest.fixture(scope="module")
+def result(rankings) -> Any:
+    return evaluate(rankings, **ASKED)
+
+
 def contents(place: Path) -> list[dict[str, Any]]:
     rows = [{name: value for name, value in row.items() if name not in OF_THE_MOMENT} for row in stored_rows(place)]
     return sorted(rows, key=repr)
 
 
-def test_tables_are_those_that_jobs_write(rankings, source, tmp_path):
-    result = evaluate(rankings, **ASKED)
+def test_tables_are_those_that_jobs_write(result, source, tmp_path):
     write_night(
         {f"{tmp_path}/metrics": result.summary, f"{tmp_path}/queries": result.per_query_table},
         night=NIGHT, dataset="shop", stamps=result.provenance,
     )  # fmt: skip
-    asked = (
-        "--run-col",
-        "ranker",
-        "--segment-cols",
-        "country",
-        "--k",
-        "1,3",
-        "--run-date",
-        NIGHT,
-        "--dataset",
-        "shop",
-    )
+    asked = ("--run-col", "ranker", "--segment-cols", "country", "--k", "1,3")
+    asked += ("--run-date", NIGHT, "--dataset", "shop")
     outputs = ("--output", tmp_path / "of_job", "--per-query-output", tmp_path / "queries_of_job")
     done("--input", source, *asked, *outputs)
     for ours, its in (("metrics", "of_job"), ("queries", "queries_of_job")):
@@ -74,9 +68,8 @@ def test_tables_are_those_that_jobs_write(rankings, source, tmp_path):
     assert (periods.code, {row["n_days"] for row in periods.json["periods"]}) == (0, {1, 2})
 
 
-def test_tables_that_jobs_store_otherwise_are_refused(rankings, tmp_path):
+def test_tables_that_jobs_store_otherwise_are_refused(result, tmp_path):
     """Comparisons are one slice of a baseline, periods and flags are of many nights."""
-    result = evaluate(rankings, **ASKED)
     place = f"{tmp_path}/metrics"
     for night in (BEFORE, NIGHT):
         write_night({place: result.summary}, night=night, dataset="shop", stamps=result.provenance)
@@ -93,9 +86,8 @@ def test_tables_that_jobs_store_otherwise_are_refused(rankings, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_only_the_night_the_data_set_and_the_runs_are_replaced(rankings, tmp_path):
+def test_only_the_night_the_data_set_and_the_runs_are_replaced(rankings, result, tmp_path):
     place = f"{tmp_path}/metrics"
-    result = evaluate(rankings, **ASKED)
     for night in (BEFORE, NIGHT):
         for dataset in ("shop", "web"):
             write_night({place: result.summary}, night=night, dataset=dataset, stamps=result.provenance)
@@ -110,8 +102,7 @@ def test_only_the_night_the_data_set_and_the_runs_are_replaced(rankings, tmp_pat
     assert {row["value"] for row in replaced if row["metric"] == "ndcg"} == {1.0}
 
 
-def test_a_table_of_the_catalog(spark, rankings):
-    result = evaluate(rankings, **ASKED)
+def test_a_table_of_the_catalog(spark, result):
     try:
         for _ in range(2):
             write_night({"night_of_notebook": result.summary}, night=NIGHT, dataset="shop", stamps=result.provenance)
@@ -126,18 +117,18 @@ def test_a_table_of_the_catalog(spark, rankings):
         spark.sql("DROP TABLE IF EXISTS night_of_notebook")
 
 
-def test_all_tables_or_none(rankings, tmp_path):
+def test_all_tables_or_none(rankings, result, tmp_path):
     """The rows of the second table are found to be bad when they are written; the first one is complete by then."""
-    good, bad = evaluate(rankings, **ASKED), evaluate(rankings.withColumn("score", F.lit(float("nan"))), **ASKED)
-    tables = {f"{tmp_path}/metrics": good.summary, f"{tmp_path}/queries": bad.per_query}
+    bad = evaluate(rankings.withColumn("score", F.lit(float("nan"))), **ASKED)
+    tables = {f"{tmp_path}/metrics": result.summary, f"{tmp_path}/queries": bad.per_query}
     with pytest.raises(InputRefusedError, match="nan_score"):
         write_night(tables, night=NIGHT, dataset="shop", runs=["a", "b"])
     assert files_below(tmp_path) == {}
 
 
-def test_rows_are_not_written_over_what_they_are_read_from(spark, rankings, tmp_path):
+def test_rows_are_not_written_over_what_they_are_read_from(spark, result, tmp_path):
     place = f"{tmp_path}/metrics"
-    write_night({place: evaluate(rankings, **ASKED).summary}, night=BEFORE, dataset="shop")
+    write_night({place: result.summary}, night=BEFORE, dataset="shop")
     before = contents(tmp_path / "metrics")
     own = spark.read.parquet(place).drop("run_date", "dataset", "slice")
     for output in (place, f"{place}/below"):
@@ -160,15 +151,11 @@ def test_a_run_without_queries_loses_those_that_it_had(rankings, tmp_path):
 
 
 def test_rejected_rows_without_a_run_are_not_in_the_way(rankings, tmp_path):
+    """And the run may be spelled in capitals."""
     bad = rankings.limit(1).withColumn("ranker", F.lit(None).cast("string"))
     result = evaluate(rankings.unionByName(bad), **ASKED, on_invalid="reject")
-    write_night({f"{tmp_path}/metrics": result.summary}, night=NIGHT, dataset="shop")
-    assert {row["run"] for row in stored_rows(tmp_path / "metrics")} == {"a", "b"}
-
-
-def test_a_column_run_in_capitals_is_the_run(rankings, tmp_path):
-    summary = evaluate(rankings, **ASKED).summary.withColumnRenamed("run", "Run")
-    write_night({f"{tmp_path}/metrics": summary}, night=NIGHT, dataset="shop")
+    place = f"{tmp_path}/metrics"
+    write_night({place: result.summary.withColumnRenamed("run", "Run")}, night=NIGHT, dataset="shop")
     assert {row["run"] for row in stored_rows(tmp_path / "metrics")} == {"a", "b"}
 
 
@@ -179,71 +166,41 @@ def test_a_night_over_no_query_replaces_nothing(rankings, tmp_path):
     assert files_below(tmp_path) == {}
 
 
-def test_runs_that_are_given_must_have_rows(rankings, tmp_path):
-    summary = evaluate(rankings, **ASKED).summary
-    with pytest.raises((OutputRefusedError, InputRefusedError), match="'c'"):
-        write_night({f"{tmp_path}/metrics": summary}, night=NIGHT, dataset="shop", runs=["a", "b", "c"])
-    assert files_below(tmp_path) == {}
-    write_night({f"{tmp_path}/metrics": summary}, night=NIGHT, dataset="shop", runs="a")
+def test_a_table_of_another_kind_beside_metrics(spark, result, tmp_path):
+    """Such as notes about the night; its runs are those that it has. Rows of runs that are not named are left out."""
+    notes = spark.createDataFrame([("a", "new index"), ("b", "old index")], "run string, note string")
+    tables = {f"{tmp_path}/metrics": result.summary, f"{tmp_path}/notes": notes}
+    write_night(tables, night=NIGHT, dataset="shop", runs="a")
+    assert [(row["run"], row["note"]) for row in stored_rows(tmp_path / "notes")] == [("a", "new index")]
     assert {row["run"] for row in stored_rows(tmp_path / "metrics")} == {"a"}
 
 
-def test_a_table_of_another_kind_beside_metrics(spark, rankings, tmp_path):
-    """Such as notes about the night; its runs are those that it has."""
-    notes = spark.createDataFrame([("a", "new index")], "run string, note string")
-    summary = evaluate(rankings, **ASKED).summary
-    write_night({f"{tmp_path}/metrics": summary, f"{tmp_path}/notes": notes}, night=NIGHT, dataset="shop")
-    assert [(row["run"], row["note"]) for row in stored_rows(tmp_path / "notes")] == [("a", "new index")]
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
+def test_refusals(spark, result, tmp_path):
+    summary, place = result.summary, f"{tmp_path}/metrics"
+    of_null = spark.createDataFrame([("a", 1), (None, 2)], "run string, note int")
+    for change, error, message in (
         ({"night": datetime(2026, 1, 31)}, InvalidParameterError, "night= must be a datetime.date"),
         ({"night": "2026-01-31"}, InvalidParameterError, "night= must be a datetime.date; got '2026-01-31'"),
         ({"dataset": ""}, InvalidParameterError, "dataset= must be a name"),
-        ({"tables": {}}, InvalidParameterError, "and there must be one"),
-        ({"tables": ["prod.metrics"]}, InvalidParameterError, "tables must be DataFrames by where they go, and"),
+        ({"dataset": 5}, InvalidParameterError, "dataset= must be a name; got 5"),
         ({"runs": ""}, InvalidParameterError, "runs= must be names of runs; got ''"),
         ({"runs": []}, InvalidParameterError, "runs= must be names of runs"),
         ({"runs": ["a", 1]}, InvalidParameterError, "runs= must be names of runs; got"),
-        ({"dataset": 5}, InvalidParameterError, "dataset= must be a name; got 5"),
+        ({"runs": ["a", "b", "c"]}, OutputRefusedError, "'c'"),
         ({"stamps": {"computed_at": "x"}}, InvalidParameterError, "'computed_at'"),
         ({"stamps": {"value": "x"}}, InvalidParameterError, "have a column 'value' of their own"),
-        ({"tables": "result"}, InvalidParameterError, "Evaluation"),
-        ({"formats": {"metrics": "csv"}}, OutputRefusedError, "not 'csv'"),
+        ({"formats": {place: "csv"}}, OutputRefusedError, "not 'csv'"),
         ({"formats": {"metricz": "parquet"}}, InvalidParameterError, "'metricz'"),
-        ({"tables": "none"}, InputRefusedError, "nothing to write"),
-        ({"tables": "stamped"}, OutputRefusedError, "dataset"),
-        ({"tables": "nameless"}, InputRefusedError, "null in column 'run'"),
-    ],
-)
-def test_refusals(spark, rankings, tmp_path, change, error, message):
-    summary = evaluate(rankings, **ASKED).summary
-    place = f"{tmp_path}/metrics"
-    named = {
-        "none": summary.limit(0),
-        "nameless": spark.createDataFrame([("a", 1), (None, 2)], "run string, note int"),
-        "stamped": summary.withColumn("dataset", F.lit("x")),
-        "result": evaluate(rankings, **ASKED),
-    }
-    given: dict[str, Any] = {"tables": {place: summary}, "night": NIGHT, "dataset": "shop", **change}
-    if isinstance(given["tables"], str):
-        given["tables"] = {place: named[given["tables"]]}
-    if "formats" in given:
-        given["formats"] = {name.replace("metrics", place): kind for name, kind in given["formats"].items()}
-    with pytest.raises(error, match=message):
-        write_night(given.pop("tables"), **given)
-    assert files_below(tmp_path) == {}
-
-
-def test_a_place_is_named_by_a_text(rankings):
-    with pytest.raises(InvalidParameterError, match=r"such as 'prod\.metrics'; got 5: DataFrame\."):
-        write_night({5: evaluate(rankings, **ASKED).summary}, night=NIGHT, dataset="shop")
-
-
-def test_two_names_of_one_place(rankings, tmp_path):
-    summary = evaluate(rankings, **ASKED).summary
-    with pytest.raises(OutputRefusedError, match="metrics"):
-        write_night({f"{tmp_path}/metrics": summary, f"{tmp_path}/./metrics": summary}, night=NIGHT, dataset="shop")
-    assert files_below(tmp_path) == {}
+        ({"tables": {}}, InvalidParameterError, "and there must be one"),
+        ({"tables": ["prod.metrics"]}, InvalidParameterError, "tables must be DataFrames by where they go, and"),
+        ({"tables": {5: summary}}, InvalidParameterError, r"such as 'prod\.metrics'; got 5: DataFrame\."),
+        ({"tables": {place: result}}, InvalidParameterError, "Evaluation"),
+        ({"tables": {place: summary.limit(0)}}, InputRefusedError, "nothing to write"),
+        ({"tables": {place: summary.withColumn("dataset", F.lit("x"))}}, OutputRefusedError, "dataset"),
+        ({"tables": {place: of_null}}, InputRefusedError, "null in column 'run'"),
+        ({"tables": {place: summary, f"{tmp_path}/./metrics": summary}}, OutputRefusedError, "metrics"),
+    ):
+        options: dict[str, Any] = {"tables": {place: summary}, "night": NIGHT, "dataset": "shop", **change}
+        with pytest.raises(error, match=message):
+            write_night(options.pop("tables"), **options)
+        assert files_below(tmp_path) == {}
