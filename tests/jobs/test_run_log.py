@@ -8,7 +8,7 @@ import math
 import platform
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -18,12 +18,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.elsewhere import elsewhere
+from support.engines import by
 from support.main_job import assert_refused, command, files_below, mean_ndcg, stored_rows, write_rows, write_table
 from support.small_rankings import ranked
 from support.spark_rankings import since_spark
 
 from ndcg_spark import __version__
 from ndcg_spark.errors import PartlyWrittenError
+from ndcg_spark.evaluation.local_work import LocalMeanNdcg
 from ndcg_spark.evaluation.work import MeanNdcg
 from ndcg_spark.jobs import run_log
 from ndcg_spark.jobs import runner as job_run
@@ -31,8 +33,8 @@ from ndcg_spark.jobs.places import Target
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA, RunLog
 from ndcg_spark.tables import Slices, canonical
 
-pytestmark = pytest.mark.usefixtures("spark")
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "search", "--k", "6")
+LOCAL = ("--engine", "local")
 
 
 @pytest.fixture
@@ -48,29 +50,29 @@ def logged(place: Path) -> list[dict[str, Any]]:
     return sorted(stored_rows(place / "runs"), key=lambda row: row["started_at"])
 
 
-def run(place: Path, *more: object, table: str = "in.parquet") -> Any:
-    return mean_ndcg("--input", place / table, *NIGHT, "--run-log", place / "runs", *more)
+def run(place: Path, *more: object, table: str = "in.parquet", engine: str = "local") -> Any:
+    return mean_ndcg("--input", place / table, *NIGHT, "--run-log", place / "runs", "--engine", engine, *more)
 
 
 def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Do something in the middle of the job."""
-    evaluate = MeanNdcg.run
+    for work in (MeanNdcg, LocalMeanNdcg):
 
-    def first_act(work: MeanNdcg) -> Any:
-        act()
-        return evaluate(work)
+        def first_act(self: Any, evaluate: Callable[[Any], Any] = work.run) -> Any:
+            act()
+            return evaluate(self)
 
-    monkeypatch.setattr(MeanNdcg, "run", first_act)
+        monkeypatch.setattr(work, "run", first_act)
 
 
-def test_a_run_that_succeeds(place: Path) -> None:
+def test_a_run_that_succeeds(engine: Mapping[str, str], place: Path) -> None:
     """Six good rows of one query, and the only row of another, which is bad."""
     columns = {"query_id": ["q"] * 6 + ["lost"], "item_id": list("abcdefg"), "score": [6.0, 5, 4, 3, 2, 1, math.nan]}
     write_table(place / "some.parquet", {**columns, "relevance": [3.0, 2, 3, 0, 1, 2, 1]})
     before = datetime.now(timezone.utc)
     outputs = ["--output", place / "metrics", "--json", place / "night.json"]
-    ended = run(place, *outputs, "--on-invalid", "reject", "--segment-cols", "query_id", table="some.parquet")
-    assert ended.code == 0
+    asked = (*outputs, "--on-invalid", "reject", "--segment-cols", "query_id")
+    assert run(place, *asked, table="some.parquet", **engine).code == 0
     (row,) = logged(place)
     assert list(row) == [*RUN_LOG_SCHEMA.names, "dataset", "run_date", "slice"]
     assert (row["command"], row["status"], row["exit_code"], row["message"]) == ("mean-ndcg", "succeeded", 0, None)
@@ -92,7 +94,8 @@ def test_a_run_that_succeeds(place: Path) -> None:
 
 def test_what_a_run_has_read_and_written(place: Path, spark) -> None:
     outputs = ["--output", place / "metrics", "--json", place / "night.json"]
-    assert run(place, *outputs, "--input-option", "password=S3CRET", "--gate", "ndcg@6>=0.1").code == 0
+    more = ("--input-option", "password=S3CRET", "--gate", "ndcg@6>=0.1")
+    assert run(place, *outputs, *more, engine="spark").code == 0
     (row,) = logged(place)
     file = place / "in.parquet"
     stamp = datetime.fromtimestamp(int(file.stat().st_mtime), timezone.utc)
@@ -111,7 +114,7 @@ def test_what_a_run_has_read_and_written(place: Path, spark) -> None:
     assert row["spark_version"] == spark.version
 
 
-def test_files_that_other_jobs_have_written(place: Path) -> None:
+def test_files_that_other_jobs_have_written(spark, place: Path) -> None:
     runs = ("--run-log", place / "runs")
     asked = ("--input", place / "in.parquet", "--k", "6", "--json")
     assert mean_ndcg(*asked, place / "steps.json", "--explain-difference", "sklearn", *runs).code == 0
@@ -120,7 +123,7 @@ def test_files_that_other_jobs_have_written(place: Path) -> None:
     assert written == [[{"what": "JSON", "reference": str(place / name)}] for name in ("steps.json", "losses.json")]
 
 
-def test_which_files_a_query_has_read(place: Path) -> None:
+def test_which_files_a_query_has_read(spark, place: Path) -> None:
     """By a hash of their names, as Spark never uses a name twice."""
     for name in ("in", "in", "copy"):
         shutil.copy(place / "in.parquet", place / f"{name}2.parquet")
@@ -156,12 +159,7 @@ def test_a_refused_run(place: Path, table: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "status", "message"),
     [
-        (
-            PartlyWrittenError("half of it"),
-            1,
-            "failed",
-            "PartlyWrittenError: half of it",
-        ),
+        (PartlyWrittenError("half of it"), 1, "failed", "PartlyWrittenError: half of it"),
         (RuntimeError("no\nluck, token=S3CRET"), 1, "failed", "RuntimeError: no"),
         (KeyboardInterrupt(), 130, "interrupted", None),
     ],
@@ -184,7 +182,7 @@ def test_a_run_has_a_row_while_it_runs_and_tags_its_spark_jobs(place: Path, monk
     # On Connect each client of a session has tags of its own; those of the job are on the active one.
     during(monkeypatch, lambda: seen.extend([logged(place), spark.getTags() | SparkSession.active().getTags()]))
     try:
-        assert run(place).code == 0
+        assert run(place, engine="spark").code == 0
         assert spark.getTags() == {"mine"}
     finally:
         spark.clearTags()
@@ -233,24 +231,24 @@ def test_a_catalog_table(place: Path, spark) -> None:
         spark.sql("DROP TABLE IF EXISTS run_log_of_test")
 
 
-@pytest.mark.parametrize(
-    ("log", "more"),
-    [
+@by(
+    "log, more",
+    local=[
         ("{place}/in.parquet/runs", []),
         ("{place}/table/runs", ["--input", "{place}/table"]),
         ("{place}", []),
         ("{place}/metrics/runs", ["--output", "{place}/metrics"]),
         ("{place}/all", ["--output", "{place}/all/metrics"]),
         ("{place}/all", ["--json", "{place}/all/night.json"]),
-        ("{place}/table", ["--input", "SELECT * FROM parquet.`{place}/table`"]),
     ],
+    spark=[("{place}/table", ["--input", "SELECT * FROM parquet.`{place}/table`"])],
 )
-def test_a_run_log_that_would_touch_something_else_is_refused(place: Path, log: str, more: list[str]) -> None:
+def test_a_run_log_that_would_touch_something_else_is_refused(engine, place: Path, log: str, more: list[str]) -> None:
     write_rows(place / "table" / "a.parquet", ranked([1, 0]))
     (place / "all").mkdir()
     before = files_below(place)
     words = [one.format(place=place) for one in ["--input", "{place}/in.parquet", *more, "--run-log", log]]
-    assert_refused(mean_ndcg(*words, *NIGHT))
+    assert_refused(mean_ndcg(*words, *NIGHT, "--engine", engine["engine"]))
     assert files_below(place) == before
 
 
@@ -276,7 +274,7 @@ def test_a_run_log_that_fails_at_the_end_changes_no_exit_code(place: Path, monke
     assert stored_rows(place / "metrics")
 
 
-def test_another_job(place: Path) -> None:
+def test_another_job(spark, place: Path) -> None:
     words = ["--run-log", place / "runs", "--run-log-format", "parquet", "--dataset", "search"]
     events = {"query_id": ["q"], "item_id": ["a"], "event": ["view"], "ts": ["2026-01-01T00:00:00Z"]}
     table = write_table(place / "events.csv", events)
@@ -292,7 +290,7 @@ def test_another_job(place: Path) -> None:
 @pytest.mark.parametrize("log", ["runs", "night_of_run_log"])
 def test_jobs_that_are_about_a_night_are_found_under_it(place: Path, spark, log: str) -> None:
     """The night and the data set are those of the metric table; no option names them."""
-    assert mean_ndcg("--input", place / "in.parquet", *NIGHT, "--output", place / "metrics").code == 0
+    assert mean_ndcg("--input", place / "in.parquet", *NIGHT, *LOCAL, "--output", place / "metrics").code == 0
     reference = place / log if log == "runs" else log
     metrics = ("--input", place / "metrics", "--run-log", reference)
     try:
@@ -314,7 +312,8 @@ def test_jobs_that_are_about_a_night_are_found_under_it(place: Path, spark, log:
 
 def test_json_lines(place: Path, spark, tmp_path) -> None:
     schema = pytest.importorskip("pyspark.logger", reason="Spark writes such lines from 4.0 on").SPARK_LOG_SCHEMA
-    ended = run(place, "--log-format", "json", "--output", place / "metrics", "--json", "-")
+    asked = ("--log-format", "json", "--output", place / "metrics", "--json", "-")
+    ended = run(place, *asked, engine="spark")
     assert (ended.code, ended.json["rows"]["read"]) == (0, 6)
     lines = [json.loads(line) for line in ended.err.splitlines()]
     assert {tuple(line) for line in lines} == {("ts", "level", "logger", "msg", "context")}
@@ -333,7 +332,7 @@ def test_json_lines(place: Path, spark, tmp_path) -> None:
 
 
 def test_a_refusal_as_json(place: Path) -> None:
-    ended = mean_ndcg("--input", place / "bad.parquet", *NIGHT, "--log-format", "json")
+    ended = mean_ndcg("--input", place / "bad.parquet", *NIGHT, *LOCAL, "--log-format", "json")
     first, *_, last = [json.loads(line) for line in ended.err.splitlines()]
     assert (ended.code, first["level"], last["level"], last["context"]) == (2, "INFO", "ERROR", {"exit_code": 2})
     assert last["msg"].startswith("ndcg-spark: 1 bad row of 2 in the input")
@@ -344,7 +343,7 @@ def test_a_crash_as_json(place: Path, monkeypatch) -> None:
         raise RuntimeError("password=S3CRET")
 
     during(monkeypatch, fail)
-    ended = mean_ndcg("--input", place / "in.parquet", *NIGHT, "--log-format", "json")
+    ended = mean_ndcg("--input", place / "in.parquet", *NIGHT, *LOCAL, "--log-format", "json")
     last = json.loads(ended.err.splitlines()[-1])
     assert (ended.code, last["level"], last["exception"]["class"]) == (1, "ERROR", "RuntimeError")
     assert last["exception"]["msg"] == "password=***"
@@ -352,30 +351,27 @@ def test_a_crash_as_json(place: Path, monkeypatch) -> None:
 
 
 def test_without_options_nothing_new_is_said(place: Path) -> None:
-    ended = mean_ndcg("--input", place / "in.parquet", *NIGHT)
+    ended = mean_ndcg("--input", place / "in.parquet", *NIGHT, *LOCAL)
     assert (ended.code, ended.complaints) == (0, [])
 
 
-@pytest.mark.parametrize(
-    ("output", "kind", "log"),
-    [
-        ("{place}/metrics/", None, "{place}/metrics/log"),
-        ("run_log_place.metrics", "delta", "{place}/metrics/log"),
-        ("run_log_place.metrics", "iceberg", "{place}/metrics"),
-        ("run_log_place.metrics", "table", "{place}"),
-    ],
-)
-def test_a_run_log_in_the_place_of_an_output_is_found(spark, tmp_path: Path, output, kind, log) -> None:
+def test_a_run_log_in_the_place_of_an_output_is_found(spark, tmp_path: Path) -> None:
     """Tables need not be there yet."""
     there = elsewhere(tmp_path)
     spark.sql(f"CREATE SCHEMA run_log_place LOCATION '{there}'")
     try:
-        target = Target(reference=output.format(place=there), kind=kind)
-        (place,) = run_log.other_places(spark, SimpleNamespace(sources={}, targets={"output": target}, paths={}))
+        for output, kind, log in (
+            (f"{there}/metrics/", None, f"{there}/metrics/log"),
+            ("run_log_place.metrics", "delta", f"{there}/metrics/log"),
+            ("run_log_place.metrics", "iceberg", f"{there}/metrics"),
+            ("run_log_place.metrics", "table", there),
+        ):
+            target = Target(reference=output, kind=kind)
+            (place,) = run_log.other_places(spark, SimpleNamespace(sources={}, targets={"output": target}, paths={}))
+            assert place.touches(canonical(log)), kind
+            assert not place.touches(canonical(f"{there}/log")), kind
     finally:
         spark.sql("DROP SCHEMA run_log_place")
-    assert place.touches(canonical(log.format(place=there)))
-    assert not place.touches(canonical(f"{there}/log"))
 
 
 def test_how_a_run_ended() -> None:
