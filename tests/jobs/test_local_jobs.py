@@ -113,9 +113,8 @@ def rankings(tmp_path: Path) -> Path:
 # ------------------------------------------------------------------------------------------------- the same results
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_table_of_rankings(spark, tmp_path, seed):
-    rows = retrieved(seed, negatives=seed == 1, fractional=seed == 2)
+def test_a_table_of_rankings(spark, tmp_path):
+    rows = retrieved(1, negatives=True, fractional=True)
     table = write_rows(tmp_path / "in.parquet", rows, country=lambda row: row.item[:1], weight=lambda row: 2.5)
     assert_same(
         spark, tmp_path, "--input", table, *NIGHT, "--k", "1,3,all", "--metrics", "ndcg@3,ap,rr,p@5",
@@ -142,17 +141,32 @@ def test_several_rankers_and_segments(spark, tmp_path):
     assert_same(spark, tmp_path, "--input", table, *NIGHT, *segments)
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_texts_and_types_of_keys(spark, tmp_path, ending):
-    columns = {"query_id": [7, 7, 8], "item_id": [1, 2, 1], "score": [2.0, 1.0, 1.0], "relevance": [1, 0, 1]}
-    table = write_table(tmp_path / f"in.{ending}", columns, {"query_id": pa.int32()})
-    assert_same(spark, tmp_path, "--input", table, *NIGHT)
+TWO = {"query_id": [7, 7, 8], "item_id": [1, 2, 1], "score": [2.0, 1.0, 1.0], "relevance": [1, 0, 1]}
+FORMS = {
+    "keys as text": ("in.csv", TWO, {}, ()),
+    "keys as numbers": ("in.parquet", TWO, {"query_id": pa.int32()}, ()),
+    "lists": (
+        "in.parquet",
+        {"query_id": ["a", "b"], "relevance": [[3.0, 0.0, 1.0], []]},
+        {"relevance": pa.list_(pa.float64())},
+        (),
+    ),
+    "an empty table that is accepted": (
+        "in.parquet",
+        dict.fromkeys(TWO, ()),
+        {"query_id": pa.string(), "item_id": pa.string(), "score": pa.float64(), "relevance": pa.float64()},
+        ("--allow-empty",),
+    ),
+    # The table of rejects has a slice without rows, and its columns.
+    "no rejected rows": ("in.parquet", TWO, {}, ("--on-invalid", "reject")),
+}
 
 
-def test_lists(spark, tmp_path):
-    lists = {"query_id": ["a", "b"], "relevance": [[3.0, 0.0, 1.0], []]}
-    table = write_table(tmp_path / "in.parquet", lists, {"relevance": pa.list_(pa.float64())})
-    assert_same(spark, tmp_path, "--input", table, *NIGHT)
+@pytest.mark.parametrize("form", FORMS)
+def test_small_tables(spark, tmp_path, form):
+    name, columns, types, more = FORMS[form]
+    table = write_table(tmp_path / name, columns, types)
+    assert_same(spark, tmp_path, "--input", table, *NIGHT, *more, rejects="--on-invalid" in more)
 
 
 def test_rejected_rows(spark, tmp_path):
@@ -222,18 +236,6 @@ def test_a_row_that_only_spark_can_keep(tmp_path):
     assert_refused(mean_ndcg(*asked), "column 'more' of bad rows is kept as it came by Spark alone")
 
 
-def test_no_rejected_rows(spark, tmp_path, rankings):
-    """The table of rejects has a slice without rows, and its columns."""
-    assert_same(spark, tmp_path, "--input", rankings, *NIGHT, "--on-invalid", "reject", rejects=True)
-
-
-def test_an_empty_table_that_is_accepted(spark, tmp_path):
-    columns = {"query_id": [], "item_id": [], "score": [], "relevance": []}
-    types = dict.fromkeys(("query_id", "item_id"), pa.string()) | dict.fromkeys(("score", "relevance"), pa.float64())
-    table = write_table(tmp_path / "in.parquet", columns, types)
-    assert_same(spark, tmp_path, "--input", table, *NIGHT, "--allow-empty")
-
-
 # ------------------------------------------------------------------------------------------------ the same refusals
 
 
@@ -275,33 +277,27 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refusals(spark, tmp_path, rankings, case):
-    table, arguments = REFUSED[case]
-    path = rankings if table is None else tmp_path / table if isinstance(table, str) else tmp_path / "bad.parquet"
-    if isinstance(table, dict):
-        write_table(path, table, {"relevance": pa.float64()} if "relevance" in table else {})
-    local, other = (by(engine, tmp_path, "--input", path, *NIGHT, *arguments) for engine in ("local", "spark"))
-    assert_refused(local)
-    assert local.complaints == [line.replace("/spark/", "/local/") for line in other.complaints]
-    assert files_below(tmp_path / "local") == {}
+def test_refusals(spark, tmp_path, rankings):
+    unjudged = [Row(query="Q", item=f"i{n}", score=None, relevance=1.0) for n in range(3)]
+    judgments = write_judgments(tmp_path / "judgments.parquet", unjudged)
+    run = write_run(tmp_path / "run.parquet", ranked([3, 2, 0]))
+    asked = [(("--input", run, "--judgments", judgments), "none of its queries is judged")]
+    for at, (table, arguments) in enumerate(REFUSED.values()):
+        path = tmp_path / table if isinstance(table, str) else rankings
+        if isinstance(table, dict):
+            types = {"relevance": pa.float64()} if "relevance" in table else {}
+            path = write_table(tmp_path / f"bad-{at}.parquet", table, types)
+        asked.append((("--input", path, *arguments), ""))
+    for arguments, told in asked:
+        local, other = (by(engine, tmp_path, *arguments, *NIGHT) for engine in ("local", "spark"))
+        assert_refused(local, told)
+        assert local.complaints == [line.replace("/spark/", "/local/") for line in other.complaints]
+        assert files_below(tmp_path / "local") == {}
 
 
-def test_an_output_that_is_an_input(spark, tmp_path, rankings):
-    for engine in ("local", "spark"):
-        ended = mean_ndcg("--input", tmp_path, *NIGHT, "--output", tmp_path / "metrics", "--engine", engine)
-        assert_refused(ended, f"'{tmp_path / 'metrics'}' is, holds, or lies inside --input '{tmp_path}'")
-
-
-def test_judgments_that_match_nothing(spark, tmp_path):
-    rows = ranked([3, 2, 0])
-    run, judgments = write_run(tmp_path / "run.parquet", rows), write_judgments(tmp_path / "judgments.parquet", [])
-    other = [row.__class__(query="Q", item=row.item, score=None, relevance=row.relevance) for row in rows]
-    judgments = write_judgments(tmp_path / "judgments.parquet", other)
-    arguments = ("--input", run, "--judgments", judgments, *NIGHT)
-    local, spark_s = (by(engine, tmp_path, *arguments) for engine in ("local", "spark"))
-    assert_refused(local, "none of its queries is judged")
-    assert local.complaints == spark_s.complaints
+def test_an_output_that_is_an_input(tmp_path, rankings):
+    ended = mean_ndcg("--input", tmp_path, *NIGHT, "--output", tmp_path / "metrics", "--engine", "local")
+    assert_refused(ended, f"'{tmp_path / 'metrics'}' is, holds, or lies inside --input '{tmp_path}'")
 
 
 # ------------------------------------------------------------------------------------------ nights by either engine
@@ -388,20 +384,17 @@ def test_explained(spark, tmp_path, rankings):
     assert explained("--input", rankings, "--engine", "spark")["engine"] == "spark: --engine spark"
 
 
-@pytest.mark.parametrize(
-    ("named", "more", "engine"),
-    [
+def test_the_environment_says_what_auto_is(spark, rankings, monkeypatch):
+    for named, more, engine in (
         ("local", (), "local: NDCG_SPARK_ENGINE=local"),
         ("spark", (), "spark: NDCG_SPARK_ENGINE=spark"),
         ("spark", ("--engine", "local"), "local: --engine local"),
         ("local", ("--engine", "spark"), "spark: --engine spark"),
         ("auto", (), "spark: a session of Spark is active"),
         ("", (), "spark: a session of Spark is active"),
-    ],
-)
-def test_the_environment_says_what_auto_is(spark, rankings, monkeypatch, named, more, engine):
-    monkeypatch.setenv("NDCG_SPARK_ENGINE", named)
-    assert explained("--input", rankings, *more)["engine"] == engine
+    ):
+        monkeypatch.setenv("NDCG_SPARK_ENGINE", named)
+        assert explained("--input", rankings, *more)["engine"] == engine
 
 
 def test_refusals_name_the_variable_of_the_environment(rankings, monkeypatch):
@@ -470,6 +463,7 @@ def test_without_spark_and_pandas(tmp_path):
         assert len(stored_rows(tmp_path / name)) == n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "environment", "why"),
     [
@@ -512,9 +506,14 @@ def many_rows(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "code", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
+    ("number", "code", "word", "processes"),
+    [
+        (signal.SIGTERM, 143, "terminated", 1),
+        (signal.SIGTERM, 143, "terminated", 2),
+        (signal.SIGINT, 130, "interrupted", 2),
+    ],
 )
 def test_a_signal_ends_a_job_in_one_line(tmp_path, many_rows, number, code, word, processes):
     """The run log says so; old rows stay, and no process, temporary folder or claim is left."""
