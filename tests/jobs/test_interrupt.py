@@ -26,7 +26,6 @@ from ndcg_spark import main
 from ndcg_spark.jobs.interrupts import TerminatedError, quiet_interrupts
 from ndcg_spark.jobs.worker_daemon import ends_quietly
 
-pytestmark = [pytest.mark.spark, pytest.mark.classic("processes with sessions of their own")]
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120  # seconds; on an idle machine everything here takes about ten
 ENDLESS = "SELECT id AS query_id, array(3, 0, 1) AS relevance FROM range(1000000000000)"
@@ -77,6 +76,8 @@ MOMENTS = {
 
 
 @needs_pgrep
+@pytest.mark.spark
+@pytest.mark.classic("processes with sessions of their own")
 @pytest.mark.parametrize(("reached", "send", "number", "code", "said"), MOMENTS.values(), ids=MOMENTS)
 def test_a_job_that_is_interrupted_says_so_in_a_line_and_leaves_nothing_behind(
     tmp_path, reached, send, number, code, said
