@@ -14,9 +14,8 @@ ROW_BY_ROW = {"diagnosis.score_losses", "evaluation.score_queries", "ml.with_que
 """These look at no other row, so a stream may pass through them."""
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_an_error_has_a_class_and_a_line(spark, tmp_path, name):
-    assert_as_expected(name, *met(spark, name, tmp_path / "kind"))
+def test_errors_have_a_class_and_a_line(spark, tmp_path):
+    assert_as_expected({name: met(spark, name, tmp_path / name) for name in KINDS})
 
 
 def tables_of(function):

@@ -31,9 +31,7 @@ from support.reports import comparison_table, metrics_table, query_table
 LONG = "query_id string, item_id string, score double, relevance double"
 GOOD = [("q", f"i{n}", -float(n), rel) for n, rel in enumerate((3.0, 2.0, 3.0, 0.0, 1.0, 2.0))]
 NAN = [("q7", "a", math.nan, 1.0), ("q7", "b", 2.0, 0.0)]
-TWICE = [("q7", "a", 2.0, 1.0), ("q7", "a", 1.0, 0.0)]
 CLICKS = [("q", item, k, int(n < clicks)) for item, k, clicks in (("a", 1, 6), ("a", 2, 3)) for n in range(10)]
-NOTHING = [("q7", "a", 2.0, 0.0)]
 
 
 def raised(action: Callable[[], object]) -> list[str]:
@@ -151,10 +149,9 @@ def models(spark: SparkSession) -> dict[str, Any]:
 
 def main(url: str) -> None:
     spark = SparkSession.builder.remote(url).getOrCreate()
-    good, bad, twice, nothing = (spark.createDataFrame(rows, LONG) for rows in (GOOD, NAN, TWICE, NOTHING))
+    good, bad = (spark.createDataFrame(rows, LONG) for rows in (GOOD, NAN))
     arrays = spark.createDataFrame([([3.0, 1.0], [3.0, 3.0])], "ranked array<double>, ideal array<double>")
     columns = arrays.select(ndcg("ranked"), ndcg(arrays["ranked"], "ideal", gain="linear"), dcg("ranked"))
-    hostile = spark.createDataFrame([([math.nan], [2000.0])], "nan array<double>, large array<double>")
     evaluation = evaluate(good, k=[1, 6], convention="linear")
     lacking = raised(evaluate(good).summary.collect)
     shipped = [add_package_to_workers(spark), add_package_to_workers(spark)]
@@ -164,14 +161,6 @@ def main(url: str) -> None:
         "per_query": [[row["k"], row["dcg"], row["idcg"], row["ndcg"]] for row in evaluation.per_query.collect()],
         "means": {row["k"]: row["value"] for row in evaluation.summary.where("metric = 'ndcg'").collect()},
         "columns": [columns.columns, list(columns.collect()[0])],
-        "refused": {
-            "bad row": raised(evaluate(bad, k=3, strategy="window").per_query.collect),
-            "bad row, top_k": raised(evaluate(bad, k=3).summary.collect),
-            "twice": raised(evaluate(twice, k=3).per_query.collect),
-            "worker": raised(evaluate(nothing, k=3, convention="default;no_relevant=error").per_query.collect),
-            "nan": raised(hostile.select(ndcg("nan")).collect),
-            "large": raised(hostile.select(dcg("large")).collect),
-        },
         "clicks": clicks(spark.createDataFrame(CLICKS, "query_id string, item_id string, position int, click int")),
         "crash": raised(lambda: spark.sql("SELECT raise_error('boom')").collect())[1][:200],
     }

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -215,13 +215,15 @@ def met(spark: SparkSession, name: str, folder: Path) -> tuple[str, str]:
     return "", ""
 
 
-def assert_as_expected(name: str, found: str, text: str) -> None:
-    """The class, and one line for a person that begins as expected."""
-    kind = KINDS[name]
-    if not kind.name:
-        assert not hasattr(errors, found)
-        assert "boom" in text
-        return
-    assert (found, text[: len(kind.begins)]) == (kind.name, kind.begins), text
-    assert text
-    assert [sign for sign in NOT_FOR_PEOPLE if sign in text] == [], text
+def assert_as_expected(errors_met: Mapping[str, Sequence[str]]) -> None:
+    """Of each kind the class, and one line for a person that begins as expected."""
+    assert errors_met.keys() == KINDS.keys()
+    for name, (found, text) in errors_met.items():
+        kind = KINDS[name]
+        if not kind.name:
+            assert not hasattr(errors, found)
+            assert "boom" in text
+            continue
+        assert (found, text[: len(kind.begins)]) == (kind.name, kind.begins), (name, text)
+        assert text, name
+        assert [sign for sign in NOT_FOR_PEOPLE if sign in text] == [], (name, text)
