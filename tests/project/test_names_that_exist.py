@@ -130,18 +130,19 @@ def test_a_name_that_does_not_exist_is_refused(golden_nights, name, option, flag
     assert_refuses_a_name(name, option, flag, kind, golden_nights, "--engine", "local")
 
 
-@pytest.mark.parametrize(("name", "option", "flag", "kind"), THERE, ids=[f"{one[0]} {one[2]}" for one in THERE])
-def test_a_name_that_does_not_exist_is_refused_on_spark(spark, golden_nights, name, option, flag, kind):
-    assert_refuses_a_name(name, option, flag, kind, golden_nights)
+@pytest.mark.parametrize("name", dict.fromkeys(one[0] for one in THERE))
+def test_names_that_do_not_exist_are_refused_on_spark(spark, golden_nights, name):
+    for _, option, flag, kind in (one for one in THERE if one[0] == name):
+        assert_refuses_a_name(name, option, flag, kind, golden_nights)
 
 
-@pytest.mark.parametrize(("name", "option", "flag", "kind"), SHARED, ids=[f"{one[0]} {one[2]}" for one in SHARED])
-def test_commands_that_evaluate_read_columns_as_mean_ndcg_does(name, option, flag, kind):
+def test_commands_that_evaluate_read_columns_as_mean_ndcg_does():
     """So that names are refused by one rule."""
-    words = words_of(name, option, flag, "nowhere", "")[len(name.split()) :]
-    settings = SETTINGS[name](dict(commands_of(cli))[name].make_context(name, words).params).settings
-    (given,) = (one for one in columns_in(settings) if hasattr(one, FIELDS[option]))
-    assert getattr(given, FIELDS[option]) in ("nowhere", ("nowhere",))
+    for name, option, flag, _ in SHARED:
+        words = words_of(name, option, flag, "nowhere", "")[len(name.split()) :]
+        settings = SETTINGS[name](dict(commands_of(cli))[name].make_context(name, words).params).settings
+        (given,) = (one for one in columns_in(settings) if hasattr(one, FIELDS[option]))
+        assert getattr(given, FIELDS[option]) in ("nowhere", ("nowhere",)), (name, option)
 
 
 def columns_in(settings: object) -> list[Columns | ItemColumns]:
@@ -151,7 +152,7 @@ def columns_in(settings: object) -> list[Columns | ItemColumns]:
     return [its for part in parts for its in columns_in(part)]
 
 
-@pytest.mark.parametrize(("metrics", "missing"), [("ndcg@10,ap@10", "'ap'"), ("ndcg@10,ndcg@3", "'ndcg@3'")])
-def test_one_of_several_metrics_that_the_table_does_not_have_is_refused(spark, golden_nights, metrics, missing):
-    ended = command("flag-changes", "--input", golden_nights / "history.parquet", "--metrics", metrics)
-    assert_refused(ended, f"there is no metric {missing} in the metric table; there is ndcg")
+def test_one_of_several_metrics_that_the_table_does_not_have_is_refused(spark, golden_nights):
+    for metrics, missing in (("ndcg@10,ap@10", "'ap'"), ("ndcg@10,ndcg@3", "'ndcg@3'")):
+        ended = command("flag-changes", "--input", golden_nights / "history.parquet", "--metrics", metrics)
+        assert_refused(ended, f"there is no metric {missing} in the metric table; there is ndcg")
