@@ -50,18 +50,16 @@ CALLS = {
 
 
 @pytest.mark.classic("what the JVM prints comes here")
-@pytest.mark.parametrize(
-    ("call", "row", "said"), [*((call, NAN, "nan_score") for call in CALLS), ("show", TWICE, "comes twice")]
-)
-def test_nothing_of_java_is_on_the_terminal(spark, capfd, call, row, said):
-    frame = spark.createDataFrame([*ROWS, row], SCHEMA)
-    capfd.readouterr()
-    with pytest.raises(InputRefusedError, match=said) as caught:
-        CALLS[call](frame)
-    printed = "".join(capfd.readouterr())
-    assert (REFUSAL in str(caught.value), "\n" in str(caught.value)) == (False, False)
-    assert "ERROR" not in printed
-    assert "at org.apache" not in printed
+def test_nothing_of_java_is_on_the_terminal(spark, capfd):
+    for call, row, said in [*((call, NAN, "nan_score") for call in CALLS), ("show", TWICE, "comes twice")]:
+        frame = spark.createDataFrame([*ROWS, row], SCHEMA)
+        capfd.readouterr()
+        with pytest.raises(InputRefusedError, match=said) as caught:
+            CALLS[call](frame)
+        printed = "".join(capfd.readouterr())
+        assert (call, REFUSAL in str(caught.value), "\n" in str(caught.value)) == (call, False, False)
+        assert "ERROR" not in printed
+        assert "at org.apache" not in printed
 
 
 def test_lazy_results_have_no_column_of_refusals_and_raise(spark):
@@ -143,18 +141,13 @@ def inputs(spark, tmp_path_factory):
     }  # fmt: skip
 
 
-FORMS = ("DataFrame", "path", "sorted path", "windows", "run and judgments", "judgments", "arrays",
-         "lists", "all duplicates", "best copies", "metric of items", "weights and segments")  # fmt: skip
-
-
 @pytest.mark.classic("Python workers read files themselves")
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_input_is_refused(inputs, form):
+def test_every_form_of_input_is_refused(inputs):
     """Good tables of each are shown wherever means are tested."""
-    tables, options = inputs[form]
-    options = {name: its for name, its in {"run": "run", "k": 2, **options}.items() if its is not None}
-    with pytest.raises(InputRefusedError, match=r"nan_\w+|comes twice"):
-        evaluate(*tables, **options).to_pandas()
+    for tables, options in inputs.values():
+        options = {name: its for name, its in {"run": "run", "k": 2, **options}.items() if its is not None}
+        with pytest.raises(InputRefusedError, match=r"nan_\w+|comes twice"):
+            evaluate(*tables, **options).to_pandas()
 
 
 PAIRS = {
