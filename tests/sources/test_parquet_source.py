@@ -205,14 +205,14 @@ def test_files_may_lie_anywhere_below_a_path_with_any_name(spark: SparkSession, 
     assert summary_of(folder, source="parquet") == expected
 
 
-@pytest.mark.parametrize("name", ["a%20b", "a#b", "100%"])
-def test_workers_take_an_address_as_spark_does(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_workers_take_an_address_as_spark_does(tmp_path: Path) -> None:
     """Spark decodes nothing in `file:` addresses: beside `a%20b` lies `a b`, with other rows."""
-    path = write(tmp_path / name, file_rows(random_rows(8)))
-    for other in {"a b", "a"} - {name}:
+    for other in ("a b", "a", "100"):
         write(tmp_path / other, file_rows(random_rows(9)))
-    expected = summary_of(spark.read.parquet(f"file:{path}"))
-    assert summary_of(f"file:{path}", source="parquet") == expected
+    expected = summary_of(write(tmp_path / "plain", file_rows(random_rows(8))), source="parquet")
+    for name in ("a%20b", "a#b", "100%"):
+        path = write(tmp_path / name, file_rows(random_rows(8)))
+        assert summary_of(f"file:{path}", source="parquet") == expected, name
 
 
 # --- Which queries are complete
@@ -230,9 +230,9 @@ def stored(folder: Path, *files: Sequence[Any], **options: Any) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
+def test_queries_between_the_ends_of_other_files_are_complete(tmp_path: Path) -> None:
+    """A part a file; of each, the highest query before it and the lowest behind it."""
+    for at, (files, expected) in enumerate((
         (([1, 2], [3, 4], [5]), ((None, 3), (2, 5), (4, None))),
         (([5], [1, 2], [3, 4]), ((4, None), (None, 3), (2, 5))),
         (([1, 2], [2], [2, 3]), ((None, 2), (2, 2), (2, None))),
@@ -241,18 +241,10 @@ def stored(folder: Path, *files: Sequence[Any], **options: Any) -> str:
         (([1, 2], [None, None]), None),
         (([1, 2], [3, None]), ((None, 3), (2, None))),
         (([7],), ((None, None),)),
-    ],
-)
-@pytest.mark.usefixtures("spark")
-def test_queries_between_the_ends_of_other_files_are_complete(tmp_path: Path, files, expected) -> None:
-    """A part a file; of each, the highest query before it and the lowest behind it."""
-    source = ndcg_spark.evaluate(stored(tmp_path / "rows", *files)).ranking.steps.source
-    assert isinstance(source, ParquetSource), source
-    assert source.files.bounds == expected
-
-
-@pytest.mark.usefixtures("spark")
-def test_what_files_do_not_say_is_not_known(tmp_path: Path) -> None:
+    )):  # fmt: skip
+        source = ndcg_spark.evaluate(stored(tmp_path / f"{at}", *files)).ranking.steps.source
+        assert isinstance(source, ParquetSource), source
+        assert (files, source.files.bounds) == (files, expected)
     assert source_of(stored(tmp_path / "rows", [1], [2], write_statistics=False)).files.bounds is None
     path = stored(tmp_path / "rows", [1], [2])
     assert source_of(path).files.bounds is not None
@@ -322,32 +314,21 @@ OBSTACLES: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", OBSTACLES)
-def test_what_workers_cannot_read_is_read_by_spark(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_what_workers_cannot_read_is_read_by_spark(spark: SparkSession, tmp_path: Path, folder: str) -> None:
     """Or refused with the reason where workers were asked for."""
-    change, options, why = OBSTACLES[name]
-    path = write(tmp_path / "rows", file_rows(random_rows(3)))
-    change(Path(path))
-    assert ndcg_spark.evaluate(path, **options).ranking.source == "spark"
-    with pytest.raises(InvalidParameterError, match=f"source='parquet' is not available .*{why}"):
-        ndcg_spark.evaluate(path, source="parquet", **options)
-
-
-def test_columns_of_folders_are_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    for name, (change, options, why) in OBSTACLES.items():
+        path = write(tmp_path / name, file_rows(random_rows(3)))
+        change(Path(path))
+        assert ndcg_spark.evaluate(path, **options).ranking.source == "spark"
+        with pytest.raises(InvalidParameterError, match=f"source='parquet' is not available .*{why}"):
+            ndcg_spark.evaluate(path, source="parquet", **options)
     rows = file_rows(random_rows(3)).drop_columns(["query_id"])
     write(tmp_path / "by query" / "query_id=q1", rows)
     assert "'query_id' is in the names of folders" in ndcg_spark.evaluate(str(tmp_path / "by query")).ranking.reason
-
-
-@pytest.mark.parametrize(
-    "setting", ["spark__sql__files__ignoreCorruptFiles", "spark__sql__files__ignoreMissingFiles"]
-)
-def test_settings_that_workers_do_not_know_leave_reading_to_spark(
-    spark: SparkSession, folder: str, setting: str
-) -> None:
-    for text in ("true", "TRUE"):  # which Spark hands out as it was written
-        with session_settings(spark, **{setting: text}):
-            assert "is set" in ndcg_spark.evaluate(folder).ranking.reason
+    for setting in ("spark__sql__files__ignoreCorruptFiles", "spark__sql__files__ignoreMissingFiles"):
+        for text in ("true", "TRUE"):  # which Spark hands out as it was written
+            with session_settings(spark, **{setting: text}):
+                assert "is set" in ndcg_spark.evaluate(folder).ranking.reason
 
 
 def test_a_path_that_spark_finds_on_another_file_system_is_read_there(spark: SparkSession, tmp_path: Path) -> None:
@@ -416,14 +397,14 @@ def test_a_corrupt_file_is_passed_over_where_a_setting_says_so(spark: SparkSessi
         assert summary_of_ndcg(ndcg_spark.evaluate(path)) == OF_HALVES
 
 
-@pytest.mark.parametrize("by_path", [True, False])
-def test_large_variable_width_types_change_nothing(spark: SparkSession, tmp_path: Path, by_path: bool) -> None:
+def test_large_variable_width_types_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     countries = pa.array(["DE"] * 4 + ["FR"] * 4)
     path = write(tmp_path / "rows", file_rows(HALVES).append_column("country", countries))
     with session_settings(spark, spark__sql__execution__arrow__useLargeVarTypes="true"):
-        found = ndcg_spark.evaluate(path if by_path else spark.read.parquet(path), segments=["country"])
-        rows = found.summary.where("metric = 'ndcg'").collect()
-        assert {row["segment"]: row["value"] for row in rows} == dict.fromkeys(("", "DE", "FR"), OF_HALVES)
+        for data in (path, spark.read.parquet(path)):
+            found = ndcg_spark.evaluate(data, segments=["country"])
+            rows = found.summary.where("metric = 'ndcg'").collect()
+            assert {row["segment"]: row["value"] for row in rows} == dict.fromkeys(("", "DE", "FR"), OF_HALVES)
 
 
 # --- What is refused
@@ -463,24 +444,18 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return folders
 
 
-@pytest.mark.parametrize("name", READ)
-def test_a_file_that_lacks_a_column_that_is_read_is_named(uneven: dict[str, str], name: str) -> None:
-    path, options = uneven[name], READ[name]
-    told = rf"^column '{name}' \([a-z]+=\) of the input is not in {path}/1\.parquet, but in other files: "
-    for source in ("auto", "spark"):
-        with pytest.raises(InputRefusedError, match=told):
-            ndcg_spark.evaluate(path, source=source, **options)
-    with pytest.raises(InputRefusedError, match=told):
-        ndcg_spark.evaluate(ndcg_spark.read_table(path), **options)
-    with pytest.raises(InputRefusedError, match=told):
-        ndcg_spark.evaluate(f"{path}/*.parquet", **options)
-    if name == "relevance":
-        with pytest.raises(InputRefusedError, match=r"relevance=\) of the judgments is not in .*/1\.parquet"):
-            ndcg_spark.evaluate(uneven["nobody reads it"], path)
-
-
-def test_a_file_that_lacks_a_column_is_refused_by_the_job(uneven: dict[str, str]) -> None:
+def test_a_file_that_lacks_a_column_that_is_read_is_named(uneven: dict[str, str]) -> None:
+    for name, options in READ.items():
+        path = uneven[name]
+        told = rf"^column '{name}' \([a-z]+=\) of the input is not in {path}/1\.parquet, but in other files: "
+        for data, source in (
+            (path, "auto"), (path, "spark"), (f"{path}/*.parquet", "auto"), (ndcg_spark.read_table(path), "auto"),
+        ):  # fmt: skip
+            with pytest.raises(InputRefusedError, match=told):
+                ndcg_spark.evaluate(data, source=source, **options)
     path = uneven["relevance"]
+    with pytest.raises(InputRefusedError, match=r"relevance=\) of the judgments is not in .*/1\.parquet"):
+        ndcg_spark.evaluate(uneven["nobody reads it"], path)
     for flag, other in (("--input", ()), ("--judgments", ("--input", uneven["nobody reads it"]))):
         ended = mean_ndcg(flag, path, *other)
         assert ended.code == 2

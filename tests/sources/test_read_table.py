@@ -13,6 +13,7 @@ from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate, read_table, write_night
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
+from ndcg_spark.sources.references import sql_text
 
 RUN = ["q1 Q0 007 1 2.5 tag", "q1 Q0 b 2 1.5 tag"]
 QRELS = ["q1 0 007 0", "q1 0 b 3"]
@@ -40,38 +41,37 @@ def test_the_trec_formats_are_evaluated_as_they_are(spark, written):
     assert evaluate(run, judgments).to_pandas()["value"].tolist() == pytest.approx([1 / math.log2(3)], abs=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("table", "line", "reason"),
-    [
+def test_a_line_without_its_numbers_is_a_bad_row(spark, written):
+    """Whatever columns are selected: a relevance that is null would be an item without a judgment."""
+    for table, line, reason in (
         ("run", "q1 Q0 c 3 high tag", "nan_score"),
         ("run", "q1 Q0 c 3", "null_query"),
         ("qrels", "q1 0 c much", "nan_relevance"),
         ("qrels", "q1 0 c", "null_query"),
-    ],
-)
-def test_a_line_without_its_numbers_is_a_bad_row(spark, written, table, line, reason):
-    """Whatever columns are selected: a relevance that is null would be an item without a judgment."""
-    lines = {"run": RUN, "qrels": QRELS}
-    lines[table] = [*lines[table], line]
-    run, qrels = (read_table(written(name, lines[name]), format=f"trec-{name}") for name in lines)
-    few = run.select("query_id", "item_id", "score"), qrels.select("query_id", "item_id", "relevance")
-    for tables in ((run, qrels), few):
-        shown = reason if reason != "null_query" or tables is few else f"malformed_line .*line '{line}'"
-        with pytest.raises(InputRefusedError, match=shown):
-            evaluate(*tables).to_pandas()
-    assert len(evaluate(*few, on_invalid="reject").to_pandas()) == 1
+    ):
+        lines = {"run": RUN, "qrels": QRELS}
+        lines[table] = [*lines[table], line]
+        run, qrels = (read_table(written(name, lines[name]), format=f"trec-{name}") for name in lines)
+        few = run.select("query_id", "item_id", "score"), qrels.select("query_id", "item_id", "relevance")
+        for tables in ((run, qrels), few):
+            shown = reason if reason != "null_query" or tables is few else f"malformed_line .*line '{line}'"
+            with pytest.raises(InputRefusedError, match=shown):
+                evaluate(*tables).to_pandas()
+        assert len(evaluate(*few, on_invalid="reject").to_pandas()) == 1
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_ranks_are_read_as_they_are(spark, written, ansi):
     """A rank that is no whole number, or none at all, is a bad row for who ranks by it, and no matter else."""
+    lines = [RUN[0], *(f"q1 Q0 {rank} {rank} 1.5 tag" for rank in ("2.7", "-", "99999999999", "nan"))]
     qrels = read_table(written("qrels", ["q1 0 007 1"]), format="trec-qrels")
     with session_settings(spark, spark__sql__ansi__enabled=ansi):
-        for rank in ("2.7", "-", "99999999999", "nan"):
-            run = read_table(written("run", [RUN[0], f"q1 Q0 b {rank} 1.5 tag"]), format="trec-run")
-            assert evaluate(run, qrels).to_pandas()["value"].tolist() == [1.0]
-            with pytest.raises(InputRefusedError, match="rank"):
-                evaluate(run, qrels, rank="rank").to_pandas()
+        run = read_table(written("run", lines), format="trec-run")
+        assert evaluate(run, qrels).to_pandas()["value"].tolist() == [1.0]
+        rejected = evaluate(run, qrels, rank="rank", on_invalid="reject").rejected
+        assert {row["item_id"] for row in rejected.collect()} == {"2.7", "-", "99999999999", "nan"}
+        with pytest.raises(InputRefusedError, match="rank"):
+            evaluate(run, qrels, rank="rank").to_pandas()
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
@@ -108,8 +108,7 @@ def test_tables_of_the_catalog_paths_and_queries(spark, written, tmp_path):
 RANKED = "SELECT * FROM VALUES ('q', 'a', 1D, 0D), ('q', 'b', 2D, 1D) AS t(query_id, item_id, score, relevance)"
 
 
-@pytest.mark.parametrize("judged", [False, True])
-def test_evaluate_takes_what_read_table_takes(spark, written, tmp_path, monkeypatch, judged):
+def test_evaluate_takes_what_read_table_takes(spark, written, tmp_path, monkeypatch):
     """By hand: `b` is relevant and first, so each mean is 1. Text of csv is parsed, in judgments and run alike."""
     monkeypatch.chdir(tmp_path)
     rows = spark.sql(RANKED)
@@ -120,8 +119,8 @@ def test_evaluate_takes_what_read_table_takes(spark, written, tmp_path, monkeypa
     folder = tmp_path / "s[1]" / "{a}"
     for one in ("ranked_view", RANKED, f"-- of today\n({RANKED})", "FROM ranked_view", tmp_path / "ranked",
                 str(tmp_path / "ranked.csv"), folder, str(folder)):  # fmt: skip
-        result = evaluate(RANKED.replace(", relevance)", ", other)"), one) if judged else evaluate(one)
-        assert result.to_pandas()["value"].tolist() == [1.0], one
+        for result in (evaluate(one), evaluate(RANKED.replace(", relevance)", ", other)"), one)):
+            assert result.to_pandas()["value"].tolist() == [1.0], one
 
 
 def test_a_path_object_is_never_the_name_of_a_table(spark):
@@ -130,18 +129,21 @@ def test_a_path_object_is_never_the_name_of_a_table(spark):
         evaluate(Path("ranked_view"))
 
 
-@pytest.mark.parametrize("name", ["[ab]", "{a,b}", "a\\b", "a:b", "a?b", "*"])
 @pytest.mark.parametrize("kind", ["parquet", "csv", "trec-run"])
-def test_a_path_that_exists_is_no_pattern(spark, tmp_path, name, kind):
+def test_a_path_that_exists_is_no_pattern(spark, tmp_path, kind):
     """Beside it lies what the pattern would match."""
-    for folder, query in ((name, "q1"), ("a", "q2")):
-        (tmp_path / folder).mkdir()
+    names = ("[ab]", "{a,b}", "a\\b", "a:b", "a?b", "*")
+    for folder in (*names, "a"):
+        place = tmp_path / folder / ("day=1" if kind == "parquet" else "")
+        place.mkdir(parents=True)
         if kind == "parquet":
-            spark.sql(f"SELECT '{query}' query_id").write.parquet(str(tmp_path / folder / "day=1"))
+            pq.write_table(pa.table({"query_id": [folder]}), place / "0.parquet")
         else:
-            text = f"{query} Q0 a 1 1.5 tag" if kind == "trec-run" else f"query_id\n{query}"
-            (tmp_path / folder / "0.txt").write_text(text + "\n")
-    assert [row["query_id"] for row in read_table(str(tmp_path / name), format=kind).collect()] == ["q1"]
+            text = f"{folder} Q0 a 1 1.5 tag" if kind == "trec-run" else f'query_id\n"{folder}"'
+            (place / "0.txt").write_text(text + "\n")
+    for name in names:
+        found = read_table(str(tmp_path / name), format=kind, options={"escape": '"'} if kind == "csv" else None)
+        assert [row["query_id"] for row in found.collect()] == [name]
 
 
 def test_a_file_with_a_colon_in_its_name_is_refused_in_a_line(spark, written):
@@ -162,21 +164,14 @@ def nights(spark, tmp_path):
     return path
 
 
-@pytest.mark.parametrize(
-    ("asked", "values"),
-    [
+def test_a_night_and_a_data_set_are_chosen(spark, nights, tmp_path):
+    for asked, values in (
         ({}, [1, 2, 3]),
         ({"night": date(2026, 1, 30)}, [1]),
         ({"night": date(2026, 1, 31), "dataset": "blog"}, [3]),
         ({"dataset": "shop"}, [1, 2]),
-    ],
-    ids=repr,
-)
-def test_a_night_and_a_data_set_are_chosen(nights, asked, values):
-    assert sorted(row["value"] for row in read_table(nights, **asked).collect()) == values
-
-
-def test_a_night_or_data_set_that_is_not_there_is_refused_with_those_there_are(spark, nights, tmp_path):
+    ):
+        assert sorted(row["value"] for row in read_table(nights, **asked).collect()) == values, asked
     for asked, told in (
         (
             {"night": date(2026, 2, 1)},
@@ -198,3 +193,23 @@ def test_a_night_or_data_set_that_is_not_there_is_refused_with_those_there_are(s
         read_table(str(tmp_path / "other"), night=date(2026, 1, 30))
     with pytest.raises(InvalidParameterError, match=r"must be a datetime\.date; got '2026-01-30'"):
         read_table(nights, night="2026-01-30")
+
+
+def test_text_in_a_statement_is_a_literal(spark):
+    texts = [
+        "",
+        "a`b",
+        'a"b',
+        "a'b",
+        "a\\b",
+        "a\\",
+        "\n",
+        "\x00",
+        "\u2028",
+        "\U0010ffff",
+        "${spark.master}",
+        "%s",
+        "''",
+    ]
+    (row,) = spark.sql(f"SELECT array({', '.join(map(sql_text, texts))})").collect()
+    assert list(row[0]) == texts
