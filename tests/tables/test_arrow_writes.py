@@ -1,11 +1,16 @@
-"""Slices that Arrow writes, without Spark: what readers see, what is refused, and what is left behind."""
+"""Slices of folders, written by Arrow: what readers see, what is refused, who writes, and what is left behind.
+
+Rows of Spark are staged by Spark and put in place by the same class.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing, nullcontext
 from datetime import date, datetime
 from pathlib import Path
 
@@ -13,13 +18,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.main_job import files_below, stored_rows
+from support.permissions import bound_by_permissions, closed
 
-from ndcg_spark.errors import OutputRefusedError
+from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError
 from ndcg_spark.tables import (
     Rows,
     SliceKey,
     Slices,
     check_output,
+    claims,
+    folders,
     reading_of,
     slice_name,
     stage_slices,
@@ -83,23 +91,25 @@ def test_rows_are_seen_once_they_are_swapped_in(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["_SUCCESS", "run_date=2026-01-31"]
 
 
-def test_the_first_output_is_taken_back_if_the_second_fails(tmp_path, monkeypatch):
-    first, second = tmp_path / "first", tmp_path / "second"
-    write(first, rows("a"), shop("a"))
-    before = files_below(first)
+def test_outputs_are_taken_back_if_a_later_one_fails(tmp_path, monkeypatch):
+    """One that was there, and one that was not."""
+    old, new, failing = (tmp_path / name for name in ("old", "new", "failing"))
+    write(old, rows("a"), shop("a"))
+    before = files_below(old)
     rename = os.rename
 
     def fail(source, place):
-        if str(second) in str(place):
+        if str(failing) in str(place):
             raise OSError(28, "No space left on device")
         rename(source, place)
 
     monkeypatch.setattr(os, "rename", fail)
-    tables = [Rows(frame=rows("a", value=2), slices=shop("a"), reference=str(place)) for place in (first, second)]
-    with pytest.raises(OutputRefusedError, match=r"cannot write .*second.*No space left on device"):
+    tables = [Rows(frame=rows("a", value=2), slices=shop("a"), reference=str(place)) for place in (old, new, failing)]
+    with pytest.raises(OutputRefusedError, match=r"cannot write .*failing.*No space left on device"):
         write_together(tables)
-    assert files_below(first) == before
-    assert values(second) == []
+    assert files_below(old) == before
+    assert not new.exists()
+    assert files_below(failing) == {}
 
 
 def test_a_full_disk_leaves_the_old_rows(tmp_path, monkeypatch):
@@ -115,32 +125,215 @@ def test_a_full_disk_leaves_the_old_rows(tmp_path, monkeypatch):
     assert files_below(tmp_path) == before
 
 
-def test_slices_that_somebody_else_writes_are_refused(tmp_path):
-    claim = claim_slices(tmp_path, list(shop("a").folders.values()), print)
+def test_a_second_writer_is_told_who_is_at_work(tmp_path):
+    claim = claim_slices(tmp_path / "t", list(shop("a").folders.values()), print)
+    who = rf"{slice_name('shop', 'a')} of .* is being written by process {os.getpid()} on .* since 20[^\n]*$"
     try:
-        with pytest.raises(OutputRefusedError, match="is being written by process"):
-            write(tmp_path, rows("a"), shop("a"))
-        write(tmp_path, rows("b"), shop("b"))
+        with pytest.raises(OutputRefusedError, match=who):
+            write(tmp_path / "t", rows("a"), shop("a"))
+        write(tmp_path / "t", rows("b"), shop("b"))
     finally:
         claim.release()
-    assert values(tmp_path) == [("b", 1)]
+    assert values(tmp_path / "t") == [("b", 1)]
 
 
-def test_what_a_killed_writer_has_left_is_removed(tmp_path):
-    code = f"""
-import os, pyarrow as pa
-from datetime import date
-from ndcg_spark.tables import Slices, stage_slices
-table = pa.table({{"run": ["a"], "value": [7]}})
-stage_slices(table, {str(tmp_path)!r}, None, Slices.for_night(date(2026, 1, 31), "shop", ["a"]))
-os._exit(9)
+KILLED = """
+import sys, time
+from pathlib import Path
+from ndcg_spark.tables.claims import claim_slices
+claim = claim_slices(Path(sys.argv[1]), sys.argv[2:], print)
+for folder in sys.argv[2:]:
+    (claim.rows / folder).mkdir(parents=True)
+    (claim.rows / folder / "part-0.parquet").write_text("half")
+    (claim.replaced / folder).parent.mkdir(parents=True)
+    (claim.root / folder).rename(claim.replaced / folder)
+print("ready", flush=True)
+time.sleep(600)
 """
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 9
-    assert len(files_below(tmp_path)) > 1
+"""A writer that has moved old rows away, as where names cannot be exchanged."""
+
+
+def test_what_a_killed_writer_left_is_named_and_removed(tmp_path):
+    """Old rows that it moved away come back, also where the next writer fails."""
+    write(tmp_path, rows("a"), shop("a"))
+    command = [sys.executable, "-c", KILLED, str(tmp_path), *shop("a").folders.values()]
     said: list[str] = []
-    write_together([Rows(frame=rows("a"), slices=shop("a"), reference=str(tmp_path))], tell=said.append)
-    assert [line.partition(":")[0] for line in said] == [f"removed what a killed writer left in {tmp_path}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        try:
+            assert writer.stdout.readline() == "ready\n"
+            with pytest.raises(OutputRefusedError, match=rf"is being written by process {writer.pid} on "):
+                write(tmp_path, rows("a", value=2), shop("a"))
+            assert not any(tmp_path.glob("run_date=*/*/*.parquet"))
+        finally:
+            writer.kill()
+    refused = Rows(frame=rows("a", "z", value=2), slices=shop("a"), reference=str(tmp_path))
+    with pytest.raises(OutputRefusedError, match="belong to no announced run"):
+        write_together([refused], tell=said.append)
     assert values(tmp_path) == [("a", 1)]
+    (line,) = said
+    assert line.startswith(f"removed what a killed writer left in {tmp_path}: process {writer.pid} on ")
+    assert sorted(os.listdir(tmp_path)) == ["_SUCCESS", "run_date=2026-01-31"]
+
+
+@pytest.mark.parametrize("what", ["rows", "replaced"])
+def test_leftovers_that_are_closed_to_the_next_writer_are_not_said_to_be_removed(public_folder, what):
+    """Old rows that wait there may be the only ones: they are not passed over."""
+    entry = public_folder / ".ndcg-spark" / "write-1"
+    closed(entry / what / "run_date=2026-01-31")
+    with bound_by_permissions():
+        if what == "rows":
+            said = claims._clear(entry, public_folder)
+            assert said.startswith(f"could not remove what a killed writer left in {entry}")
+        else:
+            with pytest.raises(PermissionError):
+                claims._clear(entry, public_folder)
+    assert entry.exists()
+
+
+def test_a_writer_waits_while_another_one_looks_who_is_there(tmp_path):
+    """As one that drops a table which nobody uses."""
+    writers = ThreadPoolExecutor(1)
+    with claims.lock_out_writers(tmp_path) as nobody:
+        claiming = writers.submit(claim_slices, tmp_path, ["a"], print)
+        assert (nobody, wait([claiming], timeout=0.2).done) == (True, set())
+        assert os.listdir(tmp_path / claims.HIDDEN) == ["mutex"]
+    claiming.result(timeout=60).release()
+    writers.shutdown()
+
+
+def test_of_two_threads_that_claim_a_slice_where_no_folder_is_shared_one_is_refused():
+    place = "main.metrics.ranking"
+    first = claims.ThreadClaim(place, ["a", "b"], place)
+    with pytest.raises(OutputRefusedError, match=rf"b of '{place}' is being written by another thread of this proc"):
+        claims.ThreadClaim(place, ["b", "c"], place)
+    claims.ThreadClaim(place, ["c"], place).release()  # nothing was claimed by who was refused
+    first.release()
+    claims.ThreadClaim(place, ["b"], place).release()
+
+
+def test_a_place_without_locks_is_refused(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(claims.fcntl, "flock", no_locks)
+        with pytest.raises(OutputRefusedError, match=r"has no locks \(flock: No locks available\); write elsewhere"):
+            claim_slices(tmp_path / "metrics", ["a"], print)
+    # stands in for: Windows, which has no fcntl, because this is none
+    monkeypatch.setattr(claims, "fcntl", None)
+    with pytest.raises(OutputRefusedError, match="this system has no flock; write to a remote path"):
+        claim_slices(tmp_path / "metrics", ["a"], print)
+    assert os.listdir(tmp_path) == []
+
+
+# ------------------------------------------------------------------------------------------------ putting in place
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_file_that_somebody_adds_to_a_slice_while_it_is_put_in_place_is_told(tmp_path, monkeypatch, can_exchange):
+    """Whoever writes without our locks: what the swap has put there is no longer what was staged."""
+    write(tmp_path, rows("a"), shop("a"))
+    if not can_exchange:
+        # stands in for: a file system that cannot exchange names, because none of this machine is one
+        monkeypatch.setattr(folders, "exchange", lambda *_: False)
+    put = folders.FolderWrite._put
+
+    def disturbed(write, staged, place, name):
+        how = put(write, staged, place, name)
+        (place / "stray.parquet").touch()
+        return how
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(folders.FolderWrite, "_put", disturbed)
+        with pytest.raises(
+            OutputRefusedError,
+            match=r"^run_date=2026-01-31/slice=\S+ of .* was changed by somebody else meanwhile\.$",
+        ):
+            write(tmp_path, rows("a", value=2), shop("a"))
+    assert values(tmp_path) == [("a", 1)]
+    write(tmp_path, rows("a", value=3), shop("a"))
+    assert values(tmp_path) == [("a", 3)]
+    assert sorted(os.listdir(tmp_path)) == ["_SUCCESS", "run_date=2026-01-31"]
+
+
+def test_old_rows_come_back_when_no_rename_works_any_more(tmp_path, monkeypatch):
+    """The old slice was moved away; neither the new one nor the old one could be moved in."""
+    write(tmp_path, rows("a"), shop("a"))
+    # stands in for: a file system that cannot exchange names, because none of this machine is one
+    monkeypatch.setattr(folders, "exchange", lambda *_: False)
+    rename, count = os.rename, iter(range(9))
+
+    def failing(*places):
+        if next(count) in (1, 2):
+            raise OSError(5, "Input/output error")
+        return rename(*places)
+
+    monkeypatch.setattr(folders.os, "rename", failing)
+    with pytest.raises((OutputRefusedError, RuntimeError)):
+        write(tmp_path, rows("a", value=2), shop("a"))
+    assert values(tmp_path) == [("a", 1)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is of Linux")
+def test_folders_are_exchanged_in_one_step(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    assert folders.exchange(tmp_path / "one", tmp_path / "other")
+    assert os.listdir(tmp_path / "one") == ["other"]
+    assert os.listdir(tmp_path / "other") == ["one"]
+    with pytest.raises(FileNotFoundError):  # False would mean that this system cannot
+        folders.exchange(tmp_path / "one", tmp_path / "gone")
+
+
+@pytest.mark.parametrize(("code", "done"), [(errno.EIO, False), (errno.EINVAL, True)])
+def test_only_a_disk_that_cannot_keep_what_it_is_told_to_write_ends_a_write(tmp_path, monkeypatch, code, done):
+    """Some file systems have no fsync; an input/output error means that rows may be lost."""
+
+    def failing(_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(folders.os, "fsync", failing)
+    with nullcontext() if done else pytest.raises(OutputRefusedError, match="Input/output error"):
+        write(tmp_path, rows("a"), shop("a"))
+    assert values(tmp_path) == ([("a", 1)] if done else [])
+
+
+class Output:
+    """An output that fails where it is told to."""
+
+    undoable = True
+
+    def __init__(self, name, failing=(), error=None):
+        self.reference, self.failing, self.error, self.calls = name, failing, error, []
+
+    def __getattr__(self, name):
+        def call():
+            self.calls.append(name)
+            if name in self.failing:
+                raise self.error or OSError(5, f"{name} of {self.reference}")
+
+        return call
+
+
+@pytest.mark.parametrize(("error", "told"), [(None, "undo of b"), (TimeoutError(), "TimeoutError")])
+def test_one_output_that_cannot_be_taken_back_does_not_keep_others(caplog, error, told):
+    first, second, third = Output("a"), Output("b", ["undo"], error), Output("c", ["swap", "undo"])
+    lost = r"c was not written, or not whole, and c, b could not be taken back: .* swap of c"
+    with pytest.raises(PartlyWrittenError, match=lost):
+        swap_in([first, second, third])
+    assert (first.calls, second.calls) == (["swap", "undo"], ["swap", "undo"])
+    assert [line for line in caplog.messages if line.startswith("could not take back b: ") and told in line]
+
+
+def test_all_outputs_are_finished_though_one_cannot_be():
+    outputs = [Output("a", ["finish"]), Output("b"), Output("c")]
+    with pytest.raises(OSError, match="finish of a"):
+        swap_in(outputs)
+    assert [one.calls for one in outputs] == [["swap", "finish"]] * 3
+
+
+# ------------------------------------------------------------------------------------------- rows that do not fit
 
 
 @pytest.mark.parametrize(
@@ -149,15 +342,35 @@ os._exit(9)
         (rows("a", "z"), shop("a"), "belong to no announced run"),
         (rows("a", None), shop("a"), "belong to no announced run"),
         (rows("a"), shop("a", "b"), "there are no rows of run 'b'"),
-        (pa.table({"run": ["a"], "Slice": ["x"]}), shop("a"), "column 'Slice' cannot be written"),
+        # The first two of 135,283 names whose hashes begin alike.
+        (
+            rows("\u4ee3\u4f61", "\u4f52\u4e53"),
+            shop("\u4ee3\u4f61", "\u4f52\u4e53"),
+            "happen to get the same slice name",
+        ),
     ],
-    ids=["another run", "no run", "no rows", "a column of ours"],
+    ids=["another run", "no run", "no rows", "two runs of one name"],
 )
 def test_rows_that_do_not_fit(tmp_path, table, slices, message):
     write(tmp_path, rows("a", value=5), shop("a"))
     with pytest.raises(OutputRefusedError, match=message):
         write(tmp_path, table, slices)
     assert values(tmp_path) == [("a", 5)]
+
+
+@pytest.mark.parametrize("name", ["dataset", "Run_Date", "SLICE"])
+def test_columns_that_storing_would_overwrite_are_refused(tmp_path, name):
+    taken = rows("a").append_column(name, pa.array(["x"]))
+    with pytest.raises(OutputRefusedError, match=f"{name!r}.*rename"):
+        check_output(None, str(tmp_path / "t"), "parquet", taken.schema)
+    with pytest.raises(OutputRefusedError, match=f"{name!r}.*rename"):
+        write(tmp_path / "t", taken, shop("a"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_format_that_no_output_has_is_refused(tmp_path):
+    with pytest.raises(OutputRefusedError, match=r"outputs are written as parquet, .*, not 'csv'"):
+        check_output(None, str(tmp_path / "metrics"), "csv", rows("a").schema)
 
 
 @pytest.mark.parametrize("reference", ["prod.metrics", "s3://bucket/metrics"])
