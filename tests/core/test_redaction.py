@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from support.main_job import assert_refused, done, mean_ndcg, stored_rows, write_rows
+from support.small_rankings import ranked
 
 from ndcg_spark.core.redaction import redacted, redacted_values
 
@@ -160,3 +162,19 @@ def test_texts_of_lists_that_are_no_settings() -> None:
     assert redacted_values(texts) == [
         "https://host/f?sv=2024&sig=***&se=9", "SELECT a WHERE token = '***' AND b", "ndcg@10>=0.4", "token"
     ]  # fmt: skip
+
+
+def test_credentials_are_not_stored_or_shown(spark, tmp_path):
+    good = write_rows(tmp_path / "rows.parquet", ranked([3, 0, 1]))
+    spark.read.parquet(str(good)).createOrReplaceTempView("credentials_input")
+    query = "SELECT * FROM credentials_input WHERE 'password=hunter2' <> ''"
+    ended = done("--input", query, "--dataset", "web", "--output", tmp_path / "metrics", "--json", "-")
+    spark.catalog.dropTempView("credentials_input")
+    (stored,) = {row["input"] for row in stored_rows(tmp_path / "metrics")}
+    assert stored.startswith("sql:SELECT * FROM credentials_input")
+    assert "hunter2" not in stored + ended.out + ended.err
+    refused = mean_ndcg("--input", "s3://AKIAKEY:hunter2@bucket/rows.parquet", "--output", tmp_path / "other")
+    assert_refused(refused, "***@bucket/rows.parquet")
+    assert "hunter2" not in refused.err
+    explained = done("--input", good, "--explain", "--output", f"{tmp_path}/x&sig=hunter2")
+    assert "hunter2" not in explained.out

@@ -11,7 +11,10 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from support.terminals import terminal
 
+from ndcg_spark.errors import one_line
+from ndcg_spark.evaluation.printed import show_summary
 from ndcg_spark.jobs.printing import lasting_streams
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,3 +85,21 @@ def test_streams_that_the_shell_has_closed(tmp_path, redirection, out, err):
     ended = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, out, err)
     assert (tmp_path / "table").read_text() == "whole 0"
+
+
+@pytest.mark.parametrize("at_a_terminal", [True, False])
+def test_names_are_neither_markup_nor_control_characters(at_a_terminal):
+    names = ("[/b]", "[red]x", ":smile:", "a\nb", "\x1b[31m", "\u202e")
+    summary = [
+        {"run": name, "segment_by": "s", "segment": name, "metric": "ndcg", "k": 1, "value": 0.5, "n_queries": 1}
+        | {"ci_low": None, "ci_high": None, "asked": None}
+        for name in names
+    ]
+    with terminal() as (stream, read), redirect_stdout(stream if at_a_terminal else io.StringIO()) as out:
+        show_summary(summary)
+        printed = read() if at_a_terminal else out.getvalue()
+    shown = [line for line in printed.splitlines() if "0.5000" in line]
+    assert len(shown) == len(names)
+    for name, line in zip(names, shown, strict=True):
+        assert one_line(name) in line or repr(name)[1:-1] in line
+        assert "\u202e" not in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -11,8 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import AnalysisException
 from support.elsewhere import elsewhere
+from support.main_job import assert_refused, done, mean_ndcg, write_rows
+from support.slices import replace_slices
+from support.small_rankings import ranked
 
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
+from ndcg_spark.tables import Slices
 from ndcg_spark.tables.catalog import current_schema, place_of_table, split_name
 from ndcg_spark.tables.checks import Reading, _local_slices, _remote_table_above, check_output, reading_of
 from ndcg_spark.tables.commits import Commit, IcebergLog
@@ -289,3 +294,53 @@ def test_a_folder_above_that_the_disk_does_not_list_is_no_folder_without_tables(
     monkeypatch.setattr(os, "listdir", fail)
     with pytest.raises(OutputRefusedError, match="Input/output error"):
         check_output(spark, str(tmp_path / "new"), "parquet", spark.range(1).schema)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    return write_rows(tmp_path_factory.mktemp("good") / "rows.parquet", ranked([3, 0, 1]))
+
+
+def test_table_names_that_the_catalog_does_not_take_are_refused(spark, good):
+    before = {one.name for one in spark.catalog.listTables()}
+    odd = (
+        "`odd``name`",
+        "`odd.name`",
+        "no`tick",
+        "metrics; DROP TABLE x",
+        "metrics USING csv",
+        "a b",
+        "x.y.z.w",
+        "é",
+        ".",
+    )
+    for name in odd:
+        assert_refused(mean_ndcg("--input", good, "--output", name, "--output-format", "table"), name)
+    assert {one.name for one in spark.catalog.listTables()} == before
+
+
+def test_names_that_need_quotes_can_be_read_and_written(spark, good, tmp_path):
+    spark.read.parquet(str(good)).createOrReplaceTempView("`odd ``view``.name`")
+    done("--input", "`odd ``view``.name`", "--input-format", "table", "--output", "`Quoted_metrics`")
+    assert spark.table("quoted_metrics").count() == 3
+    done("--input", good, "--output", "`spark_catalog`.`default`.`quoted_metrics`", "--output-format", "table")
+    assert spark.table("quoted_metrics").count() == 6  # another data set beside the first
+    spark.sql("DROP TABLE quoted_metrics")
+
+
+def test_tables_in_a_schema_that_needs_quotes(spark):
+    slices = Slices.for_night(date(2026, 1, 31), "shop", [""])
+    rows = spark.sql("SELECT '' AS run, 1 AS value")
+    spark.sql("CREATE SCHEMA `2026`")
+    try:
+        spark.sql("USE `2026`")
+        for name in ("`2026`.metrics", "spark_catalog.`2026`.more", "plain"):
+            for _ in range(2):  # a new table, and one that is there
+                check_output(spark, name, "table", rows.schema)
+                replace_slices(rows, name, "table", slices)
+            assert [row["value"] for row in spark.table(name).collect()] == [1]
+        with pytest.raises(OutputRefusedError, match="there is no schema '`no-db`' to make table"):
+            check_output(spark, "`no-db`.metrics", "table", rows.schema)
+    finally:
+        spark.sql("USE default")
+        spark.sql("DROP SCHEMA `2026` CASCADE")

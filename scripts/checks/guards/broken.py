@@ -87,25 +87,25 @@ TOPICS: Mapping[str, Topic] = {
     "catalogs": topic(
         "tables/{catalog,commits}.py",
         """
-            tests/jobs/test_local_session.py
-            tests/tables/test_{delta_statements,iceberg_statements,places,hostile_names,metric_table}.py
-            tests/tables/test_{table_writes,growing_tables,hive_tables,table_formats}.py
+            tests/jobs/test_{local_session,awkward_names}.py
+            tests/tables/test_{delta_statements,iceberg_statements,places,metric_table}.py
+            tests/tables/test_{table_writes,growing_tables,hive_tables}.py
         """,
     ),
     "places": topic(
         "tables/{places,checks}.py sources/{folders,stores}.py",
         """
             tests/sources/test_stores.py tests/tables/test_places.py tests/sources/test_{table_folders,folders}.py
-            tests/jobs/test_hostile_paths.py tests/sources/test_parquet_source.py
+            tests/jobs/test_awkward_paths.py tests/sources/test_parquet_source.py
             tests/evaluation/test_{inputs,job_outputs}.py
-            tests/tables/test_{output_disks,metric_table,growing_tables,table_writes}.py
+            tests/tables/test_{output_disks,metric_table,growing_tables,table_writes,arrow_writes}.py
             tests/sources/test_object_stores.py
         """,
     ),
     "slices": topic(
         "tables/{slices,claims,catalog,folders,table_writes,writing,nights}.py",
         """
-            tests/tables/test_{write_night,growing_tables,table_writes,delta_statements}.py
+            tests/tables/test_{write_night,growing_tables,table_writes,arrow_writes,delta_statements}.py
             tests/evaluation/test_job_outputs.py tests/tables/test_{output_disks,metric_table}.py
             tests/sources/test_object_stores.py tests/history/test_roll_up.py
         """,
@@ -151,8 +151,8 @@ TOPICS: Mapping[str, Topic] = {
             tests/core/test_redaction.py tests/evaluation/test_evaluation_settings.py
             tests/metrics/test_metric_properties.py tests/project/test_option_names.py
             tests/core/test_error_kinds.py tests/jobs/test_{cli_options,config_file}.py
-            tests/evaluation/test_{metrics,inputs,several_rankers}.py tests/tables/test_hostile_names.py
-            tests/jobs/test_hostile_forms.py tests/comparison/test_compare_job.py tests/sources/test_read_table.py
+            tests/evaluation/test_{metrics,inputs,several_rankers}.py tests/jobs/test_awkward_names.py
+            tests/comparison/test_compare_job.py tests/sources/test_read_table.py
         """,
     ),
 }
