@@ -57,8 +57,9 @@ def run(place: Path, *more: object, table: str = "in.parquet", engine: str = "lo
 def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Do something in the middle of the job."""
     for work in (MeanNdcg, LocalMeanNdcg):
+        evaluate = work.run
 
-        def first_act(self: Any, evaluate: Callable[[Any], Any] = work.run) -> Any:
+        def first_act(self: Any, evaluate: Callable[[Any], Any] = evaluate) -> Any:
             act()
             return evaluate(self)
 

@@ -102,175 +102,105 @@ def long_function(n_lines: int, docstring: str = "") -> str:
 
 
 SECTIONS = 'def roll_up():\n    """Add nights up.\n\n    Parameters\n    ----------\n    x\n    """'
-
-
-def label(text: str) -> Source:
-    return Source("ndcg_spark.history.work", text)
-
-
-def stand_in(value: str, before: str = "") -> Source:
-    return Source("tests.a", f"{before}monkeypatch.setattr(a, 'call', {value})")
-
-
-@pytest.mark.parametrize(
-    ("rule", "source"),
-    [
-        pytest.param(misplaced_modules, Source("ndcg_spark.helpers", ""), id="module without a room"),
-        pytest.param(upward_imports, Source(f"{METRICS}.dcg", "import ndcg_spark.evaluation.settings"), id="import"),
-        pytest.param(upward_imports, Source("ndcg_spark.errors", "from ndcg_spark.core import exact"), id="from"),
-        pytest.param(upward_imports, Source("ndcg_spark.core.a", "from ndcg_spark import tables"), id="the package"),
-        pytest.param(upward_imports, Source("ndcg_spark.core.a", "from ..tables import writing"), id="relative"),
-        pytest.param(upward_imports, Source("ndcg_spark.core", "from .. import tables", True), id="in an __init__"),
-        pytest.param(
-            upward_imports, Source("ndcg_spark.tables.a", "def f():\n    import ndcg_spark.jobs"), id="in a function"
-        ),
-        pytest.param(upward_imports, Source("ndcg_spark.core.a", "import ndcg_spark"), id="the package itself"),
-        pytest.param(
-            upward_imports, Source("ndcg_spark.core.a", "from ndcg_spark import evaluate"), id="a lazy name"
-        ),
-        pytest.param(
-            upward_imports,
-            Source("ndcg_spark.evaluation.api", "from ndcg_spark.comparison.api import compare"),
-            id="a feature above",
-        ),
-        pytest.param(
-            upward_imports,
-            Source("ndcg_spark.jobs.logs", "from ndcg_spark.evaluation.settings import Columns"),
-            id="jobs, where it is no exception",
-        ),
-        pytest.param(
-            imports_of_later_kinds,
-            Source("ndcg_spark.comparison.kernels.a", "from ndcg_spark.comparison.tasks import summing"),
-            id="kernel tasks",
-        ),
-        pytest.param(
-            imports_of_later_kinds,
-            Source("ndcg_spark.comparison.tasks.a", "from ndcg_spark.core.columns import named"),
-            id="tasks frames",
-        ),
-        pytest.param(
-            imports_of_later_kinds,
-            Source("ndcg_spark.evaluation.frames.a", "from ndcg_spark.evaluation.work import inputs_of"),
-            id="frames work",
-        ),
-        pytest.param(
-            imports_of_later_kinds,
-            Source("ndcg_spark.evaluation.settings", "from ndcg_spark.comparison.kernels import paired"),
-            id="settings kernel",
-        ),
-        pytest.param(
-            imports_of_later_kinds,
-            Source("ndcg_spark.reports", "from ndcg_spark.reports.assembly import report", True),
-            id="a room that loads what is in it",
-        ),
-        pytest.param(
-            foreign_imports,
-            Source("ndcg_spark.evaluation.tasks.a", "from pyspark.sql import Row"),
-            id="tasks pyspark",
-        ),
-        pytest.param(foreign_imports, Source("ndcg_spark.evaluation.settings", "import scipy"), id="settings scipy"),
-        pytest.param(foreign_imports, Source(f"{METRICS}.dcg", "import pyarrow"), id="kernel pyarrow"),
-        pytest.param(foreign_imports, Source("ndcg_spark.errors", "import pandas"), id="errors pandas"),
-        pytest.param(foreign_imports, Source("ndcg_spark.core.given", "import click"), id="frames click"),
-        pytest.param(heavy_root_imports, Source(PACKAGE, "import numpy as np", True), id="root numpy"),
-        pytest.param(heavy_root_imports, Source(PACKAGE, "from .core import exact", True), id="root own module"),
-        pytest.param(
-            heavy_root_imports,
-            Source(PACKAGE, "try:\n    import pyspark\nexcept E:\n    pass", True),
-            id="in try",
-        ),
-        pytest.param(classic_only_names, Source("ndcg_spark.core.a", "df.rdd.count()"), id="rdd"),
-        pytest.param(classic_only_names, Source("ndcg_spark.core.a", "spark.sparkContext"), id="sparkContext"),
-        pytest.param(classic_only_names, Source("ndcg_spark.jobs.a", "getattr(df, '_jdf')"), id="getattr"),
-        pytest.param(
-            unpacked_functions,
-            Source("ndcg_spark.core.a", "rows.mapInArrow(score, schema=s)"),
-            id="unpacked",
-        ),
-        pytest.param(
-            unpacked_functions, Source("ndcg_spark.history.tasks", "def make_flagger(): pass"), id="factory"
-        ),
-        pytest.param(spelled_labels, label('f"{metric}@{k}"'), id="metric@k"),
-        pytest.param(spelled_labels, label('f"ndcg@{k}"'), id="ndcg@k"),
-        pytest.param(spelled_labels, label('f"{name}@all"'), id="metric@all"),
-        pytest.param(spelled_labels, label('F.concat_ws("@", "metric", "k")'), id="column of metrics"),
-        pytest.param(spelled_labels, label("F.expr(\"concat_ws('@', metric, k)\")"), id="metrics in SQL"),
-        pytest.param(spelled_labels, label('"all" if row["k"] is None else str(row["k"])'), id="all"),
-        pytest.param(spelled_labels, label('k if k is not None else "all"'), id="all at last"),
-        pytest.param(spelled_labels, label("one.k or 'all'"), id="or all"),
-        pytest.param(spelled_labels, label('F.coalesce("k", F.lit("all"))'), id="column of cutoffs"),
-        pytest.param(spelled_labels, label('by or "overall"'), id="overall"),
-        pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES + 1)), id="long function"),
-        pytest.param(internal_sections, Source("ndcg_spark.core.a", SECTIONS), id="sections"),
-        pytest.param(unexplained_stand_ins, stand_in("lambda _: True"), id="answers"),
-        pytest.param(unexplained_stand_ins, stand_in("answer", "def answer(_):\n    return 1\n"), id="a function"),
-        pytest.param(
-            unexplained_stand_ins, stand_in("other", "kept = a.other\nother = lambda x: kept(x)\n"), id="calls"
-        ),
-        pytest.param(unexplained_stand_ins, stand_in("None", "# stands in for: a server\n"), id="no reason"),
-        pytest.param(
-            unexplained_stand_ins, stand_in("None", "# stands in for: x, because y\nz = 1\n"), id="of another line"
-        ),
-        pytest.param(unexplained_stand_ins, Source("tests.a", "from unittest.mock import Mock"), id="mock"),
-        pytest.param(unexplained_stand_ins, Source("tests.a", "from unittest import mock"), id="mock, too"),
+CORE, TASKS, HISTORY = "ndcg_spark.core.a", "ndcg_spark.evaluation.tasks.a", "ndcg_spark.history.work"
+REPLACE = "monkeypatch.setattr(a, 'call', {})"
+BAD = {
+    misplaced_modules: [("ndcg_spark.helpers", "")],
+    upward_imports: [
+        (f"{METRICS}.dcg", "import ndcg_spark.evaluation.settings"),
+        ("ndcg_spark.errors", "from ndcg_spark.core import exact"),
+        (CORE, "from ndcg_spark import tables"),
+        (CORE, "from ..tables import writing"),
+        ("ndcg_spark.core", "from .. import tables", True),
+        ("ndcg_spark.tables.a", "def f():\n    import ndcg_spark.jobs"),
+        (CORE, "import ndcg_spark"),
+        (CORE, "from ndcg_spark import evaluate"),  # a lazy name
+        ("ndcg_spark.evaluation.api", "from ndcg_spark.comparison.api import compare"),  # a feature above
+        ("ndcg_spark.jobs.logs", "from ndcg_spark.evaluation.settings import Columns"),
     ],
-)
-def test_a_rule_objects_to(rule, source):
-    assert len(rule(source)) == 1
-
-
-@pytest.mark.parametrize(
-    ("rule", "source"),
-    [
-        pytest.param(
-            upward_imports,
-            Source("ndcg_spark.evaluation.tasks.a", "from ndcg_spark.evaluation.settings import Columns"),
-            id="same room",
-        ),
-        pytest.param(upward_imports, Source("ndcg_spark.jobs", "from ndcg_spark.errors import E"), id="far below"),
-        pytest.param(
-            imports_of_later_kinds,
-            Source("ndcg_spark.metrics.a", "from ndcg_spark.core import ragged"),
-            id="a metric computes",
-        ),
-        pytest.param(
-            upward_imports,
-            Source("ndcg_spark.tables", "from ndcg_spark._version import __version__"),
-            id="version",
-        ),
-        pytest.param(foreign_imports, Source(f"{METRICS}.dcg", "import math\nimport numpy"), id="kernel numpy"),
-        pytest.param(
-            heavy_root_imports, Source(PACKAGE, "from ndcg_spark.errors import NdcgError", True), id="errors"
-        ),
-        pytest.param(heavy_root_imports, Source(PACKAGE, "def __getattr__(n):\n    import numpy", True), id="lazy"),
-        pytest.param(
-            heavy_root_imports,
-            Source(PACKAGE, "if TYPE_CHECKING:\n    from .core import a", True),
-            id="types",
-        ),
-        pytest.param(classic_only_names, Source("ndcg_spark.core.a", "rdd = 1  # .rdd"), id="a name, a comment"),
-        pytest.param(
-            unpacked_functions,
-            Source("ndcg_spark.core.a", "in_workers(rows, f, task, schema=s)"),
-            id="packed",
-        ),
-        pytest.param(spelled_labels, label('f"leave @{k} out"'), id="what a user wrote"),
-        pytest.param(spelled_labels, label('run or "all"'), id="another default"),
-        pytest.param(spelled_labels, Source("ndcg_spark.core.labels", "OVERALL = 'overall'"), id="labels"),
-        pytest.param(long_functions, Source("jobs.a", long_function(MAX_FUNCTION_LINES, "\n" * 9)), id="docstring"),
-        pytest.param(internal_sections, Source("ndcg_spark.history.frames", SECTIONS), id="a public name"),
-        pytest.param(internal_sections, Source("ndcg_spark.history.settings", SECTIONS), id="settings"),
-        pytest.param(unexplained_stand_ins, stand_in("fail", "def fail(_):\n    raise OSError\n"), id="fails"),
-        pytest.param(unexplained_stand_ins, stand_in("lambda x: kept(x)", "kept, n = a.call, 1\n"), id="passes on"),
-        pytest.param(unexplained_stand_ins, stand_in("None", "# stands in for: x, because y\n"), id="a reason"),
-        pytest.param(
-            unexplained_stand_ins,
-            stand_in("None", "# stands in for: x, because y\nm.setattr(b, 'c', 1)\n"),
-            id="a reason for several",
-        ),
-        pytest.param(unexplained_stand_ins, Source("tests.a", "m.setattr('a.b._MOST_ROWS', 3)"), id="a limit"),
-        pytest.param(unexplained_stand_ins, Source("tests.a", "m.setitem(sys.modules, 'x', None)"), id="absent"),
+    imports_of_later_kinds: [
+        ("ndcg_spark.comparison.kernels.a", "from ndcg_spark.comparison.tasks import summing"),
+        ("ndcg_spark.comparison.tasks.a", "from ndcg_spark.core.columns import named"),
+        ("ndcg_spark.evaluation.frames.a", "from ndcg_spark.evaluation.work import inputs_of"),
+        ("ndcg_spark.evaluation.settings", "from ndcg_spark.comparison.kernels import paired"),
+        ("ndcg_spark.reports", "from ndcg_spark.reports.assembly import report", True),  # loads what is in it
     ],
-)
-def test_a_rule_accepts(rule, source):
-    assert rule(source) == []
+    foreign_imports: [
+        (TASKS, "from pyspark.sql import Row"),
+        ("ndcg_spark.evaluation.settings", "import scipy"),
+        (f"{METRICS}.dcg", "import pyarrow"),
+        ("ndcg_spark.errors", "import pandas"),
+        ("ndcg_spark.core.given", "import click"),
+    ],
+    heavy_root_imports: [
+        (PACKAGE, "import numpy as np", True),
+        (PACKAGE, "from .core import exact", True),
+        (PACKAGE, "try:\n    import pyspark\nexcept E:\n    pass", True),
+    ],
+    classic_only_names: [(CORE, "df.rdd.count()"), (CORE, "spark.sparkContext"), (CORE, "getattr(df, '_jdf')")],
+    unpacked_functions: [
+        (CORE, "rows.mapInArrow(score, schema=s)"),
+        ("ndcg_spark.history.tasks", "def make_flagger(): pass"),
+    ],
+    spelled_labels: [
+        (HISTORY, 'f"{metric}@{k}"'),
+        (HISTORY, 'f"ndcg@{k}"'),
+        (HISTORY, 'f"{name}@all"'),
+        (HISTORY, 'F.concat_ws("@", "metric", "k")'),
+        (HISTORY, "F.expr(\"concat_ws('@', metric, k)\")"),
+        (HISTORY, '"all" if row["k"] is None else str(row["k"])'),
+        (HISTORY, 'k if k is not None else "all"'),
+        (HISTORY, "one.k or 'all'"),
+        (HISTORY, 'F.coalesce("k", F.lit("all"))'),
+        (HISTORY, 'by or "overall"'),
+    ],
+    long_functions: [("jobs.a", long_function(MAX_FUNCTION_LINES + 1))],
+    internal_sections: [(CORE, SECTIONS)],
+    unexplained_stand_ins: [
+        ("tests.a", REPLACE.format("lambda _: True")),
+        ("tests.a", "def answer(_):\n    return 1\n" + REPLACE.format("answer")),
+        ("tests.a", "kept = a.other\nother = lambda x: kept(x)\n" + REPLACE.format("other")),
+        ("tests.a", "# stands in for: a server\n" + REPLACE.format("None")),  # no reason
+        ("tests.a", "# stands in for: x, because y\nz = 1\n" + REPLACE.format("None")),  # of another line
+        ("tests.a", "from unittest.mock import Mock"),
+        ("tests.a", "from unittest import mock"),
+    ],
+}
+GOOD = {
+    upward_imports: [
+        (TASKS, "from ndcg_spark.evaluation.settings import Columns"),
+        ("ndcg_spark.jobs", "from ndcg_spark.errors import E"),
+        ("ndcg_spark.tables", "from ndcg_spark._version import __version__"),
+    ],
+    imports_of_later_kinds: [("ndcg_spark.metrics.a", "from ndcg_spark.core import ragged")],
+    foreign_imports: [(f"{METRICS}.dcg", "import math\nimport numpy")],
+    heavy_root_imports: [
+        (PACKAGE, "from ndcg_spark.errors import NdcgError", True),
+        (PACKAGE, "def __getattr__(n):\n    import numpy", True),
+        (PACKAGE, "if TYPE_CHECKING:\n    from .core import a", True),
+    ],
+    classic_only_names: [(CORE, "rdd = 1  # .rdd")],
+    unpacked_functions: [(CORE, "in_workers(rows, f, task, schema=s)")],
+    spelled_labels: [
+        (HISTORY, 'f"leave @{k} out"'),  # what a user wrote
+        (HISTORY, 'run or "all"'),
+        ("ndcg_spark.core.labels", "OVERALL = 'overall'"),
+    ],
+    long_functions: [("jobs.a", long_function(MAX_FUNCTION_LINES, "\n" * 9))],
+    internal_sections: [("ndcg_spark.history.frames", SECTIONS), ("ndcg_spark.history.settings", SECTIONS)],
+    unexplained_stand_ins: [
+        ("tests.a", "def fail(_):\n    raise OSError\n" + REPLACE.format("fail")),
+        ("tests.a", "kept, n = a.call, 1\n" + REPLACE.format("lambda x: kept(x)")),  # passes on
+        ("tests.a", "# stands in for: x, because y\n" + REPLACE.format("None")),
+        ("tests.a", "# stands in for: x, because y\nm.setattr(b, 'c', 1)\n" + REPLACE.format("None")),
+        ("tests.a", "m.setattr('a.b._MOST_ROWS', 3)"),
+        ("tests.a", "m.setitem(sys.modules, 'x', None)"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("findings", "samples"), [(1, BAD), (0, GOOD)], ids=["bad", "good"])
+def test_rules_object_to_bad_code_alone(findings, samples):
+    for rule, sources in samples.items():
+        for one in sources:
+            assert (rule.__name__, one, len(rule(Source(*one)))) == (rule.__name__, one, findings)

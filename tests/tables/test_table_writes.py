@@ -366,17 +366,19 @@ def stored_schema(frame):
 # ------------------------------------------------------------------------------------------ tables of the catalog
 
 
-def once(call, then):
-    """Wrap a function: after its first call, another one is called."""
-    calls = []
+def act_after(monkeypatch, name, then):
+    """After the first call of a function of `table_writes`, do something else; returns a list with what that gave."""
+    call, results = getattr(table_writes, name), []
 
-    def wrapped(*arguments):
+    def call_and_act(*arguments):
         made = call(*arguments)
-        if not calls:
-            calls.append(then())
+        if not results:
+            results.append(then())
         return made
 
-    return wrapped, calls
+    # stands in for: somebody else at this very moment, because chance would hit it too rarely
+    monkeypatch.setattr(table_writes, name, call_and_act)
+    return results
 
 
 @pytest.mark.parametrize(("kind", "moment"), [(TABLE, "create_table"), (REMOTE_TABLE, "_table_write")])
@@ -385,8 +387,7 @@ def test_a_table_that_is_dropped_meanwhile_is_made_anew(places, spark, monkeypat
     place = places[kind]
     if moment == "_table_write":
         place.write(rows(spark, 1))
-    wrapped, dropped = once(getattr(table_writes, moment), lambda: spark.sql(f"DROP TABLE {place.reference}"))
-    monkeypatch.setattr(table_writes, moment, wrapped)
+    dropped = act_after(monkeypatch, moment, lambda: spark.sql(f"DROP TABLE {place.reference}"))
     place.write(rows(spark, 2))
     assert dropped
     assert place.values() == [ours(2)]
@@ -462,10 +463,8 @@ def test_slices_are_free_again_when_a_table_cannot_be_opened(places, spark, monk
     places[kind].write(rows(spark, 1))
     with monkeypatch.context() as broken:
         if moment == "once they are claimed":
-            wrapped, _ = once(
-                table_writes._table_write, lambda: broken.setattr(type(spark.catalog), "tableExists", refuse)
-            )
-            broken.setattr(table_writes, "_table_write", wrapped)
+            look = type(spark.catalog)
+            act_after(broken, "_table_write", lambda: broken.setattr(look, "tableExists", refuse))
         else:
             broken.setattr(table_writes, "partition_locations", refuse)
         with pytest.raises(OutputRefusedError, match="no catalog"):
