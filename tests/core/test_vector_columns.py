@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
 from pyspark.ml.linalg import Matrices, Vectors
 from pyspark.sql import types as T
 
 from ndcg_spark.core.columns import is_ml_vector, vector_column
 
 
-@pytest.mark.parametrize(
-    ("column", "kind"),
-    [
+def test_arrays_of_numbers_are_vectors(spark):
+    for column, kind in (
         ("array(1.5f)", "array<float>"),  # as they are: half of the bytes
         ("array(1.5d)", "array<double>"),
         ("array(1)", "array<double>"),
         ("array(1.5bd)", "array<double>"),
         ("array('1')", None),
         ("1.0d", None),
-    ],
-)
-def test_arrays_of_numbers_are_vectors(spark, column, kind):
-    frame = spark.range(1).selectExpr(f"{column} AS x")
-    found = vector_column(frame, "x")
-    assert (None if found is None else frame.select(found.alias("x")).schema["x"].dataType.simpleString()) == kind
+    ):
+        frame = spark.range(1).selectExpr(f"{column} AS x")
+        found = vector_column(frame, "x")
+        shown = None if found is None else frame.select(found.alias("x")).schema["x"].dataType.simpleString()
+        assert (column, shown) == (column, kind)
 
 
 def test_vectors_of_spark_and_nothing_else_of_its_kind(spark):

@@ -188,33 +188,29 @@ class Catalog:
         return result
 
 
-@pytest.mark.parametrize(
-    ("provider", "answers", "facts", "statement"),
-    [
+def test_tables_with_versions(spark: SparkSession) -> None:
+    for provider, answers, facts, statement in (
         ("delta", {"HISTORY": [(41,)]}, {"version": 41}, "DESCRIBE HISTORY prod.t LIMIT 1"),
         ("iceberg", {"refs": [("audit", 1), ("main", 7051729675574597004)]}, {"version": 7051729675574597004},
          SNAPSHOT),
         ("iceberg", {"refs": []}, {}, SNAPSHOT),
-    ],
-)  # fmt: skip
-def test_tables_with_versions(spark: SparkSession, provider: str, answers: dict, facts: dict, statement: str) -> None:
-    described = [("query_id", "string", None), ("Provider", provider, "")]
-    session = Catalog(conf=spark.conf, EXTENDED=described, **answers)
-    (found,) = input_identities(session, {"input": Source(reference="prod.t", kind=None, options={})})
-    assert found == {"option": "input", "reference": "prod.t", "format": "table", **facts}
-    assert session.asked == ["DESCRIBE TABLE EXTENDED prod.t", statement]
+    ):  # fmt: skip
+        described = [("query_id", "string", None), ("Provider", provider, "")]
+        session = Catalog(conf=spark.conf, EXTENDED=described, **answers)
+        (found,) = input_identities(session, {"input": Source(reference="prod.t", kind=None, options={})})
+        assert found == {"option": "input", "reference": "prod.t", "format": "table", **facts}
+        assert session.asked == ["DESCRIBE TABLE EXTENDED prod.t", statement]
 
 
-@pytest.mark.parametrize("names", [[], ["b", "a"]])
-def test_a_query_is_known_by_its_text_and_the_names_of_its_files(
-    spark: SparkSession, tmp_path: Path, names: list[str]
-) -> None:
-    for name in names:
+def test_a_query_is_known_by_its_text_and_the_names_of_its_files(spark: SparkSession, tmp_path: Path) -> None:
+    for name in "ba":
         write(tmp_path / "t" / name, "x", 1)
-    read = f"text.`{tmp_path}/t`" if names else "VALUES ('x') AS t(value)"
-    query = f"SELECT * FROM (SELECT value AS token FROM {read}) WHERE token = 'S3CRET'"
-    (found,) = input_identities(spark, {"input": Source(reference=query, kind=None, options={})})
-    assert found.pop("reference") == query.replace("S3CRET", "***")
-    listed = "\n".join(f"file://{tmp_path}/t/{name}" for name in sorted(names))
-    facts = {"files": 2, "digest": hashlib.sha256(listed.encode()).hexdigest()[:16]} if names else {}
-    assert found == {"option": "input", "format": "sql", **facts}
+    digest = hashlib.sha256(f"file://{tmp_path}/t/a\nfile://{tmp_path}/t/b".encode()).hexdigest()[:16]
+    for read, facts in (
+        ("VALUES ('x') AS t(value)", {}),
+        (f"text.`{tmp_path}/t`", {"files": 2, "digest": digest}),
+    ):
+        query = f"SELECT * FROM (SELECT value AS token FROM {read}) WHERE token = 'S3CRET'"
+        (found,) = input_identities(spark, {"input": Source(reference=query, kind=None, options={})})
+        assert found.pop("reference") == query.replace("S3CRET", "***")
+        assert found == {"option": "input", "format": "sql", **facts}

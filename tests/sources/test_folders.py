@@ -64,17 +64,16 @@ TWO_LEVELS = {
 }
 
 
-@pytest.mark.parametrize("name", TWO_LEVELS)
-def test_data_files_on_two_levels_are_refused_by_both_readers(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_data_files_on_two_levels_are_refused_by_both_readers(spark: SparkSession, tmp_path: Path) -> None:
     """Workers read all of them, Spark some: the mean was (1 + .631) / 2 of both queries, or 1 of one of them."""
-    first, second = TWO_LEVELS[name]
-    path = put(tmp_path / "f", {first: rows_of("a"), second: rows_of("b", relevant_at=2)})
-    common = os.path.commonpath([first, second])
-    shown = [re.escape(repr(os.path.relpath(one, common or "."))) for one in (first, second)]
-    for source in ("auto", "spark"):
-        with pytest.raises(InputRefusedError, match=f"two levels.*{shown[0]}.*{shown[1]}.*recursiveFileLookup"):
-            ndcg_spark.evaluate(path, source=source)
-    assert "two levels" in str(list_files(path))
+    for name, (first, second) in TWO_LEVELS.items():
+        path = put(tmp_path / name, {first: rows_of("a"), second: rows_of("b", relevant_at=2)})
+        common = os.path.commonpath([first, second])
+        shown = [re.escape(repr(os.path.relpath(one, common or "."))) for one in (first, second)]
+        for source in ("auto", "spark"):
+            with pytest.raises(InputRefusedError, match=f"two levels.*{shown[0]}.*{shown[1]}.*recursiveFileLookup"):
+                ndcg_spark.evaluate(path, source=source)
+        assert "two levels" in str(list_files(path))
 
 
 def test_every_input_given_by_its_path_is_held_to_one_level(spark: SparkSession, tmp_path: Path) -> None:
@@ -86,12 +85,7 @@ def test_every_input_given_by_its_path_is_held_to_one_level(spark: SparkSession,
     assert_refused(ended, f"'{nested}' has data files on two levels, as 'a.parquet' and 's/b.parquet'")
     with pytest.raises(InputRefusedError, match="two levels"):
         open_table(spark, nested, options={"mergeSchema": "true"})
-    assert queries_of(open_table(spark, nested, options={"recursivefilelookup": "TRUE"}).frame) == [
-        "a",
-        "a",
-        "b",
-        "b",
-    ]
+    assert queries_of(open_table(spark, nested, options={"recursivefilelookup": "TRUE"}).frame) == list("aabb")
     assert queries_of(open_table(spark, nested, options={"pathGlobFilter": "a.*"}).frame) == ["a", "a"]
     assert queries_of(open_table(spark, f"{tmp_path}/n*d/*").frame) == ["a", "a", "b", "b"]
     with pytest.raises(
@@ -160,18 +154,8 @@ def test_stray_files_on_another_level_are_no_data(spark: SparkSession, tmp_path:
 
 
 FOLDERS = [
-    "",
-    "",
-    "s",
-    "s/t",
-    "day=1",
-    "day=1",
-    "day=2",
-    "Day=3",
-    "day=1/hour=2",
-    "day=2/hour=3",
-    "day=2/s",
-    "_day=4",
+    *("", "", "s", "s/t", "day=1", "day=1", "day=2", "Day=3"),
+    *("day=1/hour=2", "day=2/hour=3", "day=2/s", "_day=4"),
 ]
 HIDDEN = ["_temporary/0", ".hidden", "_x", "day=1/_x", "s/.y"]
 NAMES = st.sampled_from(["a.parquet", "b é.parquet", "000000_0", "_c.parquet", ".d.parquet", "e.parquet._COPYING_"])
@@ -296,17 +280,17 @@ def test_names_of_folders_are_values_only_where_they_are_their_text(spark: Spark
     assert {text: [rows[0][at[text]], rows[1][at[text]]] for text in expected} == expected
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "orc"])
-def test_other_formats_keep_names_of_folders_too(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    for run in ("007", "7"):
-        place = tmp_path / "f" / f"run={run}"
-        place.mkdir(parents=True)
-        if kind == "orc":
-            pa.orc.write_table(pa.table({"x": ["1"]}), place / "a.orc")
-        else:
-            (place / f"a.{kind}").write_text("x\n1\n" if kind == "csv" else '{"x": "1"}\n')
-    rows = open_table(spark, str(tmp_path / "f"), kind).frame.select("x", "run").collect()
-    assert sorted(tuple(row) for row in rows) == [("1", "007"), ("1", "7")]
+def test_other_formats_keep_names_of_folders_too(spark: SparkSession, tmp_path: Path) -> None:
+    for kind, text in {"csv": "x\n1\n", "json": '{"x": "1"}\n', "orc": ""}.items():
+        for run in ("007", "7"):
+            place = tmp_path / kind / f"run={run}"
+            place.mkdir(parents=True)
+            if text:
+                (place / f"a.{kind}").write_text(text)
+            else:
+                pa.orc.write_table(pa.table({"x": ["1"]}), place / "a.orc")
+        rows = open_table(spark, str(tmp_path / kind), kind).frame.select("x", "run").collect()
+        assert (kind, sorted(tuple(row) for row in rows)) == (kind, [("1", "007"), ("1", "7")])
 
 
 @pytest.mark.parametrize(("said", "passes"), [("Read timed out", False), ("[NOT_IMPLEMENTED] inputFiles", True)])

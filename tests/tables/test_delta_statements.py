@@ -373,12 +373,18 @@ def said(mark=None, operation="WRITE"):
     return {"commitInfo": {"operation": operation, "operationParameters": {}, "userMetadata": mark}}
 
 
+class NoHistory:
+    """A session without Delta, which does not know the statement DESCRIBE HISTORY."""
+
+    def sql(self, statement):
+        raise SPARK_ERRORS[0](f"[PARSE_SYNTAX_ERROR] {statement}")
+
+
 @pytest.fixture
-def log(spark, tmp_path):
-    """Of a session without Delta, which does not know the statement DESCRIBE HISTORY."""
+def log(tmp_path):
     logged(tmp_path, 0, said(operation="CREATE TABLE"), {"metaData": {}})
     logged(tmp_path, 1, said("old"), file_of(OURS))
-    return DeltaLog(spark, TABLE, [OURS], tmp_path)
+    return DeltaLog(NoHistory(), TABLE, [OURS], tmp_path)
 
 
 def test_without_a_history_the_files_of_the_log_are_read(log, tmp_path):
@@ -409,13 +415,10 @@ def test_conflicts_show_in_the_files_of_the_log(log, tmp_path, actions, conflict
         log.replace(unwritten_rows(), 1, "mark")
 
 
-def test_no_history_and_no_files_are_a_refusal(spark):
+def test_no_history_and_no_files_are_a_refusal(spark, tmp_path):
+    """As where the files of the log were lost. A Spark without Delta has no DESCRIBE HISTORY."""
     with pytest.raises(OutputRefusedError, match="DESCRIBE HISTORY"):
         DeltaLog(spark, TABLE, [OURS], None).version()
-
-
-def test_a_log_without_a_commit_is_refused(spark, tmp_path):
-    """As where the files of the log were lost. A Spark without Delta has no DESCRIBE HISTORY."""
     (tmp_path / "_delta_log").mkdir()
     with pytest.raises(OutputRefusedError, match="shows no commit"):
         DeltaLog(spark, TABLE, [OURS], tmp_path).version()
