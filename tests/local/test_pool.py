@@ -59,6 +59,7 @@ def test_results_come_in_the_order_of_jobs():
         assert list(pool.run(jobs)) == ["slow", "fast", "last"]
 
 
+@pytest.mark.slow
 def test_more_than_one_process_works():
     with Pool(2) as pool:
         found = set(pool.run([(wait_and_tell_process, (3.0,)), (wait_and_tell_process, (3.0,))]))
@@ -80,16 +81,19 @@ def test_what_a_worker_prints_is_no_result(capfd):
     assert capfd.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_the_first_of_several_refusals_by_text_is_raised():
     with Pool(2) as pool, pytest.raises(InputRefusedError, match=r"^a$"):
         list(pool.run([(refuse, ("b",)), (refuse, ("a",))]))
 
 
+@pytest.mark.slow
 def test_an_error_that_is_no_refusal_comes_before_refusals():
     with Pool(2) as pool, pytest.raises(ZeroDivisionError):
         list(pool.run([(refuse, ("a",)), (divide, (1, 0))]))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_named_in_one_line():
     with (
         Pool(2) as pool,
@@ -115,6 +119,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_workers_of_a_killed_process_end_and_remove_its_folder(tmp_path: Path):
     """Whoever is killed cannot end its workers: they see that nobody writes to them any more."""
     code = (
@@ -143,6 +148,7 @@ def test_workers_of_a_killed_process_end_and_remove_its_folder(tmp_path: Path):
     assert not Path(folder).exists()
 
 
+@pytest.mark.slow
 def test_a_signal_to_all_processes_leaves_workers_to_their_parent():
     """As Ctrl-C in a terminal, or the end of a service, from the first moment of a worker."""
     with Pool(2) as pool:
@@ -153,6 +159,7 @@ def test_a_signal_to_all_processes_leaves_workers_to_their_parent():
         assert list(pool.run([(wait_and_tell, (0.1, "a")), (wait_and_tell, (0.1, "b"))])) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_what_killed_processes_have_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     code = "import os, ndcg_spark.local.pool as its; pool = its.Pool(1); print(pool.folder, flush=True); input()"
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -199,6 +206,7 @@ def make_unreadable() -> Unreadable:
     return Unreadable()
 
 
+@pytest.mark.slow
 def test_no_further_job_begins_after_a_worker_is_killed(tmp_path: Path):
     jobs = [(touch_or_end, (os.getpid(), str(tmp_path / str(number)))) for number in range(100)]
     pool = Pool(2)

@@ -104,10 +104,9 @@ def commands_within(command: Command, names: tuple[str, ...] = ()) -> Iterator[t
 OF_ALL_JOBS = {flag for names in commands_within(cli) for flag in flags_of_the_job(*names)}
 
 
-@pytest.mark.parametrize("flag", sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))))
-def test_every_flag_of_the_readme_exists(flag: str) -> None:
-    known = OF_ALL_JOBS | OF_SCRIPTS | OF_OTHER_TOOLS
-    assert flag in known
+def test_every_flag_of_the_readme_exists() -> None:
+    shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
+    assert shown - (OF_ALL_JOBS | OF_SCRIPTS | OF_OTHER_TOOLS) == set()
 
 
 def test_every_flag_of_a_choice_is_in_the_readme() -> None:
