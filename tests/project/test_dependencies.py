@@ -90,6 +90,7 @@ def test_a_known_vulnerability_is_named(monkeypatch):
     assert checks.check_vulnerabilities({}) == (None, "pip-audit had no answer from its service")
 
 
+@pytest.mark.slow
 def test_a_package_that_is_broken_is_not_called_missing(tmp_path):
     """As SciPy that was made for another NumPy: to install it would change nothing."""
     broken = ("scipy", "jinja2", "matplotlib", "mlflow")

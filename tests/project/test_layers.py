@@ -81,6 +81,7 @@ def test_what_workers_run_loads_no_spark():
     assert ended.stdout.split() == ["False"]
 
 
+@pytest.mark.slow
 def test_every_public_name_is_there():
     """After every module was imported, too: a module of a name hides what the package looks up under it."""
     names = ", ".join(sorted({source.module for source in sources_in(PACKAGE)}))

@@ -125,6 +125,7 @@ def test_a_guard_that_comes_twice_has_two_names():
     }
 
 
+@pytest.mark.slow
 def test_what_tests_notice_is_told_from_what_they_do_not(tmp_path, capsys):
     folder, results = a_shop(tmp_path / "shop"), tmp_path / "results"
     mutants = broken.prepared(folder, "shop", TOPICS, "shop/errors.py")
@@ -152,6 +153,7 @@ def test_what_tests_notice_is_told_from_what_they_do_not(tmp_path, capsys):
     assert not is_well  # each survivor has a reason, but they are too many
 
 
+@pytest.mark.slow
 def test_a_mutant_that_makes_a_test_hang_is_ended(tmp_path, monkeypatch):
     folder = a_shop(tmp_path / "shop")
     hanging = RULES.replace("return price * len(stock)", "return price * len(stock)\n\n\ndef wait(price):\n    pass")
@@ -174,6 +176,7 @@ def test_a_mutant_that_makes_a_test_hang_is_ended(tmp_path, monkeypatch):
     assert [one["verdict"] for one in kept.mutants.values()] == ["timeout"]
 
 
+@pytest.mark.slow
 def test_what_a_mutant_leaves_behind_does_not_excuse_it(tmp_path):
     """As a session that it has stopped, or a claim that nobody releases: the test then fails without it, too."""
     folder = a_shop(tmp_path / "shop")

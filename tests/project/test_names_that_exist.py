@@ -138,9 +138,10 @@ def test_names_that_do_not_exist_are_refused_on_spark(spark, golden_nights, name
 
 def test_commands_that_evaluate_read_columns_as_mean_ndcg_does():
     """So that names are refused by one rule."""
+    commands = dict(commands_of(cli))
     for name, option, flag, _ in SHARED:
         words = words_of(name, option, flag, "nowhere", "")[len(name.split()) :]
-        settings = SETTINGS[name](dict(commands_of(cli))[name].make_context(name, words).params).settings
+        settings = SETTINGS[name](commands[name].make_context(name, words).params).settings
         (given,) = (one for one in columns_in(settings) if hasattr(one, FIELDS[option]))
         assert getattr(given, FIELDS[option]) in ("nowhere", ("nowhere",)), (name, option)
 

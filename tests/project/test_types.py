@@ -42,6 +42,7 @@ def evaluated(spark: DataFrame, table: pd.DataFrame, path: Path, engine: Literal
 """
 
 
+@pytest.mark.slow
 def test_the_result_of_an_evaluation_is_of_the_engine_that_the_call_shows(tmp_path):
     """A wrong type is an error, and so is an `ignore` without one."""
     (tmp_path / "calls.py").write_text(CALLS)

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from conftest import not_tested
 
 TESTS = """
@@ -31,6 +32,7 @@ def test_reasons_are_added_up_without_their_details():
     assert not_tested(Counter(), {"slow": 0}) == ""
 
 
+@pytest.mark.slow
 def test_it_is_the_last_line_of_a_run_in_two_processes(tmp_path):
     (tmp_path / "conftest.py").write_bytes((Path(__file__).parents[1] / "conftest.py").read_bytes())
     (tmp_path / "test_some.py").write_text(TESTS)

@@ -459,6 +459,7 @@ def test_timestamps_below_microseconds_in_an_arrow_file_are_refused(tmp_path):
         rows_of(open_local(str(tmp_path / "a.arrow")), ["t"])
 
 
+@pytest.mark.slow
 def test_no_spark_is_needed(tmp_path):
     put(tmp_path, {"a.csv": "q\n1\n", "a.tsv": "q\n1\n", "a.json": '{"q": 1}\n', "a.run": "1 0 a 1\n"})
     pq.write_table(table(), tmp_path / "a.parquet")

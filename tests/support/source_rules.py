@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache, cached_property
 from pathlib import Path
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
@@ -102,9 +103,13 @@ class Source:
     text: str
     is_package: bool = False
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -115,6 +120,7 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def sources_in(*folders: str) -> list[Source]:
     """Every Python file below the folders; a folder that is not there has none."""
     paths = sorted(path for folder in folders for path in (PROJECT_ROOT / folder).rglob("*.py"))
@@ -123,7 +129,7 @@ def sources_in(*folders: str) -> list[Source]:
 
 def imported_modules(source: Source, nodes: Iterator[ast.AST] | None = None) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of every import, in functions too; for `from a import b` the name is `a.b`."""
-    for node in ast.walk(source.tree) if nodes is None else nodes:
+    for node in source.nodes if nodes is None else nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -160,6 +166,7 @@ def room_of(module: str) -> int | None:
     return ROOMS.index(part) if part in ROOMS else None
 
 
+@cache
 def kind_of(module: str) -> int:
     """Place of what a module is in `KINDS`."""
     name = module.removeprefix(f"{PACKAGE}.")
@@ -241,7 +248,7 @@ def heavy_root_imports(source: Source) -> list[str]:
 def classic_only_names(source: Source) -> list[str]:
     """Uses of what only a classic Spark session has, as `x.rdd` or `getattr(x, "rdd")`."""
     findings = []
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         name = None
         if isinstance(node, ast.Attribute):
             name = node.attr
@@ -262,7 +269,7 @@ def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def long_functions(source: Source) -> list[str]:
-    functions = (n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    functions = (n for n in source.nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
     return [
         f"{source.module}:{f.lineno} {f.name} has {code_lines(f)} lines of code, at most {MAX_FUNCTION_LINES}"
         for f in functions
@@ -293,7 +300,7 @@ def unpacked_functions(source: Source) -> list[str]:
     if source.module == f"{PACKAGE}.core.workers":
         return []
     findings = []
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Attribute) and node.attr in ("mapInArrow", "mapInPandas", "applyInArrow"):
             findings.append(f"{source.module}:{node.lineno}: {node.attr} instead of in_workers(...)")
         elif isinstance(node, ast.FunctionDef) and node.name.startswith("make_") and ".tasks" in source.module:
@@ -307,7 +314,7 @@ def spelled_labels(source: Source) -> list[str]:
         return []
     return [
         f"{source.module}:{node.lineno} spells a label: {ast.unparse(node)}; see core/labels.py"
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if _spells_metric(node)
         or _spells_cutoff(node)
         or (isinstance(node, ast.Constant) and node.value == "overall")
@@ -350,14 +357,16 @@ def unexplained_stand_ins(source: Source) -> list[str]:
     None)`). `unittest.mock` is not used: its objects answer anything.
     """
     lines, findings = source.text.splitlines(), []
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom) and "unittest.mock" in ast.unparse(node).replace(
             "unittest import mock", "unittest.mock"
         ):
             findings.append(f"{source.module}:{node.lineno} imports unittest.mock: its objects answer anything")
         elif isinstance(node, ast.Call) and _replaces(node) and not _is_explained(lines, node.lineno):
             name, value = _replacement(node)
-            if not (name.strip("_").isupper() or _fails(value, source.tree) or _passes_on(value, name, source.tree)):
+            if not (
+                name.strip("_").isupper() or _fails(value, source.nodes) or _passes_on(value, name, source.nodes)
+            ):
                 findings.append(
                     f"{source.module}:{node.lineno} lets something answer for {name}: use the real thing, let it "
                     "fail, or say above it what it stands in for, and why"
@@ -386,29 +395,29 @@ def _is_explained(lines: list[str], number: int) -> bool:
     return False
 
 
-def _bodies(value: ast.expr, tree: ast.Module) -> list[ast.AST]:
+def _bodies(value: ast.expr, nodes: list[ast.AST]) -> list[ast.AST]:
     """The functions that a replacement is, of whatever scope; none where it is no function of this file."""
     if isinstance(value, ast.Lambda):
         return [value]
     named = ast.unparse(value)
-    return [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) and one.name == named]
+    return [one for one in nodes if isinstance(one, ast.FunctionDef) and one.name == named]
 
 
-def _fails(value: ast.expr, tree: ast.Module) -> bool:
-    return any(isinstance(node, ast.Raise) for body in _bodies(value, tree) for node in ast.walk(body))
+def _fails(value: ast.expr, nodes: list[ast.AST]) -> bool:
+    return any(isinstance(node, ast.Raise) for body in _bodies(value, nodes) for node in ast.walk(body))
 
 
-def _passes_on(value: ast.expr, name: str, tree: ast.Module) -> bool:
+def _passes_on(value: ast.expr, name: str, nodes: list[ast.AST]) -> bool:
     """Whether a replacement calls what it replaces, by the name under which the file has kept that."""
     kept: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign):
             targets, values = (
                 one.elts if isinstance(one, ast.Tuple) else [one] for one in (node.targets[0], node.value)
             )
             pairs = zip(targets, values, strict=False)
             kept |= {ast.unparse(one) for one, its in pairs if isinstance(its, ast.Attribute) and its.attr == name}
-    calls = (node for body in _bodies(value, tree) for node in ast.walk(body) if isinstance(node, ast.Call))
+    calls = (node for body in _bodies(value, nodes) for node in ast.walk(body) if isinstance(node, ast.Call))
     return ast.unparse(value) in kept or any(ast.unparse(call.func) in kept for call in calls)
 
 
