@@ -270,11 +270,6 @@ def test_the_script_for_kubernetes_ends_as_the_driver_did(tmp_path: Path, driver
     assert asked[7].endswith(".state.terminated.exitCode}")
 
 
-@pytest.mark.parametrize("script", ["spark_submit_yarn.sh", "spark_submit_kubernetes.sh"])
-def test_scripts_are_bash(script: str) -> None:
-    subprocess.run(["bash", "-n", EXAMPLES / script], check=True, timeout=60)
-
-
 # --- Airflow
 
 
