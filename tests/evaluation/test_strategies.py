@@ -29,9 +29,7 @@ from support.spark_rankings import (
 
 from ndcg_spark import evaluate as evaluate_tables
 from ndcg_spark.conventions import Convention
-from ndcg_spark.evaluation.local import rank_locally
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.sources.local import table_of
 
 CUTOFFS = (1, 3, 10, None)
 IN_STEPS = "table:0=0.5,1=1,2=1,3=3,4=3"
@@ -94,8 +92,7 @@ def test_every_form_equals_the_oracle(name, seed):
     assert len(cases) == (2 if name in ("expected", "best, skip") else 6)
     for form, case in cases.items():
         assert differences(case.results_here(), expected) == "", form
-        found = rank_locally({name: table_of(one, name) for name, one in case.tables.items()}, case.settings)
-        means = {row["k"]: row["value"] for row in rows_of(found.summary(), "ndcg")}
+        means = {row["k"]: row["value"] for row in rows_of(case.ranking_here().summary(), "ndcg")}
         assert means == pytest.approx({k: mean(expected, k) for k in CUTOFFS}, abs=1e-12), form
 
 

@@ -178,10 +178,15 @@ class Case:
             tables["input"], self.settings, judgments=tables.get("judgments"), sizes=sizes
         ).per_query()
 
-    def results_here(self) -> Results:
-        """Rank tables of Arrow on this machine; keys are those of `collect_cases`."""
+    def ranking_here(self) -> LocalRanking:
+        """Rank tables of Arrow on this machine."""
         found = rank_locally({name: table_of(one, name) for name, one in self.tables.items()}, self.settings)
         assert isinstance(found, LocalRanking), found
+        return found
+
+    def results_here(self) -> Results:
+        """Results of this machine, under the keys of `collect_cases`."""
+        found = self.ranking_here()
         names = ("run", *self.settings.columns.query)
         return {
             _key([str(row[name]) for name in names], row["k"]): _result(row) for row in found.per_query().to_pylist()
