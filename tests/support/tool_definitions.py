@@ -11,22 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
-from support.oracle import Cutoff, discount_function, discounted_sum, gain_function, groups_by_score
+from support.oracle import Cutoff, Row, discount_function, discounted_sum, gain_function, groups_by_score
 
 Values = dict[tuple[str, Cutoff], float]
-
-
-class Row(Protocol):
-    """One item of one query."""
-
-    @property
-    def item(self) -> str: ...
-    @property
-    def score(self) -> float | None: ...
-    @property
-    def relevance(self) -> float | None: ...
 
 
 Definition = Callable[[Sequence[Row], Cutoff], float | None]
