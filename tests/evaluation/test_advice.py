@@ -6,8 +6,11 @@ import ast
 import re
 import shlex
 from dataclasses import fields
+from functools import partial
 
+import pyarrow as pa
 import pytest
+from support.engines import table as table_of
 from support.main_job import command
 from support.source_rules import PACKAGE, sources_in
 
@@ -35,7 +38,7 @@ def twice(spark):
 
 def rows_of(frame):
     with readable_errors():
-        return frame.collect()
+        return frame.to_pylist() if isinstance(frame, pa.Table) else frame.collect()
 
 
 def losses(evaluation):
@@ -87,69 +90,57 @@ def test_a_function_of_numpy_as_a_rule_is_answered():
 # --- Advice that was followed
 
 ADVICE = {
-    "an item comes twice": (
-        lambda table, **more: evaluate(table, run="day", **more).summary,
-        "--run-col day",
+    "an item comes twice": lambda table, **more: evaluate(table, run="day", **more).summary,
+    "an item comes twice, under a preset": lambda table, **more: (
+        evaluate(table, run="day", **{"convention": "trec_eval", **more}).summary
     ),
-    "an item comes twice, under a preset": (
-        lambda table, **more: evaluate(table, run="day", **{"convention": "trec_eval", **more}).summary,
-        "--run-col day --convention trec_eval",
+    "ranks of items": lambda table, **more: explain_ranks(table.limit(1), check_duplicates="none", **more),
+    "lost gain": lambda table, **more: losses(
+        evaluate(table.limit(1), **{"convention": "default;ideal=k_ones", **more})
     ),
-    "tie bounds": (
-        lambda table, **more: (
-            evaluate(
-                table.limit(1), **{"convention": "trec_eval;gain=exponential", "tie_bounds": True, **more}
-            ).summary
-        ),
-        None,
-    ),
-    "a metric in an order of items": (
-        lambda table, **more: evaluate(table.limit(1), metrics="rprec", **more).summary,
-        None,
-    ),
-    "a metric of ties": (
-        lambda table, **more: (
-            evaluate(table.limit(1), metrics="ndcg_best", **{"convention": "default;ties=item_desc", **more}).summary
-        ),
-        None,
-    ),
-    "ranks of items": (
-        lambda table, **more: explain_ranks(table.limit(1), check_duplicates="none", **more),
-        None,
-    ),
-    "lost gain": (
-        lambda table, **more: losses(evaluate(table.limit(1), **{"convention": "default;ideal=k_ones", **more})),
-        None,
-    ),
-    "unpaired queries": (
-        lambda table, **more: (
-            compare(
-                {"a": evaluate(table.limit(1)), "b": evaluate(table.limit(1).replace("q", "p", "query_id"))},
-                **{"unpaired": "error", **more},
-            ).summary
-        ),
-        None,
+    "unpaired queries": lambda table, **more: (
+        compare(
+            {"a": evaluate(table.limit(1)), "b": evaluate(table.limit(1).replace("q", "p", "query_id"))},
+            **{"unpaired": "error", **more},
+        ).summary
     ),
 }
-"""Calls that are refused with advice, and flags of the main job for the same."""
+"""Calls that are refused with advice."""
+OF_OPTIONS = {
+    "tie bounds": {"convention": "trec_eval;gain=exponential", "tie_bounds": True},
+    "a metric in an order of items": {"metrics": "rprec"},
+    "a metric of ties": {"metrics": "ndcg_best", "convention": "default;ties=item_desc"},
+}
+"""Options that are."""
+FLAGS = {"an item comes twice": "--run-col day",
+         "an item comes twice, under a preset": "--run-col day --convention trec_eval"}  # fmt: skip
 _ARGUMENT = re.compile(r"(\w+)='([^']*)'")
+
+
+def assert_can_be_followed(call):
+    with pytest.raises(NdcgSparkError) as refused:
+        rows_of(call())
+    advice = dict(_ARGUMENT.findall(str(refused.value)))
+    advice = {name: value for name, value in advice.items() if name in ("convention", "unpaired", "on_invalid")}
+    assert advice, refused.value
+    assert rows_of(call(**advice))
 
 
 @pytest.mark.parametrize("case", ADVICE)
 def test_advice_in_python_can_be_followed(twice, case):
-    call, _ = ADVICE[case]
-    with pytest.raises(NdcgSparkError) as refused:
-        rows_of(call(twice))
-    advice = dict(_ARGUMENT.findall(str(refused.value)))
-    advice = {name: value for name, value in advice.items() if name in ("convention", "unpaired", "on_invalid")}
-    assert advice, refused.value
-    assert rows_of(call(twice, **advice))
+    assert_can_be_followed(partial(ADVICE[case], twice))
 
 
-@pytest.mark.parametrize("case", [name for name, (_, flags) in ADVICE.items() if flags])
+@pytest.mark.parametrize("case", OF_OPTIONS)
+def test_advice_on_options_can_be_followed(case):
+    data = table_of(TWICE[:1], SCHEMA)
+    assert_can_be_followed(lambda **more: evaluate(data, **{**OF_OPTIONS[case], **more}).summary)
+
+
+@pytest.mark.parametrize("case", FLAGS)
 def test_advice_on_the_command_line_can_be_followed(twice, tmp_path, case):
     twice.write.parquet(str(tmp_path / "rows"))
-    words = ["mean-ndcg", "--input", tmp_path / "rows", *shlex.split(ADVICE[case][1])]
+    words = ["mean-ndcg", "--input", tmp_path / "rows", *shlex.split(FLAGS[case])]
     refused = command(*words)
     assert refused.code == 2
     advised = re.search(r"\((--[^,)]*)", refused.err)
@@ -199,12 +190,11 @@ def test_advice_on_rules_is_spelled_by_the_convention():
 # --- What Spark says
 
 
-@pytest.mark.parametrize("strategy", ["engine", "window"])
-def test_no_mark_is_seen_in_an_error_of_spark(spark, strategy):
+def test_no_mark_is_seen_in_an_error_of_spark(spark):
     """Who catches it without `readable_errors` reads plain text; options are there as Python has them."""
     rows = [("q", "a", 1.0, 1.0), ("q", "a", 2.0, 1.0)]
     table = spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance double")
-    lazy = evaluate(table.selectExpr("*", "'r' run"), run="run", strategy=strategy).summary
+    lazy = evaluate(table.selectExpr("*", "'r' run"), run="run").summary
     with pytest.raises(Exception, match="comes twice") as raised:
         lazy.collect()
     text = re.sub("[\u2061-\u2063]", "", str(raised.value))  # which have no shape

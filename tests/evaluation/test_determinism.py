@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from support.arrow_rows import long_table
+from support.engines import rows_of, with_columns
 from support.oracle import Choices, Row, rows_by_query
 from support.oracle import evaluate as by_definition
 from support.oracle import mean as mean_by_definition
@@ -31,18 +33,8 @@ QUERY_COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged")
 ROW_COUNTS = ("n_rows", "n_left_out")
 KEYS = ("run", "segment_by", "segment", "metric", "k")
 PER_QUERY = (
-    "query_id",
-    "k",
-    "dcg",
-    "idcg",
-    "ndcg",
-    "status",
-    "n_items",
-    "n_judged",
-    "n_relevant",
-    "country",
-    "weight",
-)
+    "query_id", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant", "country", "weight",
+)  # fmt: skip
 ROWS = random_rows(60, n_queries=60, max_items=8)
 SETTINGS = EvaluationSettings(
     columns=Columns(weight="w"), cutoffs=(1, 3, 10), segment_sets=(("country",),), null_score="unretrieved"
@@ -92,7 +84,11 @@ def collected(spark):
 
 @pytest.fixture(scope="module")
 def reference(collected) -> dict[tuple, tuple]:
-    return summary_bits(collected[0])
+    """Every metric and cutoff, overall and by country; a run without a name."""
+    found, metrics = summary_bits(collected[0]), ("ndcg", "dcg", "idcg")
+    groups = (("", ""), ("country", "DE"), ("country", "FR"))
+    assert set(found) == {("", *group, metric, k) for group in groups for metric in metrics for k in (1, 3, 10)}
+    return found
 
 
 # --- Whoever ranks, wherever rows lie
@@ -202,10 +198,7 @@ def first_bits() -> dict[str, tuple]:
 @pytest.mark.classic("Python workers read files themselves")
 @pytest.mark.parametrize(
     ("partitions", "adaptive", "ties"),
-    [
-        *[(n, aqe, ties) for n in (1, 7, 64) for aqe, ties in ((True, "item_asc"), (False, "input_order"))],
-        (7, True, "expected"),
-    ],
+    [(1, True, "item_asc"), (64, False, "item_asc"), (7, False, "input_order"), (7, True, "expected")],
 )
 def test_strategy_source_order_and_partitions_do_not_change_a_bit(
     spark, stored, first_bits, partitions, adaptive, ties
@@ -248,17 +241,6 @@ def test_small_arrow_batches_do_not_change_a_bit(spark, reference):
 
 def test_many_small_inputs_do_not_change_a_bit(spark, reference):
     assert bits(summary_of(spark, shuffled(ROWS, 3), n_inputs=5)) == reference
-
-
-def test_the_reference_has_the_rows_that_it_should(reference):
-    """Every metric and cutoff, overall and by country; a run without a name."""
-    groups = {("", ""), ("country", "DE"), ("country", "FR")}
-    assert set(reference) == {
-        ("", by, segment, metric, k)
-        for by, segment in groups
-        for metric in ("ndcg", "dcg", "idcg")
-        for k in (1, 3, 10)
-    }
 
 
 def test_summaries_of_queries_and_of_rankings_are_the_same(spark, reference):
@@ -321,19 +303,14 @@ def test_the_confidence_of_a_merge(spark, collected, reference):
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((row["value"] - half, row["value"] + half), abs=1e-15)
 
 
-@pytest.fixture(scope="module")
-def plain(spark):
-    """One cutoff without weights: the table, and what is found in it."""
-    table = scored_table(spark, [row for row in ROWS if row.score is not None])
-    found = evaluate(table, k=10)
-    return table, found, {row["metric"]: row for row in found.summary.collect()}
+PLAIN = [row for row in ROWS if row.score is not None]
+TABLE = long_table(PLAIN, Choices())
 
 
-def test_equal_weights_give_the_unweighted_values(plain):
+def test_equal_weights_give_the_unweighted_values():
     """The weight 3 has no share in value, error and interval; weight_sum alone knows it."""
-    table, _, plain = plain
-    found = evaluate(table.selectExpr("*", "3 w"), k=10, weight="w").summary.collect()
-    weighted = {row["metric"]: row for row in found}
+    plain = {row["metric"]: row for row in rows_of(evaluate(TABLE, k=10).summary)}
+    weighted = {row["metric"]: row for row in rows_of(evaluate(with_columns(TABLE, w=3), k=10, weight="w").summary)}
     assert plain.keys() == weighted.keys()
     for metric, row in plain.items():
         for name in ("value", "std_error", "ci_low", "ci_high", "n_queries"):
@@ -341,16 +318,17 @@ def test_equal_weights_give_the_unweighted_values(plain):
         assert (row["weight_sum"], weighted[metric]["weight_sum"]) == (row["n_queries"], 3 * row["n_queries"])
 
 
-def test_means_are_rounded_once(plain):
+def test_means_are_rounded_once(engine):
     """The exact mean of the values of the queries, as a fraction; their standard error; and the oracle's mean."""
-    _, found, summary = plain
-    per_query = [row for row in found.per_query.collect() if row["ndcg"] is not None]
+    found = evaluate(TABLE, k=10, **engine)
+    summary = {row["metric"]: row for row in rows_of(found.summary)}
+    per_query = [row for row in rows_of(found.per_query) if row["ndcg"] is not None]
     for metric in ("ndcg", "dcg", "idcg"):
         values = [row[metric] for row in per_query]
         assert summary[metric]["value"] == float(sum(map(Fraction, values)) / len(values))
         error = statistics.stdev(values) / math.sqrt(len(values))
         assert summary[metric]["std_error"] == pytest.approx(error, rel=1e-13)
-    expected = by_definition([row for row in ROWS if row.score is not None], Choices(), [10])
+    expected = by_definition(PLAIN, Choices(), [10])
     assert summary["ndcg"]["value"] == pytest.approx(mean_by_definition(expected, 10), abs=1e-14)
 
 
@@ -358,11 +336,3 @@ def test_a_naive_sum_would_fail_these_tests():
     """Doubles added in another order give another sum, with values such as these."""
     values = [1.0 / n for n in range(1, 200)]
     assert sum(values) != sum(reversed(values))
-
-
-def test_settings_are_as_they_were(spark):
-    """The tests of this file leave the session as they found it."""
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
-    with session_settings(spark, spark__sql__shuffle__partitions=9):
-        assert spark.conf.get("spark.sql.shuffle.partitions") == "9"
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"

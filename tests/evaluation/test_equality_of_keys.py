@@ -10,6 +10,7 @@ import random
 import re
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -74,7 +75,7 @@ RUNS_OF_SPARK = {"binary", "decimal(3,1)", "decimal(38,18)", "float", "double", 
 """Types of which Spark alone writes the text of a run."""
 
 
-@by("kind", local=TYPES, spark=[*SOME, "binary", "timestamp_ntz"], window=SOME[:1])
+@by("kind", local=TYPES, spark=["double", "timestamp", "binary"], window=SOME[:1])
 def test_queries_runs_and_segments_are_told_apart(engine, kind):
     """A run of each value with every query and every segment of it."""
     keys = column(kind, 16, 1)  # with both zeros of floats
@@ -105,7 +106,7 @@ def test_items_are_joined_and_found_twice(engine, kind):
         assert bool(re.match(r"an item comes twice|item .* comes \d times", message)) == (len(distinct(keys)) < 6)
 
 
-@by("kind", local=TYPES, spark=SOME[:2])
+@by("kind", local=TYPES, spark=SOME[:1])
 def test_items_of_lists_are_compared(engine, kind):
     run, truth = (distinct(column(kind, 6, seed)) for seed in (4, 5))
     schema = f"query_id string, a array<{kind}>, b array<{{}}>"
@@ -143,7 +144,7 @@ def test_what_python_says_is_equal_spark_says_is_equal(spark):
     assert row["n_queries"] == counts[0]
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", SOME[:2])
 def test_comparisons_pair_the_queries_that_spark_joins(spark, kind):
     one, other = (distinct(column(kind, 6, seed)) for seed in (6, 7))
     schema = f"query_id {kind}, user {kind}, part {kind}, k int, ndcg double"
@@ -158,12 +159,11 @@ def test_comparisons_pair_the_queries_that_spark_joins(spark, kind):
     assert whole["n_queries"] == len({*one} | {*other}) == len(rows) - 1
 
 
-@pytest.mark.parametrize("kind", OTHERS)
-def test_other_types_are_refused_by_all_ways_with_one_text(spark, kind):
-    if kind == "variant" and int(spark.version.partition(".")[0]) < 4:
-        pytest.skip("Spark 3.5 has no variants")
+def test_other_types_are_refused_by_all_ways_with_one_text(spark):
     row = "SELECT 'q' AS query_id, 'i' AS item_id, 1D AS score, 1 AS relevance, 10 AS k, 0.5D AS ndcg, 's' AS part"
-    for role, name in (("query", "query_id"), ("item", "item_id"), ("run", "part"), ("segments", "part")):
+    kinds = [kind for kind in OTHERS if kind != "variant" or int(spark.version.partition(".")[0]) >= 4]
+    roles = (("query", "query_id"), ("item", "item_id"), ("run", "part"), ("segments", "part"))
+    for kind, (role, name) in product(kinds, roles):
         table = spark.sql(row).withColumn(name, F.expr(OTHERS[kind]))
         shown = table.schema[name].dataType.simpleString()
         text = f"column {name!r} ({role}=) is {shown}; cast it to text first."

@@ -9,9 +9,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.engines import rows_of, table
+from support.engines import by, refused, rows_of, table, with_columns
 from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, evaluate
@@ -60,15 +61,30 @@ def test_every_field_of_a_plan_can_be_chosen() -> None:
     assert (fields - {"columns", "item_columns"}) | columns == set(OPTIONS)
 
 
+TWO_RUNS = "r string, query_id string, item_id string, score double, relevance int, of string"
+IDS = "query_id string, item_id string, "
+RUN = table([("q1", "a", 1.0, 2.0)], IDS + "score double, w double")
+JUDGMENTS = table([("q1", "a", 1.0), ("q2", "b", 1.0)], IDS + "relevance double")
+ON_SPARK = {"engine": "spark"}
+
+
+def rows_of_two_runs(score: float) -> pa.Table:
+    """Run a has the one relevant item of q1 on rank 2: NDCG 1 / log2(3); all others are on rank 1."""
+    rows = [("a", "q1", "x", 1.0, 1, "DE"), ("a", "q1", "y", score, 0, "DE"), ("a", "q2", "x", 1.0, 1, None),
+            ("b", "q1", "x", 1.0, 1, "DE")]  # fmt: skip
+    return table(rows, TWO_RUNS)
+
+
 def test_a_result_says_in_three_lines_what_it_computes(spark: SparkSession) -> None:
-    run, judgments = run_and_judgments(spark)
-    result = evaluate(run, judgments=judgments, k=[5, 1], segments=["query_id"], convention="trec_eval;ties=expected")
+    result = evaluate(
+        RUN, JUDGMENTS, k=[5, 1], segments=["query_id"], convention="trec_eval;ties=expected", **ON_SPARK
+    )
     assert repr(result).splitlines()[:3] == [
         "Evaluation: ndcg@1, ndcg@5, by query_id; convention trec_eval;ties=expected",
         f"ranked by: engine, read by spark ({result.ranking.reason})",
         "lazy: summary (means), per_query, rankings; each action on one of them ranks anew",
     ]
-    assert "ap@3, rr" in repr(evaluate(run, judgments=judgments, metrics="ap@3,rr"))
+    assert "ap@3, rr" in repr(evaluate(RUN, JUDGMENTS, metrics="ap@3,rr", **ON_SPARK))
 
 
 @pytest.mark.parametrize(
@@ -81,35 +97,27 @@ def test_a_result_says_in_three_lines_what_it_computes(spark: SparkSession) -> N
     ],
 )
 def test_a_session_that_weighs_each_row_is_told(spark: SparkSession, limit: str, options: Any, slow: bool) -> None:
-    table = rows_of_two_runs(spark, 2.0)
     with session_settings(spark, spark__sql__execution__arrow__maxBytesPerBatch=limit):
-        lines = repr(evaluate(table, run="r", **options)).splitlines()
+        lines = repr(evaluate(rows_of_two_runs(2.0), run="r", **options, **ON_SPARK)).splitlines()
     assert len(lines) == 3 + slow
     assert lines[-1].startswith("faster: spark.sql.execution.arrow.maxBytesPerBatch=2147483647 saves") is slow
 
 
 def test_windows_rank_where_they_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     """The reference gives the same numbers as the engine, so that only its name tells who ranked."""
-    rows_of_two_runs(spark, 2.0).write.parquet(str(tmp_path / "rows"))
-    result = evaluate(str(tmp_path / "rows"), run="r", strategy="window")
+    pq.write_table(rows_of_two_runs(2.0), tmp_path / "rows.parquet")
+    path = str(tmp_path / "rows.parquet")
+    result = evaluate(path, run="r", strategy="window")
     assert repr(result).splitlines()[1] == "ranked by: window, read by spark (the reference was asked for)"
     with pytest.raises(InvalidParameterError, match=r"source='parquet' is not available .*: strategy=window"):
-        evaluate(str(tmp_path / "rows"), run="r", strategy="window", source="parquet")
+        evaluate(path, run="r", strategy="window", source="parquet")
 
 
-def rows_of_two_runs(spark: SparkSession, score: float) -> DataFrame:
-    """Run a has the one relevant item of q1 on rank 2: NDCG 1 / log2(3); all others are on rank 1."""
-    rows = [("a", "q1", "x", 1.0, 1, "DE"), ("a", "q1", "y", score, 0, "DE"), ("a", "q2", "x", 1.0, 1, None),
-            ("b", "q1", "x", 1.0, 1, "DE")]  # fmt: skip
-    return spark.createDataFrame(rows, "r string, query_id string, item_id string, score double, relevance int, "
-                                 "of string")  # fmt: skip
-
-
-def test_means_for_people(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_means_for_people(engine: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     """Of two values their mean, and 1.96 (normal, 97.5 %) times half of their difference, the standard error."""
     second = 1 / math.log2(3)
     mean, half = (1 + second) / 2, 1.959963984540054 * (1 - second) / 2
-    result = evaluate(rows_of_two_runs(spark, 2.0), run="r", segments="of")
+    result = evaluate(rows_of_two_runs(2.0), run="r", segments="of", **engine)
     assert "<pre>Evaluation: ndcg@10, by of" in result._repr_html_()
     result.show(3)
     *_, last, more, below = capsys.readouterr().out.splitlines()
@@ -119,9 +127,10 @@ def test_means_for_people(spark: SparkSession, capsys: pytest.CaptureFixture[str
         "... and 2 more; show(5) prints all rows",
     )
     found = result.to_pandas()
-    assert found.columns.tolist() == result.means().columns == [
-        "run", "segment", "metric", "value", "interval", "ci_low", "ci_high", "n"
-    ]  # fmt: skip
+    names = ["run", "segment", "metric", "value", "interval", "ci_low", "ci_high", "n"]
+    means = result.means()
+    shown = means.column_names if isinstance(means, pa.Table) else means.columns
+    assert found.columns.tolist() == shown == names
     assert found["ci_low"].tolist() == pytest.approx([mean - half, *[math.nan] * 4], abs=1e-12, nan_ok=True)
     assert found["ci_high"].tolist() == pytest.approx([mean + half, *[math.nan] * 4], abs=1e-12, nan_ok=True)
     assert found["value"].tolist() == pytest.approx([mean, 1, second, 1, 1], abs=1e-12)
@@ -130,25 +139,20 @@ def test_means_for_people(spark: SparkSession, capsys: pytest.CaptureFixture[str
     assert list(zip(found["run"], found["segment"], found["n"], strict=True)) == keys
     assert set(found["metric"]) == {"ndcg@10"}
     assert result._repr_html_().count("<tr") == 6
-    asked = evaluate(rows_of_two_runs(spark, 2.0), run="r", metrics="dcg@2,ndcg@all").to_pandas()
+    asked = evaluate(rows_of_two_runs(2.0), run="r", metrics="dcg@2,ndcg@all").to_pandas()
     assert asked["metric"].tolist() == ["dcg@2"] * 2 + ["ndcg@all"] * 2
 
 
-def test_metrics_come_as_they_were_asked_for(spark: SparkSession) -> None:
+def test_metrics_come_as_they_were_asked_for() -> None:
     names = ["recall@2", "ndcg@1", "MRR", "dcg@2", "ndcg@2", "AP"]
-    result = evaluate(
-        rows_of_two_runs(spark, 2.0).where("r = 'a'"), metrics=names, segments="of", convention="trec_eval"
-    )
+    result = evaluate(rows_of_two_runs(2.0)[:3], metrics=names, segments="of", convention="trec_eval")
     shown = [name if "@" in name else f"{name}@all" for name in names]
     assert result.to_pandas()["metric"].tolist() == shown * 3
 
 
-def test_queries_with_nothing_relevant_are_counted_below(
-    spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_queries_with_nothing_relevant_are_counted_below(capsys: pytest.CaptureFixture[str]) -> None:
     """Of three queries one has an item of relevance 0 alone, and counts as 0: the mean is 2 / 3."""
-    rows = [(f"q{n}", "a", 1.0, min(n, 1)) for n in range(3)]
-    result = evaluate(spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance int"))
+    result = evaluate(table([(f"q{n}", "a", 1.0, min(n, 1)) for n in range(3)], IDS + "score double, relevance int"))
     result.show()
     *_, means, below = capsys.readouterr().out.splitlines()
     assert "0.6667" in means
@@ -156,21 +160,21 @@ def test_queries_with_nothing_relevant_are_counted_below(
     assert "among them 1 with nothing relevant" in result._repr_html_()
 
 
-def test_a_table_of_a_notebook_that_is_cut_says_so(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_a_notebook_that_is_cut_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ndcg_spark.core.shown.MOST_SHOWN", 2)
-    result = evaluate(rows_of_two_runs(spark, 2.0), run="r", segments="of")
+    result = evaluate(rows_of_two_runs(2.0), run="r", segments="of")
     assert len(result.to_pandas()) == 5
     assert "... and 3 more; to_pandas() has all rows" in result._repr_html_()
 
 
-def test_a_table_without_rows_shows_that(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate(rows_of_two_runs(spark, 2.0).limit(0), run="r").show()
+def test_a_table_without_rows_shows_that(engine: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(rows_of_two_runs(2.0)[:0], run="r", **engine).show()
     assert capsys.readouterr().out == "no rows\n"
 
 
-def test_a_bad_row_is_one_line(spark: SparkSession) -> None:
-    result = evaluate(rows_of_two_runs(spark, math.nan), run="r")
-    told = r"^1 bad row of 4 in the data: nan_score 1 \(e\.g\. run=a, query_id=q1, item=y\); on_invalid='reject'"
+def test_a_bad_row_is_one_line(engine: dict[str, str]) -> None:
+    result = evaluate(rows_of_two_runs(math.inf), run="r", **engine)
+    told = r"^1 bad row of 4 in the data: infinite_score 1 \(e\.g\. run=a, query_id=q1, item=y\); on_invalid='reject'"
     for ask in (result.show, result.to_pandas):
         with pytest.raises(InputRefusedError, match=told) as refused:
             ask()
@@ -178,10 +182,8 @@ def test_a_bad_row_is_one_line(spark: SparkSession) -> None:
 
 
 def test_a_bad_judgment_is_named_as_it_is_found(spark: SparkSession) -> None:
-    run, judgments = run_and_judgments(spark)
-    bad = judgments.selectExpr("query_id", "item_id", "double('NaN') AS relevance")
     with pytest.raises(InputRefusedError, match=r"^bad row: [a-z_]+ at query_id=q"):
-        evaluate(run, bad).to_pandas()
+        evaluate(RUN, with_columns(JUDGMENTS, relevance=math.inf), **ON_SPARK).to_pandas()
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
@@ -189,35 +191,20 @@ def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
         evaluation_settings(segment=["country"])
 
 
-def run_and_judgments(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
-    run = spark.createDataFrame([("q1", "a", 1.0, 2.0)], "query_id string, item_id string, score double, w double")
-    judgments = [("q1", "a", 1.0), ("q2", "b", 1.0)]
-    return run, spark.createDataFrame(judgments, "query_id string, item_id string, relevance double")
-
-
-def test_a_missing_query_without_a_weight_is_refused_by_name(spark: SparkSession) -> None:
-    run, judgments = run_and_judgments(spark)
-    found = evaluate(run, judgments=judgments, weight="w")
-    with pytest.raises(SPARK_ERRORS) as raised:
-        found.summary.collect()
-    message = find_refusal(str(raised.value)) or ""
-    assert message.startswith("query query_id=q2 is judged but not in the run")
-    assert "convention='default;missing_query=drop'" in message
-
-
-def test_queries_of_weight_0_tell_nothing_of_the_error(spark: SparkSession) -> None:
+def test_queries_of_weight_0_tell_nothing_of_the_error() -> None:
     """Values 1 and 0: the error is sd / sqrt(2) = 1 / 2, however many others weigh nothing."""
     rows = [("p", 1, 1.0), ("q", 0, 1.0), *((f"z{at}", 1, 0.0) for at in range(20))]
     cells = [(query, item, score, rel if item == "a" else 1 - rel, w) for query, rel, w in rows
              for item, score in (("a", 2.0), ("b", 1.0))]  # fmt: skip
-    table = spark.createDataFrame(cells, "query_id string, item_id string, score double, relevance int, w double")
-    row = evaluate(table, k=1, weight="w").summary.where("metric = 'ndcg'").first()
+    data = table(cells, IDS + "score double, relevance int, w double")
+    (row,) = rows_of(evaluate(data, k=1, weight="w").summary, "ndcg")
     assert (row["value"], row["n_queries"], row["weight_sum"], row["std_error"]) == (0.5, 2, 2.0, 0.5)
-    row = evaluate(table.where("query_id != 'q'"), k=1, weight="w").summary.where("metric = 'ndcg'").first()
+    data = table([cell for cell in cells if cell[0] != "q"], IDS + "score double, relevance int, w double")
+    (row,) = rows_of(evaluate(data, k=1, weight="w").summary, "ndcg")
     assert (row["value"], row["n_queries"], row["std_error"], row["ci_low"]) == (1.0, 1, None, None)
 
 
-def test_arrays_whose_judged_ones_lack_a_relevance_are_refused(spark: SparkSession) -> None:
+def test_arrays_whose_judged_ones_lack_a_relevance_are_refused(engine: dict[str, str]) -> None:
     """NDCG would be above 1. One that is judged and not retrieved is fine, and so are nulls and zeros."""
     schema = "query_id string, relevance array<double>, judged array<double>"
     good = [
@@ -226,20 +213,17 @@ def test_arrays_whose_judged_ones_lack_a_relevance_are_refused(spark: SparkSessi
         ("c", [0.0], []),
         ("d", [2.0, 1.0], [2.0, 1.0]),
     ]
-    found = evaluate(spark.createDataFrame(good, schema), ideal="judged", k=4).per_query.collect()
+    found = rows_of(evaluate(table(good, schema), ideal="judged", k=4, **engine).per_query)
     assert all(0 <= row["ndcg"] <= 1 for row in found if row["ndcg"] is not None)
     for bad in (([3.0, 3.0], [3.0]), ([3.0], [2.0, 2.0]), ([1.0], []), ([1.0, 2.0, 1.0], [2.0, 1.0])):
-        table = spark.createDataFrame([good[0], ("e", *bad)], schema)
-        with pytest.raises(
-            InputRefusedError, match="'relevance' has a relevance that column 'judged' lacks, in query query_id=e"
-        ):
-            evaluate(table, ideal="judged", k=1).to_pandas()
+        said = refused(evaluate(table([good[0], ("e", *bad)], schema), ideal="judged", k=1, **engine))
+        assert "'relevance' has a relevance that column 'judged' lacks, in query query_id=e" in said
+        if engine == ON_SPARK:
+            return
 
 
-def test_a_missing_query_that_is_dropped_needs_no_weight(spark: SparkSession) -> None:
-    run, judgments = run_and_judgments(spark)
-    found = evaluate(run, judgments=judgments, weight="w", convention="default;missing_query=drop")
-    row = found.summary.where("metric = 'ndcg'").collect()[0]
+def test_a_missing_query_that_is_dropped_needs_no_weight() -> None:
+    (row,) = rows_of(evaluate(RUN, JUDGMENTS, weight="w", convention="default;missing_query=drop").summary, "ndcg")
     assert (row["value"], row["weight_sum"], row["n_queries"], row["n_missing"]) == (1.0, 2.0, 1, 1)
 
 
@@ -311,7 +295,7 @@ INSIDE = ("entry", "entries", "judged", "best", "orders", "n_zero", "bad_row", "
 """Names that some step has or had for itself."""
 
 
-@pytest.mark.parametrize("scores", [("s",), ("s", "t")])
+@by("scores", local=[("s",), ("s", "t")], spark=[("s", "t")], window=[("s",)])
 def test_no_name_of_the_inside_is_taken_from_the_user(engine: dict[str, str], scores: tuple[str, ...]) -> None:
     """Four queries: half of the names are their key, half of them segments; the relevant item is second."""
     queries, segments = INSIDE[::2], INSIDE[1::2]

@@ -27,7 +27,7 @@ L = 1.0 / math.log2(3.0)
 SCHEMA = "run string, query_id string, item_id string, score double, relevance double, w double"
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def _short_lived_plans(spark):
     with session_settings(spark, **SHORT_LIVED_PLANS):
         yield
@@ -113,9 +113,11 @@ def table_of(spark: SparkSession | None) -> tuple[DataFrame | pa.Table, list[Row
     return engines.table(cells, SCHEMA) if spark is None else spark.createDataFrame(cells, SCHEMA).coalesce(1), mixed
 
 
-@pytest.fixture(scope="module", params=["local", "spark"])
+@pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=pytest.mark.spark)])
 def by_hand(request):
     """Steps from A to B; and queries of that, of the way back, and from A to A."""
+    if request.param == "spark":
+        request.getfixturevalue("_short_lived_plans")
     table, _ = table_of(request.getfixturevalue("spark") if request.param == "spark" else None)
     options: Any = {"run": "run", "weight": "w", "null_score": "unretrieved"}
     found = {
@@ -222,6 +224,7 @@ BETWEEN = {
 """Who else has the mean after each step; after the last one, the denominator, it is the other tool."""
 
 
+@pytest.mark.usefixtures("_short_lived_plans")
 def test_between_tools_on_real_rankings(spark, shared_data):
     """A run with few and one with 91 % tied rows; every query has something relevant: the denominator is idle."""
     shared = load(shared_data, "lightgbm_lambdarank")
@@ -280,23 +283,22 @@ def test_the_job_takes_a_gap_apart_and_writes_nothing_else(spark, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    ("other", "k", "named"),
-    [
-        ("treceval", "10", ("unknown convention 'treceval'", "trec_eval")),
-        ("default;gains=linear", "10", ("unknown choice 'gains'", "gain")),
-        ("default;ties=random", "10", ("ties", "random")),
-        ("trec_eval", "5,10", ("one k", "2 cutoffs")),
-        ("lightgbm", "10", ("input_order", "--order-col")),
-    ],
-)
-def test_refusals_of_the_flag(spark, tmp_path, other, k, named):
+WORDS = [
+    ("treceval", "10", ("unknown convention 'treceval'", "trec_eval")),
+    ("default;gains=linear", "10", ("unknown choice 'gains'", "gain")),
+    ("default;ties=random", "10", ("ties", "random")),
+]
+PLANS = [("trec_eval", "5,10", ("one k", "2 cutoffs")), ("lightgbm", "10", ("input_order", "--order-col"))]
+
+
+@engines.by("other, k, named", local=WORDS, spark=PLANS)
+def test_refusals_of_the_flag(engine, tmp_path, other, k, named):
     run, judgments = write_run(tmp_path / "run.parquet", JOB_ROWS), write_judgments(tmp_path / "j.parquet", JOB_ROWS)
     asked = ("--input", run, "--judgments", judgments, "--k", k, "--json", "-", "--explain-difference", other)
-    assert_refused(mean_ndcg(*asked), *named)
+    assert_refused(mean_ndcg(*asked, "--engine", engine["engine"]), *named)
 
 
-def test_rows_that_explain_nothing_are_refused(tmp_path):
+def test_rows_that_explain_nothing_are_refused(spark, tmp_path):
     empty = tmp_path / "empty.csv"
     empty.write_text("query_id,item_id,score,relevance\n")
     ended = command("explain-difference", "--input", empty, "--to", "sklearn", "--json", tmp_path / "out.json")

@@ -1,4 +1,7 @@
-"""Tables of every format and type, and what is said about those that cannot be used."""
+"""Tables of every format and type, and what is said about those that cannot be used.
+
+That text is read alike by this machine and by Spark: tests/sources/test_local_tables.py.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from support.canonical_rows import judgment_rows, run_rows
-from support.main_job import write_table
+from support.canonical_rows import run_rows
+from support.engines import by, rows_of, with_columns
+from support.engines import table as table_of
 from support.oracle import Choices, Row, evaluate
 from support.small_rankings import ranked
-from support.spark_rankings import Case, assert_same_results, collect_cases, session_settings
+from support.spark_rankings import Case, assert_same_results, session_settings
 
 from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark import read_table, readable_errors
@@ -28,9 +32,13 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingC
 from ndcg_spark.evaluation.frames.columns import checked_rows
 from ndcg_spark.evaluation.frames.ranking import rank_queries
 from ndcg_spark.evaluation.frames.summary import score_queries
+from ndcg_spark.evaluation.local import LocalRanking, rank_locally
+from ndcg_spark.evaluation.plan_columns import plan_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.sources.formats import open_table
+from ndcg_spark.sources.local import open_local
+from ndcg_spark.sources.local import table_of as local_table_of
 from ndcg_spark.sources.references import guess_format
 
 CHOICES = Choices()
@@ -39,8 +47,8 @@ SETTINGS = EvaluationSettings(cutoffs=CUTOFFS)
 SCHEMA = "query_id string, item_id string, score double, relevance double"
 
 
-def counted(rows, *, judgments: bool = False) -> RowCount:
-    return count_rows(checked_rows(rows, RowRules(SETTINGS, judgments)))
+def counted(rows) -> RowCount:
+    return count_rows(checked_rows(rows, RowRules(SETTINGS)))
 
 
 ROWS = [
@@ -53,15 +61,26 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
+TABLE = table_of([(r.query, r.item, r.score, r.relevance) for r in ROWS], SCHEMA)
+ARRAYS = table_of([("7", [1.0])], "query_id string, relevance array<double>")
+OF_ITEMS = table_of(
+    [("7", [("a", 1.0)])], "query_id string, relevance array<struct<item: string, relevance: double>>"
+)
+
+
+@pytest.fixture
 def _one_shuffle_partition(spark):
     with session_settings(spark, spark__sql__shuffle__partitions=1):
         yield
 
 
-@pytest.fixture(scope="module")
-def table(spark):
+@pytest.fixture
+def table(spark, _one_shuffle_partition):
     return spark.createDataFrame([(r.query, r.item, r.score, r.relevance) for r in ROWS], SCHEMA)
+
+
+def drop(table: pa.Table, *names: str) -> pa.Table:
+    return table.drop_columns([*names])
 
 
 def together(spark, references: dict[str, str], *, text: bool):
@@ -80,11 +99,17 @@ def named_rows(name: str, rows=ROWS) -> list[Row]:
     return [replace(row, query=f"{name}:{row.query}") for row in rows]
 
 
-def assert_expected(frame, rows=None) -> None:
-    """Against the oracle; `frame` is what `score_queries` gave."""
-    expected = evaluate(ROWS if rows is None else rows, CHOICES, CUTOFFS)
-    got = {(row["query_id"], row["k"]): row["ndcg"] for row in frame.collect()}
-    assert got == pytest.approx({key: result.ndcg for key, result in expected.items()}, abs=1e-12)
+def assert_expected(rows, expected: list[Row]) -> None:
+    """Of rows of queries, against the oracle."""
+    got = {(row["query_id"], row["k"]): row["ndcg"] for row in rows}
+    results = evaluate(expected, CHOICES, CUTOFFS)
+    assert got == pytest.approx({key: result.ndcg for key, result in results.items()}, abs=1e-12)
+
+
+def ranked_here(settings: EvaluationSettings = SETTINGS, **opened) -> LocalRanking:
+    found = rank_locally(opened, settings)
+    assert isinstance(found, LocalRanking), found
+    return found
 
 
 # --- Formats
@@ -104,23 +129,7 @@ def test_files(spark, table, tmp_path, forms):
             writer.format("parquet" if form == "folder" else form).save(path)
         assert guess_format(path) == {"csv.gz": "csv", "folder": "parquet"}.get(form, form)
     expected = [row for form in forms for row in named_rows(form)]
-    assert_expected(together(spark, paths, text="csv" in forms), expected)
-
-
-def test_tables_of_the_catalog_views_and_queries(spark, table):
-    table.createOrReplaceTempView("rows_view")
-    spark.sql("CREATE DATABASE IF NOT EXISTS inputs")
-    table.write.mode("overwrite").saveAsTable("inputs.rows")
-    try:
-        assert guess_format("inputs.rows") == "table"
-        assert guess_format(" with good as (select 1) select * from good") == "sql"
-        query = "WITH rows AS (SELECT * FROM inputs.rows) SELECT * FROM rows WHERE query_id = '7'; "
-        found = together(spark, {"table": "inputs.rows", "view": "rows_view", "query": query}, text=False)
-        seventh = [row for row in ROWS if row.query == "7"]
-        assert_expected(found, named_rows("table") + named_rows("view") + named_rows("query", seventh))
-    finally:
-        spark.sql("DROP DATABASE inputs CASCADE")
-        spark.catalog.dropTempView("rows_view")
+    assert_expected(together(spark, paths, text="csv" in forms).collect(), expected)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +139,7 @@ def test_tables_of_the_catalog_views_and_queries(spark, table):
         ("/* rows, of\n today */ select 1/2 as score", "sql"),
         ("((SELECT 1) UNION (SELECT 2))", "sql"),
         ("FROM t SELECT query_id", "sql"),
+        (" with good as (select 1) select * from good", "sql"),
         ("VALUES (1, 'a/b')", "sql"),
         ("values(1)", "sql"),
         ("TABLE prod.rankings", "sql"),
@@ -138,6 +148,7 @@ def test_tables_of_the_catalog_views_and_queries(spark, table):
         ("tables.rankings", "table"),
         ("values", "table"),
         ("from_shop", "table"),
+        ("inputs.rows", "table"),
         ("select/2026/*.parquet", "parquet"),
         ("(old)/rows", "parquet"),
         ("table-of-today/rows.csv", "csv"),
@@ -153,75 +164,46 @@ def test_a_path_that_exists_is_no_sql(tmp_path, monkeypatch):
     assert (guess_format("from here"), guess_format("from there")) == ("parquet", "sql")
 
 
-def test_options_of_the_reader(spark, tmp_path):
-    path = tmp_path / "rows.csv"
-    lines = [f"{r.query};{r.item};{r.score};{'' if r.relevance is None else r.relevance}" for r in ROWS[3:]]
-    path.write_text("\n".join(lines), "utf-8")
-    table = open_table(spark, str(path), options={"sep": ";", "header": "false"})
-    named = table.frame.toDF("query_id", "item_id", "score", "relevance", MALFORMED)
-    assert_expected(score_queries(rank_queries(named, SETTINGS), SETTINGS), ROWS[3:])
+def test_trec_text_files_with_comments_and_malformed_lines(tmp_path):
+    """Any white space between fields; empty lines and comments are no rows, other lengths bad ones.
 
-
-def test_trec_text_files_with_comments_and_malformed_lines(spark, tmp_path):
-    """Any white space between fields; empty lines and comments are no rows, other lengths bad ones."""
+    As in trec_eval, "Any field following run_id is ignored", and what begins with a hash is a comment.
+    """
     run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
     run.write_text(
-        "# made by bm25\n1 Q0 d1 1 0.9 my run v1\n\n1\tQ0\td2   2 0.8\ttag\r\n1 Q0 d3 0.7 tag\n2 Q0 d1 1 x tag\n"
+        "# made by bm25\n#jobs Q0 d1 1 0.9 tag\n \t# made by hand\n#\n"
+        "1 Q0 d1 1 0.9 my run v1\n\n1\tQ0\td2   2 0.8\ttag\r\n1 Q0 d3 0.7 tag\n2 Q0 d1 1 x tag\n"
     )
-    qrels.write_text("  # comment\n1 0 d1 0\n1  0\td2 2\n1 0 d9 1 extra\n2 0 d1 1\n2 0 d2 one\n3 0 d1 -1\n")
-    tables = open_table(spark, str(run), "trec-run"), open_table(spark, str(qrels), "trec-qrels")
-    checked = run_rows(tables[0].frame, SETTINGS, judged=False)
-    found = counted(checked)
-    assert found.read == 4
-    assert found.rejected == {"malformed_line": 1, "score_not_a_number": 1}
-    assert found.examples["score_not_a_number"] == "query_id=2, item=d1"
-    assert found.examples["malformed_line"] == "line '1 Q0 d3 0.7 tag'"
-    judged = counted(judgment_rows(tables[1].frame, SETTINGS), judgments=True)
+    qrels.write_text(
+        "  # comment\n#1 0 d1 1\n1 0 d1 0\n1  0\td2 2\n1 0 d9 1 extra\n2 0 d1 1\n2 0 d2 one\n3 0 d1 -1\n"
+    )
+    settings = replace(SETTINGS, on_invalid="reject")
+    opened = {"input": open_local(str(run), "trec-run"), "judgments": open_local(str(qrels), "trec-qrels")}
+    found = ranked_here(settings, **opened)
+    bad = found.count_bad_rows()
+    assert (bad["input"].read, bad["input"].rejected) == (4, {"malformed_line": 1, "score_not_a_number": 1})
+    assert bad["input"].examples == {
+        "score_not_a_number": "query_id=2, item=d1", "malformed_line": "line '1 Q0 d3 0.7 tag'"
+    }  # fmt: skip
+    judged = bad["judgments"]
     assert (judged.read, judged.rejected) == (6, {"malformed_line": 1, "relevance_not_a_number": 1})
-    settings = EvaluationSettings(cutoffs=CUTOFFS, on_invalid="reject")
-    found = score_queries(rank_queries(tables[0].frame, settings, judgments=tables[1].frame), settings)
     rows = [Row(query="1", item="d1", score=0.9, relevance=0.0), Row(query="1", item="d2", score=0.8, relevance=2.0)]
     rows += [Row(query="2", item="d1", relevance=1.0), Row(query="3", item="d1", relevance=-1.0)]
-    assert_expected(found, rows)
+    assert_expected(found.per_query().to_pylist(), rows)
 
 
-@pytest.mark.parametrize("kind", ["trec-run", "trec-qrels"])
-def test_lines_that_start_with_a_hash_are_comments(spark, tmp_path, kind):
-    """As in `te_get_trec_results` of trec_eval 10, whatever follows; it skips white space before the hash."""
-    path = tmp_path / "a.txt"
-    path.write_text("#jobs Q0 d1 1 0.9 tag\n \t# made by hand\n#\n1 0 d1 1\n1 Q0 d1 1 0.9 tag\n")
-    found = open_table(spark, str(path), kind).frame
-    assert [row["item_id"] for row in found.where(f"{MALFORMED} is null").collect()] == ["d1"]
-    assert found.count() == 2
-
-
-def test_fields_after_the_tag_of_a_run_are_ignored(spark, tmp_path):
-    """As by trec_eval: "Any field following run_id is ignored" (get_trec_results.c)."""
-    path = tmp_path / "a.run"
-    path.write_text("q1 Q0 a 1 3.0 my run v1\n")
-    (row,) = open_table(spark, str(path), "trec-run").frame.collect()
-    assert row.asDict() == {
-        "query_id": "q1", "iteration": "Q0", "item_id": "a", "rank": "1", "score": "3.0", "tag": "my",
-        MALFORMED: None,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("strategy", ["engine", "window"])
-def test_a_malformed_line_is_shown(spark, tmp_path, strategy):
+def test_a_malformed_line_is_shown(spark, tmp_path):
     """Two of them are one reason; an id with a colon in another line is none of its text."""
     path = tmp_path / "a.run"
     path.write_text("q: 1 Q0 a 1\nq2 Q0: b\nq3 Q0 a 1 2.5 tag\n" * 2)
     run = read_table(path, format="trec-run")
     judged = spark.createDataFrame([("q3", "a", 1.0)], "query_id string, item_id string, relevance double")
     told = r"^4 bad rows of 6 in the data: malformed_line 4 \(e\.g\. line 'q2 Q0: b'\)"
-    if strategy == "window":  # which stops at the first one
-        told = "^bad row: malformed_line at line 'q: 1 Q0 a 1'$"
     with pytest.raises(InputRefusedError, match=told):
-        evaluate_frame(run, judged, strategy=strategy).to_pandas()
+        evaluate_frame(run, judged).to_pandas()
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv"])
-@pytest.mark.parametrize("pruning", [True, False])
+@pytest.mark.parametrize(("ending", "pruning"), [("csv", True), ("tsv", False)])
 def test_a_line_with_more_or_fewer_fields_than_the_header_is_malformed(spark, tmp_path, ending, pruning):
     """Also in the last column, which nobody reads; quoted separators and empty last fields are fine."""
     path = tmp_path / f"rows.{ending}"
@@ -281,37 +263,22 @@ def test_headers_that_spark_renames_or_that_differ_in_case_only_are_read(spark, 
         assert [tuple(row) for row in rows] == [("1", "2", "3", None)] * 2, name
 
 
-def test_a_csv_without_a_line_has_no_columns(spark, tmp_path):
+def test_columns_that_a_csv_lacks_are_named_beside_those_of_its_header(tmp_path):
     (tmp_path / "empty.csv").write_text("")
-    table = open_table(spark, str(tmp_path / "empty.csv"))
-    with pytest.raises(MissingColumnError, match="has: no columns at all"):
-        run_rows(table.frame, SETTINGS, judged=True)
+    (tmp_path / "rows.csv").write_text("query_id,item_id,score\nq,a,1\n")
+    for name, told in (("empty", "has: no columns at all"), ("rows", r"which has: query_id, item_id, score\.$")):
+        with pytest.raises(MissingColumnError, match=told):
+            evaluate_frame(str(tmp_path / f"{name}.csv"), engine="local")
 
 
-def test_a_missing_column_of_a_csv_is_named_beside_those_of_its_header(spark, tmp_path):
-    path = write_table(tmp_path / "rows.csv", {"query_id": ["q"], "item_id": ["a"], "score": [1]})
-    with pytest.raises(MissingColumnError, match=r"which has: query_id, item_id, score\.$"):
-        run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True)
-
-
-def test_a_score_in_csv_that_is_no_number_is_a_bad_row(spark, tmp_path):
-    """Spaces around a number are none of its business; NaN and infinities are read, and bad for that reason."""
-    path = tmp_path / "rows.csv"
-    texts = [" 1.5 ", "1e-3", "-.5", "high", "1,5", "12 %", "0,5", "NaN", "-Infinity", ""]
+def test_a_score_in_csv_that_is_no_number_is_a_bad_row(tmp_path):
+    """Spaces around a number do not matter; NaN and infinities are bad for that reason; Java alone reads the last."""
+    texts = [" 1.5 ", "1e-3", "-.5", "high", "1,5", "12 %", "0,5", "NaN", "-Infinity", "", "1d", "2.5f", "0x1p3"]
     lines = [f'q,i{n},"{text}",1' for n, text in enumerate(texts)]
-    path.write_text("query_id,item_id,score,relevance\n" + "\n".join(lines) + "\n")
-    table = open_table(spark, str(path))
-    found = counted(run_rows(table.frame, SETTINGS, judged=True))
-    expected = {"score_not_a_number": 4, "nan_score": 1, "infinite_score": 1, "null_score": 1}
-    assert (found.read, found.rejected) == (10, expected)
-
-
-def test_what_only_java_takes_for_a_number_is_a_bad_row(spark, tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("query_id,item_id,score,relevance\nq,a,1d,1\nq,b,2.5f,1\nq,c,0x1p3,1\n")
-    table = open_table(spark, str(path))
-    found = counted(run_rows(table.frame, SETTINGS, judged=True))
-    assert found.rejected == {"score_not_a_number": 3}
+    (tmp_path / "rows.csv").write_text("query_id,item_id,score,relevance\n" + "\n".join(lines) + "\n")
+    found = ranked_here(input=open_local(str(tmp_path / "rows.csv"))).count_bad_rows()["input"]
+    expected = {"score_not_a_number": 7, "nan_score": 1, "infinite_score": 1, "null_score": 1}
+    assert (found.read, found.rejected) == (13, expected)
 
 
 # --- What is not there, and what does not fit
@@ -321,17 +288,16 @@ def test_what_only_java_takes_for_a_number_is_a_bad_row(spark, tmp_path):
     ("reference", "kind", "message"),
     [
         ("{folder}/nowhere", None, "there is no path '{folder}/nowhere'."),
-        ("{folder}/nowhere.csv", None, "there is no path '{folder}/nowhere.csv'."),
-        ("{folder}/nowhere", "trec-run", "there is no path '{folder}/nowhere'."),
         ("inputs.nothing", None, "there is no table 'inputs.nothing' in the catalog"),
         ("SELECT * FROM inputs.nothing", None, "cannot read sql 'SELECT * FROM inputs.nothing'"),
         ("SELECT 1 +", None, "cannot read sql 'SELECT 1 +'"),
         ("{folder}", "orc", "holds no orc files"),
         ("{folder}/rows.avro", None, "avro"),
+        ("{folder}/rows", "perquet", "'perquet'"),
     ],
 )
 def test_a_table_that_is_not_there_is_named(spark, tmp_path, reference, kind, message):
-    with pytest.raises(InputRefusedError, match=re.escape(message.format(folder=tmp_path))):
+    with pytest.raises(NdcgSparkError, match=re.escape(message.format(folder=tmp_path))):
         open_table(spark, reference.format(folder=tmp_path), kind)
 
 
@@ -392,53 +358,43 @@ def test_a_statement_that_is_no_query_is_refused_and_not_run(spark, statement):
         spark.sql("DROP TABLE IF EXISTS kept")
 
 
-def test_a_format_that_spark_does_not_know_is_named(spark, tmp_path):
-    with pytest.raises(NdcgSparkError, match="'perquet'"):
-        open_table(spark, str(tmp_path / "rows"), "perquet")
-
-
-def test_ranks_are_taken_where_there_is_no_score(spark, table):
-    """As by the job, with the same configuration; a table with both is ranked by its scores."""
+def test_ranks_are_taken_where_there_is_no_score():
+    """With the same configuration; a table with both is ranked by its scores."""
     rows = [("q", "a", 1, 0.0), ("q", "b", 2, 1.0)]
-    ranks = spark.createDataFrame(rows, "query_id string, item_id string, rank int, relevance double")
+    ranks = table_of(rows, "query_id string, item_id string, rank int, relevance double")
     named, found = evaluate_frame(ranks, k=2, rank="rank"), evaluate_frame(ranks, k=2)
     assert found.provenance == named.provenance
-    assert found.summary.where("metric = 'ndcg'").first()["value"] == pytest.approx(0.6309297535714575, abs=1e-12)
-    both = evaluate_frame(ranks.withColumn("score", F.col("rank").cast("double")), k=2)
-    assert both.summary.where("metric = 'ndcg'").first()["value"] == 1.0
+    assert rows_of(found.summary, "ndcg")[0]["value"] == pytest.approx(0.6309297535714575, abs=1e-12)
+    both = evaluate_frame(with_columns(ranks, score=pa.array([1.0, 2.0])), k=2)
+    assert rows_of(both.summary, "ndcg")[0]["value"] == 1.0
     assert both.provenance != named.provenance
-    for wrong, there in (({"score": "scoer"}, ranks), ({}, ranks.withColumn("SCORE", F.col("rank")))):
+    for wrong, given in (({"score": "scoer"}, ranks), ({}, with_columns(ranks, SCORE=ranks["rank"]))):
         with pytest.raises(MissingColumnError, match=r"\(score=\) is not in the input"):
-            evaluate_frame(there, k=2, **wrong)
+            evaluate_frame(given, k=2, **wrong)
 
 
-def test_judgments_may_be_a_path_as_the_rankings(spark, table, tmp_path):
-    table.drop("relevance").write.parquet(str(tmp_path / "run"))
-    table.drop("score").write.parquet(str(tmp_path / "judged"))
-    found = evaluate_frame(str(tmp_path / "run"), tmp_path / "judged", k=2).summary
-    expected = evaluate_frame(table.drop("relevance"), table.drop("score"), k=2).summary
-    assert sorted(map(str, found.collect())) == sorted(map(str, expected.collect()))
-
-
-def test_a_column_that_is_not_there_is_named_with_the_nearest(table):
+def test_a_column_that_is_not_there_is_named_with_the_nearest():
     with pytest.raises(MissingColumnError) as caught:
-        evaluate_frame(table, score="scores")
+        evaluate_frame(TABLE, score="scores")
     assert str(caught.value) == (
         "column 'scores' (score=) is not in the input, which has: query_id, item_id, score, relevance. "
         "Did you mean 'score'?"
     )
-    with pytest.raises(MissingColumnError, match=r"'query' \(query=\).*Did you mean"):
-        evaluate_frame(table, query="query")
-    with pytest.raises(MissingColumnError, match=r"'grade' \(relevance=\) is not in the judgments"):
-        evaluate_frame(table.drop("relevance"), judgments=table.drop("score"), relevance="grade")
-    with pytest.raises(MissingColumnError, match=r"'rank' \(rank=\)"):
-        evaluate_frame(table, rank="rank")
-    lists = table.selectExpr("query_id", "array(relevance) as relevance")
-    for frame in (table, lists):
-        with pytest.raises(MissingColumnError, match=r"'model' \(run=\)"):
-            evaluate_frame(frame, run="model")
-    with pytest.raises(MissingColumnError, match=r"'query_id' \(query=\).*Did you mean 'Query_ID'"):
-        evaluate_frame(table.withColumnRenamed("query_id", "Query_ID"), sample=0.5)
+    renamed = TABLE.rename_columns(["Query_ID", *TABLE.column_names[1:]])
+    run, judgments = drop(TABLE, "relevance"), drop(TABLE, "score")
+    for tables, options, told in (
+        ((TABLE,), {"query": "query"}, r"'query' \(query=\).*Did you mean"),
+        ((run, judgments), {"relevance": "grade"}, r"'grade' \(relevance=\) is not in the judgments"),
+        ((TABLE,), {"rank": "rank"}, r"'rank' \(rank=\)"),
+        ((TABLE,), {"run": "model"}, r"'model' \(run=\)"),
+        ((TABLE,), {"segments": "contry"}, r"'contry' \(segments=\)"),
+        ((TABLE,), {"weight": "w"}, r"'w' \(weight=\)"),
+        ((ARRAYS,), {"run": "model"}, r"'model' \(run=\)"),
+        ((ARRAYS,), {"order": "nowhere"}, r"column .nowhere. .order=. is not in the input"),
+        ((renamed,), {"sample": 0.5}, r"'query_id' \(query=\).*Did you mean 'Query_ID'"),
+    ):
+        with pytest.raises(MissingColumnError, match=told):
+            evaluate_frame(*tables, **options)
 
 
 def test_a_column_that_is_there_twice_is_refused_only_where_it_is_read(spark, table):
@@ -471,66 +427,63 @@ def test_a_segment_or_an_order_that_is_there_twice_is_refused(table):
             evaluate_frame(frame, **options)
 
 
-def test_what_does_not_go_with_arrays_or_without_them(spark, table):
-    lists = spark.sql("SELECT '7' AS query_id, array(1.0D) AS relevance")
-    of_items = spark.sql("SELECT '7' AS query_id, array(named_struct('item', 'a', 'relevance', 1.0D)) AS relevance")
-    for frame, options, named in (
-        (of_items, {"convention": "default;duplicates=best"}, "duplicates=best and first are not for arrays"),
-        (lists, {"judgments": table.drop("score")}, "arrays of relevances need no judgments table"),
-        (table, {"convention": "default;ideal=unsorted"}, "ideal=unsorted needs arrays: a column of relevances and"),
-    ):
-        with pytest.raises(InvalidParameterError, match=named):
-            evaluate_frame(frame, **options)
+UNFIT = [
+    (ARRAYS, {"judgments": drop(TABLE, "score")}, "arrays of relevances need no judgments table"),
+    (ARRAYS, {"score": ["a", "b"]}, "score= names a, b: arrays of relevances are in rank order"),
+    (TABLE, {"convention": "default;ideal=unsorted"}, "ideal=unsorted needs arrays: a column of relevances and"),
+    (TABLE, {"ideal": "best"}, r"column 'relevance' is no array of relevances, so nothing reads 'best' \(ideal=\); "),
+]
+COPIES = (OF_ITEMS, {"convention": "default;duplicates=best"}, "duplicates=best and first are not for arrays")
+
+
+@by("data, options, named", local=UNFIT, spark=[COPIES])
+def test_what_does_not_go_with_arrays_or_without_them(engine, data, options, named):
+    with pytest.raises(InvalidParameterError, match=named):
+        evaluate_frame(data, **options, **engine)
 
 
 def test_structs_without_items_are_lists_of_relevances(spark):
     """Nothing in them can come twice, so every rule of duplicates is the same; metrics of items need more."""
-    lists = spark.sql("SELECT '7' AS query_id, array(named_struct('relevance', 1.0D)) AS relevance")
-    for convention in ("default", "default;duplicates=best"):
-        assert [row["ndcg"] for row in evaluate_frame(lists, convention=convention, k=1).per_query.collect()] == [1.0]
-    items = spark.sql("SELECT 1 AS item_id, array(1.0D) AS vector")
+    lists = table_of([("7", [(1.0,)])], "query_id string, relevance array<struct<relevance: double>>")
+    for options in ({"engine": "local"}, {"convention": "default;duplicates=best", "engine": "spark"}):
+        assert [row["ndcg"] for row in rows_of(evaluate_frame(lists, k=1, **options).per_query)] == [1.0]
+    items = table_of([(1, [1.0])], "item_id int, vector array<double>")
     with pytest.raises(InvalidParameterError, match=r"'ild@3' needs items: column 'relevance' must be an array of"):
         _ = evaluate_frame(lists, metrics="ild@3", convention="default;ties=item_asc", items=items).summary
 
 
 @pytest.mark.parametrize("column", ["score", "relevance"])
-def test_text_in_a_typed_table_is_refused_not_cast(table, column):
-    text = table.withColumn(column, table[column].cast("string"))
+def test_text_in_a_typed_table_is_refused_not_cast(column):
+    text = with_columns(TABLE, **{column: TABLE[column].cast(pa.string())})
     with pytest.raises(InputRefusedError, match=f"'{column}'.* is string, not a number; cast it first"):
         evaluate_frame(text)
 
 
-ARRAY_COLUMNS = {
-    "relevance": "array(named_struct('item', 'a', 'relevance', '1'))",
-    "query_id": "map('a', 1)",
-    "tier": "array(1)",
-    "w": "'1'",
-    "items": "array(named_struct('item', named_struct('id', 1), 'relevance', 1.0D))",
-    "texts": "array('1')",
-    "scores": "array(named_struct('item', 'a', 'score', 1.0D))",
-}
+STRUCT = "array<struct<item: {}, {}: {}>>"
+UNREADABLE = [
+    ("relevance", STRUCT.format("string", "relevance", "string"), [("a", "1")]),
+    ("query_id", "map<string, int>", {"a": 1}),
+    ("tier", "array<int>", [1]),
+    ("w", "string", "1"),
+    ("relevance", STRUCT.format("struct<id: int>", "relevance", "double"), [((1,), 1.0)]),
+    ("relevance", "array<string>", ["1"]),
+    ("relevance", STRUCT.format("string", "score", "double"), [("a", 1.0)]),
+]
 
 
-@pytest.mark.parametrize("column", ARRAY_COLUMNS)
-def test_types_beside_and_inside_arrays_are_refused_as_in_long_tables(spark, column):
-    cells = {"query_id": "'q'", "relevance": "array(1.0D)", "tier": "1", "w": "1.0D"}
-    named = column if column in cells else "relevance"
-    cells[named] = ARRAY_COLUMNS[column]
-    frame = spark.range(1).selectExpr(*(f"{cell} AS {name}" for name, cell in cells.items()))
-    with pytest.raises(InputRefusedError, match=f"column '{named}'.* (is|are) "):
-        evaluate_frame(frame, segments=["tier"], weight="w")
-
-
-def test_a_list_of_judgments_beside_no_array_is_refused(table):
-    told = r"column 'relevance' is no array of relevances, so nothing reads 'best' \(ideal=\); leave it out"
-    with pytest.raises(InvalidParameterError, match=told):
-        evaluate_frame(table, ideal="best")
-
-
-def test_an_order_column_that_arrays_lack_is_refused(spark):
-    arrays = spark.sql("SELECT 'q' AS query_id, array(1.0D) AS relevance")
-    with pytest.raises(MissingColumnError, match=r"column .nowhere. .order=. is not in the input"):
-        evaluate_frame(arrays, order="nowhere")
+@pytest.mark.parametrize(("column", "kind", "cell"), UNREADABLE, ids=lambda one: str(one)[:30])
+def test_types_beside_and_inside_arrays_are_refused_as_in_long_tables(column, kind, cell):
+    rest = {
+        "query_id": ("string", "q"),
+        "relevance": ("array<double>", [1.0]),
+        "tier": ("int", 1),
+        "w": ("double", 1.0),
+    }
+    columns = {**rest, column: (kind, cell)}
+    schema = ", ".join(f"{name} {kind}" for name, (kind, _) in columns.items())
+    data = table_of([tuple(cell for _, cell in columns.values())], schema)
+    with pytest.raises(InputRefusedError, match=f"column '{column}'.* (is|are) "):
+        evaluate_frame(data, segments=["tier"], weight="w", engine="local")
 
 
 def test_arrays_are_read_by_spark_whatever_is_asked_for(spark, tmp_path):
@@ -541,59 +494,47 @@ def test_arrays_are_read_by_spark_whatever_is_asked_for(spark, tmp_path):
 
 
 @pytest.mark.parametrize("key", ["query_id", "item_id"])
-def test_keys_of_different_types_are_refused(table, key):
-    judgments = table.drop("score")
-    numbers = judgments.withColumn(key, F.expr(f"try_cast({key} as bigint)"))
+def test_keys_of_different_types_are_refused(key):
+    numbers = with_columns(drop(TABLE, "score"), **{key: pa.array(range(len(TABLE)), pa.int64())})
     with pytest.raises(InputRefusedError, match=r"is string in the run and bigint in the judgments; cast"):
-        evaluate_frame(table.drop("relevance"), judgments=numbers).per_query.collect()
+        evaluate_frame(drop(TABLE, "relevance"), numbers)
 
 
-def test_whole_numbers_of_different_widths_are_the_same_key(spark):
+RUN = table_of([(1, 2, 1.0, 1), (1, 3, 2.0, 1)], "query_id int, item_id bigint, score float, tier int")
+
+
+def test_whole_numbers_of_different_widths_are_the_same_key_and_segment():
     rows = [Row(query="1", item=2, score=1.0, relevance=1.0), Row(query="1", item=3, score=2.0, relevance=None)]
-    run = spark.createDataFrame([(1, 2, 1.0), (1, 3, 2.0)], "query_id int, item_id bigint, score float")
-    judgments = spark.createDataFrame([(1, 2, 1)], "query_id bigint, item_id smallint, relevance tinyint")
-    found = collect_cases({"one": Case(data=run, judgments=judgments, settings=SETTINGS)})
-    assert_same_results(found["one"], evaluate(rows, CHOICES, CUTOFFS))
+    judged = table_of([(1, 2, 1, 1)], "query_id bigint, item_id smallint, relevance tinyint, tier bigint")
+    found = Case(data=RUN, judgments=judged, settings=SETTINGS).results_here()
+    assert_same_results(found, evaluate(rows, CHOICES, CUTOFFS))
+    summary = evaluate_frame(RUN, judged, segments=["tier"]).summary
+    assert sorted(row["segment"] for row in rows_of(summary, "ndcg")) == ["", "1"]
+    for tables, kind in (((drop(RUN, "tier"), judged), pa.int64()), ((RUN, drop(judged, "tier")), pa.int32())):
+        assert evaluate_frame(*tables, segments=["tier"]).per_query.schema.field("tier").type == kind
 
 
-def test_segments_of_different_types_are_refused_in_run_and_judgments(spark):
-    run = spark.createDataFrame([("q", "a", 1.0, 1)], "query_id string, item_id string, score float, tier int")
-    judgments = run.selectExpr("query_id", "item_id", "1 as relevance", "cast(tier as string) as tier")
+def test_segments_of_different_types_are_refused_in_run_and_judgments():
+    judged = table_of([(1, 2, 1, "1")], "query_id int, item_id bigint, relevance int, tier string")
     with pytest.raises(InputRefusedError, match="'tier' is int in the run and string in the judgments; cast"):
-        evaluate_frame(run, judgments=judgments, segments=["tier"])
+        evaluate_frame(RUN, judged, segments=["tier"])
 
 
-def test_whole_numbers_of_different_widths_are_the_same_segment(spark):
-    run = spark.createDataFrame([("q", "a", 1.0, 1)], "query_id string, item_id string, score float, tier int")
-    judgments = run.selectExpr("query_id", "item_id", "1 as relevance", "cast(tier as bigint) as tier")
-    found = evaluate_frame(run, judgments=judgments, segments=["tier"]).summary.where("metric = 'ndcg'")
-    assert sorted(row["segment"] for row in found.collect()) == ["", "1"]
-    for pair, kind in (((run.drop("tier"), judgments), "bigint"), ((run, judgments.drop("tier")), "int")):
-        found = evaluate_frame(pair[0], judgments=pair[1], segments=["tier"])
-        assert ("tier", kind) in found.per_query.dtypes
-
-
-def test_an_item_column_is_asked_for_where_judgments_are_joined(table):
+def test_an_item_column_is_asked_for_where_judgments_are_joined():
     with pytest.raises(InvalidParameterError, match="joining judgments needs an item column"):
-        evaluate_frame(table.drop("relevance"), judgments=table.drop("score"), item=None)
+        evaluate_frame(drop(TABLE, "relevance"), drop(TABLE, "score"), item=None)
 
 
-def test_no_item_column_is_asked_for_where_no_rule_needs_items(table):
+def test_no_item_column_is_asked_for_where_no_rule_needs_items():
     """Ranks that are given are used as they are, whatever the rule of ties; so nothing asks for items."""
-    rows, by_item = table.drop("item_id").withColumn("rank", F.lit(1)), Convention(ties="item_asc")
+    info = local_table_of(with_columns(drop(TABLE, "item_id"), rank=1), "data").info
+    by_item = Convention(ties="item_asc")
     for item in (None, "item_id"):
-        assert "item" not in run_rows(rows, EvaluationSettings(columns=Columns(item=item)), judged=True).columns
+        assert "item" not in plan_rows(info, EvaluationSettings(columns=Columns(item=item)), judged=True).columns
         ranks = EvaluationSettings(columns=Columns(item=item, rank="rank"), convention=by_item)
-        assert "item" not in run_rows(rows, ranks, judged=True).columns
-        scores = replace(ranks, columns=Columns(item=item))
+        assert "item" not in plan_rows(info, ranks, judged=True).columns
         with pytest.raises(InvalidParameterError if item is None else MissingColumnError, match=r"\(item=\)"):
-            run_rows(rows, scores, judged=True)
-
-
-@pytest.mark.parametrize("name", ["k", "ndcg", "weight", "status", "n_rows"])
-def test_a_query_column_with_a_name_of_the_results_is_refused(table, name):
-    with pytest.raises(InvalidParameterError, match=f"'{name}' has a name that results use for themselves"):
-        evaluate_frame(table.withColumnRenamed("query_id", name), query=name)
+            plan_rows(info, replace(ranks, columns=Columns(item=item)), judged=True)
 
 
 # --- Types
@@ -609,29 +550,20 @@ def test_a_column_that_is_no_text_is_not_parsed_in_a_text_format_either(spark):
         number(table, "several", "x=", "input")
 
 
-def test_every_type_of_score_and_relevance(spark):
-    """0/1 labels and whole scores, so that every type holds them; ids of both types. Other tests have doubles."""
+@pytest.mark.parametrize("kind", ["tinyint", "bigint", "float", "decimal(10,3)", "boolean"])
+def test_every_type_of_score_and_relevance(kind):
+    """0/1 labels and whole scores, so that every type holds them. Other tests have doubles, others types of ids."""
     plain = ranked((1.0, 0.0, None, 1.0), query="7") + ranked((0.0, 1.0), query="8")
-    cells = [(r.query, r.item, float(r.score), r.relevance) for r in plain]
-    table = spark.createDataFrame(cells, SCHEMA)
-    kinds = ["tinyint", "bigint", "float", "decimal(10,3)", "boolean"]
-    cases = {}
-    for n, kind in enumerate(kinds):
-        ids, score = ("string", "bigint")[n % 2], "double" if kind == "boolean" else kind
-        select = f"cast(query_id as {ids}) query_id, cast(item_id as {ids}) item_id, cast(score as {score}) score"
-        cases[kind] = Case(
-            data=table.selectExpr(*select.split(", "), f"cast(relevance as {kind}) relevance"), settings=SETTINGS
-        )
-    for got in collect_cases(cases).values():
-        assert_same_results(got, evaluate(plain, CHOICES, CUTOFFS))
+    types = table_of([], f"score {'double' if kind == 'boolean' else kind}, relevance {kind}").schema
+    data = table_of([(r.query, r.item, float(r.score), r.relevance) for r in plain], SCHEMA)
+    data = with_columns(data, **{field.name: data[field.name].cast(field.type) for field in types})
+    found = Case(data=data, settings=SETTINGS).results_here()
+    assert_same_results(found, evaluate(plain, CHOICES, CUTOFFS))
 
 
-def test_fractions_of_decimals_count_in_full(spark):
+def test_fractions_of_decimals_count_in_full():
     """1/log2(2) * (2^1.5 - 1), and a score that differs in the third decimal alone."""
     cells = [("q", "a", Decimal("0.123"), Decimal("1.5")), ("q", "b", Decimal("0.124"), Decimal("0.5"))]
-    table = spark.createDataFrame(
-        cells, "query_id string, item_id string, score decimal(6,3), relevance decimal(3,1)"
-    )
-    settings = EvaluationSettings(cutoffs=(1,), columns=Columns())
-    found = collect_cases({"one": Case(data=table, settings=settings)})["one"]["q", 1]
+    data = table_of(cells, "query_id string, item_id string, score decimal(6,3), relevance decimal(3,1)")
+    found = Case(data=data, settings=EvaluationSettings(cutoffs=(1,))).results_here()["q", 1]
     assert (found.dcg, found.idcg) == pytest.approx((2**0.5 - 1, 2**1.5 - 1), abs=1e-15)

@@ -111,15 +111,6 @@ def test_every_bad_row_of_a_csv_is_counted_by_reason(metrics, tmp_path):
     assert_refused(ended, "16 bad rows of 16", *bad, "query_id=q, item=i")
 
 
-def test_ranks_that_are_none(metrics, tmp_path):
-    ranks = {"below_1": [0, -1], "not_whole": [1.5], "null_rank": ["", "NaN"]}
-    flat = [rank for its in ranks.values() for rank in its]
-    columns = {"query_id": ["q"] * 5, "item_id": list("abcde"), "rank": flat, "relevance": [1] * 5}
-    source = write_table(tmp_path / "in" / "rows.csv", columns)
-    ended = refused_night(metrics, tmp_path, "--input", source)
-    assert_refused(ended, "5 bad rows of 5", "rank_below_1 2", "rank_not_whole 1", "null_rank 2")
-
-
 def test_bad_rows_of_the_judgments(metrics, tmp_path, engine):
     run = write_run(tmp_path / "in" / "run.parquet", ROWS)
     bad = {"query_id": ["q", None, "q", "other"], "item_id": ["0", "1", None, "2"], "relevance": [1.0, 1.0, 1.0, NAN]}
@@ -181,31 +172,3 @@ def test_several_rankers_without_a_run_column(metrics, tmp_path, engine, check):
         assert_refused(
             ended, "query_id=q. Remove it, or say which counts: --duplicates best, or first with --order-col."
         )
-
-
-def test_two_items_on_one_rank(metrics, tmp_path):
-    columns = {"query_id": ["q", "q"], "item_id": ["a", "b"], "rank": [1, 1], "relevance": [1, 0]}
-    source = write_table(tmp_path / "in" / "rows.parquet", columns)
-    assert_refused(refused_night(metrics, tmp_path, "--input", source), "one rank", "query_id=q")
-
-
-def test_a_weight_that_changes_within_a_query(metrics, tmp_path):
-    source = write_rows(tmp_path / "in" / "rows.parquet", ROWS, weight=lambda row: 1.0 + int(row.item))
-    ended = refused_night(metrics, tmp_path, "--input", source, "--weight-col", "weight")
-    assert_refused(ended, "'weight'", "query_id=q")
-
-
-@pytest.mark.parametrize(
-    ("flag", "named"),
-    [
-        (("--no-relevant", "error"), ("query_id=none", "nothing relevant")),
-        (("--unjudged", "error"), ("query_id=none", "unjudged")),
-        (("--negative", "error"), ("negative_relevance 1",)),
-    ],
-    ids=" ".join,
-)
-def test_a_policy_of_error(metrics, tmp_path, flag, named):
-    relevances = {"--no-relevant": 0.0, "--unjudged": None, "--negative": -1.0}
-    rows = [*ROWS, Row(query="none", item="x", score=1.0, relevance=relevances[flag[0]])]
-    source = write_rows(tmp_path / "in" / "rows.parquet", rows)
-    assert_refused(refused_night(metrics, tmp_path, "--input", source, *flag), *named)

@@ -9,8 +9,6 @@ from support.small_rankings import ranked
 from ndcg_spark.main import main
 from ndcg_spark.metrics import all_metrics
 
-pytestmark = pytest.mark.usefixtures("spark")
-
 LIST = ranked([0, 3, None, 2, 0, 1, 3, 0], unretrieved=[2, 0], query="worked")
 WORKED = {
     ("p(rel=2)", 5): 0.4,
@@ -22,10 +20,10 @@ WORKED = {
 NAMES = "ndcg@5,P(rel=2)@5,R@5,AP,ERR@10,RR"
 
 
-def test_worked_values_in_json_and_in_both_tables(tmp_path):
-    rows = write_rows(tmp_path / "rows", LIST)
+def test_worked_values_in_json_and_in_both_tables(engine, tmp_path):
+    rows = write_rows(tmp_path / "rows.parquet", LIST)
     table, queries = tmp_path / "table", tmp_path / "queries"
-    common = ("--input", rows, "--null-score", "unretrieved", "--metrics", NAMES)
+    common = ("--input", rows, "--null-score", "unretrieved", "--metrics", NAMES, "--engine", engine["engine"])
     ended = done(*common, "--output", table, "--per-query-output", queries, "--gate", "rr>=0.5", "--json", "-")
     found = {(row["metric"], row["k"]): row["value"] for row in ended.json["metrics"]}
     assert found.keys() == {*WORKED, *((name, 5) for name in ("ndcg", "dcg", "idcg"))}
@@ -44,15 +42,16 @@ def test_worked_values_in_json_and_in_both_tables(tmp_path):
 
 
 def test_a_gate_on_another_metric_that_is_not_met(tmp_path):
-    rows = write_rows(tmp_path / "rows", LIST)
-    ended = mean_ndcg("--input", rows, "--null-score", "unretrieved", "--metrics", "ap,p@5", "--gate", "p@5>0.9")
+    rows = write_rows(tmp_path / "rows.parquet", LIST)
+    ended = mean_ndcg("--input", rows, "--null-score", "unretrieved", "--metrics", "ap,p@5", "--gate", "p@5>0.9",
+                      "--engine", "local")  # fmt: skip
     assert ended.code == 3
     assert "gate p@5>0.9: NOT MET (0.400000)" in ended.out
 
 
 def test_metrics_beside_do_not_change_the_configuration_that_ndcg_is_merged_by(tmp_path):
-    rows = write_rows(tmp_path / "rows", LIST)
-    common = ("--input", rows, "--null-score", "unretrieved", "--json", "-", "--k", "5")
+    rows = write_rows(tmp_path / "rows.parquet", LIST)
+    common = ("--input", rows, "--null-score", "unretrieved", "--json", "-", "--k", "5", "--engine", "local")
     plain, more = (done(*common, *extra).json["config_hash"] for extra in ((), ("--metrics", "ndcg,p")))
     assert plain == more
 

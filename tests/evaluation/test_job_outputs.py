@@ -69,8 +69,10 @@ OF_SPARK = [
 ]
 
 
-@pytest.mark.parametrize("flag", ["--output", "--per-query-output"])
-@by("read, written", local=PLAIN, spark=[PLAIN[3], *OF_SPARK])
+BOTH = [(*pair, flag) for pair in PLAIN for flag in ("--output", "--per-query-output")]
+
+
+@by("read, written, flag", local=BOTH, spark=[(*pair, "--output") for pair in (PLAIN[3], *OF_SPARK)])
 def test_output_over_input(engine, logs, read, written, flag):
     places = {"logs": logs, "root": logs.parent}
     night = (*ON_SPARK, "--engine", engine["engine"])

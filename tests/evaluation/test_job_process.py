@@ -17,10 +17,15 @@ from support.small_rankings import ranked
 from ndcg_spark import __version__
 from ndcg_spark.main import main
 
-pytestmark = [pytest.mark.spark, pytest.mark.classic("processes with sessions of their own")]
 ROWS = ranked([3, 2, 3, 0, 1, 2])
 NDCG = pytest.approx(0.960808, abs=5e-7)
+OF_TRACKER = pytest.mark.classic("jobs are counted through sparkContext")
 NOISE = ("Traceback", "WARN", "ERROR", "Setting default log level", "org.apache", "\tat ", '"level"')
+
+
+def of_processes(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that starts processes."""
+    return pytest.mark.spark(pytest.mark.classic("processes with sessions of their own")(test))
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +74,7 @@ def from_checkout(request, bare_python, tmp_path_factory):
     return list(zip(run_all(run, folders, [good, REFUSED]), folders, strict=True))
 
 
+@of_processes
 def test_a_run_from_a_checkout(from_checkout):
     ended, folder = from_checkout[0]
     assert ended.code == 3, ended.err
@@ -78,6 +84,7 @@ def test_a_run_from_a_checkout(from_checkout):
     assert noise_in(ended.out + ended.err) == []
 
 
+@of_processes
 def test_a_refusal_from_a_checkout(from_checkout):
     ended, folder = from_checkout[1]
     assert ended.code == 2, ended.err
@@ -114,6 +121,7 @@ def submitted(bare_python, tmp_path_factory):
     return list(zip(run_all(run, folders, [good, REFUSED, forgotten]), folders, strict=True))
 
 
+@of_processes
 def test_spark_submit(submitted):
     ended, folder = submitted[0]
     assert ended.code == 0, ended.err[-3000:]
@@ -123,6 +131,7 @@ def test_spark_submit(submitted):
     assert "Traceback" not in ended.err
 
 
+@of_processes
 def test_spark_submit_refused(submitted):
     """The exit code is ours. spark-submit puts what a Python job writes to standard error on standard output."""
     ended, folder = submitted[1]
@@ -133,6 +142,7 @@ def test_spark_submit_refused(submitted):
     assert "Traceback" not in ended.err
 
 
+@of_processes
 def test_spark_submit_writes_no_table_that_nobody_finds_again(submitted):
     """The catalog of its session is in memory, so that a second night would find files and no table."""
     ended, folder = submitted[2]
@@ -161,16 +171,14 @@ def test_help_names_every_flag_of_the_contract(capsys):
     assert shown.err == ""
 
 
-def test_version(capsys):
+def test_version_and_commands(capsys):
     assert main(["--version"]) == 0
     assert __version__ in capsys.readouterr().out
-
-
-def test_help_of_the_command_names_the_job(capsys):
     assert main(["--help"]) == 0
     assert "mean-ndcg" in capsys.readouterr().out
 
 
+@OF_TRACKER
 def test_explain_runs_no_spark_job_and_writes_nothing(spark, tmp_path):
     """A catalog table tells its columns by itself; of files, Spark itself must look at one."""
     spark.sql("CREATE TABLE unexplained (query_id STRING, item_id STRING, score DOUBLE, relevance INT) USING parquet")
@@ -186,26 +194,18 @@ def test_explain_runs_no_spark_job_and_writes_nothing(spark, tmp_path):
         spark.sql("DROP TABLE unexplained")
     assert set(tracker.getJobIdsForGroup()) == before
     assert list(tmp_path.iterdir()) == []
-    told = (
-        "at least 5 actions",
-        "unexplained",
-        "3, 10",
-        "default",
-        "shuffle",
-        str(tmp_path / "metrics"),
-        "2026-01-31",
-        "'shop'",
-    )
-    assert [one for one in told if one not in ended.out] == []
+    told = ("at least 5 actions", "unexplained", "3, 10", "default", "shuffle", "2026-01-31", "'shop'")
+    assert [one for one in (*told, str(tmp_path / "metrics")) if one not in ended.out] == []
 
 
-def test_explain_refuses_what_the_job_would_refuse(spark, tmp_path):
+def test_explain_refuses_what_the_job_would_refuse(tmp_path):
     source = write_rows(tmp_path / "rows.parquet", ROWS)
-    ended = mean_ndcg("--input", source, "--explain", "--score-col", "points")
+    ended = mean_ndcg("--input", source, "--explain", "--score-col", "points", "--engine", "local")
     assert (ended.code, ended.out) == (2, "")
     assert "'points'" in ended.err
 
 
+@OF_TRACKER
 def test_the_job_tracker_sees_the_jobs_of_a_run(spark, tmp_path):
     """What the test of --explain relies on."""
     tracker = spark.sparkContext.statusTracker()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from support.engines import by
 from support.main_job import assert_refused, files_below, mean_ndcg, write_rows, write_run, write_table
 from support.small_rankings import ranked
 
@@ -89,120 +90,106 @@ def test_no_input():
     assert_refused(mean_ndcg(), "--input")
 
 
-# ------------------------------------------------------------------- schemas: refused before Spark runs anything
+# ------------------------------------------------------------------- schemas: refused before anything is computed
+
+COLUMNS = [
+    (("--query-col", "query"), ("'query'", "query-col", "query_id", "item_id")),
+    (("--item-col", "itemid"), ("'itemid'", "item-col", "'item_id'")),
+    (("--score-col", "scor"), ("'scor'", "score-col", "'score'")),
+    (("--rank-col", "position"), ("'position'", "rank-col")),
+    (("--relevance-col", "label"), ("'label'", "relevance-col")),
+    (("--segment-cols", "county"), ("'county'", "segment-cols", "'country'")),
+    (("--segment-cols", "country+device"), ("'device'", "segment-cols")),
+    (("--weight-col", "w"), ("'w'", "weight-col")),
+    (("--run-col", "ranker"), ("'ranker'", "run-col")),
+    (("--order-col", "line", "--ties", "input_order"), ("'line'", "order-col")),
+    (("--weight-col", "country"), ("'country'", "weight-col", "string")),
+    (("--score-col", "country"), ("'country'", "score-col", "string")),
+]
+OF_SPARK = [
+    (("--conf", "spark.ui.enabled=true"), ("--conf",)),
+    (("--k", "2147483648", "--strategy", "window", "--explain"), ("k ", "2,147,483,648")),
+]
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (("--query-col", "query"), ("'query'", "query-col", "query_id", "item_id")),
-        (("--item-col", "itemid"), ("'itemid'", "item-col", "'item_id'")),
-        (("--score-col", "scor"), ("'scor'", "score-col", "'score'")),
-        (("--rank-col", "position"), ("'position'", "rank-col")),
-        (("--relevance-col", "label"), ("'label'", "relevance-col")),
-        (("--segment-cols", "county"), ("'county'", "segment-cols", "'country'")),
-        (("--segment-cols", "country+device"), ("'device'", "segment-cols")),
-        (("--weight-col", "w"), ("'w'", "weight-col")),
-        (("--run-col", "ranker"), ("'ranker'", "run-col")),
-        (("--order-col", "line", "--ties", "input_order"), ("'line'", "order-col")),
-        (("--weight-col", "country"), ("'country'", "weight-col", "string")),
-        (("--score-col", "country"), ("'country'", "score-col", "string")),
-        (("--conf", "spark.ui.enabled=true"), ("--conf",)),
-        (("--k", "2147483648", "--strategy", "window", "--explain"), ("k ", "2,147,483,648")),
-    ],
-    ids=" ".join,
-)
-@pytest.mark.usefixtures("spark")
-def test_column(good, outputs, options, named):
-    assert_refused(mean_ndcg("--input", good, *outputs, *options), *named)
+@by("options, named", local=COLUMNS, spark=[COLUMNS[1], *OF_SPARK])
+def test_column(engine, good, outputs, options, named):
+    assert_refused(mean_ndcg("--input", good, "--engine", engine["engine"], *outputs, *options), *named)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (("--input", "/no/such/folder"), ("'/no/such/folder'",)),
-        (("--input", "no_such_table"), ("'no_such_table'",)),
-        (("--input", "no_such_schema.rankings"), ("'no_such_schema.rankings'",)),
-        (("--input", "no_such.csv"), ("no_such.csv",)),
-        (("--dataset", "web", "--input", "SELECT * FROM no_such_table"), ("no_such_table",)),
-        (("--dataset", "web", "--input", "SELECT FROM WHERE"), ("SELECT FROM WHERE",)),
-        (("--input", "{good}", "--input-format", "orc"), ("good.parquet", "orc")),
-        (("--input", "{good}", "--input-format", "feather"), ("'feather'",)),
-        (("--input", "{good}", "--judgments", "/no/such/qrels"), ("'/no/such/qrels'",)),
-    ],
-    ids=" ".join,
-)
-@pytest.mark.usefixtures("spark")
-def test_table(good, outputs, options, named):
+ABSENT = [
+    (("--input", "/no/such/folder"), ("'/no/such/folder'",)),
+    (("--input", "no_such.csv"), ("no_such.csv",)),
+    (("--input", "{good}", "--judgments", "/no/such/qrels"), ("'/no/such/qrels'",)),
+]
+OF_CATALOG = (("--dataset", "web", "--input", "SELECT * FROM no_such_table"), ("no_such_table",))
+
+
+@by("options, named", local=ABSENT, spark=[OF_CATALOG])
+def test_table(engine, good, outputs, options, named):
+    """Every table that Spark does not find: test_inputs.py."""
     filled = [one.format(good=good) for one in options]
-    assert_refused(mean_ndcg(*outputs, *filled), *named)
+    assert_refused(mean_ndcg("--engine", engine["engine"], *outputs, *filled), *named)
 
 
-@pytest.mark.usefixtures("spark")
 def test_a_folder_without_files(folder, outputs):
     (folder / "hollow").mkdir()
     assert_refused(mean_ndcg("--input", folder / "hollow", *outputs), "hollow")
 
 
 @pytest.mark.parametrize("column", ["query_id", "item_id"])
-@pytest.mark.usefixtures("spark")
 def test_keys_of_other_types_in_the_judgments(folder, outputs, column):
     run, judgments = write_run(folder / "run.parquet", ROWS), folder / f"{column}.parquet"
     columns = {"query_id": ["q"], "item_id": ["0"], "relevance": [1.0], column: [7]}
-    ended = mean_ndcg("--input", run, "--judgments", write_table(judgments, columns), *outputs)
+    judged = write_table(judgments, columns)
+    ended = mean_ndcg("--input", run, "--judgments", judged, *outputs, "--engine", "local")
     assert_refused(ended, {"query_id": "query_id", "item_id": "item"}[column], "bigint", "string", "judgments")
-
-
-@pytest.mark.usefixtures("spark")
-def test_text_for_a_score_in_parquet(folder, outputs):
-    columns = {"query_id": ["q"], "item_id": ["0"], "score": ["0.5"], "relevance": [1]}
-    ended = mean_ndcg("--input", write_table(folder / "text.parquet", columns), *outputs)
-    assert_refused(ended, "'score'", "string")
 
 
 # ----------------------------------------------------------------------- outputs: refused before anything is computed
 
+PLACES = [
+    (("--output", "{out}/m", "--output-format", "xlsx"), ("'xlsx'", "parquet")),
+    (("--json", "{out}/no/out.json"), ("no/out.json",)),
+    (("--json", "{out}"), ("{out}",)),
+    (("--output", "{good}"), ("good.parquet",)),
+    (("--output", "{good}/metrics"), ("good.parquet",)),
+    (("--output", "{out}/same", "--per-query-output", "{out}/same"), ("same",)),
+    (("--input", "{input}", "--output", "{input}"), ("input",)),
+]
+TABLES = [
+    (("--per-query-output", "{out}/q", "--per-query-format", "delta"), ("is a path", "USING delta LOCATION")),
+    (("--output", "ranking_metrics", "--output-format", "delta"), ("no Delta", "ranking_metrics")),
+    (("--output", "ranking_metrics", "--output-format", "iceberg"), ("no Iceberg", "ranking_metrics")),
+    (("--output", "no_such_schema.metrics"), ("no_such_schema",)),
+    (("--output", "my-metrics"), ("my-metrics",)),
+]
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (("--output", "{out}/m", "--output-format", "xlsx"), ("'xlsx'", "parquet")),
-        (("--per-query-output", "{out}/q", "--per-query-format", "delta"), ("is a path", "USING delta LOCATION")),
-        (("--output", "ranking_metrics", "--output-format", "delta"), ("no Delta", "ranking_metrics")),
-        (("--output", "ranking_metrics", "--output-format", "iceberg"), ("no Iceberg", "ranking_metrics")),
-        (("--json", "{out}/no/out.json"), ("no/out.json",)),
-        (("--json", "{out}"), ("{out}",)),
-        (("--output", "{good}"), ("good.parquet",)),
-        (("--output", "{good}/metrics"), ("good.parquet",)),
-        (("--output", "no_such_schema.metrics"), ("no_such_schema",)),
-        (("--output", "my-metrics"), ("my-metrics",)),
-        (("--output", "{out}/same", "--per-query-output", "{out}/same"), ("same",)),
-        (("--input", "{input}", "--output", "{input}"), ("input",)),
-    ],
-    ids=" ".join,
-)
-@pytest.mark.usefixtures("spark")
-def test_output(good, folder, tmp_path, options, named):
-    """The last two would lose one of the outputs, and make the input unreadable for the next night."""
+
+@by("options, named", local=PLACES, spark=TABLES)
+def test_output(engine, good, folder, tmp_path, options, named):
+    """The last two places would lose one of the outputs, and make the input unreadable for the next night."""
     source = folder / "input"
     write_rows(source / "rows.parquet", ROWS)
     before = files_below(folder)
     places = {"good": good, "out": tmp_path, "input": source}
     filled = [one.format(**places) for one in options]
     try:
-        assert_refused(mean_ndcg("--input", good, "--k", 3, *filled), *[one.format(**places) for one in named])
+        ended = mean_ndcg("--input", good, "--k", 3, "--engine", engine["engine"], *filled)
+        assert_refused(ended, *[one.format(**places) for one in named])
+        assert "--engine local cannot" not in ended.err
         assert list(tmp_path.iterdir()) == []
         assert files_below(folder) == before
     finally:
         shutil.rmtree(source)
 
 
-@pytest.mark.parametrize(
-    "choice", [("--strategy", "window"), ("--source", "auto"), ("--source", "spark")], ids="".join
-)
+@pytest.mark.parametrize("source", ["auto", "spark"])
 @pytest.mark.usefixtures("spark")
-def test_a_corrupt_file_is_named(tmp_path, outputs, choice, good):
-    folder = good.parent / f"corrupt_{choice[1]}"
+def test_a_corrupt_file_is_named(tmp_path, outputs, source, good):
+    """By workers that read it, and by Spark."""
+    folder = good.parent / f"corrupt_{source}"
     write_rows(folder / "a.parquet", ROWS)
     (folder / "b.parquet").write_bytes(b"PAR1" + b"x" * 100)
-    assert_refused(mean_ndcg("--input", folder, "--k", 3, *choice, *outputs), "b.parquet", "Nothing was written")
+    ended = mean_ndcg("--input", folder, "--k", 3, "--engine", "spark", "--source", source, *outputs)
+    assert_refused(ended, "b.parquet", "Nothing was written")

@@ -10,11 +10,10 @@ import pytest
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, value_of, write_table
 from support.oracle import Choices, Row, evaluate, mean
 
-pytestmark = pytest.mark.usefixtures("spark")
-
 NAN, INF = math.nan, math.inf
 LINEAR = Choices(gain="linear")
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop", "--convention", "linear", "--k", "2,5")
+HERE = ("--engine", "local")
 
 GOOD = [
     Row(query=query, item=item, score=score, relevance=relevance)
@@ -56,14 +55,14 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def long_run(spark, folder):
+def long_run(folder):
     """Good rows, rows left out by rule, and bad rows between them; as many are bad as are allowed to be."""
     good = good_values(GOOD + UNJUDGED)
     mixed = [row for n, (bad, _) in enumerate(BAD) for row in (bad, *good[2 * n : 2 * n + 2])]
     assert len(mixed) == len(good) + len(BAD)
     source = write(folder / "mixed.parquet", mixed)
     return done(
-        *("--input", source, "--on-invalid", "reject", "--rejects", folder / "rejects", *NIGHT),
+        *("--input", source, "--on-invalid", "reject", "--rejects", folder / "rejects", *NIGHT, *HERE),
         *("--max-reject-fraction", len(BAD) / len(mixed), "--per-query-output", folder / "queries", "--json", "-"),
         *("--output", folder / "metrics"),
     )
@@ -117,7 +116,7 @@ def test_a_query_of_bad_rows_only_is_none(long_run, folder):
 
 def test_metrics_equal_those_of_the_clean_input_to_the_bit(long_run, folder):
     clean = write(folder / "clean.parquet", good_values(GOOD + UNJUDGED))
-    ended = done("--input", clean, *NIGHT, "--json", "-")
+    ended = done("--input", clean, *NIGHT, *HERE, "--json", "-")
     counts = {"n_rejected": 0, "n_lost_queries": 0}
     assert ended.json["metrics"] == [row | counts for row in long_run.json["metrics"]]
 
@@ -126,23 +125,15 @@ def test_too_many_bad_rows(long_run, folder, tmp_path):
     before = files_below(folder)
     ended = mean_ndcg(
         *("--input", folder / "mixed.parquet", "--on-invalid", "reject", "--max-reject-fraction", 0.4),
-        *("--rejects", folder / "rejects", *NIGHT, "--output", tmp_path / "metrics", "--json", tmp_path / "json"),
+        *("--rejects", folder / "rejects", *NIGHT, *HERE),
+        *("--output", tmp_path / "metrics", "--json", tmp_path / "json"),
     )
     assert_refused(ended, "9 bad rows of 19", "nan_score 2", "--max-reject-fraction 0.4")
     assert list(tmp_path.iterdir()) == []
     assert files_below(folder) == before
 
 
-def test_a_column_that_is_there_twice(folder, tmp_path):
-    """A row that came with two columns of one name cannot be kept as it came."""
-    source = write(folder / "good.parquet", good_values(GOOD))
-    query = f"SELECT *, 1 AS note, 2 AS note FROM parquet.`{source}`"
-    ended = mean_ndcg(*("--input", query, "--on-invalid", "reject", "--rejects", tmp_path / "rejects", *NIGHT))
-    assert_refused(ended, "'note' is there 2 times", "name each column once")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_run_and_judgments(folder):
+def test_run_and_judgments(engine, folder):
     bad_runs = [
         ((None, "z", 9.0, 0), "null_query"),
         (("q1", None, 9.0, 0), "null_item"),
@@ -160,7 +151,7 @@ def test_run_and_judgments(folder):
     )
     ended = done(
         *("--input", run, "--judgments", qrels, "--on-invalid", "reject", "--rejects", folder / "two", *NIGHT),
-        *("--json", "-"),
+        *("--json", "-", "--engine", engine["engine"]),
     )
     outcome = ended.json
     results = evaluate(GOOD, LINEAR, (2, 5))
@@ -185,7 +176,8 @@ def test_logged_ranks(folder):
         "relevance": [2.0, 3.0, 1.0, 3.0, 3.0],
     }
     ended = done(
-        *("--input", write_table(folder / "ranks.parquet", columns), "--on-invalid", "reject", *NIGHT, "--json", "-"),
+        *("--input", write_table(folder / "ranks.parquet", columns), "--on-invalid", "reject", *NIGHT, *HERE),
+        *("--json", "-"),
     )
     assert ended.json["rows"]["rejected_by_reason"] == {"rank_below_1": 2, "null_rank": 1}
     assert value_of(ended.json, "ndcg", 5) == 1.0
@@ -194,7 +186,7 @@ def test_logged_ranks(folder):
 
 def test_nothing_but_bad_rows(folder, tmp_path):
     source = write(folder / "bad.parquet", [row for row, _ in BAD])
-    ended = mean_ndcg("--input", source, "--on-invalid", "reject", *NIGHT, "--output", tmp_path / "metrics")
+    ended = mean_ndcg("--input", source, "--on-invalid", "reject", *NIGHT, *HERE, "--output", tmp_path / "metrics")
     assert_refused(ended, "no rows to evaluate (9 rejected: gain_overflow 1, ", "--allow-empty")
     assert list(tmp_path.iterdir()) == []
 
@@ -203,7 +195,7 @@ def test_a_night_of_rejects_replaces_itself_only(long_run, folder):
     """The second day has no bad row: no reject of it is there, those of the first day stay."""
     before = files_below(folder / "rejects")
     clean = write(folder / "clean.parquet", good_values(GOOD))
-    again = [*NIGHT, "--run-date", "2026-02-01"]
+    again = [*NIGHT, *HERE, "--run-date", "2026-02-01"]
     done("--input", clean, "--on-invalid", "reject", "--rejects", folder / "rejects", *again)
     after = files_below(folder / "rejects")
     assert before.items() <= after.items()
@@ -212,7 +204,7 @@ def test_a_night_of_rejects_replaces_itself_only(long_run, folder):
 
 def test_rejects_of_a_repaired_night_are_gone(folder):
     """A night is run with a bad row, the source is repaired, the night is run again: no reject may be left."""
-    night = ("--on-invalid", "reject", "--rejects", folder / "repaired", *NIGHT)
+    night = ("--on-invalid", "reject", "--rejects", folder / "repaired", *NIGHT, *HERE)
     bad = [*good_values(GOOD), ("q1", "x", NAN, 3.0)]
     done("--input", write(folder / "first.parquet", bad), *night)
     assert len(stored_rows(folder / "repaired")) == 1

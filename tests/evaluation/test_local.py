@@ -10,8 +10,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,123 +18,25 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.oracle import Choices, Results, Row, evaluate, mean, rows_by_query
+from support.arrow_rows import convention_for, forms, long_table
+from support.engines import rows_of
+from support.oracle import Choices
 from support.random_rankings import random_rows
-from support.spark_rankings import (
-    EXACT_FIELDS,
-    LONG,
-    NUMBERS,
-    RANKED,
-    STRUCTS,
-    VALUES,
-    convention_of,
-    in_rank_order,
-    ranks_of,
-)
 
 import ndcg_spark
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import LocalEvaluation, local
 from ndcg_spark.evaluation.local import LocalRanking, Resources, rank_locally
 from ndcg_spark.evaluation.plan_columns import ColumnRead, Conversion
-from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.columns import read_column
 from ndcg_spark.sources.local import table_of
-
-KS = (1, 3, None)
-CHOICES = [
-    Choices(),
-    Choices(ties="item_desc", gain="linear", negative="clip"),
-    Choices(ties="item_asc", unjudged="condensed", ideal="retrieved"),
-    Choices(ties="best", no_relevant="skip"),
-]
-
-
-def long_table(rows: Sequence[Row], choices: Choices) -> pa.Table:
-    item = pa.int64() if isinstance(rows[0].item, int) else pa.string()
-    ranks = ranks_of(rows, choices) if choices.ties not in ("expected", "best", "worst") else {}
-    return pa.table(
-        {
-            "query_id": pa.array([row.query for row in rows]),
-            "item_id": pa.array([row.item for row in rows], item),
-            "score": pa.array([None if row.score is None else float(row.score) for row in rows], pa.float64()),
-            "relevance": pa.array([row.relevance for row in rows], pa.float64()),
-            "position": pa.array([row.position for row in rows], pa.int32()),
-            "rank": pa.array([ranks.get((row.query, row.item)) for row in rows], pa.int32()),
-        }
-    )
-
-
-def array_table(rows: Sequence[Row], choices: Choices) -> pa.Table:
-    item = pa.int64() if isinstance(rows[0].item, int) else pa.string()
-    entry = pa.struct([("item", item), ("relevance", pa.float64())])
-    found = []
-    for query, its in rows_by_query(rows).items():
-        ranked = [{"item": row.item, "relevance": row.relevance} for row in in_rank_order(its, choices)]
-        judged = [{"item": row.item, "relevance": row.relevance} for row in its if row.relevance is not None]
-        numbers = [[one["relevance"] for one in lists] for lists in (ranked, judged)]
-        found.append((query, *numbers, ranked, judged))
-    columns = zip(*found, strict=True)
-    types = [pa.string(), *[pa.list_(pa.float64())] * 2, *[pa.list_(entry)] * 2]
-    names = ["query_id", "ranked", "judged", "ranked_items", "judged_items"]
-    return pa.table([pa.array(its, kind) for its, kind in zip(columns, types, strict=True)], names=names)
-
-
-def forms(rows: Sequence[Row], choices: Choices) -> Iterator[tuple[str, dict[str, pa.Table], Columns]]:
-    table = long_table(rows, choices)
-    yield "long", {"input": table}, LONG
-    judged = table.filter(table.column("relevance").is_valid())
-    run = table.filter(table.column("score").is_valid()).drop_columns(["relevance"])
-    yield "judgments", {"input": run, "judgments": judged}, LONG
-    if choices.ties in ("item_asc", "item_desc"):
-        yield "rank", {"input": table}, RANKED
-        yield "rank judgments", {"input": run, "judgments": judged}, RANKED
-        arrays = array_table(rows, choices)
-        yield "numbers", {"input": arrays}, NUMBERS
-        yield "structs", {"input": arrays}, STRUCTS
 
 
 def ranked(tables: Mapping[str, pa.Table], settings: EvaluationSettings, **options: Any) -> LocalRanking:
     found = rank_locally({name: table_of(one, name) for name, one in tables.items()}, settings, **options)
     assert isinstance(found, LocalRanking), found
     return found
-
-
-def results(per_query: pa.Table) -> Results:
-    from support.oracle import Result
-
-    names = (*VALUES, *EXACT_FIELDS)
-    return {
-        (row["query_id"], row["k"]): Result(**{name: row[name] for name in names}) for row in per_query.to_pylist()
-    }
-
-
-def settings_for(columns: Columns, choices: Choices, form: str, **changes: Any) -> EvaluationSettings:
-    convention = convention_of(choices)
-    if columns in (NUMBERS, STRUCTS):  # arrays have no ties, so no order column either
-        convention = replace(convention, ties="item_asc")
-    missing = {"null_score": "unretrieved"} if form in ("long", "rank") else {}
-    return EvaluationSettings(columns=columns, convention=convention, cutoffs=KS, **missing, **changes)
-
-
-@pytest.mark.parametrize("choices", CHOICES, ids=lambda one: f"{one.ties}, {one.unjudged}")
-@pytest.mark.parametrize("seed", range(3))
-def test_every_form_gives_the_values_of_the_definition(seed: int, choices: Choices):
-    rows = random_rows(seed, n_queries=20)
-    expected = evaluate(rows, choices, KS)
-    for form, tables, columns in forms(rows, choices):
-        ranking = ranked(tables, settings_for(columns, choices, form))
-        got = results(ranking.per_query())
-        wanted = expected
-        assert got.keys() == wanted.keys(), form
-        for key, its in wanted.items():
-            for name in EXACT_FIELDS:
-                assert getattr(got[key], name) == getattr(its, name), (form, key, name)
-            for name in VALUES:
-                assert getattr(got[key], name) == pytest.approx(getattr(its, name), abs=1e-12), (form, key, name)
-        means = {(row["metric"], row["k"]): row["value"] for row in ranking.summary().to_pylist()}
-        for k in KS:
-            assert means["ndcg", k] == pytest.approx(mean(wanted, k), abs=1e-12), (form, k)
 
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +51,10 @@ def test_processes_and_partitions_change_no_bit(monkeypatch: pytest.MonkeyPatch,
     choices = Choices(ties="item_asc")
     rows = random_rows(5, n_queries=60)
     (tables, columns) = next((tables, its) for name, tables, its in forms(rows, choices) if name == form)
-    settings = settings_for(columns, choices, form, metrics=(), segment_sets=())
+    missing = {"null_score": "unretrieved"} if form == "long" else {}
+    settings = EvaluationSettings(
+        columns=columns, convention=convention_for(columns, choices), cutoffs=(1, 3, None), **missing
+    )
     alone = ranked(tables, settings)
     assert alone.n_processes == 1
     small(monkeypatch)
@@ -271,12 +175,9 @@ def test_a_table_in_memory_is_evaluated_here(capsys: pytest.CaptureFixture[str])
     assert "n_rows" not in found.per_query_table.column_names
 
 
-def test_bad_rows_are_counted_in_one_line():
+def test_rows_that_are_rejected_are_counted():
     bad = {**SIX, "score": [0.9, float("inf"), 0.7, 0.9, 0.8, 0.7]}
-    with pytest.raises(InputRefusedError, match=r"^1 bad row of 6 in the data: infinite_score 1 \(e.g. query_id=a"):
-        ndcg_spark.evaluate(pa.table(bad)).show()
-    kept = ndcg_spark.evaluate(pa.table(bad), k=3, on_invalid="reject")
-    row = kept.summary.filter(pa.compute.field("metric") == "ndcg").to_pylist()[0]
+    (row,) = rows_of(ndcg_spark.evaluate(pa.table(bad), k=3, on_invalid="reject").summary, "ndcg")
     assert (row["n_rows"], row["n_rejected"], row["n_queries"]) == (5, 1, 2)
 
 

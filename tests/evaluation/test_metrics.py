@@ -1,19 +1,27 @@
-"""Metrics beside NDCG on Spark: their definitions, the same bits by every strategy and source, names and tables."""
+"""Metrics beside NDCG: their definitions, the same bits by every strategy and source, names and tables."""
 
 from __future__ import annotations
 
 import random
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import functions as F
+from support.arrow_rows import convention_for, forms
+from support.engines import refused
+from support.engines import rows_of as rows_in
+from support.engines import table as table_of
 from support.metric_definitions import DEFINITIONS
 from support.metric_lists import over_all_orders
+from support.oracle import Choices, Row
+from support.spark_rankings import Case
 
 import ndcg_spark
 from ndcg_spark.diagnosis import changed_queries
 from ndcg_spark.errors import InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import evaluation_settings, summarize
+from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
 from ndcg_spark.evaluation.tasks.scoring import scoring_task
 from ndcg_spark.metrics import parse_metric
 
@@ -22,7 +30,7 @@ METRICS = [
     "wap@20", "rbp", "ap_r", "cg@20",
 ]  # fmt: skip
 ORDERED = ["bpref", "rprec(rel=2)"]
-SCHEMA = "query_id string, item_id long, score double, relevance double"
+SCHEMA = "query_id string, item_id bigint, score double, relevance double"
 
 
 def random_table(seed: int, *, tied: bool) -> list[tuple[str, int, float | None, float | None]]:
@@ -67,7 +75,7 @@ def defined(name: str, rows) -> dict[str, float]:
 def values_of(evaluation) -> dict[tuple[str, str, int | None], str]:
     """Every value of every query to the last bit."""
     found = {}
-    for row in evaluation.per_query.collect():
+    for row in rows_in(evaluation.per_query):
         for metric in evaluation.settings.metrics:
             value = row[metric.metric.column]
             if metric.k == row["k"] and value is not None:
@@ -75,9 +83,7 @@ def values_of(evaluation) -> dict[tuple[str, str, int | None], str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def tied_rows():
-    return random_table(1, tied=True)
+TIED = table_of(random_table(1, tied=True), SCHEMA)
 
 
 @pytest.mark.classic("Python workers read files themselves")
@@ -119,7 +125,7 @@ def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_p
         assert mean == pytest.approx(sum(wanted.values()) / len(wanted), abs=1e-13), name
 
 
-def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(spark):
+def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(engine):
     """Three metrics at three cutoffs: each column of the per-query table has values at its own cutoffs alone.
 
     The means stay: of queries that count by their status, whether NDCG is there or not. By hand for AP: q has its
@@ -128,8 +134,8 @@ def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(spark):
     gains, ties = ("ndcg", "dcg", "idcg"), ("ndcg_best", "ndcg_worst", "tied_share")
     settings = {"metrics": ["ndcg@2", "dcg@3", "ap@5"], "tie_bounds": True, "convention": "default;no_relevant=skip"}
     rows = [("q", 1, 0.9, 0.0), ("q", 2, 0.8, 1.0), ("p", 1, 0.9, 0.0), ("r", 1, 0.5, None)]
-    found = ndcg_spark.evaluate(spark.createDataFrame(rows, SCHEMA), **settings)
-    per_query = {(row["query_id"], row["k"]): row.asDict() for row in found.per_query.collect()}
+    found = ndcg_spark.evaluate(table_of(rows, SCHEMA), **settings, **engine)
+    per_query = {(row["query_id"], row["k"]): row for row in rows_in(found.per_query)}
     assert len(per_query) == 9
     for (query, k), row in per_query.items():
         if k == 5:
@@ -139,21 +145,22 @@ def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(spark):
             assert row["ap"] is None
             assert (row["dcg"] is None) == (query == "r")
             assert (row["ndcg"] is None) == (row["ndcg_best"] is None) == (query != "q")
-    means = {(row["metric"], row["k"]): row for row in found.summary.collect()}
+    means = {(row["metric"], row["k"]): row for row in rows_in(found.summary)}
     assert (means["ap", 5]["value"], means["ap", 5]["n_queries"]) == (0.5, 1)
     counts = [(row["n_no_relevant"], row["n_unjudged"], row["n_rows"], row["n_left_out"]) for row in means.values()]
     assert set(counts) == {(1, 1, 3, 1)}
-    again = summarize(found.per_query, found.settings).collect()
-    assert {(row["metric"], row["k"]): row for row in again} == means
+    if engine["engine"] == "spark":
+        again = rows_in(summarize(found.per_query, found.settings))
+        assert {(row["metric"], row["k"]): row for row in again} == means
 
 
-def test_what_ties_decide_is_asked_for_by_name(spark):
+def test_what_ties_decide_is_asked_for_by_name():
     """By hand: two tied items, one of them relevant, and k=1; a query without ties; one that nobody has judged.
 
     The share of tied items is one of the ranking: without judgments, too.
     """
     rows = [("q", 1, 0.9, 0.0), ("q", 2, 0.9, 1.0), ("p", 1, 0.9, 1.0), ("p", 2, 0.8, 0.0)]
-    table = spark.createDataFrame([*rows, ("u", 1, 0.9, None), ("u", 2, 0.9, None)], SCHEMA)
+    table = table_of([*rows, ("u", 1, 0.9, None), ("u", 2, 0.9, None)], SCHEMA)
     names = ("ndcg", "ndcg_best", "ndcg_worst", "tied_share")
     for rule in ("zero", "skip"):
         found = ndcg_spark.evaluate(
@@ -161,9 +168,9 @@ def test_what_ties_decide_is_asked_for_by_name(spark):
             metrics=[f"{name}@1" for name in names[1:]],
             convention=f"default;unjudged_query=zero;no_relevant={rule}",
         )
-        values = {row["query_id"]: tuple(row[name] for name in names) for row in found.per_query.collect()}
+        values = {row["query_id"]: tuple(row[name] for name in names) for row in rows_in(found.per_query)}
         assert values == {"q": (0.5, 1.0, 0.0, 1.0), "p": (1.0, 1.0, 1.0, 0.0), "u": (0.0, 0.0, 0.0, 1.0)}
-        means = {row["metric"]: row["value"] for row in found.summary.collect()}
+        means = {row["metric"]: row["value"] for row in rows_in(found.summary)}
         assert means == pytest.approx({"ndcg_best": 2 / 3, "ndcg_worst": 1 / 3, "tied_share": 2 / 3}, abs=1e-15)
 
 
@@ -202,53 +209,44 @@ def test_comparisons_leave_out_the_queries_that_no_mean_has(spark):
             assert (row["baseline_value"], row["value"], row["n_queries"], row["n_skipped"]) == (1.0, 0.0, 1, 1)
 
 
-def test_arrays_and_given_ranks_give_the_same(spark):
-    rows = random_table(2, tied=False)
-    table = spark.createDataFrame(rows, SCHEMA)
-    evaluate = partial(ndcg_spark.evaluate, metrics=[*METRICS, *ORDERED], convention="default;ties=item_asc")
-    wanted = values_of(evaluate(table, null_score="unretrieved"))
-    ranked = table.where("score is not null").selectExpr(
-        "query_id", "item_id", "row_number() over (partition by query_id order by score desc) as rank"
-    )
-    judgments = table.where("relevance is not null").select("query_id", "item_id", "relevance")
-    assert values_of(evaluate(ranked, rank="rank", judgments=judgments)) == wanted
-    item = F.when(F.col("score").isNotNull(), F.struct((-F.col("score")).alias("at"), "relevance"))
-    lists = table.groupBy("query_id").agg(
-        F.sort_array(F.collect_list(item))["relevance"].alias("ranked"), F.collect_list("relevance").alias("all")
-    )
-    assert values_of(evaluate(lists, relevance="ranked", ideal="all", item=None)) == wanted
+def test_every_form_has_the_bits_of_the_long_table():
+    """A run and judgments, given ranks, and arrays as well."""
+    rows = [Row(query=query, item=item, score=score, relevance=relevance)
+            for query, item, score, relevance in random_table(2, tied=False)]  # fmt: skip
+    choices, (metrics, cutoffs) = Choices(ties="item_asc"), metrics_of([*METRICS, *ORDERED])
+    found = {}
+    for form, tables, columns in forms(rows, choices):
+        missing = {"null_score": "unretrieved"} if form in ("long", "rank") else {}
+        settings = EvaluationSettings(columns=columns, convention=convention_for(columns, choices), metrics=metrics,
+                                      cutoffs=cutoffs, **missing)  # fmt: skip
+        case = Case(data=tables["input"], judgments=tables.get("judgments"), settings=settings)
+        found[form] = values_of(SimpleNamespace(per_query=case.ranking_here().per_query(), settings=settings))
+    assert len(found) == 6
+    assert len(found["long"]) > 300
+    assert [form for form in found if found[form] != found["long"]] == []
 
 
-def test_best_and_worst_orders_bound_the_expected_value(spark, tied_rows):
-    table = spark.createDataFrame(tied_rows, SCHEMA)
-    metrics = ["ap@3", "rr@3", "err@20", "p@3", "success@1"]
-    found = {
-        ties: {
-            key: float.fromhex(value)
-            for key, value in values_of(
-                ndcg_spark.evaluate(
-                    table, metrics=metrics, convention=f"default;ties={ties}", null_score="unretrieved"
-                )
-            ).items()
-        }
-        for ties in ("worst", "expected", "best")
-    }
+def test_best_and_worst_orders_bound_the_expected_value():
+    metrics, found = ["ap@3", "rr@3", "err@20", "p@3", "success@1"], {}
+    for ties in ("worst", "expected", "best"):
+        evaluation = ndcg_spark.evaluate(
+            TIED, metrics=metrics, convention=f"default;ties={ties}", null_score="unretrieved"
+        )
+        found[ties] = {key: float.fromhex(value) for key, value in values_of(evaluation).items()}
     assert all(
         found["worst"][key] <= found["expected"][key] + 1e-15 <= found["best"][key] + 2e-15 for key in found["best"]
     )
     assert sum(found["worst"].values()) < sum(found["expected"].values()) < sum(found["best"].values())
 
 
-def test_the_summary_has_the_metrics_that_were_asked_for_and_dcg_beside_ndcg(spark, tied_rows):
-    table = spark.createDataFrame(tied_rows, SCHEMA).where("score is not null")
-    summary = ndcg_spark.evaluate(table, metrics="ndcg@3,P(rel=2)@5,r@5,ap").summary
-    found = {(row["metric"], row["k"]) for row in summary.collect()}
+def test_the_summary_has_the_metrics_that_were_asked_for_and_dcg_beside_ndcg():
+    summary = ndcg_spark.evaluate(TIED, metrics="ndcg@3,P(rel=2)@5,r@5,ap", null_score="unretrieved").summary
+    found = {(row["metric"], row["k"]) for row in rows_in(summary)}
     assert found == {("ndcg", 3), ("dcg", 3), ("idcg", 3), ("p(rel=2)", 5), ("r", 5), ("ap", None)}
 
 
-def test_names_without_a_cutoff_take_those_of_k(spark, tied_rows):
-    table = spark.createDataFrame(tied_rows, SCHEMA)
-    settings = ndcg_spark.evaluate(table, metrics=["ap", "p@3", "ap_r"], k=[1, 5], null_score="unretrieved").settings
+def test_names_without_a_cutoff_take_those_of_k():
+    settings = evaluation_settings(metrics=["ap", "p@3", "ap_r"], k=[1, 5])
     assert [str(one) for one in settings.metrics] == ["ap@1", "ap@5", "p@3", "ap_r"]
     assert settings.cutoffs == (1, 3, 5, None)
 
@@ -264,76 +262,68 @@ def test_names_without_a_cutoff_take_those_of_k(spark, tied_rows):
         ({"metrics": ["p(rel=2)@5"], "segments": ["p_rel_2"]}, "'p_rel_2' has a name that results use"),
     ],
 )
-def test_what_cannot_be_computed_is_refused_before_anything_runs(spark, tied_rows, options, message):
-    table = spark.createDataFrame(tied_rows, SCHEMA)
+def test_what_cannot_be_computed_is_refused_before_anything_runs(options, message):
     with pytest.raises(InvalidParameterError) as raised:
-        ndcg_spark.evaluate(table, **options)
+        ndcg_spark.evaluate(TIED, **options)
     assert message in str(raised.value)
 
 
-def test_a_relevance_above_the_highest_grade_is_refused_by_name(spark):
-    table = spark.createDataFrame([("a", 1, 1.0, 1.0), ("b", 1, 1.0, 5.0)], SCHEMA)
-    with pytest.raises(ndcg_spark.errors.InputRefusedError) as raised, ndcg_spark.readable_errors():
-        ndcg_spark.evaluate(table, metrics=["err@5"]).summary.collect()
-    assert str(raised.value) == "query query_id=b has relevance 5, above max_grade 4 (metric err@5)."
+def test_a_relevance_above_the_highest_grade_is_refused_by_name(engine):
+    data = table_of([("a", 1, 1.0, 1.0), ("b", 1, 1.0, 5.0)], SCHEMA)
+    said = refused(ndcg_spark.evaluate(data, metrics=["err@5"], **engine))
+    assert said == "query query_id=b has relevance 5, above max_grade 4 (metric err@5)."
 
 
-@pytest.mark.parametrize("strategy", ["engine", "window"])
-def test_items_on_given_ranks_beyond_the_cutoff_play_no_part(spark, strategy):
-    run = spark.createDataFrame([("a", 1, 1), ("a", 2, 2), ("a", 3, 50)], "query_id string, item_id int, rank int")
-    judgments = spark.createDataFrame(
-        [("a", 1, 1.0), ("a", 2, 0.0), ("b", 1, 1.0)], "query_id string, item_id int, relevance double"
+def ranked_and_judged(run: list[tuple], judged: list[tuple], value: str):
+    return (
+        table_of(run, f"query_id string, item_id int, {value}"),
+        table_of(judged, "query_id string, item_id int, relevance double"),
     )
-    convention = "default;ideal=retrieved;unjudged=error;missing_query=drop"
-    for metrics in (["rbp_residual@10"], ["rbp_residual@10", "p@100"]):
-        if len(metrics) == 1:  # the item on rank 50 is not judged, and beyond the only cutoff
-            found = ndcg_spark.evaluate(
-                run, judgments=judgments, rank="rank", metrics=metrics, convention=convention, strategy=strategy
-            )
-        else:
-            found = ndcg_spark.evaluate(
-                run, judgments=judgments, rank="rank", metrics=metrics, convention="default;missing_query=drop",
-                strategy=strategy,
-            )  # fmt: skip
-        values = {row["metric"]: row["value"] for row in found.summary.where("k = 10").collect()}
-        assert values["rbp_residual"] == pytest.approx(1 - 0.2 * (1 + 0.8), abs=1e-15)
 
 
-@pytest.mark.parametrize("strategy", ["engine", "window"])
-def test_the_judged_share_of_lists_that_are_short_empty_or_have_gaps(spark, strategy):
+@pytest.mark.parametrize("engine", ["local", "window"], indirect=True)
+def test_items_on_given_ranks_beyond_the_cutoff_play_no_part(engine):
+    """The item on rank 50 is not judged, and beyond the only cutoff; with another cutoff it is not beyond it."""
+    run, judged = [("a", 1, 1), ("a", 2, 2), ("a", 3, 50)], [("a", 1, 1.0), ("a", 2, 0.0), ("b", 1, 1.0)]
+    tables = ranked_and_judged(run, judged, "rank int")
+    for metrics, rules in (
+        (["rbp_residual@10"], "ideal=retrieved;unjudged=error;"),
+        (["rbp_residual@10", "p@100"], ""),
+    ):
+        convention = f"default;{rules}missing_query=drop"
+        found = ndcg_spark.evaluate(*tables, rank="rank", metrics=metrics, convention=convention, **engine)
+        (row,) = rows_in(found.summary, "rbp_residual")
+        assert row["value"] == pytest.approx(1 - 0.2 * (1 + 0.8), abs=1e-15)
+
+
+@pytest.mark.parametrize("engine", ["local", "window"], indirect=True)
+def test_the_judged_share_of_lists_that_are_short_empty_or_have_gaps(engine):
     """a: two of 50 ranks have a judged item, two of the first 10 and of the first 3; b has no list; c is not judged.
 
     A gap is a rank without a judged item, as it is one without a relevant item to `p`.
     """
-    run = spark.createDataFrame(
-        [("a", 1, 1), ("a", 2, 3), ("a", 3, 50), ("c", 1, 1)], "query_id string, item_id int, rank int"
-    )
-    judgments = spark.createDataFrame(
-        [("a", 1, 1.0), ("a", 2, 0.0), ("b", 1, 1.0)], "query_id string, item_id int, relevance double"
-    )
+    run = [("a", 1, 1), ("a", 2, 3), ("a", 3, 50), ("c", 1, 1)]
+    tables = ranked_and_judged(run, [("a", 1, 1.0), ("a", 2, 0.0), ("b", 1, 1.0)], "rank int")
     found = ndcg_spark.evaluate(
-        run, judgments=judgments, rank="rank", metrics=["judged@3", "judged@10", "judged@50"], strategy=strategy,
-        convention="default;unjudged_query=zero",
+        *tables, rank="rank", metrics=["judged@3", "judged@10", "judged@50"],
+        convention="default;unjudged_query=zero", **engine,
     )  # fmt: skip
-    values = {(row["query_id"], row["k"]): row["judged"] for row in found.per_query.collect()}
+    values = {(row["query_id"], row["k"]): row["judged"] for row in rows_in(found.per_query)}
     assert values == {("a", 3): 2 / 3, ("a", 10): 0.2, ("a", 50): 0.04, ("b", 3): None, ("b", 10): None,
                       ("b", 50): None, ("c", 3): 0.0, ("c", 10): 0.0, ("c", 50): 0.0}  # fmt: skip
-    means = {row["k"]: (row["value"], row["n_queries"]) for row in found.summary.collect()}
+    means = {row["k"]: (row["value"], row["n_queries"]) for row in rows_in(found.summary)}
     assert means == {3: (1 / 3, 2), 10: (0.1, 2), 50: (0.02, 2)}
 
 
-@pytest.mark.parametrize("strategy", ["engine", "window"])
-def test_a_query_without_judgments_has_the_whole_residual(spark, strategy):
+@pytest.mark.parametrize("engine", ["local", "window"], indirect=True)
+def test_a_query_without_judgments_has_the_whole_residual(engine):
     """By its definition, 0.8^2 + 0.2 (1 + 0.8) = 1: nothing is known of q, where 0 would say that all is."""
-    run = spark.createDataFrame(
-        [("q", "a", 2.0), ("q", "b", 1.0), ("r", "a", 1.0)], "query_id string, item_id string, score double"
-    )
-    judged = spark.createDataFrame([("r", "a", 1), ("m", "a", 1)], "query_id string, item_id string, relevance int")
+    run = [("q", 1, 2.0), ("q", 2, 1.0), ("r", 1, 1.0)]
+    tables = ranked_and_judged(run, [("r", 1, 1.0), ("m", 1, 1.0)], "score double")
     found = ndcg_spark.evaluate(
-        run, judgments=judged, metrics=["rbp@3", "rbp_residual@3"], convention="default;unjudged_query=zero",
-        strategy=strategy,
-    )  # fmt: skip
-    values = {row["query_id"]: (row["rbp"], row["rbp_residual"]) for row in found.per_query.collect()}
+        *tables, metrics=["rbp@3", "rbp_residual@3"], convention="default;unjudged_query=zero", **engine
+    )
+    values = {row["query_id"]: (row["rbp"], row["rbp_residual"]) for row in rows_in(found.per_query)}
     assert values == {
         "q": (0.0, 1.0),
         "r": (pytest.approx(0.2, abs=1e-15), pytest.approx(0.8, abs=1e-15)),

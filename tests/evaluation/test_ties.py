@@ -1,4 +1,4 @@
-"""Tied items on Spark: averaged, best first, worst first, as their definitions say; and how a tied scorer shows."""
+"""Tied items: averaged, best first, worst first, as their definitions say; and how a tied scorer shows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from sklearn.metrics import ndcg_score
+from support.arrow_rows import long_table
+from support.engines import by
 from support.main_job import assert_refused, mean_ndcg, value_of, write_rows
 from support.oracle import Choices, Cutoff, Row, evaluate, rows_by_query, to_float32
 from support.random_rankings import random_rows
@@ -21,13 +23,13 @@ from support.spark_rankings import (
     Case,
     close,
     convention_of,
-    scored_table,
     session_settings,
     shuffled,
 )
 
 from ndcg_spark import PRESETS
 from ndcg_spark import evaluate as evaluate_on_spark
+from ndcg_spark.core.given import on_spark
 from ndcg_spark.evaluation import EvaluationSettings, rank_queries, summarize_rankings
 
 if TYPE_CHECKING:
@@ -53,12 +55,6 @@ CASES: Mapping[str, tuple[Choices, dict[str, bool]]] = {
     ),
 }
 """Choices, and the shape of the random rankings that they are tried on."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_shuffle_partition(spark):
-    with session_settings(spark, spark__sql__shuffle__partitions=1, spark__sql__adaptive__enabled="false"):
-        yield
 
 
 def rows_of(name: str) -> list[Row]:
@@ -93,7 +89,7 @@ def test_the_oracle_is_the_mean_the_maximum_and_the_minimum_over_all_orders(scor
     assert got == pytest.approx([math.fsum(every) / n_orders, max(every), min(every)], rel=0, abs=EXACT)
 
 
-# --- Spark equals the oracle
+# --- Both engines equal the oracle
 
 
 def tied_share(rows: Sequence[Row], choices: Choices, k: Cutoff) -> float:
@@ -118,13 +114,15 @@ def expected_of(rows: Sequence[Row], choices: Choices, cutoffs: Sequence[Cutoff]
     return found
 
 
-def case_of(table: DataFrame, choices: Choices, cutoffs: Sequence[Cutoff], form: str) -> Case:
+def case_of(rows: Sequence[Row], choices: Choices, cutoffs: Sequence[Cutoff], form: str) -> Case:
     """Of a long table, or of a run with judgments."""
+    table = long_table(rows, choices)
     settings = EvaluationSettings(convention=convention_of(choices), cutoffs=tuple(cutoffs), tie_bounds=True)
     if form == "long":
         return Case(data=table, settings=replace(settings, null_score="unretrieved"))
-    run = table.where("score is not null").drop("relevance")
-    return Case(data=run, judgments=table.where("relevance is not null").drop("score"), settings=settings)
+    run = table.filter(table["score"].is_valid()).drop_columns(["relevance"])
+    judgments = table.filter(table["relevance"].is_valid()).drop_columns(["score"])
+    return Case(data=run, judgments=judgments, settings=settings)
 
 
 def together(frames: Mapping[str, DataFrame]) -> dict[str, list[Any]]:
@@ -138,16 +136,17 @@ def together(frames: Mapping[str, DataFrame]) -> dict[str, list[Any]]:
     return found
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_query_scores_what_the_oracle_says(spark, name):
+@by("name", local=CASES, spark=["expected, float32, clip, retrieved"])
+def test_every_query_scores_what_the_oracle_says(engine, name):
     """Cut in the query engine (k=5) and from whole lists; each rule meets both forms of input with either."""
     rows, choices = rows_of(name), CASES[name][0]
-    table = scored_table(spark, rows)
     cutoffs = {"long": WHOLE, "judgments": CAPPED} if name in RULES else {"long": CAPPED, "judgments": WHOLE}
-    frames = {form: case_of(table, choices, cutoffs[form], form).per_query() for form in cutoffs}
-    for form, found in together(frames).items():
+    cases = {form: case_of(rows, choices, cutoffs[form], form) for form in cutoffs}
+    local = engine["engine"] == "local"
+    for form, case in cases.items():
+        found = case.ranking_here().per_query().to_pylist() if local else case.per_query().collect()
         expected = expected_of(rows, choices, cutoffs[form])
-        got = {(row["query_id"], row["k"]): row.asDict() for row in found}
+        got = {(row["query_id"], row["k"]): row for row in found}
         assert len(found) == len(got)
         assert got.keys() == expected.keys()
         for key, values in expected.items():
@@ -176,7 +175,7 @@ def test_the_random_rankings_are_hostile_enough(name):
     assert any(row.relevance is None for row in rows)
 
 
-def test_expected_ties_are_those_of_scikit_learn(spark):
+def test_expected_ties_are_those_of_scikit_learn():
     """The preset `sklearn` against `ndcg_score`, which has another implementation of the same average."""
     rows = random_rows(
         300, n_queries=40, max_items=20, fractional=True, nulls=False, unretrieved=False, special=False
@@ -184,9 +183,8 @@ def test_expected_ties_are_those_of_scikit_learn(spark):
     lists = {query: its for query, its in rows_by_query(rows).items() if len(its) > 1}  # it refuses single items
     kept = [row for its in lists.values() for row in its]
     settings = EvaluationSettings(cutoffs=(1, 3, 10, None), convention=PRESETS["sklearn"])
-    found = (
-        Case(data=scored_table(spark, kept), settings=settings).per_query().select("query_id", "k", "ndcg").collect()
-    )
+    case = Case(data=long_table(kept, Choices()), settings=settings)
+    found = case.ranking_here().per_query().to_pylist()
     assert len(found) == 4 * len(lists) >= 120
     for row in found:
         its = lists[row["query_id"]]
@@ -210,20 +208,21 @@ def test_neither_row_order_nor_partitions_nor_the_form_change_a_bit(spark):
     Each query is a segment of its own, whose mean is the value of the query.
     """
     rows, choices = random_rows(301, n_queries=10, max_items=25, fractional=True), Choices(gain="power:1.5")
-    one, seven = scored_table(spark, rows).repartition(1), scored_table(spark, shuffled(rows, 5)).repartition(7)
     cases = {
-        "one": case_of(one, choices, (2, 7), "long"),
-        "seven": case_of(seven, choices, (2, 7), "long"),
-        "judgments": case_of(seven, choices, (2, 7), "judgments"),
+        "long": (1, case_of(rows, choices, (2, 7), "long")),
+        "seven": (7, case_of(shuffled(rows, 5), choices, (2, 7), "long")),
+        "judgments": (7, case_of(shuffled(rows, 5), choices, (2, 7), "judgments")),
     }
     frames = {}
-    for name, case in cases.items():
+    for name, (n_partitions, case) in cases.items():
         settings = replace(case.settings, segment_sets=(("query_id",),))
-        frames[name] = summarize_rankings(rank_queries(case.data, settings, judgments=case.judgments), settings)
+        tables = {of: frame.repartition(n_partitions) for of, frame in on_spark(case.tables).items()}
+        ranked = rank_queries(tables["input"], settings, judgments=tables.get("judgments"))
+        frames[name] = summarize_rankings(ranked, settings)
     with session_settings(spark, spark__sql__shuffle__partitions=3):
         found = {name: mean_bits(its) for name, its in together(frames).items()}
-    assert len(found["one"]) >= 2 * 6 * 12  # cutoffs, metrics, queries that count
-    assert found["one"] == found["seven"] == found["judgments"]
+    assert len(found["long"]) >= 2 * 6 * 12  # cutoffs, metrics, queries that count
+    assert found["long"] == found["seven"] == found["judgments"]
 
 
 def test_a_query_of_200000_tied_rows_has_the_closed_form_and_needs_four_entries(spark):
@@ -273,12 +272,13 @@ TWO_RUNS = [
 """Four items, one of them relevant: all tied, or relevant on rank 2."""
 
 
-def test_a_constant_scorer_is_warned_of_and_its_bounds_lie_apart(spark, tmp_path):
+def test_a_constant_scorer_is_warned_of_and_its_bounds_lie_apart(tmp_path):
     """NDCG@2 of one relevant item in four tied ones: best 1, worst 0, expected (1 + L) / 4; a sorted run has L."""
     table = write_rows(tmp_path / "rows.parquet", TWO_RUNS, run=lambda row: row.query.split()[0])
     ended = mean_ndcg(
-        "--input", table, "--run-col", "run", "--ties", "expected", "--tie-bounds", "--k", "2", "--json", "-"
-    )
+        "--input", table, "--run-col", "run", "--ties", "expected", "--tie-bounds", "--k", "2", "--json", "-",
+        "--engine", "local",
+    )  # fmt: skip
     assert ended.code == 0, ended.err
     assert len(ended.complaints) == 1, ended.err
     assert ended.complaints[0].startswith(

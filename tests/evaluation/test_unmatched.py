@@ -134,8 +134,8 @@ UNMATCHED = ("items_in_capitals", "queries_with_a_prefix")
 @by(
     "form, way",
     local=[(form, way) for form in FORMS for way in (WAYS if form in ("long", "weighted") else UNMATCHED)],
-    spark=[("long", "items_of_the_next_query"), ("long", UNMATCHED[0]), ("lists", UNMATCHED[1])],
-    window=[("weighted", way) for way in (*UNMATCHED, "items_far_down")],
+    spark=[("long", "items_of_the_next_query"), ("lists", UNMATCHED[1])],
+    window=[("weighted", way) for way in (UNMATCHED[0], "items_far_down")],
 )
 def test_what_becomes_of_a_run(engine, form, way, capsys):
     world = World([*FORMS].index(form), WAYS[way])

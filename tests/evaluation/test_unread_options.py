@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
+from support.engines import by, rows_of, table
 from support.main_job import assert_refused, command
 
-from ndcg_spark import compare, evaluate, readable_errors
+from ndcg_spark import compare, evaluate
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 from ndcg_spark.evaluation.api import OPTIONS
 
@@ -38,30 +39,27 @@ SAME_VALUES = {
 """Options that are read, and change no value of good rows."""
 
 
-@pytest.fixture(scope="module")
-def table(spark):
-    return spark.createDataFrame(ROWS, SCHEMA).coalesce(1)
+OF_SPARK = ("strategy", "source", "check_duplicates")
+"""Options whose value above sends the table to Spark."""
+TABLE = table(ROWS, SCHEMA)
 
 
-def outcome(table, **options):
+def outcome(**options):
     """Rows of the summary, or the refusal."""
+    names = ("run", "segment_by", "segment", "metric", "k", "value", "ci_low")
     try:
-        with readable_errors():
-            names = ("run", "segment_by", "segment", "metric", "k", "value", "ci_low")
-            return sorted(map(repr, evaluate(table, **options).summary.select(*names).collect()))
+        return sorted(repr([row[name] for name in names]) for row in rows_of(evaluate(TABLE, **options).summary))
     except NdcgSparkError as error:
         return str(error)
 
 
-@pytest.fixture(scope="module")
-def usual(table):
-    return outcome(table)
+USUAL = outcome()
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_every_option_is_read_or_refused(table, usual, name):
-    found = outcome(table, **{name: VALUES[name]})
-    assert (found != usual) == (name not in SAME_VALUES)
+@by("name", local=[name for name in OPTIONS if name not in OF_SPARK], spark=OF_SPARK)
+def test_every_option_is_read_or_refused(engine, name):
+    found = outcome(**{name: VALUES[name]}, **engine)
+    assert (found != USUAL) == (name not in SAME_VALUES)
 
 
 UNREAD = [
@@ -78,27 +76,26 @@ UNREAD = [
 
 
 @pytest.mark.parametrize(("options", "told"), UNREAD, ids=lambda one: str(one)[:60])
-def test_an_option_without_effect_is_refused(table, options, told):
-    assert told in outcome(table, **options)
+def test_an_option_without_effect_is_refused(options, told):
+    assert told in outcome(**options)
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"order": "place", "convention": "default;ties=input_order"},
-        {"order": "place", "convention": "default;duplicates=first"},
         {"k": 5, "metrics": ["ndcg@10", "p"]},
         {"k": 5},
         {"check_duplicates": "none"},
     ],
     ids=str,
 )
-def test_an_option_with_an_effect_is_taken(table, options):
-    assert isinstance(outcome(table, **options), list)
+def test_an_option_with_an_effect_is_taken(options):
+    assert isinstance(outcome(**options), list)
 
 
-def test_options_of_compare_without_effect_are_refused(table):
-    result = evaluate(table, score=["score", "number"], k=[1, 5])
+def test_options_of_compare_without_effect_are_refused(spark):
+    result = evaluate(spark.createDataFrame(ROWS, SCHEMA), score=["score", "number"], k=[1, 5])
     for options, told in (
         ({"seed": 1, "replicates": 0, "flips": 0}, "nothing reads seed="),
         ({"k": 1, "metrics": "ndcg@5"}, "nothing reads k="),
@@ -108,30 +105,30 @@ def test_options_of_compare_without_effect_are_refused(table):
 
 
 FLAGS = [
-    ("mean-ndcg --input x", {"order-col": "o"}, "nothing reads --order-col: only --ties input_order and"),
-    (
-        "mean-ndcg --input x --rank-col r",
-        {"score-col": "s"},
-        "nothing reads --score-col: ranks are given (--rank-col)",
-    ),
-    ("mean-ndcg --input x --duplicates best", {"check-duplicates": "all"}, "nothing reads --check-duplicates"),
-    ("mean-ndcg --input x --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
-    ("compare-runs --input x --run-col r", {"order-col": "o"}, "nothing reads --order-col"),
-    ("compare-runs --input x --run-col r --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
-    ("compare-runs --per-query x --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
-    ("compare-runs --per-query x --replicates 0 --flips 0", {"seed": 3}, "nothing reads --seed"),
-    ("diagnose runs --input x", {"order-col": "o"}, "nothing reads --order-col"),
+    ("mean-ndcg --input x.parquet", {"order-col": "o"}, "nothing reads --order-col: only --ties input_order and"),
+    ("mean-ndcg --input x.parquet --rank-col r", {"score-col": "s"}, "nothing reads --score-col: ranks are given"),
+    ("mean-ndcg --input x.parquet --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
+    ("compare-runs --input x.parquet --run-col r", {"order-col": "o"}, "nothing reads --order-col"),
+    ("compare-runs --input x.parquet --run-col r --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
+    ("compare-runs --per-query x.parquet --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
+    ("compare-runs --per-query x.parquet --replicates 0 --flips 0", {"seed": 3}, "nothing reads --seed"),
 ]
+DUPLICATES = (
+    "mean-ndcg --input x.parquet --duplicates best",
+    {"check-duplicates": "all"},
+    "reads --check-duplicates",
+)
+DIAGNOSE = ("diagnose runs --input x.parquet", {"order-col": "o"}, "nothing reads --order-col")
 
 
-@pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize(("words", "options", "told"), FLAGS, ids=lambda one: str(one)[:50])
-def test_a_flag_without_effect_is_refused_and_a_key_of_a_file_is_not(tmp_path, monkeypatch, words, options, told):
+@by("words, options, told", local=FLAGS, spark=[DUPLICATES, DIAGNOSE])
+def test_a_flag_without_effect_is_refused_and_a_key_of_a_file_is_not(
+    tmp_path, monkeypatch, engine, words, options, told
+):
     """A file for --config may serve several commands."""
     monkeypatch.chdir(tmp_path)
-    assert_refused(
-        command(*words.split(), *[text for name, its in options.items() for text in (f"--{name}", its)]), told
-    )
+    flags = [text for name, its in options.items() for text in (f"--{name}", its)]
+    assert_refused(command(*words.split(), *flags), told)
     lines = [f"{name} = {its if isinstance(its, int) else repr(its)}\n" for name, its in options.items()]
     (tmp_path / "options.toml").write_text("".join(lines))
-    assert_refused(command(*words.split(), "--config", "options.toml"), "there is no table 'x'")
+    assert_refused(command(*words.split(), "--config", "options.toml"), "there is no path 'x.parquet'")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -40,7 +40,7 @@ def rankings(
     for query, its_rows in rows_by_query(rows).items():
         retrieved = [row for row in its_rows if row.score is not None]
         judged = [row for row in its_rows if row.relevance is not None]
-        listed = in_rank_order(retrieved, choices)
+        listed = in_rank_order(its_rows, choices)
         if choices.unjudged == "condensed":
             listed = [row for row in listed if row.relevance is not None]
         ideal = [row.relevance for row in (retrieved if choices.ideal == "retrieved" else judged)]
@@ -64,13 +64,14 @@ def rankings(
     return batch_of(found)
 
 
-def in_rank_order(rows: Sequence[Row], choices: Choices) -> list[Row]:
+def in_rank_order(rows: Iterable[Row], choices: Choices) -> list[Row]:
     """Retrieved rows, best score first, tied ones by the rule of `choices`."""
     rounded = to_float32 if choices.score_precision == "float32" else float
+    retrieved = [row for row in rows if row.score is not None]
     if choices.ties == "input_order":
-        ordered = sorted(rows, key=lambda row: row.position)
+        ordered = sorted(retrieved, key=lambda row: row.position)
     else:
-        ordered = sorted(rows, key=lambda row: row.item.encode() if isinstance(row.item, str) else row.item)
+        ordered = sorted(retrieved, key=lambda row: row.item.encode() if isinstance(row.item, str) else row.item)
     if choices.ties == "item_desc":
         ordered.reverse()
     return sorted(ordered, key=lambda row: -rounded(row.score))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from ndcg_spark.conventions import Convention
 from ndcg_spark.core.batches import EXCHANGE_SCHEMA, WorkerFunction
-from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.exchange import merge_rankings, send_judgments, send_rows
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, ORDER, RANK, RELEVANCE, SCORE, RankingTask
-from support.oracle import Row
+from support.oracle import Choices, Row, rows_by_query
+from support.spark_rankings import LONG, NUMBERS, RANKED, STRUCTS, convention_of, in_rank_order, ranks_of
 
 QUERY = "query_0"
 Ranks = Mapping[tuple[object, object], int]
@@ -133,3 +136,61 @@ def _exactly(value: object) -> object:
     if isinstance(value, list):
         return tuple(map(_exactly, value))
     return value.hex() if isinstance(value, float) else value
+
+
+# --- Tables of every form
+
+
+def long_table(rows: Sequence[Row], choices: Choices) -> pa.Table:
+    """One row a row, with the rank that the definition gives where it breaks ties."""
+    item = pa.int64() if isinstance(rows[0].item, int) else pa.string()
+    ranks = ranks_of(rows, choices) if choices.ties not in ("expected", "best", "worst") else {}
+    return pa.table(
+        {
+            "query_id": pa.array([row.query for row in rows]),
+            "item_id": pa.array([row.item for row in rows], item),
+            "score": pa.array([None if row.score is None else float(row.score) for row in rows], pa.float64()),
+            "relevance": pa.array([row.relevance for row in rows], pa.float64()),
+            "position": pa.array([row.position for row in rows], pa.int32()),
+            "rank": pa.array([ranks.get((row.query, row.item)) for row in rows], pa.int32()),
+        }
+    )
+
+
+def array_table(rows: Sequence[Row], choices: Choices) -> pa.Table:
+    """One row a query: relevances in rank order, and all judged ones; as numbers and with their items."""
+    item = pa.int64() if isinstance(rows[0].item, int) else pa.string()
+    entry = pa.struct([("item", item), ("relevance", pa.float64())])
+    found = []
+    for query, its in rows_by_query(rows).items():
+        ranked = [{"item": row.item, "relevance": row.relevance} for row in in_rank_order(its, choices)]
+        judged = [{"item": row.item, "relevance": row.relevance} for row in its if row.relevance is not None]
+        numbers = [[one["relevance"] for one in lists] for lists in (ranked, judged)]
+        found.append((query, *numbers, ranked, judged))
+    columns = zip(*found, strict=True)
+    types = [pa.string(), *[pa.list_(pa.float64())] * 2, *[pa.list_(entry)] * 2]
+    names = ["query_id", "ranked", "judged", "ranked_items", "judged_items"]
+    return pa.table([pa.array(its, kind) for its, kind in zip(columns, types, strict=True)], names=names)
+
+
+def forms(rows: Sequence[Row], choices: Choices) -> Iterator[tuple[str, dict[str, pa.Table], Columns]]:
+    """The same rankings as a long table, a run and judgments, with ranks, and as arrays: name, tables, columns."""
+    table = long_table(rows, choices)
+    yield "long", {"input": table}, LONG
+    judged = table.filter(table.column("relevance").is_valid())
+    run = table.filter(table.column("score").is_valid()).drop_columns(["relevance"])
+    yield "judgments", {"input": run, "judgments": judged}, LONG
+    if choices.ties in ("item_asc", "item_desc", "input_order"):
+        # Condensed ranks are ranked anew, for which ties by input order name the order column.
+        of_ranks = replace(RANKED, order="position") if choices.ties == "input_order" else RANKED
+        yield "rank", {"input": table}, of_ranks
+        yield "rank judgments", {"input": run, "judgments": judged}, of_ranks
+        arrays = array_table(rows, choices)
+        yield "numbers", {"input": arrays}, NUMBERS
+        yield "structs", {"input": arrays}, STRUCTS
+
+
+def convention_for(columns: Columns, choices: Choices) -> Convention:
+    """Arrays have no ties, so no order column either."""
+    convention = convention_of(choices)
+    return replace(convention, ties="item_asc") if columns in (NUMBERS, STRUCTS) else convention

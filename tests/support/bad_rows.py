@@ -58,5 +58,3 @@ BAD_ROWS = {
     "NaN weight": Bad("bad_weight", {"w": NAN}),
     "infinite weight": Bad("bad_weight", {"w": INF}),
 }
-ONE_OF_EACH = list({bad.reason: name for name, bad in reversed(BAD_ROWS.items())}.values())
-OF_JUDGMENTS = ("null_query", "null_item", "nan_relevance", "infinite_relevance", "gain_overflow", "bad_weight")

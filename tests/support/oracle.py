@@ -103,7 +103,7 @@ def evaluate_every_order(rows: Sequence[Row], choices: Choices, k: Cutoff) -> It
     """The result of each order of the tied items of one query."""
     retrieved = [row for row in rows if row.score is not None]
     others = [row for row in rows if row.score is None]
-    groups = _groups_by_score(retrieved, choices.score_precision)
+    groups = groups_by_score(retrieved, choices.score_precision)
     for order in itertools.product(*(itertools.permutations(group) for group in groups)):
         placed = [replace(row, position=n) for n, row in enumerate(itertools.chain(*order))]
         yield from evaluate(placed + others, replace(choices, ties="input_order"), [k]).values()
@@ -191,7 +191,7 @@ def discounted_sum(groups: Sequence[Sequence[float]], discount: Callable[[int], 
 def _rank(rows: list[Row], choices: Choices, gain: Callable[[float | None], float]) -> list[list[float]]:
     """Gains in rank order. Only `expected` leaves tied items together in a group."""
     ranked: list[list[float]] = []
-    for tied in _groups_by_score(rows, choices.score_precision):
+    for tied in groups_by_score(rows, choices.score_precision):
         if choices.ties == "input_order":
             tied.sort(key=lambda row: row.position)
         elif choices.ties in ("item_asc", "item_desc") and len(tied) > 1:
@@ -203,7 +203,7 @@ def _rank(rows: list[Row], choices: Choices, gain: Callable[[float | None], floa
     return ranked
 
 
-def _groups_by_score(rows: Iterable[Row], precision: str) -> list[list[Row]]:
+def groups_by_score(rows: Iterable[Row], precision: str) -> list[list[Row]]:
     """Rows of equal score together, highest score first."""
     groups: dict[float, list[Row]] = {}
     for row in rows:

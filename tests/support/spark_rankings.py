@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 from packaging.version import Version
 
-from ndcg_spark.conventions import Convention
 from ndcg_spark.evaluation.local import LocalRanking, rank_locally
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.sources.local import table_of
 from ndcg_spark.sources.parquet import PartSizes
-from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query, to_float32
+from support.arrow_rankings import convention_of, in_rank_order
+from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,11 +49,6 @@ def since_spark(version: str, what: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(lacks_it, reason=f"{what} came with Spark {version}")
 
 
-def convention_of(choices: Choices) -> Convention:
-    """The same choices in the words of the package."""
-    return Convention(**{field.name: getattr(choices, field.name) for field in fields(Choices)})
-
-
 def scored_table(spark: SparkSession, rows: Sequence[Row], choices: Choices | None = None) -> DataFrame:
     """One row a row, with the 1-based rank that the definition gives to retrieved items."""
     item = "bigint" if isinstance(rows[0].item, int) else "string"
@@ -78,22 +73,6 @@ def array_table(spark: SparkSession, rows: Sequence[Row], choices: Choices) -> D
         judged = [(row.item, row.relevance) for row in its if row.relevance is not None]
         cells.append((query, [rel for _, rel in ranked], [rel for _, rel in judged], ranked, judged))
     return spark.createDataFrame(cells, schema)
-
-
-def in_rank_order(rows: Iterable[Row], choices: Choices) -> list[Row]:
-    """The retrieved rows of a query: by score, then by the tie rule."""
-    tie_key = {
-        "item_asc": lambda row: row.item.encode() if isinstance(row.item, str) else row.item,
-        "item_desc": lambda row: row.item.encode() if isinstance(row.item, str) else row.item,
-        "input_order": lambda row: row.position,
-    }[choices.ties]
-    tidy = sorted((r for r in rows if r.score is not None), key=tie_key, reverse=choices.ties == "item_desc")
-    return sorted(tidy, key=lambda row: -_compared(row.score, choices))
-
-
-def _compared(score: float | None, choices: Choices) -> float:
-    assert score is not None
-    return to_float32(score) if choices.score_precision == "float32" else score
 
 
 def ranks_of(rows: Iterable[Row], choices: Choices) -> dict[tuple[object, object], int]:
@@ -178,10 +157,15 @@ class Case:
             tables["input"], self.settings, judgments=tables.get("judgments"), sizes=sizes
         ).per_query()
 
-    def results_here(self) -> Results:
-        """Rank tables of Arrow on this machine; keys are those of `collect_cases`."""
+    def ranking_here(self) -> LocalRanking:
+        """Rank tables of Arrow on this machine."""
         found = rank_locally({name: table_of(one, name) for name, one in self.tables.items()}, self.settings)
         assert isinstance(found, LocalRanking), found
+        return found
+
+    def results_here(self) -> Results:
+        """Results of this machine, under the keys of `collect_cases`."""
+        found = self.ranking_here()
         names = ("run", *self.settings.columns.query)
         return {
             _key([str(row[name]) for name in names], row["k"]): _result(row) for row in found.per_query().to_pylist()

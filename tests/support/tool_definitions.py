@@ -1,0 +1,204 @@
+"""What tools compute, written out as plain loops from their own source or paper, with no import of the package.
+
+For tools that are too heavy to install beside the tests, or that no Python can call. Each definition gets the rows
+of one query and a cutoff (None: the whole list) and gives NDCG, or None where the tool gives no value at all. For
+tools that know only a set of relevant items, that set is the items judged above 0. The sums, gains and discounts are
+those of the oracle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+from support.oracle import Cutoff, Row, discount_function, discounted_sum, gain_function, groups_by_score
+
+Values = dict[tuple[str, Cutoff], float]
+
+
+Definition = Callable[[Sequence[Row], Cutoff], float | None]
+
+
+def values_of(definition: Definition, queries: Mapping[str, Sequence[Row]], cutoffs: Sequence[Cutoff]) -> Values:
+    found = {(query, k): definition(rows, k) for query, rows in queries.items() for k in cutoffs}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+# --- Small parts
+
+power = gain_function("exponential")
+
+
+def discounted(gains: Iterable[float], k: Cutoff, discount: str = "log2") -> float:
+    return discounted_sum([[gain] for gain in gains], discount_function(discount), k)
+
+
+def shown(rows: Sequence[Row], *, last_item_first: bool = False) -> list[Row]:
+    """Retrieved items by score; tied ones by the bytes of the item, the smallest first or the largest."""
+    found = sorted((row for row in rows if row.score is not None), key=lambda row: row.item.encode())
+    if last_item_first:
+        found.reverse()
+    return sorted(found, key=lambda row: row.score or 0.0, reverse=True)
+
+
+def labels(rows: Sequence[Row]) -> list[float]:
+    return [row.relevance for row in rows if row.relevance is not None]
+
+
+def truth(rows: Sequence[Row]) -> set[str]:
+    return {row.item for row in rows if row.relevance is not None and row.relevance > 0}
+
+
+def label(row: Row) -> float:
+    return 0.0 if row.relevance is None else row.relevance
+
+
+def best(gains: Iterable[float]) -> list[float]:
+    return sorted(gains, reverse=True)
+
+
+def averaged_over_ties(rows: Sequence[Row], gain: Callable[[float], float], *, single: bool) -> list[float]:
+    """Gain of each rank, averaged over the items that share its score."""
+    found: list[float] = []
+    for tied in groups_by_score(rows, "float32" if single else "double"):
+        gains = [gain(label(row)) for row in tied]
+        found += [sum(gains) / len(gains)] * len(gains)
+    return found
+
+
+# --- This project's own two
+
+
+def default(rows: Sequence[Row], k: Cutoff, gain: Callable[[float], float] = power) -> float | None:
+    """Jarvelin and Kekalainen with every judged item in the ideal list, over all orders of tied items on average."""
+    judged = labels(rows)
+    if not judged:
+        return None
+    ideal = discounted(best(gain(relevance) for relevance in judged), k)
+    gains = averaged_over_ties(rows, gain, single=False)  # gains of relevance 0 are 0 here
+    return discounted(gains, k) / ideal if gains and ideal > 0 else 0.0
+
+
+linear = partial(default, gain=float)
+
+
+# --- Tools of information retrieval
+
+
+def trec_eval(rows: Sequence[Row], k: Cutoff) -> float | None:
+    """trec_eval 10, m_ndcg_cut.c and form_res_rels.c: scores as doubles, ties by docno, last first."""
+    if not labels(rows) or not shown(rows):
+        return None
+    ideal = discounted(best(max(0.0, relevance) for relevance in labels(rows)), k)
+    gained = discounted((max(0.0, label(row)) for row in shown(rows, last_item_first=True)), k)
+    return gained / ideal if ideal > 0 else 0.0
+
+
+def talr(rows: Sequence[Row], k: Cutoff) -> float | None:
+    """TALR, +eval/tieNDCG.m: no cutoff; 1 where nothing is relevant."""
+    gains = [power(label(row)) for row in rows if row.score is not None]
+    ideal = discounted(best(gains), k)
+    return discounted(averaged_over_ties(rows, power, single=False), k) / ideal if ideal else 1.0
+
+
+def torchmetrics(rows: Sequence[Row], k: Cutoff) -> float | None:
+    """torchmetrics 1.9, functional/retrieval/ndcg.py, with double sums in place of its single ones."""
+    ideal = discounted(best(label(row) for row in rows if row.score is not None), k)
+    return discounted(averaged_over_ties(rows, float, single=True), k) / ideal if ideal else 0.0
+
+
+# --- Tools of learning to rank
+
+
+def catboost(rows: Sequence[Row], k: Cutoff, gain: Callable[[float], float] = float) -> float | None:
+    """CatBoost 1.2 dcg.cpp: by prediction, tied items by target, the worst first."""
+    listed = sorted((-row.score, label(row)) for row in rows if row.score is not None)
+    ideal = discounted(best(gain(target) for _, target in listed), k)
+    return discounted((gain(target) for _, target in listed), k) / ideal if ideal > 0 else 1.0
+
+
+catboost_exp = partial(catboost, gain=power)
+
+
+# --- Spark MLlib, and what is built on it
+
+
+def mllib(rows: Sequence[Row], k: Cutoff) -> float | None:
+    """RankingMetrics.ndcgAt with relevances: the ideal list is the labels in the order they came in."""
+    return _mllib(shown(rows), [row for row in rows if row.relevance is not None], k)
+
+
+def mllib_sorted(rows: Sequence[Row], k: Cutoff) -> float | None:
+    """The same for a caller who sorts the labels first."""
+    labelled = sorted((row for row in rows if row.relevance is not None), key=label, reverse=True)
+    return _mllib(shown(rows), labelled, k)
+
+
+def _mllib(predicted: Sequence[Row], labelled: Sequence[Row], k: Cutoff) -> float:
+    relevance = {row.item: label(row) for row in labelled}
+    n = max(len(predicted), len(labelled)) if k is None else min(max(len(predicted), len(labelled)), k)
+    gained = most = 0.0
+    for i in range(n):
+        if i < len(predicted):
+            gained += power(relevance.get(predicted[i].item, 0.0)) / math.log(i + 2)
+        if i < len(labelled):
+            most += power(label(labelled[i])) / math.log(i + 2)
+    return gained / most if most else 0.0
+
+
+def mllib_binary(rows: Sequence[Row], k: Cutoff) -> float | None:
+    """RankingMetrics.ndcgAt without relevances, all that PySpark reaches; an empty label set counts 0."""
+    predicted, relevant = shown(rows), truth(rows)
+    gained = discounted((float(row.item in relevant) for row in predicted), k, "ln")
+    most = discounted([1.0] * len(relevant), k, "ln")
+    return gained / most if relevant else 0.0
+
+
+def recommenders_spark(rows: Sequence[Row], k: Cutoff) -> float | None:
+    """recommenders 1.2, SparkRankingEvaluation: MLlib over the users that both tables have."""
+    return mllib_binary(rows, k) if shown(rows) and truth(rows) else None
+
+
+def recommenders_pandas(rows: Sequence[Row], k: Cutoff) -> float | None:
+    """recommenders 1.2, python_evaluation.ndcg_at_k, raw: 0 / 0 is NaN, which the mean of pandas leaves out."""
+    ideal = discounted(best(labels(rows)), k, "ln")
+    gained = discounted((label(row) for row in shown(rows)), k, "ln")
+    return gained / ideal if ideal else None
+
+
+# --- Tools of recommendation
+
+
+def replay(rows: Sequence[Row], k: Cutoff) -> float | None:
+    """RePlay 0.22, metrics/ndcg.py: users of the truth; 0 for one without recommendations."""
+    relevant = truth(rows)
+    if not relevant:
+        return None
+    gained = discounted((float(row.item in relevant) for row in shown(rows, last_item_first=True)), k)
+    return gained / discounted([1.0] * len(relevant), k)
+
+
+def rectools(rows: Sequence[Row], k: Cutoff) -> float | None:
+    """RecTools 0.19, metrics/ranking.py, divide_by_achievable=False: k relevant items are taken for granted."""
+    relevant = truth(rows)
+    if not relevant or k is None:
+        return None
+    return discounted((float(row.item in relevant) for row in shown(rows)), k) / discounted([1.0] * k, k)
+
+
+def mlflow(rows: Sequence[Row], k: Cutoff) -> float | None:
+    """MLflow 3.18, metric_definitions.py: scikit-learn's NDCG cut at the length of the list retrieved."""
+    listed, relevant = shown(rows)[:k], truth(rows)
+    if not listed or not relevant:
+        return 0.0 if listed or relevant else 1.0
+    gained = discounted((float(row.item in relevant) for row in listed), len(listed))
+    return gained / discounted([1.0] * len(relevant), len(listed))
+
+
+def evidently(rows: Sequence[Row], k: Cutoff) -> float | None:
+    """Evidently 0.7, recsys/ndcg_k.py: the items shown, of users with some feedback."""
+    targets = [label(row) for row in shown(rows)]
+    if not any(target > 0 for target in targets):
+        return None
+    return discounted(targets, k) / discounted(best(targets), k)
