@@ -412,3 +412,44 @@ def test_rows_of_a_comparison_that_is_cut_are_those_of_the_largest_differences()
     rows += [{"segment_by": "s", "segment": name, "difference": size, "verdict": verdict}
              for name, (size, verdict) in verdicts.items()]  # fmt: skip
     assert [row["segment"] for row in sorted(rows, key=largest_first)] == ["", "c", "d", "a", "b"]
+
+
+# ------------------------------------------------------------------------------------------------ without Spark
+
+
+def test_explain_names_the_engine_and_writes_nothing(table, rankings, tmp_path):
+    out = tmp_path / "comparison"
+    ended = run("--per-query", table, "--baseline", "a", "--output", out, "--explain")
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    lines = {line.split("  ")[0]: line.rpartition("  ")[2] for line in ended.out.splitlines()}
+    assert lines["engine"] == "local: --engine local"
+    assert lines["cost"] == "one pass over the metrics of queries by this process"
+    assert lines["pairs"] == "b against a, c against a"
+    ended = run("--input", rankings, "--score-col", "old,new", "--baseline", "old", "--output", out, "--explain")
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    assert "pairs        new against old" in ended.out
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--per-query", "T", "--run-col", "user"), "the run column of --per-query is not 'run'"),
+        (("--per-query", "SELECT 1"), "the format sql is Spark's"),
+        (("--per-query", "T", "--query-col", "ndcg"), "Spark alone compares by column 'ndcg' of type double"),
+        (("--input", "T", "--score-col", "ndcg", "--relevance-col", "ndcg", "--item-col", "user", "--strategy",
+          "window"), "strategy=window ranks in Spark"),
+    ],
+)  # fmt: skip
+def test_what_the_job_leaves_to_spark(table, options, why):
+    ended = run(*[table if one == "T" else one for one in options])
+    assert_refused(ended, f"--engine local cannot do this: {why}; --engine spark can.")
+
+
+def test_the_run_log(table, tmp_path):
+    ended = run("--per-query", table, "--baseline", "a", "--metrics", "ndcg", *FAST, "--output", tmp_path / "out",
+                "--run-log", tmp_path / "log", *NIGHT)  # fmt: skip
+    assert ended.code == 0, ended.err
+    (row,) = pq.read_table(tmp_path / "log").to_pylist()[-1:]
+    assert (row["command"], row["status"], row["spark_version"]) == ("compare-runs", "succeeded", None)
+    assert len(files_below(tmp_path / "out")) > 0
