@@ -94,6 +94,7 @@ REFUSED = [
 @pytest.mark.parametrize(("options", "named"), REFUSED)
 def test_options_are_refused_before_spark_starts(tmp_path, monkeypatch, options, named):
     monkeypatch.chdir(tmp_path)
+    # stands in for: the session, because none may start
     monkeypatch.setattr("ndcg_spark.jobs.session.spark_session", None)
     folder = tmp_path / "stored"
     write_table(folder / "metrics" / "1.parquet", ROWS)
