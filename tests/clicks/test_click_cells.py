@@ -83,6 +83,36 @@ def test_frequent_patterns_are_in_every_sample_and_rare_ones_stand_for_others():
     assert [one["ratio"] for one in row["positions"]] == pytest.approx([1, 1], abs=0.01)
 
 
+def positions(method, *patterns):
+    """What is told of each position, of patterns of (position, shown, clicked)."""
+    cells, one = pa.array(patterns, pa.list_(CELL)), pa.array([1] * len(patterns), pa.int64())
+    numbers = pa.array([hash_of(pattern) for pattern in patterns], pa.int64())
+    row = fitted(method, of=[pa.RecordBatch.from_arrays([cells, one, numbers], names=["cells", "pairs", "hash"])])
+    return {one["position"]: (one["propensity"], one["reason"]) for one in row["positions"]}, row["positions"]
+
+
+@pytest.mark.parametrize(
+    ("method", "second", "third"),
+    [
+        ("pairs", (1, "above_1"), (None, "no_pairs")),
+        ("randomized", (1, "above_1"), (1, "above_1")),
+        ("pbm", (1, "above_1"), (None, "no_chain")),
+    ],
+)
+def test_positions_without_propensity_and_above_one(method, second, third):
+    found, rows = positions(method, [(1, 10, 2), (2, 10, 4), (4, 10, 0)], [(3, 10, 5)])
+    assert found == {1: (1, None), 2: second, 3: third, 4: (None, "no_clicks")}
+    if method == "pairs":
+        assert [one["ratio"] for one in rows if one["position"] == 2] == [2.0]
+
+
+@pytest.mark.parametrize("method", ["pbm", "pairs", "randomized"])
+@pytest.mark.parametrize(("first", "clicks", "reason"), [(2, 5, "first_not_shown"), (1, 0, "first_not_clicked")])
+def test_a_log_without_its_first_position(method, first, clicks, reason):
+    found, _ = positions(method, [(first, 10, clicks), (3, 10, 5)])
+    assert found == dict.fromkeys((first, 3), (None, reason))
+
+
 def test_no_pattern_is_no_position():
     (row,) = rows_of(fit_patterns(iter([]), PropensitySettings()))
     assert (row["positions"], row["n_patterns"], row["n_fitted"]) == ([], 0, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import date
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,11 +13,9 @@ from support.comparing import example_1, settings_of
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
 
 from ndcg_spark.comparison.command import ComparisonGate
-from ndcg_spark.comparison.differences import PER_QUERY
 from ndcg_spark.comparison.printed import largest_first, sentence
-from ndcg_spark.comparison.tables import one_of_runs
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.sources.api import one_slice
+from ndcg_spark.sources.slices import choose_value
 
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop")
 FAST = ("--flips", "200", "--replicates", "100")
@@ -26,17 +23,9 @@ TYPES = {"k": pa.int32(), "ndcg": pa.float64(), "dcg": pa.float64(), "weight": p
 TYPES |= dict.fromkeys(("run", "query_id", "country", "user"), pa.string())
 
 
-@pytest.fixture(params=["spark", "local"], autouse=True)
-def engine(request, monkeypatch):
-    """Each test is about both engines."""
-    monkeypatch.setattr("test_compare_job.ENGINE", ("--engine", request.param))
-
-
-ENGINE: tuple[str, ...] = ()
-
-
 def run(*arguments):
-    return command("compare-runs", *arguments, *ENGINE)
+    """Without Spark; that both engines write and print the same, `test_engines_of_comparisons.py` says."""
+    return command("compare-runs", *arguments, "--engine", "local")
 
 
 def per_query(path, runs, *, names=("a", "b", "c"), weighted=False):
@@ -57,8 +46,7 @@ def per_query(path, runs, *, names=("a", "b", "c"), weighted=False):
 
 
 @pytest.fixture
-def table(spark, tmp_path):
-    del spark
+def table(tmp_path):
     return per_query(tmp_path / "queries.parquet", ("a", "b", "c"))
 
 
@@ -106,6 +94,8 @@ def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
     lines = run("--per-query", table, "--baseline", "b", "--runs", "c", "--metrics", "ndcg", *FAST).out.splitlines()
     assert lines[0].startswith("ndcg@10: c may or may not differ from b")
     assert lines[0].endswith(" 12 queries). 12 queries detect a difference of 0.0584 or more (one test, power 80%).")
+    lines = run("--per-query", table, "--runs", "b,c", "--metrics", "ndcg", "--margin", "0.1", *FAST).out.splitlines()
+    assert lines[0].startswith("ndcg@10: c is at most 0.1 worse than b (-0.0408, 95% interval [-0.0826, +0.0009]")
 
 
 def test_a_run_without_a_name_is_the_run():
@@ -113,12 +103,21 @@ def test_a_run_without_a_name_is_the_run():
     assert sentence(row, settings_of()) == "ndcg@10: no query of the run can be compared with before."
 
 
-def test_runs_of_a_table_without_rows_are_refused(table, tmp_path):
-    pq.write_table(pq.read_table(table).slice(0, 0), tmp_path / "empty.parquet")
-    ended = run("--per-query", tmp_path / "empty.parquet", "--baseline", "a", "--metrics", "ndcg")
-    assert_refused(ended, "no rows")
-    with pytest.raises(InputRefusedError, match=r"there is no run 'a' to compare: the input has no rows\."):
-        one_of_runs("baseline", "a", ())
+def test_lines_of_segments_name_them_as_they_are_and_where_the_run_is_worse(tmp_path):
+    """Of 300 queries 200 gain 0.2 or so, and 60 and 40 lose 0.3 and 0.1: better in sum."""
+    rows = []
+    for at in range(300):
+        city, change = ("New York", 0.2) if at < 200 else ("NewYork", -0.3) if at < 260 else ("Oslo", -0.1)
+        for name, value in (("a", 0.5), ("b", 0.5 + change + (at % 5 - 2) / 100)):
+            rows.append({"run": name, "query_id": f"q{at}", "k": 10, "ndcg": value, "city of": city})
+    path = write_table(tmp_path / "mixed.parquet", {name: [row[name] for row in rows] for name in rows[0]}, TYPES)
+    same = ("--per-query", path, "--baseline", "a", "--metrics", "ndcg@10", "--segment-cols", "city of", *FAST)
+    assert run(*same).out.splitlines()[1:] == [
+        "By segment: 1 better, +0.2000 (city of=New York); 2 worse, most -0.3000 (city of=NewYork); "
+        "--verbose prints them."
+    ]
+    verbose = [line.partition(" city of=")[2] for line in run(*same, "--verbose").out.splitlines()]
+    assert sorted(line.partition(" queries=")[0] for line in verbose if line) == ["New York", "NewYork", "Oslo"]
 
 
 def test_at_most_three_lines_a_pair(table, tmp_path):
@@ -140,21 +139,6 @@ def test_at_most_three_lines_a_pair(table, tmp_path):
     n_rows = sum(line.startswith("run=") for line in verbose)
     counts = re.compile(r"(\d+) (?:better|worse|unclear|not)")
     assert sum(int(n) for line in (lines[2], lines[5]) for n in counts.findall(line)) == n_rows - 2
-
-
-def test_where_a_run_is_worse_is_told_beside_where_it_is_better(spark, tmp_path):
-    """Of 300 queries 200 gain 0.2 or so in DE, and 60 and 40 lose 0.3 and 0.1 in US and FR: better in sum."""
-    rows = []
-    for at in range(300):
-        country, change = ("DE", 0.2) if at < 200 else ("US", -0.3) if at < 260 else ("FR", -0.1)
-        for its_run, value in (("a", 0.5), ("b", 0.5 + change + (at % 5 - 2) / 100)):
-            rows.append({"run": its_run, "query_id": f"q{at}", "k": 10, "ndcg": value, "country": country})
-    path = tmp_path / "mixed.parquet"
-    write_table(path, {name: [row[name] for row in rows] for name in rows[0]}, TYPES)
-    ended = run("--per-query", path, "--baseline", "a", "--metrics", "ndcg@10", "--segment-cols", "country", *FAST)
-    assert ended.out.splitlines()[1:] == [
-        "By segment: 1 better, +0.2000 (country=DE); 2 worse, most -0.3000 (country=US); --verbose prints them."
-    ]
 
 
 def test_a_rerun_replaces_the_slice_of_its_baseline_and_no_other(table, tmp_path):
@@ -211,19 +195,6 @@ def test_two_tables_and_clusters(table, tmp_path):
     assert ended.json["baseline_input"] != ended.json["input"]
 
 
-def test_of_several_runs_beside_a_baseline_one_is_chosen(table, tmp_path):
-    """As if the others were not there; none of them is taken for it."""
-    old = per_query(tmp_path / "old.parquet", ("a",))
-    same = ("--baseline-per-query", old, "--baseline", "before", "--metrics", "ndcg", "--json", "-")
-    ended = run("--per-query", table, *same, "--runs", "b")
-    alone = run("--per-query", per_query(tmp_path / "b.parquet", ("b",)), *same)
-    assert (ended.code, alone.code) == (0, 0), ended.err
-    assert ended.json["comparison"] == alone.json["comparison"]
-    several = run("--per-query", table, *same, "--runs", "b,c")
-    assert [row["run"] for row in several.json["comparison"]] == ["b", "c"]
-    assert several.json["comparison"][0]["difference"] == alone.json["comparison"][0]["difference"]
-
-
 def test_runs_are_selected_by_their_stored_names(table, tmp_path):
     one, old = per_query(tmp_path / "b.parquet", ("b",)), per_query(tmp_path / "old.parquet", ("a", "c"))
     same = ("--baseline-per-query", old, "--metrics", "ndcg", *FAST, "--json", "-")
@@ -231,21 +202,16 @@ def test_runs_are_selected_by_their_stored_names(table, tmp_path):
     assert_refused(run("--per-query", one, *same, "--baseline", "a", "--runs", "new"), told)
     told = "--baseline-per-query has several runs, 'a', 'c'; name one of them by --baseline"
     assert_refused(run("--per-query", one, *same, "--baseline", "before"), told)
-    ended = run("--per-query", one, *same, "--baseline", "a")
-    assert ended.json["comparison"][0]["difference"] == near(0.071666666667)
+    alone = run("--per-query", one, *same, "--baseline", "a").json["comparison"]
+    assert alone[0]["difference"] == near(0.071666666667)
+    several = per_query(tmp_path / "bc.parquet", ("b", "c"))
+    chosen = run("--per-query", several, *same, "--baseline", "a", "--runs", "b")
+    assert chosen.json["comparison"] == alone
+    both = run("--per-query", several, *same, "--baseline", "a", "--runs", "b,c").json["comparison"]
+    assert [row["run"] for row in both] == ["b", "c"]
+    assert both[0]["difference"] == alone[0]["difference"]
     told = "--per-query has a run 'a', too, which is the name of the baseline"
     assert_refused(run("--per-query", table, *same, "--baseline", "a"), told)
-
-
-def test_a_run_without_rows_is_refused_and_no_gate_is_met(table, tmp_path):
-    """A baseline that does not exist was all zeros, and any run better."""
-    gate = ("--gate", "ndcg@10.ci_low>-0.002", "--metrics", "ndcg")
-    told = "--per-query has no rows of run 'typo'; its runs are 'a', 'b', 'c'"
-    assert_refused(run("--per-query", table, "--runs", "typo,a", "--baseline", "typo", *gate), told)
-    empty = per_query(tmp_path / "empty.parquet", ())
-    told = "--baseline-per-query has no rows; is the night in it?"
-    two = ("--per-query", table, "--runs", "b", "--baseline-per-query", empty, "--baseline", "before")
-    assert_refused(run(*two, *gate), told)
 
 
 def test_stored_weights_are_used_and_the_job_says_so(table, tmp_path):
@@ -260,14 +226,8 @@ def test_stored_weights_are_used_and_the_job_says_so(table, tmp_path):
     assert plain.json["comparison"][0]["difference"] == near(0.071666666667)
     unweighted = run("--per-query", per_query(tmp_path / "p.parquet", ("a", "b")), *same)
     assert (unweighted.json["comparison"], unweighted.json["weight"]) == (plain.json["comparison"], None)
-    two = (
-        "--per-query",
-        table,
-        "--runs",
-        "b",
-        "--baseline-per-query",
-        per_query(tmp_path / "a.parquet", ("a",), weighted=True),
-    )
+    old = per_query(tmp_path / "a.parquet", ("a",), weighted=True)
+    two = ("--per-query", table, "--runs", "b", "--baseline-per-query", old)
     assert_refused(run(*two, *same), "'a' has stored weights, and 'b' has none; --weight-col '' compares without")
     assert run(*two, *same, "--weight-col", "").json["comparison"] == plain.json["comparison"]
 
@@ -297,43 +257,26 @@ def test_a_nightly_table_is_read_at_its_night(table, tmp_path):
     assert row["difference"] == pytest.approx(0.86 / 12, abs=1e-12)
 
 
-def test_data_sets_of_other_nights_do_not_count(spark):
-    rows = [("2026-01-30", "shop"), ("2026-01-30", "blog"), ("2026-01-31", "shop")]
-    table = spark.createDataFrame(rows, "run_date string, dataset string")
-    found = one_slice(table, PER_QUERY, night=date(2026, 1, 31), dataset=None)
-    assert found.collect() == [("2026-01-31", "shop")]
-    with pytest.raises(InputRefusedError, match="has 2 data sets, from blog to shop"):
-        one_slice(table, PER_QUERY, night=date(2026, 1, 30), dataset=None)
-
-
-def test_a_line_names_a_segment_as_it_is(table, tmp_path):
-    rows = pq.read_table(table)
-    cities = pa.array(["New York" if country == "DE" else "NewYork" for country in rows["country"].to_pylist()])
-    pq.write_table(rows.append_column("city of", cities), tmp_path / "cities.parquet")
-    ended = run("--per-query", tmp_path / "cities.parquet", "--baseline", "a", "--runs", "a,b", "--metrics", "ndcg",
-                "--segment-cols", "city of", "--verbose", *FAST)  # fmt: skip
-    lines = [line for line in ended.out.splitlines() if " city of=" in line]
-    assert sorted(line.partition(" city of=")[2].partition(" queries=")[0] for line in lines) == [
-        "New York",
-        "NewYork",
-    ]
-
-
-def test_a_night_without_rows_is_refused_with_those_there_are(spark):
-    nights = spark.sql("SELECT explode(array(date'2026-01-29', date'2026-01-31')) AS run_date")
-    for rows, there in (
-        (nights, "nights from 2026-01-29 to 2026-01-31"),
-        (nights.where("run_date > '2026-01-30'"), "the night 2026-01-31"),
-        (nights.where("false"), "no rows"),
-    ):
-        with pytest.raises(InputRefusedError) as caught:
-            one_slice(rows, PER_QUERY, night=date(2026, 1, 30), dataset=None)
-        assert str(caught.value) == f"--per-query has no rows of the night 2026-01-30 (run_date=); it has {there}."
+@pytest.mark.parametrize(
+    ("column", "asked", "there", "message"),
+    [
+        ("run_date", "2026-01-30", (2, "2026-01-29", "2026-01-31"),
+         "T has no rows of the night 2026-01-30 (run_date=); it has nights from 2026-01-29 to 2026-01-31."),
+        ("run_date", "2026-01-30", (1, "2026-01-31", "2026-01-31"),
+         "T has no rows of the night 2026-01-30 (run_date=); it has the night 2026-01-31."),
+        ("run_date", "2026-01-30", (0, None, None),
+         "T has no rows of the night 2026-01-30 (run_date=); it has no rows."),
+        ("dataset", None, (2, "blog", "shop"), "T has 2 data sets, from blog to shop; dataset= chooses one."),
+    ],
+)  # fmt: skip
+def test_a_night_without_rows_is_refused_with_those_there_are(column, asked, there, message):
+    with pytest.raises(InputRefusedError) as refused:
+        choose_value(column, "T", asked, there, lambda value: False)
+    assert str(refused.value) == message
 
 
 @pytest.fixture
-def rankings(spark, tmp_path):
-    del spark
+def rankings(tmp_path):
     rows = [
         (f"q{n}", item, float(score), float((score * (n + 3)) % 7), grade, "DE" if n % 2 else "US", f"u{n % 3}")
         for n in range(12)
@@ -368,7 +311,10 @@ def test_rankings_are_evaluated_and_compared(rankings, tmp_path):
         assert (row["difference"], row["n_wins"]) == (expected["difference"], expected["n_wins"])
 
 
-def test_bad_rows_are_left_out_counted_and_written(rankings, tmp_path):
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_bad_rows_are_left_out_counted_and_written(request, rankings, tmp_path, engine):
+    if engine == "spark":
+        request.getfixturevalue("spark")
     bad, scores = pq.read_table(rankings).slice(0, 2), pa.array([float("nan"), float("inf")])
     for at, (name, values) in enumerate((("item_id", pa.array(["x", "y"])), ("old", scores), ("new", scores)), 1):
         bad = bad.set_column(at, name, values)
@@ -376,13 +322,13 @@ def test_bad_rows_are_left_out_counted_and_written(rankings, tmp_path):
     both.mkdir()
     pq.write_table(pq.read_table(rankings), both / "1.parquet")
     pq.write_table(bad, both / "2.parquet")
-    same = ("--score-col", "old,new", "--baseline", "old", "--k", "3", *FAST, *NIGHT)
+    same = ("--score-col", "old,new", "--baseline", "old", "--k", "3", "--engine", engine, *FAST, *NIGHT)
     out, rejects = tmp_path / "comparison", tmp_path / "rejects"
-    named = ("--output", out, "--rejects", rejects)
-    ended = run("--input", both, *same, "--output", out)
+    ended = command("compare-runs", "--input", both, *same, "--output", out)
     assert_refused(ended, "bad", "--on-invalid reject leaves such rows out")
     assert files_below(out) == {}
-    ended = run("--input", both, *same, *named, "--on-invalid", "reject", "--json", "-")
+    named = ("--output", out, "--rejects", rejects, "--on-invalid", "reject")
+    ended = command("compare-runs", "--input", both, *same, *named, "--json", "-")
     assert (ended.code, ended.complaints) == (0, []), ended.err
     found = stored_rows(rejects)
     assert sorted((row["source"], row["reason"]) for row in found) == [
@@ -391,29 +337,25 @@ def test_bad_rows_are_left_out_counted_and_written(rankings, tmp_path):
     ]
     assert {json.loads(row["row"])["query_id"] for row in found} == {"q0"}
     assert ended.json["rows"]["rejected_by_reason"] == {"infinite_score": 2, "nan_score": 2}
-    good = run("--input", rankings, *same, "--json", "-")
+    good = command("compare-runs", "--input", rankings, *same, "--json", "-")
     assert ended.json["comparison"] == good.json["comparison"]
-    many = run("--input", both, *same, *named, "--on-invalid", "reject", "--max-reject-fraction", "0.01")
+    many = command("compare-runs", "--input", both, *same, *named, "--max-reject-fraction", "0.01")
     assert_refused(many, "more than --max-reject-fraction 0.01")
-
-
-def test_explain_runs_and_writes_nothing(rankings, tmp_path):
-    out = tmp_path / "comparison"
-    ended = run("--input", rankings, "--score-col", "old,new", "--baseline", "old", "--output", out, "--explain")
-    assert (ended.code, ended.complaints) == (0, []), ended.err
-    assert "pairs        new against old" in ended.out
-    assert not out.exists()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ((), "name what to compare"),
+        (("--per-query", "EMPTY"), "--per-query has no rows"),
+        (("--per-query", "EMPTY", "--baseline", "a", "--metrics", "ndcg"), "no rows"),
+        (("--per-query", "T", "--baseline", "a", "--runs", "b", "--baseline-per-query", "EMPTY"),
+         "--baseline-per-query has no rows; is the night in it?"),
+        # A baseline that does not exist was all zeros, any run better, and the gate met.
+        (("--per-query", "T", "--runs", "typo,a", "--baseline", "typo", "--gate", "ndcg@10.ci_low>-0.002"),
+         "--per-query has no rows of run 'typo' of the night 2026-01-31; its runs are 'a', 'b', 'c'"),
+        (("--per-query", "TWICE", "--baseline", "a", *FAST), "comes twice in run 'a' at k=10"),
         (("--per-query", "T", "--input", "T"), "name what to compare"),
-        (
-            ("--per-query", "T", "--baseline", "z"),
-            "has no rows of run 'z' of the night 2026-01-31; its runs are 'a', 'b', 'c'",
-        ),
         (("--per-query", "T", "--gate", "ndcg@10>0"), "is not of the form METRIC@K.COLUMN"),
         (("--per-query", "T", "--gate", "ndcg@10.low>0"), "there is no number 'low'"),
         (("--per-query", "T", "--gate", "ndcg@10.ci_low>0.1.2"), "'0.1.2' is no number"),
@@ -432,38 +374,17 @@ def test_explain_runs_and_writes_nothing(rankings, tmp_path):
         (("--input", "T", "--rejects", "r"), "--rejects goes with --on-invalid reject"),
         (("--per-query", "T", "--k", "7"), "there are no queries to compare"),
     ],
-)
+)  # fmt: skip
 def test_refusals_write_nothing(table, tmp_path, options, message):
-    out = tmp_path / "comparison"
-    ended = run(*[table if one == "T" else one for one in options], *NIGHT, "--output", out)
+    out, tables = tmp_path / "comparison", {"T": table}
+    if "EMPTY" in options:
+        tables["EMPTY"] = per_query(tmp_path / "empty.parquet", ())
+    if "TWICE" in options:
+        tables["TWICE"] = per_query(tmp_path / "twice" / "1.parquet", ("a", "b")).parent
+        per_query(tables["TWICE"] / "2.parquet", ("a",))
+    ended = run(*[tables.get(word, word) for word in options], *NIGHT, "--output", out)
     assert_refused(ended, message)
     assert files_below(out) == {}
-
-
-def test_bad_data_is_refused_in_one_line(table, tmp_path):
-    out, twice = tmp_path / "comparison", tmp_path / "twice"
-    twice.mkdir()
-    per_query(twice / "1.parquet", ("a", "b"))
-    per_query(twice / "2.parquet", ("a",))
-    ended = run("--per-query", twice, "--baseline", "a", *NIGHT, "--output", out, *FAST)
-    assert_refused(ended, "comes twice in run 'a' at k=10")
-    assert files_below(out) == {}
-
-
-def test_a_run_that_is_at_most_a_margin_worse_is_said_to_be(table):
-    ended = run("--per-query", table, "--runs", "b,c", "--metrics", "ndcg", "--margin", "0.1", *FAST)
-    assert (ended.code, ended.complaints) == (0, []), ended.err
-    assert "ndcg@10: c is at most 0.1 worse than b (-0.0408, 95% interval [-0.0826, +0.0009]" in ended.out
-
-
-def test_a_table_without_rows_is_refused(table, tmp_path):
-    """One table, and one with the baseline in another."""
-    out, empty = ("--output", tmp_path / "comparison"), tmp_path / "empty.parquet"
-    pq.write_table(pq.read_table(table).slice(0, 0), empty)
-    assert_refused(run("--per-query", empty, *NIGHT, *out), "--per-query has no rows")
-    beside = ("--per-query", table, "--baseline", "a", "--runs", "b", "--baseline-per-query", empty)
-    assert_refused(run(*beside, *NIGHT, *out), "--baseline-per-query has no rows")
-    assert not (tmp_path / "comparison").exists()
 
 
 def test_a_gate_without_a_cutoff_needs_one_if_there_are_several():
@@ -477,15 +398,8 @@ def test_a_gate_without_a_cutoff_needs_one_if_there_are_several():
 @pytest.mark.parametrize("value", [None, -0.5, 0.5])
 def test_a_null_meets_no_gate(value):
     gate = ComparisonGate.parse("ap(denominator=k)@10.ci_low > -1")
-    row = {
-        "segment_by": "",
-        "metric": str(gate.metric.metric),
-        "k": 10,
-        "verdict": "unclear",
-        "run": "b",
-        "baseline": "a",
-        "ci_low": value,
-    }
+    row = {"segment_by": "", "metric": str(gate.metric.metric), "k": 10, "verdict": "unclear", "run": "b"}
+    row |= {"baseline": "a", "ci_low": value}
     assert [one["met"] for one in gate.results([row])] == [value is not None]
     with pytest.raises(InvalidParameterError, match="is about what is not compared"):
         gate.results([{**row, "k": 5}])
@@ -498,3 +412,44 @@ def test_rows_of_a_comparison_that_is_cut_are_those_of_the_largest_differences()
     rows += [{"segment_by": "s", "segment": name, "difference": size, "verdict": verdict}
              for name, (size, verdict) in verdicts.items()]  # fmt: skip
     assert [row["segment"] for row in sorted(rows, key=largest_first)] == ["", "c", "d", "a", "b"]
+
+
+# ------------------------------------------------------------------------------------------------ without Spark
+
+
+def test_explain_names_the_engine_and_writes_nothing(table, rankings, tmp_path):
+    out = tmp_path / "comparison"
+    ended = run("--per-query", table, "--baseline", "a", "--output", out, "--explain")
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    lines = {line.split("  ")[0]: line.rpartition("  ")[2] for line in ended.out.splitlines()}
+    assert lines["engine"] == "local: --engine local"
+    assert lines["cost"] == "one pass over the metrics of queries by this process"
+    assert lines["pairs"] == "b against a, c against a"
+    ended = run("--input", rankings, "--score-col", "old,new", "--baseline", "old", "--output", out, "--explain")
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    assert "pairs        new against old" in ended.out
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--per-query", "T", "--run-col", "user"), "the run column of --per-query is not 'run'"),
+        (("--per-query", "SELECT 1"), "the format sql is Spark's"),
+        (("--per-query", "T", "--query-col", "ndcg"), "Spark alone compares by column 'ndcg' of type double"),
+        (("--input", "T", "--score-col", "ndcg", "--relevance-col", "ndcg", "--item-col", "user", "--strategy",
+          "window"), "strategy=window ranks in Spark"),
+    ],
+)  # fmt: skip
+def test_what_the_job_leaves_to_spark(table, options, why):
+    ended = run(*[table if one == "T" else one for one in options])
+    assert_refused(ended, f"--engine local cannot do this: {why}; --engine spark can.")
+
+
+def test_the_run_log(table, tmp_path):
+    ended = run("--per-query", table, "--baseline", "a", "--metrics", "ndcg", *FAST, "--output", tmp_path / "out",
+                "--run-log", tmp_path / "log", *NIGHT)  # fmt: skip
+    assert ended.code == 0, ended.err
+    (row,) = pq.read_table(tmp_path / "log").to_pylist()[-1:]
+    assert (row["command"], row["status"], row["spark_version"]) == ("compare-runs", "succeeded", None)
+    assert len(files_below(tmp_path / "out")) > 0

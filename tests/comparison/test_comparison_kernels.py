@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 from support.closeness import near
-from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, Z, estimate, example_2, key_hash, key_hashes, state_of
+from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, estimate, example_2, key_hash, key_hashes, state_of
 
 from ndcg_spark.comparison import kernels
 from ndcg_spark.comparison.kernels import benjamini_hochberg, holm
@@ -114,27 +114,6 @@ def test_the_error_of_the_lift_in_example_1():
     assert kernels.lift_error(sums, kernels.read_squares(sums, 12)) == near(0.062310938780)
 
 
-def test_example_1_weighted():
-    found = estimate(X, Y, W)
-    assert (found.difference, found.std_error) == (near(0.065), near(0.029933342139))
-
-
-def test_example_1_with_a_zero_for_queries_of_one_run():
-    found = estimate(np.array([*X, 0.60, 0]), np.array([*Y, 0, 0.20]))
-    assert (found.difference, found.std_error) == (near(0.032857142857), near(0.054303062584))
-
-
-def test_example_1_in_a_segment():
-    found = estimate(X[US], Y[US])
-    assert (found.difference, found.std_error) == (near(0.0225), near(0.039660013448))
-    assert found.p_value == near(0.610173154686)
-
-
-def test_wins_ties_and_losses_of_example_1():
-    delta = kernels.deltas(X, Y)
-    assert [int((delta > 0).sum()), int((delta == 0).sum()), int((delta < 0).sum())] == [8, 2, 2]
-
-
 def test_example_1_clustered():
     found = estimate(X, Y, clusters=USERS)
     assert (found.std_error, found.p_value) == (near(0.034184728740), near(0.104069275444))
@@ -184,11 +163,6 @@ def test_the_sums_are_exact():
     assert sums["wwyy"] == sum(a * a * c * c for a, c in zip(fw, fy, strict=True))
     assert sums["wx"] == sum(a * b for a, b in zip(fw, fx, strict=True))
     assert sums["delta"] == sum(Fraction(v) for v in w * kernels.deltas(x, y))
-
-
-def test_one_query_has_a_difference_alone():
-    found = estimate(X[:1], Y[:1])
-    assert (found.difference, found.std_error, found.ci_low, found.p_value) == (near(0.15), None, None, None)
 
 
 def test_a_baseline_of_zeros_has_no_lift():
@@ -386,13 +360,6 @@ def test_a_detectable_effect_at_low_levels(df, alpha):
         return (stats.norm.sf(limit * s - effect) + stats.norm.cdf(-limit * s - effect)) * density
 
     assert sum(integrate.quad(found, *ends)[0] for ends in ((0, 1), (1, 9))) == pytest.approx(0.8, abs=1e-9)
-
-
-def test_three_runs():
-    p_values = [estimate(*pair).p_value for pair in ((X, Y), (X, Z), (Y, Z))]
-    assert p_values == [near(0.019159835596), near(0.017505305127), near(0.054386395576)]
-    assert estimate(Y, Z).difference == near(-0.040833333333)
-    assert holm(p_values) == [near(0.052515915382), near(0.052515915382), near(0.054386395576)]
 
 
 def test_without_scipy_the_extra_is_named(monkeypatch):

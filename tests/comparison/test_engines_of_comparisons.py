@@ -158,8 +158,7 @@ def test_evaluations(spark, capsys):
     assert_same(spark, capsys, mixed, baseline="7", metrics="ndcg@3")
 
 
-@pytest.mark.parametrize("more", [{}, {"segments": "country"}, {"segments": "country", "weight": "w"}], ids=str)
-@pytest.mark.parametrize("unpaired", ["zero", "drop"])
+@pytest.mark.parametrize(("unpaired", "more"), [("zero", {}), ("drop", {"segments": "country", "weight": "w"})])
 def test_samples_of_metrics_of_both_directions(spark, capsys, unpaired, more):
     """Run b lacks queries; segments are null for some; less is better in two of the metrics."""
     draw = random.Random(7)
@@ -209,12 +208,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_refusals(spark, name):
-    change, options = REFUSED[name]
-    refused = table(change(rows_of_queries(4, runs=("a", "b"), ks=(10,), n=9)))
-    told = refusal(refused, options)
-    assert told == refusal(spark.createDataFrame(refused), options)
+def test_refusals(spark):
+    for name, (change, options) in REFUSED.items():
+        refused = table(change(rows_of_queries(4, runs=("a", "b"), ks=(10,), n=9)))
+        assert refusal(refused, options) == refusal(spark.createDataFrame(refused), options), name
 
 
 def test_refusals_of_evaluations(spark):

@@ -50,28 +50,16 @@ def test_the_worked_nights(spark):
     )
 
 
-def test_nights_of_two_rules_are_refused(spark):
-    before, after = (night(spark, name).withColumn("rules", F.lit(f"ties={name}")) for name in ("a", "b"))
-    with pytest.raises(InputRefusedError, match=r"different rules \(ties: a and b\)"), readable_errors():
-        shift_of_means(before, after).collect()
-    assert {row["rules"] for row in shift_of_means(before, after, across_rules=True).collect()} == {"ties=mixed"}
-
-
-def test_metrics_that_are_no_means_are_left_out(spark):
-    """As `coverage` by segment, whose rows have no state."""
+def test_metrics_that_are_no_means_are_left_out_and_states_of_text_refused(spark):
+    """As `coverage` by segment, whose rows have no state; and as a csv of a metric table."""
     nights = [night(spark, name) for name in ("a", "b")]
     both = [
         one.unionByName(one.withColumns({"metric": F.lit("coverage"), "state": F.lit(None).cast("array<bigint>")}))
         for one in nights
     ]
     assert sorted(shift_of_means(*both).collect()) == sorted(shift_of_means(*nights).collect())
-
-
-def test_states_that_are_text_are_refused(spark):
-    """As in a csv of a metric table."""
-    before = night(spark, "a")
     with pytest.raises(InputRefusedError, match="'state' of the metric table is string, not array<bigint>"):
-        shift_of_means(before, night(spark, "b").withColumn("state", F.col("state").cast("string")))
+        shift_of_means(nights[0], nights[1].withColumn("state", F.col("state").cast("string")))
 
 
 @pytest.fixture(scope="module")
@@ -130,10 +118,14 @@ def test_the_queries_that_changed_most(spark, rankings):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"strategy": "window"}, {"convention": Convention(duplicates="best")}, {"check_duplicates": "all"}],
+    ("form", "options"),
+    [
+        ("one table", {"convention": Convention(duplicates="best")}),
+        ("one table", {"strategy": "window"}),
+        ("judgments", {}),
+        ("judgments", {"check_duplicates": "all"}),
+    ],
 )
-@pytest.mark.parametrize("form", ["one table", "judgments"])
 def test_lists_of_changed_queries_hold_what_was_ranked(rankings, options, form):
     """Judgments by every strategy; no row that was rejected, though its score is beyond all others."""
     bad = rankings.limit(1).select(
@@ -188,39 +180,20 @@ def test_what_cannot_be_diagnosed_is_refused(rankings):
         score_losses(padded.rankings, padded.settings)
 
 
-def test_changed_queries_leave_out_what_has_no_value(spark):
-    """A list of one item has no diversity, so nothing was gained or lost; only q3 has two values."""
-    lists = {
-        ("A", "q1"): "ab",
-        ("B", "q1"): "a",
-        ("A", "q2"): "a",
-        ("B", "q2"): "ab",
-        ("A", "q3"): "ab",
-        ("B", "q3"): "ac",
-    }
-    rows = [(*key, item, 2.0 - at, 1) for key, items in lists.items() for at, item in enumerate(items)]
-    table = spark.createDataFrame(rows, "run string, query_id string, item_id string, score double, relevance int")
+def test_changed_queries_leave_out_what_has_no_value_or_weighs_nothing(spark):
+    """A list of one item has no diversity, so nothing was gained or lost; q4 weighs nothing. Only q3 is left."""
+    lists = {("A", "q1"): "ab", ("B", "q1"): "a", ("A", "q2"): "a", ("B", "q2"): "ab", ("A", "q3"): "ab",
+             ("B", "q3"): "ac", ("A", "q4"): "ab", ("B", "q4"): "ac"}  # fmt: skip
+    rows = [
+        (*key, item, 2.0 - at, 1, 0.0 if key[1] == "q4" else 2.0)
+        for key, items in lists.items()
+        for at, item in enumerate(items)
+    ]
+    schema = "run string, query_id string, item_id string, score double, relevance int, w double"
     items = spark.createDataFrame(
         [("a", ["x"]), ("b", ["y"]), ("c", ["x"])], "item_id string, categories array<string>"
     )
-    result = evaluate(
-        table, items=items, run="run", metrics="ild(by=categories)@2", convention="default;ties=item_asc"
-    )
+    options = {"items": items, "metrics": "ild(by=categories)@2", "convention": "default;ties=item_asc"}
+    result = evaluate(spark.createDataFrame(rows, schema), run="run", weight="w", **options)
     found = changed_queries(result, baseline="A", run="B", metric="ild_by_categories").collect()
     assert [(row["query_id"], row["change"], row["difference"]) for row in found] == [("q3", "lost", -1.0)]
-
-
-def test_changed_queries_leave_out_what_weighs_nothing(spark):
-    """No mean changed with them."""
-    rows = [
-        (run, query, item, float(score), int(item == "a"), weight)
-        for query, weight in (("q1", 0.0), ("q2", 2.0))
-        for run, items in (("A", "ab"), ("B", "ba"))
-        for score, item in enumerate(reversed(items))
-    ]
-    table = spark.createDataFrame(
-        rows, "run string, query_id string, item_id string, score double, relevance int, w double"
-    )
-    result = evaluate(table, run="run", k=1, weight="w")
-    found = changed_queries(result, baseline="A", run="B").collect()
-    assert [(row["query_id"], row["change"], row["difference"]) for row in found] == [("q2", "lost", -1.0)]

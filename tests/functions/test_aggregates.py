@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from pyspark.sql import functions as F
@@ -31,18 +32,19 @@ JUDGED = [one for group in GROUPS for one in group if one is not None] + UNRETRI
 
 
 @pytest.mark.parametrize(
-    ("gain", "ties"),
+    ("gain", "ties", "discount"),
     [
-        ("exponential", "expected"),
-        ("linear", "best"),
-        ("linear", "worst"),
-        ("binary:2", "worst"),
-        ("power:0.5", "best"),
+        ("exponential", "expected", "ln"),
+        ("linear", "best", "log:3"),
+        ("linear", "worst", "reciprocal"),
+        ("binary:2", "worst", "table:1.25,1,0.5,0.25"),
+        ("power:0.5", "best", "log2"),
     ],
 )
-def test_dcg_and_ndcg_are_those_of_the_oracle(spark, gain, ties):
+def test_dcg_and_ndcg_are_those_of_the_oracle(spark, gain, ties, discount):
     """Of hostile lists: ties, nulls, negative grades, queries that are missing or unjudged, or without relevance."""
-    choices = Choices(gain=_gain_of(gain), ties=ties, no_relevant="one")
+    cutoffs = (1, 3, 4) if discount.startswith("table") else CUTOFFS
+    choices = Choices(gain=_gain_of(gain), ties=ties, discount=_discount_of(discount), no_relevant="one")
     rows = [
         replace(row, query=f"{seed} {row.query}", item=str(row.item))
         for seed in range(3)
@@ -50,11 +52,11 @@ def test_dcg_and_ndcg_are_those_of_the_oracle(spark, gain, ties):
             seed, negatives=seed == 1 and gain != "power:0.5", fractional=seed == 2, nulls=seed != 1
         )
     ]
-    spec = {"gain": gain, "ties": ties}
-    columns = [f.ndcg_at("score", "relevance", k=k, no_relevant="one", **spec).alias(f"ndcg {k}") for k in CUTOFFS]
-    columns += [f.dcg_at(F.col("score"), F.col("relevance"), k=k, **spec).alias(f"dcg {k}") for k in CUTOFFS]
+    spec = {"gain": gain, "ties": ties, "discount": discount}
+    columns = [f.ndcg_at("score", "relevance", k=k, no_relevant="one", **spec).alias(f"ndcg {k}") for k in cutoffs]
+    columns += [f.dcg_at(F.col("score"), F.col("relevance"), k=k, **spec).alias(f"dcg {k}") for k in cutoffs]
     found = {row["query_id"]: row for row in scored_table(spark, rows).groupBy("query_id").agg(*columns).collect()}
-    for (query, k), result in evaluate_rows(rows, choices, list(CUTOFFS)).items():
+    for (query, k), result in evaluate_rows(rows, choices, list(cutoffs)).items():
         assert close(found[query][f"ndcg {k}"], result.ndcg), (query, k)
         assert close(found[query][f"dcg {k}"], result.dcg), (query, k)
 
@@ -65,18 +67,6 @@ def _gain_of(gain: str):
         "binary:2": lambda relevance: float(relevance >= 2),
         "power:0.5": lambda relevance: relevance**0.5,
     }.get(gain, gain)
-
-
-@pytest.mark.parametrize("discount", ["ln", "log:3", "reciprocal", "table:1.25,1,0.5,0.25"])
-def test_discounts(spark, discount):
-    rows = random_rows(4)
-    choices = Choices(discount=_discount_of(discount))
-    columns = [f.ndcg_at("score", "relevance", k=4, discount=discount).alias("ndcg")]
-    columns += [f.dcg_at("score", "relevance", k=4, discount=discount).alias("dcg")]
-    found = {row["query_id"]: row for row in scored_table(spark, rows).groupBy("query_id").agg(*columns).collect()}
-    for (query, _), result in evaluate_rows(rows, choices, [4]).items():
-        assert close(found[query]["ndcg"], result.ndcg), query
-        assert close(found[query]["dcg"], result.dcg), query
 
 
 def _discount_of(discount: str):
@@ -92,41 +82,35 @@ def grouped(spark, groups, unretrieved):
     return spark.createDataFrame(cells + [(None, one) for one in unretrieved], "score double, relevance double")
 
 
-@pytest.mark.parametrize("k", [1, 3, 4, 10])
-def test_the_expected_value_is_the_mean_over_all_orders(spark, k):
+def test_the_expected_value_is_the_mean_over_all_orders(spark):
     """The groups of which precision@3 is 1/3, reciprocal rank .361111111111 and average precision .094444444444."""
     table = grouped(spark, GROUPS, UNRETRIEVED)
-    asked = {
-        **{name: function("score", "relevance", k=k) for name, function in BINARY.items()},
-        **{f"{name} of 2": function("score", "relevance", k=k, rel=2) for name, function in BINARY.items()},
-        **{
-            f"ap by {by}": f.average_precision_at("score", "relevance", k=k, denominator=by)
-            for by in ("achievable", "k")
-        },
-    }
-    (row,) = table.agg(*[column.alias(name) for name, column in asked.items()]).collect()
-    for name in asked:
-        metric, _, more = name.partition(" ")
-        options = {"rel": 2} if more == "of 2" else {"denominator": more.removeprefix("by ")} if more else {}
-        definition = getattr(metric_definitions, metric)
-        expected = over_all_orders(lambda ranked: definition(ranked, JUDGED, k, **options), GROUPS)  # noqa: B023
-        assert row[name] == pytest.approx(expected, abs=1e-14), name
-    if k == 3:
-        assert [row["p"], row["rr"], row["ap"]] == pytest.approx([1 / 3, 0.361111111111, 0.094444444444], abs=1e-12)
+    for k in (1, 3, 4, 10):
+        asked = {(name, (("rel", rel),)): function for name, function in BINARY.items() for rel in (1, 2)}
+        asked |= {("ap", (("denominator", by),)): f.average_precision_at for by in ("achievable", "k")}
+        columns = [function("score", "relevance", k=k, **dict(more)) for (_, more), function in asked.items()]
+        row = table.agg(*columns).first()
+        for (metric, more), found in zip(asked, row, strict=True):
+            definition = partial(getattr(metric_definitions, metric), **dict(more))
+            expected = over_all_orders(lambda ranked: definition(ranked, JUDGED, k), GROUPS)  # noqa: B023
+            assert found == pytest.approx(expected, abs=1e-14), (metric, more, k)
+        if k == 3:
+            of_1 = dict(zip(asked, row, strict=True))
+            named = [of_1[name, (("rel", 1),)] for name in ("p", "rr", "ap")]
+            assert named == pytest.approx([1 / 3, 0.361111111111, 0.094444444444], abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("ties", "order"), [("best", [0, 3, 2, 0, None, 3, 1, 0]), ("worst", [0, 0, None, 2, 3, 0, 1, 3])]
-)
-def test_the_best_and_the_worst_order(spark, ties, order):
+def test_the_best_and_the_worst_order(spark):
     table = grouped(spark, GROUPS, UNRETRIEVED)
-    (row,) = table.agg(
-        *[function("score", "relevance", k=3, ties=ties).alias(name) for name, function in BINARY.items()],
-        f.precision_at("score", "relevance", ties=ties).alias("p of all"),
-    ).collect()
-    for name in BINARY:
-        assert row[name] == pytest.approx(getattr(metric_definitions, name)(order, JUDGED, 3), abs=1e-14), name
-    assert row["p of all"] == pytest.approx(4 / 8, abs=1e-14)
+    for ties, order in {"best": [0, 3, 2, 0, None, 3, 1, 0], "worst": [0, 0, None, 2, 3, 0, 1, 3]}.items():
+        row = table.agg(
+            *[function("score", "relevance", k=3, ties=ties).alias(name) for name, function in BINARY.items()],
+            f.precision_at("score", "relevance", ties=ties).alias("p of all"),
+        ).first()
+        for name in BINARY:
+            expected = getattr(metric_definitions, name)(order, JUDGED, 3)
+            assert row[name] == pytest.approx(expected, abs=1e-14), (name, ties)
+        assert row["p of all"] == pytest.approx(4 / 8, abs=1e-14)
 
 
 def test_the_mean_is_that_of_evaluate(spark):
@@ -154,13 +138,15 @@ def test_the_mean_is_that_of_evaluate(spark):
     assert compared == 12
 
 
-@pytest.mark.parametrize("kind", ["float", "int", "bigint", "decimal(4,1)", "boolean"])
-def test_every_kind_of_number(spark, kind):
+def test_every_kind_of_number(spark):
+    kinds = ("float", "int", "bigint", "decimal(4,1)", "boolean")
     table = spark.createDataFrame([(2.0, 0.0), (1.0, 1.0), (0.0, 1.0)], "score double, relevance double")
-    table = table.selectExpr("cast(score as decimal(4,1)) score", f"cast(relevance as {kind}) relevance")
-    (row,) = table.agg(f.ndcg_at("score", "relevance"), f.recall_at("score", "relevance", k=2)).collect()
-    assert row[0] == pytest.approx((1 / math.log2(3) + 1 / 2) / (1 + 1 / math.log2(3)), abs=1e-15)
-    assert row[1] == 0.5
+    casts = [f"cast(relevance as {kind}) r{at}" for at, kind in enumerate(kinds)]
+    table = table.selectExpr("cast(score as decimal(4,1)) score", *casts)
+    expected = ((1 / math.log2(3) + 1 / 2) / (1 + 1 / math.log2(3)), 0.5)
+    columns = [one for at in range(5) for one in (f.ndcg_at("score", f"r{at}"), f.recall_at("score", f"r{at}", k=2))]
+    row = table.agg(*columns).first()
+    assert [row[at : at + 2] for at in range(0, 10, 2)] == [pytest.approx(expected, abs=1e-15)] * 5
 
 
 def test_a_group_without_rows_judgments_or_retrieved_items(spark):
@@ -184,62 +170,39 @@ def test_a_group_without_rows_judgments_or_retrieved_items(spark):
     assert (by_policy["nothing"], by_policy["missing"]) == ((1.0, None), (0.0, 0.0))
 
 
-@pytest.mark.parametrize(
-    ("score", "relevance", "told"),
-    [
-        (math.nan, 1.0, "nan_score in column score: NaN is a bad value; it has no rank: make it null"),
-        (-math.inf, 1.0, "infinite_score in column score: -Infinity is a bad value; it has no rank"),
-        (1.0, math.nan, "nan_relevance in column relevance: NaN is a bad value; make it null (an unjudged item)"),
-        (1.0, math.inf, "relevance Infinity in column relevance has a gain that is not finite, or above 2^63"),
-    ],
-)
-def test_bad_values_are_refused(spark, score, relevance, told):
-    table = spark.createDataFrame([(3.0, 1.0), (score, relevance)], "score double, relevance double")
-    for function in (f.ndcg_at, f.reciprocal_rank_at):
-        assert (refusal(table.agg(function("score", "relevance", k=1))) or "").startswith(told)
+BAD = [
+    (math.nan, 1.0, "nan_score in column score: NaN is a bad value; it has no rank: make it null"),
+    (-math.inf, 1.0, "infinite_score in column score: -Infinity is a bad value; it has no rank"),
+    (1.0, math.nan, "nan_relevance in column relevance: NaN is a bad value; make it null (an unjudged item)"),
+    (1.0, math.inf, "relevance Infinity in column relevance has a gain that is not finite, or above 2^63"),
+]
 
 
-def test_a_relevance_whose_gain_is_too_large_is_refused(spark):
+def test_bad_values_are_refused(spark):
+    for score, relevance, told in BAD:
+        table = spark.createDataFrame([(3.0, 1.0), (score, relevance)], "score double, relevance double")
+        for function in (f.ndcg_at, f.reciprocal_rank_at):
+            assert (refusal(table.agg(function("score", "relevance", k=1))) or "").startswith(told)
     table = spark.createDataFrame([(3.0, 64.0)], "score double, relevance double")
     assert (refusal(table.agg(f.ndcg_at("score", "relevance"))) or "").startswith("relevance 64 in column relevance")
     assert table.agg(f.dcg_at("score", "relevance", gain="linear")).collect()[0][0] == 64.0
     message = refusal(table.agg(f.ndcg_at("score", "relevance", gain="table:0=0,1=1"))) or ""
     assert message.startswith("relevance 64 has no gain in the table [0.0, 1.0]")
+    # Text that Spark cannot read as a number would be an item that was not retrieved, or unjudged.
+    for name in ("score", "relevance"):
+        message = refusal(table.withColumn(name, F.lit("3")).agg(f.ndcg_at("score", "relevance")))
+        assert message == f"column {name} ({name}) is string, not a number; cast it first."
 
 
-@pytest.mark.parametrize("name", ["score", "relevance"])
-def test_text_is_no_number(spark, name):
-    """Else text that Spark cannot read as a number would be an item that was not retrieved, or unjudged."""
-    table = spark.createDataFrame([(3.0, 1.0)], "score double, relevance double")
-    table = table.withColumn(name, F.col(name).cast("string"))
-    message = refusal(table.agg(f.ndcg_at("score", "relevance")))
-    assert message == f"column {name} ({name}) is string, not a number; cast it first."
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"k": 0},
-        {"k": 2.5},
-        {"ties": "item_asc"},
-        {"gain": "cubic"},
-        {"discount": "table:1"},
-        {"discount": "table:1,2,1"},
-        {"discount": "table:1,-1,-1"},
-        {"gain": "table:0=1,1=0"},
-        {"no_relevant": "error"},
-    ],
-    ids=str,
-)
-def test_arguments_that_are_none_are_refused_where_they_are_written(spark, change):
-    with pytest.raises(InvalidParameterError):
-        f.ndcg_at("score", "relevance", **{"k": 3, **change})
-
-
-@pytest.mark.parametrize("change", [{"rel": math.inf}, {"rel": True}, {"rel": "1"}, {"denominator": "hits"}], ids=str)
-def test_levels_and_denominators_are_checked(spark, change):
-    with pytest.raises(InvalidParameterError):
-        f.average_precision_at("score", "relevance", **change)
+def test_arguments_that_are_none_are_refused_where_they_are_written(spark):
+    of_gains = [{"k": 0}, {"k": 2.5}, {"ties": "item_asc"}, {"gain": "cubic"}, {"gain": "table:0=1,1=0"},
+                {"discount": "table:1"}, {"discount": "table:1,2,1"}, {"discount": "table:1,-1,-1"},
+                {"no_relevant": "error"}]  # fmt: skip
+    of_hits = [{"rel": math.inf}, {"rel": True}, {"rel": "1"}, {"denominator": "hits"}]
+    for function, changes in ((f.ndcg_at, of_gains), (f.average_precision_at, of_hits)):
+        for change in changes:
+            with pytest.raises(InvalidParameterError):
+                function("score", "relevance", **{"k": 3, **change})
 
 
 def test_columns_are_named_after_their_arguments(spark):

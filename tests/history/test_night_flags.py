@@ -6,17 +6,18 @@ import re
 import statistics
 from datetime import datetime, timedelta
 
+import pyarrow as pa
 import pytest
 import scipy.stats
 from support.nights import METRIC_COLUMNS, metric_rows, night
 from support.refusals import refusal
 
 from ndcg_spark.core.columns import mark_text_table
-from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
-from ndcg_spark.history import FlagSettings, flag_changes
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, NdcgSparkError
+from ndcg_spark.history import FlagSettings, flag_changes, tasks
 from ndcg_spark.history.frames import flagged_nights
+from ndcg_spark.history.tasks import EPOCH
 
-pytestmark = pytest.mark.usefixtures("spark")
 USUAL = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418]
 
 
@@ -26,17 +27,52 @@ def weekly(values, **changed):
     return [row | {"run_date": night(7 * at)} for at, row in enumerate(rows)]
 
 
-def flags(spark, rows, settings=None):
+def days(night):
+    return (night - EPOCH).days
+
+
+def judged(rows, settings=None, columns=tasks.FLAG_COLUMNS):
+    """Rows of the worker, of series put together as by Spark: with the nights of their run and of the table."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in tasks.SERIES), []).append(row)
+    series = []
+    for key, its in groups.items():
+        known = dict(zip(tasks.SERIES, key, strict=True))
+        of_run = [row for row in rows if not row["segment_by"] and row["run"] == known["run"]
+                  and row["metric"] == known["metric"] and row["k"] == known["k"]]  # fmt: skip
+        numbers = ("value", "std_error", "config_hash", "n_queries")
+        known["nights"] = [
+            {"day": days(row["run_date"]), "rules": None, **{name: row.get(name) for name in numbers}} for row in its
+        ]
+        known["run_nights"] = [{"day": days(row["run_date"]), "config_hash": row["config_hash"]} for row in of_run]
+        known["table_nights"] = None if known["segment_by"] else sorted({days(row["run_date"]) for row in rows})
+        series.append(known)
+    (batch,) = tasks.flag_nights(iter([pa.RecordBatch.from_pylist(series)]), settings or FlagSettings(), columns)
+    return batch.to_pylist()
+
+
+def flags(rows, settings=None):
     """Rows by night."""
-    found = flagged_nights(spark.createDataFrame(rows, METRIC_COLUMNS), settings or FlagSettings()).collect()
-    by_night = {row["night"]: row.asDict() for row in found}
+    found = judged(rows, settings)
+    by_night = {row["night"]: row for row in found}
     assert len(by_night) == len(found)
     return by_night
 
 
-def test_a_drop_after_twelve_weeks(spark):
+def flags_of_pairs(rows, **pairs):
+    """Rows by night, the last one with what its pairs showed."""
+    found = judged(rows, columns=tasks.TO_PAIR_COLUMNS)
+    last = max(row["night"] for row in found)
+    its = {"n_queries": 12, "n_only_run": 0, "n_only_baseline": 0, "df": 11.0, **pairs}
+    batch = pa.RecordBatch.from_pylist([row | {"paired": its if row["night"] == last else None} for row in found])
+    (batch,) = tasks.flag_pairs(iter([batch]), FlagSettings())
+    return {row["night"]: row for row in batch.to_pylist()}
+
+
+def test_a_drop_after_twelve_weeks():
     """An independent script gives the numbers; the limit for 12 nights is 4.5."""
-    row = flags(spark, weekly([*USUAL, 0.4312]))[night(84)]
+    row = flags(weekly([*USUAL, 0.4312]))[night(84)]
     numbers = [row[name] for name in ("median", "spread", "z")]
     assert numbers == pytest.approx([0.441900000000, 0.001334341997, -7.133333333333], abs=1e-12)
     assert [row[name] for name in ("status", "n_nights", "weekday", "limit")] == ["low", 12, "Thursday", 4.5]
@@ -49,17 +85,17 @@ def test_a_drop_after_twelve_weeks(spark):
 @pytest.mark.parametrize(
     ("n", "limit"), [(8, 5.9), (9, 5.9), (10, 5.0), (12, 4.5), (15, 4.5), (16, 3.9), (26, 3.3), (51, 3.3), (52, 2.9)]
 )
-def test_the_limit_depends_on_the_nights_of_history(spark, n, limit):
+def test_the_limit_depends_on_the_nights_of_history(n, limit):
     values = [0.5 + 0.001 * (at % 3 - 1) for at in range(n)]
-    row = flags(spark, weekly([*values, 0.5 + 0.0015 * limit + 1e-9]), FlagSettings(start=night(7 * n)))[night(7 * n)]
+    row = flags(weekly([*values, 0.5 + 0.0015 * limit + 1e-9]), FlagSettings(start=night(7 * n)))[night(7 * n)]
     assert (row["limit"], row["n_nights"], row["status"]) == (limit, n, "high")  # the standard error is 0.0015
-    below = flags(spark, weekly([*values, 0.5 + 0.0015 * limit - 1e-6]))[night(7 * n)]
+    below = flags(weekly([*values, 0.5 + 0.0015 * limit - 1e-6]))[night(7 * n)]
     assert below["status"] == "usual"
 
 
-def test_a_short_history_is_held_against_the_night_before(spark):
+def test_a_short_history_is_held_against_the_night_before():
     """Errors of .0015 make .0021213203 of the difference; 3.2905 of these, the quantile of .9995, are .0069803."""
-    found = flags(spark, weekly([0.4, 0.4069, 0.4, 0.4070, 0.4]))
+    found = flags(weekly([0.4, 0.4069, 0.4, 0.4070, 0.4]))
     statuses = [found[night(7 * at)]["status"] for at in range(5)]
     assert statuses == ["short_history", "short_history", "short_history", "high", "low"]
     assert found[night(0)]["rule"] == (
@@ -73,13 +109,13 @@ def test_a_short_history_is_held_against_the_night_before(spark):
         "standard errors of 0.002121; limit 3.29, level 0.001); lower is worse; 4 earlier nights are too few to "
         "judge 2026-01-29 by history, 28 are needed"
     )
-    without = flags(spark, weekly([0.4, 0.9], std_error=None))
+    without = flags(weekly([0.4, 0.9], std_error=None))
     assert {row["status"] for row in without.values()} == {"short_history"}
 
 
-def test_any_change_counts_where_no_query_differs_from_another(spark):
+def test_any_change_counts_where_no_query_differs_from_another():
     """From 1 to 0 for every query: the standard errors are 0, which is not the same as unknown."""
-    found = flags(spark, weekly([1.0, 0.0, 0.0], std_error=0.0))
+    found = flags(weekly([1.0, 0.0, 0.0], std_error=0.0))
     assert [found[night(7 * at)]["status"] for at in range(3)] == ["short_history", "low", "short_history"]
     fallen = found[night(7)]
     assert (fallen["z"], fallen["weekday"], fallen["spread"]) == (None, "before", 0.0)
@@ -88,16 +124,14 @@ def test_any_change_counts_where_no_query_differs_from_another(spark):
         "counts, as no query differs on either night); lower is worse; 1 earlier nights are too few to judge "
         "2026-01-08 by history, 28 are needed"
     )
-    equal = [[1.0] * 4, [0.5] * 4]
     rows = [row | {"std_error": 0.0} for row in metric_rows([1.0, 0.5])]
-    pairs = [*queries(0, equal[0]), *queries(1, equal[1])]
-    row = max(paired_flags(spark, rows, pairs), key=lambda one: one["night"])
+    row = flags_of_pairs(rows, difference=-0.5, std_error=0.0)[night(1)]
     assert (row["status"], row["weekday"], row["z"]) == ("low", "before_paired", None)
     assert "any change counts, as all of these changed alike" in row["rule"]
 
 
-def test_nights_of_all_weekdays_serve_until_there_are_eight_of_one(spark):
-    found = flags(spark, metric_rows([0.4 + 0.001 * (at % 3) for at in range(60)]))
+def test_nights_of_all_weekdays_serve_until_there_are_eight_of_one():
+    found = flags(metric_rows([0.4 + 0.001 * (at % 3) for at in range(60)]))
     statuses = [found[night(at)]["status"] for at in range(60)]
     assert statuses == ["short_history"] * 28 + ["usual"] * 32
     assert [(found[night(at)]["weekday"], found[night(at)]["n_nights"]) for at in (28, 55, 56)] == [
@@ -108,52 +142,38 @@ def test_nights_of_all_weekdays_serve_until_there_are_eight_of_one(spark):
     assert found[night(28)]["limit"] == 3.3
 
 
-def test_without_spread_any_change_is_flagged(spark):
-    found = flags(spark, weekly([0.4] * 9 + [0.4, 0.40001], std_error=None))
+def test_without_spread_any_change_is_flagged():
+    found = flags(weekly([0.4] * 9 + [0.4, 0.40001], std_error=None))
     assert (found[night(63)]["status"], found[night(63)]["z"]) == ("usual", 0.0)
     last = found[night(70)]
     assert (last["status"], last["z"], last["spread"]) == ("high", None, 0.0)
     assert "any change counts" in last["rule"]
 
 
-def test_history_is_of_one_configuration_and_series(spark):
+def test_history_is_of_one_configuration_and_series():
     rows = [*weekly([0.9] * 10, config_hash="old")[:5], *weekly([0.4] * 14)[5:], *weekly([0.4] * 9, metric="p")]
-    found = flag_changes(spark.createDataFrame(rows, METRIC_COLUMNS)).where("metric = 'ndcg'").collect()
-    last = max(found, key=lambda row: row["night"])
+    last = max((row for row in judged(rows) if row["metric"] == "ndcg"), key=lambda row: row["night"])
     assert (last["n_nights"], last["status"], last["median"]) == (8, "usual", 0.4)
 
 
-def test_nights_without_a_value_are_no_history(spark):
-    found = flags(spark, weekly([*USUAL[:5], None, *USUAL[5:8], 0.4312]))
+def test_nights_without_a_value_are_no_history():
+    found = flags(weekly([*USUAL[:5], None, *USUAL[5:8], 0.4312]))
     assert (found[night(35)]["status"], found[night(63)]["n_nights"]) == ("missing", 8)
-    first = flags(spark, weekly([None, 0.4]))[night(0)]
+    first = flags(weekly([None, 0.4]))[night(0)]
     assert (first["status"], first["rule"]) == ("no_value", "ndcg@10 of overall has no value on 2026-01-01")
 
 
-def test_which_nights_are_judged_and_looked_back_on(spark):
+def test_which_nights_are_judged_and_looked_back_on():
     settings = FlagSettings(start=night(77), end=night(84), lookback=63)
-    found = flags(spark, weekly([0.9, 0.9, 0.9, *USUAL, 0.4]), settings)
+    found = flags(weekly([0.9, 0.9, 0.9, *USUAL, 0.4]), settings)
     assert sorted(found) == [night(77), night(84)]
     assert {row["n_nights"] for row in found.values()} == {9}
     assert found[night(84)]["median"] < 0.5
 
 
-def test_a_night_twice_is_refused(spark):
-    rows = spark.createDataFrame([*weekly(USUAL), *weekly(USUAL[:1])], METRIC_COLUMNS)
-    assert "has two rows for the night 2026-01-01" in refusal(flag_changes(rows))
-
-
-def test_flagged_nights_parses_numbers_of_a_text_format(spark):
-    rows = spark.createDataFrame(weekly([*USUAL, 0.4312]), METRIC_COLUMNS)
-    text = mark_text_table(rows.select([rows[name].cast("string") for name in rows.columns]))
-    found, expected = (flagged_nights(table, FlagSettings()).orderBy("night").collect() for table in (text, rows))
-    assert found == expected
-
-
-def test_partitions_do_not_matter(spark):
-    rows = spark.createDataFrame(weekly([*USUAL, 0.4312]), METRIC_COLUMNS)
-    expected = {row["night"]: row for row in flag_changes(rows).collect()}
-    assert {row["night"]: row for row in flag_changes(rows.orderBy("value").repartition(5)).collect()} == expected
+def test_a_night_twice_is_refused():
+    with pytest.raises(InputRefusedError, match="has two rows for the night 2026-01-01"):
+        judged([*weekly(USUAL), *weekly(USUAL[:1])])
 
 
 @pytest.mark.parametrize(
@@ -177,11 +197,9 @@ def test_options_out_of_range(options, named):
 # ------------------------------------------------------------------------------------------- what is missing
 
 
-def missing(spark, rows, settings=None):
+def missing(rows, settings=None):
     """Rules of what is missing, by night and segment."""
-    columns = f"{METRIC_COLUMNS}, n_queries bigint"
-    judged = flagged_nights(spark.createDataFrame(rows, columns), settings or FlagSettings())
-    listed = judged.where("status = 'missing'").collect()
+    listed = [row for row in judged(rows, settings) if row["status"] == "missing"]
     return {(row["night"], row["run"], row["segment"]): row["rule"] for row in listed}
 
 
@@ -200,8 +218,8 @@ def of_segment(n_queries, nights, **changed):
         (100, 2, False),  # not on any of the latest 7 nights
     ],
 )
-def test_a_segment_without_queries_is_missing_if_chance_does_not_explain_it(spark, n_queries, nights, told):
-    found = missing(spark, of_segment(n_queries, nights), FlagSettings(start=night(9)))
+def test_a_segment_without_queries_is_missing_if_chance_does_not_explain_it(n_queries, nights, told):
+    found = missing(of_segment(n_queries, nights), FlagSettings(start=night(9)))
     assert set(found) == ({(night(9), "", "US")} if told else set())
     if (n_queries, nights) == (7, 9):
         assert list(found.values()) == [
@@ -209,29 +227,52 @@ def test_a_segment_without_queries_is_missing_if_chance_does_not_explain_it(spar
         ]
 
 
-def test_a_segment_of_another_configuration_is_not_missing(spark):
+def test_a_segment_of_another_configuration_is_not_missing():
     rows = of_segment(50, 9)
-    assert list(missing(spark, rows)) == [(night(9), "", "US")]
+    assert list(missing(rows)) == [(night(9), "", "US")]
     rows[-1] = rows[-1] | {"config_hash": "c2"}  # the last night of all queries
-    assert missing(spark, rows) == {}
+    assert missing(rows) == {}
 
 
-def test_a_run_without_rows_is_missing_once_for_seven_nights(spark):
+def test_a_run_without_rows_is_missing_once_for_seven_nights():
     """Run b has two nights of ten, at first with a segment; of run c, the eighth night has no query."""
     rows = [*metric_rows([0.4] * 10, run="a", n_queries=1), *metric_rows([0.3] * 2, run="b", n_queries=1)]
     rows += metric_rows([0.3] * 2, run="b", n_queries=900, segment_by="country", segment="US")
     rows += metric_rows([*[0.2] * 7, None, 0.2, 0.2], run="c", n_queries=1)
-    found = missing(spark, rows)
+    found = missing(rows)
     assert set(found) == {*((night(at), "b", "") for at in range(2, 9)), (night(7), "c", "")}
     assert found[night(8), "b", ""] == (
         "ndcg@10 of run 'b', overall has no value on 2026-01-09; its last was 0.300000 over 1 query on 2026-01-02"
     )
     # Nor does another configuration explain that a run has no query.
     changed = [row | {"config_hash": "c2"} if row["run_date"] >= night(7) else row for row in rows]
-    assert missing(spark, changed)[night(7), "c", ""] == found[night(7), "c", ""]
+    assert missing(changed)[night(7), "c", ""] == found[night(7), "c", ""]
     # A night that no run has is none of the table.
     later = [row for row in rows if row["run_date"] != night(3)]
-    assert (night(3), "b", "") not in missing(spark, later)
+    assert (night(3), "b", "") not in missing(later)
+
+
+# -------------------------------------------------------------------------------------------------- on Spark
+
+
+@pytest.mark.parametrize("settings", [FlagSettings(), FlagSettings(start=night(8), end=night(84), lookback=40)])
+def test_spark_judges_the_same_in_any_order_and_of_texts(spark, settings):
+    """A flag, segments and runs that are missing, several configurations and metrics, nulls."""
+    rows = [row | {"n_queries": 100} for row in weekly([*USUAL, 0.4312, None])]
+    rows += [row | {"n_queries": 30} for row in weekly([*USUAL, 0.4412], metric="p", k=None, std_error=None)]
+    rows += of_segment(50, 9, run="b")
+    rows += metric_rows([0.3] * 2, run="c", n_queries=1)
+    rows += metric_rows([0.3] * 9, run="b", segment_by="country", segment=None, n_queries=40, config_hash="c2")
+    expected = {tuple(row.values()) for row in judged(rows, settings)}
+    assert {"low", "missing"} < {row[list(tasks.FLAG_COLUMNS).index("status")] for row in expected}
+    frame = spark.createDataFrame(rows, f"{METRIC_COLUMNS}, n_queries bigint")
+    text = mark_text_table(frame.select([frame[name].cast("string") for name in frame.columns]))
+    for table in (frame.orderBy("value").repartition(5), text):
+        found = flagged_nights(table, settings).collect()
+        assert len(found) == len(expected)
+        assert set(map(tuple, found)) == expected
+    twice = flag_changes(frame.union(frame.limit(1)))
+    assert "has two rows for the night 2026-01-01" in refusal(twice)
 
 
 # ---------------------------------------------------------------------------------- nights that are paired
@@ -261,7 +302,7 @@ def paired_flags(spark, rows, per_query, columns=QUERY_COLUMNS, **options):
 def test_a_night_is_paired_with_the_night_before(spark):
     """Means and errors of these nights show nothing; scipy's test of the pairs does."""
     rows = two_nights()
-    without = flags(spark, rows)[night(1)]
+    without = flags(rows)[night(1)]
     assert (without["status"], round(without["z"], 2)) == ("short_history", -0.27)
     only = [*queries(0, [0.9], first=50), *queries(1, [0.1, 0.2], first=60)]
     found = paired_flags(spark, rows, [*queries(0, BEFORE), *queries(1, AFTER), *only])
@@ -282,33 +323,20 @@ def test_a_night_is_paired_with_the_night_before(spark):
     )
 
 
-def test_pairs_that_did_not_change_leave_the_night_to_the_means(spark):
+def test_pairs_that_did_not_change_leave_the_night_to_the_means():
     """All queries but two came and went with the nights, and the mean fell; the two say nothing of that."""
-    stay = [1.0, 1.0]
-    values = [[*stay, *(0.80 + at / 100 for at in range(10))], [*stay, *(at / 100 for at in range(10))]]
-    means = [statistics.fmean(its) for its in values]
-    rows = [
-        row | {"std_error": statistics.stdev(its) / 12**0.5}
-        for row, its in zip(metric_rows(means), values, strict=True)
-    ]
-    table = [
-        *queries(0, stay),
-        *queries(0, values[0][2:], first=50),
-        *queries(1, stay),
-        *queries(1, values[1][2:], 70),
-    ]
-    found = {row["night"]: row for row in paired_flags(spark, rows, table)}
-    assert (found[night(1)]["status"], found[night(1)]["weekday"]) == ("low", "before")
-    assert found[night(1)].asDict() == flags(spark, rows)[night(1)]
+    rows = [row | {"std_error": 0.03} for row in metric_rows([0.87, 0.2])]
+    found = flags_of_pairs(rows, n_queries=2, difference=0.0, std_error=0.0, df=1.0)[night(1)]
+    assert (found["status"], found["weekday"]) == ("low", "before")
+    assert found == flags(rows)[night(1)]
     # If both rise alike, that is a change, whatever the others do.
-    risen = [*queries(0, [0.5, 0.25]), *table[2:12], *queries(1, [0.75, 0.5]), *table[14:]]
-    found = {row["night"]: row for row in paired_flags(spark, rows, risen)}
-    assert (found[night(1)]["status"], found[night(1)]["weekday"]) == ("high", "before_paired")
+    found = flags_of_pairs(rows, n_queries=2, difference=0.25, std_error=0.0, df=1.0)[night(1)]
+    assert (found["status"], found["weekday"]) == ("high", "before_paired")
 
 
-def test_pairs_need_no_standard_errors_of_the_nights(spark):
+def test_pairs_need_no_standard_errors_of_the_nights():
     rows = [row | {"std_error": None} for row in two_nights()]
-    found = paired_flags(spark, rows, [*queries(0, BEFORE), *queries(1, AFTER)])
+    found = flags_of_pairs(rows, difference=-0.03, std_error=0.005).values()
     assert sorted(row["status"] for row in found) == ["low", "short_history"]
 
 

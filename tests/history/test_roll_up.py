@@ -17,7 +17,6 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingC
 from ndcg_spark.history import RollUpSettings, roll_up
 from ndcg_spark.history.frames import rolled_up
 
-pytestmark = pytest.mark.usefixtures("spark")
 RANKED = "night date, query_id string, item_id string, score double, relevance int, country string, w double"
 KEYS = ("run", "segment_by", "segment", "metric", "k")
 MEANS = ("n_queries", "n_no_relevant", "n_rows", "value", "weight_sum", "std_error", "ci_low", "ci_high", "state")
@@ -71,8 +70,14 @@ def by_period(frame):
     return found
 
 
-def test_every_period_has_the_bits_of_one_evaluation(ranked, table):
-    found = by_period(roll_up(table))
+@pytest.fixture(scope="module")
+def every(table):
+    """All periods of the metric table."""
+    return by_period(roll_up(table))
+
+
+def test_every_period_has_the_bits_of_one_evaluation(ranked, table, every):
+    found = every
     periods = {key[:3] for key in found}
     weeks = {("week", date(2026, 1, 26), date(2026, 2, 1)), ("week", date(2026, 2, 2), date(2026, 2, 8))}
     months = {("month", date(2026, 1, 1), date(2026, 1, 31)), ("month", date(2026, 2, 1), date(2026, 2, 28))}
@@ -85,10 +90,11 @@ def test_every_period_has_the_bits_of_one_evaluation(ranked, table):
             key[3:]: [row[name] for name in MEANS] for key, row in found.items() if key[:3] == (period, start, end)
         }
         assert its == expected
+    assert by_period(roll_up(table.orderBy("value", "state").repartition(5))) == found
 
 
-def test_missing_days_are_named(table):
-    found = by_period(roll_up(table))
+def test_missing_days_are_named_and_queries_weigh_not_days(table, every):
+    found = every
     overall = {key[:3]: row for key, row in found.items() if key[3:] == ("", "", "", "ndcg", 5)}
     january = overall["month", date(2026, 1, 1), date(2026, 1, 31)]
     assert (january["n_days"], len(january["missing_days"])) == (5, 26)
@@ -98,20 +104,15 @@ def test_missing_days_are_named(table):
     running = overall["week", date(2026, 2, 2), date(2026, 2, 8)]
     assert (running["n_days"], running["missing_days"], running["independence"]) == (2, [], "query_day")
     assert (running["config_hash"], running["convention"]) == ("aa11", "default")
-
-
-def test_queries_weigh_not_days(table):
-    row = by_period(roll_up(table))["week", date(2026, 2, 2), date(2026, 2, 8), "", "", "", "ndcg", 5]
     days = list(table.where("segment_by = '' and metric = 'ndcg' and k = 5").collect())
     both = [one for one in days if one["run_date"] >= date(2026, 2, 2)]
     assert both[0]["n_queries"] != both[1]["n_queries"]
     weighted = sum(one["value"] * one["weight_sum"] for one in both) / sum(one["weight_sum"] for one in both)
-    assert row["value"] == approx(weighted)
+    assert running["value"] == approx(weighted)
 
 
-def test_a_changed_night_touches_its_periods_alone(table):
+def test_a_changed_night_touches_its_periods_alone(table, every):
     changed = date(2026, 1, 28)
-    every = by_period(roll_up(table))
     some = by_period(rolled_up(table, RollUpSettings(start=changed, end=changed)))
     assert some == {key: row for key, row in every.items() if key[1] <= changed <= key[2]}
     assert {key[:3] for key in some} == {
@@ -126,11 +127,6 @@ def test_nights_after_as_of_are_not_known(table):
     assert max(key[2] for key in early) == date(2026, 1, 30)
     every = by_period(rolled_up(table.where("run_date <= '2026-01-30'"), RollUpSettings(periods=("rolling_7",))))
     assert early == every
-
-
-def test_partitions_and_order_do_not_matter(table):
-    expected = by_period(roll_up(table))
-    assert by_period(roll_up(table.orderBy("value", "state").repartition(5))) == expected
 
 
 # -------------------------------------------------------------------------------------------- worked values
@@ -158,27 +154,20 @@ COLUMNS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("independence", "std_error", "t"),
-    [
-        ("query_day", 0.020627773765, 1.959963984540),
-        ("day", 0.014166666667, 4.302652729911),  # Student's t with 2 degrees of freedom, 97.5 %
-    ],
-)
-def test_three_days_of_differences(spark, independence, std_error, t):
-    days = [metric_row(date(2026, 1, 5 + at), day.values()) for at, day in enumerate(DAYS)]
-    settings = RollUpSettings(periods=("week",), independence=independence)
-    (row,) = rolled_up(spark.createDataFrame(days, COLUMNS), settings).collect()
-    assert (row["n_days"], row["n_queries"], row["independence"]) == (3, 12, independence)
-    assert (row["value"], row["std_error"]) == (approx(0.078333333333), approx(std_error))
-    assert (row["value"] - row["ci_low"]) / row["std_error"] == pytest.approx(t, abs=1e-9)
-
-
-def test_days_as_clusters_need_two_days(spark):
-    days = [metric_row(date(2026, 1, 5), [0.1, 0.2]), metric_row(date(2026, 1, 6), [])]
-    settings = RollUpSettings(periods=("week",), independence="day")
-    (row,) = rolled_up(spark.createDataFrame(days, COLUMNS), settings).collect()
-    assert (row["value"], row["std_error"], row["ci_low"]) == (approx(0.15), None, None)
+def test_three_days_of_differences(spark):
+    """As clusters, days have Student's t with 2 degrees of freedom; a single day with queries has no error."""
+    three = [metric_row(date(2026, 1, 5 + at), day.values()) for at, day in enumerate(DAYS)]
+    two = [{**metric_row(date(2026, 1, 5 + at), its), "run": "two"} for at, its in enumerate(([0.1, 0.2], []))]
+    days = spark.createDataFrame([*three, *two], COLUMNS)
+    for independence, std_error, t in (("query_day", 0.020627773765, 1.959963984540),
+                                       ("day", 0.014166666667, 4.302652729911)):  # fmt: skip
+        settings = RollUpSettings(periods=("week",), independence=independence)
+        row, of_two = rolled_up(days, settings).orderBy("run").collect()
+        assert (row["n_days"], row["n_queries"], row["independence"]) == (3, 12, independence)
+        assert (row["value"], row["std_error"]) == (approx(0.078333333333), approx(std_error))
+        assert (row["value"] - row["ci_low"]) / row["std_error"] == pytest.approx(t, abs=1e-9)
+        assert of_two["value"] == approx(0.15)
+    assert (of_two["std_error"], of_two["ci_low"]) == (None, None)
 
 
 # ---------------------------------------------------------------------------------------------- comparisons
@@ -216,7 +205,9 @@ def compared(spark):
 
 def test_three_days_of_a_comparison(compared):
     for independence, std_error in zip(("query_day", "query", "day"), DIFFERENCES, strict=True):
-        found = rolled_up(compared, RollUpSettings(periods=("week",), independence=independence)).collect()
+        settings = RollUpSettings(periods=("week",), independence=independence)
+        found = rolled_up(compared.orderBy("difference").repartition(5), settings).collect()
+        assert sorted(map(str, rolled_up(compared, settings).collect())) == sorted(map(str, found))
         rows = {row["segment"]: row for row in found}
         assert set(rows) == {"", "DE", "US"}
         assert (rows[""]["difference"], rows[""]["std_error"]) == (approx(0.078333333333), approx(std_error))
@@ -251,14 +242,6 @@ def test_periods_of_comparisons_are_those_of_means(compared):
         date(2026, 1, 7): (3, 4),
     }
     assert rolling[date(2026, 1, 7)]["std_error"] == approx(DIFFERENCES[1])
-
-
-def test_partitions_of_a_comparison_table_do_not_matter(compared):
-    def found(frame):
-        rows = rolled_up(frame, RollUpSettings()).collect()
-        return sorted(map(tuple, rows), key=lambda row: [str(one) for one in row[:9]])
-
-    assert found(compared.orderBy("difference").repartition(5)) == found(compared)
 
 
 # ------------------------------------------------------------------------------------------------- refusals
@@ -302,30 +285,24 @@ def test_options_out_of_range(options, named):
         RollUpSettings(**options)
 
 
-def test_a_night_that_is_a_number_is_refused(table):
-    with pytest.raises(InputRefusedError, match=r"column 'run_date' of the metric table is int; cast it to date"):
-        roll_up(table.withColumn("run_date", F.lit(20260131)))
-
-
-def test_roll_up_refuses_numbers_of_a_text_format(table):
-    """They have no states to add."""
-    text = mark_text_table(table.withColumns({name: F.col(name).cast("string") for name in ("k", "n_queries")}))
-    with pytest.raises(InputRefusedError, match=r"column 'k' .* of the metric table is string, not a number"):
-        roll_up(text)
-
-
-def test_replicates_that_a_metric_table_cannot_have(table):
-    with pytest.raises(InvalidParameterError, match="a metric table does not have; choose query_day or day"):
-        rolled_up(table, RollUpSettings(independence="query"))
-
-
-@pytest.mark.parametrize("of", [roll_up, merge_summaries])
-def test_a_table_that_is_no_metric_table_is_refused_with_its_own_columns(spark, of):
+def test_tables_that_cannot_be_rolled_up(spark, table):
+    texts = {name: F.col(name).cast("string") for name in ("k", "n_queries")}
     columns = {"run": "''", "segment_by": "''", "segment": "''", "metric": "'ndcg'", "k": "10", "value": "0.5D"}
     named = ", ".join(f"{value} AS {name}" for name, value in columns.items())
-    table = spark.sql(f"SELECT {named}, date'2026-01-31' AS run_date")
-    told = (
+    other = spark.sql(f"SELECT {named}, date'2026-01-31' AS run_date")
+    lacks = (
         r"column 'n_queries' .* is not in the .*, which has: run, segment_by, segment, metric, k, value, run_date\.$"
     )
-    with pytest.raises(MissingColumnError, match=told):
-        of(table)
+    for call, of, error, told in [
+        (roll_up, table.withColumn("run_date", F.lit(20260131)), InputRefusedError,
+         r"column 'run_date' of the metric table is int; cast it to date"),
+        # Texts have no states to add.
+        (roll_up, mark_text_table(table.withColumns(texts)), InputRefusedError,
+         r"column 'k' .* of the metric table is string, not a number"),
+        (lambda its: rolled_up(its, RollUpSettings(independence="query")), table, InvalidParameterError,
+         "a metric table does not have; choose query_day or day"),
+        (roll_up, other, MissingColumnError, lacks),
+        (merge_summaries, other, MissingColumnError, lacks),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=told):
+            call(of)

@@ -30,19 +30,16 @@ def predictions(spark):
     return scored_table(spark, ROWS).cache()
 
 
-@pytest.mark.parametrize(
-    ("params", "choices", "k"),
-    [
+def test_the_mean_is_that_of_the_definition(predictions):
+    for params, choices, k in [
         ({}, Choices(), 10),
+        ({"itemCol": None, "gain": None}, Choices(), 10),
         ({"k": 2, "gain": "linear", "ties": "item_desc"}, Choices(gain="linear", ties="item_desc"), 2),
         ({"metricName": "ndcg@3", "k": 1, "discount": "reciprocal"}, Choices(discount="reciprocal"), 3),
         ({"k": "all", "convention": "linear;no_relevant=skip"}, Choices(gain="linear", no_relevant="skip"), None),
-    ],
-    ids=str,
-)
-def test_the_mean_is_that_of_the_definition(predictions, params, choices, k):
-    got = NdcgEvaluator(**NAMES, **params).evaluate(predictions)
-    assert got == pytest.approx(mean(evaluate(ROWS, choices, [k]), k), abs=1e-12)
+    ]:
+        got = NdcgEvaluator(**NAMES, **params).evaluate(predictions)
+        assert got == pytest.approx(mean(evaluate(ROWS, choices, [k]), k), abs=1e-12), params
 
 
 def test_none_is_the_default_of_a_param():
@@ -56,23 +53,11 @@ def test_none_is_the_default_of_a_param():
     assert (evaluator.getOrDefault("gain"), evaluator.getK(), evaluator.getLabelCol()) == ("linear", "3", "relevance")
 
 
-def test_the_mean_without_an_item_column(predictions):
-    got = NdcgEvaluator(**NAMES, itemCol=None, gain=None).evaluate(predictions)
-    assert got == pytest.approx(mean(evaluate(ROWS, Choices(), [10]), 10), abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        # By hand: relevant items are at ranks 1, 2 or 3, 4 of a; 2, 3 of b; c has none.
-        ("p@1", 1 / 3),
-        ("rr", (1 + 1 / 2 + 0) / 3),
-        ("success(rel=2)@1", 0.0),
-    ],
-)
-def test_other_metrics(predictions, name, expected):
-    evaluator = NdcgEvaluator(**NAMES, metricName=name, ties="item_asc")
-    assert evaluator.evaluate(predictions) == pytest.approx(expected, abs=1e-12)
+def test_other_metrics(predictions):
+    """By hand: relevant items are at ranks 1, 2 or 3, 4 of a; 2, 3 of b; c has none."""
+    for name, expected in (("p@1", 1 / 3), ("rr", (1 + 1 / 2 + 0) / 3), ("success(rel=2)@1", 0.0)):
+        evaluator = NdcgEvaluator(**NAMES, metricName=name, ties="item_asc")
+        assert evaluator.evaluate(predictions) == pytest.approx(expected, abs=1e-12), name
 
 
 def test_a_residual_chooses_no_model(predictions):
@@ -101,22 +86,19 @@ def test_it_is_copied_saved_and_loaded(predictions, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("missing", "expected"),
-    [("unretrieved", 3 / (3 + 2 / math.log2(3))), ("drop", 1.0)],
-)
-@pytest.mark.parametrize("absent", [math.nan, None])
-def test_what_a_missing_prediction_counts(spark, missing, expected, absent):
-    rows = spark.createDataFrame([("q", 3, 0.5), ("q", 2, absent)], "query_id string, label int, prediction float")
-    evaluator = NdcgEvaluator(gain="linear", missingPrediction=missing)
-    assert evaluator.evaluate(rows) == pytest.approx(expected, abs=1e-12)
-    with pytest.raises(InputRefusedError, match="_score at query_id=q"):
-        evaluator.setMissingPrediction("error").evaluate(rows)
+def test_what_a_missing_prediction_counts(spark):
+    for absent in (math.nan, None):
+        cells = [("q", 3, 0.5), ("q", 2, absent)]
+        rows = spark.createDataFrame(cells, "query_id string, label int, prediction float")
+        for missing, expected in (("unretrieved", 3 / (3 + 2 / math.log2(3))), ("drop", 1.0)):
+            evaluator = NdcgEvaluator(gain="linear", missingPrediction=missing)
+            assert evaluator.evaluate(rows) == pytest.approx(expected, abs=1e-12)
+        with pytest.raises(InputRefusedError, match="_score at query_id=q"):
+            evaluator.setMissingPrediction("error").evaluate(rows)
 
 
-@pytest.mark.parametrize(
-    ("params", "told"),
-    [
+def test_params_that_do_not_fit_are_refused(predictions):
+    for params, told in [
         ({"metricName": "ndgc"}, "did you mean 'ndcg'"),
         ({"metricName": "ndcg@5,ap"}, "one metric"),
         ({"metricName": "ndcg@5,dcg@5"}, "one metric"),
@@ -126,11 +108,9 @@ def test_what_a_missing_prediction_counts(spark, missing, expected, absent):
         ({"gain": "cubic"}, "cubic"),
         ({"convention": "trek_eval"}, "unknown convention 'trek_eval'"),
         ({"missingPrediction": "ignore"}, "error, drop, unretrieved"),
-    ],
-)
-def test_a_param_that_does_not_fit_is_refused(predictions, params, told):
-    with pytest.raises(InvalidParameterError, match=told):
-        NdcgEvaluator(**NAMES, **params).evaluate(predictions)
+    ]:
+        with pytest.raises(InvalidParameterError, match=told):
+            NdcgEvaluator(**NAMES, **params).evaluate(predictions)
 
 
 def test_what_cannot_be_evaluated_is_refused(predictions):
@@ -204,18 +184,14 @@ def recommended(spark):
 
 
 @pytest.mark.classic("RankingEvaluator takes the RDD of a table")
-@pytest.mark.parametrize(
-    ("metric", "theirs"),
-    [("ndcg", "ndcgAtK"), ("p", "precisionAtK"), ("r", "recallAtK"), ("ap", "meanAveragePrecision")],
-)
-def test_lists_have_the_value_of_ranking_evaluator(recommended, metric, theirs):
+def test_lists_have_the_value_of_ranking_evaluator(recommended):
     """A pipeline changes one import: the columns are called as they are there."""
-    ks = (1, 3, 10) if metric != "ap" else (10,)
-    for k in ks:
-        expected = RankingEvaluator(metricName=theirs, k=k).evaluate(recommended)
-        name = "ap@all" if metric == "ap" else metric
-        found = NdcgEvaluator(metricName=name, k=k, convention="mllib_binary").evaluate(recommended)
-        assert found == pytest.approx(expected, abs=1e-15), k
+    names = {"ndcg": "ndcgAtK", "p": "precisionAtK", "r": "recallAtK", "ap@all": "meanAveragePrecision"}
+    for metric, theirs in names.items():
+        for k in (1, 3, 10) if metric != "ap@all" else (10,):
+            expected = RankingEvaluator(metricName=theirs, k=k).evaluate(recommended)
+            found = NdcgEvaluator(metricName=metric, k=k, convention="mllib_binary").evaluate(recommended)
+            assert found == pytest.approx(expected, abs=1e-15), (metric, k)
 
 
 def test_what_lists_cannot_be_evaluated_by_is_refused(recommended):

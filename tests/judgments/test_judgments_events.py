@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import random
+import re
+from contextlib import redirect_stdout
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -18,8 +22,6 @@ from ndcg_spark.judgments import from_events
 from ndcg_spark.judgments.frames import checked_events, judged_events
 from ndcg_spark.judgments.settings import EventColumns, EventSettings
 
-pytestmark = pytest.mark.usefixtures("spark")
-
 GRADES = {"dislike": -1.0, "skip": 0.0, "view": 1.0, "cart": 2.0, "purchase": 3.0}
 # Purchase 14, cart 7, view .5 days ago.
 THREE = [Event("purchase", 14), Event("cart", 7), Event("view", 0.5)]
@@ -29,10 +31,7 @@ def frame_of(spark, events):
     return spark.createDataFrame([one.row for one in events], EVENT_SCHEMA)
 
 
-def judge(spark, events, settings, n_partitions=None):
-    frame = frame_of(spark, events)
-    if n_partitions:
-        frame = frame.repartition(n_partitions)
+def judge(frame, settings):
     found = {}
     for row in judged_events(frame, settings).collect():
         values = row.asDict()
@@ -42,8 +41,7 @@ def judge(spark, events, settings, n_partitions=None):
     return found
 
 
-def relevance_of(spark, events, **options):
-    return judge(spark, events, EventSettings(as_of=AS_OF, **options))["q", "i"]["relevance"]
+# ----------------------------------------------------------------------------- the definition, without Spark
 
 
 @pytest.mark.parametrize(
@@ -57,10 +55,38 @@ def relevance_of(spark, events, **options):
         ("last", 7, 0.951695153011),
     ],
 )
-def test_the_worked_values(spark, rule, half_life, expected):
-    got = relevance_of(spark, THREE, rule=rule, half_life=half_life)
-    assert got == pytest.approx(expected, abs=1e-12)
+def test_the_definition_of_the_worked_values(rule, half_life, expected):
+    found = judged(THREE, EventSettings(as_of=AS_OF, rule=rule, half_life=half_life))
+    assert found["q", "i"]["relevance"] == pytest.approx(expected, abs=1e-12)
 
+
+RULES = [
+    ([Event("impression")], {}, 0.0, "impressions"),
+    ([Event("impression")], {"min_impressions": 2}, None, "too_few_impressions"),
+    ([Event("impression")] * 2, {"min_impressions": 2}, 0.0, "impressions"),
+    ([Event("purchase", 3), Event("dislike", 2)], {}, -1.0, "negative"),
+    ([Event("dislike", 3), Event("purchase", 2)], {}, -1.0, "negative"),
+    ([Event("dislike", 3), Event("purchase", 2)], {"negative": "latest"}, 3.0, "best"),
+    ([Event("dislike", 3), Event("skip", 2)], {"negative": "latest"}, -1.0, "negative"),
+    ([Event("dislike", 2), Event("purchase", 2)], {"negative": "latest"}, -1.0, "negative"),
+    ([Event("dislike", 2)], {"half_life": 1.0}, -1.0, "negative"),
+    ([Event("view", 2), Event("purchase", 2)], {"rule": "last"}, 3.0, "last"),
+    ([Event("purchase", 2), Event("impression", 1)], {"rule": "last"}, 3.0, "last"),
+    ([Event("skip", 2)], {}, 0.0, "best"),
+    ([Event("view")] * 9, {"rule": "sum", "cap": 4.0}, 4.0, "sum"),
+    # The window has its begin and not its end.
+    ([Event("view", 3), Event("cart", 2), Event("purchase", 1)],
+     {"start": AS_OF - timedelta(days=3), "as_of": AS_OF - timedelta(days=1), "rule": "sum", "cap": 10}, 3.0, "sum"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("events", "options", "relevance", "rule"), RULES)
+def test_the_definition_of_rules(events, options, relevance, rule):
+    (found,) = judged(events, EventSettings(**{"grades": GRADES, "as_of": AS_OF, **options})).values()
+    assert (found["relevance"], found["rule"]) == (relevance, rule)
+
+
+# ----------------------------------------------------------------------------------------- Spark does the same
 
 SETTINGS = {
     "best": EventSettings(grades=GRADES),
@@ -75,41 +101,26 @@ SETTINGS = {
     "event_id": EventSettings(grades=GRADES, dedup="event_id", rule="sum", cap=50),
     "time": EventSettings(grades=GRADES, dedup="time", dedup_seconds=100_000, rule="sum", cap=50, min_impressions=2),
     "grades that are not whole": EventSettings(grades={**GRADES, "view": 0.5, "cart": 0.75}, rule="sum", cap=20.5),
-}
+    "decayed sum": EventSettings(grades={**GRADES, "view": 0.1}, rule="sum", cap=1000, half_life=3.3,
+                                 as_of=AS_OF + timedelta(days=1)),
+}  # fmt: skip
+LOG = [
+    *(replace(event, query=f"{seed} {event.query}") for seed in (1, 2) for event in random_events(seed)),
+    *(replace(event, item=f"case {at}") for at, (events, *_) in enumerate(RULES) for event in events),
+    *THREE,
+]
+"""Random events, and those that the definition is shown by."""
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_pair_is_what_the_definition_says(spark, settings, seed):
-    events = random_events(seed)
-    expected, got = judged(events, settings), judge(spark, events, settings)
+def test_every_pair_is_what_the_definition_says_in_any_order_to_the_bit(spark, settings):
+    expected, got = judged(LOG, settings), judge(frame_of(spark, LOG).coalesce(1), settings)
     assert got.keys() == expected.keys()
     for pair, its in expected.items():
         close = pytest.approx(its["relevance"], abs=1e-12) if settings.half_life else its["relevance"]
         assert got[pair] == {**its, "relevance": close}, pair
-
-
-def test_a_decayed_sum_is_what_the_definition_says(spark):
-    settings = EventSettings(grades=GRADES, rule="sum", cap=30, half_life=5, as_of=AS_OF + timedelta(hours=1))
-    events = random_events(3)
-    expected, got = judged(events, settings), judge(spark, events, settings)
-    assert [got[pair]["relevance"] for pair in expected] == pytest.approx(
-        [its["relevance"] for its in expected.values()], abs=1e-12
-    )
-
-
-SUM = EventSettings(
-    grades={**GRADES, "view": 0.1}, rule="sum", cap=1000, half_life=3.3, as_of=AS_OF + timedelta(days=1)
-)
-
-
-@pytest.mark.parametrize("settings", [SUM, SETTINGS["best, half-life"], SETTINGS["event_id"], SETTINGS["time"]])
-def test_order_and_partitions_do_not_change_a_bit(spark, settings):
-    events = random_events(5)
-    expected = judge(spark, events, settings, 1)
-    for n_partitions in (2, 7):
-        shuffled = random.Random(n_partitions).sample(events, len(events))
-        assert judge(spark, shuffled, settings, n_partitions) == expected
+    shuffled = random.Random(7).sample(LOG, len(LOG))
+    assert judge(frame_of(spark, shuffled).repartition(7), settings) == got
 
 
 def test_that_test_would_catch_a_sum_of_doubles():
@@ -122,44 +133,8 @@ def test_a_sum_of_small_values_is_not_rounded_on_the_way(spark):
     """In doubles 1 + 2^-54 is 1, however often it is done."""
     events = [Event("one"), *[Event("tiny")] * 5]
     settings = EventSettings(grades={"one": 1.0, "tiny": 2.0**-54}, rule="sum", cap=2.0)
-    got = judge(spark, events, settings, 1)["q", "i"]["relevance"]
-    assert got == 1 + 2.0**-52  # 1 + 5 * 2^-54 lies nearer to it than to 1
-
-
-# ------------------------------------------------------------------------------------------------------ rules
-
-
-@pytest.mark.parametrize(
-    ("events", "options", "relevance", "rule"),
-    [
-        ([Event("impression")], {}, 0.0, "impressions"),
-        ([Event("impression")], {"min_impressions": 2}, None, "too_few_impressions"),
-        ([Event("impression")] * 2, {"min_impressions": 2}, 0.0, "impressions"),
-        ([Event("purchase", 3), Event("dislike", 2)], {}, -1.0, "negative"),
-        ([Event("dislike", 3), Event("purchase", 2)], {}, -1.0, "negative"),
-        ([Event("dislike", 3), Event("purchase", 2)], {"negative": "latest"}, 3.0, "best"),
-        ([Event("dislike", 3), Event("skip", 2)], {"negative": "latest"}, -1.0, "negative"),
-        ([Event("dislike", 2), Event("purchase", 2)], {"negative": "latest"}, -1.0, "negative"),
-        ([Event("dislike", 2)], {"half_life": 1.0}, -1.0, "negative"),
-        ([Event("view", 2), Event("purchase", 2)], {"rule": "last"}, 3.0, "last"),
-        ([Event("purchase", 2), Event("impression", 1)], {"rule": "last"}, 3.0, "last"),
-        ([Event("skip", 2)], {}, 0.0, "best"),
-        ([Event("view")] * 9, {"rule": "sum", "cap": 4.0}, 4.0, "sum"),
-    ],
-)
-def test_rule(spark, events, options, relevance, rule):
-    (found,) = judge(spark, events, EventSettings(grades=GRADES, as_of=AS_OF, **options)).values()
-    assert (found["relevance"], found["rule"]) == (relevance, rule)
-
-
-def test_the_window_has_its_begin_and_not_its_end(spark):
-    events = [Event("view", 3), Event("cart", 2), Event("purchase", 1)]
-    settings = EventSettings(start=AS_OF - timedelta(days=3), as_of=AS_OF - timedelta(days=1), rule="sum", cap=10)
-    assert judge(spark, events, settings)["q", "i"]["relevance"] == 3.0
-
-
-def test_a_pair_without_events_in_the_window_is_not_there(spark):
-    assert judge(spark, [Event("view", 9)], EventSettings(start=AS_OF - timedelta(days=3))) == {}
+    (found,) = judge(frame_of(spark, events), settings).values()
+    assert found["relevance"] == 1 + 2.0**-52  # 1 + 5 * 2^-54 lies nearer to it than to 1
 
 
 def test_a_window_without_time_zone_is_utc():
@@ -211,71 +186,55 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("row", "reason"), BAD)
-def test_a_bad_row(spark, row, reason):
-    frame = spark.createDataFrame([Event("cart").row, row], EVENT_SCHEMA)
-    message = refusal(judged_events(frame, EventSettings()))
-    assert message.startswith(f"bad row: {reason} at query_id=")
+def reasons_of(frame, settings):
+    return [row["reason"] for row in checked_events(frame, settings).collect()]
+
+
+def test_bad_rows(spark):
+    frame = spark.createDataFrame([Event("cart").row, *(row for row, _ in BAD)], EVENT_SCHEMA).coalesce(1)
+    assert reasons_of(frame, EventSettings()) == [None, *(reason for _, reason in BAD)]
     (kept,) = judged_events(frame, EventSettings(on_invalid="reject")).collect()
     assert (kept["relevance"], kept["n_events"]) == (2.0, 1)
-    found = {row["reason"] for row in checked_events(frame, EventSettings()).collect()}
-    assert found == {None, reason}
+    unknown = frame.where("event = 'veiw'")
+    assert refusal(judged_events(unknown, EventSettings())).startswith(
+        "bad row: unknown_event at query_id=q, item_id=i"
+    )
+    # Also if only the keys are asked for; and not if the row lies outside of the window.
+    assert "unknown_event" in refusal(judged_events(unknown, EventSettings()).select("query_id"))
+    assert judged_events(unknown, EventSettings(start=AS_OF + timedelta(days=1))).count() == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "row", "reason"),
-    [
-        ({"dedup": "event_id"}, ("q", "i", "view", AS_OF, None, "u"), "null_event_id"),
-        ({"dedup": "time", "dedup_seconds": 9}, ("q", "i", "view", AS_OF, "e", None), "null_user"),
-    ],
-)
-def test_a_null_that_deduplication_needs(spark, options, row, reason):
-    frame = spark.createDataFrame([row], EVENT_SCHEMA)
-    assert f"bad row: {reason} at" in refusal(judged_events(frame, EventSettings(**options)))
-    assert judged_events(frame, EventSettings()).count() == 1
+def test_nulls_that_deduplication_needs(spark):
+    rows = [("q", "i", "view", AS_OF, None, "u"), ("q", "i", "view", AS_OF, "e", None)]
+    frame = spark.createDataFrame(rows, EVENT_SCHEMA).coalesce(1)
+    assert reasons_of(frame, EventSettings(dedup="event_id")) == ["null_event_id", None]
+    assert reasons_of(frame, EventSettings(dedup="time", dedup_seconds=9)) == [None, "null_user"]
+    assert judged_events(frame, EventSettings()).first()["n_events"] == 2
 
 
-def test_a_bad_row_is_found_when_only_the_keys_are_asked_for(spark):
-    frame = spark.createDataFrame([Event("veiw").row], EVENT_SCHEMA)
-    assert "unknown_event" in refusal(judged_events(frame, EventSettings()).select("query_id"))
-
-
-def test_bad_rows_outside_the_window_are_not_looked_at(spark):
-    frame = frame_of(spark, [Event("veiw", 9), Event("view", 1)])
-    assert judged_events(frame, EventSettings(start=AS_OF - timedelta(days=3))).count() == 1
-
-
-@pytest.mark.parametrize(
-    ("columns", "error", "named"),
-    [
-        (EventColumns(query=("query",)), MissingColumnError, "'query_id'"),
-        (EventColumns(item="item"), MissingColumnError, "'item_id'"),
-        (EventColumns(event="type"), MissingColumnError, r"\(event=\)"),
-        (EventColumns(ts="time"), MissingColumnError, r"\(ts=\)"),
-        (EventColumns(event_id="id"), MissingColumnError, r"'id' \(event_id=\)"),
-        (EventColumns(user="visitor"), MissingColumnError, r"'visitor' \(user=\)"),
-        (EventColumns(ts="user_id"), InputRefusedError, "not a timestamp"),
-        (EventColumns(item="tags"), InputRefusedError, r"'tags' \(item=\) is array<string>; cast it to text first"),
-    ],
-)
-def test_a_column_that_does_not_fit(spark, columns, error, named):
+def test_columns_that_do_not_fit(spark):
     events = frame_of(spark, THREE).withColumn("tags", F.array("event"))
-    with pytest.raises(error, match=named):
-        judged_events(events, EventSettings(columns=columns))
-
-
-@pytest.mark.parametrize(
-    ("options", "column", "named"),
-    [
-        ({"dedup": "event_id"}, "event_id", r"'event_id' \(event_id=\)"),
-        ({"dedup": "time", "dedup_seconds": 9}, "user_id", r"'user_id' \(user=\)"),
-    ],
-)
-def test_a_column_that_deduplication_alone_needs_is_asked_for_by_it(spark, options, column, named):
-    events = frame_of(spark, THREE).drop(column)
-    assert "relevance" in from_events(events).columns
-    with pytest.raises(MissingColumnError, match=named):
-        judged_events(events, EventSettings(**options))
+    for options, error, named in [
+        ({"columns": EventColumns(query=("query",))}, MissingColumnError, "'query_id'"),
+        ({"columns": EventColumns(item="item")}, MissingColumnError, "'item_id'"),
+        ({"columns": EventColumns(event="type")}, MissingColumnError, "(event=)"),
+        ({"columns": EventColumns(ts="time")}, MissingColumnError, "(ts=)"),
+        ({"columns": EventColumns(event_id="id")}, MissingColumnError, "'id' (event_id=)"),
+        ({"columns": EventColumns(user="visitor")}, MissingColumnError, "'visitor' (user=)"),
+        ({"columns": EventColumns(ts="user_id")}, InputRefusedError, "not a timestamp"),
+        ({"columns": EventColumns(item="tags")}, InputRefusedError,
+         "'tags' (item=) is array<string>; cast it to text first"),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=re.escape(named)):
+            judged_events(events, EventSettings(**options))
+    # Columns that deduplication alone needs are asked for by it.
+    for options, column, named in [
+        ({"dedup": "event_id"}, "event_id", "'event_id' (event_id=)"),
+        ({"dedup": "time", "dedup_seconds": 9}, "user_id", "'user_id' (user=)"),
+    ]:
+        assert "relevance" in from_events(events.drop(column)).columns
+        with pytest.raises(MissingColumnError, match=re.escape(named)):
+            judged_events(events.drop(column), EventSettings(**options))
 
 
 @pytest.mark.parametrize(
@@ -320,24 +279,17 @@ def test_keys_that_do_not_fit(query, item):
 
 def plan_text(frame):
     """Spark's plan, as `explain` prints it."""
-    import io
-    from contextlib import redirect_stdout
-
     text = io.StringIO()
     with redirect_stdout(text):
         frame.explain()
     return text.getvalue()
 
 
-COSTS = [*SETTINGS.values(), SUM]
-
-
-@pytest.mark.parametrize("settings", COSTS, ids=[*SETTINGS, "decayed sum"])
-def test_one_shuffle_and_neither_sort_nor_python(spark, settings):
-    text = plan_text(judged_events(frame_of(spark, THREE), settings))
-    assert text.count("Exchange hashpartitioning") == text.count("Exchange") == 1
-    for step in ("Sort", "Python", "Arrow", "ObjectHashAggregate"):
-        assert step not in text
+def test_one_shuffle_and_neither_sort_nor_python(spark):
+    for name, settings in SETTINGS.items():
+        text = plan_text(judged_events(frame_of(spark, THREE), settings))
+        assert text.count("Exchange hashpartitioning") == text.count("Exchange") == 1, name
+        assert not [step for step in ("Sort", "Python", "Arrow", "ObjectHashAggregate") if step in text], name
 
 
 def test_the_window_reaches_the_files(spark, tmp_path):

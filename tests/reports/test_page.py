@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
 
 import pytest
@@ -14,43 +15,41 @@ from support.reports import (
     HOSTILE,
     NIGHTS,
     SEGMENTS,
-    SUMMARY,
     VALUES,
-    comparison_table,
+    contents_of,
     metric_row,
     metric_rows,
-    metrics_table,
-    query_table,
+    whole_contents,
 )
 from tinyhtml5.parser import HTMLParser
 
-from ndcg_spark import report
+from ndcg_spark.reports.assembly import Report
+from ndcg_spark.reports.queries import changed_queries
+from ndcg_spark.reports.reading import Scope
 
 XHTML = "{http://www.w3.org/1999/xhtml}"
 
 
+def renamed(section, names):
+    """A copy of contents, with other names of runs."""
+    if is_dataclass(section):
+        known = {field.name: getattr(section, field.name) for field in fields(section)}
+        runs = {name: names.get(known[name], known[name]) for name in ("run", "baseline") if name in known}
+        return replace(section, **{name: renamed(value, names) for name, value in known.items()} | runs)
+    if isinstance(section, tuple):
+        return tuple(renamed(one, names) for one in section)
+    if isinstance(section, dict):
+        return {names.get(key, key): renamed(value, names) for key, value in section.items()}
+    return section
+
+
 @pytest.fixture(scope="module")
-def whole(spark):
+def whole():
     """A report with everything in it; both runs have hostile names."""
     names = {"old": f"old {HOSTILE}", "new": "new $x$ ]]>"}
-
-    def renamed(frame):
-        from pyspark.sql import functions as F
-
-        for column in {"run", "baseline"} & set(frame.columns):
-            for name, other in names.items():
-                frame = frame.withColumn(column, F.when(F.col(column) == name, other).otherwise(F.col(column)))
-        return frame
-
-    return report(
-        renamed(metrics_table(spark)),
-        per_query=renamed(query_table(spark)),
-        comparison=renamed(comparison_table(spark)),
-        changed=[{**row, "run": names["new"], "baseline": names["old"]} for row in CHANGED],
-        summary=SUMMARY,
-        gates=["ndcg@10>=0.43"],
-        title=f"Quality {HOSTILE}",
-    )
+    changed = changed_queries(CHANGED, Scope("shop", NIGHTS[-1], ("old", "new"), "ndcg", 10))
+    contents = whole_contents(changed=changed, gates=["ndcg@10>=0.43"])
+    return Report(replace(renamed(contents, names), title=f"Quality {HOSTILE}"))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +94,7 @@ def test_the_page_loads_nothing(whole, tree):
     assert len(whole.html.encode()) < 500_000
 
 
-def test_the_largest_page_is_small(spark):
+def test_the_largest_page_is_small():
     rows = []
     for run in range(8):
         for back in range(400):
@@ -105,8 +104,8 @@ def test_the_largest_page_is_small(spark):
             metric_row(f"ranker {run}", NIGHTS[-1], 0.4, 0.01, segment_by="city", segment=f"city {at}")
             for at in range(70)
         ]
-    found = report(metrics_table(spark, rows))
-    assert len(found.contents.segments.rows) == 500
+    found = Report(contents_of(rows))
+    assert len(found.contents.segments.rows) == 560  # the default limit is 500
     assert len(found.html.encode()) < 5_000_000
 
 
@@ -174,15 +173,15 @@ def test_segments_with_few_queries_are_marked(tree):
     assert all("few" in text_of(row) for row in few)
 
 
-def test_a_single_run_is_one_large_number(spark):
-    page = report(metrics_table(spark, metric_rows(runs=["old"]))).html
+def test_a_single_run_is_one_large_number():
+    page = Report(contents_of(metric_rows(runs=["old"]))).html
     assert re.search(r'<p class="value" data-value="0.4305">0.4305<span class="interval">\[0.4266, 0.4344\]', page)
     assert "no clear change from 29 January 2026" in page
 
 
-def test_a_night_without_queries_is_shown_as_such(spark):
+def test_a_night_without_queries_is_shown_as_such():
     rows = [metric_row("", NIGHTS[0], None, None, n_queries=0)]
-    found = report(metrics_table(spark, rows), gates=["ndcg@10>=0.1"])
+    found = Report(contents_of(rows, gates=["ndcg@10>=0.1"]))
     assert "has no query in the mean" in found.html
     assert "Gate ndcg@10&gt;=0.1 is not met" in found.html
 

@@ -5,20 +5,25 @@ Skipped where no Chromium is installed (Debian: apt-get install chromium).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from support.reports import (
     CHANGED,
     HOSTILE,
+    NIGHTS,
     SEGMENTS,
-    SUMMARY,
     address,
     browser_or_skip,
-    comparison_table,
-    metrics_table,
-    query_table,
+    contents_of,
+    metric_row,
+    whole_contents,
 )
+
+from ndcg_spark.reports.assembly import Report
+from ndcg_spark.reports.queries import changed_queries
+from ndcg_spark.reports.reading import Scope
 
 pytestmark = pytest.mark.slow
 SCREENS = {
@@ -34,20 +39,12 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def file(browser, spark, tmp_path_factory):
+def file(browser, tmp_path_factory):
     """The page of a report with everything in it."""
     del browser  # without one there is nothing to do
-    from ndcg_spark import report
-
-    found = report(
-        metrics_table(spark),
-        per_query=query_table(spark),
-        comparison=comparison_table(spark),
-        changed=CHANGED,
-        summary=SUMMARY,
-        gates=["ndcg@10>=0.43"],
-        title=f"Quality {HOSTILE}",
-    )
+    changed = changed_queries(CHANGED, Scope("shop", NIGHTS[-1], ("old", "new"), "ndcg", 10))
+    contents = whole_contents(changed=changed, gates=["ndcg@10>=0.43"])
+    found = Report(replace(contents, title=f"Quality {HOSTILE}"))
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(found.html, encoding="utf-8")
     return path
@@ -165,18 +162,14 @@ def test_segments_are_filtered(opened):
     assert counted.inner_text() == f"{len(SEGMENTS) - 1} of {whole} segments"
 
 
-def test_a_long_table_shows_its_first_rows(browser, spark, tmp_path):
-    from support.reports import NIGHTS, metric_row
-
-    from ndcg_spark import report
-
+def test_a_long_table_shows_its_first_rows(browser, tmp_path):
     rows = [metric_row("", NIGHTS[0], 0.5, 0.01)]
     rows += [
         metric_row("", NIGHTS[0], 0.5, 0.01, segment_by="city", segment=f"city {at:02}", n_queries=1000 - at)
         for at in range(40)
     ]
     path = tmp_path / "long.html"
-    path.write_text(report(metrics_table(spark, rows)).html, encoding="utf-8")
+    path.write_text(Report(contents_of(rows)).html, encoding="utf-8")
     page = browser.new_page()
     page.goto(address(path))
     assert len(column(page, 0)) == 25

@@ -67,54 +67,56 @@ def test_a_diagnosis_of_two_runs_is_shown(folder, tmp_path):
 
 def test_a_gate_that_is_not_met_ends_with_3_after_the_page_is_written(folder, tmp_path):
     page = tmp_path / "report.html"
-    ended = command("report", "--metrics", folder / "metrics", "--output", page, "--gate", "ndcg@10>=0.43", "--gate",
-                    "ndcg@10<0.43")  # fmt: skip
-    assert ended.code == 3
+    ended = command("report", "--metrics", folder / "metrics", "--comparison", folder / "comparison", "--run-date",
+                    "2026-01-31", "--output", page, "--gate", "ndcg@10>=0.43", "--gate", "ndcg@10<0.43")  # fmt: skip
+    assert (ended.code, ended.complaints) == (3, [])
+    assert ended.out.startswith("new: gate ndcg@10>=0.43 is not met; NDCG@10 0.4210 [0.4171, 0.4249]")
     assert "gate ndcg@10>=0.43: NOT MET (new: 0.421000)" in ended.out.splitlines()
     assert "gate ndcg@10<0.43 asks for less of ndcg, of which more is better." in ended.out.splitlines()
     assert "is not met" in page.read_text(encoding="utf-8")
 
 
-def test_the_headline_is_printed(folder, tmp_path):
-    ended = command("report", "--metrics", folder / "metrics", "--comparison", folder / "comparison", "--run-date",
-                    "2026-01-31", "--output", tmp_path / "report.html")  # fmt: skip
-    assert (ended.code, ended.complaints) == (0, [])
-    assert ended.out.startswith("new: NDCG@10 0.4210 [0.4171, 0.4249]")
+OUT = ("--output", "r.html")
+REFUSED = [
+    ((), "name the page to write: --output"),
+    (("--output", "no/folder/r.html"), "--output 'no/folder/r.html' is no file in a folder that is there"),
+    (("--output", "{folder}/metrics"), "is no file in a folder"),
+    ((*OUT, "--run-date", "31.1.2026"), "--run-date must be a date"),
+    ((*OUT, "--summary", "{folder}/nothing.json"), "--summary '{folder}/nothing.json' cannot be read"),
+    ((*OUT, "--summary", "{folder}/page.html"), "is no JSON of mean-ndcg"),
+    ((*OUT, "--summary", "{folder}/list.json"), "is no JSON of mean-ndcg"),
+    (("--output", "{folder}/summary.json", "--summary", "{folder}/summary.json"), "are both"),
+    ((*OUT, "--diagnosis", "{folder}/summary.json"), "is no JSON of diagnose runs"),
+    ((*OUT, "--segments", "0"), "segments must lie between 1 and 2,000; got 0"),
+]
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ((), "name the page to write: --output"),
-        (("--output", "no/folder/r.html"), "--output 'no/folder/r.html' is no file in a folder that is there"),
-        (("--output", "{folder}/metrics"), "is no file in a folder"),
-        (("--output", "{folder}/metrics/report.html"), "lies inside --metrics"),
-        (("--output", "r.html", "--run-date", "31.1.2026"), "--run-date must be a date"),
-        (("--output", "r.html", "--dataset", "web"), "there is no data set 'web'"),
-        (("--output", "r.html", "--run", "best"), "there is no run 'best'"),
-        (("--output", "r.html", "--metric", "mrr@10"), "metric 'mrr@10': rr@10 is not computed; there are ndcg@1"),
-        (("--output", "r.html", "--per-query", "{folder}/nothing"), "there is no path"),
-        (("--output", "r.html", "--comparison", "{folder}/metrics"), "'baseline'"),
-        (
-            ("--output", "r.html", "--summary", "{folder}/nothing.json"),
-            "--summary '{folder}/nothing.json' cannot be read",
-        ),
-        (("--output", "r.html", "--summary", "{folder}/page.html"), "is no JSON of mean-ndcg"),
-        (("--output", "r.html", "--summary", "{folder}/list.json"), "is no JSON of mean-ndcg"),
-        (("--output", "{folder}/summary.json", "--summary", "{folder}/summary.json"), "are both"),
-        (("--output", "r.html", "--diagnosis", "{folder}/summary.json"), "is no JSON of diagnose runs"),
-        (("--output", "r.html", "--segments", "0"), "segments must lie between 1 and 2,000; got 0"),
-    ],
-)
-def test_refusals(folder, tmp_path, monkeypatch, options, named):
+@pytest.mark.parametrize(("options", "named"), REFUSED)
+def test_options_are_refused_before_spark_starts(tmp_path, monkeypatch, options, named):
     monkeypatch.chdir(tmp_path)
-    (folder / "page.html").write_text("<p>", encoding="utf-8")
-    (folder / "list.json").write_text("[1]", encoding="utf-8")
-    before = files_below(folder)
+    # stands in for: the session, because none may start
+    monkeypatch.setattr("ndcg_spark.jobs.session.spark_session", None)
+    folder = tmp_path / "stored"
+    write_table(folder / "metrics" / "1.parquet", ROWS)
+    for name, text in {"summary.json": json.dumps(SUMMARY), "page.html": "<p>", "list.json": "[1]"}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    before = files_below(tmp_path)
     filled = [one.format(folder=folder) for one in options]
     assert_refused(command("report", "--metrics", folder / "metrics", *filled), named.format(folder=folder))
-    assert files_below(tmp_path) == {}
-    assert files_below(folder) == before
+    assert files_below(tmp_path) == before
+
+
+def test_refusals_of_tables_write_nothing(folder, tmp_path):
+    before, page = files_below(folder), ("--output", tmp_path / "r.html")
+    for options, named in [
+        (("--output", folder / "metrics" / "report.html"), "lies inside --metrics"),
+        (("--dataset", "web"), "there is no data set 'web'"),
+        (("--metric", "mrr@10"), "metric 'mrr@10': rr@10 is not computed; there are ndcg@1"),
+        (("--per-query", folder / "nothing"), "there is no path"),
+        (("--comparison", folder / "metrics"), "'baseline'"),
+    ]:
+        assert_refused(command("report", "--metrics", folder / "metrics", *page, *options), named)
+    assert (files_below(tmp_path), files_below(folder)) == ({}, before)
 
 
 def test_an_output_that_cannot_be_replaced_is_refused_and_nothing_is_left(folder, tmp_path, monkeypatch):

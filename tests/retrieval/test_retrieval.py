@@ -75,43 +75,36 @@ def test_table_and_judgments_are_those_of_the_main_evaluation(tables_178):
     )
 
 
-@pytest.mark.parametrize("form", ["double", "float", "ml", "int"])
-def test_every_form_of_vector(spark, form):
+def test_every_form_of_vector(spark):
     rows = [(1, [1, 2, 2]), (2, [2, 1, 2]), (3, [0, 0, 5])]
-    if form == "ml":
-        corpus = spark.createDataFrame(
-            [(one, Vectors.sparse(3, dict(enumerate(v)))) for one, v in rows], ["item_id", "vector"]
-        )
-    else:
-        corpus = spark.createDataFrame(rows, "item_id int, vector array<int>")
-        corpus = corpus.selectExpr("item_id", f"cast(vector as array<{form}>) vector")
+    sparse = [(one, Vectors.sparse(3, dict(enumerate(vector)))) for one, vector in rows]
+    corpora = {"ml": spark.createDataFrame(sparse, ["item_id", "vector"])}
+    whole = spark.createDataFrame(rows, "item_id int, vector array<int>")
+    for kind in ("double", "float", "int"):
+        corpora[kind] = whole.selectExpr("item_id", f"cast(vector as array<{kind}>) vector")
     queries = spark.createDataFrame([("q", [1.0, 2.0, 2.0])], "query_id string, vector array<double>")
-    found = retrieved_items(queries, corpus, RetrievalSettings(parts=1), k=2).collect()
-    assert [(row["query_id"], row["item_id"], row["rank"]) for row in found] == [("q", 1, 1), ("q", 2, 2)]
-    assert [row["score"] for row in found] == pytest.approx([1, 8 / 9], abs=1e-15)
+    for form, corpus in corpora.items():
+        found = retrieved_items(queries, corpus, RetrievalSettings(parts=1), k=2).collect()
+        assert [(row["query_id"], row["item_id"], row["rank"]) for row in found] == [("q", 1, 1), ("q", 2, 2)], form
+        assert [row["score"] for row in found] == pytest.approx([1, 8 / 9], abs=1e-15), form
 
 
-def digits_tables(spark, forms):
+def digits_tables(spark):
     """Each image of a hand-written digit is a query over all others; labels are the digits."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
-    images = images[:600]
-    planes = np.random.default_rng(7).normal(size=(64, images.shape[1]))
-    centered = images - images.mean(axis=0)
-    codes = (centered @ planes.T > 0).astype(int)
-    names = [f"d{at:04}" for at in range(len(images))]
-    rows = [(n, x.tolist(), bytearray(np.packbits(c).tobytes()), int(y)) for n, x, c, y in
-            zip(names, images, codes, labels[:600], strict=True)]  # fmt: skip
-    table = spark.createDataFrame(rows, "id string, vector array<double>, code binary, digit int")
+    images, labels = images[:600], labels[:600]
+    rows = [(f"d{at:04}", x.tolist(), int(y)) for at, (x, y) in enumerate(zip(images, labels, strict=True))]
+    table = spark.createDataFrame(rows, "id string, vector array<double>, digit int")
     queries, corpus = table.withColumnRenamed("id", "query_id"), table.withColumnRenamed("id", "item_id")
-    return queries.where("query_id < 'd0060'"), corpus, images, codes, labels[:600]
+    return queries.where("query_id < 'd0060'"), corpus, images, labels
 
 
-@pytest.mark.parametrize("metric", ["cosine", "hamming"])
-def test_digits_are_retrieved_as_by_loops(spark, metric):
-    queries, corpus, images, codes, labels = digits_tables(spark, metric)
-    retrieval = RetrievalSettings(metric=metric, labels="digit", exclude_self=True, parts=3)
+def test_digits_are_retrieved_as_by_loops(spark):
+    """Cosines of real images; codes and other metrics are held against loops in test_retrieval_blocks."""
+    queries, corpus, images, labels = digits_tables(spark)
+    retrieval = RetrievalSettings(metric="cosine", labels="digit", exclude_self=True, parts=3)
     settings = evaluation_settings(k=[10, 100])
     values = score_queries(ranked_corpus(queries, corpus, retrieval, settings), settings).collect()
     assert len(values) == 2 * 60
@@ -119,10 +112,7 @@ def test_digits_are_retrieved_as_by_loops(spark, metric):
     for row in values:
         at = int(row["query_id"][1:])
         others = np.arange(len(images)) != at
-        if metric == "hamming":
-            scores = -(codes[others] != codes[at]).sum(axis=1)
-        else:
-            scores = (unit[others] * unit[at]).sum(axis=1)
+        scores = (unit[others] * unit[at]).sum(axis=1)
         relevance = (labels[others] == labels[at]).astype(float)
         assert row["ndcg"] == pytest.approx(expected_ndcg(scores.tolist(), relevance.tolist(), row["k"]), abs=1e-12)
         assert (row["n_items"], row["n_relevant"]) == (len(relevance), relevance.sum())
@@ -131,7 +121,7 @@ def test_digits_are_retrieved_as_by_loops(spark, metric):
 
 
 def test_partitions_and_stripes_leave_no_trace(spark):
-    queries, corpus, *_ = digits_tables(spark, "cosine")
+    queries, corpus, *_ = digits_tables(spark)
     queries, corpus = queries.limit(20), corpus.limit(300)
     found: list[Any] = []
     for partitions, parts, block_bytes in ((1, 1, 2**25), (5, 4, 5000)):
@@ -247,10 +237,9 @@ def test_a_k_that_is_no_number_of_items(k):
         retrieved_items(None, None, CODES, k=k)
 
 
-@pytest.mark.parametrize("kind", ["double", "float"])
-def test_the_two_zeros_are_one_label_and_one_group(spark, kind):
+def test_the_two_zeros_are_one_label_and_one_group(spark):
     """As in Spark's join. Items of label or group 1 differ from both."""
-    schema = f"code binary, label {kind}, kept {kind}"
+    schema = "code binary, label double, kept float"
     queries = [("q-", -0.0, 0.0), ("q+", 0.0, -0.0)]
     items = [("i-", -0.0, -0.0), ("i+", 0.0, 0.0), ("i1", 1.0, 0.0), ("out", 0.0, 1.0)]
     left, right = (
@@ -269,16 +258,16 @@ def test_the_two_zeros_are_one_label_and_one_group(spark, kind):
     assert {(row["query_id"], row["item_id"]) for row in judged.collect()} == pairs
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
-def test_a_label_of_an_array_that_an_int_does_not_hold(spark, ansi):
+def test_a_label_of_an_array_that_an_int_does_not_hold(spark):
     """4,294,967,297 is 2^32 + 1, of which an int keeps the 1."""
     rows = [("a", bytearray(b"1"), [1, 4_294_967_297])]
     queries, corpus = (
         spark.createDataFrame(rows, f"{key} string, code binary, labels array<bigint>")
         for key in ("query_id", "item_id")
     )
-    with session_settings(spark, spark__sql__ansi__enabled=ansi):
-        assert "bad row: label_not_0_or_1 at query_id=a" in refusal(retrieved_items(queries, corpus, CODES))
+    for ansi in ("true", "false"):
+        with session_settings(spark, spark__sql__ansi__enabled=ansi):
+            assert "bad row: label_not_0_or_1 at query_id=a" in refusal(retrieved_items(queries, corpus, CODES))
     good = queries.withColumn("labels", F.expr("array(0L, 1L)"))
     narrow = corpus.withColumn("labels", F.expr("array(true, true)"))
     assert [row["relevance"] for row in retrieved_items(good, narrow, CODES).collect()] == [1.0]

@@ -9,7 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ndcg_spark.core.labels import metric_order
 from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA
+from ndcg_spark.reports.contents import (
+    Comparison,
+    Distribution,
+    Mean,
+    QueryRow,
+    SegmentRow,
+    Standing,
+    change_of,
+    level_of,
+    read,
+)
+from ndcg_spark.reports.queries import Queries
+from ndcg_spark.reports.sections import (
+    Accounting,
+    Contents,
+    Differences,
+    Flags,
+    Segments,
+    Trend,
+    gate_results,
+    provenance,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,39 +71,17 @@ def metric_row(
 ) -> tuple[Any, ...]:
     """A row of the metric table."""
     half = None if error is None or value is None else 1.959963984540054 * error
-    row: dict[str, Any] = {
-        "run": run,
-        "segment_by": "",
-        "segment": "",
-        "metric": "ndcg",
-        "k": 10,
-        "asked": None,
-        "n_queries": 1000,
-        "n_no_relevant": 7,
-        "n_missing": 2,
-        "n_unjudged": 1,
-        "n_rows": 50_000,
-        "n_left_out": 10,
-        "n_rejected": 40,
-        "n_lost_queries": 3,
-        "n_unjudged_items": 1234,
-        "n_top_items": 10_000,
-        "value": value,
-        "weight_sum": 1000.0,
-        "std_error": error,
-        "ci_low": None if half is None or value is None else value - half,
-        "ci_high": None if half is None or value is None else value + half,
-        "state": None,
-        "convention": "default;gain=linear",
-        "config_hash": "0123456789abcdef",
-        "rules": None,
-        "input": "parquet:rankings",
-        "package_version": "0.1.0",
-        "computed_at": datetime(2026, 2, 1, 3, 4, tzinfo=timezone.utc),
-        "run_date": night,
-        "dataset": "shop",
-        **other,
-    }
+    ends = (None, None) if half is None else (value - half, value + half)
+    row: dict[str, Any] = dict.fromkeys(METRIC_COLUMNS) | {
+        "run": run, "segment_by": "", "segment": "", "metric": "ndcg", "k": 10,
+        "n_queries": 1000, "n_no_relevant": 7, "n_missing": 2, "n_unjudged": 1,
+        "n_rows": 50_000, "n_left_out": 10, "n_rejected": 40, "n_lost_queries": 3,
+        "n_unjudged_items": 1234, "n_top_items": 10_000,
+        "value": value, "weight_sum": 1000.0, "std_error": error, "ci_low": ends[0], "ci_high": ends[1],
+        "convention": "default;gain=linear", "config_hash": "0123456789abcdef", "input": "parquet:rankings",
+        "package_version": "0.1.0", "computed_at": datetime(2026, 2, 1, 3, 4, tzinfo=timezone.utc),
+        "run_date": night, "dataset": "shop", **other,
+    }  # fmt: skip
     return tuple(row[name] for name in METRIC_COLUMNS)
 
 
@@ -104,22 +105,23 @@ def metrics_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]] | None = 
     return spark.createDataFrame(metric_rows() if rows is None else rows, METRICS_DDL)
 
 
-def query_table(spark: SparkSession, nights: Sequence[date] = NIGHTS[1:]) -> DataFrame:
+QUERIES_DDL = (
+    "run string, query string, country string, k int, dcg double, idcg double, ndcg double, status string, "
+    "n_items bigint, n_judged bigint, n_relevant bigint, run_date date, dataset string"
+)
+
+
+def query_rows() -> list[tuple[Any, ...]]:
     """Twenty queries of two runs on two nights; query 3 is hostile, and query 7 of `new` falls to 0 at the end."""
-    rows = []
-    for run in ("old", "new"):
-        for night in nights:
-            for number in range(20):
-                value = number / 19
-                if (run, night, number) == ("new", NIGHTS[-1], 7):
-                    value = 0.0
-                query = HOSTILE if number == 3 else f"query {number}"
-                rows.append((run, query, "DE", 10, 1.0, 2.0, value, "evaluated", 100, 30, number, night, "shop"))
-    return spark.createDataFrame(
-        rows,
-        "run string, query string, country string, k int, dcg double, idcg double, ndcg double, status string, "
-        "n_items bigint, n_judged bigint, n_relevant bigint, run_date date, dataset string",
-    )
+    return [
+        (run, HOSTILE if at == 3 else f"query {at}", "DE", 10, 1.0, 2.0,
+         0.0 if (run, night, at) == ("new", NIGHTS[-1], 7) else at / 19, "evaluated", 100, 30, at, night, "shop")
+        for run in ("old", "new") for night in NIGHTS[1:] for at in range(20)
+    ]  # fmt: skip
+
+
+def query_table(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(query_rows(), QUERIES_DDL)
 
 
 COMPARED = [
@@ -131,20 +133,22 @@ COMPARED = [
 ]
 
 
+COMPARISON_DDL = (
+    "run string, baseline string, segment_by string, segment string, metric string, k int, n_queries bigint, "
+    "n_wins bigint, n_ties bigint, n_losses bigint, value double, baseline_value double, difference double, "
+    "ci_low double, ci_high double, lift double, p_value double, p_holm double, verdict string, run_date date, "
+    "dataset string"
+)
+COMPARISON_ROWS = [
+    ("new", "old", by, segment, "ndcg", 10, n, 500, 100, 400, 0.421, 0.4305, difference, low, high, None, None,
+     holm, verdict, NIGHTS[-1], "shop")
+    for by, segment, difference, low, high, holm, verdict, n in COMPARED
+]  # fmt: skip
+"""Some with nulls, and fewer columns than jobs write."""
+
+
 def comparison_table(spark: SparkSession) -> DataFrame:
-    """Rows of a comparison table, some with nulls; fewer columns than jobs write."""
-    rows = [
-        ("new", "old", by, segment, "ndcg", 10, n, 500, 100, 400, 0.421, 0.4305, difference, low, high, None, None,
-         holm, verdict, NIGHTS[-1], "shop")
-        for by, segment, difference, low, high, holm, verdict, n in COMPARED
-    ]  # fmt: skip
-    return spark.createDataFrame(
-        rows,
-        "run string, baseline string, segment_by string, segment string, metric string, k int, n_queries bigint, "
-        "n_wins bigint, n_ties bigint, n_losses bigint, value double, baseline_value double, difference double, "
-        "ci_low double, ci_high double, lift double, p_value double, p_holm double, verdict string, run_date date, "
-        "dataset string",
-    )
+    return spark.createDataFrame(COMPARISON_ROWS, COMPARISON_DDL)
 
 
 def _changed(
@@ -180,6 +184,109 @@ SUMMARY = {
     "dataset": "shop",
     "config_hash": "0123456789abcdef",
 }
+
+
+# ------------------------------------------------------------------------------------------ contents without Spark
+
+
+def contents_of(
+    rows: Sequence[tuple[Any, ...]] | None = None, chosen: tuple[str, int | None] = ("ndcg", 10), **sections: Any
+) -> Contents:
+    """What a report reads of rows of the metric table, by loops; `gates` and `summary` are as for `report`."""
+    known = {"flagged": None, "note": None, "computed_at": "2026-02-01 03:04 UTC"}
+    table = [dict(zip(METRIC_COLUMNS, row, strict=True)) | known for row in (metric_rows() if rows is None else rows)]
+    night = max(row["run_date"] for row in table)
+    overall = [row for row in table if not row["segment_by"]]
+    tonight = [row for row in overall if row["run_date"] == night]
+    headline = [row for row in tonight if (row["metric"], row["k"]) == chosen]
+    headline.sort(key=lambda row: (row["value"] is None, -(row["value"] or 0), row["run"]))
+    runs = [row["run"] for row in headline]
+    means = [read(Mean, row) for row in headline]
+    level = level_of(means)
+    of_metric = [row for row in table if (row["metric"], row["k"]) == chosen]
+    flags = sections.pop("flags", Flags())
+    trend = Trend.of_rows([row for row in of_metric if not row["segment_by"]], flags)
+    standings = tuple(trend.standing(mean, level) for mean in means)
+    computed = sorted({(row["metric"], row["k"]) for row in tonight}, key=lambda one: metric_order(*one))
+    tonight.sort(key=lambda row: (runs.index(row["run"]), computed.index((row["metric"], row["k"]))))
+    return Contents(
+        title=f"Ranking quality of {runs[0]}, shop" if runs[0] and not runs[1:] else "Ranking quality, shop",
+        dataset="shop",
+        run_date=night,
+        metric=chosen[0],
+        k=chosen[1],
+        level=level,
+        standings=standings,
+        means=tuple(read(Mean, row) for row in tonight),
+        flags=flags,
+        trend=trend,
+        segments=_segments(of_metric, night, trend.night_before(night), standings),
+        gates=gate_results(sections.pop("gates", ()), computed, tonight),
+        accounting=Accounting.read(means, sections.pop("summary", None)),
+        provenance=provenance(headline),
+        **sections,
+    )
+
+
+def _segments(
+    rows: list[dict[str, Any]], night: date, before: date | None, standings: Sequence[Standing]
+) -> Segments:
+    names = ("run", "segment_by", "segment", "metric", "k")
+    columns = (*names, "value", "std_error", "ci_low", "ci_high", "n_queries", "weight_sum")
+    by_key = {(row["run_date"], *(row[name] for name in names)): row for row in rows}
+    found = []
+    for standing in standings:
+        its, level = standing.mean, level_of([one.mean for one in standings])
+        for row in (row for row in rows if row["segment_by"] and (row["run"], row["run_date"]) == (its.run, night)):
+            earlier = by_key.get((before, *(row[name] for name in names)))
+            mean, was = (
+                None if one is None else read(Mean, {name: one[name] for name in columns}) for one in (row, earlier)
+            )
+            change, share = change_of(mean, was, before, same=True, level=level), None
+            if change.difference is not None and standing.change.difference:
+                share = change.difference * mean.weight_sum / (its.weight_sum * standing.change.difference)
+            found.append(SegmentRow(mean=mean, change=change, share=share, before=was))
+    key = lambda one: (-one.mean.n_queries, one.mean.run, one.mean.by, one.mean.segment or "")  # noqa: E731
+    return Segments(rows=tuple(sorted(found, key=key)))
+
+
+def differences() -> Differences:
+    """Those of the comparison table."""
+    names = [one.split()[0] for one in COMPARISON_DDL.split(", ")]
+    rows = [dict(zip(names, row, strict=True)) for row in COMPARISON_ROWS]
+    return Differences(rows=tuple(read(Comparison, row) for row in rows))
+
+
+def queries_of(runs: Sequence[str] = ("old", "new")) -> Queries:
+    """Those of the per-query table."""
+    distributions: list[Distribution] = []
+    lowest: list[QueryRow] = []
+    for run in runs:
+        its = [row for row in query_rows() if row[0] == run and row[11] == NIGHTS[-1]]
+        values = sorted(row[6] for row in its)
+        places = [divmod(quarter * (len(values) - 1), 4) for quarter in (1, 2, 3)]
+        counts = [sum(int(value * 20) == at or (value == 1 and at == 19) for value in values) for at in range(20)]
+        distributions.append(
+            Distribution(
+                run=run, low=0.0, high=1.0, counts=tuple(counts), n_below=0, n_above=0, n_undefined=0,
+                n_lowest=values.count(0.0), n_highest=values.count(1.0), quartile_error=0.0,
+                quartiles=tuple(values[at] + (values[at + 1] - values[at]) * rest / 4 for at, rest in places),
+            )
+        )  # fmt: skip
+        worst = sorted((row for row in its if row[10]), key=lambda row: (row[6], -row[10]))[:10]
+        lowest += [
+            QueryRow(run=run, query=f"{row[1]} · DE", value=row[6], n_items=row[8], n_relevant=row[10])
+            for row in worst
+        ]
+    lost = QueryRow(run="new", query="query 7 · DE", value=0.0, before=7 / 19, n_items=100, n_relevant=7)
+    return Queries(
+        distributions=tuple(distributions), lowest=tuple(lowest), losses=(lost,), losses_against="29 January 2026"
+    )
+
+
+def whole_contents(**more: Any) -> Contents:
+    """A night with queries and a comparison; `report` reads the same of the tables above."""
+    return contents_of(queries=queries_of(), differences=differences(), summary=SUMMARY, **more)
 
 
 # --------------------------------------------------------------------------------------------------- browser

@@ -1,0 +1,371 @@
+"""What a report says of a night, its figures and its tables, by rows of the metric table and without Spark."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import replace
+from datetime import date, timedelta
+
+import pytest
+import scipy.stats
+from support.reports import (
+    CHANGED,
+    HOSTILE,
+    NIGHTS,
+    SUMMARY,
+    VALUES,
+    contents_of,
+    differences,
+    metric_row,
+    whole_contents,
+)
+
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.reports import ReportLimits
+from ndcg_spark.reports.assembly import Report, choose_shown_runs
+from ndcg_spark.reports.contents import Change, SegmentFlag
+from ndcg_spark.reports.figures import unbroken
+from ndcg_spark.reports.queries import changed_queries
+from ndcg_spark.reports.reading import Scope
+from ndcg_spark.reports.sections import Differences, Flags, check_summary, titled
+from ndcg_spark.reports.sentences import (
+    attention,
+    change_text,
+    fallen,
+    headline,
+    notices,
+    t_limit,
+    unjudged_text,
+    way_on,
+)
+
+LOW = "low, \u22127.1 spreads from the usual value, limit 4.5"
+
+
+@pytest.fixture(scope="module")
+def whole():
+    flags = Flags(nights={(NIGHTS[2], "new"): LOW})
+    return whole_contents(gates=["ndcg@10>=0.43", "dcg@10>1"], flags=flags)
+
+
+# ------------------------------------------------------------------------------------------------- sentences
+
+
+def test_the_highest_run_is_first_and_a_change_is_called_one_only_beyond_its_error(whole):
+    """Two nights with errors of .002: 1.96 * sqrt(2) * .002 = .005544."""
+    old, new = whole.standings
+    assert [(one.mean.run, one.mean.value, one.change.kind) for one in (old, new)] == [
+        ("old", 0.4305, "unclear"),
+        ("new", 0.4210, "down"),
+    ]
+    assert [one.change.half for one in (old, new)] == pytest.approx([0.0055436153] * 2)
+    assert (new.change.difference, new.change.since) == (pytest.approx(-0.02), NIGHTS[1])
+    # 700 queries: 1.96 * sqrt(2) * .3 / sqrt(700) = .0314, wider than the change
+    (german,) = [one for one in whole.segments.rows if (one.mean.run, one.mean.segment) == ("new", "DE")]
+    assert (german.change.kind, german.change.difference) == ("unclear", pytest.approx(-0.02))
+    assert [one.mean.name for one in whole.segments.rows if one.mean.is_small] == [HOSTILE] * 2
+
+
+def test_the_headline_says_so_in_words(whole):
+    """A missed gate comes first. Of the drop of .02 over 1,000 queries, 700 queries of DE with .02 are 70 %."""
+    assert headline(whole) == (
+        "new: gate ndcg@10>=0.43 is not met; NDCG@10 0.4210 [0.4171, 0.4249], down 0.0200 from 29 January 2026 "
+        "[\u22120.0255, \u22120.0145], most of it in country=DE, from 0.4510 to 0.4310"
+    )
+    assert way_on(whole).startswith("See segments and queries below")
+    assert "See segments and queries below" in Report(whole).html
+    assert attention(whole) == [
+        "Gate ndcg@10>=0.43 is not met for new: 0.4210.",
+        f"new is flagged tonight: {LOW}.",
+        "new is worse than old: \u22120.0095 [\u22120.0120, \u22120.0070].",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "back", "other", "expected"),
+    [
+        (0.4400, 0.002, 1, {}, "down 0.0095 from the night before [\u22120.0150, \u22120.0040]"),
+        (0.4200, 0.002, 7, {}, "up 0.0105 from 24 January 2026 [0.0050, 0.0160]"),
+        (0.4300, None, 1, {}, "no clear change from the night before (+0.0005)"),
+        (0.4400, 0.002, 1, {"config_hash": "other"},
+         "not compared with the night before, which was computed differently"),
+        (None, None, 1, {}, "no earlier night to compare with"),
+    ],
+)  # fmt: skip
+def test_changes_in_words(value, error, back, other, expected):
+    earlier = metric_row("", NIGHTS[2] - timedelta(days=back), value, error, **other)
+    found = headline(contents_of([metric_row("", NIGHTS[2], 0.4305, 0.002), earlier]))
+    assert found.endswith(expected), found
+
+
+def test_the_headline_is_the_worst_news():
+    """Tonight b, the best until then, falls by .416 in US, which has half of the queries and loses .832; a stays."""
+    rows = []
+    for night, values in ((NIGHTS[0], (0.4, 0.8)), (NIGHTS[1], (0.4, 0.384))):
+        for run, value in zip("ab", values, strict=True):
+            fell = 0.416 if (run, night) == ("b", NIGHTS[1]) else 0.0
+            rows.append(metric_row(run, night, value, 0.002))
+            for segment, by in (("US", -fell), ("DE", fell)):
+                rows.append(metric_row(run, night, value + by, 0.003, segment_by="country", segment=segment,
+                                       n_queries=500, weight_sum=500.0))  # fmt: skip
+    drop = (
+        "NDCG@10 0.3840 [0.3801, 0.3879], down 0.4160 from the night before [\u22120.4215, \u22120.4105], most of it "
+        "in country=US, from 0.8000 to \u22120.0320"
+    )
+    found = contents_of(rows)
+    assert headline(found) == f"b: {drop}"
+    assert f"<bdi>b: {drop}</bdi>" in Report(found).html
+    flags = [SegmentFlag(run="a", by="country", segment=segment, flag=flag)
+             for segment, flag in (("US", LOW), ("DE", "high, +5.0 spreads"))]  # fmt: skip
+    flagged = replace(found, flags=Flags(segments=tuple(flags), n_segments=2))
+    a = "NDCG@10 0.4000 [0.3961, 0.4039], no clear change from the night before (0.0000 ± 0.0055)"
+    assert headline(flagged) == f"a: flagged in country=US, {LOW}; {a}"
+    assert attention(flagged) == [
+        f"a is flagged tonight in country=US: {LOW}.",
+        "b: NDCG@10 in country=US fell from 0.8000 to \u22120.0320 (500 queries).",
+    ]
+    assert notices(flagged) == [("better", "a is flagged tonight in country=DE: high, +5.0 spreads.")]
+    gated = contents_of(rows, gates=["b: ndcg@10>=0.39"])
+    assert headline(gated) == f"b: gate ndcg@10>=0.39 is not met; {drop}"
+    assert headline(replace(gated, production="a")) == f"a: {a}"
+
+
+def led(*nights, apart=1, **more):
+    """Headline of one ranker: changes of its row tonight, then of those of the nights before."""
+    rows = [
+        metric_row("", NIGHTS[2] - timedelta(days=back * apart), **{"value": 0.4, "error": 0.01, **changed})
+        for back, changed in enumerate(nights)
+    ]
+    return headline(contents_of(rows, **more))
+
+
+STILL = "NDCG@10 0.400 [0.380, 0.420], no clear change from the night before (0.000 ± 0.028)"
+
+
+def test_a_night_of_few_queries_is_told_before_its_value():
+    """Half of those of the night before, unless the night a week before had as few."""
+    few = {"n_queries": 480, "n_unjudged": 500}
+    assert led(few, {}) == "Only 480 queries in the mean, 1,000 on the night before; 500 without any judgment"
+    assert led({"n_queries": 501}, {}) == STILL
+    week = [{}] * 6
+    assert led(few, *week, {"n_queries": 470}) == STILL
+    assert led(few, *week, {}).startswith("Only 480 queries")
+
+
+def test_many_rejected_rows_are_told_before_the_value():
+    """90,000 rows are read: 9,000 are a tenth. What is rejected every night is no news."""
+    bad, usual = ({"n_rows": 90_000 - n, "n_left_out": 0, "n_rejected": n} for n in (9000, 4500))
+    rows = "9,000 of 90,000 rows (10.0\u00a0%{}) were rejected as bad; 1,000 queries in the mean"
+    assert led(bad, {}) == f"{rows.format(', usually 0.1' + chr(160) + '%')}, 1,000 on the night before"
+    assert led(bad, bad, {}, {}).startswith("9,000 of 90,000 rows")
+    assert led(bad, usual) == STILL
+    assert led(bad, gates=["ndcg@10>0.5"]) == rows.format("")
+    assert led({}, gates=["ndcg@10>0.5"]).startswith("Gate ndcg@10>0.5 is not met; NDCG@10 0.400 ")
+
+
+def test_a_ranker_without_a_query_has_no_value_and_is_not_new():
+    none = {"value": None, "error": None, "n_queries": 0}
+    was = "NDCG@10 was 0.4000 over 1,000 queries on the night before"
+    assert led(none, {}) == f"No query counts in the mean; {was}"
+    lost = change_text(Change(kind="lost", since=NIGHTS[1]), NIGHTS[2], 4)
+    assert lost == "no value to compare with 29 January 2026"
+    assert led({}, none, {}).endswith("no clear change from 29 January 2026 (0.000 ± 0.028)")
+
+
+def test_the_newest_night_may_be_too_old():
+    """A night may be a day late; weekly nights a week and a day."""
+    old = "The last night in the table is 31 January 2026, {} nights before {} February 2026"
+    assert led({}, {}, today=date(2026, 2, 1)) == STILL
+    assert led({}, {}, today=date(2026, 2, 2)) == old.format(2, 2)
+    assert not led({}, {}, {}, apart=7, today=date(2026, 2, 7)).startswith("The last night")
+    assert led({}, {}, {}, apart=7, today=date(2026, 2, 8)) == old.format(8, 8)
+
+
+def test_a_fall_of_one_segment_of_many_is_told_if_it_is_no_chance():
+    """Errors of .02 make .0283 of a difference. Of 100 segments of 400 queries one is told from 3.51 of these on."""
+    rows = [metric_row("", night, 0.4, 0.01) for night in NIGHTS[1:]]
+    for night in NIGHTS[1:]:
+        for at in range(100):
+            fell = {0: 0.0985, 1: 0.105, 2: 0.2}.get(at, 0.0) if night == NIGHTS[2] else 0.0
+            n = 4 if at == 2 else 400
+            rows.append(metric_row("", night, 0.4 - fell, 0.02, segment_by="city", segment=f"s{at}", n_queries=n))
+    found = contents_of(rows)
+    assert [row.mean.segment for row in fallen(found)] == ["s1"]
+    assert headline(found).startswith(
+        "NDCG@10 in city=s1 fell from 0.400 to 0.295 (400 queries); overall: NDCG@10 0.400 "
+    )
+    assert sum(row.change.kind == "down" for row in found.segments.rows) == 3  # each beyond its own interval
+
+
+@pytest.mark.parametrize("df", [4, 9, 29, 399])
+@pytest.mark.parametrize("tail", [0.025, 0.00025])
+def test_limits_of_falls_are_quantiles_of_students_t(df, tail):
+    exact = scipy.stats.t.isf(tail, df)
+    assert t_limit(tail, df) == pytest.approx(exact, rel=0.08 if df == 4 else 0.002)
+
+
+def test_segments_that_are_worse_are_told_where_all_queries_are_not(whole):
+    """The one that lost most, with how many others; a pair that is worse over all queries has its own line."""
+    overall, german, american, _ = differences().rows
+    rows = [
+        replace(row, difference=difference, verdict=verdict)
+        for row, difference, verdict in (
+            (overall, 0.02, "better"), (german, -0.01, "worse"), (american, -0.03, "worse"),
+        )
+    ]  # fmt: skip
+    said = [one for one in attention(replace(whole, differences=Differences(rows=tuple(rows)))) if "worse" in one]
+    lost_most = "new is worse than old where country is US: \u22120.0300 [\u22120.0050, 0.0070]."
+    assert said == [f"{lost_most} Other segments that are worse: 1."]
+
+
+def test_rows_add_up(whole):
+    accounting = whole.accounting
+    assert sum(n for _, n in accounting.rows) == accounting.n_read == 100_120
+    assert accounting.rejected == (("nan_score", 60), (HOSTILE, 40))
+    assert dict(accounting.queries)["in the mean"] == 2000
+    assert dict(accounting.queries)["whose rows were all rejected"] == 6
+
+
+def test_a_metric_table_alone_knows_how_many_rows_were_rejected():
+    """Those of older versions do not, and the page does not say 0."""
+    accounting = contents_of([metric_row("", NIGHTS[0], 0.5, 0.1)]).accounting
+    parts = {"evaluated": 50_000, "rejected as bad": 40, "left out by a stated rule": 10}
+    assert (dict(accounting.rows), accounting.n_read) == (parts, None)
+    assert dict(accounting.queries)["whose rows were all rejected"] == 3
+    old = contents_of([metric_row("", NIGHTS[0], 0.5, 0.1, n_rejected=None, n_lost_queries=None)]).accounting
+    assert dict(old.rows) == {"evaluated": 50_000, "left out by a stated rule": 10}
+    assert "whose rows were all rejected" not in dict(old.queries)
+
+
+@pytest.mark.parametrize(
+    ("runs", "changed", "expected"),
+    [
+        ("ab", {}, "2,468 items among the first 10 have no judgment."),
+        ("a", {"n_unjudged_items": None}, ""),
+        ("a", {"n_unjudged_items": 0}, ""),
+        ("a", {"n_unjudged_items": 1, "k": None}, "1 item in the lists has no judgment."),
+    ],
+)
+def test_unjudged_items_are_counted_where_the_night_has_counted_them(runs, changed, expected):
+    rows = [metric_row(run, NIGHTS[0], 0.5, 0.1, **changed) for run in runs]
+    found = contents_of(rows, chosen=("ndcg", changed.get("k", 10)))
+    assert unjudged_text(found.accounting) == expected
+    if runs == "ab":
+        assert f"{expected} Rows, queries and items of all" in Report(found).html
+
+
+def test_the_convention_is_spelled_out_unless_it_is_of_somebody_else(whole):
+    (one,) = whole.provenance
+    assert ("Gain of an item", "the relevance itself") in one.words
+    (one,) = contents_of([metric_row("", NIGHTS[0], 0.5, 0.1, convention="default;gain=my.module.gain")]).provenance
+    assert (one.convention, one.words) == ("default;gain=my.module.gain", ())
+
+
+def test_names_of_any_length_leave_the_headline_readable():
+    rows = [metric_row(run, NIGHTS[2], 0.4, 0.002) for run in ("r" * 3000, "s")]
+    assert len(headline(contents_of(rows))) < 200
+    assert len(titled(None, "d" * 3000, ["r" * 3000, "s"])) < 100
+    assert len(titled(None, "d" * 3000, ["r" * 3000])) < 150
+
+
+def test_queries_that_changed_most_with_both_lists():
+    def changed(**limits):
+        scope = Scope("shop", NIGHTS[2], ("old", "new"), "ndcg", 10, ReportLimits(**limits))
+        return changed_queries(CHANGED, scope)
+
+    found = changed()
+    assert [(one.change, one.query, one.before, one.value) for one in found] == [
+        ("lost", "query 7", 0.9, 0.4),
+        ("lost", HOSTILE, 0.5, 0.25),
+        ("gained", "query 2", 0.0, 1.0),
+    ]
+    first = found[0]
+    assert [(one.rank, one.name, one.relevance, one.other, one.rise) for one in first.run_list] == [
+        (1, "item c", 0.0, 3, 2),
+        (2, "item d", None, None, 0),
+        (3, "item a", 3.0, 1, -2),
+        (4, "item b", 1.0, 2, -2),
+    ]
+    assert (first.label, first.difference, found[2].baseline_list) == ("NDCG@10", pytest.approx(-0.5), ())
+    assert [(one.query, len(one.run_list)) for one in changed(queries=1, items=2)] == [("query 7", 2), ("query 2", 2)]
+
+
+# ------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("options", [{"runs": 0}, {"runs": 9}, {"segments": 5000}])
+def test_limits_have_limits(options):
+    with pytest.raises(InvalidParameterError, match="must lie between"):
+        ReportLimits(**options)
+
+
+@pytest.mark.parametrize(("gate", "named"), [("rr@10>0", "rr@10 is not computed"), ("ndcg", "not of the form")])
+def test_gates_of_what_is_not_computed_are_refused(gate, named):
+    with pytest.raises(InvalidParameterError, match=named):
+        contents_of(gates=[gate])
+
+
+@pytest.mark.parametrize(
+    ("summary", "named"),
+    [
+        ({"rows": 3}, "no JSON of mean-ndcg"),
+        ({**SUMMARY, "run_date": "2026-01-30"}, "of another date: '2026-01-30'"),
+        ({**SUMMARY, "dataset": "web"}, "of another data set: 'web'"),
+        ({**SUMMARY, "config_hash": "f"}, "of another config_hash: 'f'"),
+    ],
+)
+def test_summaries_of_something_else_are_refused(summary, named):
+    with pytest.raises(InvalidParameterError, match=named):
+        check_summary(summary, "shop", NIGHTS[2], {SUMMARY["config_hash"]})
+    check_summary(SUMMARY, "shop", NIGHTS[2], {SUMMARY["config_hash"]})
+
+
+def test_choose_shown_runs():
+    rows = [{"metric": "ndcg", "k": 10, "run": run, "value": value} for run, value in (("a", 0.1), ("b", 0.3))]
+    rows.append({"metric": "ndcg", "k": 10, "run": "c", "value": None})
+    one, found = ReportLimits(runs=1), ("ndcg", 10)
+    sentence = ["Runs: the 1 with the highest NDCG@10; 2 more are left out."]
+    assert choose_shown_runs(rows, found, one, asked=False, production=None) == (("b",), sentence)
+    assert choose_shown_runs(rows, found, one, asked=False, production="a")[0] == ("a",)
+    with pytest.raises(InvalidParameterError, match="at most 1 runs; got 3"):
+        choose_shown_runs(rows, found, one, asked=True, production=None)
+    with pytest.raises(InvalidParameterError, match=r"production 'd' is not among the runs: 'b', 'a', 'c'"):
+        choose_shown_runs(rows, found, one, asked=False, production="d")
+
+
+# ------------------------------------------------------------------------------------------------- figures
+
+
+def test_figures_are_there_to_go_on_with(whole):
+    figures = Report(whole).figures
+    assert set(figures) == {"curve", "trend", "differences", "distribution"}
+    axes = figures["trend"].axes[0]
+    values = {round(value, 6) for line in axes.get_lines() for value in line.get_ydata()}
+    assert {value for value, _ in VALUES.values()} <= values
+    assert [len(part) for part in unbroken(whole.trend.nights["old"])] == [2, 1]
+    figures["curve"].savefig(io.BytesIO(), format="png")
+
+
+def test_intervals_end_at_the_range_of_the_metric_with_an_arrow():
+    """NDCG .95 and .03 with an error of .05: 1.96 * .05 = .098 reaches beyond 1 and below 0. DCG has no end."""
+    rows = []
+    for night in NIGHTS[1:]:
+        for run, value in (("high", 0.95), ("low", 0.03)):
+            rows += [metric_row(run, night, value, 0.05, k=k) for k in (5, 10)]
+            rows.append(metric_row(run, night, 12.0, 9.0, metric="dcg"))
+    found = Report(contents_of(rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figures = found.figures
+    assert [one.get_text() for one in figures["trend"].axes[0].get_xticklabels()] == ["29 Jan", "31 Jan"]
+    for name in ("trend", "curve"):
+        axes = figures[name].axes[0]
+        drawn = [y for one in axes.collections for path in one.get_paths() for y in path.vertices[:, 1]]
+        assert (min(drawn), max(drawn)) == (0.0, 1.0)
+        arrows = {line.get_marker(): set(line.get_ydata()) for line in axes.get_lines()}
+        assert (arrows["v"], arrows["^"]) == ({0.0}, {1.0})
+    assert found.html.count('class="beyond"') == 2
+    assert "0.852" in found.html
+    assert "1.048" in found.html
+    assert 'class="beyond"' not in Report(contents_of(rows, chosen=("dcg", 10))).html
