@@ -14,7 +14,7 @@ KEY = ("bm25", "", "", "ndcg", 10)
 @since_spark("4.0", "DataFrames of Arrow tables")
 @pytest.mark.classic("Python workers read files themselves")
 @pytest.mark.parametrize("seed", range(20))
-def test_every_route_has_the_same_answer(spark, tmp_path, seed):
+def test_every_route_has_the_same_means(spark, tmp_path, seed):
     """Each seed asks a third of the routes, as all of them take ten seconds; the check asks all."""
     first, *others = routes.ROUTES
     result = routes.ask(spark, question_of(seed, tmp_path), [first, *others[seed % 3 :: 3]])
@@ -22,11 +22,21 @@ def test_every_route_has_the_same_answer(spark, tmp_path, seed):
     assert result.asked >= 3
 
 
+@since_spark("4.0", "DataFrames of Arrow tables")
+@pytest.mark.classic("Python workers read files themselves")
+@pytest.mark.parametrize("seed", [11, 22, 24])
+def test_every_route_has_the_same_metrics_of_queries(spark, tmp_path, seed):
+    """Seed 11 has items that come twice, 22 a table of gains, 24 duplicates that are refused."""
+    result = routes.ask(spark, question_of(seed, tmp_path, per_query=True))
+    assert result.differences == []
+    assert result.asked >= 12
+
+
 def test_a_difference_of_one_bit_is_seen():
     exact, whole = routes.ROUTES[0], {KEY: 0.1}
     assert routes.first_difference({KEY: 0.1}, whole, exact) == ""
     assert "0.1" in routes.first_difference({KEY: 0.1 + 2**-56}, whole, exact)
-    sums = next(one for one in routes.ROUTES if one.tolerance)
+    sums = next(one for one in routes.ROUTES if one.name == "sums of queries")
     assert routes.first_difference({KEY: 0.1 * (1 + 4e-16)}, whole, sums) == ""
     assert routes.first_difference({KEY: 0.1 * (1 + 4e-15)}, whole, sums)
     assert routes.first_difference({KEY: None}, whole, sums)

@@ -1,4 +1,8 @@
-"""Questions of routes.py: random rankings of two runs, and the options by which means are asked for."""
+"""Questions of routes.py: random rankings of two runs, and the options by which they are evaluated.
+
+A question is about means, with weights, segments, bad rows and several metrics; or about the NDCG of each query, with
+everything that a convention can choose, negative relevances, and items and order values that come twice.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,10 @@ COUNTRIES = ("DE", "é", "US", None)
 METRICS = ("ndcg", "ap", "rr", "p(rel=2)", "rbp(p=0.5)", "success", "err(max_grade=8)", "cg", "r")
 BAD = ("nan_score", "null_query", "null_item")
 """Reasons of bad rows that every table with scores and items can have."""
+SHAPES = ("extreme_scores", "nulls", "fractional", "negatives", "unretrieved")
+GAINS = ("exponential", "linear", "power:2", "table:-2=-1,-1=-1,0=0.5,0.25=0.5,0.5=1,1=1,1.5=2,2=2,2.75=2,3=9,4=9")
+ONE_ORDER = ("item_asc", "item_desc", "input_order")
+"""Rules for ties that give each item a rank of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,29 +43,34 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """Which means of which rows, and the folder in which tables of these rows may be written."""
+    """What is asked of which rows, and the folder in which tables of these rows may be written."""
 
     seed: int
     folder: Path
+    per_query: bool
+    """Whether it is about queries, not means."""
     runs: Mapping[str, list[oracle.Row]]
     queries: Mapping[str, Query]
     choices: oracle.Choices
     metrics: tuple[str, ...]
-    segments: tuple[str, ...]
-    is_weighted: bool
-    bad: str | None
-    on_invalid: str
+    segments: tuple[str, ...] = ()
+    is_weighted: bool = False
+    bad: str | None = None
+    on_invalid: str = "fail"
+    check: str = "top"
+    has_repeats: bool = False
 
     @property
     def convention(self) -> str:
         """The choices as the text of a convention."""
-        names = (*oracle.ALLOWED, "gain", "discount")
-        return "default;" + ";".join(f"{name}={getattr(self.choices, name)}" for name in names)
+        named = {name: getattr(self.choices, name) for name in (*oracle.ALLOWED, "gain", "discount")}
+        named["pad_to_k"] = "off" if self.choices.pad_to_k is None else self.choices.pad_to_k
+        return "default;" + ";".join(f"{name}={value}" for name, value in named.items())
 
     @property
     def has_order(self) -> bool:
         """Whether the order of tied items is known, so that rows have ranks."""
-        return self.choices.ties in ("item_asc", "item_desc")
+        return self.choices.ties in ONE_ORDER
 
     @property
     def options(self) -> dict[str, Any]:
@@ -67,6 +80,7 @@ class Question:
             "convention": self.convention,
             "segments": list(self.segments),
             "on_invalid": self.on_invalid,
+            "check_duplicates": self.check,
         }
         return found | {"weight": "w"} if self.is_weighted else found
 
@@ -85,13 +99,13 @@ class Question:
     def long(self) -> pa.Table:
         """One table of all runs: items that a run did not retrieve have no score."""
         rows = [(run, row) for run, its in self.runs.items() for row in its]
-        return self._table(rows, ("ranker", "query_id", "item_id", "score", "relevance"))
+        return self._table(rows, ("ranker", "query_id", "item_id", "score", "relevance", "position"))
 
     @cached_property
     def retrieved(self) -> pa.Table:
         """What the runs retrieved, without relevances."""
         rows = [(run, row) for run, its in self.runs.items() for row in its if row.score is not None]
-        return self._table(rows, ("ranker", "query_id", "item_id", "score"))
+        return self._table(rows, ("ranker", "query_id", "item_id", "score", "position"))
 
     @cached_property
     def judgments(self) -> pa.Table:
@@ -112,6 +126,11 @@ class Question:
         }
         keys = zip(*(self.long[name].to_pylist() for name in ("ranker", "query_id", "item_id")), strict=True)
         return self.long.append_column("rank", pa.array([ranks.get(key) for key in keys], pa.int32()))
+
+    @cached_property
+    def ranked_run(self) -> pa.Table:
+        """What the runs retrieved, with ranks and without relevances."""
+        return self.ranked.filter(self.ranked["score"].is_valid()).drop_columns(["relevance"])
 
     @cached_property
     def arrays(self) -> pa.Table:
@@ -152,7 +171,7 @@ class Question:
         """One row per query and item, with a score column for each run."""
         first, second = self.runs.values()
         scores = {(row.query, row.item): row.score for row in second}
-        table = self._table([("", row) for row in first], ("query_id", "item_id", "score", "relevance"))
+        table = self._table([("", row) for row in first], ("query_id", "item_id", "score", "relevance", "position"))
         other = [scores.get((row.query, row.item)) for row in first]
         other += [None] * (table.num_rows - len(other))
         return table.rename_columns([RUNS[0] if one == "score" else one for one in table.column_names]).append_column(
@@ -167,6 +186,7 @@ class Question:
             "item_id": pa.array([row.item for _, row in rows]),
             "score": pa.array([row.score for _, row in rows], pa.float64()),
             "relevance": pa.array([row.relevance for _, row in rows], pa.float64()),
+            "position": pa.array([row.position for _, row in rows], pa.int32()),
         }
         table = self._with_facts(pa.table({name: cells[name] for name in names}))
         if self.bad is None or "score" not in names:
@@ -198,13 +218,15 @@ class Question:
         return str(path)
 
 
-def question_of(seed: int, folder: Path) -> Question:
+def question_of(seed: int, folder: Path, *, per_query: bool = False) -> Question:
     """Draw a question; the same seed draws the same one, always."""
     draw = random.Random(seed)
-    shape = {name: draw.random() < 0.5 for name in ("extreme_scores", "nulls", "fractional")}
+    shape = {name: draw.random() < 0.5 for name in SHAPES}
+    if not per_query:
+        shape |= {"negatives": False, "unretrieved": True}
     rows = random_rows(
-        seed, n_queries=draw.choice((3, 9)), max_items=draw.choice((3, 12)), integer_items=draw.random() < 0.5,
-        negatives=False, **shape,
+        seed, n_queries=draw.choice((3, 9)), max_items=draw.choice((3, 12, 40) if per_query else (3, 12)),
+        integer_items=draw.random() < 0.5, **shape,
     )  # fmt: skip
     queries = {
         query: Query(
@@ -212,20 +234,30 @@ def question_of(seed: int, folder: Path) -> Question:
         )
         for query in oracle.rows_by_query(rows)
     }
-    k = draw.sample(("1", "2", "3", "10", "all"), draw.randint(1, 2))
-    metrics = ["ndcg", *draw.sample(METRICS[1:], draw.randint(0, 2))]
-    bad = draw.choice(BAD) if draw.random() < 0.3 else None
+    cutoffs = draw.sample(("1", "2", "3", "5", "10", "50", "all"), draw.randint(1, 3))
+    metrics, more = ["ndcg"], {}
+    if per_query:
+        if has_repeats := draw.random() < 0.3:
+            rows = _with_repeats(rows, draw)
+        more = {"has_repeats": has_repeats, "check": draw.choice(("top", "none", *(() if has_repeats else ("all",))))}
+    else:
+        metrics += draw.sample(METRICS[1:], draw.randint(0, 2))
+        bad = draw.choice(BAD) if draw.random() < 0.3 else None
+        more = {
+            "segments": draw.choice(((), ("country",), ("device", "country+device"))),
+            "is_weighted": draw.random() < 0.4,
+            "bad": bad,
+            "on_invalid": draw.choice(("fail", "reject")) if bad else "fail",
+        }
     return Question(
         seed=seed,
         folder=folder,
+        per_query=per_query,
         runs={RUNS[0]: rows, RUNS[1]: [_rescored(row, draw) for row in rows]},
         queries=queries,
-        choices=_choices(draw),
-        metrics=tuple(f"{metric}@{cutoff}" for metric in metrics for cutoff in k),
-        segments=draw.choice(((), ("country",), ("device", "country+device"))),
-        is_weighted=draw.random() < 0.4,
-        bad=bad,
-        on_invalid=draw.choice(("fail", "reject")) if bad else "fail",
+        choices=_choices(draw, everything=per_query),
+        metrics=tuple(f"{metric}@{cutoff}" for metric in metrics for cutoff in cutoffs),
+        **more,
     )
 
 
@@ -236,8 +268,23 @@ def _rescored(row: oracle.Row, draw: random.Random) -> oracle.Row:
     return row if row.score is None else replace(row, score=draw.choice((row.score, 0.0, 0.5, 7.0)))
 
 
-def _choices(draw: random.Random) -> oracle.Choices:
-    allowed = {name: draw.choice(values) for name, values in oracle.ALLOWED.items()}
-    allowed["ties"] = draw.choice(("expected", "item_asc", "item_desc"))
-    allowed["ideal"] = draw.choice(("judged", "retrieved"))
-    return oracle.Choices(gain=draw.choice(("exponential", "linear", "power:2")), **allowed)
+def _with_repeats(rows: Sequence[oracle.Row], draw: random.Random) -> list[oracle.Row]:
+    """Some items come again with another relevance, and some order values are the same."""
+    again = [
+        replace(row, relevance=draw.choice((0.0, 1.0, 2.0)), score=draw.choice((row.score, 0.5)))
+        for row in draw.sample(list(rows), len(rows) // 6)
+    ]
+    found = [replace(row, position=row.position // 4) for row in [*rows, *again]]
+    return draw.sample(found, len(found))
+
+
+def _choices(draw: random.Random, *, everything: bool) -> oracle.Choices:
+    """Choices of a convention; those of means are such that each route can make them."""
+    choices: dict[str, Any] = {name: draw.choice(values) for name, values in oracle.ALLOWED.items()}
+    if not everything:
+        choices |= {"ties": draw.choice(("expected", *ONE_ORDER[:2])), "ideal": draw.choice(("judged", "retrieved"))}
+        return oracle.Choices(gain=draw.choice(GAINS[:3]), **choices)
+    padding = draw.choice((None, None, None, -1.0, 0.5))
+    gains = GAINS[:2] if choices["ideal"] == "k_ones" or padding is not None else GAINS
+    discount = draw.choice(("log2", "reciprocal"))
+    return oracle.Choices(gain=draw.choice(gains), discount=discount, pad_to_k=padding, **choices)

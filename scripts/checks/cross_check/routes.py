@@ -1,9 +1,10 @@
 """One question by every route that can answer it: the same bits, or the same refusal.
 
 A seed draws rankings of two runs (ties, nulls, missing and unjudged queries, weights, segments, bad rows), a
-convention and metrics. The question is: what are the means, per run and segment? It is put to `evaluate` on paths,
-DataFrames, catalog tables, arrays, lists of items, given ranks, score columns, and run + judgments, by each source
-and strategy; to the job (JSON, metric table, per-query table); to sums of the per-query table by `math.fsum`; to
+convention and metrics; questions.py says more. Asked are the means, per run and segment, or the metrics of queries.
+The question is put to `evaluate` on paths, DataFrames, catalog tables, arrays, lists of items, given ranks, score
+columns, and run + judgments, by each source, strategy and engine; and to the oracle, within 1e-12. That of means is
+also put to the job (JSON, metric table, per-query table); to sums of the per-query table by `math.fsum`; to
 `compare`, from rankings and from per-query tables; to `merge_summaries` of random splits; to a roll-up of one night;
 to the report; to `NdcgEvaluator`; and to `ndcg_spark.functions`, within 1e-12. A route that does not support an
 option of the question says why and is skipped.
@@ -17,15 +18,17 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from support import oracle
 from support.main_job import command
 from support.oracle import Choices
 
@@ -39,10 +42,17 @@ from ndcg_spark.metrics import parse_metric
 from ndcg_spark.ml import NdcgEvaluator
 from scripts.checks.cross_check.questions import NIGHT, RUNS, Question
 
-Key = tuple[str, str, str | None, str, int | None]
-"""Run, segment_by, segment, metric, k."""
-Answer = dict[Key, float | None]
-REASONS = re.compile(r"nan_score|null_query|null_item|comes twice|comes \d+ times")
+Key = tuple[str | int | None, ...]
+"""Run, segment_by, segment, metric, k; or run, query, metric or count, k."""
+Answer = dict[Key, Any]
+Rule = Callable[[Question], str | None]
+"""Why a route cannot be asked a question."""
+REASONS = re.compile(r"nan_score|null_query|null_item|comes (?:twice|\d+ times)")
+REFUSED = "refused: "
+VALUES = ("dcg", "idcg", "ndcg")
+FACTS = ("status", "n_items", "n_judged", "n_relevant")
+ROWS = ("n_rows", "n_left_out")
+"""Counts of what a table has, which the definition does not know."""
 
 
 class RefusedError(Exception):
@@ -57,15 +67,22 @@ class Asked:
     question: Question
     engine: str = "spark"
 
-    def frame(self, name: str, *without: str) -> Any:
+    def frame(self, name: str) -> Any:
         """One of the tables of the question where the engine takes it: a DataFrame that Spark holds, or of Arrow."""
-        table = getattr(self.question, name).drop_columns(list(without))
+        return self.given(getattr(self.question, name))
+
+    def given(self, table: pa.Table) -> Any:
+        """A table where the engine takes it."""
         return table if self.engine == "local" else self.spark.createDataFrame(table)
 
     def evaluation(self, data: Any, judgments: Any = None, **options: Any) -> Any:
         """`evaluate` with the options of the question."""
         options = {**self.question.options, "engine": self.engine, **options}
         return ndcg_spark.evaluate(data, judgments=judgments, **options)
+
+    def answer(self, evaluation: Any) -> Answer:
+        """What the question asks of an evaluation."""
+        return of_queries(evaluation.per_query) if self.question.per_query else means(evaluation.summary)
 
     @cached_property
     def plain(self) -> Any:
@@ -122,6 +139,15 @@ def means(rows: Iterable[Any] | DataFrame | pa.Table) -> Answer:
     }
 
 
+def of_queries(rows: DataFrame | pa.Table) -> Answer:
+    """Metrics, status and counts of each query as an answer."""
+    return {
+        (row["run"], row["query_id"], name, row["k"]): row[name]
+        for row in rows_in(rows)
+        for name in (*VALUES, *FACTS)
+    }
+
+
 def rows_in(found: Iterable[Any] | DataFrame | pa.Table) -> Iterable[Any]:
     """Rows of a table of either engine."""
     if isinstance(found, pa.Table):
@@ -132,86 +158,84 @@ def rows_in(found: Iterable[Any] | DataFrame | pa.Table) -> Iterable[Any]:
 # ---------------------------------------------------------------------------------------------------- evaluate
 
 
-def data_frame(asked: Asked) -> Answer:
-    return means(asked.summary)
+@dataclass(frozen=True)
+class Form:
+    """A table that holds the rows, and the options by which it is understood."""
+
+    table: str
+    ways: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    why_not: tuple[Rule, ...] = ()
+    judged: bool = False
+    """Whether the judgments are a table of their own."""
+    alone: bool = False
+    """Whether each run is a table of its own, without a column that names it."""
+    without: tuple[str, ...] = ()
+    """Columns of the table that it does not have."""
 
 
-def window(asked: Asked) -> Answer:
-    return means(asked.evaluation(asked.frame("long"), strategy="window", **LONG).summary)
-
-
-def path_by_workers(asked: Asked) -> Answer:
-    path = asked.question.write("long", asked.question.long)
-    return means(asked.evaluation(path, source="parquet", **LONG).summary)
-
-
-def path_by_spark(asked: Asked) -> Answer:
-    path = asked.question.write("long", asked.question.long)
-    return means(asked.evaluation(path, source="spark", **LONG).summary)
-
-
-def sorted_files(asked: Asked) -> Answer:
-    """Complete queries of sorted files, which have no run column: one evaluation a run."""
-    found: Answer = {}
+def evaluate_form(asked: Asked, form: Form, way: str) -> Answer:
+    """Evaluate the rows in one of their forms, by one of the ways."""
+    table = getattr(asked.question, form.table).drop_columns(list(form.without))
+    if not form.alone:
+        return asked.answer(evaluation_of(asked, form, way, table, form.table))
+    answer: Answer = {}
     for number, run in enumerate(asked.question.runs):
-        mask = [one == run for one in asked.question.long["ranker"].to_pylist()]
-        path = asked.question.write(f"sorted-{number}", asked.question.long.filter(mask), by_query=True)
-        its = means(asked.evaluation(path, null_score="unretrieved").summary)
-        found |= {(run, *key[1:]): value for key, value in its.items()}
-    return found
+        rows = table.filter(pc.equal(table["ranker"], run)).drop_columns(["ranker"])
+        values = asked.answer(evaluation_of(asked, form, way, rows, f"{form.table}-{number}"))
+        answer |= {(run, *key[1:]): value for key, value in values.items()}
+    return answer
+
+
+def evaluation_of(asked: Asked, form: Form, way: str, table: pa.Table, name: str) -> Any:
+    """Evaluate one table."""
+    options = {**form.options, **WAYS[way]}
+    if asked.question.choices.ties == "input_order" and "rank" not in options:
+        options["order"] = "position"
+    data = asked.given(table)
+    if "files" in way:
+        by_query = "sorted" in way
+        data = asked.question.write(f"{name}-sorted" if by_query else name, table, by_query=by_query)
+    return asked.evaluation(data, asked.frame("judgments") if form.judged else None, **options)
+
+
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "table": {},
+    "window": {"strategy": "window"},
+    "files": {},
+    "files by workers": {"source": "parquet"},
+    "files by Spark": {"source": "spark"},
+    "sorted files": {},
+    "local table": {},
+    "local files": {},
+    "local sorted files": {},
+}
+ON_SPARK = ("table", "window", "files by workers", "files by Spark", "sorted files")
+LOCAL = ("local table", "local files", "local sorted files")
 
 
 def catalog_table(asked: Asked) -> Answer:
     name = f"routes_{asked.question.seed}"
     asked.frame("long").write.mode("overwrite").saveAsTable(name)
     try:
-        return means(asked.evaluation(asked.spark.table(name), **LONG).summary)
+        return asked.answer(asked.evaluation(asked.spark.table(name), **LONG))
     finally:
         asked.spark.sql(f"DROP TABLE {name}")
 
 
-def run_and_judgments(asked: Asked, **options: Any) -> Answer:
-    run, judged = asked.frame("retrieved"), asked.frame("judgments")
-    return means(asked.evaluation(run, judged, run="ranker", **options).summary)
-
-
-def run_and_judgments_by_windows(asked: Asked) -> Answer:
-    return run_and_judgments(asked, strategy="window")
-
-
-def run_path_and_judgments(asked: Asked) -> Answer:
-    path = asked.question.write("retrieved", asked.question.retrieved)
-    judged = asked.frame("judgments")
-    return means(asked.evaluation(path, judged, run="ranker", source="parquet").summary)
-
-
-def ranks_given(asked: Asked) -> Answer:
-    return means(asked.evaluation(asked.frame("ranked"), rank="rank", **LONG).summary)
-
-
-def arrays(asked: Asked) -> Answer:
-    found = asked.evaluation(asked.frame("arrays"), run="ranker", relevance="ranked", ideal="judged", item=None)
-    return means(found.summary)
-
-
-def lists_with_scores(asked: Asked) -> Answer:
-    found = asked.evaluation(asked.frame("lists"), run="ranker", ranked="scored", relevant="judged")
-    return means(found.summary)
-
-
-def lists_in_order(asked: Asked) -> Answer:
-    found = asked.evaluation(asked.frame("lists"), run="ranker", ranked="in_order", relevant="judged")
-    return means(found.summary)
-
-
-def lists_and_judgments(asked: Asked) -> Answer:
-    run = asked.frame("lists", "judged")
-    return means(asked.evaluation(run, asked.frame("judgments"), run="ranker", ranked="scored").summary)
-
-
-def score_columns(asked: Asked) -> Answer:
-    found = asked.evaluation(asked.frame("wide"), score=RUNS, null_score="unretrieved")
-    return means(found.summary)
+def definition(asked: Asked) -> Answer:
+    """Loops in Python that a reader can check."""
+    question, answer = asked.question, {}
+    cutoffs = [parts_of(one)[1] for one in question.metrics if one.startswith("ndcg")]
+    for run, rows in question.runs.items():
+        results = oracle.evaluate(rows, question.choices, cutoffs)
+        if question.per_query:
+            for (query, k), result in results.items():
+                answer |= {(run, str(query), name, k): getattr(result, name) for name in (*VALUES, *FACTS)}
+        else:
+            found = {(name, k): oracle.mean(results, k, name) for name in VALUES for k in cutoffs}
+            answer |= {(run, "", "", name, k): value for (name, k), value in found.items() if value is not None}
+    return answer
 
 
 # -------------------------------------------------------------------------------------------------------- jobs
@@ -268,10 +292,6 @@ def splits_merged(asked: Asked) -> Answer:
     part = F.pmod(F.xxhash64(F.col("query_id"), F.lit(draw.random())), F.lit(3))
     its = [summarize(asked.per_query.where(part == number), asked.plain.settings) for number in range(3)]
     return means(ndcg_spark.merge_summaries(reduce(DataFrame.unionByName, its)).collect())
-
-
-def table_here(asked: Asked) -> Answer:
-    return means(asked.evaluation(asked.frame("long"), **LONG).summary)
 
 
 def sums_of_queries(asked: Asked) -> Answer:
@@ -447,34 +467,28 @@ def parts_of(metric: str) -> tuple[str, int | None]:
 # ------------------------------------------------------------------------------------------------------ routes
 
 
-def nothing(_: Question) -> str | None:
-    return None
+def means_alone(question: Question) -> str | None:
+    return "has means alone" if question.per_query else None
 
 
 def needs_order(question: Question) -> str | None:
     return None if question.has_order else "tied items have no ranks"
 
 
+def no_order(question: Question) -> str | None:
+    return "has no order of the input" if question.choices.ties == "input_order" else None
+
+
+def no_repeats(question: Question) -> str | None:
+    return "items come once in this table" if question.has_repeats else None
+
+
 def no_bad_rows(question: Question) -> str | None:
     return "the bad row is none in this table" if question.bad else None
 
 
-@dataclass(frozen=True)
-class Route:
-    """A way to an answer."""
-
-    name: str
-    answer: Callable[[Asked], Answer]
-    why_not: tuple[Callable[[Question], str | None], ...] = ()
-    is_whole: bool = True
-    """Whether the answer has every mean; otherwise those it has are compared."""
-    tolerance: float = 0.0
-    """Relative; of sums in floating point."""
-    engine: str = "spark"
-
-    def skipped(self, question: Question) -> str | None:
-        """Why the route cannot be asked."""
-        return next((why for one in self.why_not if (why := one(question))), None)
+def by_spark_alone(question: Question) -> str | None:
+    return "Spark alone looks for duplicates among all rows" if question.check == "all" else None
 
 
 def text_items(question: Question) -> str | None:
@@ -510,25 +524,113 @@ def groups_ties(question: Question) -> str | None:
     return "an aggregate has no order of items" if question.has_order else None
 
 
+@dataclass(frozen=True)
+class Route:
+    """A way to an answer."""
+
+    name: str
+    answer: Callable[[Asked], Answer]
+    why_not: tuple[Rule, ...] = (means_alone,)
+    is_whole: bool = True
+    """Whether the answer has everything that is asked; otherwise what it has is compared."""
+    tolerance: float = 0.0
+    """Relative; of sums in floating point."""
+    absolute: float = 0.0
+    """Of values near 0, which are differences of larger ones."""
+    engine: str = "spark"
+    form: str = ""
+
+    def skipped(self, question: Question) -> str | None:
+        """Why the route cannot be asked."""
+        return next((why for one in self.why_not if (why := one(question))), None)
+
+    def is_held_against(self, question: Question) -> str:
+        """The routes that must say the same: all, but an item that comes twice is another thing in each form."""
+        return self.form if question.has_repeats else ""
+
+
+FORMS = {
+    "long": Form("long", (*ON_SPARK[:-1], *LOCAL), LONG),
+    "each run": Form("long", (*ON_SPARK, *LOCAL), {"null_score": "unretrieved"}, why_not=(no_bad_rows,), alone=True),
+    "run + judgments": Form("retrieved", (*ON_SPARK, *LOCAL), {"run": "ranker"}, judged=True),
+    "ranks": Form(
+        "ranked",
+        ("table", "window", "files", "local table", "local files"),
+        {"rank": "rank", **LONG},
+        (needs_order, no_bad_rows, no_repeats),
+    ),
+    "ranks + judgments": Form(
+        "ranked_run",
+        ("table", "window", "files", "local table", "local files"),
+        {"rank": "rank", "run": "ranker"},
+        (needs_order, no_bad_rows, no_repeats),
+        judged=True,
+    ),
+    "arrays": Form(
+        "arrays",
+        ("table", "local table"),
+        {"run": "ranker", "relevance": "ranked", "ideal": "judged", "item": None},
+        (needs_order, no_order, no_bad_rows, no_repeats),
+    ),
+    "lists with scores": Form(
+        "lists",
+        ("table", "local table"),
+        {"run": "ranker", "ranked": "scored", "relevant": "judged"},
+        (no_order, no_bad_rows, no_repeats),
+    ),
+    "lists in order": Form(
+        "lists",
+        ("table", "local table"),
+        {"run": "ranker", "ranked": "in_order", "relevant": "judged"},
+        (needs_order, no_order, no_bad_rows, no_repeats),
+    ),
+    "lists + judgments": Form(
+        "lists",
+        ("table", "local table"),
+        {"run": "ranker", "ranked": "scored"},
+        (no_order, no_bad_rows, no_repeats),
+        judged=True,
+        without=("judged",),
+    ),
+    "score columns": Form(
+        "wide",
+        ("table", "local table"),
+        {"score": RUNS, "null_score": "unretrieved"},
+        (no_bad_rows, no_repeats),
+    ),
+}
+
+
+def routes_of_forms() -> Iterator[Route]:
+    """Each form by each of its ways."""
+    for name, form in FORMS.items():
+        for way in form.ways:
+            local, why_not = way in LOCAL, form.why_not
+            if way == "local table":  # in files NaN is a bad row
+                why_not += (takes_nan_as_null,)
+            if local or way == "files by workers":
+                why_not += (by_spark_alone,)
+            answer = partial(evaluate_form, form=form, way=way)
+            yield Route(f"{name}, {way}", answer, why_not, engine="local" if local else "spark", form=name)
+
+
+FUNCTIONS = (means_alone, no_bad_rows, no_weight, skips_queries)
+"""Why functions of columns cannot be asked."""
+NO_EVALUATOR = (means_alone, no_weight, fails_on_bad_rows, takes_nan_as_no_prediction)
 ROUTES = (
-    Route("data frame", data_frame),
-    Route("window", window),
-    Route("path, by workers", path_by_workers),
-    Route("path, by Spark", path_by_spark),
-    Route("sorted files of each run", sorted_files, (no_bad_rows,)),
-    Route("catalog table", catalog_table),
-    Route("run + judgments", run_and_judgments),
-    Route("run + judgments, windows", run_and_judgments_by_windows),
-    Route("run by workers + judgments", run_path_and_judgments),
-    Route("ranks given", ranks_given, (needs_order, no_bad_rows)),
-    Route("arrays", arrays, (needs_order, no_bad_rows)),
-    Route("lists with scores", lists_with_scores, (no_bad_rows,)),
-    Route("lists in order", lists_in_order, (needs_order, no_bad_rows)),
-    Route("lists + judgments", lists_and_judgments, (no_bad_rows,)),
-    Route("score columns", score_columns, (no_bad_rows,)),
+    *routes_of_forms(),
+    Route(
+        "definition",
+        definition,
+        (no_bad_rows, no_repeats, no_weight),
+        is_whole=False,
+        tolerance=1e-12,
+        absolute=1e-12,
+    ),
+    Route("catalog table", catalog_table, (no_order,), form="long"),
     Route("job, JSON", job_json),
     Route("job, metric table", job_metric_table),
-    Route("job of csv", job_of_csv, (no_bad_rows, text_items)),
+    Route("job of csv", job_of_csv, (means_alone, no_bad_rows, text_items)),
     Route("job of a query and a view", job_of_query),
     Route("report", report_page, is_whole=False),
     Route("roll-up", roll_up_of_one_night),
@@ -537,40 +639,20 @@ ROUTES = (
     Route("sums of stored queries", sums_of_stored_queries, is_whole=False, tolerance=1e-15),
     Route("compare", compared, is_whole=False),
     Route("compare, per-query table", compared_by_tables, is_whole=False),
-    Route("NdcgEvaluator", ml_evaluator, (no_weight, fails_on_bad_rows, takes_nan_as_no_prediction), is_whole=False),
+    Route("local, compare", compared, (means_alone, takes_nan_as_null), is_whole=False, engine="local"),
+    Route(
+        "local, compare per-query table",
+        compared_by_tables,
+        (means_alone, takes_nan_as_null),
+        is_whole=False,
+        engine="local",
+    ),
+    Route("NdcgEvaluator", ml_evaluator, NO_EVALUATOR, is_whole=False),
     Route("explain_difference", explained, is_whole=False),
-    Route(
-        "aggregates",
-        aggregates,
-        (groups_ties, no_bad_rows, no_weight, skips_queries),
-        is_whole=False,
-        tolerance=1e-12,
-    ),
-    Route(
-        "functions of arrays",
-        array_functions,
-        (needs_order, no_bad_rows, no_weight, skips_queries),
-        is_whole=False,
-        tolerance=1e-12,
-    ),
+    Route("aggregates", aggregates, (*FUNCTIONS, groups_ties), is_whole=False, tolerance=1e-12),
+    Route("functions of arrays", array_functions, (*FUNCTIONS, needs_order), is_whole=False, tolerance=1e-12),
 )
-"""A route is a line here; the first is what the others are held against."""
-LOCAL = (table_here, path_by_workers, sorted_files, run_and_judgments, run_path_and_judgments, ranks_given, arrays,
-         lists_with_scores, lists_in_order, lists_and_judgments, score_columns, compared,
-         compared_by_tables)  # fmt: skip
-"""Routes that this machine answers, too, without Spark."""
-IN_FILES = (path_by_workers, sorted_files, run_path_and_judgments)
-"""Of these, those that are asked about files, so that NaN is a bad row."""
-
-
-def here(answer: Callable[[Asked], Answer]) -> Route:
-    """A route without Spark."""
-    route = next((one for one in ROUTES if one.answer is answer), Route("", answer))
-    why_not = route.why_not if answer in IN_FILES else (*route.why_not, takes_nan_as_null)
-    return replace(route, name=f"local, {answer.__name__}", why_not=why_not, engine="local")
-
-
-ROUTES += tuple(map(here, LOCAL))
+"""A route is a line here; the first that answers is what the others are held against."""
 
 
 @dataclass
@@ -588,7 +670,7 @@ def ask(spark: SparkSession, question: Question, routes: Iterable[Route] = ROUTE
     """Put a question to every route."""
     asked = {engine: Asked(spark, question, engine) for engine in ("spark", "local")}
     result = Result()
-    reference: Answer | str | None = None
+    references: dict[str, tuple[Route, Answer | str]] = {}
     for route in routes:
         reason = route.skipped(question)
         if reason is not None:
@@ -600,12 +682,10 @@ def ask(spark: SparkSession, question: Question, routes: Iterable[Route] = ROUTE
             result.refused += 1
         else:
             result.answered[route.name] += len(answer)
-        if reference is None:
-            reference = answer
-            continue
+        first, reference = references.setdefault(route.is_held_against(question), (route, answer))
         difference = first_difference(answer, reference, route)
         if difference:
-            result.differences.append(f"{route.name}: {difference}")
+            result.differences.append(f"{route.name} differs from {first.name}: {difference}")
     return result
 
 
@@ -615,42 +695,44 @@ def answer_or_refusal(route: Route, asked: Asked) -> Answer | str:
         return route.answer(asked)
     except (*SPARK_ERRORS, NdcgSparkError, RefusedError) as error:
         text = find_refusal(str(error)) or str(error)
-        reasons = sorted(set(REASONS.findall(text)))
-        return f"refused: {', '.join(reasons) or text.strip().splitlines()[-1]}"
+        reasons = {"repeated" if one.startswith("comes") else one for one in REASONS.findall(text)}
+        return REFUSED + ", ".join(sorted(reasons)) if reasons else f"failed: {text.strip().splitlines()[-1]}"
 
 
 def first_difference(answer: Answer | str, reference: Answer | str, route: Route) -> str:
-    """What differs from the reference; empty where nothing does."""
+    """What differs from the reference; empty where nothing does. A failure without a known reason always differs."""
     if isinstance(answer, str) or isinstance(reference, str):
-        if answer == reference:
+        if answer == reference and answer.startswith(REFUSED):  # type: ignore[union-attr]  # both are text
             return ""
         return " against ".join(one if isinstance(one, str) else "answered" for one in (answer, reference))
     if answer.keys() != reference.keys() and (route.is_whole or not answer.keys() <= reference.keys()):
         only = sorted(answer.keys() ^ reference.keys(), key=str)
         return f"{only[0]} is in one of two answers, like {len(only) - 1} others"
     for key, value in sorted(answer.items(), key=str):
-        if not same(value, reference[key], route.tolerance):
+        if not same(value, reference[key], route):
             return f"{key}: {value!r} against {reference[key]!r}"
     return ""
 
 
-def same(one: float | None, other: float | None, tolerance: float) -> bool:
-    if one is None or other is None:
-        return one is other
-    return float(one).hex() == float(other).hex() or abs(one - other) <= tolerance * abs(other)
+def same(one: Any, other: Any, route: Route) -> bool:
+    """Whether two values have the same bits, or are as near as the route must be."""
+    if not isinstance(one, float | int) or not isinstance(other, float | int):
+        return bool(one == other)
+    near = route.tolerance > 0 and math.isclose(one, other, rel_tol=route.tolerance, abs_tol=route.absolute)
+    return near or float(one).hex() == float(other).hex()
 
 
 def summary_of(results: list[dict[str, Any]]) -> str:
     """Counts over all questions, and what was skipped."""
-    skipped = Counter(f"{name}: {why}" for one in results for name, why in one["skipped"].items())
-    lines = [f"  skipped {n} times, {what}" for what, n in sorted(skipped.items())]
+    skipped = Counter(why for one in results for why in one["skipped"].values())
+    lines = [f"  routes skipped {n} times: {why}" for why, n in sorted(skipped.items())]
     answered: Counter[str] = Counter()
     for one in results:
         answered.update(one["answered"])
     differences = sum(len(one["differences"]) for one in results)
     lines.append(
         f"{len(results)} questions, {len(ROUTES)} routes, {sum(one['asked'] for one in results)} times asked, "
-        f"{sum(answered.values())} means compared, {sum(one['refused'] for one in results)} refused, "
+        f"{sum(answered.values())} values compared, {sum(one['refused'] for one in results)} refused, "
         f"{differences or 'no'} differences"
     )
-    return "\n".join(lines)
+    return "\n".join(["", *lines])

@@ -1,8 +1,8 @@
 """Random rankings, each strategy, form and route against the others and the oracle.
 
-`fuzz` asks for metrics of queries by every strategy and form of input, `routes` for means by every route of API, jobs
-and tables; fuzz.py and routes.py say what a seed draws. Prints each difference with its seed; exits with 1 if there
-is one. With --results, answers are kept in a file, and seeds that it has are not asked again.
+Of each seed means are asked, and metrics of queries; routes.py says which routes answer, questions.py what a seed
+draws. Prints each difference with its seed; exits with 1 if there is one. With --results, answers are kept in a file,
+and seeds that it has are not asked again.
 """
 
 from __future__ import annotations
@@ -10,39 +10,24 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from pyspark.sql import SparkSession
-
-from scripts.checks.cross_check import fuzz, routes
 from scripts.checks.cross_check.questions import question_of
+from scripts.checks.cross_check.routes import ask, summary_of
 from scripts.checks.kept import Lines
 from scripts.checks.session import make_session
 
-
-def fuzzed(spark: SparkSession, seed: int, folder: Path) -> dict[str, Any]:
-    compared, differences = fuzz.fuzz(spark, seed, folder)
-    return {"compared": compared, "differences": differences}
-
-
-def routed(spark: SparkSession, seed: int, folder: Path) -> dict[str, Any]:
-    return vars(routes.ask(spark, question_of(seed, folder)))
-
-
-PARTS: dict[str, Callable[[SparkSession, int, Path], dict[str, Any]]] = {"fuzz": fuzzed, "routes": routed}
-SUMMARIES = {"fuzz": fuzz.summary_of, "routes": routes.summary_of}
+PARTS = ("means", "queries")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=PARTS, help="one of both")
+    parser.add_argument("--only", choices=PARTS, help="one of both questions")
     parser.add_argument("--seeds", type=int, default=20, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--results", type=Path, help="file that keeps the answers, so that a run can be resumed")
     options = parser.parse_args()
-    parts = [options.only] if options.only else list(PARTS)
+    parts = [options.only] if options.only else PARTS
     lines = Lines(options.results) if options.results else None
     found = {(line["part"], line["seed"]): line for line in (lines.lines if lines else [])}
     asked = [(part, seed) for part in parts for seed in range(options.first, options.first + options.seeds)]
@@ -51,7 +36,8 @@ def main() -> int:
         if (part, seed) in found:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            line = {"part": part, "seed": seed, **PARTS[part](spark, seed, Path(folder))}
+            question = question_of(seed, Path(folder), per_query=part == "queries")
+            line = {"part": part, "seed": seed, **vars(ask(spark, question))}
         found[part, seed] = line
         for one in line["differences"]:
             print(f"{part}, seed {seed}: {one}", flush=True)
@@ -59,7 +45,7 @@ def main() -> int:
             lines.append(line)
     spark.stop()
     for part in parts:
-        print(f"{part}: {SUMMARIES[part]([found[one] for one in asked if one[0] == part])}")
+        print(f"{part}: {summary_of([found[one] for one in asked if one[0] == part])}")
     return int(any(found[one]["differences"] for one in asked))
 
 
