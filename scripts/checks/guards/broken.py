@@ -31,7 +31,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -45,6 +44,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.checks import ROOT
+from scripts.checks.guards.project import copy_project, variables
 from scripts.checks.guards.sites import SWITCHES, Mutant, break_package
 from scripts.checks.guards.survivors import REASONS
 from scripts.checks.guards.switches import RECORD, STATE
@@ -53,7 +53,6 @@ from scripts.checks.kept import Lines
 RESULTS = ROOT / ".guards-broken.jsonl"
 NAME = "ndcg_spark"
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "scripts.checks.guards.worker", "-p", "no:cacheprovider")
-COPIED = ("ndcg_spark", "tests", "jobs", "scripts", "docs", "pyproject.toml", "README.md", "CHANGELOG.md")
 LEAST = 0.95
 
 
@@ -200,15 +199,11 @@ class Runner:
             return
         (self.copy / "switch").write_bytes(STATE.pack(0, 0))
         ours, its = socket.socketpair()
-        paths = [str(self.copy), str(ROOT)]
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(paths),
+        environment = variables(self.copy, ROOT) | {
             "BROKEN_FOLDER": str(self.copy),
             "BROKEN_SOCKET": str(its.fileno()),
             "BROKEN_PACKAGE": self.package,
             "CI": "1",  # the same examples of hypothesis each time
-            "NDCG_SPARK_SHARED_DATA": os.environ.get("NDCG_SPARK_SHARED_DATA")
-            or str(ROOT.parent / "shared" / "data"),
         }
         with (self.copy / "pytest.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -457,18 +452,6 @@ def short(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:10]
 
 
-def copied(folder: Path) -> None:
-    """Copy what the tests need, as it is in the checkout."""
-    ignored = shutil.ignore_patterns(
-        "__pycache__", ".*_cache", "_build", "generated", "spark-warehouse", ".hypothesis"
-    )
-    for name in COPIED:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-        else:
-            shutil.copy(ROOT / name, folder / name)
-
-
 def prepared(folder: Path, package: str, topics: Mapping[str, Topic], errors: str) -> dict[int, Mutant]:
     """Put the switches into a copy."""
     missing = [file for topic in topics.values() for file in topic.tests if not (folder / file).is_file()]
@@ -552,7 +535,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="guards-") as name:
         folder = Path(name).resolve()
         folder.chmod(0o755)
-        copied(folder)
+        copy_project(folder)
         mutants = prepared(folder, NAME, TOPICS, f"{NAME}/errors.py")
         numbers = chosen(mutants, topics, options.only, options.n, options.seed)
         if options.list:

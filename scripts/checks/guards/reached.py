@@ -22,7 +22,6 @@ import ast
 import builtins
 import hashlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +34,8 @@ from tempfile import TemporaryDirectory
 
 from support.processes import ROOT
 
+from scripts.checks.guards.project import copy_project, variables
+from scripts.checks.guards.sites import name_of
 from scripts.checks.guards.unseen import UNSEEN
 from scripts.checks.kept import Lines
 
@@ -149,11 +150,6 @@ class Finder(ast.NodeVisitor):
         self.insertions.append(Insertion(line, column, text.format(path=path, number=number)))
 
 
-def name_of(node: ast.expr) -> str:
-    """Last name of what is called or raised."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
 def is_builtin(node: ast.expr) -> bool:
     """Whether an error, or the class of one, is Python's own."""
     return name_of(node.func if isinstance(node, ast.Call) else node) in vars(builtins)
@@ -188,24 +184,12 @@ def numbered(refusals: Iterable[Refusal]) -> list[Refusal]:
 
 
 def copy_of_project(target: Path, folder: Path) -> list[Refusal]:
-    """Copy what git knows or would add, with marks in the code of the package; returns its refusals."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    """Copy the project, with marks in the code of the package; returns its refusals."""
     refusals: list[Refusal] = []
-    for name in sorted(filter(None, listed.stdout.split("\0"))):
-        source, copied = ROOT / name, target / name
-        if not source.exists():
-            continue
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, copied)
+    for name in copy_project(target):
         if name.endswith(".py") and name.split("/")[0] in CODE:
-            text, found = marked(source.read_text(), name, str(folder), len(refusals))
-            copied.write_text(text)
+            text, found = marked((ROOT / name).read_text(), name, str(folder), len(refusals))
+            (target / name).write_text(text)
             refusals += found
     return numbered(refusals)
 
@@ -261,13 +245,12 @@ def run_part(files: Mapping[str, str], project: Path, folder: Path, refusals: Se
     """Run test files in the copy, and look which refusals they reached."""
     forget_reached(folder, refusals)
     began = time.monotonic()
-    data = os.environ.get("NDCG_SPARK_SHARED_DATA") or str(ROOT.parent / "shared" / "data")
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"]
     command += ["-n", str(n), "--dist", "loadfile"] if n > 1 else []
     ended = subprocess.run(
         [*command, *files],
         cwd=project,
-        env=os.environ | {"PYTHONPATH": str(project), "NDCG_SPARK_SHARED_DATA": data},
+        env=variables(project),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

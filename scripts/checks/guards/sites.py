@@ -113,10 +113,12 @@ class Package:
 
 def called(node: ast.Call) -> str:
     """The last name of what is called."""
-    function = node.func
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
+    return name_of(node.func)
+
+
+def name_of(node: ast.expr) -> str:
+    """The last name of what is called or raised."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def names_in(node: ast.AST) -> set[str]:
