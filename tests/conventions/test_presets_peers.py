@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import log2
 
 import pytest
-from support.arrow_rankings import scores, task_of
 from support.engines import refused, table
 from support.oracle import Row, rows_by_query
 from support.printed_values import DCG_OF_SKLEARN, EXAMPLES, OF_TOOLS, predicted
@@ -15,7 +14,7 @@ from support.small_rankings import ranked, scored
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import PRESETS, Convention
 from ndcg_spark.errors import InvalidParameterError
-from scripts.checks.peers.data import load_shared, rankings, score
+from scripts.checks.peers.data import load_shared, per_query, score
 
 Cutoff = int | None
 
@@ -60,8 +59,7 @@ def test_gains_of_ir_measures_that_fall_are_refused():
 
 def test_dcg_of_scikit_learn():
     rows, dcg = DCG_OF_SKLEARN
-    batch = rankings(rows_by_query(rows), PRESETS["sklearn"])
-    found = scores([batch], task_of(PRESETS["sklearn"], (None,)))["q", None]
+    (found,) = per_query(rows_by_query(rows), PRESETS["sklearn"], k=[None])
     assert found["dcg"] == pytest.approx(dcg, abs=1e-6)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
@@ -22,6 +22,7 @@ from scripts.checks.peers.data import (
     SharedSet,
     Values,
     compared,
+    labels,
     random_queries,
     score,
 )
@@ -60,7 +61,7 @@ def anything(rows: Sequence[Row]) -> bool:
 
 def is_survived(rows: Sequence[Row]) -> bool:
     """pytrec_eval reads beyond its memory, and often crashes, when no label of a query reaches 0."""
-    return not written.labels(rows) or max(written.labels(rows)) >= 0
+    return not labels(rows) or max(labels(rows)) >= 0
 
 
 def has_list_and_label(rows: Sequence[Row]) -> bool:
@@ -71,7 +72,7 @@ def has_list_and_label(rows: Sequence[Row]) -> bool:
 def has_no_gap_below_zero(rows: Sequence[Row]) -> bool:
     """An unjudged item is one of label 0 to a tool: in its ideal list that ranks before a negative label."""
     has_gap = any(row.relevance is None for row in rows if row.score is not None)
-    return has_list_and_label(rows) and not (has_gap and min(written.labels(rows)) < 0)
+    return has_list_and_label(rows) and not (has_gap and min(labels(rows)) < 0)
 
 
 def has_two_items(rows: Sequence[Row]) -> bool:
@@ -81,7 +82,7 @@ def has_two_items(rows: Sequence[Row]) -> bool:
 
 def has_truth(rows: Sequence[Row]) -> bool:
     """A query whose judged items are all irrelevant has no row in a table of relevant items."""
-    return bool(written.truth(rows)) or not written.labels(rows)
+    return bool(written.truth(rows)) or not labels(rows)
 
 
 # --- The comparisons
@@ -107,7 +108,7 @@ class Comparison:
 
     def takes(self, data: SharedSet) -> bool:
         asked = [rows for run in data.runs.values() for rows in run.values() if self.domain(rows)]
-        grades = {relevance for rows in asked for relevance in written.labels(rows)}
+        grades = {relevance for rows in asked for relevance in labels(rows)}
         lowest = min(0.0, *self.shape.grades)
         return bool(grades) and max(grades) <= self.largest and (lowest < 0 or min(grades) >= 0)
 
@@ -205,15 +206,9 @@ def against_shared(comparison: Comparison, data: SharedSet) -> Outcome:
 
 
 def _outcome(comparison: Comparison, name: str, batches: Iterator[Queries]) -> Outcome:
-    convention, count, worst = Convention.parse(comparison.convention), 0, 0.0
-    line = partial(
-        Outcome,
-        convention=comparison.convention,
-        data=name,
-        tool=comparison.tool.title,
-        tolerance=comparison.tolerance,
-    )
-    try:
+    convention = Convention.parse(comparison.convention)
+
+    def differences() -> Iterator[float]:
         for queries in batches:
             asked = {query: rows for query, rows in queries.items() if comparison.domain(rows)}
             if not asked:
@@ -222,10 +217,21 @@ def _outcome(comparison: Comparison, name: str, batches: Iterator[Queries]) -> O
             ours = score(asked, convention, comparison.cutoffs)
             if not comparison.shape.ties:
                 ours, theirs = without_ties(ours, asked), without_ties(theirs, asked)
-            count, worst = count + len(theirs), max(worst, worst_difference(ours, theirs))
+            yield from differences_of(ours, theirs)
+
+    return outcome_of(comparison.convention, name, comparison.tool.title, differences(), comparison.tolerance)
+
+
+def outcome_of(
+    convention: str, data: str, tool: str, differences: Iterable[float], tolerance: float = EXACT
+) -> Outcome:
+    """A line about differences of values, or why there are none."""
+    line = partial(Outcome, convention=convention, data=data, tool=tool, tolerance=tolerance)
+    try:
+        found = list(differences)
     except UnavailableError as error:
         return line(skipped=str(error))
-    return line(values=count, worst=worst)
+    return line(values=len(found), worst=max(found, default=0.0))
 
 
 def against_stored(data: SharedSet, tool: str, run: str) -> Outcome:
@@ -236,21 +242,14 @@ def against_stored(data: SharedSet, tool: str, run: str) -> Outcome:
     ours = score(queries, Convention.parse(convention), cutoffs)
     if tool.startswith("ranx"):
         ours, theirs = without_ties(ours, queries), without_ties(theirs, queries)
-    return Outcome(
-        convention=convention,
-        data=f"{data.name}, {run}",
-        tool=f"{tool}, stored",
-        values=len(theirs),
-        worst=worst_difference(ours, theirs),
-        tolerance=tolerance,
-    )
+    return outcome_of(convention, f"{data.name}, {run}", f"{tool}, stored", differences_of(ours, theirs), tolerance)
 
 
-def worst_difference(ours: Values, theirs: Values) -> float:
-    """The largest difference of a query; infinite where one gives a value and the other none."""
-    if ours.keys() != theirs.keys():
-        return math.inf
-    return max((abs(ours[key] - theirs[key]) for key in ours), default=0.0)
+def differences_of(ours: Values, theirs: Values) -> list[float]:
+    """Differences of queries; infinite where one gives a value and the other none."""
+    return [abs(ours[key] - value) if key in ours else math.inf for key, value in theirs.items()] + [
+        math.inf for key in ours if key not in theirs
+    ]
 
 
 def without_ties(values: Values, queries: Queries) -> Values:

@@ -6,19 +6,18 @@ import csv
 import gzip
 import os
 import random
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
+from support.oracle import to_float32
 
+import ndcg_spark
 from ndcg_spark.conventions import Convention
-from ndcg_spark.conventions.forms import discount_table
-from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, metrics_of
-from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings
+from ndcg_spark.metrics import parse_metric
 from scripts.checks import ROOT
 
 Cutoff = int | None
@@ -27,8 +26,7 @@ Values = dict[tuple[str, Cutoff], float]
 
 SHARED = ROOT.parent / "shared" / "data"
 DATA_SETS = ("trec_eval", "trec_eval_rel_level", "lightgbm_lambdarank", "esci_judgments")
-KEYS = ("run", "query_id")
-COUNTS = ("n_items", "n_judged", "n_relevant")
+Engine = Literal["local", "spark"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,105 +151,60 @@ def _lines(path: Path) -> Iterator[dict[str, str]]:
 # --- What this package says
 
 
-def score(queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff]) -> Values:
-    """NDCG by the package: settings, rankings as Arrow batches, the scorer that runs on Spark's workers."""
-    settings = EvaluationSettings(convention=convention, cutoffs=tuple(cutoffs), columns=Columns(order="position"))
-    task = ScoringTask(
-        convention=settings.convention,
-        cutoffs=settings.cutoffs,
-        keys=KEYS,
-        carried=COUNTS,
-        metrics=settings.computed,
-        columns=settings.metric_columns,
-        discount=None if settings.max_k is None else discount_table(settings.convention.discount, settings.max_k),
-    )
-    batch = rankings(queries, convention)
-    rows = [row for result in score_rankings(iter([batch]), task) for row in result.to_pylist()]
+RUN = {"query_id": pa.string(), "item_id": pa.string(), "score": pa.float64(), "position": pa.int32()}
+JUDGMENTS = {"query_id": pa.string(), "item_id": pa.string(), "relevance": pa.float64()}
+ARRAYS = {"query_id": pa.string(), "ranked": pa.list_(pa.float64()), "judged": pa.list_(pa.float64())}
+
+
+def score(queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff], engine: Engine = "local") -> Values:
+    """NDCG by the package."""
+    rows = per_query(queries, convention, engine, k=list(cutoffs))
     return {(row["query_id"], row["k"]): row["ndcg"] for row in rows if row["ndcg"] is not None}
 
 
 def metric_values(queries: Queries, convention: Convention, name: str) -> dict[str, float]:
     """A metric of each query that counts."""
-    metrics, cutoffs = metrics_of([name])
-    settings = EvaluationSettings(
-        convention=convention, cutoffs=cutoffs, metrics=metrics, columns=Columns(order="position")
-    )
-    task = ScoringTask(
-        convention=convention, cutoffs=cutoffs, keys=KEYS, carried=COUNTS,
-        metrics=settings.computed, columns=settings.metric_columns, levels=settings.levels,
-        discount=None if settings.max_k is None else discount_table(convention.discount, settings.max_k),
-    )  # fmt: skip
-    batch, levels = rankings(queries, convention), settings.levels
-    counts = [
-        [sum(1 for row in rows if row.relevance is not None and row.relevance >= level) for level in levels]
-        for rows in queries.values()
-    ]
-    batch = batch.append_column("n_at_least", pa.array(counts, pa.list_(pa.int64())))
-    rows = [row for result in score_rankings(iter([batch]), task) for row in result.to_pylist()]
-    column = metrics[0].metric.column
+    column = parse_metric(name)[0].column
+    rows = per_query(queries, convention, metrics=[name])
     return {row["query_id"]: row[column] for row in rows if row[column] is not None}
 
 
-def rankings(queries: Queries, convention: Convention) -> pa.RecordBatch:
-    """The batch that Spark would hand to a worker: one row a query; see `evaluation/frames/ranking.py`."""
-    cells = [_ranking(query, rows, convention) for query, rows in queries.items()]
-    lists = pa.list_(pa.float64())
-    types = {"ranked": lists, "ideal": lists, "scores": lists, "tied": pa.list_(pa.int64())}
-    names = list(cells[0])
-    return pa.RecordBatch.from_arrays(
-        [pa.array([cell[name] for cell in cells], types.get(name)) for name in names], names=names
-    )
+def per_query(
+    queries: Queries, convention: Convention, engine: Engine = "local", **options: Any
+) -> list[Mapping[str, Any]]:
+    """Rows of `ndcg_spark.evaluate`, of a run and judgments; or of arrays, where labels have an order."""
+    every = [row for rows in queries.values() for row in rows]
+    if convention.ideal == "unsorted":
+        lists = [(query, ranked_labels(rows, convention), labels(rows)) for query, rows in queries.items()]
+        data, options = table_of(lists, ARRAYS), {**options, "item": None, "relevance": "ranked", "ideal": "judged"}
+    else:
+        run = [(row.query, row.item, row.score, row.position) for row in every if row.score is not None]
+        judged = [(row.query, row.item, row.relevance) for row in every if row.relevance is not None]
+        order = "position" if convention.ties == "input_order" else None
+        data, options = table_of(run, RUN), {**options, "judgments": table_of(judged, JUDGMENTS), "order": order}
+    found = ndcg_spark.evaluate(data, convention=convention, engine=engine, **options).per_query
+    return found.to_pylist() if isinstance(found, pa.Table) else found.collect()
 
 
-def _ranking(query: str, rows: Sequence[Row], convention: Convention) -> dict[str, Any]:
-    judged = [row.relevance for row in rows if row.relevance is not None]
-    retrieved = [row for row in rows if row.score is not None]
-    listed = _in_rank_order(retrieved, convention)
-    if convention.unjudged == "condensed":
-        listed = [row for row in listed if row.relevance is not None]
-    of_retrieved = [row.relevance for row in retrieved if row.relevance is not None]
-    cell: dict[str, Any] = {
-        "run": "",
-        "query_id": query,
-        "n_items": len(retrieved),
-        "n_judged": len(judged),
-        "n_relevant": sum(1 for relevance in judged if relevance > 0),
-        "ranked": [row.relevance for row in listed],
-        "ideal": of_retrieved if convention.ideal == "retrieved" else judged,
-    }
-    return cell | (_entries(listed, convention) if convention.groups_ties else {})
+def table_of(rows: Sequence[tuple[Any, ...]], types: Mapping[str, pa.DataType]) -> pa.Table:
+    """A table of rows, which may be none."""
+    return pa.Table.from_pylist([dict(zip(types, row, strict=True)) for row in rows], pa.schema(types))
 
 
-def _entries(listed: Sequence[Row], convention: Convention) -> dict[str, Any]:
-    """Items of one score and relevance are one entry, with their number."""
-    counts: dict[tuple[float, float | None], int] = {}
-    for row in listed:
-        key = (compared(row, convention.score_precision), row.relevance)
-        counts[key] = counts.get(key, 0) + 1
-    ordered = sorted(counts.items(), key=lambda entry: -entry[0][0])
-    return {
-        "ranked": [relevance for (_, relevance), _ in ordered],
-        "scores": [score for (score, _), _ in ordered],
-        "tied": [count for _, count in ordered],
-    }
+def labels(rows: Sequence[Row]) -> list[float]:
+    """Relevances of the judged items."""
+    return [row.relevance for row in rows if row.relevance is not None]
 
 
-def _in_rank_order(rows: Sequence[Row], convention: Convention) -> list[Row]:
-    ordered = sorted(rows, key=lambda row: row.position)
+def ranked_labels(rows: Sequence[Row], convention: Convention) -> list[float | None]:
+    """Relevances of the retrieved items in rank order."""
+    ordered = sorted((row for row in rows if row.score is not None), key=lambda row: row.position)
     if convention.ties in ("item_asc", "item_desc"):
         ordered.sort(key=lambda row: row.item.encode(), reverse=convention.ties == "item_desc")
-    return sorted(ordered, key=lambda row: -compared(row, convention.score_precision))
+    return [row.relevance for row in sorted(ordered, key=lambda row: -compared(row, convention.score_precision))]
 
 
 def compared(row: Row, precision: str = "double") -> float:
     """The score of a retrieved row, as it is compared."""
     assert row.score is not None
     return to_float32(row.score) if precision == "float32" else row.score
-
-
-def to_float32(value: float) -> float:
-    """The nearest single-precision number; beyond its range an infinity, as a C cast gives."""
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")

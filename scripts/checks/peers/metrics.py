@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 
 from ndcg_spark.conventions import Convention
-from scripts.checks.peers.comparisons import EXACT, Outcome, is_survived
+from scripts.checks.peers.comparisons import EXACT, Outcome, is_survived, outcome_of
 from scripts.checks.peers.data import NEGATIVE, Queries, Shape, SharedSet, metric_values, random_queries
-from scripts.checks.peers.tools import UnavailableError, measures_of_ir_measures, measures_of_pytrec_eval
+from scripts.checks.peers.tools import measures_of_ir_measures, measures_of_pytrec_eval
 
 TREC_EVAL = {
     "ap": "map", "ap@5": "map_cut_5", "ap@100": "map_cut_100", "p@5": "P_5", "p@100": "P_100", "r@5": "recall_5",
@@ -53,15 +52,12 @@ def _outcome(
     convention: str, metric: str, data: str, tool: str, ask: Ask, batches: Sequence[Queries], tolerance: float
 ) -> Outcome:
     """Queries that a tool leaves out are not compared: which these are is the convention's business."""
-    line = partial(Outcome, convention=convention, data=f"{data}, {metric}", tool=tool, tolerance=tolerance)
-    count, worst = 0, 0.0
-    try:
+
+    def differences() -> Iterator[float]:
         for queries in batches:
             asked = {query: rows for query, rows in queries.items() if is_survived(rows)}
             theirs = ask(asked)
             ours = metric_values(asked, Convention.parse(convention), metric)
-            differences = [abs(value - ours[query]) for query, value in theirs.items() if query in ours]
-            count, worst = count + len(differences), max([worst, *differences])
-    except UnavailableError as error:
-        return line(skipped=str(error))
-    return line(values=count, worst=worst)
+            yield from (abs(value - ours[query]) for query, value in theirs.items() if query in ours)
+
+    return outcome_of(convention, f"{data}, {metric}", tool, differences(), tolerance)

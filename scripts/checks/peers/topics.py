@@ -15,8 +15,8 @@ from ndcg_spark.metrics import parse_metric
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.metrics.kernels import TieGroups
 from ndcg_spark.metrics.lists import Entries, RelevanceLists
-from scripts.checks.peers.comparisons import EXACT, Outcome
-from scripts.checks.peers.tools import UnavailableError, imported
+from scripts.checks.peers.comparisons import Outcome, outcome_of
+from scripts.checks.peers.tools import imported
 
 CUTOFFS = (5, 10, 20)
 Judged = dict[str, set[str]]
@@ -28,13 +28,8 @@ TOPICS_TYPE = pa.list_(
 def topic_outcomes(seeds: Sequence[int]) -> Iterator[Outcome]:
     """Compare on random lists and topics, with items of equal gain, unjudged items and short lists."""
     for k in CUTOFFS:
-        line = {"convention": "default", "data": f"random topics, alpha_ndcg@{k}", "tool": f"ndeval alpha-nDCG@{k}"}
-        try:
-            differences = [one for seed in seeds for one in _differences(random.Random(seed), k)]
-        except UnavailableError as error:
-            yield Outcome(**line, tolerance=EXACT, skipped=str(error))
-            continue
-        yield Outcome(**line, tolerance=EXACT, values=len(differences), worst=max(differences, default=0.0))
+        differences = (one for seed in seeds for one in _differences(random.Random(seed), k))
+        yield outcome_of("default", f"random topics, alpha_ndcg@{k}", f"ndeval alpha-nDCG@{k}", differences)
 
 
 def _differences(draw: random.Random, k: int) -> Iterator[float]:
