@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 KINDS = (
     "even",
@@ -74,6 +77,18 @@ def generate(shape: Shape, folder: Path) -> Path:
             )
     unfinished.rename(target)
     return target
+
+
+def write_once(
+    path: Path, schema: pa.Schema, rows: Callable[[int, int], Mapping[str, pa.Array]], n: int, at_once: int
+) -> Path:
+    """Write a file in parts, which `rows` makes from the number of the first and how many, unless it is there."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(path, schema) as file:
+            for start in range(0, n, at_once):
+                file.write_table(pa.table(rows(start, min(at_once, n - start)), schema=schema))
+    return path
 
 
 def _rows(shape: Shape, start: int, stop: int) -> str:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from scripts.benchmarks import engines
 from scripts.benchmarks.data import Shape, generate
-from scripts.benchmarks.timing import medians, table, take_turns, timed
+from scripts.benchmarks.timing import medians, ratio_rows, table, take_turns, timed
 
 JOB = Path(__file__).resolve().parents[2] / "jobs" / "mean_ndcg.py"
 BARE = """
@@ -107,5 +107,4 @@ def rows_of(data: str, processes: Mapping[str, Sequence[str]], rounds: int) -> l
 
     runs = {name: timed(partial(run, command)) for name, command in processes.items()}
     seconds = medians(take_turns(runs, rounds))
-    first = next(iter(seconds.values()))
-    return [(data, name, f"{its:.1f}", f"{its / first:.2f}") for name, its in seconds.items()]
+    return ratio_rows(data, seconds, next(iter(seconds)))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.judgments import EventSettings
 from ndcg_spark.judgments.frames import judged_events
-from scripts.benchmarks.timing import Contender, medians, table, take_turns, timed
+from scripts.benchmarks.data import write_once
+from scripts.benchmarks.timing import Contender, medians, ratio_rows, table, take_turns, timed
 
 EVENTS = ("impression", "view", "cart", "purchase")
 SHARES = (0.8, 0.15, 0.03, 0.02)
@@ -40,8 +40,7 @@ def judgment_lines(spark: SparkSession, n_events: int, folder: Path, rounds: int
         return timed(lambda: tuple(make().agg(F.sum("relevance"), F.count("*")).collect()[0]))
 
     seconds = medians(take_turns({name: computed(make) for name, make in contenders.items()}, rounds, warm_ups=1))
-    data = f"{n_events:,} events"
-    rows = [(data, name, f"{its:.1f}", f"{its / seconds[PLAIN]:.2f}") for name, its in seconds.items()]
+    rows = ratio_rows(f"{n_events:,} events", seconds, PLAIN)
     return table(("data", "contender"), ("seconds", "to a groupBy"), rows)
 
 
@@ -54,28 +53,23 @@ def by_group(events: DataFrame) -> DataFrame:
 
 def _log(folder: Path, n_events: int) -> Path:
     """A seeded log in the order of time: pages of ten items of a query, and what happened to them."""
-    path = folder / f"events-{n_events}.parquet"
-    if path.exists():
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
     draw, n_pages = np.random.default_rng(7), n_events // SHOWN
     n_queries = max(1, n_pages // 100)
     step = DAYS * 86_400_000_000 / n_pages
     kinds = pa.array(EVENTS)
-    with pq.ParquetWriter(path, _SCHEMA) as file:
-        for start in range(0, n_pages, _PAGES_AT_ONCE):
-            pages = min(_PAGES_AT_ONCE, n_pages - start)
-            query = np.repeat(draw.integers(0, n_queries, pages), SHOWN)
-            event = draw.choice(len(EVENTS), len(query), p=SHARES)
-            ts = np.repeat(((start + np.arange(pages)) * step).astype(np.int64), SHOWN)
-            columns = {
-                "query_id": pa.array(query),
-                "item_id": pa.array(draw.integers(0, ITEMS, len(query))),
-                "event": kinds.take(pa.array(event)),
-                "ts": pa.array(ts + int(BEGIN.timestamp()) * 1_000_000).cast(pa.timestamp("us", tz="UTC")),
-            }
-            file.write_table(pa.table(columns, schema=_SCHEMA))
-    return path
+
+    def events(start: int, pages: int) -> dict[str, pa.Array]:
+        query = np.repeat(draw.integers(0, n_queries, pages), SHOWN)
+        event = draw.choice(len(EVENTS), len(query), p=SHARES)
+        ts = np.repeat(((start + np.arange(pages)) * step).astype(np.int64), SHOWN)
+        return {
+            "query_id": pa.array(query),
+            "item_id": pa.array(draw.integers(0, ITEMS, len(query))),
+            "event": kinds.take(pa.array(event)),
+            "ts": pa.array(ts + int(BEGIN.timestamp()) * 1_000_000).cast(pa.timestamp("us", tz="UTC")),
+        }
+
+    return write_once(folder / f"events-{n_events}.parquet", _SCHEMA, events, n_pages, _PAGES_AT_ONCE)
 
 
 _SCHEMA = pa.schema(

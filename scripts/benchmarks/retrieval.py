@@ -13,9 +13,10 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.retrieval import RetrievalSettings
 from ndcg_spark.retrieval.frames import retrieved_items
+from scripts.benchmarks.data import write_once
 from scripts.benchmarks.engines import in_own_process
 from scripts.benchmarks.memory import PeakMemory, of_largest_worker
-from scripts.benchmarks.timing import table, take_turns, timed
+from scripts.benchmarks.timing import ratio_rows, table, take_turns, timed
 
 FAISS = "FAISS, two threads"
 WIDTHS = {"hamming": 64, "cosine": 128}
@@ -38,40 +39,29 @@ def retrieval_lines(spark: SparkSession, n_items: int, folder: Path, rounds: int
         taken = take_turns({FAISS: theirs, "read by Spark": ours}, rounds)
         seconds = {name: min(its) for name, its in taken.items()}
         rows += [
-            (
-                title,
-                name,
-                f"{its:.1f}",
-                f"{its / seconds[FAISS]:.2f}",
-                "" if name == FAISS else f"{memory.gigabytes:.2f}",
-            )
-            for name, its in seconds.items()
+            (*row, "" if row[1] == FAISS else f"{memory.gigabytes:.2f}") for row in ratio_rows(title, seconds, FAISS)
         ]
     return table(("retrieval", "contender"), ("seconds", "to FAISS", "largest worker, GB"), rows)
 
 
 def _table(folder: Path, metric: str, n: int, name: str) -> Path:
     """A seeded table of identifiers and random codes or vectors; made once."""
-    path = folder / f"{name}-{metric}-{n}.parquet"
-    if path.exists():
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
     draw, width = np.random.default_rng(len(name)), WIDTHS[metric]
     key = "query_id" if name == "queries" else "item_id"
     kind, column = (pa.int64(), "code") if metric == "hamming" else (pa.float32(), "vector")
-    with pq.ParquetWriter(path, pa.schema([(key, pa.int64()), (column, pa.list_(kind))])) as file:
-        for start in range(0, n, _ROWS_AT_ONCE):
-            rows = min(_ROWS_AT_ONCE, n - start)
-            if metric == "hamming":
-                per_row = width // 64
-                flat = draw.integers(-(2**63), 2**63, rows * per_row, dtype=np.int64)
-            else:
-                per_row = width
-                flat = draw.standard_normal(rows * per_row, dtype=np.float32)
-            offsets = pa.array(np.arange(0, len(flat) + 1, per_row, dtype=np.int32))
-            lists = pa.ListArray.from_arrays(offsets, pa.array(flat))
-            file.write_table(pa.table({key: pa.array(np.arange(start, start + rows)), column: lists}))
-    return path
+    per_row = width // 64 if metric == "hamming" else width
+
+    def rows(start: int, n_rows: int) -> dict[str, pa.Array]:
+        if metric == "hamming":
+            flat = draw.integers(-(2**63), 2**63, n_rows * per_row, dtype=np.int64)
+        else:
+            flat = draw.standard_normal(n_rows * per_row, dtype=np.float32)
+        offsets = pa.array(np.arange(0, len(flat) + 1, per_row, dtype=np.int32))
+        lists = pa.ListArray.from_arrays(offsets, pa.array(flat))
+        return {key: pa.array(np.arange(start, start + n_rows)), column: lists}
+
+    schema = pa.schema([(key, pa.int64()), (column, pa.list_(kind))])
+    return write_once(folder / f"{name}-{metric}-{n}.parquet", schema, rows, n, _ROWS_AT_ONCE)
 
 
 def by_library(spark: SparkSession, metric: str, queries: str, corpus: str) -> float:

@@ -29,7 +29,7 @@ from scripts.benchmarks.memory import PeakMemory, of_others, of_spark
 from scripts.benchmarks.nightly import nightly_costs
 from scripts.benchmarks.retrieval import retrieval_lines
 from scripts.benchmarks.steps import steps, time_steps
-from scripts.benchmarks.timing import Contender, medians, table, take_turns, timed
+from scripts.benchmarks.timing import Contender, medians, ratio_rows, table, take_turns, timed
 
 REFERENCE = "DuckDB, max_by(x, y, k)"
 READ, PATH, OFF = "read by Spark", "path given", "duplicate check off"
@@ -217,10 +217,8 @@ def race(contenders: dict[str, Contender], shape: Shape, rounds: int, *, warm_up
     watched = {name: memory[name].around(one) for name, one in contenders.items()}
     print(shape.name, file=sys.stderr)
     seconds = medians(take_turns(watched, rounds, warm_ups=warm_ups))
-    return [
-        (shape.title, name, f"{its:.2f}", f"{its / seconds[REFERENCE]:.2f}", f"{memory[name].gigabytes:.1f}")
-        for name, its in seconds.items()
-    ]
+    rows = ratio_rows(shape.title, seconds, REFERENCE, digits=2)
+    return [(*row, f"{memory[row[1]].gigabytes:.1f}") for row in rows]
 
 
 def heading(arguments: argparse.Namespace) -> str:

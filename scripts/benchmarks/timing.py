@@ -41,6 +41,11 @@ def medians(taken: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
+def ratio_rows(title: str, seconds: Mapping[str, float], first: str, *, digits: int = 1) -> list[tuple[str, ...]]:
+    """Rows of a table: what it is about, each contender, its seconds, and how many times those of the first."""
+    return [(title, name, f"{its:.{digits}f}", f"{its / seconds[first]:.2f}") for name, its in seconds.items()]
+
+
 def table(names: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of Markdown; columns of numbers come last."""
     lines = [(*names, *numbers), (*["---"] * len(names), *["---:"] * len(numbers)), *rows]
