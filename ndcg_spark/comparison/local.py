@@ -15,7 +15,7 @@ from ndcg_spark.comparison.plan import SALT, STATUS, STORED_WEIGHT, QueriesPlan
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tables import QueryTable, Tables, choose_tables, plan_tables
 from ndcg_spark.comparison.tasks import finishing, pairing, summing
-from ndcg_spark.core import labels
+from ndcg_spark.core.arrow_tables import sorted_rows
 from ndcg_spark.core.batches import plain_array
 from ndcg_spark.core.hashing import hash_texts
 from ndcg_spark.core.schemas import TableInfo
@@ -135,7 +135,7 @@ def compare_locally(tables: Tables, settings: ComparisonSettings) -> pa.Table:
     sums = summing.add_up(_sorted(rows, pairing.order_of_units(settings)), settings)
     groups = finishing.estimate_groups(summing.merge_sums(sums), settings)
     found = pa.Table.from_batches(list(finishing.decide_family(groups, settings)), finishing.COUNTED_SCHEMA)
-    return labels.sorted_rows(found, "baseline")
+    return sorted_rows(found, "baseline")
 
 
 def _sorted(rows: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ndcg_spark.core import labels
 from ndcg_spark.errors import InvalidParameterError
 
 PLAIN = {
@@ -174,3 +175,11 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
     return PLAIN.get(kind, kind)
+
+
+def sorted_rows(table: pa.Table, *first: str) -> pa.Table:
+    """Sort results by some columns of text, then by run, segment, metric and cutoff."""
+    rows = table.select([*first, "run", "segment_by", "segment", "metric", "k"]).to_pylist()
+    order = [(*(row[name] for name in first), row["run"] is None, *labels.row_order({**row, "run": row["run"] or ""}))
+             for row in rows]  # fmt: skip
+    return table.take(pa.array(sorted(range(len(rows)), key=order.__getitem__), pa.int64()))

@@ -9,8 +9,6 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 ASKED = "asked"
 """Column of results: the name by which a user asked for the metric."""
 OVERALL = "overall"
@@ -107,14 +105,6 @@ def segment_order(row: Row) -> tuple[Any, ...]:
 def row_order(row: Row, first: Sequence[str] = ()) -> tuple[Any, ...]:
     """Sort rows by run, segment, metric and cutoff."""
     return *segment_order(row), *metric_order(row["metric"], row["k"], first)
-
-
-def sorted_rows(table: pa.Table, *first: str) -> pa.Table:
-    """Sort results by some columns of text, then by run, segment, metric and cutoff."""
-    rows = table.select([*first, "run", "segment_by", "segment", "metric", "k"]).to_pylist()
-    order = [(*(row[name] for name in first), row["run"] is None, *row_order({**row, "run": row["run"] or ""}))
-             for row in rows]  # fmt: skip
-    return table.take(pa.array(sorted(range(len(rows)), key=order.__getitem__), pa.int64()))
 
 
 def row_order_sql(first: Sequence[str] = ()) -> list[str]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import labels
-from ndcg_spark.core.arrow_tables import ArrowTable
+from ndcg_spark.core.arrow_tables import ArrowTable, sorted_rows
 from ndcg_spark.core.engine import asked_engine, leave_to_spark
 from ndcg_spark.core.given import is_of_spark, on_spark, refuses_streams
 from ndcg_spark.core.schemas import TableInfo, type_text
@@ -85,7 +85,7 @@ def _merge(rows: pa.Table, confidence: float, *, across_rules: bool) -> pa.Table
     rules = pc.fill_null(rows.column(RULES), "")
     merged = merge_partials(rows.set_column(rows.num_columns - 1, RULES, rules))
     means = pa.Table.from_batches(list(finish_means(iter([merged]), confidence, None, across_rules)))
-    return labels.sorted_rows(means.select(SUMMARY_SCHEMA.names).cast(SUMMARY_SCHEMA))
+    return sorted_rows(means.select(SUMMARY_SCHEMA.names).cast(SUMMARY_SCHEMA))
 
 
 def summary_rows(table: LocalTable, wanted: pa.Schema) -> pa.Table:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import labels
+from ndcg_spark.core.arrow_tables import sorted_rows
 from ndcg_spark.core.batches import float_values, plain_array
 from ndcg_spark.core.shown import BESIDE, Shown
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_line, text_of
@@ -121,7 +122,7 @@ class LocalEvaluation(Results):
     @cached_property
     def summary(self) -> pa.Table:
         """One row per (run, segment, metric, k); see `summarize`. Runs when it is first asked for."""
-        return labels.sorted_rows(self._run(self.ranking.summary))
+        return sorted_rows(self._run(self.ranking.summary))
 
     @cached_property
     def per_query(self) -> pa.Table:
