@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from support import elsewhere
+from support import disks
+from support.disks import public_folder  # noqa: F401  # a fixture
 from support.engines import ENGINES
-from support.permissions import public_folder  # noqa: F401  # a fixture
 from support.spark_rankings import SHORT_LIVED, SHORT_LIVED_SETTINGS
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **elsewhere.SETTINGS,
+        **disks.SETTINGS,
         # That of jobs: less to wait for around each task.
         **worker_daemon.SETTINGS,
     }

@@ -29,7 +29,7 @@ from typing import Any
 import click
 import pyarrow.parquet as pq
 from support.main_job import Ended, command
-from support.public_names import public
+from support.source_rules import public
 
 from ndcg_spark import PRESETS
 from ndcg_spark.comparison.spark_results import tables_on_spark

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from support.closeness import approx
+from support.expectations import approx
 
 from ndcg_spark.business.kernels import (
     WindowChange,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.closeness import approx
+from support.expectations import approx, refusal
 from support.nights import CLICK_COLUMNS, CLICKS, METRIC_COLUMNS, NDCG, click_rows, metric_rows, night
-from support.refusals import refusal
 
 from ndcg_spark.business import LinkSettings, business_link
 from ndcg_spark.business.frames import COUNTS, linked_rates

@@ -8,8 +8,8 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.closeness import near
 from support.comparing import example_1, settings_of
+from support.expectations import near
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
 
 from ndcg_spark.comparison.command import ComparisonGate

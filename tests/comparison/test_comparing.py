@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.closeness import near
-from support.comparing import by_segment, compared, example_1, metric_of, overall, settings_of
-from support.paired import QUERIES, W, X, Y, estimate, example_2
+from support.comparing import (
+    QUERIES,
+    W,
+    X,
+    Y,
+    by_segment,
+    compared,
+    estimate,
+    example_1,
+    example_2,
+    metric_of,
+    overall,
+    settings_of,
+)
+from support.expectations import near
 
 from ndcg_spark.comparison.printed import sentences
 from ndcg_spark.errors import InputRefusedError

@@ -15,11 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from support.closeness import near
-from support.comparing import example_1
+from support.comparing import X, Y, Z, estimate, example_1
 from support.engines import table as arrow
 from support.engines import with_columns
-from support.paired import X, Y, Z, estimate
+from support.expectations import near
 
 from ndcg_spark import compare, evaluate
 from ndcg_spark.comparison import LocalComparison

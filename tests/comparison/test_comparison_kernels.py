@@ -9,8 +9,8 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from support.closeness import near
-from support.paired import COUNTRIES, QUERIES, USERS, W, X, Y, estimate, example_2, key_hash, key_hashes, state_of
+from support.comparing import COUNTRIES, QUERIES, USERS, W, X, Y, estimate, example_2, key_hash, key_hashes, state_of
+from support.expectations import near
 
 from ndcg_spark.comparison import kernels
 from ndcg_spark.comparison.kernels import benjamini_hochberg, holm

@@ -8,9 +8,8 @@ from datetime import date
 
 import pytest
 from pyspark.sql import functions as F
-from support.closeness import near
-from support.comparing import example_1
-from support.paired import key_hash
+from support.comparing import example_1, key_hash
+from support.expectations import near
 
 from ndcg_spark import compare, evaluate, readable_errors
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA

@@ -7,9 +7,8 @@ from math import log2
 
 import pytest
 from support.engines import refused, table
-from support.oracle import Row, rows_by_query
+from support.oracle import Row, ranked, rows_by_query, scored
 from support.printed_values import DCG_OF_SKLEARN, EXAMPLES, OF_TOOLS, predicted
-from support.small_rankings import ranked, scored
 
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import PRESETS, Convention

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 from support.error_kinds import KINDS, assert_as_expected, met
-from support.public_names import public_functions
+from support.source_rules import public_functions
 
 from ndcg_spark.errors import InputRefusedError, cannot_import
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 from support.main_job import assert_refused, done, mean_ndcg, stored_rows, write_rows
-from support.small_rankings import ranked
+from support.oracle import ranked
 
 from ndcg_spark.core.redaction import redacted, redacted_values
 

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.public_names import WITH_SETTINGS
+from support.source_rules import WITH_SETTINGS
 
 from ndcg_spark import Convention, compare
 from ndcg_spark.core.flag import Setting, settings_in

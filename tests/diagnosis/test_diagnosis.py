@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import functions as F
-from support.closeness import near
+from support.expectations import near
 
 from ndcg_spark import evaluate, readable_errors
 from ndcg_spark.conventions import Convention

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from support.closeness import near
+from support.expectations import near
 
 from ndcg_spark.diagnosis.kernels import SegmentSums, best_swap, gain_by_rank, mix_and_within, retrieved_ideal
 from ndcg_spark.metrics.kernels import tie_groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.closeness import near
+from support.expectations import near
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table

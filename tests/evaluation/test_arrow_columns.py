@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.oracle import Choices
-from support.small_rankings import only, ranked
+from support.oracle import Choices, only, ranked
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.batches import WorkerTask, float_column, float_values, int_values, list_offsets

@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from support.bad_rows import BAD_ROWS, BY_RANK, GOOD, INF, NAN, SCHEMA, SCORED
-from support.canonical_rows import run_rows
+from support.arrow_rankings import BAD_ROWS, BY_RANK, GOOD, INF, NAN, SCHEMA, SCORED
 from support.engines import by, refused, rows_of, table
 from support.oracle import Choices, Row
 from support.oracle import evaluate as evaluate_by_loops
 from support.spark_rankings import Case, assert_same_results, collect_cases
+from support.spark_rows import run_rows
 
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import Convention

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from evaluation.test_partial_rankings import settings_of
+from support.arrow_rankings import finished_rows
 from support.arrow_rows import QUERY, canonical_rows, ranking_task, received, sent
 from support.oracle import Choices, Row, evaluate, mean
 from support.random_rankings import random_rows
-from support.sums import finished_rows
 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.plan_columns import ColumnRead, Conversion, TablePlan

@@ -13,8 +13,7 @@ import pytest
 from support import engines
 from support.main_job import assert_refused, command, done, mean_ndcg, write_judgments, write_run
 from support.oracle import Choices, Row, evaluate, mean
-from support.random_rankings import random_rows
-from support.shared_rankings import load
+from support.random_rankings import load, random_rows
 from support.spark_rankings import SHORT_LIVED_PLANS, close, session_settings
 
 from ndcg_spark import Convention, explain_difference

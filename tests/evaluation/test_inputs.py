@@ -15,12 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from support.canonical_rows import run_rows
 from support.engines import by, rows_of, with_columns
 from support.engines import table as table_of
-from support.oracle import Choices, Row, evaluate
-from support.small_rankings import ranked
+from support.oracle import Choices, Row, evaluate, ranked
 from support.spark_rankings import Case, assert_same_results, session_settings
+from support.spark_rows import run_rows
 
 from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark import read_table, readable_errors

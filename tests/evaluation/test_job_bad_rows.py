@@ -21,8 +21,7 @@ from support.main_job import (
     write_run,
     write_table,
 )
-from support.oracle import Row
-from support.small_rankings import ranked
+from support.oracle import Row, ranked
 
 ROWS = ranked([3, 0, 1])
 NAN, INF = math.nan, math.inf

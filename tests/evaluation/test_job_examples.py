@@ -16,9 +16,8 @@ from support.main_job import (
     write_run,
     write_table,
 )
-from support.oracle import Choices, evaluate, mean
+from support.oracle import Choices, evaluate, mean, ranked
 from support.printed_values import BOOSTED, EXAMPLES, PRINTED, Example
-from support.small_rankings import ranked
 
 CUTOFFS = (4, 5, 6)
 METRICS = ("dcg", "idcg", "ndcg")

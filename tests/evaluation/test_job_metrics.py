@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.main_job import done, mean_ndcg, stored_rows, write_rows
-from support.small_rankings import ranked
+from support.oracle import ranked
 
 from ndcg_spark.main import main
 from ndcg_spark.metrics import all_metrics

@@ -13,10 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.elsewhere import elsewhere
+from support.disks import elsewhere
 from support.engines import by
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows, write_table
-from support.small_rankings import ranked
+from support.oracle import ranked
 
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.evaluation.frames.ranking import Ranking

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from support.main_job import Ended, done, mean_ndcg, stored_rows, value_of, write_rows, write_table
+from support.oracle import ranked
 from support.processes import INCUBATOR, ROOT, build_package, make_bare_python, run_process
-from support.small_rankings import ranked
 
 from ndcg_spark import __version__
 from ndcg_spark.main import main

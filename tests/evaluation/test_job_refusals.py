@@ -7,7 +7,7 @@ import shutil
 import pytest
 from support.engines import by
 from support.main_job import assert_refused, files_below, mean_ndcg, write_rows, write_run, write_table
-from support.small_rankings import ranked
+from support.oracle import ranked
 
 ROWS = ranked([3, 0, 1])
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.engines import by, refused, rows_of, table, with_columns
-from support.refusals import refusal
+from support.expectations import refusal
 from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, evaluate

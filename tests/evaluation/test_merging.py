@@ -11,8 +11,8 @@ from support.engines import with_columns
 from support.random_rankings import random_rows
 
 from ndcg_spark import evaluate, merge_summaries
-from ndcg_spark.core.given import on_spark
 from ndcg_spark.core.arrow_tables import sorted_rows
+from ndcg_spark.core.given import on_spark
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 
 OPTIONS = {

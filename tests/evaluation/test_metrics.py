@@ -12,8 +12,7 @@ from support.arrow_rows import convention_for, forms
 from support.engines import refused
 from support.engines import rows_of as rows_in
 from support.engines import table as table_of
-from support.metric_definitions import DEFINITIONS
-from support.metric_lists import over_all_orders
+from support.metric_definitions import DEFINITIONS, over_all_orders
 from support.oracle import Choices, Row
 from support.spark_rankings import Case
 

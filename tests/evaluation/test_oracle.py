@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.oracle import Choices, evaluate, mean
+from support.oracle import Choices, evaluate, mean, only, ranked, scored
 from support.printed_values import CASES, DCG_OF_SKLEARN, EXAMPLES, LABELS, LISTS, OF_TOOLS, PRINTED, predicted
-from support.shared_rankings import CHOICES_OF_TOOL
-from support.small_rankings import only, ranked, scored
+from support.random_rankings import CHOICES_OF_TOOL
 
 
 @pytest.mark.parametrize(("example", "gain", "discount", "values"), CASES)

@@ -6,9 +6,19 @@ import math
 from dataclasses import replace
 
 import pytest
-from support.oracle import Choices, Row, evaluate, evaluate_every_order, expected_by_permutation, mean, rows_by_query
+from support.oracle import (
+    Choices,
+    Row,
+    evaluate,
+    evaluate_every_order,
+    expected_by_permutation,
+    mean,
+    only,
+    ranked,
+    rows_by_query,
+    scored,
+)
 from support.random_rankings import SPECIAL_QUERIES, random_rows
-from support.small_rankings import only, ranked, scored
 
 LINEAR = Choices(gain="linear")
 BY_HAND = Choices(gain="linear", discount="reciprocal")  # discounts 1, 1/2, 1/3, ...

@@ -11,8 +11,7 @@ import pytest
 import pytrec_eval
 from sklearn.metrics import dcg_score, ndcg_score
 from support.oracle import Choices, Cutoff, Results, Row, evaluate, mean, rows_by_query, to_float32
-from support.random_rankings import random_rows
-from support.shared_rankings import (
+from support.random_rankings import (
     CHOICES_OF_TOOL,
     CUTOFFS,
     DATA_SETS,
@@ -21,6 +20,7 @@ from support.shared_rankings import (
     choices_of_mean,
     load,
     queries_without_ties,
+    random_rows,
 )
 
 pytestmark = pytest.mark.peers

@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.arrow_rankings import pieces
-from support.sums import summary_rows
+from support.arrow_rankings import pieces, summary_rows
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.exact import MOMENTS

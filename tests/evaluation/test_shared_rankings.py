@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.oracle import evaluate
-from support.shared_rankings import (
+from support.random_rankings import (
     CHOICES_OF_TOOL,
     CUTOFFS,
     DATA_SETS,

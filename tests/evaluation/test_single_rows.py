@@ -8,10 +8,9 @@ from itertools import product
 import pytest
 from pyspark.sql import functions as F
 from support.engines import table
-from support.oracle import Choices, evaluate, gain_function
+from support.expectations import refusal
+from support.oracle import Choices, evaluate, gain_function, ranked
 from support.random_rankings import random_rows
-from support.refusals import refusal
-from support.small_rankings import ranked
 from support.spark_rankings import array_table, close, convention_of, scored_table
 
 from ndcg_spark import Convention

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 from support.arrow_rows import array_table, convention_for, forms, long_table
 from support.engines import by, rows_of, table
-from support.oracle import Choices, Cutoff, Row, evaluate, mean
+from support.oracle import Choices, Cutoff, Row, evaluate, mean, ranked
 from support.random_rankings import GIANT_QUERY, random_rows
-from support.small_rankings import ranked
 from support.spark_rankings import (
     LONG,
     RANKED,

@@ -15,9 +15,8 @@ from sklearn.metrics import ndcg_score
 from support.arrow_rows import long_table
 from support.engines import by
 from support.main_job import assert_refused, mean_ndcg, value_of, write_rows
-from support.oracle import Choices, Cutoff, Row, evaluate, rows_by_query, to_float32
+from support.oracle import Choices, Cutoff, Row, evaluate, only, rows_by_query, scored, to_float32
 from support.random_rankings import random_rows
-from support.small_rankings import only, scored
 from support.spark_rankings import (
     EXACT_FIELDS,
     Case,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from support.bad_rows import BAD_ROWS, BY_RANK, GOOD, INF, NAN, SCORED
+from support.arrow_rankings import BAD_ROWS, BY_RANK, GOOD, INF, NAN, SCORED
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError

@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 from pyspark.sql import functions as F
 from support import metric_definitions
-from support.metric_lists import over_all_orders
+from support.expectations import refusal
+from support.metric_definitions import over_all_orders
 from support.oracle import Choices
 from support.oracle import evaluate as evaluate_rows
 from support.random_rankings import random_rows
-from support.refusals import refusal
 from support.spark_rankings import close, scored_table
 
 from ndcg_spark import functions as f

@@ -9,9 +9,8 @@ from chispa import assert_column_equality
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from support import metric_definitions
-from support.oracle import Choices, Row
-from support.refusals import refusal
-from support.small_rankings import only, ranked
+from support.expectations import refusal
+from support.oracle import Choices, Row, only, ranked
 from support.spark_rankings import close
 
 from ndcg_spark.errors import InvalidParameterError

@@ -8,9 +8,8 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.closeness import near
-from support.comparing import compared, metric_of, settings_of, through
-from support.paired import key_hash, key_hashes
+from support.comparing import compared, key_hash, key_hashes, metric_of, settings_of, through
+from support.expectations import near
 
 from ndcg_spark.comparison.kernels import hash_words
 from ndcg_spark.errors import InputRefusedError

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pytest
 import scipy.stats
+from support.expectations import refusal
 from support.nights import METRIC_COLUMNS, metric_rows, night
-from support.refusals import refusal
 
 from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, NdcgSparkError

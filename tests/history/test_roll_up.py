@@ -7,8 +7,7 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 from pyspark.sql import functions as F
-from support.closeness import approx
-from support.refusals import refusal
+from support.expectations import approx, refusal
 
 from ndcg_spark import compare, evaluate, merge_summaries
 from ndcg_spark.core.columns import mark_text_table

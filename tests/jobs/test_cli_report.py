@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from datetime import date, datetime
 
 import pytest
-from support.terminals import terminal
+from support.processes import terminal
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError

@@ -15,7 +15,7 @@ import pytest
 from support.connect_server import NoServerError, connect_server
 from support.error_kinds import assert_as_expected
 from support.main_job import value_of, write_rows
-from support.small_rankings import ranked
+from support.oracle import ranked
 from support.spark_rankings import SHORT_LIVED_SETTINGS
 
 pytestmark = [pytest.mark.spark, pytest.mark.classic("processes with sessions of their own")]

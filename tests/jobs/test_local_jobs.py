@@ -30,9 +30,8 @@ from support.main_job import (
     write_run,
     write_table,
 )
-from support.oracle import Row
+from support.oracle import Row, ranked
 from support.random_rankings import random_rows
-from support.small_rankings import ranked
 
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop")
 NIGHT_AFTER = ("--run-date", "2026-02-01", "--dataset", "shop")

@@ -11,7 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from support.terminals import terminal
+from support.processes import terminal
 
 from ndcg_spark.errors import one_line
 from ndcg_spark.evaluation.printed import show_summary

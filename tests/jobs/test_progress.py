@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from support.permissions import bound_by_permissions, closed
-from support.terminals import terminal, wait_for
+from support.disks import bound_by_permissions, closed_folder
+from support.processes import terminal, wait_for
 
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.places import Source
@@ -144,7 +144,7 @@ def test_the_version_of_a_delta_table_is_its_last_commit(tmp_path: Path) -> None
 def test_files_that_cannot_be_listed_are_no_fewer_files(public_folder: Path, spark: SparkSession) -> None:
     """Neither are they unknown in silence."""
     write(public_folder / "a.parquet", "abc", 1)
-    closed(public_folder / "more")
+    closed_folder(public_folder / "more")
     source = Source(reference=str(public_folder), kind="parquet", options={})
     with bound_by_permissions():
         (found,) = input_identities(spark, {"input": source})

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.elsewhere import elsewhere
+from support.disks import elsewhere
 from support.engines import by
 from support.main_job import assert_refused, command, files_below, mean_ndcg, stored_rows, write_rows, write_table
-from support.small_rankings import ranked
+from support.oracle import ranked
 from support.spark_rankings import since_spark
 
 from ndcg_spark import __version__

@@ -13,8 +13,8 @@ import pyspark
 import pytest
 from support.disks import small_disk
 from support.main_job import Ended, write_rows
+from support.oracle import ranked
 from support.processes import INCUBATOR, ROOT, installed, run_process
-from support.small_rankings import ranked
 from support.spark_rankings import SHORT_LIVED
 
 from ndcg_spark.errors import NdcgSparkError

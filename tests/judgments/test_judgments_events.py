@@ -11,8 +11,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from pyspark.sql import functions as F
+from support.expectations import refusal
 from support.judging import AS_OF, EVENT_SCHEMA, Event, judged, random_events
-from support.refusals import refusal
 
 from ndcg_spark import evaluate
 from ndcg_spark.core.columns import mark_text_table

@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from support.refusals import refusal
+from support.expectations import refusal
 
 from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given as for_any
 from hypothesis import strategies as st
-from support.metric_definitions import DEFINITIONS
-from support.metric_lists import lists_of, over_all_orders
+from support.metric_definitions import DEFINITIONS, lists_of, over_all_orders
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.metrics import Metric, QueryError, all_metrics, parse_metric

@@ -7,7 +7,7 @@ pte: pytrec_eval-terrier 0.5.11; te: trec_eval 10.0-rc3; rt: RecTools 0.19.0; rp
 from __future__ import annotations
 
 import pytest
-from support.metric_lists import value
+from support.metric_definitions import value
 
 LIST = [[0], [3], [None], [2], [0], [1], [3], [0]]
 NOT_RETRIEVED = [2, 0]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.public_names import public
+from support.source_rules import public
 
 import ndcg_spark
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 
 import pytest
-from support.public_names import ROOMS
 from support.source_rules import (
     HEAVY,
     KINDS,
@@ -19,6 +18,7 @@ from support.source_rules import (
     MAX_FUNCTION_LINES,
     PACKAGE,
     PROJECT_ROOT,
+    PUBLIC_ROOMS,
     SIZE_RULES,
     TEST_RULES,
     Source,
@@ -87,7 +87,7 @@ def test_every_public_name_is_there():
     names = ", ".join(sorted({source.module for source in sources_in(PACKAGE)}))
     code = (
         f"import {names}; package = {PACKAGE}; "
-        f"rooms = [getattr(package, name) for name in {ROOMS}]; "
+        f"rooms = [getattr(package, name) for name in {PUBLIC_ROOMS}]; "
         "found = [(name, getattr(one, name)) for one in (package, *rooms) for name in dir(one)]; "
         "print([name for name, one in found if type(one).__name__ == 'module'])"
     )

@@ -12,8 +12,7 @@ from dataclasses import is_dataclass
 import click
 import pytest
 from support.main_job import assert_refused, command, mean_ndcg
-from support.public_names import WITH_SETTINGS, public
-from support.source_rules import PACKAGE, Source, sources_in
+from support.source_rules import PACKAGE, WITH_SETTINGS, Source, public, sources_in
 
 from ndcg_spark import compare, evaluate, readable_errors, tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 import pytest
 from pyspark.sql import DataFrame
-from support.public_names import ROOMS, names_for_type_checkers, names_of_room, public_functions
+from support.source_rules import PUBLIC_ROOMS, names_for_type_checkers, names_of_room, public_functions
 
 import ndcg_spark
 from ndcg_spark.business.settings import LinkSettings
@@ -105,12 +105,12 @@ def test_the_package_has_few_names_and_rooms_the_rest() -> None:
     )
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", PUBLIC_ROOMS)
 def test_type_checkers_see_the_names_of_a_room(room: str) -> None:
     assert names_of_room(room) == names_for_type_checkers(f"ndcg_spark.{room}")
 
 
-@pytest.mark.parametrize("place", ["ndcg_spark", *(f"ndcg_spark.{room}" for room in ROOMS)])
+@pytest.mark.parametrize("place", ["ndcg_spark", *(f"ndcg_spark.{room}" for room in PUBLIC_ROOMS)])
 def test_a_name_that_is_not_there_is_an_attribute_error(place: str) -> None:
     with pytest.raises(AttributeError, match=f"module '{place}' has no attribute 'nowhere'"):
         import_module(place).nowhere  # noqa: B018

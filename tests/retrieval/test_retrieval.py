@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions as F
-from support.refusals import refusal
+from support.expectations import refusal
 from support.retrieval import ITEMS_178, QUERY_178, expected_ndcg
 from support.spark_rankings import session_settings
 

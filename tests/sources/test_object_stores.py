@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.arrow_rows import file_rows
+from support.expectations import refusal
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_judgments, write_run
 from support.object_store import SECRET, Server, environment, s3_server
 from support.random_rankings import random_rows
-from support.refusals import refusal
 from support.spark_rankings import session_settings
 
 import ndcg_spark

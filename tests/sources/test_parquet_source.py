@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.arrow_rows import file_rows
+from support.expectations import refusal
 from support.main_job import done, mean_ndcg
 from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
-from support.refusals import refusal
 from support.spark_rankings import (
     SHORT_LIVED_PLANS,
     Case,

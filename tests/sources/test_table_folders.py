@@ -7,9 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
 from support.arrow_rows import file_rows
-from support.elsewhere import elsewhere
+from support.disks import bound_by_permissions, closed_folder, elsewhere
 from support.main_job import assert_refused, mean_ndcg
-from support.permissions import bound_by_permissions, closed
 from support.random_rankings import random_rows
 
 import ndcg_spark
@@ -102,7 +101,7 @@ def test_an_engine_that_finds_everything_finds_nothing(spark, monkeypatch):
 def test_metadata_that_cannot_be_listed_are_told(public_folder, caplog):
     """Whether they are of Iceberg is unknown, and old rows would be read."""
     pq.write_table(ROWS, public_folder / "rows.parquet")
-    closed(public_folder / "metadata")
+    closed_folder(public_folder / "metadata")
     with bound_by_permissions():
         assert table_folders.table_folder_of(None, str(public_folder)) is None
     (said,) = caplog.messages

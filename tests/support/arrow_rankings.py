@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,9 @@ import pytest
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table
+from ndcg_spark.core.labels import ASKED
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
+from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, GROUP_KEYS, PARTIAL_SCHEMA, finish_means
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings
 from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.normalized_gain import GAINS
@@ -142,3 +146,80 @@ def assert_same(found, expected):
                 key,
                 metric,
             )
+
+
+GOOD = {"run": "a", "query_id": "q1", "item_id": "x", "score": 1.0, "rank": 1.0, "relevance": 2.0, "w": 1.0}
+SCHEMA = (
+    "run string, query_id string, item_id string, score double, rank double, relevance double, w double, place int"
+)
+SCORED = Columns(run="run", weight="w")
+BY_RANK = Columns(run="run", weight="w", rank="rank")
+ERROR = Convention(negative="error")
+TABLE = Convention(gain="table:0=0,1=1,2=3")
+NAN, INF = math.nan, math.inf
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A row that is good but for one thing."""
+
+    reason: str
+    cells: dict[str, object]
+    columns: Columns = SCORED
+    convention: Convention = field(default_factory=Convention)
+
+    @property
+    def settings(self) -> EvaluationSettings:
+        return EvaluationSettings(columns=self.columns, convention=self.convention, cutoffs=(1, 3))
+
+
+BAD_ROWS = {
+    "null query": Bad("null_query", {"query_id": None}),
+    "null run": Bad("null_run", {"run": None}),
+    "null item": Bad("null_item", {"item_id": None}),
+    "null score": Bad("null_score", {"score": None}),
+    "NaN score": Bad("nan_score", {"score": NAN}),
+    "infinite score": Bad("infinite_score", {"score": INF}),
+    "minus infinite score": Bad("infinite_score", {"score": -INF}),
+    "null rank": Bad("null_rank", {"rank": None}, BY_RANK),
+    "NaN rank": Bad("null_rank", {"rank": NAN}, BY_RANK),
+    "rank 0": Bad("rank_below_1", {"rank": 0.0}, BY_RANK),
+    "rank -1": Bad("rank_below_1", {"rank": -1.0}, BY_RANK),
+    "rank 1.5": Bad("rank_not_whole", {"rank": 1.5}, BY_RANK),
+    "infinite rank": Bad("rank_too_large", {"rank": INF}, BY_RANK),
+    "NaN relevance": Bad("nan_relevance", {"relevance": NAN}),
+    "infinite relevance": Bad("infinite_relevance", {"relevance": INF}),
+    "minus infinite relevance": Bad("infinite_relevance", {"relevance": -INF}),
+    "gain overflow": Bad("gain_overflow", {"relevance": 1024.0}),
+    "level without gain": Bad("level_without_gain", {"relevance": 1.5}, convention=TABLE),
+    "negative relevance": Bad("negative_relevance", {"relevance": -1.0}, convention=ERROR),
+    "negative weight": Bad("bad_weight", {"w": -0.5}),
+    "null weight": Bad("bad_weight", {"w": None}),
+    "NaN weight": Bad("bad_weight", {"w": NAN}),
+    "infinite weight": Bad("bad_weight", {"w": INF}),
+}
+
+
+def summary_rows(rows: Iterable[dict[str, Any]], confidence: float = 0.95) -> dict[tuple, dict[str, Any]]:
+    """By group: rows of `PARTIAL_SCHEMA` grouped, their counts added, their states collected, and finished."""
+    groups: dict[tuple, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in GROUP_KEYS), []).append(row)
+    columns: dict[str, list[Any]] = {key: [group[at] for group in groups] for at, key in enumerate(GROUP_KEYS)}
+    columns[ASKED] = [its_rows[0][ASKED] for its_rows in groups.values()]
+    for name in COUNTS:
+        columns[name] = [sum(row[name] for row in its_rows) for its_rows in groups.values()]
+    columns["states"] = [[row["state"] for row in its_rows] for its_rows in groups.values()]
+    types = {"states": pa.list_(pa.list_(pa.int64())), "k": pa.int32(), "segment": pa.string(), ASKED: pa.string()}
+    arrays = [pa.array(values, types.get(name)) for name, values in columns.items()]
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
+    results = [row for one in finish_means(iter(pieces(batch, 7)), confidence) for row in one.to_pylist()]
+    return dict(zip(groups, results, strict=True))
+
+
+def finished_rows(partial: Iterable[pa.RecordBatch]) -> dict[tuple, dict[str, Any]]:
+    """Means over all queries, by (segment set, metric, k)."""
+    batches = list(partial)
+    assert all(batch.schema == PARTIAL_SCHEMA for batch in batches)
+    found = summary_rows(row for batch in batches for row in batch.to_pylist())
+    return {(row["segment_by"], row["metric"], row["k"]): row for row in found.values()}

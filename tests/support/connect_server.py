@@ -22,7 +22,7 @@ TESTS = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     sys.path.insert(0, str(TESTS))
 
-from support import elsewhere  # noqa: E402
+from support import disks  # noqa: E402
 from support.processes import kill_group, make_bare_python  # noqa: E402
 from support.spark_rankings import SHORT_LIVED  # noqa: E402
 
@@ -74,7 +74,7 @@ def connect_server(
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
-        **elsewhere.SETTINGS,
+        **disks.SETTINGS,
         **settings,
     }
     command = [f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", f"local[{cores}]"]

@@ -1,10 +1,11 @@
-"""Disks that are full, and folders that cannot be written, for tests: mounted for them and unmounted after them."""
+"""Disks that are full, folders that are closed to this process, and a file system that only Spark reaches."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,3 +89,48 @@ def unwritable(folder: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+NAME = "viewfs://elsewhere"
+_ROOT = os.path.realpath(tempfile.gettempdir())
+SETTINGS = {f"spark.hadoop.fs.viewfs.mounttable.elsewhere.link.{_ROOT}": f"file://{_ROOT}"}
+"""Of a session that is yet to start; a catalog in memory does not heed those that come later."""
+
+
+def elsewhere(path: str | os.PathLike[str]) -> str:
+    """The address there of a temporary file or folder of this machine."""
+    return f"{NAME}{os.path.abspath(path)}"
+
+
+NOBODY = 65534
+
+
+@contextmanager
+def bound_by_permissions() -> Iterator[None]:
+    """Run a block as a user whom permissions bind. Java, a process of its own, stays who it is."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that everybody may look into; that of `tmp_path` belongs to the user who runs the tests."""
+    folder = Path(tempfile.mkdtemp(prefix="ndcg-spark-tests-"))
+    folder.chmod(0o755)
+    yield folder
+    for place, _, _ in os.walk(folder):
+        os.chmod(place, 0o755)
+    shutil.rmtree(folder)
+
+
+def closed_folder(folder: Path) -> Path:
+    """Make a folder that nobody may list or enter."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0)
+    return folder

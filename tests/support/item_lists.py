@@ -16,7 +16,7 @@ from ndcg_spark.core.ragged import rank_of_rows
 from ndcg_spark.evaluation.tasks.items import known_items
 from ndcg_spark.metrics import NamedMetric, parse_metric
 from ndcg_spark.metrics.lists import RelevanceLists
-from support.metric_lists import lists_of
+from support.metric_definitions import lists_of
 
 Items = Mapping[Any, Mapping[str, Any]]
 """What is known of each item: vector, categories, days, interactions, users, seen."""

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from support.oracle import Choices, Cutoff, Row
-from support.shared_rankings import CHOICES_OF_TOOL
-from support.small_rankings import scored
+from support.oracle import Choices, Cutoff, Row, scored
+from support.random_rankings import CHOICES_OF_TOOL
 
 PRINTED = 1.0001e-6
 """Six decimals are printed; one value, 14.5953908, was cut and not rounded."""

@@ -10,6 +10,8 @@ Every rule is a function from one parsed source to a list of findings.
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
+
+import ndcg_spark
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "ndcg_spark"
@@ -433,3 +438,37 @@ LAYER_RULES = (
 )
 SIZE_RULES = (long_functions, internal_sections)
 TEST_RULES = (unexplained_stand_ins,)
+
+
+PUBLIC_ROOMS = (
+    "evaluation", "comparison", "diagnosis", "history", "business", "retrieval", "judgments", "clicks", "functions",
+    "reports",
+)  # fmt: skip
+WITH_SETTINGS = tuple(room for room in PUBLIC_ROOMS if room != "functions")
+"""The arguments of functions of columns are all there is."""
+OF_ML = ("NdcgEvaluator", "with_query_folds")
+
+
+def names_of_room(room: str) -> list[str]:
+    """Public names of a room, without importing what they name."""
+    return dir(importlib.import_module(f"ndcg_spark.{room}"))
+
+
+def public() -> dict[str, Any]:
+    """All of it, as `evaluate` and `history.roll_up`; what the package has itself is not there twice."""
+    found = {name: getattr(ndcg_spark, name) for name in ndcg_spark.__all__}
+    for room in PUBLIC_ROOMS:
+        module = importlib.import_module(f"ndcg_spark.{room}")
+        found |= {f"{room}.{name}": getattr(module, name) for name in dir(module) if name not in found}
+    return found | {f"ml.{name}": getattr(importlib.import_module("ndcg_spark.ml"), name) for name in OF_ML}
+
+
+def public_functions() -> dict[str, Any]:
+    return {name: one for name, one in public().items() if inspect.isfunction(one)}
+
+
+def names_for_type_checkers(package: str) -> list[str]:
+    """What `__init__` imports for type checkers alone."""
+    path = Path(inspect.getfile(importlib.import_module(package)))
+    (block,) = (one for one in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(one, ast.If))
+    return sorted(alias.name for one in block.body if isinstance(one, ast.ImportFrom) for alias in one.names)

@@ -17,8 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.disks import bound_by_permissions, closed_folder
 from support.main_job import files_below, stored_rows
-from support.permissions import bound_by_permissions, closed
 
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError
 from ndcg_spark.tables import (
@@ -179,7 +179,7 @@ def test_what_a_killed_writer_left_is_named_and_removed(tmp_path):
 def test_leftovers_that_are_closed_to_the_next_writer_are_not_said_to_be_removed(public_folder, what):
     """Old rows that wait there may be the only ones: they are not passed over."""
     entry = public_folder / ".ndcg-spark" / "write-1"
-    closed(entry / what / "run_date=2026-01-31")
+    closed_folder(entry / what / "run_date=2026-01-31")
     with bound_by_permissions():
         if what == "rows":
             said = claims._clear(entry, public_folder)

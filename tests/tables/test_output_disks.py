@@ -11,11 +11,10 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.disks import closed, small_disk, unwritable
-from support.elsewhere import elsewhere
+from support.disks import closed, elsewhere, small_disk, unwritable
 from support.engines import by
 from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows
-from support.small_rankings import ranked
+from support.oracle import ranked
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.tables import Rows, Slices, check_output, stage_slices, write_together

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import AnalysisException
-from support.elsewhere import elsewhere
+from support.disks import elsewhere
 from support.main_job import assert_refused, done, mean_ndcg, write_rows
-from support.slices import replace_slices
-from support.small_rankings import ranked
+from support.oracle import ranked
+from support.spark_rows import replace_slices
 
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.tables import Slices

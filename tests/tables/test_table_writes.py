@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from support.elsewhere import NAME, elsewhere
+from support.disks import NAME, elsewhere
 from support.spark_rankings import session_settings
 
 from ndcg_spark.core.columns import refuse

@@ -1,8 +1,9 @@
-"""Canonical rows of a table, as a plan describes them and Spark reads them."""
+"""Rows as Spark reads them by a plan, and slices as jobs write them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -10,6 +11,11 @@ from ndcg_spark.core.columns import info_of
 from ndcg_spark.evaluation.frames.columns import spark_columns
 from ndcg_spark.evaluation.plan_columns import plan_judgments, plan_rows
 from ndcg_spark.evaluation.settings import EvaluationSettings
+from ndcg_spark.tables import Rows, Slices, write_together
+
+
+def replace_slices(frame: DataFrame, reference: str, kind: str | None, slices: Slices, **more: Any) -> None:
+    write_together([Rows(frame=frame, slices=slices, reference=reference, kind=kind)], **more)
 
 
 def run_rows(frame: DataFrame, settings: EvaluationSettings, *, judged: bool, original: bool = False) -> DataFrame:
