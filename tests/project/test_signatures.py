@@ -20,13 +20,13 @@ from ndcg_spark.comparison import Comparison
 from ndcg_spark.comparison.settings import ChosenRuns, Statistics
 from ndcg_spark.core.flag import Setting, settings_from, settings_in
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation import Evaluation
+from ndcg_spark.evaluation import Evaluation, Explanation
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, ItemColumns
 from ndcg_spark.history.settings import LIMITS, PERIODS, FlagSettings, Period, RollUpSettings
 from ndcg_spark.judgments.settings import EventColumns, EventSettings, RatingColumns, RatingSettings
 from ndcg_spark.retrieval.settings import RetrievalSettings
 
-ONLY_OF_SPARK = {"DataFrame": DataFrame, "Evaluation": Evaluation, "Comparison": Comparison}
+ONLY_OF_SPARK = {one.__name__: one for one in (DataFrame, Evaluation, Comparison, Explanation)}
 """Names in annotations of functions that work without Spark, too."""
 FUNCTIONS = {name: one for name, one in public_functions().items() if name != "evaluation.evaluation_settings"}
 
