@@ -277,7 +277,7 @@ def test_a_difference_is_explained_of_lists(spark):
     run, judgments = long_tables(rows)
     alone, truth = graded(rows).drop_columns(["relevant"]), graded(rows).select(["query_id", "relevant"])
     found = [
-        explain_difference(given, "default", "default;duplicates=first", k=3, **options).steps.collect()
+        rows_of(explain_difference(given, "default", "default;duplicates=first", k=3, **options).steps)
         for given, options in (
             (run, {"judgments": judgments, "order": "place"}),
             (graded(rows), BOTH),

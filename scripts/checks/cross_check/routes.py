@@ -233,7 +233,8 @@ def definition(asked: Asked) -> Answer:
             for (query, k), result in results.items():
                 answer |= {(run, str(query), name, k): getattr(result, name) for name in (*VALUES, *FACTS)}
         else:
-            found = {(name, k): oracle.mean(results, k, name) for name in VALUES for k in cutoffs}
+            counted = {key: one for key, one in results.items() if one.ndcg is not None}  # in the mean of any metric
+            found = {(name, k): oracle.mean(counted, k, name) for name in VALUES for k in cutoffs}
             answer |= {(run, "", "", name, k): value for (name, k), value in found.items() if value is not None}
     return answer
 
