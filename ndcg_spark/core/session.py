@@ -52,7 +52,7 @@ def is_on(spark: SparkSession, name: str, default: str) -> bool:
     return setting(spark, name, default).strip().lower() == "true"
 
 
-def weighs_batches(spark: SparkSession) -> bool:
+def limits_batches(spark: SparkSession) -> bool:
     """Check whether Spark computes the size of a batch at every row that it hands to Python; 3.5 never does."""
     return setting(spark, BATCH_BYTES, LARGEST_BATCH).removesuffix("b") != LARGEST_BATCH
 

@@ -12,7 +12,7 @@ from ndcg_spark.core.arrow_tables import ArrowTable, sorted_rows
 from ndcg_spark.core.engine import asked_engine, leave_to_spark
 from ndcg_spark.core.given import is_of_spark, on_spark, refuses_streams
 from ndcg_spark.core.schemas import TableInfo, type_text
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.errors import InputRefusedError, check_fraction
 from ndcg_spark.evaluation.api import within_memory
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.tasks.partial_sums import OPTIONAL_COUNTS, PARTIAL_SCHEMA, finish_means, merge_partials
@@ -58,13 +58,14 @@ def merge_summaries(
 
     Raises
     ------
-    MissingColumnError
-        For a table that is no summary.
+    MissingColumnError, InvalidParameterError, InputRefusedError
+        For a table that is not a summary, a confidence outside 0 and 1, and rows of different `rules`.
 
     Notes
     -----
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
+    check_fraction("confidence", confidence)
     asked, where = asked_engine("auto", "")
     obstacle = f"{where} was asked for" if asked == "spark" else None
     if is_of_spark(summaries):

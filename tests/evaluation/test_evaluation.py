@@ -96,7 +96,7 @@ def test_a_result_says_in_three_lines_what_it_computes(spark: SparkSession) -> N
         ("256m", {"strategy": "window"}, False),
     ],
 )
-def test_a_session_that_weighs_each_row_is_told(spark: SparkSession, limit: str, options: Any, slow: bool) -> None:
+def test_a_session_that_limits_batches_is_told(spark: SparkSession, limit: str, options: Any, slow: bool) -> None:
     with session_settings(spark, spark__sql__execution__arrow__maxBytesPerBatch=limit):
         lines = repr(evaluate(rows_of_two_runs(2.0), run="r", **options, **ON_SPARK)).splitlines()
     assert len(lines) == 3 + slow

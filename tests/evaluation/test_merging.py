@@ -76,6 +76,12 @@ def test_old_rows_and_metrics_of_items_merge_as_by_spark(spark):
     assert all(row["rules"].endswith("unknown=some") for row in ndcg if row["run"] == "new")
 
 
+def test_a_confidence_is_between_0_and_1():
+    for wrong in (0.0, 1.0, 2.0):
+        with pytest.raises(InvalidParameterError, match="confidence"):
+            merge_summaries(summaries()[0], confidence=wrong)
+
+
 def test_rules_that_differ_are_refused_or_mixed():
     (first, *_) = summaries()
     other = evaluate(nights()[1], **{**OPTIONS, "convention": "trec_eval;no_relevant=skip"}).summary

@@ -82,7 +82,7 @@ def test_what_ranking_costs(tables):
     assert {form: cost(tables, *form) for form, _ in RANKED} == dict(RANKED)
 
 
-def test_a_session_that_weighs_each_row_is_told(tables):
+def test_a_session_that_limits_batches_is_told(tables):
     source = explained("--input", tables["long"], "--source", "spark")["source"]
     assert source.startswith("spark: ")
     assert "; spark.sql.execution.arrow.maxBytesPerBatch=2147483647 saves" in source

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if, spark_schema
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.session import BATCH_BYTES, LARGEST_BATCH, in_tasks, session_here, task_limit, weighs_batches
+from ndcg_spark.core.session import BATCH_BYTES, LARGEST_BATCH, in_tasks, limits_batches, session_here, task_limit
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, filter_rows, in_workers, raise_refusals
 from ndcg_spark.errors import option
 from ndcg_spark.evaluation.frames.columns import TOPICS_COLUMN, checked_rows, spark_columns
@@ -156,9 +156,10 @@ class Ranking:
     def advice(self) -> str | None:
         """Name the setting of the session that makes ranking slow, in a clause; None if there is none."""
         rows_pass = self.source == "spark" and not isinstance(self.steps, Windows)
-        if not rows_pass or self.settings.has_long_lists or not weighs_batches(self.given.sparkSession):
+        if not rows_pass or self.settings.has_long_lists or not limits_batches(self.given.sparkSession):
             return None
-        return f"{BATCH_BYTES}={LARGEST_BATCH} saves about two fifths of the time: Spark then does not weigh each row"
+        why = "Spark then does not compute the size of a batch at every row"
+        return f"{BATCH_BYTES}={LARGEST_BATCH} saves about two fifths of the time: {why}"
 
     @property
     def rows(self) -> DataFrame:
