@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import threading
 import uuid
@@ -36,6 +37,7 @@ _ATTEMPTS = 1000
 """To enter a hidden folder that others remove at the same moment; two or three are enough in practice."""
 
 Tell = Callable[[str], None]
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _claimed: set[tuple[str, str]] = set()
 _claiming = threading.Lock()
@@ -75,6 +77,32 @@ class Claim:
         finally:
             os.close(self.descriptor)
         _remove_empty(self.created)
+
+
+@contextlib.contextmanager
+def delayed_signals() -> Iterator[None]:
+    """Delay Ctrl-C and SIGTERM to the end of a block that clears up, or until they come again."""
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    received: list[int] = []
+
+    def delay(number: int, frame: object) -> None:
+        received.append(number)
+        restore()
+
+    def restore() -> None:
+        for number in delayed:
+            signal.signal(number, handlers[number])
+
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread has handlers
+    delayed = [number for number, handler in handlers.items() if is_main and callable(handler)]
+    for number in delayed:
+        signal.signal(number, delay)
+    try:
+        yield
+    finally:
+        restore()
+        if received:
+            signal.raise_signal(received[0])
 
 
 def claim_slices(root: Path, slices: Sequence[str], tell: Tell) -> Claim:

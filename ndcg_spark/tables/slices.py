@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables.claims import Claim, ThreadClaim
+from ndcg_spark.tables.claims import Claim, ThreadClaim, delayed_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -159,10 +159,11 @@ class SliceWrite:
 
     def close(self) -> None:
         """Remove old rows, or new ones that were not swapped in, and let others write the slices."""
-        self.claim.release()
-        if self.on_failure is not None:
-            self.on_failure()
-            self.on_failure = None
+        with delayed_signals():
+            self.claim.release()
+            if self.on_failure is not None:
+                self.on_failure()
+                self.on_failure = None
 
 
 def slice_name(dataset: str, run: str, *parts: str) -> str:

@@ -6,13 +6,16 @@ Rows of Spark are staged by Spark and put in place by the same class.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, nullcontext
 from datetime import date, datetime
 from pathlib import Path
+from types import FrameType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -461,6 +464,41 @@ def test_inputs_are_not_written_over(tmp_path):
             with pytest.raises(OutputRefusedError, match="is, holds, or lies inside the input"):
                 check_output(None, str(tmp_path / place), None, rows("a").schema, readings=readings)
         check_output(None, str(tmp_path / "metrics"), None, rows("a").schema, readings=readings)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_of_any_moment_of_clearing_up_leaves_nothing_behind(tmp_path, number):
+    """It comes at each call by which a write of new or of replaced rows is closed."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        if calls or frame.f_code is claims.Claim.release.__code__:
+            calls.append(event)
+            if len(calls) == moment:
+                signal.raise_signal(number)
+
+    before = signal.signal(number, interrupt)
+    try:
+        for moment in itertools.count(1, 7):
+            calls: list[str] = []
+            staged = stage_slices(rows("a"), str(tmp_path), None, shop("a"))
+            if moment % 2:
+                swap_in([staged])
+            sys.setprofile(trace)
+            try:
+                staged.close()
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.setprofile(None)
+            assert not (tmp_path / claims.HIDDEN).exists(), moment
+            if len(calls) < moment:
+                break
+    finally:
+        signal.signal(number, before)
+    assert moment > 100
 
 
 def test_types_of_files_are_those_of_spark(tmp_path):
