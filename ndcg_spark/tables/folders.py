@@ -115,9 +115,9 @@ class FolderWrite(SliceWrite):
             os.rename(place, staged)
             if how == "moved":
                 os.rename(self.claim.replaced / folder, place)
-            else:
-                with contextlib.suppress(OSError):  # rows of others are there, or come at this moment
-                    place.parent.rmdir()
+        for night in {(self.root / folder).parent for folder in self.folders}:
+            with contextlib.suppress(OSError):  # rows of others are there, or come at this moment
+                night.rmdir()
 
     def finish(self) -> None:
         """Make Spark forget the old files, and mark the folder as Spark marks its own."""

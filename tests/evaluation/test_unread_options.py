@@ -67,7 +67,11 @@ UNREAD = [
     ({"order": "place", "convention": "trec_eval"}, "only convention='trec_eval;ties=input_order' and"),
     ({"order": "place", "rank": "place", "convention": "default;ties=input_order"}, "nothing reads order="),
     ({"score": "number", "rank": "place"}, "nothing reads score=: ranks are given"),
-    ({"check_duplicates": "none", "convention": "default;duplicates=best"}, "nothing reads check_duplicates="),
+    pytest.param(
+        {"check_duplicates": "none", "convention": "default;duplicates=best"},
+        "nothing reads check_duplicates=",
+        marks=pytest.mark.spark,
+    ),
     ({"as_of": date(2026, 1, 1), "metrics": "ndcg"}, "nothing reads as_of="),
     ({"k": 5, "metrics": ["ndcg@10", "p(rel=2)@3"]}, "nothing reads k=: each of the metrics names its cutoff"),
     ({"k": 10, "metrics": "rprec,ap@3", "convention": "trec_eval"}, "nothing reads k="),

@@ -61,7 +61,7 @@ def mlflow(tmp_path, monkeypatch):
     found.set_tracking_uri(before)
 
 
-@pytest.fixture(scope="module", params=["local", "spark"])
+@pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=pytest.mark.spark)])
 def result(request):
     cells = [(row.query, row.item, row.score, row.relevance) for row in ROWS]
     table = engines.table(cells, "query_id string, item_id string, score double, relevance double")
