@@ -59,7 +59,7 @@ def session(memory: str) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    found = SparkSession.builder.master("local[*]").config(map=settings).getOrCreate()
+    found = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     found.sparkContext.setLogLevel("ERROR")
     return found
 

@@ -65,6 +65,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--only", nargs="+", default=[], help="contenders or steps whose names have one of these texts"
     )
+    options.add_argument(
+        "--session", choices=["job", "plain"], default="job", help="that of our jobs, or Spark's own"
+    )
     options.add_argument("--memory", default="4g", help="heap of the JVM")
     options.add_argument("--engine-memory", default="4g", help="limit of DuckDB, which needs 6g for a billion rows")
     options.add_argument("--beside", type=Path, help="checkout of an earlier version, timed in the same run")
@@ -112,7 +115,7 @@ def in_session(work: Callable[[SparkSession, argparse.Namespace], list[str]]) ->
     """With a session that is made for it."""
 
     def run(arguments: argparse.Namespace) -> list[str]:
-        spark = on_spark.make_session(arguments.memory, arguments.k)
+        spark = on_spark.make_session(arguments.memory, arguments.k, arguments.session)
         lines = work(spark, arguments)
         spark.stop()
         return lines
@@ -237,7 +240,7 @@ def heading(arguments: argparse.Namespace) -> str:
     }
     what = others.get(arguments.what, f"Mean NDCG@{arguments.k}, {data}")
     return (
-        f"{what}, local[2], {arguments.memory} heap, median of {arguments.rounds}; "
+        f"{what}, {arguments.session} session, {arguments.memory} heap, median of {arguments.rounds}; "
         f"ndcg-spark {ndcg_spark.__version__}, {', '.join(found)}, Python {platform.python_version()}; "
         f"`{shlex.join(['scripts/bench', *sys.argv[1:]])}`\n"
     )

@@ -14,16 +14,18 @@ from ndcg_spark.functions import ndcg_at
 from ndcg_spark.jobs.session import local_settings
 
 
-def make_session(memory: str, k: int) -> SparkSession:
-    """The session that a job with the default convention would make for itself, on two cores."""
-    settings = local_settings(sys.executable, short_lists=k <= SHORT) | {
+def make_session(memory: str, k: int, kind: str = "job") -> SparkSession:
+    """The session that a job with the default convention would make for itself, or a `plain` one, on two cores."""
+    settings = {
         "spark.master": "local[2]",
         "spark.driver.memory": memory,
         "spark.local.dir": str(Path(".bench/spark").absolute()),
-        "spark.sql.shuffle.partitions": "64",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
+    if kind == "job":
+        of_job = local_settings(sys.executable, short_lists=k <= SHORT)
+        settings = of_job | settings | {"spark.sql.shuffle.partitions": "64"}
     return SparkSession.builder.appName("ndcg-spark bench").config(map=settings).getOrCreate()
 
 
