@@ -262,13 +262,16 @@ def provider_of_new(spark: SparkSession, kind: str) -> str:
 
 
 def create_table(spark: SparkSession, table: str, stored: Iterable[Field], kind: str) -> bool:
-    """Create a table unless it exists; return whether it was created here, as somebody else may be quicker."""
+    """Create a table unless it exists; return whether it was created here.
+
+    Somebody else may be quicker, and may even have dropped it again.
+    """
     columns = ", ".join(map(_declare, [*columns_in(stored), *PARTITION_COLUMNS]))
     provider = provider_of_new(spark, kind)
     try:
         spark.sql(f"CREATE TABLE {table} ({columns}) USING {provider} PARTITIONED BY ({', '.join(PARTITIONS)})")
-    except SPARK_ERRORS:
-        if not spark.catalog.tableExists(table):
+    except SPARK_ERRORS as error:
+        if "ALREADY_EXISTS" not in str(error) and not spark.catalog.tableExists(table):
             raise
         return False
     return True

@@ -19,6 +19,7 @@ from ndcg_spark.history.tasks import FLAG_COLUMNS
 from ndcg_spark.jobs.outputs import REJECT_SCHEMA
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA
 from ndcg_spark.sources.formats import open_table
+from ndcg_spark.tables.catalog import create_table
 from ndcg_spark.tables.kinds import Grown, Growth, kind_of
 
 PER_QUERY = ("run", "query_id", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant")
@@ -339,3 +340,20 @@ def test_other_readers_need_to_merge(spark, rankings, tmp_path):
     assert "ap" not in spark.read.parquet(path).columns
     assert "ap" in spark.read.option("mergeSchema", "true").parquet(path).columns
     assert "ap" not in open_table(spark, path, options={"mergeSchema": "false"}).frame.columns
+
+
+def test_a_table_that_somebody_else_makes_and_drops_meanwhile(spark, monkeypatch):
+    """Another writer makes it first, and drops it as its rows do not come; nobody is refused for that."""
+    spark.sql("CREATE TABLE made_meanwhile (x INT) USING parquet")
+    ask = type(spark.catalog).tableExists
+
+    def drop(catalog, table):
+        spark.sql(f"DROP TABLE IF EXISTS {table}")
+        return ask(catalog, table)
+
+    # stands in for: a writer of another process, because the moment between two statements is too short to be met
+    monkeypatch.setattr(type(spark.catalog), "tableExists", drop)
+    assert not create_table(spark, "made_meanwhile", METRIC_SCHEMA, "table")
+    spark.sql("DROP TABLE IF EXISTS made_meanwhile")
+    assert create_table(spark, "made_meanwhile", METRIC_SCHEMA, "table")
+    spark.sql("DROP TABLE made_meanwhile")
