@@ -54,6 +54,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"run by scripts/check cluster: {marked.args[0]}"))
     if "SPARK_REMOTE" in os.environ:
         _leave_out_what_needs_a_classic_session(config, items)
+    _put_long_files_first(items)
+
+
+def _put_long_files_first(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest: short ones at the end keep both processes busy."""
+    marked: Counter[Path] = Counter()
+    for item in items:
+        marked[item.path] += 10 * (item.get_closest_marker("slow") is not None)
+        marked[item.path] += item.get_closest_marker("spark") is not None
+    items.sort(key=lambda item: -marked[item.path])
 
 
 def _is_ranked_by_spark(item: pytest.Item) -> bool:

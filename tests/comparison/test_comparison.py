@@ -390,6 +390,7 @@ def test_what_is_no_table(given):
         compare(given)
 
 
+@pytest.mark.slow
 def test_a_process_without_pyspark(tmp_path: Path):
     """PySpark is not imported where it is installed, either."""
     WEIGHTED.to_pandas().to_parquet(tmp_path / "queries.parquet")

@@ -272,6 +272,7 @@ PLACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_nobody_runs_the_main_module_again(tmp_path: Path, place: str):
     """A script has no guard, a notebook has no file; a rule that only they know is applied in their process."""
@@ -308,6 +309,7 @@ def test_processes_beside_an_active_session(spark: Any, tmp_path: Path, monkeypa
         assert rows.count() == 3
 
 
+@pytest.mark.slow
 def test_what_needs_spark_says_how_to_get_it():
     """Where PySpark is not installed."""
     code = f"""

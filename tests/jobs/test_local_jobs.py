@@ -445,6 +445,7 @@ def run_without_spark(folder: Path, *arguments: object, **environment: str) -> E
     return Ended(process.returncode, process.stdout, process.stderr)
 
 
+@pytest.mark.slow
 def test_without_spark_and_pandas(tmp_path):
     """`--engine` is not named: nothing points to a Spark."""
     write_rows(tmp_path / "rankings.parquet", ranked([3, 2, 3, 0, 1, 2]))
