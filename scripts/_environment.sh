@@ -4,7 +4,7 @@
 #     source "$(dirname "${BASH_SOURCE[0]}")/_environment.sh"
 #     ensure_environment demo        # or dev, bench, docs
 #
-# A second call finds everything in place and returns at once. PYTHON=/path/to/python chooses the Python that .venv is
+# A second call returns at once, until pyproject.toml changes. PYTHON=/path/to/python chooses the Python that .venv is
 # made from. Whatever cannot be had ends the script with one line that says what to do, and exit code 2.
 
 PROJECT_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -23,11 +23,11 @@ stop() {
 # rows_of README: the rows of its table that begin with a name, with | between cells.
 rows_of() { sed -n '/^| `/{s/^| *//; s/ *| */|/g; s/`//g; p}' "$1"; }
 
-# Prints rows of standard input: name, minutes, and what it shows.
+# Prints rows of standard input: name, minutes, what it shows, and when to run it.
 list_rows() {
-    local name shows minutes rest
-    while IFS='|' read -r name shows minutes rest; do
-        printf '  %-22s %3s min  %s\n' "$name" "$minutes" "$shows"
+    local name shows minutes when rest
+    while IFS='|' read -r name shows minutes when rest; do
+        printf '  %-22s %3s min  %s\n%33s%s\n' "$name" "$minutes" "$shows" '' "when: $when"
     done
 }
 
