@@ -173,7 +173,8 @@ def _write_frame(frame: DataFrame, path: Path) -> None:
 
     # Rows have timestamps of the session's time zone without saying so.
     zoned = [field.name for field in frame.schema if isinstance(field.dataType, T.TimestampType)]
-    frame = frame.withColumns({name: named(name).cast("timestamp_ntz") for name in zoned})
+    if zoned:  # Spark Connect raises if there is no column to add
+        frame = frame.withColumns({name: named(name).cast("timestamp_ntz") for name in zoned})
     schema = arrow_schema(frame.schema, frame.sparkSession)
     with readable_errors(), pq.ParquetWriter(path, schema, compression="zstd") as writer:
         rows = frame.toLocalIterator()

@@ -46,6 +46,7 @@ _altering = threading.Lock()
 _QUOTED = r"`(?:[^`]|``)*`"
 _DETAILS = ("# detailed table information", "# detailed partition information")
 _GONE = "TABLE_OR_VIEW_NOT_FOUND"
+_TABLE_EXISTS = re.compile(r"TABLE(_OR_VIEW)?_ALREADY_EXISTS")
 _TABLE = re.compile(rf"(?:(.*)\.)?({_QUOTED}|[^`.]*)")
 _SCHEMA = re.compile(rf"(?:[A-Za-z_]\w*|{_QUOTED})(?:\.(?:[A-Za-z_]\w*|{_QUOTED}))*", re.ASCII)
 
@@ -271,7 +272,7 @@ def create_table(spark: SparkSession, table: str, stored: Iterable[Field], kind:
     try:
         spark.sql(f"CREATE TABLE {table} ({columns}) USING {provider} PARTITIONED BY ({', '.join(PARTITIONS)})")
     except SPARK_ERRORS as error:
-        if "ALREADY_EXISTS" not in str(error) and not spark.catalog.tableExists(table):
+        if not _TABLE_EXISTS.search(str(error)) and not spark.catalog.tableExists(table):
             raise
         return False
     return True

@@ -38,6 +38,7 @@ NIGHT_AFTER = ("--run-date", "2026-02-01", "--dataset", "shop")
 OUTPUTS = {"--output": "metrics", "--per-query-output": "queries"}
 OF_THE_MOMENT = ("computed_at",)
 ROOT = Path(__file__).resolve().parents[2]
+IN_SESSION = f"spark: {'SPARK_REMOTE is set' if 'SPARK_REMOTE' in os.environ else 'a session of Spark is active'}"
 WITHOUT_SPARK = """
 import sys
 
@@ -379,7 +380,7 @@ def test_explained(spark, tmp_path, rankings):
     assert lines["engine"] == "local: --engine local"
     assert lines["cost"] == "one pass over the files by this process"
     assert not (tmp_path / "metrics").exists()
-    assert explained("--input", rankings)["engine"] == "spark: a session of Spark is active"
+    assert explained("--input", rankings)["engine"] == IN_SESSION
     assert explained("--input", rankings, "--engine", "spark")["engine"] == "spark: --engine spark"
 
 
@@ -389,8 +390,8 @@ def test_the_environment_says_what_auto_is(spark, rankings, monkeypatch):
         ("spark", (), "spark: NDCG_SPARK_ENGINE=spark"),
         ("spark", ("--engine", "local"), "local: --engine local"),
         ("local", ("--engine", "spark"), "spark: --engine spark"),
-        ("auto", (), "spark: a session of Spark is active"),
-        ("", (), "spark: a session of Spark is active"),
+        ("auto", (), IN_SESSION),
+        ("", (), IN_SESSION),
     ):
         monkeypatch.setenv("NDCG_SPARK_ENGINE", named)
         assert explained("--input", rankings, *more)["engine"] == engine
