@@ -6,6 +6,7 @@ import datetime
 import math
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,9 @@ from ndcg_spark.diagnosis import score_losses
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import evaluation_settings, rank_queries, score_queries
 from ndcg_spark.ml import with_query_folds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 ROWS = {
     "query_id": ["q1", "q1", "q1", "q2", "q2"],
@@ -211,6 +215,16 @@ def test_what_is_not_a_table_is_refused_in_one_line(data, what):
     if data is not None:
         with pytest.raises(InvalidParameterError, match=r"^judgments must be a table"):
             evaluate([{"query_id": "q", "item_id": "a", "score": 1.0}], data)
+
+
+def test_the_argument_that_is_no_table_is_named():
+    """Not one before it, which may be None."""
+
+    def joined(left: DataFrame | None, right: DataFrame) -> object:
+        return right.sparkSession
+
+    with pytest.raises(InvalidParameterError, match=r"^right must be a table: .* it is of type int\."):
+        takes_tables(joined)(None, 3)
 
 
 def test_dicts_of_two_types_are_refused_by_column():

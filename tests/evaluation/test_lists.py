@@ -706,3 +706,12 @@ def test_a_job_takes_lists_in_two_tables(spark, tmp_path):
     pq.write_table(data.drop_columns(["query_id"]), tmp_path / "unnamed.parquet")
     unnamed = ("--input", tmp_path / "unnamed.parquet", "--ranked-cols", "ranked", "--relevant-col", "items")
     assert_refused(command("compare-runs", *unnamed), "name the column (--query-col)")
+
+
+def test_a_query_in_two_rows_of_lists_beside_judgments_is_refused():
+    """Each place of its list is there twice."""
+    lists = table([("q", ["a", "b"]), ("q", ["c", "d"]), ("p", ["a"])], "query_id string, found array<string>")
+    judged = table([("q", ["a"]), ("p", ["a"])], "query_id string, relevant array<string>")
+    options = {"ranked": "found", "relevant": "relevant", "check_duplicates": "none"}
+    with pytest.raises(InputRefusedError, match=r"query_id=q has two items on one rank; is the query key complete\?"):
+        evaluate(lists, judged, **options).summary  # noqa: B018  # it is evaluated when it is asked for

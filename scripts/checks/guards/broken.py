@@ -132,7 +132,7 @@ TOPICS: Mapping[str, Topic] = {
             tests/comparison/test_comparing.py tests/retrieval/test_retrieval_blocks.py
             tests/evaluation/test_{arrow_columns,partial_rankings,evaluation}.py tests/jobs/test_explain.py
             tests/evaluation/test_{item_metrics,bad_rows,rejected_rows,key_types,single_rows}.py
-            tests/evaluation/test_{duplicates,inputs,several_rankers}.py
+            tests/evaluation/test_{duplicates,inputs,several_rankers,lists,lists_by_rules}.py
             tests/judgments/test_{judgments_ratings,judgments_events}.py tests/retrieval/test_retrieval.py
             tests/evaluation/test_metrics_of_items.py tests/comparison/test_comparison.py
             tests/clicks/test_clicks_on_spark.py tests/evaluation/test_{job_bad_rows,job_rejects}.py
@@ -150,7 +150,7 @@ TOPICS: Mapping[str, Topic] = {
             tests/core/test_redaction.py tests/evaluation/test_evaluation_settings.py
             tests/metrics/test_metric_properties.py tests/project/test_option_names.py
             tests/core/test_error_kinds.py tests/jobs/test_{cli_options,config_file}.py
-            tests/evaluation/test_{metrics,inputs,several_rankers}.py tests/jobs/test_awkward_names.py
+            tests/evaluation/test_{metrics,inputs,several_rankers,advice}.py tests/jobs/test_awkward_names.py
             tests/comparison/test_compare_job.py tests/sources/test_read_table.py
         """,
     ),

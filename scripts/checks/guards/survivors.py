@@ -4,6 +4,8 @@ from __future__ import annotations
 
 REASONS: dict[str, str] = {
     # --- the same answer by a longer way, or none but for types
+    "settings_of: operand: one.flag.hidden": "a hidden field has no option, so nothing is given for it",
+    "_entries: operand: task.settings.lists_items": "items that nothing reads are carried on: the same numbers",
     "_within: operand: column.null_count": "both ways find the same ends; that without nulls is quicker",
     "_numbers: operand: values.dtype == object": "no number is a text; it saves looking at each",
     "address_of: operand: found is None": "without a match there is no scheme; the type checker wants it said",
