@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +53,7 @@ def test_each_ranker_lists_as_many_passages_for_each_query(docs: list[search.Doc
 def test_the_script_lists_demos_and_refuses_what_is_none() -> None:
     door = ROOT / "scripts" / "demo"
     helped = subprocess.run([door, "--help"], capture_output=True, text=True, check=True).stdout
-    listed = {line.split()[0].replace("-", "_") for line in helped.splitlines()[1:]}
+    listed = {name.replace("-", "_") for name in re.findall(r"^  (\S+)", helped, re.MULTILINE)}
     programs = (ROOT / "scripts" / "demos").glob("*.py")
     assert listed == {path.stem for path in programs if "def main(" in path.read_text(encoding="utf-8")}
     refused = subprocess.run([door, "nothing"], capture_output=True, text=True)
