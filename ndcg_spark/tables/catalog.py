@@ -265,7 +265,7 @@ def provider_of_new(spark: SparkSession, kind: str) -> str:
 def create_table(spark: SparkSession, table: str, stored: Iterable[Field], kind: str) -> bool:
     """Create a table unless it exists; return whether it was created here.
 
-    Somebody else may be quicker, and may even have dropped it again.
+    Another writer may have created it first, and may even have dropped it again.
     """
     columns = ", ".join(map(_declare, [*columns_in(stored), *PARTITION_COLUMNS]))
     provider = provider_of_new(spark, kind)

@@ -81,7 +81,7 @@ class Claim:
 
 @contextlib.contextmanager
 def delayed_signals() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM to the end of a block that clears up, or until they come again."""
+    """Delay Ctrl-C and SIGTERM until a block of cleanup has ended; a second signal is handled at once."""
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     received: list[int] = []
 

@@ -80,7 +80,7 @@ RUNS_OF_SPARK = {"binary", "decimal(3,1)", "decimal(38,18)", "float", "double", 
 def test_queries_runs_and_segments_are_told_apart(engine, kind):
     """A run of each value with every query and every segment of it."""
     if engine["engine"] == "spark" and kind == "binary" and "SPARK_REMOTE" in os.environ:
-        pytest.skip("Spark Connect hands over no text that is not UTF-8")
+        pytest.skip("Spark Connect cannot return text that is not UTF-8")
     keys = column(kind, 16, 1)  # with both zeros of floats
     rows = table([(at, float(at), at % 2) for at in range(16)], "item_id int, score double, relevance int")
     n = len(distinct(keys))
