@@ -1,7 +1,7 @@
 """NDCG and its means on Apache Spark, and the judgments they need.
 
 What most users need is here; each feature has a package with the rest: `evaluation`, `comparison`, `diagnosis`,
-`history`, `business`, `retrieval`, `judgments`, `clicks`, `functions`, `reports`, `ml` and `mlflow`.
+`history`, `business`, `retrieval`, `judgments`, `clicks`, `functions`, `reports`, `nights`, `ml` and `mlflow`.
 
 Every worker imports this module, so it is kept light: public names are looked up when they are first used.
 """
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation.difference import explain_difference
     from ndcg_spark.evaluation.merging import merge_summaries
     from ndcg_spark.functions.arrays import dcg, ndcg
+    from ndcg_spark.nights.api import nightly
     from ndcg_spark.reports.assembly import report
     from ndcg_spark.retrieval.frames import retrieve
     from ndcg_spark.sources.api import read_table
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 else:
     __getattr__, _listed = names_of(
         __name__,
-        rooms="business clicks comparison diagnosis errors evaluation functions history judgments ml mlflow reports "
-        "retrieval",
+        rooms="business clicks comparison diagnosis errors evaluation functions history judgments ml mlflow nights "
+        "reports retrieval",
         comparison__api="compare",
         conventions="Convention PRESETS",
         core__failures="readable_errors",
@@ -39,6 +40,7 @@ else:
         evaluation__difference="explain_difference",
         evaluation__merging="merge_summaries",
         functions__arrays="dcg ndcg",
+        nights__api="nightly",
         reports__assembly="report",
         retrieval__frames="retrieve",
         sources__api="read_table",
@@ -60,6 +62,7 @@ __all__ = [
     "explain_difference",
     "merge_summaries",
     "ndcg",
+    "nightly",
     "read_table",
     "readable_errors",
     "report",

@@ -29,6 +29,7 @@ BUSINESS_LINK = Command(
         Writes(name="output", holds="links", about="Table of correlations and alarms to write: a folder or a catalog "
                "table."),
     ),
+    nights={"as_of": 0},
     slice_of=lambda settings: (settings.link.as_of, settings.rows.dataset or ""),
     work="business.work:BusinessLink",
 )  # fmt: skip

@@ -206,7 +206,8 @@ COMPARE_RUNS = Command(
         rankings_table("Rankings to evaluate and compare: a path, a catalog table, or a SQL query.", required=False),
         JUDGMENTS,
         Reads(name="per_query", about="Metrics of every query, as --per-query-output of mean-ndcg writes them, "
-              "instead of rankings. Their stored weights are used; --weight-col '' turns them off.", required=False),
+              "instead of rankings. Their stored weights are used; --weight-col '' turns them off.", required=False,
+              follows=("mean-ndcg.per_query_output",), instead_of="input"),
         Reads(name="baseline_per_query", about="Metrics of every query of the baseline, if they are in a table of "
               "their own. --baseline names it in the result.", required=False),
     ),

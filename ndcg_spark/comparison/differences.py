@@ -179,6 +179,16 @@ class Differences(Work[ComparisonJobSettings], ABC):
         stamps = [*((name, pa.string()) for name in STAMPS), ("computed_at", pa.timestamp("us", "UTC"))]
         return {"output": pa.schema([*RESULT_SCHEMA, *(pa.field(*one) for one in stamps)])}
 
+    def check_columns(self) -> None:
+        if not self.ranked:
+            tables: Tables = [(one.with_runs(self.settings.run_column, ""), None) for one in self.query_tables()[:1]]
+            names = with_baseline(self.settings.chosen.runs or ("",), self.settings.chosen.baseline)
+            options = self.settings.options | {"weight": ""}
+            plan_tables(
+                tables,
+                comparison_settings(tables, convention=self.settings.convention, runs=names, **options),
+            )
+
     def run(self) -> Outcome:
         """Evaluate and compare, list runs before, and count bad rows."""
         tables, settings = self._listed()

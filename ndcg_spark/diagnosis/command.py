@@ -22,7 +22,14 @@ NIGHTS = Command(
     Exit codes: 0 done, 2 refused input or options, 130 interrupted.
     """,
     settings=ShiftJobSettings,
-    reads=(Reads(name="metric_table", about="Metric table, as --output of mean-ndcg writes it."),),
+    reads=(
+        Reads(
+            name="metric_table",
+            about="Metric table, as --output of mean-ndcg writes it.",
+            follows=("mean-ndcg.output",),
+        ),
+    ),
+    nights={"before": -1, "after": 0},
     slice_of=lambda settings: (settings.after, settings.dataset or ""),
     work="diagnosis.work:DiagnoseNights",
 )

@@ -31,6 +31,7 @@ JUDGMENTS = Reads(
     name="judgments",
     about="Table with the relevances, if the input has none.",
     required=False,
+    follows=("build-judgments events.output", "build-judgments annotators.output", "position-bias judgments.output"),
     formats=f"trec-qrels, {READ_FORMATS}",
 )
 _CHANGES = tuple(one.field for one in settings_in(Convention) if one.field != "name")

@@ -7,7 +7,11 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.history.settings import FlagJobSettings, RollUpJobSettings
 from ndcg_spark.jobs.command import Command, Reads, Request, Writes
 
-METRIC_TABLE = Reads(name="input", about="Metric table, as mean-ndcg --output writes it: a path or a catalog table.")
+METRIC_TABLE = Reads(
+    name="input",
+    about="Metric table, as mean-ndcg --output writes it: a path or a catalog table.",
+    follows=("mean-ndcg.output",),
+)
 
 ROLL_UP = Command(
     name="roll-up",
@@ -24,12 +28,13 @@ ROLL_UP = Command(
     settings=RollUpJobSettings,
     reads=(
         Reads(name="input", about="Metric table or comparison table, as mean-ndcg and compare-runs --output write "
-              "them: a path or a catalog table."),
+              "them: a path or a catalog table.", follows=("mean-ndcg.output",)),
     ),
     writes=(
         Writes(name="output", holds="periods", about="Table of periods to write: a folder or a catalog table."),
     ),
     slice_of=lambda settings: (settings.roll_up.end, settings.rows.dataset or ""),
+    nights={"start": 0, "end": 0},
     long_rows=lambda settings: True,  # stored replicates are long
     work="history.work:RollUp",
 )  # fmt: skip
@@ -59,13 +64,15 @@ FLAG_CHANGES = Command(
     reads=(
         METRIC_TABLE,
         Reads(name="per_query", about="Metrics of every query, as --per-query-output of mean-ndcg writes them: a "
-              "night that is held against the night before it is compared query by query.", required=False),
+              "night that is held against the night before it is compared query by query.", required=False,
+              follows=("mean-ndcg.per_query_output",)),
     ),
     writes=(
         Writes(name="output", holds="flags", about="Table of the nights judged to write: a folder or a catalog "
                "table."),
     ),
     check=_check_query,
+    nights={"end": 0},
     slice_of=lambda settings: (settings.flags.end, settings.rows.dataset or ""),
     work="history.work:FlagChanges",
 )  # fmt: skip

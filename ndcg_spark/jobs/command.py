@@ -26,6 +26,7 @@ from ndcg_spark.jobs.places import Source, Target, check_file, check_places, dat
 from ndcg_spark.jobs.settings import Shared
 
 if TYPE_CHECKING:
+    from ndcg_spark.jobs.engine import Engine
     from ndcg_spark.jobs.runner import Work
 
 S = TypeVar("S")
@@ -60,13 +61,19 @@ class GroupedCommand(click.Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
-    """A table to read: `--NAME`, its format, and reader options. The first one that is given names the data set."""
+    """A table to read: `--NAME`, its format, and reader options. The first one that is given names the data set.
+
+    In a night it is the table that an earlier step wrote: the last of those that `follows` names, as
+    "mean-ndcg.output". It is not where the step itself names the table `instead_of`.
+    """
 
     name: str
     about: str
     required: bool = True
     formats: str = READ_FORMATS
     group: str = "Input"
+    follows: tuple[str, ...] = ()
+    instead_of: str = ""
 
     @property
     def options(self) -> list[click.Option]:
@@ -144,12 +151,13 @@ class Command(Generic[S]):
     """A job, as the command line and the runner know it.
 
     `without` are fields of the settings that have no option. `sliced`: results are stored under `--run-date` and
-    `--dataset`; else `slice_of` names the night and data set of a run. `check` refuses settings that contradict other
-    options. `long_rows`: Spark must weigh rows on their way to workers. `options` and `read` replace options and
-    settings made from the fields. `instead` is the command that some options are short for; `ignores` are tables that
-    play no part, as a file for `--config` may name them for another command. `writes` become visible in their order,
-    so the one that others wait for is the last. `work` is a class as "module:name", loaded when the command is
-    called; `local` is the class that does the same without Spark, if there is one.
+    `--dataset`; else `slice_of` names the night and data set of a run. `check` refuses settings that contradict
+    other options. `nights` are the options that name the night, and the days between them and it. `long_rows`:
+    Spark must weigh rows on their way to workers. `options` and `read` replace options and settings made from the
+    fields. `instead` is the command that some options are short for; `ignores` are tables that play no part, as a
+    file for `--config` may name them for another command. `writes` become visible in their order, so the one that
+    others wait for is the last. `work` is a class as "module:name", loaded when the command is called; `local` is
+    the class that does the same without Spark, if there is one.
     """
 
     name: str
@@ -167,6 +175,7 @@ class Command(Generic[S]):
     gates: Gates[S] | None = None
     check: Callable[[Request[S]], None] = lambda request: None
     slice_of: Callable[[S], tuple[date | None, str]] = lambda settings: (None, "")
+    nights: Mapping[str, int] = field(default_factory=lambda: {"run_date": 0})
     long_rows: Callable[[S], bool] = lambda settings: False
     options: Callable[[], dict[str, list[click.Option]]] | None = None
     read: Callable[[Mapping[str, Any]], S] | None = None
@@ -222,11 +231,15 @@ class Command(Generic[S]):
             from ndcg_spark.jobs.engine import choose_engine
             from ndcg_spark.jobs.runner import run
         engine = choose_engine(request)
+        return run(request, command.load_work(engine), engine).code
+
+    def load_work(self, engine: Engine) -> type[Work[S]]:
+        """Load the class that does the work by an engine, and require its packages."""
         with needed_packages(engine.reason):
-            module, _, name = (command.local if engine.is_local else command.work).partition(":")
-            work: type[Work[Any]] = getattr(import_module(f"ndcg_spark.{module}"), name)
+            module, _, name = (self.local if engine.is_local else self.work).partition(":")
+            work: type[Work[S]] = getattr(import_module(f"ndcg_spark.{module}"), name)
             work.require_packages()
-        return run(request, work, engine)
+        return work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,10 +39,12 @@ class Engine:
         return f"{self.name}: {self.reason}"
 
 
-def choose_engine(request: Request[Any]) -> Engine:
+def choose_engine(request: Request[Any], *, in_night: bool = False, reads: bool = True) -> Engine:
     """Choose the engine of a job, and open what the local one reads. Reads schemas and footers of files.
 
-    The environment is asked where there is a choice. Refused is `--engine local` where only Spark can do the job.
+    The environment is asked where there is a choice; `in_night`, the session of the night's other steps is none.
+    Without `reads`, as long as an earlier step has to write what is read, nothing is opened. Refused is
+    `--engine local` where only Spark can do the job.
     """
     name = request.command.name
     if not request.command.local and request.shared.engine != LOCAL:
@@ -50,10 +52,10 @@ def choose_engine(request: Request[Any]) -> Engine:
     wanted, where = asked_engine(request.shared.engine, f"--engine {request.shared.engine}")
     if wanted == SPARK:
         return Engine(reason=where)
-    hint = points_to_spark() if wanted != LOCAL else None
+    hint = points_to_spark() if wanted != LOCAL and not in_night else None
     obstacle = hint or (_obstacle(request) if request.command.local else f"{name} runs on Spark")
     if obstacle is None:
-        opened = _open(request)
+        opened = _open(request) if reads else None
         if not isinstance(opened, str):
             reason = where if wanted == LOCAL else "inputs and outputs are files, and no session is given"
             return Engine(name=LOCAL, reason=reason, opened=opened)
@@ -69,15 +71,16 @@ def _obstacle(request: Request[Any]) -> str | None:
         return "--conf is for Spark"
     targets = {**request.targets, **({} if request.run_log is None else {"run_log": request.run_log})}
     for name, target in targets.items():
-        if _is_of_spark(target):
+        if is_of_spark(target):
             place = redacted(target.reference)
             path = "" if "/" in place else f", as {f'./{place}'!r} would be"
             return f"{flag_of(name)} {place!r} is not a folder of this machine{path}"
     return None
 
 
-def _is_of_spark(target: Target) -> bool:
-    return target.format in TABLE_KINDS or not is_local(canonical(target.reference))
+def is_of_spark(target: Target | None) -> bool:
+    """Check for a table that only Spark writes."""
+    return target is not None and (target.format in TABLE_KINDS or not is_local(canonical(target.reference)))
 
 
 def _open(request: Request[Any]) -> Any:

@@ -7,7 +7,8 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
@@ -17,7 +18,7 @@ from click.core import ParameterSource
 
 from ndcg_spark.core.flag import Setting, settings_in
 from ndcg_spark.core.redaction import redacted_values
-from ndcg_spark.errors import InvalidParameterError, spelled, unquoted
+from ndcg_spark.errors import InvalidParameterError, NdcgSparkError, spelled, text_of, unquoted
 
 _COLUMNS = frozenset((
     "annotator", "categories", "click", "cluster", "event", "event_id", "first_seen", "ideal", "item", "labels",
@@ -253,26 +254,39 @@ def options_in_file(path: str, context: click.Context) -> dict[str, Any]:
 
     A key is refused that is not an option of the command, or, outside of tables, of any command.
     """
-    options = keys_of(context.command)
     found: dict[str, Any] = {}
     for level, table in enumerate(_tables_for(path, context)):
-        spellings: dict[str, str] = {}
-        for key, value in table.items():
-            option = options.get(key.replace("_", "-"))
-            if (
-                option is None
-                and level == 0
-                and key.replace("_", "-") in _options_of_all(context.find_root().command)
-            ):
+        others = _options_of_all(context.find_root().command) if level == 0 else set()
+        with named_in_refusals(path):
+            found |= values_in_table(table, context, others)
+    return found
+
+
+@contextmanager
+def named_in_refusals(place: str) -> Iterator[None]:
+    """Begin refusals of options with the file, or part of one, that has them."""
+    try:
+        yield
+    except (click.ClickException, NdcgSparkError) as error:
+        message = error.format_message() if isinstance(error, click.ClickException) else with_flags(text_of(error))
+        raise InvalidParameterError(f"{place}: {message}") from error
+
+
+def values_in_table(table: Mapping[str, Any], context: click.Context, others: Collection[str] = ()) -> dict[str, Any]:
+    """Read options of a command from a table of a file, whose keys may also be the `others`, of other commands."""
+    options = keys_of(context.command)
+    found: dict[str, Any] = {}
+    spellings: dict[str, str] = {}
+    for key, value in table.items():
+        option = options.get(key.replace("_", "-"))
+        if option is None:
+            if key.replace("_", "-") in others:
                 continue
-            if option is None:
-                raise InvalidParameterError(
-                    f"{path}: {_unknown(key, {_key(one) for one in options.values()}, context)}"
-                )
-            name = str(option.name)
-            if spellings.setdefault(name, key) != key:
-                raise InvalidParameterError(f"{path}: {spellings[name]!r} and {key!r} are one option; keep one.")
-            found[name] = _checked(option, key, value, path, context)
+            raise InvalidParameterError(_unknown(key, {_key(one) for one in options.values()}, context))
+        name = str(option.name)
+        if spellings.setdefault(name, key) != key:
+            raise InvalidParameterError(f"{spellings[name]!r} and {key!r} are one option; keep one.")
+        found[name] = _checked(option, key, value, context)
     return found
 
 
@@ -289,13 +303,13 @@ def _options_of_all(command: click.Command) -> set[str]:
 
 def _tables_for(path: str, context: click.Context) -> list[dict[str, Any]]:
     """Keys outside of tables, then those of the tables of the command and of the groups around it."""
-    level, command = _parsed(path), context.find_root().command
+    level, command = read_toml(path), context.find_root().command
     names, tables = _names(context), []
     while True:
         within = command.commands if isinstance(command, click.Group) else {}
         for key, value in level.items():
             if isinstance(value, dict) and key not in within:
-                raise InvalidParameterError(f"{path}: no command goes by the table [{key}]{_meant(key, within)}.")
+                raise InvalidParameterError(f"{path}: no command goes by the table [{key}]{closest(key, within)}.")
         tables.append({key: value for key, value in level.items() if not isinstance(value, dict)})
         if not names:
             return tables
@@ -304,7 +318,8 @@ def _tables_for(path: str, context: click.Context) -> list[dict[str, Any]]:
         level, command = inner if isinstance(inner, dict) else {}, within[name]
 
 
-def _parsed(path: str) -> dict[str, Any]:
+def read_toml(path: str) -> dict[str, Any]:
+    """Read a file for `--config`."""
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -327,17 +342,18 @@ def _key(option: click.Parameter) -> str:
 
 
 def _unknown(key: str, options: Iterable[str], context: click.Context) -> str:
-    near = _meant(key.replace("_", "-"), options)
+    near = closest(key.replace("_", "-"), options)
     listed = "--help lists them" if near else f"they are {', '.join(sorted(options))}"
     return f"unknown key {key!r}{near}; keys are the options of {context.command.name} ({listed})."
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
+def closest(word: str, known: Iterable[str]) -> str:
+    """Ask in brackets for the known word that is most like a word; empty if none is."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def _checked(option: click.Parameter, key: str, value: Any, path: str, context: click.Context) -> Any:
+def _checked(option: click.Parameter, key: str, value: Any, context: click.Context) -> Any:
     """Return a value in the form in which the command line gives it."""
     allowed = _allowed(option)
     given: Any = [_as_text(one) for one in value] if isinstance(value, list) else _as_text(value)
@@ -350,14 +366,14 @@ def _checked(option: click.Parameter, key: str, value: Any, path: str, context: 
         "an array of text": isinstance(given, list) and None not in given,
     }[allowed]
     if not fits:
-        raise InvalidParameterError(f"{path}: {key!r} must be {allowed}; got {_shown(value)}.")
+        raise InvalidParameterError(f"{key!r} must be {allowed}; got {_shown(value)}.")
     plain = value if allowed in _NO_TEXT else given
     if allowed == "text or an array" and isinstance(given, list):
         plain = ",".join(given)
     try:
         option.type_cast_value(context, plain)
     except click.BadParameter as error:
-        raise InvalidParameterError(f"{path}: {key!r}: {error.message}") from error
+        raise InvalidParameterError(f"{key!r}: {error.message}") from error
     return plain
 
 

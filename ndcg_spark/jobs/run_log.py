@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from ndcg_spark import tables
 from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import first_line, spark_errors
-from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.redaction import redacted, redacted_values
 from ndcg_spark.errors import NdcgSparkError, one_line
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import check_target
@@ -30,13 +30,15 @@ from ndcg_spark.sources.stores import is_hidden, list_files, walked
 from ndcg_spark.tables.claims import Tell
 from ndcg_spark.tables.folders import FolderWrite
 from ndcg_spark.tables.kinds import TABLE_KINDS
-from ndcg_spark.tables.places import shared_folder, spark_path
+from ndcg_spark.tables.places import is_local, shared_folder, spark_path
 from ndcg_spark.tables.slices import Frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
+INTERRUPTED, FAILED = "interrupted", "failed"
 MOST_FILES = 10_000
 """Asking a file system about more of them takes longer than a second on some."""
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -226,6 +228,11 @@ def counts_of(outcome: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(value) for name, value in found.items() if value is not None}
 
 
+def logged_options(request: Request[Any]) -> str:
+    """Write the options in force as JSON, without credentials."""
+    return as_json(redacted_values(dict(request.in_force)))
+
+
 def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
@@ -263,3 +270,21 @@ def _place(spark: SparkSession | None, reference: str, *, is_table: bool) -> str
     from ndcg_spark.tables.catalog import place_of_table
 
     return place_of_table(spark, reference)
+
+
+def logged_runs(spark: SparkSession | None, place: Target, night: date, dataset: str) -> list[dict[str, Any]]:
+    """Read the rows of a night and data set; none if there is no run log yet. Of a table, an action."""
+    if place.format not in TABLE_KINDS and is_local(tables.canonical(place.reference)):
+        folder = Path(tables.canonical(place.reference)) / f"run_date={night}"
+        rows = [row for path in folder.glob("slice=*/*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
+        return [row for row in rows if row["dataset"] == dataset]
+    from ndcg_spark.sources.formats import open_table
+
+    if spark is None:
+        return []
+    try:
+        found = open_table(spark, place.reference, None if place.format in TABLE_KINDS else place.kind).frame
+    except NdcgSparkError:  # it is not there yet
+        return []
+    chosen = found.where((found["run_date"] == night) & (found["dataset"] == dataset))
+    return [row.asDict() for row in chosen.collect()]

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import reduce
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -35,7 +36,21 @@ from ndcg_spark.jobs.outputs import (
 )
 from ndcg_spark.jobs.places import Target, named_place
 from ndcg_spark.jobs.printing import gate_line, to_json
-from ndcg_spark.jobs.run_log import RunLog, as_json, counts_of, input_identities, other_places, versions
+from ndcg_spark.jobs.run_log import (
+    FAILED,
+    GATE_NOT_MET,
+    INTERRUPTED,
+    REFUSED,
+    STARTED,
+    SUCCEEDED,
+    RunLog,
+    as_json,
+    counts_of,
+    input_identities,
+    logged_options,
+    other_places,
+    versions,
+)
 from ndcg_spark.tables import Rows, Slices, canonical, reading_of, refuse_inside_table, refuse_nested, refusing
 from ndcg_spark.tables.kinds import TABLE_KINDS
 
@@ -46,9 +61,7 @@ if TYPE_CHECKING:
     from ndcg_spark.core.row_counts import RowCount
     from ndcg_spark.sources.formats import Table
 
-STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
-INTERRUPTED, FAILED = "interrupted", "failed"
-_BY_CODE = {0: SUCCEEDED, 3: GATE_NOT_MET}
+_BY_CODE = {0: SUCCEEDED, 1: FAILED, 2: REFUSED, 3: GATE_NOT_MET}
 _SECONDS_AFTER_SIGNAL = 10
 _LONGEST = 1000
 
@@ -96,7 +109,7 @@ class JobRun:
             "command": self.command,
             "status": STARTED,
             "started_at": self._started_at,
-            "config": as_json(redacted_values(dict(self.request.in_force))),
+            "config": logged_options(self.request),
             "inputs": as_json(input_identities(self.spark, self.request.sources)),
             **versions(self.spark),
         }
@@ -270,6 +283,8 @@ def tagged(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
 
 S = TypeVar("S")
 EXIT_DONE, EXIT_GATE = 0, 3
+Made: TypeAlias = "Mapping[str, pa.Schema | T.StructType]"
+"""Columns of tables that will be written."""
 Line: TypeAlias = str | Callable[[], None]
 """A line to print, or a function that prints several. `warning: ` sends it to standard error."""
 
@@ -306,11 +321,12 @@ class Job(Generic[S]):
         stack: ExitStack,
         work: type[Work[S]],
         engine: Engine,
+        made: Made = MappingProxyType({}),
     ) -> None:
         if isinstance(engine.opened, NdcgSparkError):
             raise engine.opened
         self.session, self.request, self.settings, self.engine = spark, request, request.settings, engine
-        self.tables: dict[str, Table] = {} if spark is None else _open_tables(spark, request)
+        self.tables: dict[str, Table] = {} if spark is None else _open_tables(spark, request, made)
         self.accounts: Accounts | None = None
         self.step, self.note, self.tell, self._stack = progress.step, progress.note, progress.line, stack
         self.work = work(self)
@@ -407,6 +423,9 @@ class Work(Generic[S]):
         """Add the options of the command line to a refusal of rows."""
         return message
 
+    def check_columns(self) -> None:
+        """Refuse columns that `run` would refuse: before a night, in which an earlier job makes the tables."""
+
     def explanation(self) -> Sequence[tuple[str, str]]:
         """Labels and texts for `--explain`: the steps of the job and their cost."""
         return ()
@@ -420,17 +439,34 @@ class Work(Generic[S]):
         return {**night, **more, "package_version": __version__}
 
 
-def _open_tables(spark: SparkSession, request: Request[Any]) -> dict[str, Table]:
-    from ndcg_spark.sources.formats import open_table
+def _open_tables(spark: SparkSession, request: Request[Any], made: Made) -> dict[str, Table]:
+    """Open what a job reads; tables of `made` are there without rows."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from ndcg_spark.sources.formats import Table, open_table
+
+    def to_be_made(schema: pa.Schema | T.StructType, name: str) -> Table:
+        types = from_arrow_schema(schema) if isinstance(schema, pa.Schema) else schema
+        return Table(frame=spark.createDataFrame([], types), name=name, path=None)
 
     return {
-        name: open_table(spark, source.reference, source.kind, source.options)
+        name: to_be_made(made[name], source.reference)
+        if name in made
+        else open_table(spark, source.reference, source.kind, source.options)
         for name, source in request.sources.items()
     }
 
 
-def run(request: Request[S], work: type[Work[S]], engine: Engine) -> int:
-    """Run a job; return 0, or 3 if a gate is not met. A refusal means that nothing was written."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a run ended: its exit code, and whether something was flagged or a gate was not met."""
+
+    code: int
+    flagged: bool = False
+
+
+def run(request: Request[S], work: type[Work[S]], engine: Engine) -> Ended:
+    """Run a job, which ends with 0, or with 3 if a gate is not met. A refusal means that nothing was written."""
     with job_run(request, engine) as run:
         with ExitStack() as stack:
             job = Job(run.spark, request, run.progress, stack, work, engine)
@@ -438,11 +474,29 @@ def run(request: Request[S], work: type[Work[S]], engine: Engine) -> int:
             with _refusals(job):
                 if request.shared.explain:
                     _explain(job)
-                    return run.exit(EXIT_DONE)
+                    return Ended(code=run.exit(EXIT_DONE))
                 outcome = job.work.run()
                 _write(outcome, job, run.progress)
         _tell(outcome, request, run.progress)
-        return run.exit(EXIT_DONE if outcome.met and all(gate["met"] for gate in outcome.gates) else EXIT_GATE)
+        met = outcome.met and all(gate["met"] for gate in outcome.gates)
+        flagged = not met or bool(outcome.facts.get("flags"))
+        return Ended(code=run.exit(EXIT_DONE if met else EXIT_GATE), flagged=flagged)
+
+
+def check(
+    request: Request[S], work: type[Work[S]], engine: Engine, spark: SparkSession | None, made: Made
+) -> Mapping[str, T.StructType | pa.Schema]:
+    """Refuse what can be refused before a job runs, and return its outputs without their rows.
+
+    `made` are tables that an earlier job will write, as they are named in `request.sources`, without their rows.
+    Reads schemas.
+    """
+    with ExitStack() as stack:
+        progress = Progress(request.log_format)
+        job = Job(spark, request, progress, stack, work, engine, made)
+        _check_outputs(spark, job, progress)
+        job.work.check_columns()
+        return job.work.schemas()
 
 
 def _explain(job: Job[S]) -> None:

@@ -33,12 +33,14 @@ REPORT = Command(
     """,
     settings=ReportJobSettings,
     reads=(
-        Reads(name="metrics", about="Metric table of one or many nights: a path, a catalog table, or a SQL query."),
+        Reads(name="metrics", about="Metric table of one or many nights: a path, a catalog table, or a SQL query.",
+              follows=("mean-ndcg.output",)),
         Reads(name="per_query", about="Per-query table: adds how queries are distributed, and those to look at.",
-              required=False),
-        Reads(name="comparison", about="Comparison table: adds the differences between runs.", required=False),
+              required=False, follows=("mean-ndcg.per_query_output",)),
+        Reads(name="comparison", about="Comparison table: adds the differences between runs.", required=False,
+              follows=("compare-runs.output",)),
         Reads(name="flags", about="Table that flag-changes wrote: marks the nights far from their history.",
-              required=False),
+              required=False, follows=("flag-changes.output",)),
     ),
     writes=(
         Writes(name="output", holds="page", about="HTML file to write; it is one file and loads nothing.", file=True),

@@ -37,7 +37,8 @@ from ndcg_spark.comparison.tables import comparison_settings
 from ndcg_spark.evaluation import evaluation_settings
 from ndcg_spark.jobs.command import request_of
 from ndcg_spark.jobs.options import keys_of
-from ndcg_spark.main import all_jobs, cli
+from ndcg_spark.jobs.registry import all_jobs
+from ndcg_spark.main import cli
 from ndcg_spark.retrieval import RetrievalSettings
 from ndcg_spark.tables import slice_name
 from scripts.checks import ROOT

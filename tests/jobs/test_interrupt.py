@@ -254,7 +254,7 @@ def test_a_signal_before_a_job_begins_is_a_line(monkeypatch, number, code, said)
         signal.raise_signal(number)
 
     # stands in for: the loading of a command, because the signal has to come within it
-    monkeypatch.setattr(main, "_loaded", load)
+    monkeypatch.setattr(main, "load_command", load)
     before = signal.getsignal(signal.SIGTERM)
     ended = command("mean-ndcg", "--input", "in.parquet")
     assert (ended.code, ended.out, ended.complaints) == (code, "", [f"ndcg-spark: {said}"])

@@ -28,8 +28,8 @@ from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.jobs import runner, session
 from ndcg_spark.jobs.command import RUN_LOG, Command
 from ndcg_spark.jobs.places import Target
+from ndcg_spark.jobs.registry import all_jobs
 from ndcg_spark.jobs.worker_daemon import ends_quietly, freezes_survivors, zips_last
-from ndcg_spark.main import all_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ndcg_spark.main import all_jobs
+from ndcg_spark.jobs.registry import all_jobs
 
 ALLOWED = (*sys.stdlib_module_names, "ndcg_spark", "click", "numpy", "tomli", "typing_extensions")
 PROGRAM = f"""

@@ -38,7 +38,7 @@ CLASSIC_ONLY = frozenset({"rdd", "sparkContext", "_jdf", "_jvm", "_jsc"})
 
 
 ROOMS = (
-    "__main__", "main", "ml", "mlflow", "reports", "business", "diagnosis", "history", "comparison",
+    "__main__", "main", "ml", "mlflow", "nights", "reports", "business", "diagnosis", "history", "comparison",
     "retrieval", "clicks", "judgments", "functions", "evaluation", "jobs", "tables", "metrics", "sources", "local",
     "conventions", "core", "errors", "_version",
 )  # fmt: skip
@@ -442,10 +442,10 @@ TEST_RULES = (unexplained_stand_ins,)
 
 PUBLIC_ROOMS = (
     "evaluation", "comparison", "diagnosis", "history", "business", "retrieval", "judgments", "clicks", "functions",
-    "reports",
+    "reports", "nights",
 )  # fmt: skip
-WITH_SETTINGS = tuple(room for room in PUBLIC_ROOMS if room != "functions")
-"""The arguments of functions of columns are all there is."""
+WITH_SETTINGS = tuple(room for room in PUBLIC_ROOMS if room not in ("functions", "nights"))
+"""The arguments of functions of columns and of a night are all there is."""
 OF_ML = ("NdcgEvaluator", "with_query_folds")
 
 

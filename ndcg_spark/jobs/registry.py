@@ -1,0 +1,42 @@
+"""The commands by name, loaded when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import click
+
+from ndcg_spark.jobs.command import Command, CommandGroup
+
+COMMANDS = {
+    "nightly": "nights.command:nightly",
+    "init": "nights.command:init",
+    "mean-ndcg": "evaluation.command:MEAN_NDCG",
+    "explain-difference": "evaluation.command:EXPLAIN_DIFFERENCE",
+    "retrieve": "retrieval.command:RETRIEVE",
+    "compare-runs": "comparison.command:COMPARE_RUNS",
+    "diagnose": "diagnosis.command:DIAGNOSE",
+    "build-judgments": "judgments.command:BUILD_JUDGMENTS",
+    "position-bias": "clicks.command:POSITION_BIAS",
+    "report": "reports.command:REPORT",
+    "business-link": "business.command:BUSINESS_LINK",
+    "roll-up": "history.command:ROLL_UP",
+    "flag-changes": "history.command:FLAG_CHANGES",
+    "conventions": "evaluation.command:conventions",
+    "metrics": "evaluation.command:metrics",
+}
+
+
+def load_command(name: str) -> Command[Any] | CommandGroup | click.Command:
+    """Load what goes by one word on the command line."""
+    module, _, attribute = COMMANDS[name].partition(":")
+    found: Command[Any] | CommandGroup | click.Command = getattr(import_module(f"ndcg_spark.{module}"), attribute)
+    return found
+
+
+def all_jobs() -> Iterator[Command[Any]]:
+    """Load every command that is a job, those of groups one by one."""
+    for one in map(load_command, COMMANDS):
+        yield from (one.commands if isinstance(one, CommandGroup) else [one] if isinstance(one, Command) else [])

@@ -1,0 +1,17 @@
+"""Nights: jobs that run one after another, as a file lists them.
+
+`steps` reads the file into requests of jobs, `work` runs them in one session, `results` says how each ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ndcg_spark.core.lazy_names import names_of
+
+if TYPE_CHECKING:
+    from ndcg_spark.nights.api import nightly as nightly
+    from ndcg_spark.nights.results import StepResult as StepResult
+else:
+    __getattr__, __dir__ = names_of(__name__, api="nightly", results="StepResult")
+    __all__ = __dir__()

@@ -1,0 +1,57 @@
+"""How the steps of a night ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ndcg_spark.errors import printable
+from ndcg_spark.jobs.run_log import GATE_NOT_MET, SUCCEEDED
+
+FLAGGED: Final = "flagged"
+BEFORE: Final = "succeeded_before"
+NOT_RUN: Final = "not_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """How a step of a night ended.
+
+    Parameters
+    ----------
+    step : str
+        Name of the step.
+    status : str
+        As in the run log (`succeeded`, `gate_not_met`, `refused`, `failed`, `interrupted`), or `flagged`, as
+        something was flagged; `succeeded_before`, as by `resume`; `not_run`, as a step that it needs was not done, or
+        nothing was flagged.
+    exit_code : int, optional
+        As of the command alone; None if it was not run.
+    seconds : float
+        Time that it took.
+    message : str
+        Why it was refused, failed, or was not run; else empty.
+    writes : mapping of str to str
+        Places of its tables and pages, by what they hold.
+    """
+
+    step: str
+    status: str
+    exit_code: int | None = None
+    seconds: float = 0.0
+    message: str = ""
+    writes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether its tables are those of the night."""
+        return self.status in (SUCCEEDED, GATE_NOT_MET, FLAGGED, BEFORE)
+
+    @property
+    def line(self) -> str:
+        """What is printed at the end of a night."""
+        written = ", ".join(f"{what} to {place}" for what, place in self.writes.items()) if self.is_usable else ""
+        took = "" if self.exit_code is None or self.status == BEFORE else f" after {self.seconds:.1f} s"
+        about = self.message or written
+        return printable(f"{self.step}: {self.status.replace('_', ' ')}{took}{': ' if about else ''}{about}")

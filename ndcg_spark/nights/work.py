@@ -1,0 +1,217 @@
+"""Running a night: its steps one after another, in one session of Spark if any of them needs one. It runs actions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ndcg_spark._version import __version__
+from ndcg_spark.errors import InvalidParameterError, OutputRefusedError, printable, text_of
+from ndcg_spark.jobs import endings
+from ndcg_spark.jobs.command import Request
+from ndcg_spark.jobs.engine import Engine, choose_engine, is_of_spark
+from ndcg_spark.jobs.interrupts import TerminatedError
+from ndcg_spark.jobs.logs import Logs
+from ndcg_spark.jobs.run_log import (
+    GATE_NOT_MET,
+    INTERRUPTED,
+    SUCCEEDED,
+    as_json,
+    input_identities,
+    logged_options,
+    logged_runs,
+)
+from ndcg_spark.jobs.runner import (
+    JobRun,
+    Made,
+    catalog_tables,
+    check,
+    ended,
+    run,
+)
+from ndcg_spark.nights.results import BEFORE, FLAGGED, NOT_RUN, StepResult
+from ndcg_spark.nights.steps import Night, Step
+from ndcg_spark.sources.local import table_of
+from ndcg_spark.tables import canonical, slice_name
+from ndcg_spark.tables.claims import claim_slices
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class NightRun:
+    """Steps of a night that are run, and what has become of each."""
+
+    def __init__(self, night: Night, steps: Sequence[Step], logs: Logs, prog: str) -> None:
+        self.night, self.steps, self.request, self.logs, self.prog = night, steps, night.request, logs, prog
+        self.results: list[StepResult] = []
+        self._engines = {one.name: choose_engine(one.request, reads=not one.needs) for one in steps}
+        self._before: dict[str, StepResult] = {}
+
+    @property
+    def code(self) -> int:
+        """The exit code of the night."""
+        return endings.worst([one.exit_code for one in self.results if one.exit_code is not None])
+
+    def run(self, *, resume: bool = False) -> int:
+        """Check all steps, run them, and print how each ended. With `resume`, those that ended well are not run."""
+        with only_run(self.request), self._session() as spark:
+            whole = JobRun(spark, self.request)
+            whole.start()
+            try:
+                if resume:
+                    self._before = ended_before(spark, self.request, self.steps)
+                self._run_steps(self._check(spark))
+            except BaseException as error:
+                whole.end(error)
+                raise
+            finally:
+                if self.results:
+                    print("\n".join([f"night {self.night.run_date}:", *(f"  {one.line}" for one in self.results)]))
+            whole.progress.steps += [(f"{one.step}: {one.status}", one.seconds) for one in self.results]
+            whole.exit(self.code)
+            whole.end()
+        return self.code
+
+    def _session(self) -> AbstractContextManager[SparkSession | None]:
+        """Open one session for all steps that need one."""
+        needing = [one for one in self.steps if not self._engines[one.name].is_local]
+        if not needing and not is_of_spark(self.request.run_log):
+            return nullcontext()
+        from ndcg_spark.jobs.session import spark_session
+
+        requests = [one.request for one in self.steps]
+        return spark_session(
+            "ndcg-spark nightly",
+            self.night.spark_settings,
+            short_lists=not any(one.command.long_rows(one.settings) for one in requests),
+            tables={name: kind for one in requests for name, kind in catalog_tables(one).items()},
+        )
+
+    def _run_steps(self, refused: Mapping[str, StepResult]) -> None:
+        for step in self.steps:
+            result = self._before.get(step.name) or refused.get(step.name) or self._idle(step)
+            self.results.append(result or self._run_step(step))
+            if self.results[-1].status == INTERRUPTED:
+                raise TerminatedError if self.results[-1].exit_code == endings.TERMINATED else KeyboardInterrupt
+
+    def _idle(self, step: Step) -> StepResult | None:
+        """Say why a step is not run; None if it is."""
+        lost = [one.step for one in self.results if one.step in step.needs.values() and not one.is_usable]
+        if lost:
+            return StepResult(step=step.name, status=NOT_RUN, message=f"it needs {lost[0]}")
+        if step.when == "flagged" and not any(one.status in (FLAGGED, GATE_NOT_MET) for one in self.results):
+            return StepResult(step=step.name, status=NOT_RUN, message="nothing was flagged, and no gate was missed")
+        return None
+
+    def _run_step(self, step: Step) -> StepResult:
+        print(f"== {printable(step.name)}", flush=True)
+        began = time.monotonic()
+        try:
+            engine = choose_engine(step.request, in_night=True) if step.needs else self._engines[step.name]
+            found = run(step.request, step.request.command.load_work(engine), engine)
+        except (Exception, KeyboardInterrupt) as error:
+            return self._failed(step, error, time.monotonic() - began)
+        status = GATE_NOT_MET if found.code else FLAGGED if found.flagged else SUCCEEDED
+        seconds = time.monotonic() - began
+        return StepResult(step=step.name, status=status, exit_code=found.code, seconds=seconds, writes=step.writes)
+
+    def _failed(self, step: Step, error: BaseException, seconds: float) -> StepResult:
+        code = endings.tell_end(error, self.logs, f"{self.prog}: {step.name}")
+        status, message = ended(error, code)
+        return StepResult(step=step.name, status=status, exit_code=code, seconds=seconds, message=message or "")
+
+    # ------------------------------------------------------------------------------------- before anything runs
+
+    def _check(self, spark: SparkSession | None) -> dict[str, StepResult]:
+        """Refuse steps before any of them runs: names, columns and places, by the columns that earlier ones write."""
+        made: dict[str, Made] = {}
+        refused: dict[str, StepResult] = {}
+        for step in self.steps:
+            makers = {*step.needs.values()} & {one.name for one in self.steps}
+            if step.name in self._before or makers & refused.keys():
+                continue
+            try:
+                made |= self._checked(step, spark, made)
+            except Exception as error:
+                refused[step.name] = self._failed(step, error, 0.0)
+        return refused
+
+    def _checked(self, step: Step, spark: SparkSession | None, made: Mapping[str, Any]) -> dict[str, Any]:
+        """Check a step; return the columns of the tables that it writes, by their place."""
+        request, engine = step.request, self._engines[step.name]
+        places = {name: source.reference for name, source in request.sources.items()}
+        columns = {name: made[place] for name, place in places.items() if place in made}
+        if engine.is_local and step.needs:
+            tables = {
+                name: table_of(its.empty_table(), name, label=name)
+                for name, its in columns.items()
+                if isinstance(its, pa.Schema)
+            }
+            engine = replace(engine, opened=tables) if len(tables) == len(columns) else Engine()
+        work = request.command.load_work(engine)
+        found = check(request, work, engine, None if engine.is_local else spark, columns)
+        return {one.reference: with_stamps(found[name]) for name, one in request.targets.items() if name in found}
+
+
+def with_stamps(schema: Any) -> Any:
+    """Columns of a result, in the types of Arrow or Spark, as it is stored."""
+    if isinstance(schema, pa.Schema):
+        return pa.schema([*schema, ("dataset", pa.string()), ("run_date", pa.date32()), ("slice", pa.string())])
+    stamped = type(schema)([*schema.fields])
+    return stamped.add("dataset", "string").add("run_date", "date").add("slice", "string")
+
+
+def ended_before(spark: SparkSession | None, request: Request[Any], steps: Sequence[Step]) -> dict[str, StepResult]:
+    """Find steps that ended well for this night with the same options, version and inputs, by the run log.
+
+    A step that reads what another one writes is run again with it.
+    """
+    place = request.run_log
+    if place is None:
+        raise InvalidParameterError("--resume needs a run log: write run-log = ... into the file, outside of steps.")
+    rows = logged_runs(spark, place, request.run_date, request.dataset)
+    found: dict[str, StepResult] = {}
+    for step in steps:
+        its, again = step.request, {one.name for one in steps} - found.keys()
+        same = {
+            "command": its.command.name,
+            "config": logged_options(its),
+            "inputs": as_json(input_identities(spark, its.sources)),
+            "package_version": __version__,
+        }
+        ended_well = [
+            row
+            for row in rows
+            if row["status"] in (SUCCEEDED, GATE_NOT_MET) and all(row[name] == its for name, its in same.items())
+        ]
+        if ended_well and not again & {*step.needs.values()}:
+            code = max(ended_well, key=lambda row: row["finished_at"])["exit_code"]
+            found[step.name] = StepResult(step=step.name, status=BEFORE, exit_code=code, writes=step.writes)
+    return found
+
+
+@contextmanager
+def only_run(request: Request[Any]) -> Iterator[None]:
+    """Refuse to run one night of a data set twice at the same time, by a lock in the folder of the run log."""
+    place = request.run_log
+    if place is None or is_of_spark(place):
+        yield
+        return
+    night = f"run_date={request.run_date}/slice={slice_name(request.dataset, 'nightly')}"
+    try:
+        claim = claim_slices(Path(canonical(place.reference)), [night], lambda told: None)
+    except OutputRefusedError as error:
+        raise OutputRefusedError(
+            f"the night {request.run_date} of data set {request.dataset!r} is run by somebody else: {text_of(error)}"
+        ) from error
+    try:
+        yield
+    finally:
+        claim.release()

@@ -1,0 +1,107 @@
+"""`ndcg-spark init`: files of nights for tables in each form, with columns as people name them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from support.main_job import Ended, assert_refused, command, stored_rows, write_table
+from support.night_files import NIGHT
+
+from ndcg_spark.core.schemas import TableInfo
+from ndcg_spark.nights.guess import choices_of, plain, segments_of
+
+LONG = {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [2.0, 1.0], "relevance": [0.0, 1.0]}
+SECOND = 1 / 1.584962500721156  # NDCG of a list whose one relevant item is second: 1 / log2(3)
+FORMS = {
+    "usual names": LONG,
+    "other names": dict(zip(("userId", "Product ID", "prediction", "label"), LONG.values(), strict=True)),
+    "several rankers": {name: [*its, *its] for name, its in LONG.items()} | {"model": ["x", "x", "y", "y"]},
+    "ranks": {**{name: LONG[name] for name in ("query_id", "item_id", "relevance")}, "position": [1, 2]},
+    "segments": LONG | {"country": ["DE", "DE"], "text": ["t", "t"]},
+    "arrays": {"qid": ["q"], "labels": [[0.0, 1.0]]},
+    "lists": {"user_id": ["q"], "recommended": [["a", "b"]], "ground_truth": [["b"]]},
+}
+
+
+def init(*words: object) -> Ended:
+    return command("init", *words)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")
+    return tmp_path
+
+
+def value(folder) -> float:
+    """The mean NDCG at 10 of the first run."""
+    rows = [row for row in stored_rows(folder / "metrics") if (row["metric"], row["segment_by"]) == ("ndcg", "")]
+    return min(rows, key=lambda row: row["run"])["value"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nightly_runs_the_file_as_it_is(folder, form):
+    write_table(folder / "rankings.parquet", FORMS[form])
+    assert init("--input", "rankings.parquet").code == 0
+    ended = command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
+    assert ended.code == 0, ended.err
+    assert value(folder) == pytest.approx(SECOND)
+
+
+def test_a_run_with_judgments(folder):
+    write_table(folder / "run.csv", {name: LONG[name] for name in ("query_id", "item_id", "score")})
+    write_table(folder / "qrels.csv", {"qid": ["q"], "doc_id": ["b"], "relevance": [1]})
+    # A table of judgments has the columns of the run, but for the relevance.
+    assert init("--input", "run.csv", "--judgments", "qrels.csv").code == 0
+    write_table(folder / "qrels.csv", {"query_id": ["q"], "item_id": ["b"], "relevance": [1]})
+    ended = command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
+    assert ended.code == 0, ended.err
+    assert value(folder) == pytest.approx(SECOND)
+
+
+def test_the_file_says_why(folder):
+    write_table(folder / "clicks.parquet", FORMS["other names"] | {"market": ["a", "b"]})
+    assert init("--input", "clicks.parquet", "--output", "a.toml", "--dataset", "shop").code == 0
+    text = (folder / "a.toml").read_text("utf-8")
+    assert 'query-col = "userId"  # by its name: who or what is ranked for\n' in text
+    assert 'segment-cols = ["market"]' in text
+    assert 'dataset = "shop"' in text
+    assert "compare-runs" not in text
+    assert_refused(init("--input", "clicks.parquet", "--output", "a.toml"), "'a.toml' is there")
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"a": [1], "b": [2]}, "named as one for the query"),
+        ({"query_id": ["q"], "item_id": ["i"]}, "score or rank"),
+        ({"query_id": ["q"], "item_id": ["i"], "score": ["high"]}, "score or rank"),
+        ({"query_id": ["q"], "item_id": ["i"], "score": [1.0]}, "name the table that has it by --judgments"),
+        ({"recommended": [["a"]]}, "relevant items"),
+    ],
+)
+def test_a_table_whose_columns_say_nothing_is_refused(folder, columns, told):
+    write_table(folder / "t.parquet", columns)
+    assert_refused(init("--input", "t.parquet"), told, *list(columns)[:1])
+    assert not (folder / "night.toml").exists()
+
+
+def test_a_table_that_is_not_there(folder):
+    assert_refused(init("--input", "none.parquet"), "none.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("queryID", "query_id"), ("Product ID", "product_id"), ("doc-id", "doc_id"), ("URL", "url"), ("score", "score")],
+)
+def test_names_are_compared_in_one_spelling(name, expected):
+    assert plain(name) == expected
+
+
+def test_the_most_usual_name_is_chosen():
+    info = TableInfo(schema=pa.schema([(name, pa.float64()) for name in ("qid", "query_id", "item", "rank", "score")]
+                                      + [("grade", pa.int64()), ("rating", pa.int64())]))  # fmt: skip
+    chosen = {one.option: one.column for one in choices_of(info, None)}
+    assert chosen == {"query": "query_id", "item": "item", "score": "score", "relevance": "grade"}
+    assert segments_of(info, []) == []

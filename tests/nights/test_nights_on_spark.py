@@ -1,0 +1,63 @@
+"""A night with steps of Spark: in one session, each by what earlier steps wrote."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.main_job import stored_rows
+from support.night_files import FILE, NIGHT, logged, nightly, statuses, write_file
+
+import ndcg_spark
+
+MORE = """
+[[step]]
+command = "flag-changes"
+output = "./flags"
+
+[[step]]
+command = "roll-up"
+periods = ["week"]
+output = "./weeks"
+
+[[step]]
+command = "report"
+output = "night-{run_date}.html"
+"""
+
+
+def absolute(text: str, folder: Path) -> str:
+    """A file whose places do not depend on the folder in which Java was started."""
+    return re.sub(r'"(?:\./)?(rankings/|log|metrics|queries|comparisons|flags|weeks|night-)', rf'"{folder}/\1', text)
+
+
+@pytest.mark.classic("processes of Arrow write folders of this machine")
+def test_a_usual_night(spark, folder):
+    """Of 16 lines; the second night is held against the first, and the week has both."""
+    write_file(absolute(FILE + MORE, folder))
+    assert nightly("--backfill", "2026-01-30..2026-01-30").code == 0
+    ended = nightly()
+    done = dict.fromkeys(("mean-ndcg", "compare-runs", "flag-changes", "roll-up", "report"), "succeeded")
+    assert (ended.code, statuses(ended)) == (0, done | {"flag-changes": "flagged"}), ended.err
+    page = (folder / f"night-{NIGHT}.html").read_text("utf-8")
+    assert "vectors" in page
+    assert "2026-01-31" in page
+    (week,) = [
+        row
+        for row in stored_rows(folder / "weeks")
+        if (row["run"], row["metric"], row["k"], row["period_end"])
+        == ("vectors", "ndcg", 1, NIGHT.replace(month=2, day=1))
+    ]
+    # The relevant item is second of three queries on the first night, and first on the second.
+    assert (week["n_days"], week["value"]) == (2, 0.5)
+    assert {row["run_date"] for row in stored_rows(folder / "flags")} == {"2026-01-30", "2026-01-31"}
+    assert len(logged(folder)) == 12
+
+
+def test_columns_are_refused_before_anything_runs(spark, folder):
+    """The per-query table has no column `q`; what does not read the flags is run."""
+    write_file(absolute(FILE + MORE.replace('"flag-changes"', '"flag-changes"\nquery-col = "q"'), folder))
+    found = {one.step: one.status for one in ndcg_spark.nightly("night.toml", night=NIGHT)}
+    assert found["flag-changes"] == "refused"
+    assert (found["mean-ndcg"], found["roll-up"], found["report"]) == ("succeeded", "succeeded", "not_run")

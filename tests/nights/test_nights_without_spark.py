@@ -1,0 +1,283 @@
+"""Nights whose steps need no Spark: files, order, refusals, exit codes, the run log, what is run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.main_job import assert_refused, command, files_below, stored_rows
+from support.night_files import FILE, NIGHT, OTHER, logged, nightly, statuses, write_file
+
+from ndcg_spark.errors import InvalidParameterError
+from ndcg_spark.jobs.endings import worst
+from ndcg_spark.nights.steps import read_night
+from ndcg_spark.tables.claims import claim_slices
+from ndcg_spark.tables.slices import slice_name
+
+# ---------------------------------------------------------------------------------------------- what is run
+
+
+def test_steps_read_what_earlier_ones_wrote(folder):
+    ended = nightly()
+    assert ended.code == 0, ended.err
+    assert statuses(ended) == {"mean-ndcg": "succeeded", "compare-runs": "succeeded"}
+    (row,) = [row for row in stored_rows(folder / "comparisons") if (row["metric"], row["k"]) == ("ndcg", 1)]
+    # The relevant item is second for bm25, and first for vectors.
+    assert (row["run"], row["baseline"], row["difference"], row["dataset"]) == ("vectors", "bm25", 1.0, "shop")
+    assert logged(folder) == [
+        ("compare-runs", "succeeded", 0), ("mean-ndcg", "succeeded", 0), ("nightly", "succeeded", 0)
+    ]  # fmt: skip
+
+
+def test_the_tables_are_those_of_the_commands_one_by_one(folder):
+    assert nightly().code == 0
+    stamp = {"computed_at": ""}
+    of_night = {name: [row | stamp for row in stored_rows(folder / name)] for name in ("metrics", "comparisons")}
+    shared = ("--run-date", NIGHT, "--dataset", "shop")
+    assert command("mean-ndcg", *shared, "--input", "rankings/2026-01-31.parquet", "--run-col", "ranker", "--k",
+                   "1,3", "--output", "./m", "--per-query-output", "./q").code == 0  # fmt: skip
+    assert command("compare-runs", *shared, "--per-query", "./q", "--baseline", "bm25", "--replicates", 0, "--flips",
+                   0, "--output", "./c").code == 0  # fmt: skip
+    alone = {"metrics": stored_rows(folder / "m"), "comparisons": stored_rows(folder / "c")}
+    for name, rows in of_night.items():
+        changed = {"input", "baseline_input"}  # which names the table
+        assert [{key: its for key, its in (row | stamp).items() if key not in changed} for row in alone[name]] == [
+            {key: its for key, its in row.items() if key not in changed} for row in rows
+        ]
+
+
+def test_nights_of_a_backfill_are_those_one_by_one_and_a_refused_one_stops_no_other(folder):
+    ended = nightly("--backfill", "2026-01-29..2026-01-31")
+    assert ended.code == 2
+    assert {row["run_date"] for row in stored_rows(folder / "metrics")} == {"2026-01-30", "2026-01-31"}
+    assert any("2026-01-29" in line and "rankings/2026-01-29.parquet" in line for line in ended.complaints)
+
+
+def test_one_step_and_those_from_one_on(folder):
+    assert statuses(nightly("--only", "mean-ndcg")) == {"mean-ndcg": "succeeded"}
+    assert statuses(nightly("--from", "compare-runs")) == {"compare-runs": "succeeded"}
+    assert_refused(nightly("--only", "mean-ndgc"), "mean-ndgc", "did you mean 'mean-ndcg'?")
+
+
+def test_a_plan_runs_nothing(folder):
+    before = files_below(folder)
+    ended = nightly("--plan")
+    assert ended.code == 0
+    assert "    reads per-query: ./queries, of mean-ndcg\n" in ended.out
+    assert files_below(folder) == before
+
+
+def test_a_step_for_flagged_nights(folder):
+    step = OTHER + 'when = "flagged"\n'
+    write_file(FILE + step)
+    assert statuses(nightly())["other"] == "not run"
+    write_file(FILE.replace('output = "./metrics"', 'output = "./metrics"\ngate = ["ndcg@1>=0.9"]') + step)
+    ended = nightly()
+    assert statuses(ended) == {"mean-ndcg": "gate not met", "compare-runs": "succeeded", "other": "succeeded"}
+    assert ended.code == 3
+
+
+# ----------------------------------------------------------------------------------------------- what is refused
+
+
+def test_a_refused_step_stops_those_that_need_it_and_no_others(folder):
+    write_file(FILE.replace('"rankings/{run_date}.parquet"', '"rankings/{run_date-7}.parquet"') + OTHER)
+    ended = nightly()
+    assert ended.code == 2
+    assert statuses(ended) == {"mean-ndcg": "refused", "compare-runs": "not run", "other": "succeeded"}
+    assert len(ended.complaints) == len([one for one in ended.complaints if "2026-01-24" in one or "run " in one])
+    assert ("nightly", "refused", 2) in logged(folder)
+    assert not (folder / "comparisons").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    {
+        'baseline = "bm25"\nsegment-cols = "country"': "column 'country'",
+        'baseline = "bm25"\nmetrics = "ap"': "ap",
+    }.items(),
+)
+def test_columns_of_tables_that_are_not_there_yet_are_refused_before_anything_runs(folder, changed, told):
+    write_file(FILE.replace('baseline = "bm25"', changed))
+    ended = nightly()
+    assert statuses(ended) == {"mean-ndcg": "succeeded", "compare-runs": "refused"}
+    (line,) = [one for one in ended.complaints if "refused" not in one and told in one]
+    assert ended.err.index(line) < ended.err.index("ranking and scoring")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"[[step]]": "[[steps]]"}, "a night needs steps"),
+        ({'[[step]]\ncommand = "mean-ndcg"': "[mean-ndcg]"}, "[mean-ndcg] is no step; write [[step]]"),
+        ({'"compare-runs"': '"compare-run"'}, "the command 'compare-run' (did you mean 'compare-runs'?)"),
+        ({'baseline = "bm25"': 'base = "bm25"'}, "step 'compare-runs': unknown key 'base'"),
+        ({'dataset = "shop"': 'data-set = "shop"'}, "unknown key 'data-set' (did you mean 'dataset'?)"),
+        ({'dataset = "shop"': "run-date = 2026-01-31"}, "the night is named by --run-date"),
+        ({'output = "./metrics"': 'output = "./metrics"\nrun-date = "2026-01-01"'}, "run-date holds for the whole"),
+        ({'output = "./metrics"': 'output = "./metrics"\nwhen = "never"'}, "when must be one of always, flagged"),
+        ({'"compare-runs"': '"mean-ndcg"'}, "two steps are 'mean-ndcg'"),
+        ({'input = "rankings/{run_date}.parquet"\n': ""}, "step 'mean-ndcg': Missing option '--input'"),
+        ({'output = "./comparisons"': 'output = "./queries"'}, "'./queries'; give each its own place"),
+        ({"flips = 0": "flips = 0\nseed = 7"}, "nothing reads --seed"),
+    ],
+    ids=lambda one: str(one)[:40],
+)
+def test_a_file_is_refused_before_anything_runs(folder, changed, told):
+    text = FILE
+    for old, new in changed.items():
+        assert old in text
+        text = text.replace(old, new)
+    write_file(text)
+    assert_refused(nightly(), "night.toml", told)
+    assert not (folder / "log").exists()
+
+
+def test_a_night_is_run_by_one_at_a_time(folder):
+    claim = claim_slices(
+        folder / "log", [f"run_date={NIGHT}/slice={slice_name('shop', 'nightly')}"], lambda told: None
+    )
+    try:
+        ended = nightly()
+        assert (ended.code, ended.out) == (2, "")
+        assert "the night 2026-01-31 of data set 'shop' is run by somebody else" in ended.err
+    finally:
+        claim.release()
+    assert nightly().code == 0
+
+
+# ---------------------------------------------------------------------------------------------- what is run again
+
+
+def test_what_ended_well_is_not_run_again(folder):
+    assert nightly().code == 0
+    before = files_below(folder / "metrics") | files_below(folder / "comparisons")
+    assert set(statuses(nightly("--resume")).values()) == {"succeeded before"}
+    assert files_below(folder / "metrics") | files_below(folder / "comparisons") == before
+
+
+def test_other_options_inputs_and_what_needs_them_are_run_again(folder):
+    assert nightly().code == 0
+    write_file(FILE.replace("flips = 0", "flips = 0\nalpha = 0.1"))
+    assert statuses(nightly("--resume")) == {"mean-ndcg": "succeeded before", "compare-runs": "succeeded"}
+    os.utime("rankings/2026-01-31.parquet", (0, 2_000_000_000))
+    assert statuses(nightly("--resume")) == {"mean-ndcg": "succeeded", "compare-runs": "succeeded"}
+
+
+def test_a_missed_gate_is_told_again(folder):
+    write_file(FILE.replace('output = "./metrics"', 'output = "./metrics"\ngate = ["ndcg@1>=0.9"]'))
+    assert nightly().code == 3
+    ended = nightly("--resume")
+    assert (ended.code, statuses(ended)["mean-ndcg"]) == (3, "succeeded before")
+
+
+def test_to_go_on_needs_a_run_log(folder):
+    write_file(FILE.replace('run-log = "./log"\n', ""))
+    assert_refused(nightly("--resume"), "--resume needs a run log")
+
+
+# ------------------------------------------------------------------------------------------------------ parts
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [([], 0), ([0, 3], 3), ([3, 2, 0], 2), ([2, 1], 1), ([1, 143], 143), ([130, 143, 1], 130)],
+)
+def test_the_worst_exit_code_counts(codes, code):
+    assert worst(codes) == code
+
+
+def test_the_night_is_put_into_texts(folder):
+    write_file(FILE.replace('output = "./metrics"', 'output = "./m/{run-date-31}"'))
+    (first, _) = read_night("night.toml", NIGHT).steps
+    assert first.request.targets["output"].reference == "./m/2025-12-31"
+    assert first.request.run_date == NIGHT
+
+
+def test_the_data_set_of_a_night_is_that_of_its_first_step(folder):
+    write_file(FILE.replace('dataset = "shop"\n', ""))
+    night = read_night("night.toml", NIGHT)
+    assert night.dataset == "rankings"
+    assert [one.request.dataset for one in night.steps] == ["rankings", "rankings"]
+    assert read_night("night.toml", NIGHT, dataset="x").dataset == "x"
+
+
+def test_an_option_of_a_step_is_as_on_a_command_line(folder):
+    write_file(FILE.replace('input = "rankings/{run_date}.parquet"', 'input = "r.parquet"\norder = "score"'))
+    with pytest.raises(InvalidParameterError, match=r"night\.toml, step 'mean-ndcg': unknown key 'order'"):
+        read_night("night.toml", NIGHT)
+    write_file(FILE.replace('input = "rankings/{run_date}.parquet"', 'input = "r.parquet"\norder-col = "score"'))
+    with pytest.raises(InvalidParameterError, match=r"step 'mean-ndcg': nothing reads --order-col"):
+        read_night("night.toml", NIGHT)
+
+
+def test_the_run_log_has_the_file(folder):
+    assert nightly().code == 0
+    (row,) = [row for row in stored_rows(folder / "log") if row["command"] == "nightly"]
+    assert [one["command"] for one in json.loads(row["config"])["step"]] == ["mean-ndcg", "compare-runs"]
+    assert [one["step"] for one in json.loads(row["steps"])] == ["mean-ndcg: succeeded", "compare-runs: succeeded"]
+
+
+# -------------------------------------------------------------------------------------------------- killed nights
+
+KILLED = """
+import os, signal, sys
+from ndcg_spark.jobs import runner
+from ndcg_spark.main import main
+from ndcg_spark.nights import work
+
+moment, number = sys.argv[1], int(sys.argv[2])
+calls = {"begin": 0, "write": 0, "end": 0}
+
+
+def dying(name, call):
+    def run(*arguments, **options):
+        if moment == name:
+            calls[name] += 1
+            if calls[name] == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments, **options)
+
+    return run
+
+
+work.run = dying("begin", work.run)
+runner._write = dying("write", runner._write)
+runner._tell = dying("end", runner._tell)
+main(["nightly", "--config", "night.toml", "--run-date", "2026-01-31"])
+"""
+
+
+def tables(folder: Path) -> dict[str, list[str]]:
+    """Rows of each table, but for the moment in which they were computed."""
+    names = ("metrics", "queries", "comparisons")
+    rows = {name: [{**row, "computed_at": None} for row in stored_rows(folder / name)] for name in names}
+    return {name: sorted(map(repr, its)) for name, its in rows.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("moment", ["begin", "write", "end"])
+def test_a_killed_night_goes_on_where_it_ended(folder, tmp_path_factory, moment, number):
+    """Its tables are those of an unbroken night, and at most the killed step has begun twice."""
+    assert nightly().code == 0
+    unbroken = tables(folder)
+    for name in ("metrics", "queries", "comparisons", "log"):
+        shutil.rmtree(folder / name)
+    ended = subprocess.run([sys.executable, "-c", KILLED, moment, str(number)], capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    again = nightly("--resume")
+    assert again.code == 0, again.err
+    assert tables(folder) == unbroken
+    begun = Counter(row["command"] for row in stored_rows(folder / "log"))
+    killed = ("mean-ndcg", "compare-runs")[number - 1]
+    assert begun["nightly"] == 2
+    assert all(n == 1 for name, n in begun.items() if name not in ("nightly", killed))
+    assert begun[killed] <= 2
