@@ -18,7 +18,7 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.history.tasks import series_name
 from ndcg_spark.history.work import PROVENANCE, found_nights, result_schema, taken_rows
-from ndcg_spark.jobs.outputs import with_provenance
+from ndcg_spark.jobs.outputs import SOURCE_TIME, with_provenance
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.tables import Rows, Slices
@@ -54,7 +54,7 @@ class BusinessLink(Work[LinkJobSettings]):
     def run(self) -> Outcome:
         """Find the nights, link them, and look for segments that only the clicks have: three actions."""
         with self.job.step("looking for nights"):
-            nights = found_nights(self.table, self.rows, self.settings.rows)
+            nights = found_nights(self.table, self.rows, self.settings.rows, self.settings.link.as_of)
         as_of = self.settings.link.as_of or nights.last
         self.job.note(night=as_of, dataset=nights.dataset)
         settings = replace(self.settings.link, as_of=as_of)
@@ -78,6 +78,7 @@ class BusinessLink(Work[LinkJobSettings]):
                 "limits": settings.text,
                 "input": f"{self.table.name} with {self.clicks.name}",
                 "package_version": __version__,
+                SOURCE_TIME: nights.computed_at,
             }
         slices = Slices.for_night(as_of, nights.dataset, sorted({row["run"] for row in links}))
         return Outcome(

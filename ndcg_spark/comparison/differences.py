@@ -21,7 +21,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.stored import PROVENANCE
-from ndcg_spark.jobs.outputs import Accounts
+from ndcg_spark.jobs.outputs import SOURCE_TIME, Accounts
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.tables import Rows
 from ndcg_spark.tables.slices import Frame
@@ -176,7 +176,8 @@ class Differences(Work[ComparisonJobSettings], ABC):
     # -------------------------------------------------------------------------------------------------- what is done
 
     def schemas(self) -> Mapping[str, pa.Schema]:
-        stamps = [*((name, pa.string()) for name in STAMPS), ("computed_at", pa.timestamp("us", "UTC"))]
+        times = ((name, pa.timestamp("us", "UTC")) for name in (SOURCE_TIME, "computed_at"))
+        stamps = [*((name, pa.string()) for name in STAMPS), *times]
         return {"output": pa.schema([*RESULT_SCHEMA, *(pa.field(*one) for one in stamps)])}
 
     def check_columns(self) -> None:
@@ -190,7 +191,7 @@ class Differences(Work[ComparisonJobSettings], ABC):
             )
 
     def run(self) -> Outcome:
-        """Evaluate and compare, list runs before, and count bad rows."""
+        """Evaluate and compare, list runs before, and count bad rows; stored tables tell when they were computed."""
         tables, settings = self._listed()
         accounts = self.job.count_bad_rows() if self.ranked else None
         with self.job.step("comparing"):
@@ -201,6 +202,8 @@ class Differences(Work[ComparisonJobSettings], ABC):
         found.sort(key=lambda row: (row["baseline"], *labels.row_order(row)))
         gates = [result for gate in self.request.gates for result in gate.results(found)]
         facts = self._facts(found, settings, gates, accounts)
+        times = [] if self.ranked or not self.job.wants("output") else [one.computed_at() for one, _ in tables]
+        facts[SOURCE_TIME] = max(filter(None, times), default=None)
         runs = [ALL_PAIRS if settings.baseline is None else settings.baseline]
         slices = self.job.slices(runs, whole=True)
         return Outcome(

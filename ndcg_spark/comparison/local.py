@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from datetime import date
+from datetime import date, datetime
 from functools import cached_property
 
 import numpy as np
@@ -69,6 +69,12 @@ class StoredQueries(LocalQueries):
             for run, weighted in zip(its["run"].to_pylist(), its["has_max"].to_pylist(), strict=True):
                 found[run] = found.get(run, False) or weighted
         return {str(run): found[run] for run in sorted(found, key=str) if run is not None}
+
+    def computed_at(self) -> datetime | None:
+        if not self.info.has("computed_at") or not pa.types.is_timestamp(self.info.type_of("computed_at")):
+            return None
+        times = (pc.max(batch.column("computed_at")).as_py() for batch in self.batches(["computed_at"]))
+        return max(filter(None, times), default=None)
 
     def with_runs(self, column: str, name: str) -> StoredQueries:
         return StoredQueries(self._table, name)

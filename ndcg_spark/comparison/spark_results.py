@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS
 from ndcg_spark.core import labels
 from ndcg_spark.core.arrow_tables import not_a_table
 from ndcg_spark.core.batches import REFUSAL
-from ndcg_spark.core.columns import has_column, info_of, named
+from ndcg_spark.core.columns import computed_micros, has_column, info_of, named, time_of
 from ndcg_spark.core.given import on_spark
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.core.shown import BESIDE
@@ -139,6 +139,12 @@ class SparkQueries(QueryTable):
         if isinstance(self._given, Evaluation):
             return dict.fromkeys(runs_in(self._given.ranking.rows.select("run")), True)
         return runs_in(self._given)
+
+    def computed_at(self) -> datetime | None:
+        """Run an action, if the table has the column."""
+        if not has_column(self.frame, "computed_at"):
+            return None
+        return time_of(self.frame.agg(F.max(computed_micros(self.frame))).collect()[0][0])
 
     def with_runs(self, column: str, name: str) -> SparkQueries:
         if column == "run" and has_column(self.frame, column):

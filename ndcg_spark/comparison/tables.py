@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
@@ -44,6 +44,10 @@ class QueryTable(ABC):
     @abstractmethod
     def runs(self) -> dict[str, bool]:
         """List the runs of the run column, and whether rows of each have a stored weight. Reads it."""
+
+    def computed_at(self) -> datetime | None:
+        """Newest time at which rows of a stored table were computed, if it has that. Reads the column."""
+        raise NotImplementedError
 
     def with_runs(self, column: str, name: str) -> QueryTable:
         """Take another column, as text, for the run column; `name` is the run of a table without it."""

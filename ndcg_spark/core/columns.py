@@ -329,6 +329,21 @@ def utc_date(column: Column, kind: T.DataType) -> Column:
     return F.date_from_unix_date(F.rint((micros - _of_day(micros)) / F.lit(_DAY)).cast("int"))
 
 
+def computed_micros(frame: DataFrame) -> Column:
+    """When rows were computed, in microseconds since 1970; null where the table does not have `computed_at`."""
+    return micros_of("computed_at") if has_column(frame, "computed_at") else F.lit(None).cast("bigint")
+
+
+def micros_of(column: str) -> Column:
+    """Microseconds since 1970 of a column of times; text may be times, too."""
+    return F.unix_micros(F.expr(f"try_cast({column} as timestamp)"))
+
+
+def time_of(micros: int | None) -> datetime | None:
+    """Point in time, in UTC, of microseconds since 1970."""
+    return None if micros is None else datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)
+
+
 def utc_text(column: Column) -> Column:
     """Write a timestamp in UTC, up to its minute: `2026-03-08 02:30 UTC`.
 

@@ -97,6 +97,13 @@ def metric_order(metric: str, k: int | None, first: Sequence[str] = ()) -> tuple
     return _place(metric_at(metric, k), first), _place(metric, SHOWN_FIRST), metric, cutoff_order(k)
 
 
+def main_metric(computed: Sequence[tuple[str, int | None]]) -> tuple[str, int | None]:
+    """Choose the metric to tell of, out of those in order: the first, at 10 if it is there, else at the largest k."""
+    metric = computed[0][0]
+    cutoffs = [k for name, k in computed if name == metric and k is not None]
+    return metric, 10 if 10 in cutoffs else max(cutoffs, default=None)
+
+
 def segment_order(row: Row) -> tuple[Any, ...]:
     """Sort rows by run; within it all queries come before segments, and null after their names."""
     return row["run"], row["segment_by"], row["segment"] is None, row["segment"] or ""
@@ -123,3 +130,10 @@ def place_sql(value: str, names: Sequence[str]) -> str:
     texts = (name.replace("\\", "\\\\").replace("'", "\\'") for name in names)
     cases = " ".join(f"when '{text}' then {place}" for place, text in enumerate(texts))
     return f"case {value} {cases} else {len(names)} end"
+
+
+def listed(names: Iterable[str], most: int = 6) -> str:
+    """Join names by commas, the first few of them."""
+    found = list(names)
+    rest = len(found) - most
+    return ", ".join(found[:most]) + (f" and {rest:,} more" if rest > 0 else "")

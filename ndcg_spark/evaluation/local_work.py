@@ -112,17 +112,22 @@ class LocalMeanNdcg(OfLocalRankings[EvaluationSettings], Means):
         """Of the metric table and, if they are wanted, of queries."""
         found = {"output": METRIC_SCHEMA}
         if self.job.wants("per_query_output"):
-            found["per_query_output"] = query_schema(self.plan.rankings, self.ranking.settings)
+            found["per_query_output"] = query_schema(self.plan.rankings, self.ranking.settings).append(
+                METRIC_SCHEMA.field("computed_at")
+            )
         return found
 
     def evaluate(self, *, per_query: bool) -> tuple[list[Row], Frame | None]:
         """Read the files once."""
         summary, queries = self.ranking.evaluate(per_query=per_query)
         rows: list[Row] = summary.select(SUMMARY_SCHEMA.names).to_pylist()
-        return rows, None if queries is None else per_query_rows(queries, self.ranking.settings)
+        return rows, None if queries is None else self._stored(queries)
+
+    def _stored(self, queries: pa.Table) -> pa.Table:
+        return table_with_provenance(per_query_rows(queries, self.ranking.settings), {}, (), self.job.now)
 
     def check_matched(self, rows: list[Row]) -> list[str]:
         return self.ranking.check_matched(top_items(rows))
 
     def metric_table(self, summary: list[Row], facts: Mapping[str, Any]) -> Frame:
-        return table_with_provenance(pa.Table.from_pylist(summary, SUMMARY_SCHEMA), facts, PROVENANCE)
+        return table_with_provenance(pa.Table.from_pylist(summary, SUMMARY_SCHEMA), facts, PROVENANCE, self.job.now)

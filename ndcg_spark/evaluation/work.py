@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -93,10 +94,12 @@ def _differing(inputs: Inputs, query: str) -> Sequence[str] | None:
     return None
 
 
-def stored_metrics(spark: SparkSession, summary: list[dict[str, Any]], facts: Mapping[str, Any]) -> DataFrame:
+def stored_metrics(
+    spark: SparkSession, summary: list[dict[str, Any]], facts: Mapping[str, Any], now: datetime
+) -> DataFrame:
     """Rows of the metric table; lazy."""
     values = [tuple(row[name] for name in SUMMARY_SCHEMA.fieldNames()) for row in summary]
-    return with_provenance(spark.createDataFrame(values, SUMMARY_SCHEMA), facts, PROVENANCE).coalesce(1)
+    return with_provenance(spark.createDataFrame(values, SUMMARY_SCHEMA), facts, PROVENANCE, now).coalesce(1)
 
 
 S = TypeVar("S")
@@ -154,7 +157,8 @@ class MeanNdcg(OfRankings[EvaluationSettings], Means):
         """Of the metric table, and of queries if they are wanted: that takes Spark a while."""
         found = {"output": METRIC_SCHEMA}
         if self.job.wants("per_query_output"):
-            found["per_query_output"] = per_query_table_schema(self.inputs.rankings, self.inputs.settings)
+            queries = per_query_table_schema(self.inputs.rankings, self.inputs.settings)
+            found["per_query_output"] = queries.add("computed_at", "timestamp")
         return found
 
     def sources(self) -> tuple[str, str]:
@@ -175,7 +179,11 @@ class MeanNdcg(OfRankings[EvaluationSettings], Means):
         if queries is not None:
             self.job.keep(queries)
         rows = [row.asDict() for row in collect(ranking.summary(queries, keep_refusals=True))]
-        return rows, None if queries is None else per_query_rows(raise_refusals(queries), self.inputs.settings)
+        if queries is None:
+            return rows, None
+        return rows, with_provenance(
+            per_query_rows(raise_refusals(queries), self.inputs.settings), {}, (), self.job.now
+        )
 
     def run(self) -> Outcome:
         """Rank, score and sum: an action, one more to count bad rows if there are any."""
@@ -190,7 +198,7 @@ class MeanNdcg(OfRankings[EvaluationSettings], Means):
         return self.inputs.ranking.count()
 
     def metric_table(self, summary: list[Row], facts: Mapping[str, Any]) -> Frame:
-        return stored_metrics(self.job.spark, summary, facts)
+        return stored_metrics(self.job.spark, summary, facts, self.job.now)
 
 
 class ExplainDifference(OfRankings[DifferenceJobSettings]):

@@ -11,6 +11,7 @@ METRIC_TABLE = Reads(
     name="input",
     about="Metric table, as mean-ndcg --output writes it: a path or a catalog table.",
     follows=("mean-ndcg.output",),
+    nights="until",
 )
 
 ROLL_UP = Command(
@@ -28,7 +29,7 @@ ROLL_UP = Command(
     settings=RollUpJobSettings,
     reads=(
         Reads(name="input", about="Metric table or comparison table, as mean-ndcg and compare-runs --output write "
-              "them: a path or a catalog table.", follows=("mean-ndcg.output",)),
+              "them: a path or a catalog table.", follows=("mean-ndcg.output",), nights="period"),
     ),
     writes=(
         Writes(name="output", holds="periods", about="Table of periods to write: a folder or a catalog table."),
@@ -65,7 +66,7 @@ FLAG_CHANGES = Command(
         METRIC_TABLE,
         Reads(name="per_query", about="Metrics of every query, as --per-query-output of mean-ndcg writes them: a "
               "night that is held against the night before it is compared query by query.", required=False,
-              follows=("mean-ndcg.per_query_output",)),
+              follows=("mean-ndcg.per_query_output",), nights="until"),
     ),
     writes=(
         Writes(name="output", holds="flags", about="Table of the nights judged to write: a folder or a catalog "

@@ -35,6 +35,7 @@ from ndcg_spark.history.settings import (
     LIMITS,
     LONGEST_PERIOD,
     PERIODS,
+    Direction,
     FlagSettings,
     Independence,
     Period,
@@ -513,6 +514,7 @@ def flag_changes(
     lookback: int | None = None,
     limits: Sequence[tuple[int, float]] = LIMITS,
     fewest_any_day: int = 28,
+    direction: Direction = "worse",
 ) -> DataFrame:
     """Flag nights whose value is far from what was usual on earlier nights of the same weekday.
 
@@ -528,7 +530,7 @@ def flag_changes(
         both nights of the run, by the same `rules`.
     query : str or sequence of str
         Columns of `per_query` that identify a query.
-    start, end, lookback, limits, fewest_any_day
+    start, end, lookback, limits, fewest_any_day, direction
         As in `FlagSettings`; default: all nights are judged, each by the nights before it.
 
     Returns
@@ -537,8 +539,10 @@ def flag_changes(
         One row per night that is judged and series, lazy and unsorted: `night`, the keys, `config_hash`, `value`,
         `std_error`, and
 
-        - `status` (string): `low`, `high`, `missing`: flagged; `usual`; `short_history`: too few earlier nights, and
-          no clear difference from the night before; `no_value`,
+        - `status` (string): `low`, `high`, `missing`: flagged; `usual`; `other_direction`: beyond the limit on the
+          side that `direction` does not ask for; `short_history`: too few earlier nights, and no clear difference
+          from the night before; `recovered`: again as it was before a night that was flagged for the opposite, where
+          nights are held against the one before; `no_value`,
         - `median`, `spread` (double): of the earlier nights; spread is 1.482602218505602 times their median absolute
           deviation,
         - `z` (double): (value - median) / max(spread, std_error); where that is 0, 0 without a change, else null,

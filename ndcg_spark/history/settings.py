@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from ndcg_spark.comparison.settings import check_margin
 from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, check_fraction, option
 from ndcg_spark.evaluation.settings import read_metric, split_metrics
-from ndcg_spark.metrics import MetricAt
+from ndcg_spark.metrics import MetricAt, direction_of
 from ndcg_spark.metrics.normalized_gain import NDCG
 
 EPOCH = date(1970, 1, 1)
 Period: TypeAlias = Literal["week", "month", "rolling_7"]
 PERIODS: tuple[Period, ...] = get_args(Period)
 Independence: TypeAlias = Literal["query_day", "query", "day"]
+Direction: TypeAlias = Literal["worse", "low", "high", "both"]
 LIMITS = ((8, 5.9), (10, 5.0), (12, 4.5), (16, 3.9), (26, 3.3), (52, 2.9))
 """Nights from which on, and spreads: about 1 % of normal nights are flagged."""
 LONGEST_PERIOD = 31  # days
@@ -179,6 +182,10 @@ class FlagSettings:
         one weekday. The default flags about 1 % of normal nights.
     fewest_any_day
         With fewer nights of the weekday, take nights of all weekdays if there are so many.
+    direction
+        Flag values below the limit (`low`), above it (`high`), or `both`.
+
+        `worse`: low where larger is better, high where smaller is better, both where neither is.
 
     Raises
     ------
@@ -192,6 +199,7 @@ class FlagSettings:
         tuple[tuple[int, float], ...], Flag(group="Rule", metavar="N=Z,...", read=read_limits, text=limits_text)
     ] = LIMITS
     fewest_any_day: Annotated[int, Flag(metavar="N")] = 28
+    direction: Annotated[Direction, Flag()] = "worse"
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -216,7 +224,27 @@ class FlagSettings:
     def text(self) -> str:
         """All choices but the nights, as text that is stored beside the numbers."""
         limits = " ".join(f"{nights}:{limit:g}" for nights, limit in self.limits)
-        return f"limits={limits},fewest_any_day={self.fewest_any_day},lookback={self.lookback or 'all'}"
+        text = f"limits={limits},fewest_any_day={self.fewest_any_day},lookback={self.lookback or 'all'}"
+        return f"{text},direction={self.direction}"
+
+    def flags(self, metric: str, side: str) -> bool:
+        """Return whether values of a metric that are beyond the limit on a side, `low` or `high`, are flagged."""
+        worse = {True: "low", False: "high", None: "both"}[direction_of(metric)]
+        return (worse if self.direction == "worse" else self.direction) in ("both", side)
+
+
+def days_between(nights: Sequence[date]) -> int:
+    """Days from one night to the next, in the median of sorted nights; 1 where there is only one."""
+    gaps = sorted((after - before).days for before, after in pairwise(nights))
+    return gaps[(len(gaps) - 1) // 2] if gaps else 1
+
+
+def missing_nights(nights: Sequence[date]) -> list[date]:
+    """Days between sorted nights that are not among them, where nights are mostly a day apart."""
+    if not nights or days_between(nights) != 1:
+        return []
+    every = {nights[0] + timedelta(days=ahead) for ahead in range((nights[-1] - nights[0]).days)}
+    return sorted(every - set(nights))
 
 
 def is_behind(last: date, today: date, *, apart: int = 1) -> bool:
@@ -226,10 +254,17 @@ def is_behind(last: date, today: date, *, apart: int = 1) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollUpJobSettings:
-    """What `roll-up` is asked to do."""
+    """What `roll-up` is asked to do.
+
+    Parameters
+    ----------
+    verbose
+        Print segments, too.
+    """
 
     rows: MetricRows
     roll_up: RollUpSettings
+    verbose: Annotated[bool, Flag(group="Output")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,9 +277,12 @@ class FlagJobSettings:
         Columns that identify a query.
     fail_on_flag
         Exit with 3 if a night is flagged.
+    verbose
+        Print every flag with its reason, not one line for those that have one cause.
     """
 
     query: Annotated[tuple[str, ...], Flag(group="Input", metavar="A,B")] = ("query_id",)
     rows: MainMetricRows
     flags: FlagSettings
     fail_on_flag: Annotated[bool, Flag(group="Rule")] = False
+    verbose: Annotated[bool, Flag(group="Output")] = False

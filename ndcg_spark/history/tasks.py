@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from fractions import Fraction
+from functools import partial
 from itertools import groupby, islice, pairwise, product
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -79,6 +80,8 @@ _KINDS: dict[str, pa.DataType] = {
     "double": pa.float64(),
     "date": pa.date32(),
     "array<date>": pa.list_(pa.date32()),
+    "array<int>": pa.list_(pa.int32()),
+    "array<double>": pa.list_(pa.float64()),
 }
 SERIES_COLUMNS = {name: "int" if name == "k" else "string" for name in SERIES}
 
@@ -125,7 +128,7 @@ def common_value(nights: Sequence[dict[str, Any]], column: str) -> Any:
 
 
 LOW, HIGH, USUAL, SHORT, NO_VALUE = "low", "high", "usual", "short_history", "no_value"
-MISSING = "missing"
+MISSING, RECOVERED, OTHER_DIRECTION = "missing", "recovered", "other_direction"
 FLAGGED = (LOW, HIGH, MISSING)
 FLAG_COLUMNS = {
     "night": "date",
@@ -142,8 +145,13 @@ FLAG_COLUMNS = {
     "limit": "double",
     "rule": "string",
 }
-TO_PAIR_COLUMNS = {**FLAG_COLUMNS, RULES: "string", "before": "date", "before_value": "double"}
-"""Nights that may yet be paired, with their rules, where these are known, and with the night before."""
+TO_PAIR_COLUMNS = {
+    **FLAG_COLUMNS,
+    RULES: "string",
+    **{"before": "date", "before_value": "double"},
+    **{"history_days": "array<int>", "history_values": "array<double>"},
+}
+"""Nights that may yet be paired, with their rules, where these are known, and with the nights before, in order."""
 MISSING_COLUMNS = {**FLAG_COLUMNS, "last_night": "date", "last_queries": "bigint"}
 """Missing series, with their last night and its queries; `median` is the value of that night."""
 PAIRED_COLUMNS = {
@@ -194,8 +202,16 @@ def _judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, An
     its = row["paired"]
     if its is None or its["std_error"] is None or not (its["std_error"] or its["difference"]):
         return row  # queries that did not change say nothing of those that came and went
+    days, values = row["history_days"], row["history_values"]
+    nights = [{"day": day, "value": value} for day, value in zip(days, values, strict=True)]
+
+    def held(one: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+        return _held(one["value"] - before["value"], its["std_error"], BEFORE_PAIRED, its["df"])
+
     judged = {"median": row["before_value"], **_held(its["difference"], its["std_error"], BEFORE_PAIRED, its["df"])}
-    return row | judged | {"rule": _rule({**row, **judged}, settings)}
+    nights.append({"day": _day(row["night"]), "value": nights[-1]["value"] + its["difference"]})
+    judged |= _returned(nights, held, partial(settings.flags, row["metric"]))
+    return _explained(row, judged, settings)
 
 
 def _series_rows(series: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
@@ -217,8 +233,17 @@ def _series_rows(series: dict[str, Any], settings: FlagSettings) -> Iterator[dic
         known = one or dict.fromkeys(("config_hash", "value", "std_error"))
         row = {"night": date_of(day), **keys, **{name: known[name] for name in ("config_hash", "value", "std_error")}}
         row[RULES] = known.get(RULES) or None
-        judged = judged or _judged(known, before, settings)
-        yield row | judged | {"rule": _rule({**row, **judged}, settings)}
+        is_flagged = partial(settings.flags, keys["metric"])
+        yield _explained(row, judged or _judged(known, before, settings, is_flagged), settings)
+
+
+def _explained(row: dict[str, Any], judged: dict[str, Any], settings: FlagSettings) -> dict[str, Any]:
+    """A judged night and its rule in words; a value on a side that is not asked for is no flag."""
+    row = row | judged
+    row["side"] = row["status"]
+    if row["status"] in (LOW, HIGH) and not settings.flags(row["metric"], row["status"]):
+        row["status"] = OTHER_DIRECTION
+    return row | {"rule": _rule(row, settings)}
 
 
 def _missing(
@@ -254,7 +279,12 @@ def _day(night: date | None) -> int | None:
     return None if night is None else (night - EPOCH).days
 
 
-def _judged(one: dict[str, Any], before: Sequence[dict[str, Any]], settings: FlagSettings) -> dict[str, Any]:
+def _judged(
+    one: dict[str, Any],
+    before: Sequence[dict[str, Any]],
+    settings: FlagSettings,
+    is_flagged: Callable[[str], bool],
+) -> dict[str, Any]:
     if one["value"] is None:
         return {"status": NO_VALUE}
     earliest = -math.inf if settings.lookback is None else one["day"] - settings.lookback
@@ -265,7 +295,7 @@ def _judged(one: dict[str, Any], before: Sequence[dict[str, Any]], settings: Fla
     if len(alike) < settings.limits[0][0]:
         if len(usable) < settings.fewest_any_day:
             short = {"status": SHORT, "n_nights": len(usable), "weekday": _ANY_DAY}
-            return short | (_against_before(one, usable[-1]) if usable else {})
+            return short | (_against_before(one, usable, is_flagged) if usable else {})
         alike, weekday = usable, _ANY_DAY
     limit = [size for nights, size in settings.limits if nights <= len(alike)][-1:] or [settings.limits[0][1]]
     history = np.array([other["value"] for other in alike], dtype=np.float64)
@@ -287,13 +317,51 @@ def _is_history(other: dict[str, Any], one: dict[str, Any]) -> bool:
     return bool(other["config_hash"] == one["config_hash"]) if same is None else same
 
 
-def _against_before(one: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+def _against_before(
+    one: dict[str, Any], nights: Sequence[dict[str, Any]], is_flagged: Callable[[str], bool]
+) -> dict[str, Any]:
     """Name the night before, and hold a night against it by the errors of both where these are known."""
+    before = nights[-1]
     named = {"before": date_of(before["day"]), "before_value": before["value"]}
-    if one["std_error"] is None or before["std_error"] is None:
+    named |= {"history_days": [night["day"] for night in nights]}
+    named |= {"history_values": [night["value"] for night in nights]}
+    judged = _by_errors(one, before)
+    if judged is None:
         return named
-    error = math.hypot(one["std_error"], before["std_error"])
-    return {**named, "median": before["value"], **_held(one["value"] - before["value"], error, BEFORE)}
+    returned = _returned([*nights, one], _by_errors, is_flagged)
+    return {**named, "median": before["value"], **judged, **returned}
+
+
+def _by_errors(one: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:
+    """Hold a night against an earlier one by the errors of both; None where one is not known."""
+    if one["std_error"] is None or before["std_error"] is None:
+        return None
+    return _held(one["value"] - before["value"], math.hypot(one["std_error"], before["std_error"]), BEFORE)
+
+
+def _returned(
+    nights: Sequence[dict[str, Any]],
+    held: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None],
+    is_flagged: Callable[[str], bool],
+) -> dict[str, Any]:
+    """Find out whether the last of nights is again what it was before the latest one flagged for the opposite.
+
+    `nights` are in their order; `held` compares two of them. Empty unless it is.
+    """
+    flagged: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+    returned: dict[str, Any] = {}
+    for before, one in pairwise(nights):
+        change, returned = held(one, before), {}
+        status = SHORT if change is None else change["status"]
+        opposite = {LOW: HIGH, HIGH: LOW}.get(status)
+        earlier = next(((left, since) for side, left, since in reversed(flagged) if side == opposite), None)
+        again = None if earlier is None else held(one, earlier[0])
+        if earlier is not None and again is not None and again["status"] == SHORT:
+            left, since = earlier
+            returned = {"day": date_of(left["day"]), "value": left["value"], "since": date_of(since["day"])}
+        elif opposite is not None and is_flagged(status):
+            flagged.append((status, before, one))
+    return {"status": RECOVERED, "returned": returned} if returned else {}
 
 
 def _held(difference: float, error: float, how: str, df: float | None = None) -> dict[str, Any]:
@@ -325,6 +393,12 @@ def _rule(row: dict[str, Any], settings: FlagSettings) -> str:
         return f"{name} has no value on {row['night']}"
     short = f"{row.get('n_nights')} earlier nights are too few to judge {row['night']}"
     short += f" by history, {settings.fewest_any_day} are needed"
+    if row["status"] == RECOVERED:
+        its = row["returned"]
+        return (
+            f"{name} is {row['value']:.6f} on {row['night']}, as on {its['day']} ({its['value']:.6f}), before it "
+            f"changed on {its['since']}; the night before, {row['before']}, had {row['median']:.6f}; {short}"
+        )
     if is_of_the_night_before(row):
         scale = f"{row['spread']:.6f}; limit {row['limit']:.2f}, level {LEVEL:g}"
         distance = (
@@ -351,11 +425,14 @@ def _rule(row: dict[str, Any], settings: FlagSettings) -> str:
 
 
 def _judgment(row: dict[str, Any]) -> str:
-    """Add to a flag whether it is better or worse than usual; empty where neither is."""
-    if row["status"] not in (LOW, HIGH) or direction_of(row["metric"]) is None:
+    """Add to a flag whether it is better or worse than usual, where either is, and why it is none."""
+    if row["side"] not in (LOW, HIGH):
         return ""
-    is_high = row["status"] == HIGH
-    return f"; {'higher' if is_high else 'lower'} is {judge_change(row['metric'], 1 if is_high else -1)}"
+    is_high = row["side"] == HIGH
+    text = f"; {'higher' if is_high else 'lower'} is {judge_change(row['metric'], 1 if is_high else -1)}"
+    known = direction_of(row["metric"]) is not None
+    reason = "; the direction does not ask for it" if row["status"] == OTHER_DIRECTION else ""
+    return (text if known else "") + reason
 
 
 def _pairs(row: dict[str, Any]) -> str:

@@ -14,10 +14,11 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.comparison.printed import verdict_text
 from ndcg_spark.core import labels
-from ndcg_spark.core.columns import has_column, require_column
+from ndcg_spark.core.columns import computed_micros, has_column, require_column, time_of
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.history import frames
+from ndcg_spark.history.causes import causes_of
 from ndcg_spark.history.settings import (
     COMPANIONS,
     FlagJobSettings,
@@ -25,9 +26,19 @@ from ndcg_spark.history.settings import (
     MetricRows,
     RollUpJobSettings,
     is_behind,
+    missing_nights,
 )
-from ndcg_spark.history.tasks import BEFORE, BEFORE_PAIRED, FLAG_COLUMNS, FLAGGED, SHORT, USUAL, series_name
-from ndcg_spark.jobs.outputs import with_provenance
+from ndcg_spark.history.tasks import (
+    BEFORE,
+    BEFORE_PAIRED,
+    FLAG_COLUMNS,
+    FLAGGED,
+    RECOVERED,
+    SHORT,
+    USUAL,
+    series_name,
+)
+from ndcg_spark.jobs.outputs import SOURCE_TIME, with_provenance
 from ndcg_spark.jobs.printing import show_cells
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.metrics import EVERY
@@ -43,6 +54,8 @@ class Nights(NamedTuple):
     dataset: str
     first: date
     last: date
+    computed_at: datetime | None
+    """The newest of the rows up to the night that was asked for."""
 
 
 def taken_rows(table: Table, asked: MetricRows) -> DataFrame:
@@ -63,12 +76,16 @@ def taken_rows(table: Table, asked: MetricRows) -> DataFrame:
     return frame.where(wanted)
 
 
-def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
+def found_nights(table: Table, rows: DataFrame, asked: MetricRows, until: date | None) -> Nights:
     """Run an action: find the one data set and the nights of rows from `taken_rows`, or refuse them."""
     night = frames.night_column(rows, frames.METRIC_TABLE)
     dataset = F.col("dataset") if has_column(rows, "dataset") else F.lit("")
-    at = F.expr(labels.METRIC_AT_SQL)
-    found = rows.select(night.alias("night"), dataset.alias("dataset"), "metric", at.alias("at")).agg(
+    at, computed = F.expr(labels.METRIC_AT_SQL), computed_micros(rows)
+    if until is not None:
+        computed = F.when(night <= F.lit(until), computed)
+    columns = (night.alias("night"), dataset.alias("dataset"), "metric", at.alias("at"), computed.alias("computed"))
+    found = rows.select(*columns).agg(
+        F.max("computed").alias("computed"),
         *(F.min("night").alias("first"), F.max("night").alias("last"), F.collect_set("dataset").alias("datasets")),
         F.array_union(F.collect_set("metric"), F.collect_set("at")).alias("metrics"),
     )
@@ -82,7 +99,7 @@ def found_nights(table: Table, rows: DataFrame, asked: MetricRows) -> Nights:
         raise InputRefusedError(
             f"{table.name} has rows of several data sets ({', '.join(datasets[:5])}); name one with --dataset."
         )
-    return Nights((datasets or [""])[0], facts["first"], facts["last"])
+    return Nights((datasets or [""])[0], facts["first"], facts["last"], time_of(facts["computed"]))
 
 
 def _require_names(frame: DataFrame, asked: MetricRows) -> None:
@@ -111,7 +128,7 @@ def _described(asked: MetricRows) -> str:
 
 def result_schema(spark: SparkSession, columns: Mapping[str, str]) -> T.StructType:
     """Schema of columns with the types of Spark, and of their provenance."""
-    stamps = {**dict.fromkeys(PROVENANCE, "string"), "computed_at": "timestamp"}
+    stamps = {**dict.fromkeys(PROVENANCE, "string"), **dict.fromkeys((SOURCE_TIME, "computed_at"), "timestamp")}
     ddl = ", ".join(f"{name} {kind}" for name, kind in {**columns, **stamps}.items())
     return spark.createDataFrame([], ddl).schema  # StructType.fromDDL came with Spark 4
 
@@ -135,7 +152,7 @@ class RollUp(Work[RollUpJobSettings]):
         """Find the nights and add them up: three actions, one more for the JSON."""
         table, settings = self.tables["input"], self.settings.roll_up
         with self.job.step("looking for nights"):
-            nights = found_nights(table, self.rows, self.settings.rows)
+            nights = found_nights(table, self.rows, self.settings.rows, settings.as_of)
         settings = replace(settings, as_of=settings.as_of or nights.last)
         self.job.note(night=settings.end or settings.as_of, dataset=nights.dataset)
         periods = frames.rolled_up(self.rows, settings)
@@ -150,9 +167,14 @@ class RollUp(Work[RollUpJobSettings]):
             if not keys:
                 raise InputRefusedError("no night of the table is in a period that was asked for")
             plain = periods.drop("state")
-            overall = plain.where((F.col("segment_by") == "") & ~F.col("metric").isin(*COMPANIONS))
-            order: list[Column | str] = [F.desc("period_end"), "period", *dict.fromkeys((by, "run")), "metric", "k"]
-            shown = [row.asDict() for row in overall.orderBy(*order).limit(MOST_PERIODS).collect()]
+            wanted = F.lit(True) if self.settings.verbose else F.col("segment_by") == ""
+            if not self.settings.rows.metrics:
+                wanted = wanted & ~F.col("metric").isin(*COMPANIONS)
+            listed = F.array_position(F.array(*map(F.lit, settings.periods)), F.col("period"))
+            series: list[Column | str] = [*dict.fromkeys((by, "run")), "segment_by", "segment", "metric", "k"]
+            newest = plain.where(wanted).orderBy(F.desc("period_end"), listed, *series).limit(MOST_PERIODS + 1)
+            rows = newest.orderBy(listed, "period_end", *series).collect()
+            shown = [row.asDict() for row in rows]
             every = [row.asDict() for row in plain.collect()] if self.job.wants("json") else []
         facts = {
             "periods": every,  # empty unless JSON was requested
@@ -161,28 +183,30 @@ class RollUp(Work[RollUpJobSettings]):
             "limits": settings.text,
             "input": table.name,
             "package_version": __version__,
+            SOURCE_TIME: nights.computed_at,
         }
         columns = {"night": "period_end", "part": "period", "run": by}
         slices = Slices(dataset=nights.dataset, keys=tuple(keys), columns=columns)
         stored = with_provenance(periods, facts, PROVENANCE).repartition("period", "period_end", by)
         assumed = dict.fromkeys(row["independence"] for row in shown)
         compared = any("baseline" in row for row in shown)
+        more = f"; the newest {MOST_PERIODS} rows are shown, --output has all" if len(shown) > MOST_PERIODS else ""
         title = "differences of periods" if compared else "means of periods (± half of the interval)"
         return Outcome(
             facts=facts,
             tables={"output": Rows(frame=stored, slices=slices)},
             lines=(
-                lambda: show_cells(title, [_cells(row) for row in reversed(shown)]),
-                f"periods: {len(keys):,}, with nights up to {settings.as_of}; the latest overall means are shown, "
-                "--output has all rows",
+                lambda: show_cells(title, [_cells(row, nights.first) for row in shown[-MOST_PERIODS:]]),
+                f"periods: {len(keys):,}, with nights up to {settings.as_of}{more}",
                 f"intervals: independence={', '.join(assumed) or settings.independence}",
                 *rules_lines(row[RULES] for row in shown),
             ),
         )
 
 
-def _cells(row: dict[str, Any]) -> dict[str, str]:
-    missing = ", ".join(map(str, row["missing_days"]))
+def _cells(row: dict[str, Any], first: date) -> dict[str, str]:
+    """Texts of a row; days before the `first` night of the table are not missing."""
+    missing = ", ".join(str(day) for day in row["missing_days"] if day >= first)
     found = {"value": labels.mean(row)}
     if "baseline" in row:
         found = {"difference": labels.estimate(row, "difference", form="+.4f"), "verdict": verdict_text(row)}
@@ -211,7 +235,7 @@ class FlagChanges(Work[FlagJobSettings]):
         """Find the nights and judge them: four actions."""
         table = self.tables["input"]
         with self.job.step("looking for nights"):
-            nights = found_nights(table, self.rows, self.settings.rows)
+            nights = found_nights(table, self.rows, self.settings.rows, self.settings.flags.end)
         end = self.settings.flags.end or nights.last
         self.job.note(night=end, dataset=nights.dataset)
         settings = replace(self.settings.flags, start=self.settings.flags.start or end, end=end)
@@ -231,12 +255,14 @@ class FlagChanges(Work[FlagJobSettings]):
             name = table.name if self.per_query is None else f"{table.name} with {self.per_query.name}"
             facts = {
                 **_judgment(judged),
+                "missing_nights": [str(night) for night in missing_nights(sorted({key.night for key in keys}))],
                 "from": str(settings.start),
                 "to": str(settings.end),
                 "dataset": nights.dataset,
                 "limits": settings.text,
                 "input": name,
                 "package_version": __version__,
+                SOURCE_TIME: nights.computed_at,
             }
         slices = Slices(dataset=nights.dataset, keys=keys, columns={"night": "night", "run": "run"})
         stored = with_provenance(judged, facts, PROVENANCE).repartition("night", "run")
@@ -253,7 +279,12 @@ class FlagChanges(Work[FlagJobSettings]):
             yield f"the last night in the table is {last}{_nights_before(last, today)}; it is the one that is judged"
         counts = ", ".join(f"{n:,} {status.replace('_', ' ')}" for status, n in facts["by_status"].items())
         yield f"nights from {facts['from']} to {facts['to']}: {counts}"
-        yield from (f"FLAG {row['status']}: {row['rule']}" for row in facts["flags"])
+        if facts["missing_nights"]:
+            yield f"nights without a row: {labels.listed(facts['missing_nights'])}"
+        for cause in causes_of([*facts["flags"], *facts["recovered"]]):
+            yield cause.line
+            if self.settings.verbose:
+                yield from (f"  {row['status']}: {row['rule']}" for row in (cause.first, *cause.others))
         n = sum(facts["by_status"].get(status, 0) for status in FLAGGED)
         if n > len(facts["flags"]):
             yield f"... and {n - len(facts['flags'])} more; --output has all of them."
@@ -281,9 +312,10 @@ def _judgment(judged: DataFrame) -> dict[str, Any]:
     ]
     counted = judged.groupBy("status").agg(*numbers).orderBy("status").collect()
     short = {row["status"]: row for row in counted}.get(SHORT)
-    flagged = judged.where(F.col("status").isin(*FLAGGED))
-    farthest = F.abs("z").desc_nulls_first()
-    flags = flagged.orderBy(farthest, "night", "run", "segment_by", "segment", "metric", "k").limit(MOST_FLAGS)
+    is_back = F.col("status") == RECOVERED
+    flagged = judged.where(F.col("status").isin(*FLAGGED) | is_back)
+    order = (is_back, F.abs("z").desc_nulls_first(), "night", "run", "segment_by", "segment", "metric", "k")
+    flags = [row.asDict() for row in flagged.orderBy(*order).limit(MOST_FLAGS).collect()]
     history = {"held_against_the_night_before": short["held"], "nights": short["nights"]} if short else None
     return {
         "by_status": {row["status"]: row["n"] for row in counted},
@@ -292,7 +324,8 @@ def _judgment(judged: DataFrame) -> dict[str, Any]:
             "held": sum(row["before"] for row in counted),
             "paired": sum(row["paired"] for row in counted),
         },
-        "flags": [row.asDict() for row in flags.collect()],
+        "flags": [row for row in flags if row["status"] != RECOVERED],
+        "recovered": [row for row in flags if row["status"] == RECOVERED],
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import click
 
@@ -64,7 +64,8 @@ class Reads:
     """A table to read: `--NAME`, its format, and reader options. The first one that is given names the data set.
 
     In a night it is the table that an earlier step wrote: the last of those that `follows` names, as
-    "mean-ndcg.output". It is not where the step itself names the table `instead_of`.
+    "mean-ndcg.output". It is not where the step itself names the table `instead_of`. Results of a night are made of
+    one of its `nights`, of all `until` then, or of those of a `period`.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Reads:
     group: str = "Input"
     follows: tuple[str, ...] = ()
     instead_of: str = ""
+    nights: Literal["one", "until", "period"] = "one"
 
     @property
     def options(self) -> list[click.Option]:

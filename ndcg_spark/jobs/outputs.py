@@ -93,21 +93,36 @@ def check_target(
     )
 
 
-def with_provenance(frame: DataFrame, facts: Mapping[str, Any], names: Sequence[str]) -> DataFrame:
-    """Add facts as columns of text, and `computed_at`; lazy."""
+SOURCE_TIME = "source_computed_at"
+"""Column of what is made of stored rows: the newest `computed_at` of these."""
+
+
+def with_provenance(
+    frame: DataFrame, facts: Mapping[str, Any], names: Sequence[str], now: datetime | None = None
+) -> DataFrame:
+    """Add facts as columns of text, `source_computed_at` if they have it, and `computed_at`; lazy."""
     from pyspark.sql import functions as F
 
-    now = datetime.now(timezone.utc).replace(microsecond=0)
     stamps = [F.lit(facts[name]).alias(name) for name in names]
-    return frame.select("*", *stamps, F.lit(now).cast("timestamp").alias("computed_at"))
+    times = {name: F.lit(moment).cast("timestamp") for name, moment in _times(facts, now).items()}
+    return frame.select("*", *stamps, *(one.alias(name) for name, one in times.items()))
 
 
-def table_with_provenance(table: pa.Table, facts: Mapping[str, Any], names: Sequence[str]) -> pa.Table:
+def table_with_provenance(
+    table: pa.Table, facts: Mapping[str, Any], names: Sequence[str], now: datetime | None = None
+) -> pa.Table:
     """Do what `with_provenance` does, with a table of Arrow."""
-    now = datetime.now(timezone.utc).replace(microsecond=0)
     for name in names:
         table = table.append_column(name, pa.repeat(pa.scalar(facts[name], pa.string()), table.num_rows))
-    return table.append_column("computed_at", pa.repeat(pa.scalar(now, pa.timestamp("us", "UTC")), table.num_rows))
+    for name, moment in _times(facts, now).items():
+        table = table.append_column(name, pa.repeat(pa.scalar(moment, pa.timestamp("us", "UTC")), table.num_rows))
+    return table
+
+
+def _times(facts: Mapping[str, Any], now: datetime | None) -> dict[str, datetime | None]:
+    """Points in time that rows are stored with: of what they are made of, where that is stored itself, and now."""
+    source = {SOURCE_TIME: facts[SOURCE_TIME]} if SOURCE_TIME in facts else {}
+    return {**source, "computed_at": (now or datetime.now(timezone.utc)).replace(microsecond=0)}
 
 
 def refusal_of(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-STARTED, SUCCEEDED, REFUSED, GATE_NOT_MET = "started", "succeeded", "refused", "gate_not_met"
+STARTED, SUCCEEDED, REFUSED = "started", "succeeded", "refused"
+GATE_NOT_MET, FLAGGED = "gate_not_met", "flagged"
+ENDED_WELL = (SUCCEEDED, GATE_NOT_MET, FLAGGED)
+"""Statuses of runs that have written what they were asked for."""
 INTERRUPTED, FAILED = "interrupted", "failed"
 MOST_FILES = 10_000
 """Asking a file system about more of them takes longer than a second on some."""
@@ -272,12 +275,23 @@ def _place(spark: SparkSession | None, reference: str, *, is_table: bool) -> str
     return place_of_table(spark, reference)
 
 
-def logged_runs(spark: SparkSession | None, place: Target, night: date, dataset: str) -> list[dict[str, Any]]:
-    """Read the rows of a night and data set; none if there is no run log yet. Of a table, an action."""
+def logged_runs(
+    spark: SparkSession | None, place: Target, night: date, dataset: str, *, later: bool = False
+) -> list[dict[str, Any]]:
+    """Read the rows of a night, with those of `later` ones, and data set; none if there is no run log yet.
+
+    Of a table, an action.
+    """
     if place.format not in TABLE_KINDS and is_local(tables.canonical(place.reference)):
-        folder = Path(tables.canonical(place.reference)) / f"run_date={night}"
-        rows = [row for path in folder.glob("slice=*/*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
-        return [row for row in rows if row["dataset"] == dataset]
+        root, of_night = Path(tables.canonical(place.reference)), f"run_date={night}"
+        nights = sorted(one for one in root.glob("run_date=*" if later else of_night) if one.name >= of_night)
+        return [
+            {**row, "run_date": date.fromisoformat(folder.name.partition("=")[2])}
+            for folder in nights
+            for path in folder.glob("slice=*/*.parquet")
+            for row in pq.ParquetFile(path).read().to_pylist()
+            if row["dataset"] == dataset
+        ]
     from ndcg_spark.sources.formats import open_table
 
     if spark is None:
@@ -286,5 +300,6 @@ def logged_runs(spark: SparkSession | None, place: Target, night: date, dataset:
         found = open_table(spark, place.reference, None if place.format in TABLE_KINDS else place.kind).frame
     except NdcgSparkError:  # it is not there yet
         return []
-    chosen = found.where((found["run_date"] == night) & (found["dataset"] == dataset))
+    is_wanted = found["run_date"] >= night if later else found["run_date"] == night
+    chosen = found.where(is_wanted & (found["dataset"] == dataset))
     return [row.asDict() for row in chosen.collect()]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import reduce
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -38,6 +38,7 @@ from ndcg_spark.jobs.places import Target, named_place
 from ndcg_spark.jobs.printing import gate_line, to_json
 from ndcg_spark.jobs.run_log import (
     FAILED,
+    FLAGGED,
     GATE_NOT_MET,
     INTERRUPTED,
     REFUSED,
@@ -75,6 +76,7 @@ class JobRun:
         self.progress = Progress(request.log_format, {"run_id": self.id, "command": self.command})
         self._is_watched = request.log_format == "json" or request.run_log is not None
         self._code, self._began = 0, time.monotonic()
+        self._status: str | None = None
         self._started_at = datetime.now(timezone.utc)
         night, self._dataset = (
             (request.run_date, request.dataset)
@@ -89,9 +91,9 @@ class JobRun:
     def tags(self) -> tuple[str, ...]:
         return f"ndcg-spark {self.command}", f"ndcg-spark run {self.id}"
 
-    def exit(self, code: int) -> int:
-        self._code = code
-        return code
+    def exit(self, code: int, status: str | None = None) -> None:
+        """Note the exit code, and the status if the code does not tell it."""
+        self._code, self._status = code, status
 
     def start(self) -> None:
         """Log that the run starts. An action, if there is a run log."""
@@ -122,6 +124,7 @@ class JobRun:
         A run log that cannot be written any more is a warning: what the job has written stays.
         """
         status, message = ended(error, self._code)
+        status = self._status or status if error is None else status
         seconds = time.monotonic() - self._began
         stopped = 143 if isinstance(error, TerminatedError) else 130
         code = {REFUSED: 2, INTERRUPTED: stopped, FAILED: 1}.get(status, self._code)
@@ -321,12 +324,15 @@ class Job(Generic[S]):
         stack: ExitStack,
         work: type[Work[S]],
         engine: Engine,
+        *,
         made: Made = MappingProxyType({}),
+        opened: Mapping[str, Table] = MappingProxyType({}),
     ) -> None:
         if isinstance(engine.opened, NdcgSparkError):
             raise engine.opened
         self.session, self.request, self.settings, self.engine = spark, request, request.settings, engine
-        self.tables: dict[str, Table] = {} if spark is None else _open_tables(spark, request, made)
+        self.now = datetime.now(timezone.utc)  # of all tables that one run writes
+        self.tables: dict[str, Table] = {} if spark is None else _open_tables(spark, request, made, opened)
         self.accounts: Accounts | None = None
         self.step, self.note, self.tell, self._stack = progress.step, progress.note, progress.line, stack
         self.work = work(self)
@@ -439,8 +445,10 @@ class Work(Generic[S]):
         return {**night, **more, "package_version": __version__}
 
 
-def _open_tables(spark: SparkSession, request: Request[Any], made: Made) -> dict[str, Table]:
-    """Open what a job reads; tables of `made` are there without rows."""
+def _open_tables(
+    spark: SparkSession, request: Request[Any], made: Made, opened: Mapping[str, Table]
+) -> dict[str, Table]:
+    """Open what a job reads, if it is not `opened`; tables of `made` are there without rows."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from ndcg_spark.sources.formats import Table, open_table
@@ -449,54 +457,66 @@ def _open_tables(spark: SparkSession, request: Request[Any], made: Made) -> dict
         types = from_arrow_schema(schema) if isinstance(schema, pa.Schema) else schema
         return Table(frame=spark.createDataFrame([], types), name=name, path=None)
 
-    return {
-        name: to_be_made(made[name], source.reference)
-        if name in made
-        else open_table(spark, source.reference, source.kind, source.options)
-        for name, source in request.sources.items()
-    }
+    found = dict(opened)
+    for name, source in request.sources.items():
+        if name in made:
+            found[name] = to_be_made(made[name], source.reference)
+        elif name not in opened:
+            found[name] = open_table(spark, source.reference, source.kind, source.options)
+    return {name: found[name] for name in request.sources}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a run ended: its exit code, and whether something was flagged or a gate was not met."""
+class Ended(NamedTuple):
+    """How a run ended: exit code, status as in the run log, and the JSON of its results."""
 
     code: int
-    flagged: bool = False
+    status: str
+    facts: Mapping[str, Any]
 
 
-def run(request: Request[S], work: type[Work[S]], engine: Engine) -> Ended:
-    """Run a job, which ends with 0, or with 3 if a gate is not met. A refusal means that nothing was written."""
+def run(
+    request: Request[S], work: type[Work[S]], engine: Engine, opened: Mapping[str, Table] = MappingProxyType({})
+) -> Ended:
+    """Run a job. A refusal means that nothing was written. `opened` are tables that Spark has opened before."""
     with job_run(request, engine) as run:
         with ExitStack() as stack:
-            job = Job(run.spark, request, run.progress, stack, work, engine)
+            job = Job(run.spark, request, run.progress, stack, work, engine, opened=opened)
             _check_outputs(run.spark, job, run.progress)
             with _refusals(job):
                 if request.shared.explain:
                     _explain(job)
-                    return Ended(code=run.exit(EXIT_DONE))
+                    return Ended(EXIT_DONE, SUCCEEDED, {})
                 outcome = job.work.run()
                 _write(outcome, job, run.progress)
         _tell(outcome, request, run.progress)
-        met = outcome.met and all(gate["met"] for gate in outcome.gates)
-        flagged = not met or bool(outcome.facts.get("flags"))
-        return Ended(code=run.exit(EXIT_DONE if met else EXIT_GATE), flagged=flagged)
+        code = EXIT_DONE if outcome.met and all(gate["met"] for gate in outcome.gates) else EXIT_GATE
+        status = FLAGGED if outcome.facts.get("flags") else _BY_CODE[code]
+        run.exit(code, status)
+        return Ended(code, status, outcome.facts)
+
+
+class Checked(NamedTuple):
+    """A job that can run: the columns of its outputs, and the tables that Spark has opened for it."""
+
+    outputs: Made
+    opened: Mapping[str, Table]
 
 
 def check(
     request: Request[S], work: type[Work[S]], engine: Engine, spark: SparkSession | None, made: Made
-) -> Mapping[str, T.StructType | pa.Schema]:
-    """Refuse what can be refused before a job runs, and return its outputs without their rows.
+) -> Checked:
+    """Refuse what can be refused before a job runs.
 
     `made` are tables that an earlier job will write, as they are named in `request.sources`, without their rows.
     Reads schemas.
     """
     with ExitStack() as stack:
         progress = Progress(request.log_format)
-        job = Job(spark, request, progress, stack, work, engine, made)
+        job = Job(spark, request, progress, stack, work, engine, made=made)
         _check_outputs(spark, job, progress)
         job.work.check_columns()
-        return job.work.schemas()
+        opened = {name: table for name, table in job.tables.items() if name not in made}
+        return Checked(job.work.schemas(), opened)
 
 
 def _explain(job: Job[S]) -> None:

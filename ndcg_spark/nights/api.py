@@ -8,7 +8,7 @@ from datetime import date, datetime, timezone
 from ndcg_spark.jobs.logs import Logs
 from ndcg_spark.nights.results import StepResult
 from ndcg_spark.nights.steps import read_night
-from ndcg_spark.nights.work import NightRun
+from ndcg_spark.nights.work import NightRun, session_of
 
 
 def nightly(
@@ -56,5 +56,6 @@ def nightly(
     """
     found = read_night(config, night or datetime.now(timezone.utc).date(), dataset=dataset)
     run = NightRun(found, found.chosen([only] if isinstance(only, str) else only, start), Logs(), "nightly")
-    run.run(resume=resume)
+    with session_of([run]) as spark:
+        run.run(spark, resume=resume)
     return run.results

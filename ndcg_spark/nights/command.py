@@ -45,6 +45,8 @@ _GROUPS = {
         click.Option(["--from", "first"], metavar="STEP", help="Run this step and those after it."),
         click.Option(["--resume"], is_flag=True, help="Do not run steps that have ended well for this night with the "
                      "same options, version and inputs; the run log tells."),
+        click.Option(["--stale"], is_flag=True, help="Run only steps whose results are older than what they were "
+                     "made of, as after an earlier night was run again, and those that read them."),
         click.Option(["--plan"], is_flag=True, help="Print what each step reads and writes, and run nothing."),
     ],
     "Operations": [
@@ -79,16 +81,21 @@ def nightly(logs: Logs | None, /, **given: Any) -> int:
         click.echo("\n".join(line for one in nights for line in one.lines()))
         return DONE
     with needed_packages():
-        from ndcg_spark.nights.work import NightRun
+        from ndcg_spark.nights.work import NightRun, session_of, stale_lines
+    prog = "ndcg-spark nightly"
+    each = zip(nights, chosen, strict=True)
+    runs = [NightRun(one, its, logs or Logs(), f"{prog} {one.run_date}") for one, its in each]
     codes = []
-    for night, steps in zip(nights, chosen, strict=True):
-        run = NightRun(night, steps, logs or Logs(), f"ndcg-spark nightly {night.run_date}")
-        try:
-            codes.append(run.run(resume=given["resume"]))
-        except NdcgSparkError as error:
-            if len(nights) == 1:
-                raise
-            codes.append(tell_end(error, run.logs, run.prog))
+    with session_of(runs) as spark:
+        for run in runs:
+            try:
+                codes.append(run.run(spark, resume=given["resume"], stale=given["stale"]))
+            except NdcgSparkError as error:
+                if len(nights) == 1:
+                    raise
+                codes.append(tell_end(error, run.logs, run.prog))
+        for line in stale_lines(spark, runs, given["config"]):
+            click.echo(line)
     return worst(codes)
 
 

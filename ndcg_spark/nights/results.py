@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ndcg_spark.errors import printable
-from ndcg_spark.jobs.run_log import GATE_NOT_MET, SUCCEEDED
+from ndcg_spark.jobs.run_log import ENDED_WELL
 
-FLAGGED: Final = "flagged"
 BEFORE: Final = "succeeded_before"
 NOT_RUN: Final = "not_run"
 
@@ -34,6 +33,8 @@ class StepResult:
         Why it was refused, failed, or was not run; else empty.
     writes : mapping of str to str
         Places of its tables and pages, by what they hold.
+    facts : mapping
+        What the command writes as JSON.
     """
 
     step: str
@@ -42,11 +43,12 @@ class StepResult:
     seconds: float = 0.0
     message: str = ""
     writes: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def is_usable(self) -> bool:
         """Whether its tables are those of the night."""
-        return self.status in (SUCCEEDED, GATE_NOT_MET, FLAGGED, BEFORE)
+        return self.status in (*ENDED_WELL, BEFORE)
 
     @property
     def line(self) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,10 @@ from ndcg_spark.jobs.engine import Engine, choose_engine, is_of_spark
 from ndcg_spark.jobs.interrupts import TerminatedError
 from ndcg_spark.jobs.logs import Logs
 from ndcg_spark.jobs.run_log import (
+    ENDED_WELL,
+    FLAGGED,
     GATE_NOT_MET,
     INTERRUPTED,
-    SUCCEEDED,
     as_json,
     input_identities,
     logged_options,
@@ -29,13 +31,13 @@ from ndcg_spark.jobs.run_log import (
 )
 from ndcg_spark.jobs.runner import (
     JobRun,
-    Made,
     catalog_tables,
     check,
     ended,
     run,
 )
-from ndcg_spark.nights.results import BEFORE, FLAGGED, NOT_RUN, StepResult
+from ndcg_spark.nights.results import BEFORE, NOT_RUN, StepResult
+from ndcg_spark.nights.stale import Stale, find_stale, has_later_nights
 from ndcg_spark.nights.steps import Night, Step
 from ndcg_spark.sources.local import table_of
 from ndcg_spark.tables import canonical, slice_name
@@ -44,6 +46,8 @@ from ndcg_spark.tables.claims import claim_slices
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ndcg_spark.sources.formats import Table
+
 
 class NightRun:
     """Steps of a night that are run, and what has become of each."""
@@ -51,23 +55,37 @@ class NightRun:
     def __init__(self, night: Night, steps: Sequence[Step], logs: Logs, prog: str) -> None:
         self.night, self.steps, self.request, self.logs, self.prog = night, steps, night.request, logs, prog
         self.results: list[StepResult] = []
-        self._engines = {one.name: choose_engine(one.request, reads=not one.needs) for one in steps}
-        self._before: dict[str, StepResult] = {}
+        self.engines = {one.name: choose_engine(one.request, reads=not one.needs) for one in steps}
+        self._opened: dict[str, Mapping[str, Table]] = {}
+        self._known: dict[str, StepResult] = {}
 
     @property
     def code(self) -> int:
         """The exit code of the night."""
         return endings.worst([one.exit_code for one in self.results if one.exit_code is not None])
 
-    def run(self, *, resume: bool = False) -> int:
-        """Check all steps, run them, and print how each ended. With `resume`, those that ended well are not run."""
-        with only_run(self.request), self._session() as spark:
+    @property
+    def _status(self) -> str | None:
+        """The status of the night in the run log, where steps tell more than the exit code."""
+        statuses = {one.status for one in self.results}
+        ended_well = self.code in (endings.DONE, endings.GATE_NOT_MET)
+        return FLAGGED if ended_well and FLAGGED in statuses and GATE_NOT_MET not in statuses else None
+
+    def run(self, spark: SparkSession | None, *, resume: bool = False, stale: bool = False) -> int:
+        """Check all steps, run them, and print how each ended.
+
+        With `resume`, those that ended well are not run; with `stale`, those alone whose results are older than what
+        they are made of.
+        """
+        with only_run(self.request):
             whole = JobRun(spark, self.request)
             whole.start()
             try:
+                if stale:
+                    self._known = renewed(find_stale(spark, self.night, *[self.night.run_date] * 2), self.steps)
                 if resume:
-                    self._before = ended_before(spark, self.request, self.steps)
-                self._run_steps(self._check(spark))
+                    self._known = ended_before(spark, self.request, self.steps)
+                self._run_steps(spark, self._check(spark))
             except BaseException as error:
                 whole.end(error)
                 raise
@@ -75,28 +93,13 @@ class NightRun:
                 if self.results:
                     print("\n".join([f"night {self.night.run_date}:", *(f"  {one.line}" for one in self.results)]))
             whole.progress.steps += [(f"{one.step}: {one.status}", one.seconds) for one in self.results]
-            whole.exit(self.code)
+            whole.exit(self.code, self._status)
             whole.end()
         return self.code
 
-    def _session(self) -> AbstractContextManager[SparkSession | None]:
-        """Open one session for all steps that need one."""
-        needing = [one for one in self.steps if not self._engines[one.name].is_local]
-        if not needing and not is_of_spark(self.request.run_log):
-            return nullcontext()
-        from ndcg_spark.jobs.session import spark_session
-
-        requests = [one.request for one in self.steps]
-        return spark_session(
-            "ndcg-spark nightly",
-            self.night.spark_settings,
-            short_lists=not any(one.command.long_rows(one.settings) for one in requests),
-            tables={name: kind for one in requests for name, kind in catalog_tables(one).items()},
-        )
-
-    def _run_steps(self, refused: Mapping[str, StepResult]) -> None:
+    def _run_steps(self, spark: SparkSession | None, refused: Mapping[str, StepResult]) -> None:
         for step in self.steps:
-            result = self._before.get(step.name) or refused.get(step.name) or self._idle(step)
+            result = self._known.get(step.name) or refused.get(step.name) or self._idle(step)
             self.results.append(result or self._run_step(step))
             if self.results[-1].status == INTERRUPTED:
                 raise TerminatedError if self.results[-1].exit_code == endings.TERMINATED else KeyboardInterrupt
@@ -114,13 +117,19 @@ class NightRun:
         print(f"== {printable(step.name)}", flush=True)
         began = time.monotonic()
         try:
-            engine = choose_engine(step.request, in_night=True) if step.needs else self._engines[step.name]
-            found = run(step.request, step.request.command.load_work(engine), engine)
+            engine = choose_engine(step.request, in_night=True) if step.needs else self.engines[step.name]
+            opened = self._opened.get(step.name, {})
+            ended = run(step.request, step.request.command.load_work(engine), engine, opened)
         except (Exception, KeyboardInterrupt) as error:
             return self._failed(step, error, time.monotonic() - began)
-        status = GATE_NOT_MET if found.code else FLAGGED if found.flagged else SUCCEEDED
-        seconds = time.monotonic() - began
-        return StepResult(step=step.name, status=status, exit_code=found.code, seconds=seconds, writes=step.writes)
+        return StepResult(
+            step=step.name,
+            status=ended.status,
+            exit_code=ended.code,
+            seconds=time.monotonic() - began,
+            writes=step.writes,
+            facts=ended.facts,
+        )
 
     def _failed(self, step: Step, error: BaseException, seconds: float) -> StepResult:
         code = endings.tell_end(error, self.logs, f"{self.prog}: {step.name}")
@@ -131,11 +140,11 @@ class NightRun:
 
     def _check(self, spark: SparkSession | None) -> dict[str, StepResult]:
         """Refuse steps before any of them runs: names, columns and places, by the columns that earlier ones write."""
-        made: dict[str, Made] = {}
+        made: dict[str, Any] = {}
         refused: dict[str, StepResult] = {}
         for step in self.steps:
             makers = {*step.needs.values()} & {one.name for one in self.steps}
-            if step.name in self._before or makers & refused.keys():
+            if step.name in self._known or makers & refused.keys():
                 continue
             try:
                 made |= self._checked(step, spark, made)
@@ -145,10 +154,12 @@ class NightRun:
 
     def _checked(self, step: Step, spark: SparkSession | None, made: Mapping[str, Any]) -> dict[str, Any]:
         """Check a step; return the columns of the tables that it writes, by their place."""
-        request, engine = step.request, self._engines[step.name]
+        request, engine = step.request, self.engines[step.name]
         places = {name: source.reference for name, source in request.sources.items()}
         columns = {name: made[place] for name, place in places.items() if place in made}
-        if engine.is_local and step.needs:
+        if engine.is_local and step.needs and not columns:
+            engine = choose_engine(request, in_night=True)
+        elif engine.is_local and step.needs:
             tables = {
                 name: table_of(its.empty_table(), name, label=name)
                 for name, its in columns.items()
@@ -156,8 +167,57 @@ class NightRun:
             }
             engine = replace(engine, opened=tables) if len(tables) == len(columns) else Engine()
         work = request.command.load_work(engine)
-        found = check(request, work, engine, None if engine.is_local else spark, columns)
-        return {one.reference: with_stamps(found[name]) for name, one in request.targets.items() if name in found}
+        checked = check(request, work, engine, None if engine.is_local else spark, columns)
+        self._opened[step.name] = checked.opened
+        outputs = checked.outputs
+        return {one.reference: with_stamps(outputs[name]) for name, one in request.targets.items() if name in outputs}
+
+
+@contextmanager
+def session_of(runs: Sequence[NightRun]) -> Iterator[SparkSession | None]:
+    """Open one session for all steps of all nights that need one."""
+    steps = [step for one in runs for step in one.steps]
+    needing = [step for one in runs for step in one.steps if not one.engines[step.name].is_local]
+    if not needing and not any(is_of_spark(one.request.run_log) for one in runs):
+        yield None
+        return
+    from ndcg_spark.jobs.session import spark_session
+
+    requests = [one.request for one in steps]
+    with spark_session(
+        "ndcg-spark nightly",
+        runs[0].night.spark_settings,
+        short_lists=not any(one.command.long_rows(one.settings) for one in requests),
+        tables={name: kind for one in requests for name, kind in catalog_tables(one).items()},
+    ) as spark:
+        yield spark
+
+
+def stale_lines(spark: SparkSession | None, runs: Sequence[NightRun], config: str) -> list[str]:
+    """Say which results are older than what they were made of, now that nights were run, and how to renew them."""
+    last = max(runs, key=lambda one: one.night.run_date)
+    if not has_later_nights(last.night):
+        return []
+    stale = find_stale(spark, last.night, min(one.night.run_date for one in runs))
+    if not stale:
+        return []
+    nights = sorted({night for one in stale for night in one.nights})
+    command = f"ndcg-spark nightly --config {shlex.quote(config)} --backfill {nights[0]}..{nights[-1]} --stale"
+    return ["older than what they were made of:", *(f"  {one.line}" for one in stale), f"  to renew them: {command}"]
+
+
+def renewed(stale: Sequence[Stale], steps: Sequence[Step]) -> dict[str, StepResult]:
+    """Steps that are not run, where only what is stale is renewed, and what is made of it."""
+    again = {one.step for one in stale}
+    for step in steps:
+        if again & {*step.needs.values()}:
+            again.add(step.name)
+    message = "it is newer than what it was made of"
+    return {
+        step.name: StepResult(step=step.name, status=BEFORE, exit_code=endings.DONE, message=message)
+        for step in steps
+        if step.name not in again
+    }
 
 
 def with_stamps(schema: Any) -> Any:
@@ -187,9 +247,7 @@ def ended_before(spark: SparkSession | None, request: Request[Any], steps: Seque
             "package_version": __version__,
         }
         ended_well = [
-            row
-            for row in rows
-            if row["status"] in (SUCCEEDED, GATE_NOT_MET) and all(row[name] == its for name, its in same.items())
+            row for row in rows if row["status"] in ENDED_WELL and all(row[name] == its for name, its in same.items())
         ]
         if ended_well and not again & {*step.needs.values()}:
             code = max(ended_well, key=lambda row: row["finished_at"])["exit_code"]

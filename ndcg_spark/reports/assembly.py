@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from ndcg_spark.comparison.spark_results import Comparison
 from ndcg_spark.core.flag import of_kind, several
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.labels import metric_order, runs_there
+from ndcg_spark.core.labels import main_metric, metric_order, runs_there
 from ndcg_spark.core.workers import raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.frames.matching import check_matched
@@ -29,7 +29,7 @@ from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import queries, reading, sections
 from ndcg_spark.reports.contents import Mean, level_of, read
 from ndcg_spark.reports.reading import Rows, Scope
-from ndcg_spark.reports.sections import Computed, Contents
+from ndcg_spark.reports.sections import Contents
 from ndcg_spark.reports.sentences import headline
 from ndcg_spark.reports.settings import ReportLimits
 from ndcg_spark.reports.wording import counted, day, listed, metric_name, plain
@@ -192,7 +192,7 @@ def report(
     table = raise_refusals(table)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
     computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: metric_order(*one))
-    chosen = _headline_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
+    chosen = main_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
     here = None if production in seen else production
     shown, notes = choose_shown_runs(rows, chosen, limits, asked=bool(runs), production=here)
     if isinstance(metrics, Evaluation):
@@ -239,13 +239,6 @@ def report(
             today=today,
         )
     )
-
-
-def _headline_metric(computed: Computed) -> tuple[str, int | None]:
-    """Choose the metric of the headline: the first, at 10 if it was computed there, else at the largest cutoff."""
-    metric = computed[0][0]
-    cutoffs = [k for name, k in computed if name == metric and k is not None]
-    return metric, 10 if 10 in cutoffs else max(cutoffs, default=None)
 
 
 @dataclass(frozen=True, slots=True)

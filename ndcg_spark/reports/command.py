@@ -34,7 +34,7 @@ REPORT = Command(
     settings=ReportJobSettings,
     reads=(
         Reads(name="metrics", about="Metric table of one or many nights: a path, a catalog table, or a SQL query.",
-              follows=("mean-ndcg.output",)),
+              follows=("mean-ndcg.output",), nights="until"),
         Reads(name="per_query", about="Per-query table: adds how queries are distributed, and those to look at.",
               required=False, follows=("mean-ndcg.per_query_output",)),
         Reads(name="comparison", about="Comparison table: adds the differences between runs.", required=False,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date, timedelta
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -22,6 +21,7 @@ from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.rules import RULES, differing_rules, read_rules, rules_difference
 from ndcg_spark.history import tasks as night_flags
 from ndcg_spark.history.frames import missing_series
+from ndcg_spark.history.settings import days_between, missing_nights
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import contents
 from ndcg_spark.reports import wording as w
@@ -133,18 +133,12 @@ class Trend(Section):
 
     @property
     def nights_apart(self) -> int:
-        """Days from one night to the next, in the median; 1 where there is only one."""
-        gaps = sorted((after - before).days for before, after in pairwise(self.days))
-        return gaps[(len(gaps) - 1) // 2] if gaps else 1
+        return days_between(self.days)
 
     @property
     def missing(self) -> list[date]:
         """Days between the nights that no run has, where nights are mostly a day apart."""
-        days = self.days
-        if not days or self.nights_apart != 1:
-            return []
-        every = {days[0] + timedelta(days=ahead) for ahead in range((days[-1] - days[0]).days)}
-        return sorted(every - set(days))
+        return missing_nights(self.days)
 
     def night_before(self, night: date | None) -> date | None:
         return max((one for one in self.days if night and one < night), default=None)

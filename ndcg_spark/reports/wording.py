@@ -10,6 +10,7 @@ from datetime import date
 from typing import Any
 
 from ndcg_spark.core import labels
+from ndcg_spark.core.labels import listed as listed
 
 MINUS = "\u2212"
 NOTHING = "\u2014"
@@ -150,10 +151,3 @@ def period_name(period: str, start: date, end: date) -> str:
         return f"{start:%B %Y}"
     names = {"week": "the week", "rolling_7": "the seven days"}
     return f"{names.get(period, plain(period))} from {day(start, year=start.year != end.year)} to {day(end)}"
-
-
-def listed(names: Iterable[str], most: int = 6) -> str:
-    """Join names by commas, the first few of them."""
-    found = list(names)
-    rest = len(found) - most
-    return ", ".join(found[:most]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -62,7 +62,7 @@ class Retrieve(Work[RetrievalJobSettings]):
         }
         if self.per_query is not None:
             slices = self.job.slices(runs)
-            tables["output"] = Rows(frame=stored_metrics(self.job.spark, summary, facts), slices=slices)
+            tables["output"] = Rows(frame=stored_metrics(self.job.spark, summary, facts, self.job.now), slices=slices)
             queries = per_query_rows(self.per_query, self.settings.evaluation)
             tables["per_query_output"] = Rows(frame=queries, slices=slices)
         return Outcome(facts=facts, tables=tables, lines=self._lines(facts))

@@ -151,16 +151,17 @@ def _complete(reference: str, frame: DataFrame, stamps: Mapping[str, str | None]
         frame = frame.withColumn(RUN, F.lit(""))
     elif named != [RUN]:
         frame = frame.withColumnRenamed(named[0], RUN)
+    now = F.lit(datetime.now(timezone.utc).replace(microsecond=0)).cast("timestamp").alias("computed_at")
+    computed = [] if "computed_at" in frame.columns else [now]
     if not _is_of_means(frame):
-        return frame
+        return frame.select("*", *computed)
     taken = sorted({*stamps} & {*frame.columns, *_OF_THE_MOMENT})
     if taken:
         raise InvalidParameterError(f"the rows for {reference!r} have a column {taken[0]!r} of their own; drop it.")
     texts = {**dict.fromkeys(("convention", "config_hash", "input")), **stamps, "package_version": __version__}
-    now = F.lit(datetime.now(timezone.utc).replace(microsecond=0)).cast("timestamp").alias("computed_at")
     added = [F.lit(text).cast("string").alias(name) for name, text in texts.items() if name not in frame.columns]
     rows = frame.where(F.col(RUN).isNotNull())  # rejected rows without a run
-    return rows.select("*", *added, *([] if "computed_at" in frame.columns else [now]))
+    return rows.select("*", *added, *computed)
 
 
 def _list_runs(reference: str, frame: DataFrame) -> set[str]:

@@ -18,6 +18,7 @@ from ndcg_spark.history import FlagSettings, flag_changes, tasks
 from ndcg_spark.history.frames import flagged_nights
 from ndcg_spark.history.tasks import EPOCH
 
+BOTH = FlagSettings(direction="both")
 USUAL = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418]
 
 
@@ -31,7 +32,7 @@ def days(night):
     return (night - EPOCH).days
 
 
-def judged(rows, settings=None, columns=tasks.FLAG_COLUMNS):
+def judged(rows, settings=BOTH, columns=tasks.FLAG_COLUMNS):
     """Rows of the worker, of series put together as by Spark: with the nights of their run and of the table."""
     groups = {}
     for row in rows:
@@ -48,11 +49,11 @@ def judged(rows, settings=None, columns=tasks.FLAG_COLUMNS):
         known["run_nights"] = [{"day": days(row["run_date"]), "config_hash": row["config_hash"]} for row in of_run]
         known["table_nights"] = None if known["segment_by"] else sorted({days(row["run_date"]) for row in rows})
         series.append(known)
-    (batch,) = tasks.flag_nights(iter([pa.RecordBatch.from_pylist(series)]), settings or FlagSettings(), columns)
+    (batch,) = tasks.flag_nights(iter([pa.RecordBatch.from_pylist(series)]), settings, columns)
     return batch.to_pylist()
 
 
-def flags(rows, settings=None):
+def flags(rows, settings=BOTH):
     """Rows by night."""
     found = judged(rows, settings)
     by_night = {row["night"]: row for row in found}
@@ -60,13 +61,13 @@ def flags(rows, settings=None):
     return by_night
 
 
-def flags_of_pairs(rows, **pairs):
+def flags_of_pairs(rows, settings=BOTH, **pairs):
     """Rows by night, the last one with what its pairs showed."""
-    found = judged(rows, columns=tasks.TO_PAIR_COLUMNS)
+    found = judged(rows, settings, columns=tasks.TO_PAIR_COLUMNS)
     last = max(row["night"] for row in found)
     its = {"n_queries": 12, "n_only_run": 0, "n_only_baseline": 0, "df": 11.0, **pairs}
     batch = pa.RecordBatch.from_pylist([row | {"paired": its if row["night"] == last else None} for row in found])
-    (batch,) = tasks.flag_pairs(iter([batch]), FlagSettings())
+    (batch,) = tasks.flag_pairs(iter([batch]), settings)
     return {row["night"]: row for row in batch.to_pylist()}
 
 
@@ -87,7 +88,8 @@ def test_a_drop_after_twelve_weeks():
 )
 def test_the_limit_depends_on_the_nights_of_history(n, limit):
     values = [0.5 + 0.001 * (at % 3 - 1) for at in range(n)]
-    row = flags(weekly([*values, 0.5 + 0.0015 * limit + 1e-9]), FlagSettings(start=night(7 * n)))[night(7 * n)]
+    settings = FlagSettings(start=night(7 * n), direction="both")
+    row = flags(weekly([*values, 0.5 + 0.0015 * limit + 1e-9]), settings)[night(7 * n)]
     assert (row["limit"], row["n_nights"], row["status"]) == (limit, n, "high")  # the standard error is 0.0015
     below = flags(weekly([*values, 0.5 + 0.0015 * limit - 1e-6]))[night(7 * n)]
     assert below["status"] == "usual"
@@ -95,19 +97,19 @@ def test_the_limit_depends_on_the_nights_of_history(n, limit):
 
 def test_a_short_history_is_held_against_the_night_before():
     """Errors of .0015 make .0021213203 of the difference; 3.2905 of these, the quantile of .9995, are .0069803."""
-    found = flags(weekly([0.4, 0.4069, 0.4, 0.4070, 0.4]))
-    statuses = [found[night(7 * at)]["status"] for at in range(5)]
-    assert statuses == ["short_history", "short_history", "short_history", "high", "low"]
+    found = flags(weekly([0.4070, 0.4001, 0.4070, 0.4]))
+    statuses = [found[night(7 * at)]["status"] for at in range(4)]
+    assert statuses == ["short_history", "short_history", "short_history", "low"]
     assert found[night(0)]["rule"] == (
         "ndcg@10 of overall: 0 earlier nights are too few to judge 2026-01-01 by history, 28 are needed"
     )
-    last = found[night(28)]
-    assert (last["weekday"], last["n_nights"], last["median"]) == ("before", 4, 0.4070)
+    last = found[night(21)]
+    assert (last["weekday"], last["n_nights"], last["median"]) == ("before", 3, 0.4070)
     assert (last["z"], last["limit"]) == (pytest.approx(-3.29983, abs=1e-5), pytest.approx(3.290527, abs=1e-6))
     assert last["rule"] == (
-        "ndcg@10 of overall is 0.400000 on 2026-01-29 and was 0.407000 on the night before, 2026-01-22 (3.30 "
-        "standard errors of 0.002121; limit 3.29, level 0.001); lower is worse; 4 earlier nights are too few to "
-        "judge 2026-01-29 by history, 28 are needed"
+        "ndcg@10 of overall is 0.400000 on 2026-01-22 and was 0.407000 on the night before, 2026-01-15 (3.30 "
+        "standard errors of 0.002121; limit 3.29, level 0.001); lower is worse; 3 earlier nights are too few to "
+        "judge 2026-01-22 by history, 28 are needed"
     )
     without = flags(weekly([0.4, 0.9], std_error=None))
     assert {row["status"] for row in without.values()} == {"short_history"}
@@ -197,7 +199,7 @@ def test_options_out_of_range(options, named):
 # ------------------------------------------------------------------------------------------- what is missing
 
 
-def missing(rows, settings=None):
+def missing(rows, settings=BOTH):
     """Rules of what is missing, by night and segment."""
     listed = [row for row in judged(rows, settings) if row["status"] == "missing"]
     return {(row["night"], row["run"], row["segment"]): row["rule"] for row in listed}
@@ -413,3 +415,44 @@ def test_per_query_tables_that_cannot_pair(spark):
     ):
         with pytest.raises(NdcgSparkError, match=re.escape(named)):
             paired_flags(spark, two_nights(), good, columns, **options)
+
+
+SIDES = {"worse": ("low", "high", "both"), "low": ("low",) * 3, "high": ("high",) * 3, "both": ("both",) * 3}
+
+
+@pytest.mark.parametrize("direction", SIDES)
+def test_a_side_that_is_not_asked_for_is_not_flagged(direction):
+    """NDCG is better where it is larger, ils where it is smaller, and tied_share has no better side."""
+    for metric, side in zip(("ndcg", "ils", "tied_share"), SIDES[direction], strict=True):
+        for status, value in (("low", 0.3), ("high", 0.7)):
+            rows = metric_rows([0.5, value], metric=metric)
+            row = flags(rows, FlagSettings(direction=direction))[night(1)]
+            assert row["status"] == (status if side in (status, "both") else "other_direction")
+            assert ("does not ask" in row["rule"]) is (row["status"] == "other_direction")
+
+
+@pytest.mark.parametrize(
+    ("values", "statuses"),
+    [
+        ([0.6, 0.3, 0.6], "short low recovered"),
+        ([0.6, 0.3, 0.3, 0.6], "short low short recovered"),
+        ([0.6, 0.3, 0.45, 0.6], "short low high recovered"),
+        ([0.6, 0.3, 0.9], "short low high"),
+        ([0.3, 0.6, 0.9], "short high high"),
+        ([0.3, 0.6, 0.3], "short high recovered"),
+        ([0.6, 0.3, 0.6, 0.3], "short low recovered low"),
+    ],
+)
+def test_a_value_that_is_again_what_it_was_has_recovered(values, statuses):
+    """By the errors of means, and by pairs, whose standard error stands for that of other nights, too.
+
+    A second fall is no recovery: the night before it was one itself, and flagged nothing.
+    """
+    found = flags(metric_rows(values))
+    wanted = [one.replace("short", "short_history") for one in statuses.split()]
+    assert [found[night(at)]["status"] for at in range(len(values))] == wanted
+    last = len(values) - 1
+    paired = flags_of_pairs(metric_rows(values), difference=values[-1] - values[-2], std_error=0.002)[night(last)]
+    assert paired["status"] == wanted[-1]
+    if wanted[-1] == "recovered":
+        assert "as on 2026-01-01 (" in found[night(last)]["rule"]

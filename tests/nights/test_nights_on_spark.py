@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import ndcg_spark
 MORE = """
 [[step]]
 command = "flag-changes"
+direction = "both"
 output = "./flags"
 
 [[step]]
@@ -53,6 +55,35 @@ def test_a_usual_night(spark, folder):
     assert (week["n_days"], week["value"]) == (2, 0.5)
     assert {row["run_date"] for row in stored_rows(folder / "flags")} == {"2026-01-30", "2026-01-31"}
     assert len(logged(folder)) == 12
+
+
+@pytest.mark.classic("processes of Arrow write folders of this machine")
+def test_what_a_night_that_is_run_again_makes_old(spark, folder):
+    """The flags and the page of the later night were made of the earlier one; its comparison and the week were not.
+
+    Points in time are stored to the second.
+    """
+    write_file(absolute(FILE + MORE, folder))
+    assert "older" not in nightly("--backfill", "2026-01-30..2026-01-31").out
+    before = {name: stored_rows(folder / name) for name in ("metrics", "comparisons", "flags", "weeks")}
+    time.sleep(1)
+    again = nightly("--backfill", "2026-01-30..2026-01-30")
+    assert again.out.splitlines()[-4:] == [
+        "older than what they were made of:",
+        "  flag-changes: 2026-01-31 is older",
+        "  report: 2026-01-31 is older",
+        "  to renew them: ndcg-spark nightly --config night.toml --backfill 2026-01-31..2026-01-31 --stale",
+    ]
+    renewed = nightly("--backfill", "2026-01-31..2026-01-31", "--stale")
+    assert statuses(renewed) == {
+        **dict.fromkeys(("mean-ndcg", "compare-runs", "roll-up"), "succeeded before"),
+        **{"flag-changes": "flagged", "report": "succeeded"},
+    }
+    assert "older than" not in renewed.out
+    assert set(statuses(nightly("--stale")).values()) == {"succeeded before"}
+    times = {"computed_at": "", "source_computed_at": ""}
+    for name, rows in before.items():
+        assert [row | times for row in stored_rows(folder / name)] == [row | times for row in rows]
 
 
 def test_columns_are_refused_before_anything_runs(spark, folder):

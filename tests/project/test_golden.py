@@ -27,7 +27,12 @@ def test_what_is_stored_is_as_it_was(name, spark, tmp_path):
 
 
 def test_every_command_has_a_night_and_arguments():
-    commands = {name for name, _ in stored_format.commands_of(stored_format.cli)} - {"conventions", "metrics"}
+    commands = {name for name, _ in stored_format.commands_of(stored_format.cli)} - {
+        "conventions",
+        "metrics",
+        "init",
+        "nightly",
+    }
     for listed in (stored_format.ARGUMENTS, stored_format.STORY.values()):
         assert {name for name in commands if any(text.startswith(f"{name} ") for text in listed)} == commands
 

@@ -79,6 +79,7 @@ def kind_of(name: str, option) -> str:
 OPTIONS = [
     (name, option.name, option.opts[0], kind)
     for name, one in commands_of(cli)
+    if name not in ("nightly", "init")  # tests/nights has what they name
     for option in one.params
     if (kind := kind_of(name, option)) not in ("other", "new")
 ]

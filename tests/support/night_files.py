@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from itertools import takewhile
 from pathlib import Path
 
 from support.main_job import Ended, command, stored_rows
@@ -50,7 +51,8 @@ def nightly(*more: object) -> Ended:
 
 def statuses(ended: Ended) -> dict[str, str]:
     """Status of each step, from the last lines."""
-    lines = ended.out[ended.out.rindex("night 2026") :].splitlines()[1:]
+    out = "\n" + ended.out
+    lines = takewhile(lambda line: line.startswith("  "), out[out.rindex("\nnight 2026") :].splitlines()[2:])
     return {
         name.strip(): rest.split(" after")[0].split(":")[0].strip()
         for name, _, rest in (one.partition(": ") for one in lines)
