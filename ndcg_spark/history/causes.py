@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ndcg_spark.core.labels import main_metric, metric_order
-from ndcg_spark.history.tasks import HIGH, LOW, MISSING, RECOVERED, series_name
+from ndcg_spark.history.tasks import FLAGGED, HIGH, LOW, MISSING, series_name
 from ndcg_spark.metrics import judge_change
 
 MAX_CHARACTERS = 160
@@ -36,8 +36,10 @@ class Cause:
         else:
             usual = "before" if str(its["weekday"]).startswith("before") else "usually"
             far = "" if its["z"] is None else f" ({its['z']:+.1f}, limit {its['limit']:.1f})"
-            what = f"is {its['value']:.4f} on {its['night']}, {usual} {its['median']:.4f}{far}"
-        begin = "" if status == RECOVERED else "FLAG "
+            what = f"is {its['value']:.4f} on {its['night']}"
+            what += f", {usual} {its['median']:.4f}{far}" if status in (LOW, HIGH) else ""
+        begin = "FLAG " if status in FLAGGED else ""
+        status = status.replace("_", " ")
         name = series_name(dict(its))
         room = MAX_CHARACTERS - len(f"{begin}{status}:  {what}{rest}")
         name = name if len(name) <= room else f"{name[: room - 1]}…"

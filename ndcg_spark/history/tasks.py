@@ -129,6 +129,8 @@ def common_value(nights: Sequence[dict[str, Any]], column: str) -> Any:
 
 LOW, HIGH, USUAL, SHORT, NO_VALUE = "low", "high", "usual", "short_history", "no_value"
 MISSING, RECOVERED, OTHER_DIRECTION = "missing", "recovered", "other_direction"
+STILL = {LOW: "still_low", HIGH: "still_high"}
+"""Statuses of nights that are as the flagged one before them, and are not flagged again."""
 FLAGGED = (LOW, HIGH, MISSING)
 FLAG_COLUMNS = {
     "night": "date",
@@ -210,7 +212,7 @@ def _judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, An
 
     judged = {"median": row["before_value"], **_held(its["difference"], its["std_error"], BEFORE_PAIRED, its["df"])}
     nights.append({"day": _day(row["night"]), "value": nights[-1]["value"] + its["difference"]})
-    judged |= _returned(nights, held, partial(settings.flags, row["metric"]))
+    judged |= _since_a_flag(nights, held, partial(settings.flags, row["metric"]))
     return _explained(row, judged, settings)
 
 
@@ -328,8 +330,8 @@ def _against_before(
     judged = _by_errors(one, before)
     if judged is None:
         return named
-    returned = _returned([*nights, one], _by_errors, is_flagged)
-    return {**named, "median": before["value"], **judged, **returned}
+    since = _since_a_flag([*nights, one], _by_errors, is_flagged)
+    return {**named, "median": before["value"], **judged, **since}
 
 
 def _by_errors(one: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:
@@ -339,29 +341,34 @@ def _by_errors(one: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | 
     return _held(one["value"] - before["value"], math.hypot(one["std_error"], before["std_error"]), BEFORE)
 
 
-def _returned(
+def _since_a_flag(
     nights: Sequence[dict[str, Any]],
     held: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None],
     is_flagged: Callable[[str], bool],
 ) -> dict[str, Any]:
-    """Find out whether the last of nights is again what it was before the latest one flagged for the opposite.
+    """Find out whether the last of nights is again what it was before one that was flagged, or still far from it.
 
-    `nights` are in their order; `held` compares two of them. Empty unless it is.
+    `nights` are in their order; `held` compares two of them. Empty if neither is the case.
     """
     flagged: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
-    returned: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for before, one in pairwise(nights):
-        change, returned = held(one, before), {}
-        status = SHORT if change is None else change["status"]
+        found = {}
+        status = _status_of(held(one, before))
         opposite = {LOW: HIGH, HIGH: LOW}.get(status)
-        earlier = next(((left, since) for side, left, since in reversed(flagged) if side == opposite), None)
-        again = None if earlier is None else held(one, earlier[0])
-        if earlier is not None and again is not None and again["status"] == SHORT:
-            left, since = earlier
-            returned = {"day": date_of(left["day"]), "value": left["value"], "since": date_of(since["day"])}
+        at = next((at for at in reversed(range(len(flagged))) if flagged[at][0] == opposite), None)
+        if at is not None and _status_of(held(one, flagged[at][1])) == SHORT:
+            found = {"status": RECOVERED, "flag": flagged[at][1:]}
+            del flagged[at:]
         elif opposite is not None and is_flagged(status):
             flagged.append((status, before, one))
-    return {"status": RECOVERED, "returned": returned} if returned else {}
+        elif status == SHORT and flagged and _status_of(held(one, flagged[-1][1])) == flagged[-1][0]:
+            found = {"status": STILL[flagged[-1][0]], "flag": flagged[-1][1:]}
+    return found
+
+
+def _status_of(judged: dict[str, Any] | None) -> str:
+    return SHORT if judged is None else str(judged["status"])
 
 
 def _held(difference: float, error: float, how: str, df: float | None = None) -> dict[str, Any]:
@@ -393,11 +400,12 @@ def _rule(row: dict[str, Any], settings: FlagSettings) -> str:
         return f"{name} has no value on {row['night']}"
     short = f"{row.get('n_nights')} earlier nights are too few to judge {row['night']}"
     short += f" by history, {settings.fewest_any_day} are needed"
-    if row["status"] == RECOVERED:
-        its = row["returned"]
+    if "flag" in row:
+        left, since = row["flag"]
+        again = "again as" if row["status"] == RECOVERED else "not yet as"
         return (
-            f"{name} is {row['value']:.6f} on {row['night']}, as on {its['day']} ({its['value']:.6f}), before it "
-            f"changed on {its['since']}; the night before, {row['before']}, had {row['median']:.6f}; {short}"
+            f"{name} is {row['value']:.6f} on {row['night']}, {again} on {date_of(left['day'])} "
+            f"({left['value']:.6f}), before it was flagged on {date_of(since['day'])}; {short}"
         )
     if is_of_the_night_before(row):
         scale = f"{row['spread']:.6f}; limit {row['limit']:.2f}, level {LEVEL:g}"

@@ -50,6 +50,8 @@ _GROUPS = {
         click.Option(["--plan"], is_flag=True, help="Print what each step reads and writes, and run nothing."),
     ],
     "Operations": [
+        click.Option(["--message"], metavar="FILE", help="File to write what the night says: text; a "
+                     "file of the same name that ends with .json has it as JSON."),
         click.Option(["--conf"], multiple=True, metavar="NAME=VALUE", help="Spark setting of a local run; may be "
                      "repeated."),
         log_format_option(),
@@ -77,10 +79,13 @@ def nightly(logs: Logs | None, /, **given: Any) -> int:
     more = {name: given[name] for name in ("dataset", "conf", "log_format")}
     nights = [read_night(given["config"], day, **more) for day in days]
     chosen = [one.chosen(given["only"], given["first"]) for one in nights]
+    if given["message"]:
+        check_file("--message", given["message"])
     if given["plan"]:
         click.echo("\n".join(line for one in nights for line in one.lines()))
         return DONE
     with needed_packages():
+        from ndcg_spark.nights.message import write_message
         from ndcg_spark.nights.work import NightRun, session_of, stale_lines
     prog = "ndcg-spark nightly"
     each = zip(nights, chosen, strict=True)
@@ -94,6 +99,8 @@ def nightly(logs: Logs | None, /, **given: Any) -> int:
                 if len(nights) == 1:
                     raise
                 codes.append(tell_end(error, run.logs, run.prog))
+            if given["message"]:
+                write_message(run.message, given["message"])
         for line in stale_lines(spark, runs, given["config"]):
             click.echo(line)
     return worst(codes)

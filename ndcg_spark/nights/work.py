@@ -36,6 +36,7 @@ from ndcg_spark.jobs.runner import (
     ended,
     run,
 )
+from ndcg_spark.nights.message import message_of
 from ndcg_spark.nights.results import BEFORE, NOT_RUN, StepResult
 from ndcg_spark.nights.stale import Stale, find_stale, has_later_nights
 from ndcg_spark.nights.steps import Night, Step
@@ -91,11 +92,17 @@ class NightRun:
                 raise
             finally:
                 if self.results:
-                    print("\n".join([f"night {self.night.run_date}:", *(f"  {one.line}" for one in self.results)]))
+                    print("\n".join([f"steps of {self.night.run_date}:", *(f"  {one.line}" for one in self.results)]))
             whole.progress.steps += [(f"{one.step}: {one.status}", one.seconds) for one in self.results]
             whole.exit(self.code, self._status)
             whole.end()
+        print("\n  ".join(self.message["lines"]), flush=True)
         return self.code
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """What the night says to people, as JSON has it."""
+        return message_of(self.night, self.results, self.code)
 
     def _run_steps(self, spark: SparkSession | None, refused: Mapping[str, StepResult]) -> None:
         for step in self.steps:

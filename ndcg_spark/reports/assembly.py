@@ -203,6 +203,7 @@ def report(
         raise InvalidParameterError(f"baseline {baseline!r} is not among the runs of the report: {known}.")
     scope = Scope(place.dataset, place.night, shown, *chosen, limits, baseline=baseline)
     rows = [row for row in rows if row["run"] in shown]
+    scope = replace(scope, computed=max(filter(None, (row["computed"] for row in rows)), default=None))
     if summary is not None:
         sections.check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
     overall = sorted((row for row in rows if (row["metric"], row["k"]) == chosen), key=scope.place)

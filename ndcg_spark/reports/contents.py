@@ -15,7 +15,7 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.rules import same_rules
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.reports.wording import metric_name, plain, segment_name
+from ndcg_spark.reports.wording import metric_name, plain, segment_name, segment_values
 
 Row = Mapping[str, Any]
 _Content = TypeVar("_Content")
@@ -74,6 +74,15 @@ class OfSegment:
         return segment_name(self.by, self.segment) if self.by else labels.OVERALL
 
     @property
+    def full_name(self) -> str:
+        """The segment with its columns: `country = DE · device = phone`."""
+        if not self.by:
+            return labels.OVERALL
+        values = segment_values(self.by, self.segment)
+        names = self.by.split("+") if len(values) > 1 else [self.by]
+        return " · ".join(f"{plain(name)} = {value}" for name, value in zip(names, values, strict=True))
+
+    @property
     def is_small(self) -> bool:
         """Whether the interval is a rough guide, because of few queries."""
         return self.n_queries < SMALL
@@ -95,6 +104,7 @@ class Mean(OfSegment):
     n_unjudged: int | None = None
     n_lost_queries: int | None = None
     n_unjudged_items: int | None = None
+    n_top_items: int | None = None
     weight_sum: float | None = None
 
     @property
@@ -118,6 +128,12 @@ class Mean(OfSegment):
     def rejected(self) -> float | None:
         """Share of the rows that were rejected; None where that is not known."""
         return None if not self.n_read or self.n_rejected is None else self.n_rejected / self.n_read
+
+    @property
+    def unjudged(self) -> float | None:
+        """Share of the first items that have no judgment; None where that is not known."""
+        known = self.n_top_items and self.n_unjudged_items is not None
+        return (self.n_unjudged_items or 0) / (self.n_top_items or 1) if known else None
 
     @property
     def half(self) -> float | None:

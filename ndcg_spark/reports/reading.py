@@ -17,8 +17,10 @@ from ndcg_spark.core.labels import metric_at
 from ndcg_spark.core.workers import collect
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import MIXED, RULES, read_rules, rules_difference
+from ndcg_spark.jobs.outputs import SOURCE_TIME
 from ndcg_spark.reports.contents import Comparison, Mean, Standing, columns
 from ndcg_spark.reports.settings import ReportLimits
+from ndcg_spark.reports.wording import day
 
 MOST_DATASETS = 100
 MOST_MEANS = 20_000
@@ -27,18 +29,20 @@ _KINDS = {"str": "string", "str | None": "string", "int": "bigint", "int | None"
 _NEEDED = ("run", "segment_by", "segment", "metric", "k", "value")
 _OF_NIGHT = {
     **dict.fromkeys(("dataset", "convention", "config_hash", RULES, "input", "package_version", "note"), "string"),
-    "n_top_items": "bigint", "run_date": "date", "computed_at": "timestamp", "flagged": "boolean",
+    "run_date": "date", "computed_at": "timestamp", "flagged": "boolean",
 }  # fmt: skip
 _COMPARED = ("run", "baseline", "segment_by", "segment", "metric", "k", "difference")
 _OF_COMPARISON = {
     **dict.fromkeys((RULES, "dataset", "period"), "string"),
     **dict.fromkeys(("run_date", "period_start", "period_end"), "date"),
+    SOURCE_TIME: "bigint",  # in seconds
     TOP_ITEMS: "array<bigint>",
 }
 _FLAGGED = {
     **dict.fromkeys(("metric", "status", "dataset", "run", "segment_by", "segment", "weekday"), "string"),
     **dict.fromkeys(("z", "limit", "spread", "std_error"), "double"),
     "night": "date",
+    SOURCE_TIME: "bigint",
 }
 
 Rows = list[dict[str, Any]]
@@ -58,6 +62,8 @@ class Scope:
     """The night before that has a result."""
     baseline: str | None = None
     """The run against which queries lose; None: the night before."""
+    computed: int | None = None
+    """When the means of the night were computed, in seconds since 1970."""
 
     @property
     def night(self) -> Column:
@@ -66,6 +72,12 @@ class Scope:
     def place(self, row: Mapping[str, Any]) -> int:
         """Place of the run of a row."""
         return self.runs.index(row["run"])
+
+    def older(self, what: str, source: int | None, command: str) -> list[str]:
+        """Say that results are older than the means of the night that they should have been made of."""
+        if source is None or self.computed is None or source >= self.computed:
+            return []
+        return [f"{what} of {day(self.run_date)} is older than its means: run {command} again."]
 
     def of_dataset(self) -> Column:
         """Condition on the data set; a table may lack it."""
@@ -133,7 +145,8 @@ def means_of_night(metrics: DataFrame, dataset: str, night: date | None, runs: S
     its = metrics.where(of_night(dataset, night) & (F.col("segment_by") == ""))
     if runs:
         its = its.where(F.col("run").isin(*runs))
-    found = collected(its.withColumn("computed_at", utc_text(F.col("computed_at"))).limit(MOST_MEANS + 1))
+    times = {"computed": F.col("computed_at").cast("bigint"), "computed_at": utc_text(F.col("computed_at"))}
+    found = collected(its.withColumns(times).limit(MOST_MEANS + 1))
     if len(found) > MOST_MEANS:
         raise InputRefusedError(
             f"the night has more than {MOST_MEANS:,} means over all queries; name the runs of the report."

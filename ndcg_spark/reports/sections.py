@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from statistics import median
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.results import check_compared
@@ -35,6 +35,10 @@ Computed = Sequence[tuple[str, int | None]]
 _PARTS = {"evaluated": "evaluated", "rejected": w.REJECTED, "left_out": "left out by a stated rule"}
 
 
+_OF_SEGMENTS = ("value", "std_error", "ci_low", "ci_high", "n_queries", "weight_sum", "n_missing", "n_unjudged_items",
+                "n_top_items")  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags(Section):
     """Flagged nights by (night, run), and segments flagged on the night, the farthest from usual first."""
@@ -51,20 +55,29 @@ class Flags(Section):
         of_runs = F.col("run").isNull() | scope.of_runs()
         flags = flag_table(frame).where(scope.of_metric() & scope.of_dataset() & of_runs)
         is_flag, of_all = F.col("status").isin(night_flags.LOW, night_flags.HIGH), F.col("segment_by") == ""
-        newest = flags.where(is_flag & of_all).orderBy(F.desc("night"), "run")
+        tonight = F.col("night").eqNullSafe(scope.night)
+        is_shown = is_flag | (tonight & F.col("status").isin(*night_flags.STILL.values()))
+        keys = ("run", "segment_by", "segment")
+        since = F.max(F.when(is_flag & (F.col("night") < scope.night), F.col("night"))).over(
+            Window.partitionBy(*keys)
+        )
+        flags = flags.withColumn("since", since)
+        newest = flags.where(is_shown & of_all).orderBy(F.desc("night"), "run")
         nights = collected(newest.limit(scope.limits.nights * len(scope.runs)))
-        tonight, of_segment = F.col("night").eqNullSafe(scope.night), is_flag & ~of_all
+        of_segment = is_shown & ~of_all
         (counts,) = flags.agg(
             F.count_if(of_segment & tonight).alias("now"),
             F.count_if(of_segment & (F.col("night") < scope.night)).alias("before"),
             F.count_if(tonight).alias("judged"),
             F.max(F.when(F.col("night") <= scope.night, F.col("night"))).alias("last"),
+            F.max(F.when(tonight, F.col("source_computed_at"))).alias("source"),
         ).collect()
-        order = (F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
+        order = (F.desc_nulls_last(F.abs("z")), *keys)
         farthest = flags.where(of_segment & tonight).orderBy(*order).limit(scope.limits.segments)
         night, last = day(scope.run_date), f"; its last night is {day(counts['last'])}" if counts["last"] else ""
         earlier = f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown."
         lacks = f"The table of flags has no rows of {night}: it was not judged{last}."
+        not_covered = [lacks] if scope.run_date is not None and not counts["judged"] else []
         return cls(
             nights={(row["night"], row["run"] and plain(row["run"])): _flag_text(row) for row in nights},
             segments=tuple(
@@ -73,7 +86,7 @@ class Flags(Section):
             ),
             n_segments=counts["now"],
             left_out=(earlier,) if counts["before"] else (),
-            not_covered=(lacks,) if scope.run_date is not None and not counts["judged"] else (),
+            not_covered=(*not_covered, *scope.older("The table of flags", counts["source"], "flag-changes")),
         )
 
     def of(self, row: Row) -> str | None:
@@ -86,7 +99,10 @@ class Flags(Section):
 def _flag_text(row: Row) -> str:
     """Explain why a night was flagged, as far as the table does."""
     z, limit = row.get("z"), row.get("limit")
-    parts = [plain(row["status"])] if row.get("status") else []
+    status = row.get("status")
+    if status in night_flags.STILL.values():
+        return f"{str(status).removeprefix('still_')}, since {day(row['since'])}"
+    parts = [plain(status)] if status else []
     usual = "the night before" if night_flags.is_of_the_night_before(row) else "the usual value"
     parts += [] if z is None else [f"{w.signed(z, 1)} {night_flags.unit_of(row)} from {usual}"]
     parts += [] if z is None or limit is None else [f"limit {w.number(limit, 1)}"]
@@ -113,9 +129,6 @@ class Trend(Section):
         left_out = []
         if n_nights > most and len(days) == most:
             left_out.append(f"Trend: the newest {most:,} nights of {n_nights:,}.")
-        if missing := trend.missing:
-            shown = ", ".join(map(day, missing[:5])) + (f" and {len(missing) - 5:,} more" if missing[5:] else "")
-            left_out.append(f"Nights without a result, where the line of the trend breaks: {shown}.")
         return replace(trend, left_out=tuple(left_out))
 
     @classmethod
@@ -213,7 +226,7 @@ class Segments(Section):
         either = now if since is None else now | of_night(scope.dataset, since)
         its = table.where(either & (F.col("segment_by") != "") & scope.of_metric() & scope.of_runs())
         aggregates = [F.max(now).alias("is_there")]
-        for name in ("value", "std_error", "ci_low", "ci_high", "n_queries", "weight_sum"):
+        for name in _OF_SEGMENTS:
             aggregates.append(F.max(F.when(now, F.col(name))).alias(name))
             aggregates.append(F.max(F.when(~now, F.col(name))).alias(f"before_{name}"))
         grouped = its.groupBy("run", "segment_by", "segment", "metric", "k").agg(*aggregates).where("is_there")
@@ -288,6 +301,13 @@ class Differences(Section):
             rows=tuple(read(contents.Comparison, row) for row in rows),
             period="" if period is None else w.period_name(period, *dates),
             left_out=(sentence,) if len(found) > most else (),
+            not_covered=tuple(
+                scope.older(
+                    "The comparison",
+                    max(filter(None, (row.get("source_computed_at") for row in rows)), default=None),
+                    "compare-runs",
+                )
+            ),
         )
 
 
@@ -443,6 +463,11 @@ class Contents:
     @property
     def label(self) -> str:
         return w.metric_name(self.metric, self.k)
+
+    @property
+    def unjudged_matters(self) -> bool:
+        """Whether more than a hundredth of the first items of a run have no judgment."""
+        return any((one.mean.unjudged or 0.0) > 0.01 for one in self.standings)
 
     @property
     def larger_is_better(self) -> bool | None:

@@ -82,8 +82,15 @@ def change_text(change: Change, night: date | None, decimals: int) -> str:
 
 
 def headline(contents: Contents) -> str:
-    """Answer in a line: the worst news of the night; without any, the first ranker, which has the best value."""
-    return bad_news(contents) or _standing_text(_watched(contents)[0], contents)
+    """Answer in a line: the worst news of the night; without any, the first ranker, which has the best value.
+
+    Where there is no earlier night, the first difference between rankers is the news.
+    """
+    first = _watched(contents)[0]
+    overall = [row for row in contents.differences.rows if not row.by]
+    if not bad_news(contents) and overall and all(one.change.kind == "first" for one in _watched(contents)):
+        return difference_text(overall[0], contents).rstrip(".")
+    return bad_news(contents) or _value_and_change(first, contents, of_run=True)
 
 
 def bad_news(contents: Contents) -> str:
@@ -201,8 +208,12 @@ def _missed_gate(contents: Contents) -> str:
     worst = max(missed, key=_miss)
     other = (worst.metric, worst.k) != (contents.metric, contents.k)
     value = f" ({w.number(worst.value, contents.decimals)})" if other else ""
-    text = worst.text.removeprefix(f"{worst.run}:").strip() if len(contents.standings) > 1 else worst.text
-    return _news(watched[worst.run], f"gate {text} is not met{value}", contents)
+    return _news(watched[worst.run], f"gate {_bare(worst, contents)} is not met{value}", contents)
+
+
+def _bare(gate: GateResult, contents: Contents) -> str:
+    """The text of a gate without its run, where that is told beside it."""
+    return gate.text.removeprefix(f"{gate.run}:").strip() if len(contents.standings) > 1 else gate.text
 
 
 def _miss(gate: GateResult) -> float:
@@ -228,7 +239,8 @@ def _drop(contents: Contents) -> str:
     dropped = [one for one in _watched(contents) if tone(one.change.kind, contents) == "worse"]
     if not dropped:
         return ""
-    return _standing_text(max(dropped, key=lambda one: abs(one.change.difference or 0.0)), contents)
+    worst = max(dropped, key=lambda one: abs(one.change.difference or 0.0))
+    return _value_and_change(worst, contents, of_run=True)
 
 
 def _empty_segments(contents: Contents) -> Told:
@@ -319,27 +331,57 @@ def _news(standing: Standing, what: str, contents: Contents) -> str:
     return f"{_told(standing.mean.run, what, contents)}; {_value_and_change(standing, contents)}"
 
 
-def _standing_text(standing: Standing, contents: Contents) -> str:
-    who = f"{_short(run_name(standing.mean.run))}: " if len(contents.standings) > 1 else ""
-    return who + _value_and_change(standing, contents)
-
-
-def _value_and_change(standing: Standing, contents: Contents, *, where: bool = True) -> str:
-    """The metric, its interval, its change, and the segment in which most of a loss lies, or that lost the most."""
-    change = change_text(standing.change, contents.run_date, contents.decimals)
-    mean, decimals = standing.mean, contents.decimals
-    value = f"{w.number(mean.value, decimals)} {w.interval(mean.low, mean.high, decimals)}".rstrip()
-    text = f"{contents.label} {value}, {change}"
+def _value_and_change(standing: Standing, contents: Contents, *, of_run: bool = False, where: bool = True) -> str:
+    """The metric and its change, and the segment in which most of a loss lies, or that lost the most, with why."""
+    change, mean, decimals = standing.change, standing.mean, contents.decimals
+    name = f" of {_short(run_name(mean.run))}" if of_run and len(contents.standings) > 1 else ""
+    value = w.number(mean.value, decimals)
+    if change.kind in ARROWS:
+        verb = "rose" if change.kind == "up" else "fell"
+        by, since = w.number(abs(change.difference or 0.0), decimals), when(change.since, contents.run_date)
+        text = f"{contents.label}{name} {verb} by {by} to {value} since {since}"
+    else:
+        bounds = w.interval(mean.low, mean.high, decimals)
+        said = change_text(change, contents.run_date, decimals)
+        text = f"{contents.label}{name} {f'{value} {bounds}'.rstrip()}, {said}"
     if not where:
         return text
-    its = [one for one in contents.segments.rows if one.mean.run == standing.mean.run and (one.share or 0.0) > 0.5]
-    if tone(standing.change.kind, contents) == "worse" and its:
-        most = max(its, key=lambda one: one.share or 0.0)
-        return f"{text}, most of it in {_segment(most.mean)}, {_from_to(most, contents)}"
-    fell = [one for one in fallen(contents) if one.mean.run == standing.mean.run]
-    if not fell:
+    segment = _worst_segment(standing, contents)
+    if segment is None:
         return text
-    return f"{text}; in {_segment(fell[0].mean)} it {_fell(contents)} {_from_to(fell[0], contents)}"
+    apart = ": " if tone(change.kind, contents) == "worse" else "; "
+    return f"{text}{apart}{_segment(segment.mean)} {_fell(contents)} {_from_to(segment, contents)}{_why(segment)}"
+
+
+def worst_segment(contents: Contents) -> SegmentRow | None:
+    """The segment that the headline names as the cause; None if there is none."""
+    lead = headline(contents)
+    found = (_worst_segment(one, contents) for one in _watched(contents))
+    return next((one for one in found if one is not None and _segment(one.mean) in lead), None)
+
+
+def _worst_segment(standing: Standing, contents: Contents) -> SegmentRow | None:
+    """The segment in which most of a loss of a run lies, or else that fell the most."""
+    run = standing.mean.run
+    its = [one for one in contents.segments.rows if one.mean.run == run and (one.share or 0.0) > 0.5]
+    if tone(standing.change.kind, contents) == "worse" and its:
+        return max(its, key=lambda one: one.share or 0.0)
+    return next((one for one in fallen(contents) if one.mean.run == run), None)
+
+
+def _why(row: SegmentRow) -> str:
+    """What happened to a segment, as far as its counts tell: lists that are missing, or items without judgments."""
+    now, before = row.mean, row.before
+    if (
+        now.n_missing
+        and 2 * now.n_missing > now.n_queries
+        and 2 * ((before and before.n_missing) or 0) < now.n_missing
+    ):
+        return f"; {w.count(now.n_missing)} of its {w.counted(now.n_queries, 'query', 'queries')} have no list"
+    share, was = now.unjudged, None if before is None else before.unjudged
+    if share is not None and was is not None and share > 0.1 and share > 2 * was:
+        return f"; {_percent(share)} of its first items have no judgment, {_percent(was)} before"
+    return ""
 
 
 def _short(name: str) -> str:
@@ -353,11 +395,11 @@ def attention(contents: Contents) -> list[str]:
     found = [f"{text}." for text in _absent_runs(replace(contents, production=None)) if text != lead]
     found += _lines(_thin(contents), contents, lead)
     for gate in contents.gates:
-        if not gate.met:
+        if not gate.met and f"ate {_bare(gate, contents)} is not met" not in lead:
             whose = f" for {_short(run_name(gate.run))}" if several else ""
             value = "there is no value" if gate.value is None else w.number(gate.value, contents.decimals)
             found.append(f"Gate {gate.text} is not met{whose}: {value}.")
-    found += [line for of_flag, line in _flag_lines(contents) if of_flag == "worse"]
+    found += [line for of_flag, line, flag in _flag_lines(contents) if of_flag == "worse" and flag not in lead]
     found += _lines(
         _empty_segments(contents), contents, lead, "Segments without queries", contents.missing.n_segments
     )
@@ -411,8 +453,12 @@ def _lines(news: Told, contents: Contents, lead: str, what: str = "", n_all: int
 
 
 def notices(contents: Contents) -> list[tuple[str, str]]:
-    """Sentences about flags of nights that are not worse than usual, each with its colour."""
-    return [(of_flag, line) for of_flag, line in _flag_lines(contents) if of_flag != "worse"]
+    """Sentences about flags of what is not worse than usual, each with its colour, and about missing nights."""
+    lead = bad_news(contents)
+    lines = [(tone, line) for tone, line, flag in _flag_lines(contents) if tone != "worse" and flag not in lead]
+    if missing := contents.trend.missing:
+        lines.append(("neutral", f"Nights without a result: {w.listed(map(w.day, missing[::-1]), 5)}."))
+    return lines
 
 
 def contrary_gates(contents: Contents) -> list[str]:
@@ -420,22 +466,26 @@ def contrary_gates(contents: Contents) -> list[str]:
     return list(dict.fromkeys(gate.contrary for gate in contents.gates if gate.contrary))
 
 
-def _flag_lines(contents: Contents) -> list[tuple[str, str]]:
-    """Flags of the night with their colours; of the segments of a run a few, and the others counted."""
+def _flag_lines(contents: Contents) -> list[tuple[str, str, str]]:
+    """Flags of the night: colour, line and text; of the segments of a run a few, and the others counted."""
     found = []
     for one in contents.standings:
         name = _capital(_short(run_name(one.mean.run)))
         if one.flag is not None:
-            found.append((flag_tone(one.flag, contents), f"{name} is flagged tonight: {one.flag}."))
+            found.append((flag_tone(one.flag, contents), f"{name} is flagged tonight: {one.flag}.", one.flag))
         its = [flag for flag in contents.flags.segments if flag.run == one.mean.run]
         found += [
-            (flag_tone(flag.flag, contents), f"{name} is flagged tonight in {_short(flag.name)}: {flag.flag}.")
+            (
+                flag_tone(flag.flag, contents),
+                f"{name} is flagged tonight in {_short(flag.name)}: {flag.flag}.",
+                f"{_short(flag.name)}, {flag.flag}",
+            )
             for flag in its[:MOST_FLAGS]
         ]
     shown = sum(min(MOST_FLAGS, sum(flag.run == run for flag in contents.flags.segments)) for run in contents.runs)
     if contents.flags.n_segments > shown:
         more = w.count(contents.flags.n_segments - shown)
-        found.append(("worse", f"Segments that are flagged tonight and not named here: {more}."))
+        found.append(("worse", f"Segments that are flagged tonight and not named here: {more}.", more))
     return found
 
 
@@ -454,9 +504,9 @@ def changes(contents: Contents) -> list[tuple[str, str]]:
     """`up` or `down`, and a sentence, of each run that changed, where there are several."""
     if len(contents.standings) < 2:
         return []
-    found = []
+    found, lead = [], headline(contents)
     for one in contents.standings:
-        if one.change.kind in ARROWS:
+        if one.change.kind in ARROWS and _value_and_change(one, contents, where=False) not in lead:
             change = change_text(one.change, contents.run_date, contents.decimals)
             found.append((one.change.kind, f"{_short(run_name(one.mean.run))} is {change}."))
     return found

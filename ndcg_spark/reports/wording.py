@@ -47,16 +47,20 @@ def segment_name(by: str, segment: str | None) -> str:
     >>> segment_name("country+device", '["DE", null]')
     'DE · null'
     """
-    if segment is None:
-        return "null"
-    if "+" in by:
+    return " · ".join(segment_values(by, segment))
+
+
+def segment_values(by: str, segment: str | None) -> list[str]:
+    """Values of a segment, one for each of its columns; or the whole text, if it is no list of them."""
+    names = by.split("+")
+    if segment is not None and len(names) > 1:
         try:
             parts = json.loads(segment)
         except ValueError:
             parts = None
-        if isinstance(parts, list):
-            return " · ".join(plain(one) for one in parts)
-    return plain(segment) or "(empty)"
+        if isinstance(parts, list) and len(parts) == len(names):
+            return [plain(one) for one in parts]
+    return ["null" if segment is None else plain(segment) or "(empty)"]
 
 
 def shortened(text: str, most: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ndcg_spark.jobs.runner import Outcome, Work
 from ndcg_spark.reports.assembly import report
+from ndcg_spark.reports.message import message_of
 from ndcg_spark.reports.sentences import contrary_gates, headline
 from ndcg_spark.reports.settings import ReportJobSettings
 
@@ -48,4 +49,5 @@ class DrawReport(Work[ReportJobSettings]):
             {"gate": gate.text, "run": gate.run, "value": gate.value, "met": gate.met} for gate in contents.gates
         ]
         lines = (headline(contents), *contrary_gates(contents))
-        return Outcome(facts={"gates": gates}, tables={"output": page}, lines=lines)
+        facts = {"gates": gates, "message": message_of(contents)}
+        return Outcome(facts=facts, tables={"output": page}, lines=lines)

@@ -118,7 +118,7 @@ def test_a_short_history_is_held_against_the_night_before():
 def test_any_change_counts_where_no_query_differs_from_another():
     """From 1 to 0 for every query: the standard errors are 0, which is not the same as unknown."""
     found = flags(weekly([1.0, 0.0, 0.0], std_error=0.0))
-    assert [found[night(7 * at)]["status"] for at in range(3)] == ["short_history", "low", "short_history"]
+    assert [found[night(7 * at)]["status"] for at in range(3)] == ["short_history", "low", "still_low"]
     fallen = found[night(7)]
     assert (fallen["z"], fallen["weekday"], fallen["spread"]) == (None, "before", 0.0)
     assert fallen["rule"] == (
@@ -435,12 +435,12 @@ def test_a_side_that_is_not_asked_for_is_not_flagged(direction):
     ("values", "statuses"),
     [
         ([0.6, 0.3, 0.6], "short low recovered"),
-        ([0.6, 0.3, 0.3, 0.6], "short low short recovered"),
-        ([0.6, 0.3, 0.45, 0.6], "short low high recovered"),
+        ([0.6, 0.3, 0.3, 0.6], "short low still_low recovered"),
+        ([0.6, 0.3, 0.45, 0.45, 0.6, 0.6], "short low high still_high recovered short"),
         ([0.6, 0.3, 0.9], "short low high"),
         ([0.3, 0.6, 0.9], "short high high"),
-        ([0.3, 0.6, 0.3], "short high recovered"),
-        ([0.6, 0.3, 0.6, 0.3], "short low recovered low"),
+        ([0.3, 0.6, 0.6, 0.3, 0.3], "short high still_high recovered short"),
+        ([0.6, 0.3, 0.6, 0.3, 0.3], "short low recovered low still_low"),
     ],
 )
 def test_a_value_that_is_again_what_it_was_has_recovered(values, statuses):
@@ -455,4 +455,4 @@ def test_a_value_that_is_again_what_it_was_has_recovered(values, statuses):
     paired = flags_of_pairs(metric_rows(values), difference=values[-1] - values[-2], std_error=0.002)[night(last)]
     assert paired["status"] == wanted[-1]
     if wanted[-1] == "recovered":
-        assert "as on 2026-01-01 (" in found[night(last)]["rule"]
+        assert "again as on 2026-01-01 (" in found[night(last)]["rule"]

@@ -38,7 +38,7 @@ def test_steps_read_what_earlier_ones_wrote(folder):
 
 def test_the_tables_are_those_of_the_commands_one_by_one(folder):
     assert nightly().code == 0
-    stamp = {"computed_at": ""}
+    stamp = {"computed_at": "", "source_computed_at": ""}
     of_night = {name: [row | stamp for row in stored_rows(folder / name)] for name in ("metrics", "comparisons")}
     shared = ("--run-date", NIGHT, "--dataset", "shop")
     assert command("mean-ndcg", *shared, "--input", "rankings/2026-01-31.parquet", "--run-col", "ranker", "--k",
@@ -58,6 +58,26 @@ def test_nights_of_a_backfill_are_those_one_by_one_and_a_refused_one_stops_no_ot
     assert ended.code == 2
     assert {row["run_date"] for row in stored_rows(folder / "metrics")} == {"2026-01-30", "2026-01-31"}
     assert any("2026-01-29" in line and "rankings/2026-01-29.parquet" in line for line in ended.complaints)
+
+
+def test_what_a_night_says_is_text_and_json(folder):
+    """Without a report: gates that are missed, and steps that were not done."""
+    write_file(FILE + OTHER.replace("rankings/{run_date}", "rankings/gone"))
+    shared = 'run-col = "ranker"\n'
+    write_file(
+        (folder / "night.toml").read_text("utf-8").replace(shared, shared + 'gate = ["bm25: ndcg@1>0.5"]\n', 1)
+    )
+    ended = nightly("--message", "said.txt")
+    assert ended.code == 2, ended.err
+    said = json.loads((folder / "said.json").read_text("utf-8"))
+    assert (said["verdict"], said["exit_code"], said["page"], said["run_date"]) == ("bad", 2, None, "2026-01-31")
+    first, refused, gate = said["lines"]
+    assert first == "night 2026-01-31 of shop:"
+    assert refused.startswith("other: refused: ")
+    assert "rankings/gone.parquet" in refused
+    assert gate == "gate bm25: ndcg@1>0.5: NOT MET (bm25: 0.000000)"
+    assert (folder / "said.txt").read_text("utf-8") == "\n".join([*said["lines"], ""])
+    assert ended.out.endswith("\n  ".join([*said["lines"]]) + "\n")
 
 
 def test_one_step_and_those_from_one_on(folder):

@@ -70,13 +70,12 @@ def test_the_highest_run_is_first_and_a_change_is_called_one_only_beyond_its_err
 def test_the_headline_says_so_in_words(whole):
     """A missed gate comes first. Of the drop of .02 over 1,000 queries, 700 queries of DE with .02 are 70 %."""
     assert headline(whole) == (
-        "new: gate ndcg@10>=0.43 is not met; NDCG@10 0.4210 [0.4171, 0.4249], down 0.0200 from 29 January 2026 "
-        "[\u22120.0255, \u22120.0145], most of it in country=DE, from 0.4510 to 0.4310"
+        "new: gate ndcg@10>=0.43 is not met; NDCG@10 fell by 0.0200 to 0.4210 since 29 January 2026: country=DE fell "
+        "from 0.4510 to 0.4310"
     )
     assert way_on(whole).startswith("See segments and queries below")
     assert "See segments and queries below" in Report(whole).html
     assert attention(whole) == [
-        "Gate ndcg@10>=0.43 is not met for new: 0.4210.",
         f"new is flagged tonight: {LOW}.",
         "new is worse than old: \u22120.0095 [\u22120.0120, \u22120.0070].",
     ]
@@ -85,8 +84,8 @@ def test_the_headline_says_so_in_words(whole):
 @pytest.mark.parametrize(
     ("value", "error", "back", "other", "expected"),
     [
-        (0.4400, 0.002, 1, {}, "down 0.0095 from the night before [\u22120.0150, \u22120.0040]"),
-        (0.4200, 0.002, 7, {}, "up 0.0105 from 24 January 2026 [0.0050, 0.0160]"),
+        (0.4400, 0.002, 1, {}, "NDCG@10 fell by 0.0095 to 0.4305 since the night before"),
+        (0.4200, 0.002, 7, {}, "NDCG@10 rose by 0.0105 to 0.4305 since 24 January 2026"),
         (0.4300, None, 1, {}, "no clear change from the night before (+0.0005)"),
         (0.4400, 0.002, 1, {"config_hash": "other"},
          "not compared with the night before, which was computed differently"),
@@ -109,26 +108,22 @@ def test_the_headline_is_the_worst_news():
             for segment, by in (("US", -fell), ("DE", fell)):
                 rows.append(metric_row(run, night, value + by, 0.003, segment_by="country", segment=segment,
                                        n_queries=500, weight_sum=500.0))  # fmt: skip
-    drop = (
-        "NDCG@10 0.3840 [0.3801, 0.3879], down 0.4160 from the night before [\u22120.4215, \u22120.4105], most of it "
-        "in country=US, from 0.8000 to \u22120.0320"
-    )
+    fell = "fell by 0.4160 to 0.3840 since the night before: country=US fell from 0.8000 to \u22120.0320"
     found = contents_of(rows)
-    assert headline(found) == f"b: {drop}"
-    assert f"<bdi>b: {drop}</bdi>" in Report(found).html
+    assert headline(found) == f"NDCG@10 of b {fell}"
+    assert f"<bdi>NDCG@10 of b {fell}.</bdi>" in Report(found).html.replace("</bdi>.", ".</bdi>")
     flags = [SegmentFlag(run="a", by="country", segment=segment, flag=flag)
              for segment, flag in (("US", LOW), ("DE", "high, +5.0 spreads"))]  # fmt: skip
     flagged = replace(found, flags=Flags(segments=tuple(flags), n_segments=2))
     a = "NDCG@10 0.4000 [0.3961, 0.4039], no clear change from the night before (0.0000 ± 0.0055)"
     assert headline(flagged) == f"a: flagged in country=US, {LOW}; {a}"
     assert attention(flagged) == [
-        f"a is flagged tonight in country=US: {LOW}.",
         "b: NDCG@10 in country=US fell from 0.8000 to \u22120.0320 (500 queries).",
     ]
     assert notices(flagged) == [("better", "a is flagged tonight in country=DE: high, +5.0 spreads.")]
     gated = contents_of(rows, gates=["b: ndcg@10>=0.39"])
-    assert headline(gated) == f"b: gate ndcg@10>=0.39 is not met; {drop}"
-    assert headline(replace(gated, production="a")) == f"a: {a}"
+    assert headline(gated) == f"b: gate ndcg@10>=0.39 is not met; NDCG@10 {fell}"
+    assert headline(replace(gated, production="a")) == a.replace("NDCG@10", "NDCG@10 of a")
 
 
 def led(*nights, apart=1, **more):

@@ -52,7 +52,7 @@ def nightly(*more: object) -> Ended:
 def statuses(ended: Ended) -> dict[str, str]:
     """Status of each step, from the last lines."""
     out = "\n" + ended.out
-    lines = takewhile(lambda line: line.startswith("  "), out[out.rindex("\nnight 2026") :].splitlines()[2:])
+    lines = takewhile(lambda line: line.startswith("  "), out[out.rindex("\nsteps of 2026") :].splitlines()[2:])
     return {
         name.strip(): rest.split(" after")[0].split(":")[0].strip()
         for name, _, rest in (one.partition(": ") for one in lines)
