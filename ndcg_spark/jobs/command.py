@@ -65,7 +65,8 @@ class Reads:
 
     In a night it is the table that an earlier step wrote: the last of those that `follows` names, as
     "mean-ndcg.output". It is not where the step itself names the table `instead_of`. Results of a night are made of
-    one of its `nights`, of all `until` then, or of those of a `period`.
+    one of its `nights`, of all `until` then, or of those of a `period`. `with_gates`: gates of the step that wrote it
+    are those of the step that reads it, unless it has some of its own.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Reads:
     follows: tuple[str, ...] = ()
     instead_of: str = ""
     nights: Literal["one", "until", "period"] = "one"
+    with_gates: bool = False
 
     @property
     def options(self) -> list[click.Option]:

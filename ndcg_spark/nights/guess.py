@@ -197,3 +197,4 @@ def _lines(
         yield "[[step]]"
         yield f'command = "{command}"'
         yield f'output = "{output}"'
+    yield 'index = "index.html"  # all nights, with links to their pages'

@@ -196,6 +196,8 @@ def _request(
                 for name in (read.name, read.instead_of):
                     defaults = {key: its for key, its in defaults.items() if key.partition("_format")[0] != name}
                 defaults[read.name] = next(filter(None, (_output(last, name) for name in read.follows)))
+                if read.with_gates:
+                    defaults["gate"] = last.request.in_force.get("gate") or []
     known = {str(one.name) for one in command.params}
     defaults = {name: value for name, value in defaults.items() if name in known}
     with command.make_context(job.name, _arguments(command, own), default_map=defaults) as parsed:

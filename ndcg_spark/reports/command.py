@@ -34,7 +34,7 @@ REPORT = Command(
     settings=ReportJobSettings,
     reads=(
         Reads(name="metrics", about="Metric table of one or many nights: a path, a catalog table, or a SQL query.",
-              follows=("mean-ndcg.output",), nights="until"),
+              follows=("mean-ndcg.output",), nights="until", with_gates=True),
         Reads(name="per_query", about="Per-query table: adds how queries are distributed, and those to look at.",
               required=False, follows=("mean-ndcg.per_query_output",)),
         Reads(name="comparison", about="Comparison table: adds the differences between runs.", required=False,
@@ -44,6 +44,8 @@ REPORT = Command(
     ),
     writes=(
         Writes(name="output", holds="page", about="HTML file to write; it is one file and loads nothing.", file=True),
+        Writes(name="index", holds="index", about="HTML file to write that lists the nights with their verdicts, and "
+               "links to the pages beside it.", file=True),
     ),
     json=False,
     gates=Gates(example="ndcg@10>=0.40", about="an overall mean", read=lambda text, settings: text),

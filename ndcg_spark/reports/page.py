@@ -64,11 +64,9 @@ class Scale:
 
 
 def page_of(contents: Contents) -> str:
-    script, css = _text_of("page.js"), _text_of("page.css")
-    for name, theme in (("/*light*/", LIGHT), ("/*dark*/", DARK)):
-        css = css.replace(name, "".join(f"--{colour}:{value};" for colour, value in theme.items()))
+    script, css = _text_of("page.js"), styles()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _template().render(
+    return template("page.html.jinja").render(
         c=contents,
         css=Markup(css),  # ours
         script=Markup(script),
@@ -89,12 +87,21 @@ def page_of(contents: Contents) -> str:
     )
 
 
+def styles() -> str:
+    """The style sheet of pages, with the colours of both themes."""
+    css = _text_of("page.css")
+    for name, theme in (("/*light*/", LIGHT), ("/*dark*/", DARK)):
+        css = css.replace(name, "".join(f"--{colour}:{value};" for colour, value in theme.items()))
+    return css
+
+
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """A template of this package, which escapes every text."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
     )
-    return environment.from_string(_text_of("page.html.jinja"))
+    return environment.from_string(_text_of(name))
 
 
 @cache

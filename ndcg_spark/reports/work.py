@@ -44,10 +44,15 @@ class DrawReport(Work[ReportJobSettings]):
         contents, output = found.contents, self.request.files["output"]
         self.job.note(night=contents.run_date, dataset=contents.dataset)
         with self.job.step(f"drawing {output}"):
+            from ndcg_spark.reports.index import index_of
+
             page = found.html
         gates: list[Mapping[str, Any]] = [
             {"gate": gate.text, "run": gate.run, "value": gate.value, "met": gate.met} for gate in contents.gates
         ]
         lines = (headline(contents), *contrary_gates(contents))
         facts = {"gates": gates, "message": message_of(contents)}
-        return Outcome(facts=facts, tables={"output": page}, lines=lines)
+        pages = {"output": page}
+        if "index" in self.request.files:
+            pages["index"] = index_of(contents, output)
+        return Outcome(facts=facts, tables=pages, lines=lines)

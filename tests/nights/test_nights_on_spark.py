@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 from support.main_job import stored_rows
-from support.night_files import FILE, NIGHT, logged, nightly, statuses, write_file
+from support.night_files import FILE, NIGHT, logged, night_folder, nightly, statuses, write_file
 
 import ndcg_spark
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    return night_folder(tmp_path, monkeypatch)
+
 
 MORE = """
 [[step]]

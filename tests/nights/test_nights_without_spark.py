@@ -13,13 +13,19 @@ from pathlib import Path
 
 import pytest
 from support.main_job import assert_refused, command, files_below, stored_rows
-from support.night_files import FILE, NIGHT, OTHER, logged, nightly, statuses, write_file
+from support.night_files import FILE, NIGHT, OTHER, logged, night_folder, nightly, statuses, write_file
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.endings import worst
 from ndcg_spark.nights.steps import read_night
 from ndcg_spark.tables.claims import claim_slices
 from ndcg_spark.tables.slices import slice_name
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    return night_folder(tmp_path, monkeypatch)
+
 
 # ---------------------------------------------------------------------------------------------- what is run
 

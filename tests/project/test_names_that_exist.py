@@ -24,6 +24,7 @@ NIGHT = {"before", "after"}
 CONFIGURATION = {"config_hash"}
 NEW = {
     *("output", "per_query_output", "rejects", "run_log", "json", "disputes", "rankings_output", "judgments_output"),
+    "index",
     *("dataset", "run_date", "title"),
 }
 """Options that name what the command makes, or what its results are called."""

@@ -24,8 +24,11 @@ from support.reports import (
 from tinyhtml5.parser import HTMLParser
 
 from ndcg_spark.reports.assembly import Report
+from ndcg_spark.reports.index import index_of, rows_of
 from ndcg_spark.reports.queries import changed_queries
 from ndcg_spark.reports.reading import Scope
+from ndcg_spark.reports.sections import Flags
+from ndcg_spark.reports.sentences import headline
 
 XHTML = "{http://www.w3.org/1999/xhtml}"
 
@@ -215,3 +218,25 @@ def test_both_lists_of_a_query_stand_side_by_side(tree):
         (title,) = [part for part in tree.iter() if part.get("id") == one.get("aria-labelledby")]
         assert text_of(title).strip()
     assert "No list for this query." in text_of(pairs[2])
+
+
+def test_the_index_lists_nights_with_verdicts_and_pages_that_are_there(tmp_path):
+    """The 30th is missing, the 28th has a page; on the 31st `new` is flagged."""
+    flags = Flags(nights={(NIGHTS[2], "new"): "low, far"})
+    contents = whole_contents(flags=flags, gates=["new: ndcg@10>=0.4405"])
+    (tmp_path / "night-2026-01-28.html").write_text("", encoding="utf-8")
+    rows = rows_of(contents, tmp_path / "night-2026-01-31.html")
+    assert [(row.night.day, row.is_bad, row.page) for row in rows] == [
+        (31, True, "night-2026-01-31.html"),
+        (30, True, ""),
+        (29, False, ""),
+        (28, True, "night-2026-01-28.html"),
+    ]
+    assert [row.verdict for row in rows[1:]] == [
+        "no result", "as usual", "gate new: ndcg@10>=0.4405 is not met by new"
+    ]  # fmt: skip
+    assert rows[0].verdict == headline(contents)
+    page = index_of(contents, str(tmp_path / "night-2026-01-31.html"))
+    assert '<a href="night-2026-01-28.html">2026-01-28</a>' in page
+    assert "<script" not in page
+    assert page.count("<polyline") == 1

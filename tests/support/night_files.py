@@ -6,7 +6,9 @@ from datetime import date
 from itertools import takewhile
 from pathlib import Path
 
-from support.main_job import Ended, command, stored_rows
+import pytest
+
+from support.main_job import Ended, command, stored_rows, write_table
 
 NIGHT = date(2026, 1, 31)
 FILE = """
@@ -61,3 +63,21 @@ def statuses(ended: Ended) -> dict[str, str]:
 
 def logged(folder: Path) -> list[tuple[str, str, int]]:
     return sorted((row["command"], row["status"], row["exit_code"]) for row in stored_rows(folder / "log"))
+
+
+def night_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write rankings of two nights and a file of a night into a folder, and make it the working folder."""
+    for day in (30, 31):
+        rows = [
+            (run, query, item, float(item == first), float(item == "b"))
+            for run, first in (("bm25", "a"), ("vectors", "b" if day == 31 else "a"))
+            for query in ("q1", "q2", "q3")
+            for item in ("a", "b")
+        ]
+        names = ("ranker", "query_id", "item_id", "score", "relevance")
+        columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+        write_table(tmp_path / "rankings" / f"2026-01-{day}.parquet", columns)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")  # whatever session other tests have
+    write_file(FILE)
+    return tmp_path

@@ -1,0 +1,110 @@
+"""The index of nights: verdicts, means, and links to the pages that are there; one HTML file that loads nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from markupsafe import Markup
+
+from ndcg_spark._version import __version__
+from ndcg_spark.reports import wording
+from ndcg_spark.reports.contents import Night, run_name
+from ndcg_spark.reports.page import styles, template
+from ndcg_spark.reports.sections import Contents
+from ndcg_spark.reports.sentences import bad_news, flag_tone, headline
+
+NO_RESULT, FINE = "no result", "as usual"
+_WIDTH, _HEIGHT, _MARGIN = 320, 48, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A night: what became of it, whether that is good, means by run, and the page, if there is one."""
+
+    night: date
+    verdict: str
+    is_bad: bool
+    means: tuple[str, ...] = ()
+    page: str = ""
+
+
+def index_of(contents: Contents, page: str) -> str:
+    """Draw the index of nights up to that of a report, whose page is or will be at `page`."""
+    return template("index.html.jinja").render(
+        c=contents,
+        css=Markup(styles()),  # ours
+        rows=rows_of(contents, Path(page)),
+        spark=_sparkline(contents.trend.nights.get(contents.runs[0], ())),
+        run_name=run_name,
+        version=__version__,
+        w=wording,
+    )
+
+
+def rows_of(contents: Contents, page: Path) -> list[Row]:
+    """Nights of the trend, and those that are missing between them, the newest first."""
+    missing = set(contents.trend.missing)
+    rows = []
+    for night in sorted({*contents.trend.days, *missing}, reverse=True):
+        if night in missing:
+            rows.append(Row(night, NO_RESULT, is_bad=True))
+            continue
+        its = [_of_run(contents, run, night) for run in contents.runs]
+        means = tuple(wording.number(None if one is None else one.mean.value, contents.decimals) for one in its)
+        verdict, is_bad = _verdict(contents, [one for one in its if one is not None])
+        if night == contents.run_date:
+            verdict, is_bad = headline(contents), bool(bad_news(contents))
+        rows.append(Row(night, verdict, is_bad, means, _page_of(contents, night, page)))
+    return rows
+
+
+def _of_run(contents: Contents, run: str, night: date) -> Night | None:
+    return next((one for one in contents.trend.nights.get(run, ()) if one.run_date == night), None)
+
+
+def _verdict(contents: Contents, nights: list[Night]) -> tuple[str, bool]:
+    """What is known of an earlier night: gates of the metric of the report, and flags."""
+    found, is_bad = [], False
+    for one in nights:
+        for gate in contents.gates:
+            row = {"run": one.mean.run, "segment_by": "", "metric": contents.metric, "k": contents.k}
+            is_about_it = (gate.run, gate.metric, gate.k) == (row["run"], row["metric"], row["k"])
+            if is_about_it and not gate.results([{**row, "value": one.mean.value}])[0]["met"]:
+                found.append(f"gate {gate.text} is not met by {run_name(one.mean.run)}")
+                is_bad = True
+        if one.flag:
+            found.append(f"{run_name(one.mean.run)} is flagged: {one.flag}")
+            is_bad = is_bad or flag_tone(one.flag, contents) == "worse"
+    return "; ".join(found) or FINE, is_bad
+
+
+def _page_of(contents: Contents, night: date, page: Path) -> str:
+    """Name of the page of a night, if it lies beside that of the report: the same but for its date."""
+    if night == contents.run_date:
+        return page.name
+    name = page.name.replace(str(contents.run_date), str(night))
+    return name if name != page.name and (page.parent / name).exists() else ""
+
+
+def _sparkline(nights: tuple[Night, ...]) -> Markup:
+    """Means of a run as a line, with a point at each flagged night; empty for fewer than two."""
+    its = [one for one in nights if one.mean.value is not None]
+    if len(its) < 2:
+        return Markup("")
+    values = [one.mean.value or 0.0 for one in its]
+    low, high = min(values), max(values)
+    first, days = its[0].run_date, max((its[-1].run_date - its[0].run_date).days, 1)
+
+    def place(one: Night) -> tuple[float, float]:
+        part = ((one.mean.value or 0.0) - low) / (high - low) if high > low else 0.5
+        x = _MARGIN + (_WIDTH - 2 * _MARGIN) * (one.run_date - first).days / days
+        return round(x, 1), round(_HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * part, 1)
+
+    points = " ".join(f"{x},{y}" for x, y in map(place, its))
+    dots = "".join(f'<circle cx="{x}" cy="{y}" r="3"/>' for x, y in (place(one) for one in its if one.flag))
+    return Markup(
+        f'<svg class="sparkline" viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true">'
+        f'<polyline points="{points}"/>{dots}</svg>'
+    )
