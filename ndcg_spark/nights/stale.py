@@ -54,21 +54,33 @@ class _Made(NamedTuple):
 
 def find_stale(spark: SparkSession | None, night: Night, first: date, last: date | None = None) -> list[Stale]:
     """Find nights to renew of each step, from a first to a last one."""
-    sources: dict[str, dict[date, datetime]] = {}
+    sources: dict[tuple[str, str], dict[date, datetime]] = {}
     found = []
     for step in night.steps:
-        nights = set()
+        nights, dataset = set(), step.dataset or night.dataset
         made = list(_results(spark, night, step, first))
         for read in step.request.command.reads if made else ():
             if read.name in step.needs:
-                source = step.request.sources[read.name]
-                if source.reference not in sources:
-                    sources[source.reference] = _computed(spark, source, night.dataset)
-                nights |= set(_older(made, read, sources[source.reference]))
+                source = _source(night, step, read.name)
+                place = (source.reference, dataset)
+                if place not in sources:
+                    sources[place] = _computed(spark, source, dataset)
+                nights |= set(_older(made, read, sources[place]))
         nights = {one for one in nights if first <= one and (last is None or one <= last)}
         if nights:
             found.append(Stale(step.name, tuple(sorted(nights))))
     return found
+
+
+def _source(night: Night, step: Step, name: str) -> Source:
+    """What an earlier step wrote; for its metrics of queries, which may be many, the means written with them."""
+    maker = next(one for one in night.steps if one.name == step.needs[name])
+    means = maker.request.targets.get("output")
+    return (
+        step.request.sources[name]
+        if means is None
+        else Source(reference=means.reference, kind=means.kind, options={})
+    )
 
 
 def has_later_nights(night: Night) -> bool:
@@ -106,7 +118,7 @@ def _results(spark: SparkSession | None, night: Night, step: Step, first: date) 
     elif step.needs and "output" in request.targets:
         target = request.targets["output"]
         source = Source(reference=target.reference, kind=target.kind, options={})
-        for (end, start), time in _times(spark, source, night.dataset, SOURCE_TIME, "min").items():
+        for (end, start), time in _times(spark, source, step.dataset or night.dataset, SOURCE_TIME, "min").items():
             if end >= first:
                 yield _Made(end, start, time)
 

@@ -42,6 +42,12 @@ class Step:
         places = {name: target.reference for name, target in request.targets.items()} | dict(request.files)
         return {one.holds: redacted(places[one.name]) for one in request.command.listed if one.name in places}
 
+    @property
+    def dataset(self) -> str:
+        """Data set of its results; empty if the step takes the one there is."""
+        command, request = self.request.command, self.request
+        return request.dataset if command.sliced else command.slice_of(request.settings)[1]
+
     def lines(self) -> Iterator[str]:
         """Yield lines that say what it reads and writes."""
         command = self.request.command.name

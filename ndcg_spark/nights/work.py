@@ -203,7 +203,8 @@ def session_of(runs: Sequence[NightRun]) -> Iterator[SparkSession | None]:
 def stale_lines(spark: SparkSession | None, runs: Sequence[NightRun], config: str) -> list[str]:
     """Say which results are older than what they were made of, now that nights were run, and how to renew them."""
     last = max(runs, key=lambda one: one.night.run_date)
-    if not has_later_nights(last.night):
+    done = {one.step for one in last.results if one.is_usable}
+    if done == {one.name for one in last.night.steps} and not has_later_nights(last.night):
         return []
     stale = find_stale(spark, last.night, min(one.night.run_date for one in runs))
     if not stale:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -84,6 +85,22 @@ def test_what_a_night_says_is_text_and_json(folder):
     assert gate == "gate bm25: ndcg@1>0.5: NOT MET (bm25: 0.000000)"
     assert (folder / "said.txt").read_text("utf-8") == "\n".join([*said["lines"], ""])
     assert ended.out.endswith("\n  ".join([*said["lines"]]) + "\n")
+
+
+@pytest.mark.parametrize("day", [30, 31])
+def test_a_comparison_is_older_than_means_that_were_computed_again(folder, day):
+    """Points in time are stored to the second."""
+    assert "older" not in nightly("--backfill", "2026-01-30..2026-01-31").out
+    time.sleep(1)
+    night = f"2026-01-{day}..2026-01-{day}"
+    assert nightly("--backfill", night, "--only", "mean-ndcg").out.splitlines()[-3:] == [
+        "older than what they were made of:",
+        f"  compare-runs: 2026-01-{day} is older",
+        f"  to renew them: ndcg-spark nightly --config night.toml --backfill {night} --stale",
+    ]
+    renewed = nightly("--backfill", night, "--stale")
+    assert statuses(renewed) == {"mean-ndcg": "succeeded before", "compare-runs": "succeeded"}
+    assert "older than" not in renewed.out
 
 
 def test_one_step_and_those_from_one_on(folder):
