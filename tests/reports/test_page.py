@@ -237,6 +237,6 @@ def test_the_index_lists_nights_with_verdicts_and_pages_that_are_there(tmp_path)
     ]  # fmt: skip
     assert rows[0].verdict == headline(contents)
     page = index_of(contents, str(tmp_path / "night-2026-01-31.html"))
-    assert '<a href="night-2026-01-28.html">2026-01-28</a>' in page
+    assert '<a href="night-2026-01-28.html"><time>2026-01-28</time></a>' in page
     assert "<script" not in page
     assert page.count("<polyline") == 1
