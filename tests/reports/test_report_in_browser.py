@@ -147,7 +147,7 @@ def test_segments_are_filtered(opened):
     whole = 2 * len(SEGMENTS)
     assert counted.inner_text() == f"{whole} segments"
     form.get_by_role("searchbox").fill("us")
-    assert set(column(opened, 0)) == {"US"}
+    assert set(column(opened, 0)) == {"country = US"}
     assert counted.inner_text() == f"2 of {whole} segments"
     form.get_by_role("searchbox").fill("<img")
     assert len(column(opened, 0)) == 2
@@ -158,7 +158,7 @@ def test_segments_are_filtered(opened):
     assert len(column(opened, 0)) == 3
     form.get_by_label("By").select_option("")
     form.get_by_label("hide").check()
-    assert HOSTILE not in column(opened, 0)
+    assert f"device = {HOSTILE}" not in column(opened, 0)
     assert counted.inner_text() == f"{len(SEGMENTS) - 1} of {whole} segments"
 
 
