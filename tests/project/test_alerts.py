@@ -150,7 +150,7 @@ def test_a_job_that_has_not_ended_when_all_are_over_was_killed(
 
 
 def test_rows_are_an_alarm_before_there_are_so_many_that_jobs_are_refused() -> None:
-    config = (EXAMPLES / "run.toml").read_text(encoding="utf-8")
+    config = (EXAMPLES / "night_tables.toml").read_text(encoding="utf-8")
     largest = re.search(r"^max-reject-fraction = (\S+)$", config, re.M).group(1)
     assert example().BOUNDS["rejected_share"] < float(largest)
 
