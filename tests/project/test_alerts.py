@@ -106,6 +106,8 @@ RUN_CASES = {
     "failed": ([ended(1, "failed")], {"run_failed": ("mean-ndcg",)}),
     "refused": ([ended(1, "refused", rows_read=None)], {"run_failed": ("mean-ndcg",)}),
     "gate": ([ended(1, "gate_not_met")], {"run_failed": ("mean-ndcg",)}),
+    "flagged": ([ended(1, "flagged", exit_code=0)], {}),
+    "flagged, with fail-on-flag": ([ended(1, "flagged", exit_code=3)], {"run_failed": ("mean-ndcg",)}),
     "interrupted": ([ended(1, "interrupted")], {"run_failed": ("mean-ndcg",)}),
     "healed": ([ended(2, "failed"), ended(1, "succeeded")], {}),
     "failed again": ([ended(2, "succeeded"), ended(1, "failed")], {"run_failed": ("mean-ndcg",)}),
