@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import Row, SparkSession
 
-# `rejected_share` must be below `max-reject-fraction` of run.toml: a job that rejects more rows than that is refused.
+# `rejected_share` must be below `max-reject-fraction` of night_tables.toml: a job that rejects more is refused.
 BOUNDS = {"metric": "ndcg", "k": 10, "bound": 0.40, "least_drop": 0.005, "share": 0.05, "rejected_share": 0.001}
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The nightly job on Kubernetes: KUBERNETES_API=https://10.0.0.1:6443 spark_submit_kubernetes.sh 2026-01-31
+# A night on Kubernetes: KUBERNETES_API=https://10.0.0.1:6443 spark_submit_kubernetes.sh 2026-01-31
 #
-# The image is one of Spark with Python, in which `pip install ndcg-spark` was run, and which has jobs/mean_ndcg.py and
-# run.toml in /opt/ndcg-spark. The driver runs in the cluster. spark-submit ends with 0 whatever became of the driver
-# (SPARK-26365), so this script asks kubectl, which must reach the same cluster, for the exit code of the driver and
-# ends with it: 0 done, 2 refused, 3 a gate was not met, 137 killed, often for its memory. Without an answer it ends
-# with 1.
+# The image is one of Spark with Python, in which `pip install "ndcg-spark[report]"` was run, and which has
+# jobs/nightly.py and night_tables.toml in /opt/ndcg-spark. The driver runs in the cluster; its page is lost with its
+# pod, unless the file names a mounted folder. spark-submit ends with 0 whatever became of the driver (SPARK-26365), so
+# this script asks kubectl, which must reach the same cluster, for the exit code of the driver and ends with it: 0 done,
+# 2 refused, 3 a gate was not met, 137 killed, often for its memory. Without an answer it ends with 1.
 set -euo pipefail
-night=${1:?usage: spark_submit_kubernetes.sh YYYY-MM-DD [options of mean-ndcg]}
+night=${1:?usage: spark_submit_kubernetes.sh YYYY-MM-DD [options of nightly]}
 shift
 submission=$night-$(date +%s)-$RANDOM # a label by which the driver is found
 
@@ -30,11 +30,10 @@ spark-submit \
     --conf spark.sql.catalogImplementation=hive \
     --conf spark.sql.session.timeZone=UTC \
     --conf spark.sql.execution.arrow.maxBytesPerBatch=2147483647 \
-    local:///opt/ndcg-spark/jobs/mean_ndcg.py \
-    --config /opt/ndcg-spark/run.toml \
+    local:///opt/ndcg-spark/jobs/nightly.py \
+    --config /opt/ndcg-spark/night_tables.toml \
     --log-format json \
     --run-date "$night" \
-    --input "SELECT * FROM prod.rankings WHERE run_date = DATE'$night'" \
     "$@"
 
 # By its name, as a mesh may add other containers to the pod.

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# The nightly job on YARN: spark_submit_yarn.sh 2026-01-31
+# A night on YARN: spark_submit_yarn.sh 2026-01-31 [options of nightly]
 #
 # /opt/ndcg-spark, or the folder in NDCG_SPARK_HOME, holds
-#   run.toml             options of the jobs
+#   night_tables.toml    steps of the night
 #   jobs/                of this repository
 #   ndcg_spark.zip       dist/ndcg_spark.zip, which scripts/package makes
 #   environment.tar.gz   a virtual environment with numpy, pandas and pyarrow, packed by venv-pack or conda-pack
 #
 # Client mode passes the exit code of the job on: 0 done, 2 refused, 3 a gate was not met. The driver runs python3 of
-# this machine, which needs numpy, pandas, pyarrow, click and rich.
-# With --deploy-mode cluster, spark-submit ends with 1 for all but 0; the driver needs --files run.toml, click and rich
-# in environment.tar.gz, and spark.pyspark.driver.python=./environment/bin/python.
+# this machine, which needs numpy, pandas, pyarrow, click and rich, and for the step report matplotlib and Jinja2.
+# With --deploy-mode cluster, spark-submit ends with 1 for all but 0; the driver needs --files night_tables.toml, all of
+# these packages in environment.tar.gz, and spark.pyspark.driver.python=./environment/bin/python.
 set -euo pipefail
-night=${1:?usage: spark_submit_yarn.sh YYYY-MM-DD [options of mean-ndcg]}
+night=${1:?usage: spark_submit_yarn.sh YYYY-MM-DD [options of nightly]}
 shift
 cd "${NDCG_SPARK_HOME:-/opt/ndcg-spark}"
 
@@ -37,8 +37,7 @@ exec spark-submit \
     --conf spark.pyspark.python=./environment/bin/python \
     --archives environment.tar.gz#environment \
     --py-files ndcg_spark.zip \
-    jobs/mean_ndcg.py \
-    --config run.toml \
+    jobs/nightly.py \
+    --config night_tables.toml \
     --run-date "$night" \
-    --input "SELECT * FROM prod.rankings WHERE run_date = DATE'$night'" \
     "$@"

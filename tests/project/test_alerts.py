@@ -106,6 +106,8 @@ RUN_CASES = {
     "failed": ([ended(1, "failed")], {"run_failed": ("mean-ndcg",)}),
     "refused": ([ended(1, "refused", rows_read=None)], {"run_failed": ("mean-ndcg",)}),
     "gate": ([ended(1, "gate_not_met")], {"run_failed": ("mean-ndcg",)}),
+    "flagged": ([ended(1, "flagged", exit_code=0)], {}),
+    "flagged, with fail-on-flag": ([ended(1, "flagged", exit_code=3)], {"run_failed": ("mean-ndcg",)}),
     "interrupted": ([ended(1, "interrupted")], {"run_failed": ("mean-ndcg",)}),
     "healed": ([ended(2, "failed"), ended(1, "succeeded")], {}),
     "failed again": ([ended(2, "succeeded"), ended(1, "failed")], {"run_failed": ("mean-ndcg",)}),
@@ -150,7 +152,7 @@ def test_a_job_that_has_not_ended_when_all_are_over_was_killed(
 
 
 def test_rows_are_an_alarm_before_there_are_so_many_that_jobs_are_refused() -> None:
-    config = (EXAMPLES / "run.toml").read_text(encoding="utf-8")
+    config = (EXAMPLES / "night_tables.toml").read_text(encoding="utf-8")
     largest = re.search(r"^max-reject-fraction = (\S+)$", config, re.M).group(1)
     assert example().BOUNDS["rejected_share"] < float(largest)
 
