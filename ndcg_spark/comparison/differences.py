@@ -183,7 +183,7 @@ class Differences(Work[ComparisonJobSettings], ABC):
     def check_columns(self) -> None:
         if not self.ranked:
             tables: Tables = [(one.with_runs(self.settings.run_column, ""), None) for one in self.query_tables()[:1]]
-            names = with_baseline(self.settings.chosen.runs or ("",), self.settings.chosen.baseline)
+            names = with_baseline(self.settings.chosen.runs or ("", "another"), self.settings.chosen.baseline)
             options = self.settings.options | {"weight": ""}
             plan_tables(
                 tables,

@@ -29,21 +29,18 @@ class Cause:
     def line(self) -> str:
         """The cause in a line of at most `MAX_CHARACTERS`."""
         its, more = self.first, len(self.others)
-        status = its["status"]
+        begin = f"{'FLAG ' if its['status'] in FLAGGED else ''}{its['status'].replace('_', ' ')}: "
         rest = f"; {more} more follow from it" if more > 1 else "; 1 more follows from it" if more else ""
-        if status == MISSING:
-            what = f"has no value on {its['night']}, before it had {its['median']:.4f}"
+        if its["status"] == MISSING:
+            name, what = its["rule"], ""
         else:
+            name, what = series_name(dict(its)), f" is {its['value']:.4f} on {its['night']}"
+        if its["status"] in (LOW, HIGH):
             usual = "before" if str(its["weekday"]).startswith("before") else "usually"
             far = "" if its["z"] is None else f" ({its['z']:+.1f}, limit {its['limit']:.1f})"
-            what = f"is {its['value']:.4f} on {its['night']}"
-            what += f", {usual} {its['median']:.4f}{far}" if status in (LOW, HIGH) else ""
-        begin = "FLAG " if status in FLAGGED else ""
-        status = status.replace("_", " ")
-        name = series_name(dict(its))
-        room = MAX_CHARACTERS - len(f"{begin}{status}:  {what}{rest}")
-        name = name if len(name) <= room else f"{name[: room - 1]}…"
-        return f"{begin}{status}: {name} {what}{rest}"
+            what += f", {usual} {its['median']:.4f}{far}"
+        room = MAX_CHARACTERS - len(f"{begin}{what}{rest}")
+        return f"{begin}{name if len(name) <= room else f'{name[: room - 1]}…'}{what}{rest}"
 
 
 def causes_of(flags: Sequence[Flag]) -> list[Cause]:

@@ -227,10 +227,11 @@ class FlagSettings:
         text = f"limits={limits},fewest_any_day={self.fewest_any_day},lookback={self.lookback or 'all'}"
         return f"{text},direction={self.direction}"
 
-    def flags(self, metric: str, side: str) -> bool:
-        """Return whether values of a metric that are beyond the limit on a side, `low` or `high`, are flagged."""
-        worse = {True: "low", False: "high", None: "both"}[direction_of(metric)]
-        return (worse if self.direction == "worse" else self.direction) in ("both", side)
+
+def asks_for(direction: Direction, metric: str, side: str) -> bool:
+    """Return whether values of a metric that are beyond the limit on a side, `low` or `high`, are flagged."""
+    worse = {True: "low", False: "high", None: "both"}[direction_of(metric)]
+    return (worse if direction == "worse" else direction) in ("both", side)
 
 
 def days_between(nights: Sequence[date]) -> int:

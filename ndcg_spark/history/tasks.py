@@ -27,7 +27,7 @@ from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES, combine_rules, same_rules
-from ndcg_spark.history.settings import EPOCH, FlagSettings, RollUpSettings
+from ndcg_spark.history.settings import EPOCH, FlagSettings, RollUpSettings, asks_for
 from ndcg_spark.metrics import EVERY, MetricAt, direction_of, judge_change
 from ndcg_spark.metrics.normalized_gain import NDCG
 
@@ -212,7 +212,7 @@ def _judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, An
 
     judged = {"median": row["before_value"], **_held(its["difference"], its["std_error"], BEFORE_PAIRED, its["df"])}
     nights.append({"day": _day(row["night"]), "value": nights[-1]["value"] + its["difference"]})
-    judged |= _since_a_flag(nights, held, partial(settings.flags, row["metric"]))
+    judged |= _since_a_flag(nights, held, partial(asks_for, settings.direction, row["metric"]))
     return _explained(row, judged, settings)
 
 
@@ -235,7 +235,7 @@ def _series_rows(series: dict[str, Any], settings: FlagSettings) -> Iterator[dic
         known = one or dict.fromkeys(("config_hash", "value", "std_error"))
         row = {"night": date_of(day), **keys, **{name: known[name] for name in ("config_hash", "value", "std_error")}}
         row[RULES] = known.get(RULES) or None
-        is_flagged = partial(settings.flags, keys["metric"])
+        is_flagged = partial(asks_for, settings.direction, keys["metric"])
         yield _explained(row, judged or _judged(known, before, settings, is_flagged), settings)
 
 
@@ -243,7 +243,7 @@ def _explained(row: dict[str, Any], judged: dict[str, Any], settings: FlagSettin
     """A judged night and its rule in words; a value on a side that is not asked for is no flag."""
     row = row | judged
     row["side"] = row["status"]
-    if row["status"] in (LOW, HIGH) and not settings.flags(row["metric"], row["status"]):
+    if row["status"] in (LOW, HIGH) and not asks_for(settings.direction, row["metric"], row["status"]):
         row["status"] = OTHER_DIRECTION
     return row | {"rule": _rule(row, settings)}
 

@@ -75,17 +75,15 @@ def test_larger_is_worse_for_some_metrics_and_it_is_the_same_cause():
 
 
 def test_a_segment_without_queries_is_told_with_its_parts():
-    gone = {"status": "missing", "value": None, "z": None, "limit": None}
+    rule = "ndcg@10 of run 'vectors', country=FR has no value on 2026-01-30; its last was 0.600000 over 50 queries"
+    gone = {"status": "missing", "value": None, "z": None, "limit": None, "rule": rule}
     (cause,) = causes_of([flag(of=FR, **gone), flag(of=FR | PHONE, **gone)])
-    assert cause.line == (
-        "FLAG missing: ndcg@10 of run 'vectors', country=FR has no value on 2026-01-30, before it had 0.6000; "
-        "1 more follows from it"
-    )
+    assert cause.line == f"FLAG missing: {rule}; 1 more follows from it"
 
 
 @pytest.mark.parametrize("status", ["low", "high", "missing", "recovered"])
 def test_a_line_has_at_most_160_characters(status):
-    long = flag(of={"country": "x" * 200}, run="r" * 200, status=status)
+    long = flag(of={"country": "x" * 200}, run="r" * 200, status=status, rule=f"on 2026-01-30: {'x' * 200}")
     (cause,) = causes_of([long])
     assert len(cause.line) <= MAX_CHARACTERS
     assert "2026-01-30" in cause.line

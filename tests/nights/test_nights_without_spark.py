@@ -67,6 +67,13 @@ def test_nights_of_a_backfill_are_those_one_by_one_and_a_refused_one_stops_no_ot
     assert any("2026-01-29" in line and "rankings/2026-01-29.parquet" in line for line in ended.complaints)
 
 
+def test_without_a_baseline_each_pair_is_compared(folder):
+    write_file(FILE.replace('baseline = "bm25"\n', ""))
+    ended = nightly()
+    assert (ended.code, statuses(ended)["compare-runs"]) == (0, "succeeded"), ended.err
+    assert {(row["run"], row["baseline"]) for row in stored_rows(folder / "comparisons")} == {("vectors", "bm25")}
+
+
 def test_what_a_night_says_is_text_and_json(folder):
     """Without a report: gates that are missed, and steps that were not done."""
     write_file(FILE + OTHER.replace("rankings/{run_date}", "rankings/gone"))
