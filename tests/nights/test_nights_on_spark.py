@@ -63,6 +63,7 @@ def test_a_usual_night(spark, folder):
     assert len(logged(folder)) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.classic("processes of Arrow write folders of this machine")
 def test_what_a_night_that_is_run_again_makes_old(spark, folder):
     """The flags and the page of the later night were made of the earlier one; its comparison and the week were not.
