@@ -239,7 +239,7 @@ def ended_before(spark: SparkSession | None, request: Request[Any], steps: Seque
     place = request.run_log
     if place is None:
         raise InvalidParameterError("--resume needs a run log: write run-log = ... into the file, outside of steps.")
-    datasets = {step.request.dataset for step in steps}
+    datasets = {step.request.logged_slice[1] for step in steps}
     rows = {dataset: logged_runs(spark, place, request.run_date, dataset) for dataset in datasets}
     found: dict[str, StepResult] = {}
     for step in steps:
@@ -250,7 +250,7 @@ def ended_before(spark: SparkSession | None, request: Request[Any], steps: Seque
             "inputs": as_json(input_identities(spark, its.sources)),
             "package_version": __version__,
         }
-        writers = [row for row in rows[its.dataset] if may_have_written(row, its)]
+        writers = [row for row in rows[its.logged_slice[1]] if may_have_written(row, its)]
         last = max(writers, key=lambda row: row["started_at"], default=dict[str, Any](status=""))
         ended_well = last["status"] in ENDED_WELL and all(last[name] == value for name, value in same.items())
         if ended_well and not again & {*step.needs.values()}:
