@@ -283,6 +283,11 @@ class Request(Generic[S]):
     in_force: Mapping[str, Any] = field(compare=False, repr=False)
 
     @property
+    def logged_slice(self) -> tuple[date | None, str]:
+        """Night and data set of its rows in the run log, as far as options name them."""
+        return (self.run_date, self.dataset) if self.command.sliced else self.command.slice_of(self.settings)
+
+    @property
     def paths(self) -> dict[str, str]:
         """Files to write, by their option."""
         json = self.shared.json

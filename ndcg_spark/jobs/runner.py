@@ -78,11 +78,7 @@ class JobRun:
         self._code, self._began = 0, time.monotonic()
         self._status: str | None = None
         self._started_at = datetime.now(timezone.utc)
-        night, self._dataset = (
-            (request.run_date, request.dataset)
-            if request.command.sliced
-            else request.command.slice_of(request.settings)
-        )
+        night, self._dataset = request.logged_slice
         self._night = night or self._started_at.date()
         self._log: RunLog | None = None
         self._row: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ndcg_spark.errors import printable
-from ndcg_spark.jobs.run_log import ENDED_WELL
+from ndcg_spark.jobs.run_log import ENDED_WELL, FLAGGED, GATE_NOT_MET
 
 BEFORE: Final = "succeeded_before"
 NOT_RUN: Final = "not_run"
@@ -35,6 +35,8 @@ class StepResult:
         Places of its tables and pages, by what they hold.
     facts : mapping
         What the command writes as JSON.
+    status_before : str
+        Of a step that succeeded before: its status in the run log; else empty.
     """
 
     step: str
@@ -44,6 +46,12 @@ class StepResult:
     message: str = ""
     writes: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    status_before: str = ""
+
+    @property
+    def is_flagged(self) -> bool:
+        """Whether it flagged something or missed a gate, in this run or before."""
+        return not {self.status, self.status_before}.isdisjoint((FLAGGED, GATE_NOT_MET))
 
     @property
     def is_usable(self) -> bool:

@@ -45,8 +45,7 @@ class Step:
     @property
     def dataset(self) -> str:
         """Data set of its results; empty if the step takes the one there is."""
-        command, request = self.request.command, self.request
-        return request.dataset if command.sliced else command.slice_of(request.settings)[1]
+        return self.request.logged_slice[1]
 
     def lines(self) -> Iterator[str]:
         """Yield lines that say what it reads and writes."""

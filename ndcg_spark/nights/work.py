@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from ndcg_spark.jobs.run_log import (
     FLAGGED,
     GATE_NOT_MET,
     INTERRUPTED,
+    REFUSED,
     as_json,
     input_identities,
     logged_options,
@@ -68,7 +70,7 @@ class NightRun:
     @property
     def _status(self) -> str | None:
         """The status of the night in the run log, where steps tell more than the exit code."""
-        statuses = {one.status for one in self.results}
+        statuses = {one.status_before or one.status for one in self.results}
         ended_well = self.code in (endings.DONE, endings.GATE_NOT_MET)
         return FLAGGED if ended_well and FLAGGED in statuses and GATE_NOT_MET not in statuses else None
 
@@ -116,7 +118,7 @@ class NightRun:
         lost = [one.step for one in self.results if one.step in step.needs.values() and not one.is_usable]
         if lost:
             return StepResult(step=step.name, status=NOT_RUN, message=f"it needs {lost[0]}")
-        if step.when == "flagged" and not any(one.status in (FLAGGED, GATE_NOT_MET) for one in self.results):
+        if step.when == "flagged" and not any(one.is_flagged for one in self.results):
             return StepResult(step=step.name, status=NOT_RUN, message="nothing was flagged, and no gate was missed")
         return None
 
@@ -239,12 +241,14 @@ def with_stamps(schema: Any) -> Any:
 def ended_before(spark: SparkSession | None, request: Request[Any], steps: Sequence[Step]) -> dict[str, StepResult]:
     """Find steps that ended well for this night with the same options, version and inputs, by the run log.
 
-    A step that reads what another one writes is run again with it.
+    Of the runs that may have written the tables of a step, the last one counts. A step that reads what another one
+    writes is run again with it.
     """
     place = request.run_log
     if place is None:
         raise InvalidParameterError("--resume needs a run log: write run-log = ... into the file, outside of steps.")
-    rows = logged_runs(spark, place, request.run_date, request.dataset)
+    datasets = {step.request.logged_slice[1] for step in steps}
+    rows = {dataset: logged_runs(spark, place, request.run_date, dataset) for dataset in datasets}
     found: dict[str, StepResult] = {}
     for step in steps:
         its, again = step.request, {one.name for one in steps} - found.keys()
@@ -254,13 +258,27 @@ def ended_before(spark: SparkSession | None, request: Request[Any], steps: Seque
             "inputs": as_json(input_identities(spark, its.sources)),
             "package_version": __version__,
         }
-        ended_well = [
-            row for row in rows if row["status"] in ENDED_WELL and all(row[name] == its for name, its in same.items())
-        ]
+        writers = [row for row in rows[its.logged_slice[1]] if may_have_written(row, its)]
+        last = max(writers, key=lambda row: row["started_at"], default=dict[str, Any](status=""))
+        ended_well = last["status"] in ENDED_WELL and all(last[name] == value for name, value in same.items())
         if ended_well and not again & {*step.needs.values()}:
-            code = max(ended_well, key=lambda row: row["finished_at"])["exit_code"]
-            found[step.name] = StepResult(step=step.name, status=BEFORE, exit_code=code, writes=step.writes)
+            found[step.name] = StepResult(
+                step=step.name,
+                status=BEFORE,
+                exit_code=last["exit_code"],
+                writes=step.writes,
+                status_before=last["status"],
+            )
     return found
+
+
+def may_have_written(row: Mapping[str, Any], request: Request[Any]) -> bool:
+    """Return whether a run of the run log may have written to one of the places of a request."""
+    if row["command"] != request.command.name or row["status"] == REFUSED:
+        return False
+    before, now = json.loads(row["config"]), json.loads(logged_options(request))
+    names = {*request.targets, *request.files} & now.keys()
+    return not names or any(before.get(name) == now[name] for name in names)
 
 
 @contextmanager

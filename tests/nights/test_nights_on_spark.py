@@ -61,6 +61,7 @@ def test_a_usual_night(spark, folder):
     assert (week["n_days"], week["value"]) == (2, 0.5)
     assert {row["run_date"] for row in stored_rows(folder / "flags")} == {"2026-01-30", "2026-01-31"}
     assert len(logged(folder)) == 12
+    assert set(statuses(nightly("--resume")).values()) == {"succeeded before"}
 
 
 @pytest.mark.slow

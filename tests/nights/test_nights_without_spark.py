@@ -22,6 +22,8 @@ from ndcg_spark.nights.steps import read_night
 from ndcg_spark.tables.claims import claim_slices
 from ndcg_spark.tables.slices import slice_name
 
+OF_THE_MOMENT = {"computed_at": "", "source_computed_at": ""}
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -45,8 +47,9 @@ def test_steps_read_what_earlier_ones_wrote(folder):
 
 def test_the_tables_are_those_of_the_commands_one_by_one(folder):
     assert nightly().code == 0
-    stamp = {"computed_at": "", "source_computed_at": ""}
-    of_night = {name: [row | stamp for row in stored_rows(folder / name)] for name in ("metrics", "comparisons")}
+    of_night = {
+        name: [row | OF_THE_MOMENT for row in stored_rows(folder / name)] for name in ("metrics", "comparisons")
+    }
     shared = ("--run-date", NIGHT, "--dataset", "shop")
     assert command("mean-ndcg", *shared, "--input", "rankings/2026-01-31.parquet", "--run-col", "ranker", "--k",
                    "1,3", "--output", "./m", "--per-query-output", "./q").code == 0  # fmt: skip
@@ -55,9 +58,9 @@ def test_the_tables_are_those_of_the_commands_one_by_one(folder):
     alone = {"metrics": stored_rows(folder / "m"), "comparisons": stored_rows(folder / "c")}
     for name, rows in of_night.items():
         changed = {"input", "baseline_input"}  # which names the table
-        assert [{key: its for key, its in (row | stamp).items() if key not in changed} for row in alone[name]] == [
-            {key: its for key, its in row.items() if key not in changed} for row in rows
-        ]
+        assert [
+            {key: its for key, its in (row | OF_THE_MOMENT).items() if key not in changed} for row in alone[name]
+        ] == [{key: its for key, its in row.items() if key not in changed} for row in rows]
 
 
 def test_nights_of_a_backfill_are_those_one_by_one_and_a_refused_one_stops_no_other(folder):
@@ -228,6 +231,38 @@ def test_a_missed_gate_is_told_again(folder):
     assert (ended.code, statuses(ended)["mean-ndcg"]) == (3, "succeeded before")
 
 
+def test_resume_runs_a_step_for_flagged_nights_after_a_gate_that_was_missed_before(folder):
+    gate = FILE.replace('output = "./metrics"', 'output = "./metrics"\ngate = ["ndcg@1>=0.9"]')
+    write_file(gate + OTHER + 'when = "flagged"\n')
+    assert nightly("--only", "mean-ndcg").code == 3
+    done = {"mean-ndcg": "succeeded before", "compare-runs": "succeeded", "other": "succeeded"}
+    assert statuses(nightly("--resume")) == done
+
+
+def test_resume_finds_steps_of_other_data_sets(folder):
+    write_file(FILE + OTHER)
+    assert nightly().code == 0
+    assert set(statuses(nightly("--resume")).values()) == {"succeeded before"}
+
+
+def test_every_step_names_the_night_and_data_set_of_its_rows_in_the_run_log(folder):
+    more = "".join(f'[[step]]\ncommand = "{name}"\noutput = "./{name}"\n' for name in ("flag-changes", "report"))
+    write_file(FILE + OTHER + more)
+    logged_slices = {step.name: step.request.logged_slice for step in read_night("night.toml", NIGHT).steps}
+    assert logged_slices.pop("other") == (NIGHT, "b")
+    assert set(logged_slices.values()) == {(NIGHT, "shop")}
+
+
+def test_resume_goes_by_the_last_run_that_wrote_the_tables(folder):
+    """Options that are as before again: the tables hold what other options gave."""
+    assert nightly().code == 0
+    write_file(FILE.replace("k = [1, 3]", "k = [1]"))
+    assert nightly("--only", "mean-ndcg").code == 0
+    write_file(FILE)
+    assert statuses(nightly("--resume")) == {"mean-ndcg": "succeeded", "compare-runs": "succeeded"}
+    assert {row["k"] for row in stored_rows(folder / "metrics")} == {1, 3}
+
+
 def test_to_go_on_needs_a_run_log(folder):
     write_file(FILE.replace('run-log = "./log"\n', ""))
     assert_refused(nightly("--resume"), "--resume needs a run log")
@@ -308,7 +343,7 @@ main(["nightly", "--config", "night.toml", "--run-date", "2026-01-31"])
 def tables(folder: Path) -> dict[str, list[str]]:
     """Rows of each table, but for the moment in which they were computed."""
     names = ("metrics", "queries", "comparisons")
-    rows = {name: [{**row, "computed_at": None} for row in stored_rows(folder / name)] for name in names}
+    rows = {name: [row | OF_THE_MOMENT for row in stored_rows(folder / name)] for name in names}
     return {name: sorted(map(repr, its)) for name, its in rows.items()}
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.disks import small_disk
 
-from scripts.checks.writes import engines, faults, local, tables
+from scripts.checks.writes import engines, faults, local, nights, tables
 from scripts.checks.writes import rows as fault_rows
 
 
@@ -116,9 +116,9 @@ ROWS = 40_000
 
 @pytest.mark.slow
 def test_jobs_without_spark_that_are_killed_leave_a_whole_night(tmp_path):
-    nights = local.kill_nights(tmp_path, 6, "test", ROWS)
-    assert nights.complaints == []
-    assert nights.counts["nights"] == 6
+    killed = local.kill_nights(tmp_path, 6, "test", ROWS)
+    assert killed.complaints == []
+    assert killed.counts["nights"] == 6
 
 
 @pytest.mark.slow
@@ -133,32 +133,40 @@ def test_jobs_without_spark_that_are_killed_leave_a_whole_night(tmp_path):
 )
 def test_every_kill_hits(tmp_path, kill, counted):
     """At a moment that cannot be missed; those at random may come when all is done."""
-    nights = local.Nights(tmp_path)
-    nights.make(ROWS)
+    killed = local.Nights(tmp_path)
+    killed.make(ROWS)
     if not kill.step:
         kill = replace(kill, seconds=-1.0)  # as soon as there are workers
-    nights.night(kill, 0)
-    assert nights.complaints == []
-    assert nights.counts.items() >= counted.items()
+    killed.night(kill, 0)
+    assert killed.complaints == []
+    assert killed.counts.items() >= counted.items()
 
 
 @pytest.mark.slow
 def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
-    nights = local.Nights(tmp_path)
-    nights.make(ROWS)
-    held = nights.rows("metrics"), nights.rows("queries")
+    killed = local.Nights(tmp_path)
+    killed.make(ROWS)
+    held = killed.rows("metrics"), killed.rows("queries")
     (tmp_path / "temporary").rmdir()
     with small_disk(tmp_path / "temporary", 64) as disk:
-        code, told = nights.run(0)
+        code, told = killed.run(0)
         assert told == [
             f"ndcg-spark: No space left on device for temporary files: make room in {disk.folder}, or set TMPDIR to "
             "a folder on another disk."
         ]
         assert code == 2
         assert list(disk.folder.iterdir()) == []
-        assert nights.processes() == []
-    assert held == (nights.rows("metrics"), nights.rows("queries"))
+        assert killed.processes() == []
+    assert held == (killed.rows("metrics"), killed.rows("queries"))
     assert not (tmp_path / "metrics" / ".ndcg-spark").exists()
+
+
+@pytest.mark.slow
+def test_resumed_nights_are_those_unbroken(tmp_path):
+    """With this seed both are killed before a step of writing: in the last step, and in the first one."""
+    found = nights.resume_nights(tmp_path, 2, "d")
+    assert found.complaints == []
+    assert found.counts.items() >= {"nights": 2, "killed": 2, "resumed": 2}.items()
 
 
 def test_nights_of_two_engines_in_turns_are_those_of_one(spark, tmp_path):

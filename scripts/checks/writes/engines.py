@@ -28,7 +28,7 @@ SEGMENTS = ("", "country", "country,device", "country+device", "device")
 RANKERS = ("a", "b", "c")
 COLUMNS = {"ranker": pa.string(), "query_id": pa.string(), "item_id": pa.string(), "score": pa.float64(),
            "relevance": pa.float64(), "country": pa.string(), "device": pa.string(), "w": pa.float64()}  # fmt: skip
-OF_THE_MOMENT = "computed_at"
+OF_THE_MOMENT = ("computed_at", "source_computed_at")
 NAN = float("nan")
 BAD = {"item_id": None, "score": NAN, "relevance": NAN}
 
@@ -162,7 +162,9 @@ def slices_of(folder: Path, below: str) -> dict[str, tuple[list[str], list[str]]
         files = [pq.ParquetFile(path) for path in sorted(place.glob("*.parquet"))]
         columns = sorted({f"{field.name} {field.type}" for file in files for field in file.schema_arrow})
         tables = [file.read().to_pylist() for file in files]
-        rows = [{name: its for name, its in row.items() if name != OF_THE_MOMENT} for one in tables for row in one]
+        rows = [
+            {name: its for name, its in row.items() if name not in OF_THE_MOMENT} for one in tables for row in one
+        ]
         if files:
             texts = [repr(row).replace(str(folder.parent), "FOLDER") for row in rows]
             found[str(place.relative_to(folder))] = columns, sorted(texts)

@@ -15,6 +15,11 @@ The leg `engines` breaks nothing: random nights, each written by Spark or withou
 Their slices must be those of the same nights by Spark alone, columns and rows, and so must what `roll-up` and
 `flag-changes` make of them.
 
+The leg `nights` kills `ndcg-spark nightly`, by the clock or just before a step of writing a table or the run log, and
+resumes it. Exit code and tables must be those of the same night unbroken, to the bit; at most the step that was
+killed runs `twice`, and nothing is left behind. One night in ten has steps of Spark. 40 nights take 10 minutes; run
+it when `nightly`, its run log or the writes of folders have changed.
+
 Of folders a reader checks the same all the time; `missed` counts files that were replaced between its listing and
 its opening them, which readers see as an error. Prints a table of outcomes; exits 1 if a slice was lost, doubled or
 mixed, or holds rows that it must not (`wrong`), or a re-run did not heal. `seconds` are those of all nights of a row,
@@ -29,6 +34,7 @@ Iceberg runs on Spark 3.5 and Delta on Sail, as in formats.py, each in an enviro
     scripts/check writes faults --n 500
     scripts/check writes faults --n 100 --leg hive --leg cluster
     scripts/check writes faults --n 100 --leg engines
+    scripts/check writes faults --n 40 --leg nights
 """
 
 from __future__ import annotations
@@ -61,6 +67,7 @@ from scripts.checks.writes.cluster import SETTINGS, cluster_below, losing_execut
 from scripts.checks.writes.elsewhere import run_elsewhere
 from scripts.checks.writes.engines import write_in_turns
 from scripts.checks.writes.local import kill_nights
+from scripts.checks.writes.nights import resume_nights
 from scripts.checks.writes.process import Target, Writers
 from scripts.checks.writes.rows import Reader, Task, broken_calls, judge, plan_fault, write
 from scripts.checks.writes.sessions import free_port, metastore_settings, serve_metastore, session, start_sail
@@ -71,7 +78,19 @@ TABLES = ((0,), (0, 1), (0, 1))
 """A job writes the table of metrics, and often the one of queries with it."""
 OUTCOMES = ("done", "refused", "broken", "full", "killed", "kept")
 FAILURES = ("lost", "doubled", "mixed", "wrong", "unhealed")
-COLUMNS = ("nights", "writers", *OUTCOMES, "executors", "re-runs", "reads", "missed", *FAILURES, "seconds")
+COLUMNS = (
+    "nights",
+    "writers",
+    *OUTCOMES,
+    "executors",
+    "re-runs",
+    "resumed",
+    "twice",
+    "reads",
+    "missed",
+    *FAILURES,
+    "seconds",
+)
 
 
 class Running(Protocol):
@@ -411,12 +430,20 @@ def run_without_spark(count: int, seed: str) -> list[Outcome]:
     return [("folder, without Spark", dict(nights.counts), nights.complaints)]
 
 
+def run_and_resume(count: int, seed: str) -> list[Outcome]:
+    """Kill nights of several steps, and resume them."""
+    with tempfile.TemporaryDirectory(prefix="ndcg-spark-faults-") as folder:
+        nights = resume_nights(Path(folder), count, seed)
+    return [("folder, nights resumed", dict(nights.counts), nights.complaints)]
+
+
 def run_all(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
     """Run legs, those of this Python first; each has a share of the nights."""
     here = [name for name in names if name == "cluster" or (name in FORMATS and not FORMATS[name].elsewhere)]
-    elsewhere = [name for name in names if name not in (*here, "local")]
+    elsewhere = [name for name in names if name not in (*here, "local", "nights")]
     each = count // len(names)
     outcomes = run_without_spark(each, seed) if "local" in names else []
+    outcomes += run_and_resume(each, seed) if "nights" in names else []
     outcomes += run_here(here, count - each * (len(names) - len(here)), seed) if here else []
     for name in elsewhere:
         told = run_elsewhere(name, "scripts.checks.writes.faults", "--n", str(each), "--seed", seed, "--leg", name)
@@ -437,7 +464,7 @@ def table_of(outcomes: Sequence[Outcome]) -> str:
 
 def main() -> int:
     """Parse, break, answer."""
-    names = [*FORMATS, "cluster", "local", "engines"]
+    names = [*FORMATS, "cluster", "local", "nights", "engines"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=200, metavar="NIGHTS")
     parser.add_argument("--seed", default="1")

@@ -37,7 +37,7 @@ OF_THE_MOMENT = "computed_at"
 class Kill:
     """Who gets which signal: after some seconds, or, for the job, before the call of a step with a number.
 
-    Below 0 seconds: as soon as there is a worker.
+    Below 0 seconds: as soon as there is a worker. With a `table`, only calls for the folder of this name count.
     """
 
     victim: str
@@ -45,6 +45,12 @@ class Kill:
     seconds: float = 0.0
     step: str = ""
     at: int = 0
+    table: str = ""
+
+    @property
+    def as_json(self) -> str:
+        """What local_job.py reads: before which call the job ends itself, if that is planned."""
+        return json.dumps([self.step, self.at, int(self.number), self.table]) if self.step else ""
 
     @property
     def ends_all(self) -> bool:
@@ -100,9 +106,8 @@ class Nights:
         command = [sys.executable, str(JOB), "mean-ndcg", "--engine", "local", "--processes", "2"]
         command += ["--input", f"in-{version}", "--run-date", NIGHT, "--dataset", "shop", "--k", "3,10"]
         command += [word for words in TABLES.items() for word in words]
-        environment = {**os.environ, "TMPDIR": str(self.folder / "temporary"), "NDCG_SPARK_KILL": ""}
-        if kill is not None and kill.step:
-            environment["NDCG_SPARK_KILL"] = json.dumps([kill.step, kill.at, int(kill.number)])
+        environment = {**os.environ, "TMPDIR": str(self.folder / "temporary")}
+        environment["NDCG_SPARK_KILL"] = kill.as_json if kill is not None else ""
         with subprocess.Popen(
             command,
             cwd=self.folder,
