@@ -61,6 +61,7 @@ class NightRun:
         self.engines = {one.name: choose_engine(one.request, reads=not one.needs) for one in steps}
         self._opened: dict[str, Mapping[str, Table]] = {}
         self._known: dict[str, StepResult] = {}
+        self._renews = False
 
     @property
     def code(self) -> int:
@@ -84,6 +85,7 @@ class NightRun:
             whole = JobRun(spark, self.request)
             whole.start()
             try:
+                self._renews = stale
                 if stale:
                     self._known = renewed(find_stale(spark, self.night, *[self.night.run_date] * 2), self.steps)
                 if resume:
@@ -118,7 +120,7 @@ class NightRun:
         lost = [one.step for one in self.results if one.step in step.needs.values() and not one.is_usable]
         if lost:
             return StepResult(step=step.name, status=NOT_RUN, message=f"it needs {lost[0]}")
-        if step.when == "flagged" and not any(one.is_flagged for one in self.results):
+        if step.when == "flagged" and not self._renews and not any(one.is_flagged for one in self.results):
             return StepResult(step=step.name, status=NOT_RUN, message="nothing was flagged, and no gate was missed")
         return None
 
