@@ -1,4 +1,4 @@
-"""What the nightly job costs beside the evaluation in it, and beside a bare read of the table."""
+"""What the nightly job costs beside the evaluation in it, and beside a bare read of the table; and a whole night."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import contextlib
 import io
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 import ndcg_spark
 from ndcg_spark.main import main
-from scripts.benchmarks.timing import medians, table, take_turns, timed
+from scripts.benchmarks.timing import medians, ratio_rows, table, take_turns, timed
+from scripts.demos.night import BAD, FIRST, NIGHT_FILE, write_nights
 
 COLUMNS = ("query_id", "item_id", "score", "relevance")
 BARE = "bare read of the four columns"
@@ -84,3 +89,43 @@ def _parts(spark: SparkSession, place: Path, seconds: float) -> dict[str, float]
         raise RuntimeError("the run log is empty")
     steps = {one["step"].split(" to ")[0]: one["seconds"] for one in json.loads(row["steps"])}
     return {**steps, "everything else: plans, checks, run log": seconds - sum(steps.values())}
+
+
+STEPS = (
+    "mean-ndcg --input rankings/{night} --run-col run --segment-cols digit,shape --k 1,3,10 --on-invalid reject "
+    "--null-score unretrieved --gate ndcg@10>=0.8 --output ./metrics --per-query-output ./queries --run-date {night}",
+    "compare-runs --per-query ./queries --baseline thumbnail --output ./comparisons --run-date {night}",
+    "flag-changes --input ./metrics --per-query ./queries --fewest-any-day 8 --output ./flags --to {night}",
+    "report --metrics ./metrics --per-query ./queries --comparison ./comparisons --flags ./flags "
+    "--output page-{night}.html --run-date {night}",
+)
+"""The steps of the file of the demo of a night, without the weeks, as commands."""
+
+
+def night_costs(scratch: Path, rounds: int) -> list[str]:
+    """Lines of a table: the bad night of the demo as four commands, each a process of its own, and by `nightly`."""
+    folder = scratch / "night"
+    write_nights(folder)
+    steps = [step for step in NIGHT_FILE.split("\n[[step]]") if '"roll-up"' not in step]
+    (folder / "night.toml").write_text("\n[[step]]".join(steps), encoding="utf-8")
+    shared = ["--dataset", "digits", "--run-log", "./run_log"]
+    commands = [[*step.format(night=BAD).split(), *shared] for step in STEPS]
+    nightly = ["nightly", "--config", "night.toml"]
+    # The nights before are in the tables; the night that is missing is refused.
+    before = [*nightly, "--backfill", f"{FIRST}..{BAD - timedelta(days=1)}", "--only", "mean-ndcg"]
+    _run_processes(folder, [before], code=2)
+    processes = {
+        "four commands, one after another": commands,
+        "`nightly` with these four steps": [[*nightly, "--run-date", str(BAD)]],
+    }
+    runs = {name: timed(partial(_run_processes, folder, its)) for name, its in processes.items()}
+    seconds = medians(take_turns(runs, rounds, warm_ups=1))
+    return table(("data", "process"), ("seconds", "to four"), ratio_rows("a night", seconds, next(iter(seconds))))
+
+
+def _run_processes(folder: Path, commands: list[list[str]], code: int = 0) -> None:
+    for command in commands:
+        typed = [sys.executable, "-m", "ndcg_spark", *command]
+        ended = subprocess.run(typed, cwd=folder, check=False, capture_output=True, text=True)
+        if ended.returncode != code:
+            raise RuntimeError(ended.stderr)

@@ -26,7 +26,7 @@ from scripts.benchmarks.data import KINDS, Shape, generate
 from scripts.benchmarks.fixed import fixed_costs, whole_processes
 from scripts.benchmarks.judgments import judgment_lines
 from scripts.benchmarks.memory import PeakMemory, of_others, of_spark
-from scripts.benchmarks.nightly import nightly_costs
+from scripts.benchmarks.nightly import night_costs, nightly_costs
 from scripts.benchmarks.retrieval import retrieval_lines
 from scripts.benchmarks.steps import steps, time_steps
 from scripts.benchmarks.timing import Contender, medians, ratio_rows, table, take_turns, timed
@@ -127,6 +127,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], list[str]]] = {
     "means": in_session(means_of),
     "steps": in_session(steps_of),
     "nightly": in_session(nightly_of),
+    "night": lambda given: night_costs(given.folder, given.rounds),
     "retrieval": in_session(lambda spark, given: retrieval_lines(spark, given.rows, given.folder, given.rounds)),
     "judgments": in_session(lambda spark, given: judgment_lines(spark, given.rows, given.folder, given.rounds)),
     "fixed": lambda given: fixed_costs(given.rounds, given.folder),
@@ -234,6 +235,7 @@ def heading(arguments: argparse.Namespace) -> str:
     data = f"{arguments.rows:,} rows, {arguments.items} items a query, {arguments.ids} ids"
     others = {
         "fixed": "Whole processes",
+        "night": "A night of the demo",
         "retrieval": "Retrieval",
         "judgments": "Judgments",
         "compare": "Comparisons",

@@ -17,8 +17,11 @@ earn 1 against 7.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -28,6 +31,9 @@ QUERY_STEP = 6
 # Lit segments of the digits 0 to 9, clockwise from the top: a to f; g is the middle.
 SEVEN_SEGMENTS = ("abcdef", "bc", "abdeg", "abcdg", "bcfg", "acdfg", "acdefg", "abc", "abcdefg", "abcdfg")
 SAME, ONE_STROKE_APART, UNRELATED = 3, 1, 0
+# How a digit is drawn, for a second segment column; 2 and 5 are mixed.
+ROUND, STRAIGHT = (0, 3, 6, 8, 9), (1, 4, 7)
+SHAPE = np.array(["round" if n in ROUND else "straight" if n in STRAIGHT else "mixed" for n in range(10)])
 
 
 class Digits:
@@ -50,6 +56,36 @@ class Digits:
 def names(images: IntArray) -> npt.NDArray[np.str_]:
     """What images are called."""
     return np.array([f"img-{number:04d}" for number in images.ravel()])
+
+
+def thumbnails(pixels: FloatArray) -> FloatArray:
+    """Images of 8 by 8 pixels as 4 by 4, shape (n, 16); sums of four, so the cosine is that of the means."""
+    return pixels.reshape(-1, 4, 2, 4, 2).sum(axis=(2, 4)).reshape(len(pixels), 16)
+
+
+def score_by_both(queries: FloatArray, items: FloatArray) -> dict[str, FloatArray]:
+    """Scores of images for others by two rankers, each of shape (n_queries, n_items), by the name of the ranker."""
+    return {
+        "pixels": cosine_similarity(queries, items),
+        "thumbnail": cosine_similarity(thumbnails(queries), thumbnails(items)),
+    }
+
+
+def rankings_table(digits: Digits, query: IntArray, item: IntArray, scores: Mapping[str, FloatArray]) -> pa.Table:
+    """Rankings as rows of query_id, item_id, relevance, digit, shape, run, score; a score that is NaN stays NaN."""
+    query_of_row, item_of_row = np.repeat(query, len(item)), np.tile(item, len(query))
+    name, label = pa.array(names(np.arange(len(digits.digit)))), digits.digit[query_of_row]
+    columns = {
+        "query_id": name.take(pa.array(query_of_row)),
+        "item_id": name.take(pa.array(item_of_row)),
+        "relevance": digits.relevance(query_of_row, item_of_row).astype(np.int32),
+        "digit": pa.array([str(digit) for digit in range(10)]).take(pa.array(label)),
+        "shape": pa.array(SHAPE).take(pa.array(label)),
+    }
+    return pa.concat_tables(
+        pa.table({**columns, "run": pa.repeat(run, len(label)), "score": score.ravel()})
+        for run, score in scores.items()
+    )
 
 
 def first(scores: FloatArray, n: int) -> IntArray:

@@ -25,20 +25,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scripts.demos.data import Digits, FloatArray, cosine_similarity, names
+from scripts.demos.data import SHAPE, Digits, FloatArray, cosine_similarity, rankings_table, score_by_both
 from scripts.demos.runner import run_all
 
 N_NIGHTS = 10
 LAST_NIGHT = date(2026, 1, 31)
 NIGHTS = ("segment", "empty", "baseline", "rejected", "missing")
 """What may be wrong with the last night."""
-STYLUS = {0: "round", 6: "round", 8: "round", 9: "round", 3: "round", 1: "straight", 4: "straight", 7: "straight"}
-"""How a digit is drawn, for a second segment column; the others are mixed."""
-
-
-def thumbnails(pixels: FloatArray) -> FloatArray:
-    """Images of 8 by 8 pixels as 4 by 4, shape (n, 16); sums of four, so the cosine is that of the means."""
-    return pixels.reshape(-1, 4, 2, 4, 2).sum(axis=(2, 4)).reshape(len(pixels), 16)
 
 
 def without_lower_half(pixels: FloatArray) -> FloatArray:
@@ -54,33 +47,17 @@ def rankings_of_night(night: int, wrong: str = "") -> pa.Table:
     query, item, pixels = digits.query, digits.item, digits.pixels
     if wrong == "empty":
         query = query[digits.digit[query] != 7]
-    shape = np.array([STYLUS.get(digit, "mixed") for digit in range(10)])
-    asked = pixels[query]
+    scores = score_by_both(pixels[query], pixels[item])
     if wrong == "segment":
-        broken = shape[digits.digit[query]] == "straight"
-        asked = np.where(broken[:, None], without_lower_half(asked), asked)
-    scores = {
-        "pixels": cosine_similarity(asked, pixels[item]),
-        "thumbnail": cosine_similarity(thumbnails(pixels[query]), thumbnails(pixels[item])),
-    }
+        is_broken = SHAPE[digits.digit[query]] == "straight"
+        queries = np.where(is_broken[:, None], without_lower_half(pixels[query]), pixels[query])
+        scores["pixels"] = cosine_similarity(queries, pixels[item])
     if wrong == "rejected":
         for its in scores.values():
             its[::2] = np.nan
     if wrong == "baseline":
         del scores["thumbnail"]
-    query_of_row, item_of_row = np.repeat(query, len(item)), np.tile(item, len(query))
-    label = digits.digit[query_of_row]
-    columns = {
-        "query_id": names(query_of_row),
-        "item_id": names(item_of_row),
-        "relevance": digits.relevance(query_of_row, item_of_row).astype(np.int32),
-        "digit": label.astype(str),
-        "shape": shape[label],
-    }
-    return pa.concat_tables(
-        pa.table({**columns, "run": [run] * len(query_of_row), "score": score.ravel()})
-        for run, score in scores.items()
-    )
+    return rankings_table(digits, query, item, scores)
 
 
 def day_of(night: int) -> date:

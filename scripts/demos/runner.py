@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext, redirect_stdout
 from importlib.resources import files
 from pathlib import Path
@@ -54,6 +55,37 @@ def run(*words: object, most: int | None = None) -> int:
     if ended.returncode not in (0, 3):
         raise SystemExit(ended.returncode)
     return ended.returncode
+
+
+def run_in(folder: Path, *words: object, hidden: str, codes: Collection[int] = (0,)) -> str:
+    """Show a command of the package, run it in a folder, print its exit code, and return what it printed.
+
+    Of results and logs, in the order in which they come, lines in which the pattern `hidden` is found are counted
+    instead of shown; the file `output.txt` of the folder has all. Another exit code than `codes` ends the demo.
+    """
+    typed = [str(word) for word in words]
+    title = f"$ ndcg-spark {shlex.join(typed)}\n"
+    print(f"\n{title}", end="", flush=True)
+    lines: list[str] = []
+    n_hidden = 0
+    command = [sys.executable, "-u", "-m", "ndcg_spark", *typed]
+    with (
+        (folder / "output.txt").open("a", encoding="utf-8") as whole,
+        subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
+    ):
+        whole.write(title)
+        for line in process.stdout or ():
+            lines.append(line)
+            whole.write(line)
+            if re.search(hidden, line):
+                n_hidden += 1
+            else:
+                print(line, end="", flush=True)
+    more = f"; {n_hidden:,} more lines are in {folder}/output.txt" if n_hidden else ""
+    print(f"(exit code {process.returncode}{more})", flush=True)
+    if process.returncode not in codes:
+        raise SystemExit(process.returncode)
+    return "".join(lines)
 
 
 def show(output: str, most: int) -> None:
