@@ -20,7 +20,7 @@ from support.spark_rankings import SHORT_LIVED
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.jobs import session as checks
 
-pytestmark = [pytest.mark.classic("processes that start a local Spark, or fail to")]
+pytestmark = [pytest.mark.classic("a local Spark in a process of its own, or what keeps it from starting")]
 JOB = [sys.executable, ROOT / "jobs" / "mean_ndcg.py", "--engine", "spark"]
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -181,6 +181,7 @@ def test_without_pyspark_a_line_says_what_to_install(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_full_disk_of_spark_is_a_line(tmp_path):
     """Not that of an output: what Spark exchanges between tasks does not fit."""
     with small_disk(tmp_path / "disk", 64) as disk:
