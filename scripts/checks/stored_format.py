@@ -113,7 +113,7 @@ RETRIEVALS: list[dict[str, Any]] = [
 ]
 KEYS = ("run", "baseline", "metric", "k", "segment_by", "segment", "period")
 """What tells rows of a stored table apart."""
-PASSING = {"computed_at", "package_version", "seconds", "versions", "started_at", "finished_at"}
+PASSING = {"computed_at", "source_computed_at", "package_version", "seconds", "versions", "started_at", "finished_at"}
 """Names whose values differ from run to run, or from release to release."""
 
 
