@@ -541,8 +541,8 @@ def flag_changes(
 
         - `status` (string): `low`, `high`, `missing`: flagged; `usual`; `other_direction`: beyond the limit on the
           side that `direction` does not ask for; `short_history`: too few earlier nights, and no clear difference
-          from the night before; `no_value`. Where nights are held against the one before, also `recovered`: again as
-          before a flagged night; `still_low`, `still_high`: as the flagged night, and not as before it,
+          from the night before; `recovered`: again as it was before a flagged night, where nights are held against
+          the one before; `no_value`,
         - `median`, `spread` (double): of the earlier nights; spread is 1.482602218505602 times their median absolute
           deviation,
         - `z` (double): (value - median) / max(spread, std_error); where that is 0, 0 without a change, else null,

@@ -129,8 +129,6 @@ def common_value(nights: Sequence[dict[str, Any]], column: str) -> Any:
 
 LOW, HIGH, USUAL, SHORT, NO_VALUE = "low", "high", "usual", "short_history", "no_value"
 MISSING, RECOVERED, OTHER_DIRECTION = "missing", "recovered", "other_direction"
-STILL = {LOW: "still_low", HIGH: "still_high"}
-"""Statuses of nights that are as the flagged one before them, and are not flagged again."""
 FLAGGED = (LOW, HIGH, MISSING)
 FLAG_COLUMNS = {
     "night": "date",
@@ -346,9 +344,9 @@ def _since_a_flag(
     held: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None],
     is_flagged: Callable[[str], bool],
 ) -> dict[str, Any]:
-    """Find out whether the last of nights is again what it was before one that was flagged, or still far from it.
+    """Find out whether the last of nights is again what it was before one that was flagged; empty if it is not.
 
-    `nights` are in their order; `held` compares two of them. Empty if neither is the case.
+    `nights` are in their order; `held` compares two of them.
     """
     flagged: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
     found: dict[str, Any] = {}
@@ -362,8 +360,6 @@ def _since_a_flag(
             del flagged[at:]
         elif opposite is not None and is_flagged(status):
             flagged.append((status, before, one))
-        elif status == SHORT and flagged and _status_of(held(one, flagged[-1][1])) == flagged[-1][0]:
-            found = {"status": STILL[flagged[-1][0]], "flag": flagged[-1][1:]}
     return found
 
 
@@ -402,9 +398,8 @@ def _rule(row: dict[str, Any], settings: FlagSettings) -> str:
     short += f" by history, {settings.fewest_any_day} are needed"
     if "flag" in row:
         left, since = row["flag"]
-        again = "again as" if row["status"] == RECOVERED else "not yet as"
         return (
-            f"{name} is {row['value']:.6f} on {row['night']}, {again} on {date_of(left['day'])} "
+            f"{name} is {row['value']:.6f} on {row['night']}, again as on {date_of(left['day'])} "
             f"({left['value']:.6f}), before it was flagged on {date_of(since['day'])}; {short}"
         )
     if is_of_the_night_before(row):

@@ -35,7 +35,6 @@ from ndcg_spark.history.tasks import (
     FLAGGED,
     RECOVERED,
     SHORT,
-    STILL,
     USUAL,
     series_name,
 )
@@ -282,7 +281,7 @@ class FlagChanges(Work[FlagJobSettings]):
         yield f"nights from {facts['from']} to {facts['to']}: {counts}"
         if facts["missing_nights"]:
             yield f"nights without a row: {labels.listed(facts['missing_nights'])}"
-        for cause in causes_of([*facts["flags"], *facts["after_flags"]]):
+        for cause in causes_of([*facts["flags"], *facts["recovered"]]):
             yield cause.line
             if self.settings.verbose:
                 yield from (f"  {row['status']}: {row['rule']}" for row in (cause.first, *cause.others))
@@ -313,9 +312,9 @@ def _judgment(judged: DataFrame) -> dict[str, Any]:
     ]
     counted = judged.groupBy("status").agg(*numbers).orderBy("status").collect()
     short = {row["status"]: row for row in counted}.get(SHORT)
-    is_after = F.col("status").isin(RECOVERED, *STILL.values())
-    flagged = judged.where(F.col("status").isin(*FLAGGED) | is_after)
-    order = (is_after, F.abs("z").desc_nulls_first(), "night", "run", "segment_by", "segment", "metric", "k")
+    is_back = F.col("status") == RECOVERED
+    flagged = judged.where(F.col("status").isin(*FLAGGED) | is_back)
+    order = (is_back, F.abs("z").desc_nulls_first(), "night", "run", "segment_by", "segment", "metric", "k")
     flags = [row.asDict() for row in flagged.orderBy(*order).limit(MOST_FLAGS).collect()]
     history = {"held_against_the_night_before": short["held"], "nights": short["nights"]} if short else None
     return {
@@ -326,7 +325,7 @@ def _judgment(judged: DataFrame) -> dict[str, Any]:
             "paired": sum(row["paired"] for row in counted),
         },
         "flags": [row for row in flags if row["status"] in FLAGGED],
-        "after_flags": [row for row in flags if row["status"] not in FLAGGED],
+        "recovered": [row for row in flags if row["status"] not in FLAGGED],
     }
 
 

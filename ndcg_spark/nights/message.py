@@ -24,7 +24,7 @@ def message_of(night: Night, results: Sequence[StepResult], code: int) -> dict[s
     lost = [one for one in results if not one.is_usable and (one.exit_code or one.status != NOT_RUN)]
     found = next((one for one in reversed(results) if "message" in one.facts), None)
     said = {} if found is None else found.facts["message"]
-    page = None if found is None else next(iter(found.writes.values()), None)
+    page = None if found is None else found.writes.get("page")
     lines = [f"{one.step}: {one.status}{': ' if one.message else ''}{one.message}" for one in lost]
     lines += [said["headline"], *said["lines"]] if said else list(_lines_of_steps(results))
     of_night = f"night {night.run_date} of {night.dataset or 'one data set'}"

@@ -95,12 +95,16 @@ class NightRun:
                 whole.end(error)
                 raise
             finally:
-                if self.results:
-                    print("\n".join([f"steps of {self.night.run_date}:", *(f"  {one.line}" for one in self.results)]))
+                shown = [one for one in self.results if not stale or one.status != BEFORE]
+                if shown:
+                    print("\n".join([f"steps of {self.night.run_date}:", *(f"  {one.line}" for one in shown)]))
             whole.progress.steps += [(f"{one.step}: {one.status}", one.seconds) for one in self.results]
             whole.exit(self.code, self._status)
             whole.end()
-        print("\n  ".join(self.message["lines"]), flush=True)
+        if shown:
+            print("\n  ".join(self.message["lines"]), flush=True)
+        else:
+            print(f"night {self.night.run_date}: nothing is older than what it was made of", flush=True)
         return self.code
 
     @property

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from statistics import median
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.results import check_compared
@@ -56,15 +56,9 @@ class Flags(Section):
         flags = flag_table(frame).where(scope.of_metric() & scope.of_dataset() & of_runs)
         is_flag, of_all = F.col("status").isin(night_flags.LOW, night_flags.HIGH), F.col("segment_by") == ""
         tonight = F.col("night").eqNullSafe(scope.night)
-        is_shown = is_flag | (tonight & F.col("status").isin(*night_flags.STILL.values()))
-        keys = ("run", "segment_by", "segment")
-        since = F.max(F.when(is_flag & (F.col("night") < scope.night), F.col("night"))).over(
-            Window.partitionBy(*keys)
-        )
-        flags = flags.withColumn("since", since)
-        newest = flags.where(is_shown & of_all).orderBy(F.desc("night"), "run")
+        newest = flags.where(is_flag & of_all).orderBy(F.desc("night"), "run")
         nights = collected(newest.limit(scope.limits.nights * len(scope.runs)))
-        of_segment = is_shown & ~of_all
+        of_segment = is_flag & ~of_all
         (counts,) = flags.agg(
             F.count_if(of_segment & tonight).alias("now"),
             F.count_if(of_segment & (F.col("night") < scope.night)).alias("before"),
@@ -72,7 +66,7 @@ class Flags(Section):
             F.max(F.when(F.col("night") <= scope.night, F.col("night"))).alias("last"),
             F.max(F.when(tonight, F.col("source_computed_at"))).alias("source"),
         ).collect()
-        order = (F.desc_nulls_last(F.abs("z")), *keys)
+        order = (F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
         farthest = flags.where(of_segment & tonight).orderBy(*order).limit(scope.limits.segments)
         night, last = day(scope.run_date), f"; its last night is {day(counts['last'])}" if counts["last"] else ""
         earlier = f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown."
@@ -99,10 +93,7 @@ class Flags(Section):
 def _flag_text(row: Row) -> str:
     """Explain why a night was flagged, as far as the table does."""
     z, limit = row.get("z"), row.get("limit")
-    status = row.get("status")
-    if status in night_flags.STILL.values():
-        return f"{str(status).removeprefix('still_')}, since {day(row['since'])}"
-    parts = [plain(status)] if status else []
+    parts = [plain(row["status"])] if row.get("status") else []
     usual = "the night before" if night_flags.is_of_the_night_before(row) else "the usual value"
     parts += [] if z is None else [f"{w.signed(z, 1)} {night_flags.unit_of(row)} from {usual}"]
     parts += [] if z is None or limit is None else [f"limit {w.number(limit, 1)}"]

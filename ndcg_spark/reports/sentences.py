@@ -33,6 +33,8 @@ MOST_FLAGS = 5
 """Segments of a run named for their flags; as many without queries, and as many that got worse."""
 FEWEST_QUERIES = 5
 """A change of a segment is news if both nights have so many queries."""
+DAYS_OF_NEWS = 14
+"""Missing nights are told for so many days."""
 _AGAIN = "A night that is run again replaces its rows."
 _LOOK = "See segments and queries below; diagnose runs shows the lists of queries that lost the most."
 ARROWS = {"up": "▲", "down": "▼"}
@@ -231,7 +233,11 @@ def _flag(contents: Contents, *, worse: bool) -> str:
         if flag.run in ("", one.mean.run)
     ]
     its = [(one, what) for one, what, flag in flagged if (flag_tone(flag, contents) == "worse") is worse]
-    return _news(*its[0], contents) if its else ""
+    if not its:
+        return ""
+    first = its[0][0]
+    fell = worse and tone(first.change.kind, contents) == "worse"  # then the value says more than the flag
+    return _value_and_change(first, contents, of_run=True) if fell else _news(*its[0], contents)
 
 
 def _drop(contents: Contents) -> str:
@@ -361,11 +367,11 @@ def worst_segment(contents: Contents) -> SegmentRow | None:
 
 
 def _worst_segment(standing: Standing, contents: Contents) -> SegmentRow | None:
-    """The segment in which most of a loss of a run lies, or else that fell the most."""
+    """The segment that changed most, of those in which most of a loss of a run lies; else the one that fell most."""
     run = standing.mean.run
     its = [one for one in contents.segments.rows if one.mean.run == run and (one.share or 0.0) > 0.5]
     if tone(standing.change.kind, contents) == "worse" and its:
-        return max(its, key=lambda one: one.share or 0.0)
+        return max(its, key=lambda one: abs(one.change.difference or 0.0))
     return next((one for one in fallen(contents) if one.mean.run == run), None)
 
 
@@ -456,8 +462,10 @@ def notices(contents: Contents) -> list[tuple[str, str]]:
     """Sentences about flags of what is not worse than usual, each with its colour, and about missing nights."""
     lead = bad_news(contents)
     lines = [(tone, line) for tone, line, flag in _flag_lines(contents) if tone != "worse" and flag not in lead]
-    if missing := contents.trend.missing:
-        lines.append(("neutral", f"Nights without a result: {w.listed(map(w.day, missing[::-1]), 5)}."))
+    last = contents.run_date or date.min
+    missing = [w.day(night) for night in contents.trend.missing[::-1] if (last - night).days <= DAYS_OF_NEWS]
+    if missing:
+        lines.append(("neutral", f"Nights without a result: {w.listed(missing, 5)}."))
     return lines
 
 

@@ -95,14 +95,14 @@ STEPS = (
     "mean-ndcg --input rankings/{night} --run-col run --segment-cols digit,shape --k 1,3,10 --on-invalid reject "
     "--null-score unretrieved --gate ndcg@10>=0.8 --output ./metrics --per-query-output ./queries --run-date {night}",
     "compare-runs --per-query ./queries --baseline thumbnail --output ./comparisons --run-date {night}",
-    "flag-changes --input ./metrics --per-query ./queries --fewest-any-day 8 --output ./flags --to {night}",
+    "flag-changes --input ./metrics --per-query ./queries --output ./flags --to {night}",
     "report --metrics ./metrics --per-query ./queries --comparison ./comparisons --flags ./flags "
     "--output page-{night}.html --run-date {night}",
 )
 """The steps of the file of the demo of a night, without the weeks, as commands."""
 
 
-def night_costs(scratch: Path, rounds: int) -> list[str]:
+def night_costs(scratch: Path, rounds: int, warm_ups: int) -> list[str]:
     """Lines of a table: the bad night of the demo as four commands, each a process of its own, and by `nightly`."""
     folder = scratch / "night"
     write_nights(folder)
@@ -119,7 +119,7 @@ def night_costs(scratch: Path, rounds: int) -> list[str]:
         "`nightly` with these four steps": [[*nightly, "--run-date", str(BAD)]],
     }
     runs = {name: timed(partial(_run_processes, folder, its)) for name, its in processes.items()}
-    seconds = medians(take_turns(runs, rounds, warm_ups=1))
+    seconds = medians(take_turns(runs, rounds, warm_ups=warm_ups))
     return table(("data", "process"), ("seconds", "to four"), ratio_rows("a night", seconds, next(iter(seconds))))
 
 

@@ -127,7 +127,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], list[str]]] = {
     "means": in_session(means_of),
     "steps": in_session(steps_of),
     "nightly": in_session(nightly_of),
-    "night": lambda given: night_costs(given.folder, given.rounds),
+    "night": lambda given: night_costs(given.folder, given.rounds, given.warm_ups),
     "retrieval": in_session(lambda spark, given: retrieval_lines(spark, given.rows, given.folder, given.rounds)),
     "judgments": in_session(lambda spark, given: judgment_lines(spark, given.rows, given.folder, given.rounds)),
     "fixed": lambda given: fixed_costs(given.rounds, given.folder),

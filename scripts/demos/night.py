@@ -60,7 +60,6 @@ output = "./comparisons"
 
 [[step]]
 command = "flag-changes"
-fewest-any-day = 8
 output = "./flags"
 
 [[step]]
@@ -71,6 +70,7 @@ output = "./weeks"
 [[step]]
 command = "report"
 output = "page-{run_date}.html"
+index = "index.html"
 """
 
 
@@ -157,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run_in(folder, *find_renewal(again), hidden=LOGS)
     explain(f"What the run log has of {MISSING}, {BAD} and {MENDED}:")
     print_run_log(folder, (MISSING, BAD, MENDED))
-    explain(f"Open {folder}/page-{BAD}.html, the bad night, and {folder}/page-{LAST}.html, the last one.")
+    explain(f"Open {folder}/page-{BAD}.html, the bad night, {folder}/page-{LAST}.html, and {folder}/index.html.")
     return 0
 
 

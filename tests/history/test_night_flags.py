@@ -118,7 +118,7 @@ def test_a_short_history_is_held_against_the_night_before():
 def test_any_change_counts_where_no_query_differs_from_another():
     """From 1 to 0 for every query: the standard errors are 0, which is not the same as unknown."""
     found = flags(weekly([1.0, 0.0, 0.0], std_error=0.0))
-    assert [found[night(7 * at)]["status"] for at in range(3)] == ["short_history", "low", "still_low"]
+    assert [found[night(7 * at)]["status"] for at in range(3)] == ["short_history", "low", "short_history"]
     fallen = found[night(7)]
     assert (fallen["z"], fallen["weekday"], fallen["spread"]) == (None, "before", 0.0)
     assert fallen["rule"] == (
@@ -435,12 +435,12 @@ def test_a_side_that_is_not_asked_for_is_not_flagged(direction):
     ("values", "statuses"),
     [
         ([0.6, 0.3, 0.6], "short low recovered"),
-        ([0.6, 0.3, 0.3, 0.6], "short low still_low recovered"),
-        ([0.6, 0.3, 0.45, 0.45, 0.6, 0.6], "short low high still_high recovered short"),
+        ([0.6, 0.3, 0.3, 0.6], "short low short recovered"),
+        ([0.6, 0.3, 0.45, 0.45, 0.6, 0.6], "short low high short recovered short"),
         ([0.6, 0.3, 0.9], "short low high"),
         ([0.3, 0.6, 0.9], "short high high"),
-        ([0.3, 0.6, 0.6, 0.3, 0.3], "short high still_high recovered short"),
-        ([0.6, 0.3, 0.6, 0.3, 0.3], "short low recovered low still_low"),
+        ([0.3, 0.6, 0.6, 0.3, 0.3], "short high short recovered short"),
+        ([0.6, 0.3, 0.6, 0.3, 0.3], "short low recovered low short"),
     ],
 )
 def test_a_value_that_is_again_what_it_was_has_recovered(values, statuses):

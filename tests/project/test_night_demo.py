@@ -26,10 +26,8 @@ pytestmark = pytest.mark.slow
 class DemoRun:
     """The folder that the demo leaves, and what each command printed, by its arguments after the file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, out: str) -> None:
         self.folder = folder
-        command = [sys.executable, "-m", "scripts.demos.night", "--output", str(folder)]
-        out = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
         start = "\n$ ndcg-spark nightly --config night.toml "
         parts = [part.partition("\n") for part in out.split(start)[1:]]
         self.printed = {words: rest for words, _, rest in parts}
@@ -52,7 +50,8 @@ class DemoRun:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory) -> Iterator[DemoRun]:
     folder = tmp_path_factory.mktemp("demo") / "night"
-    yield DemoRun(folder)
+    command = [sys.executable, "-m", "scripts.demos.night", "--output", str(folder)]
+    yield DemoRun(folder, subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout)
     shutil.rmtree(folder)
 
 
@@ -89,7 +88,7 @@ def test_the_missing_night_is_refused_in_one_line(demo):
 def test_the_lost_digit_is_flagged_once_and_recovers(demo):
     lines = [line for line in demo.printed[ONE.format(BAD)].splitlines() if line.startswith("FLAG")]
     assert [line.partition(" is ")[0] for line in lines] == ["FLAG low: ndcg@10 of run 'pixels', digit=7"]
-    assert " is 0.0000 on 2026-01-25, usually 0.99" in lines[0]
+    assert " is 0.0000 on 2026-01-25, before 0.98" in lines[0]
     done = dict.fromkeys(("mean-ndcg", "compare-runs", "roll-up", "report"), "succeeded")
     assert demo.statuses(BAD) == done | {"nightly": "flagged", "flag-changes": "flagged"}
     mended = demo.printed[ONE.format(MENDED)]
@@ -98,8 +97,29 @@ def test_the_lost_digit_is_flagged_once_and_recovers(demo):
     assert set(demo.statuses(MENDED).values()) == {"succeeded"}
 
 
+def test_the_first_screen_of_the_bad_night_says_what_happened(demo):
+    """Which ranker, how much, since when, where and why; the missing night; the gates."""
+    page = (demo.folder / f"page-{BAD}.html").read_text("utf-8")
+    first = re.sub(r"<[^>]+>", "", page[page.index('<section class="answer"') : page.index("<nav ")])
+    lead = next(line for line in map(str.strip, first.splitlines()) if line)
+    assert re.fullmatch(
+        r"NDCG@10 of pixels fell by 0\.\d+ to 0\.\d+ since the night before: digit=7 fell from 0\.9\d+ to 0\.0+; "
+        r"(\d+) of its \1 queries have no list\.",
+        lead,
+    ), lead
+    assert "pixels is flagged tonight in digit=7: low, " in first
+    assert "Nights without a result: 14 January 2026." in first
+    assert "All 2 gates are met: ndcg@10&gt;=0.8" in first
+    said = demo.printed[ONE.format(BAD)]
+    assert f"\n  {lead}\n" in said
+    assert f"\n  page: page-{BAD}.html\n" in said
+    index = (demo.folder / "index.html").read_text("utf-8")
+    assert f'<a href="page-{LAST}.html">' in index
+    assert "no result" in index
+
+
 def test_a_night_that_is_run_again_makes_later_flags_and_pages_old(demo):
-    nights = f"{BAD}, {MENDED} and {LAST}"
+    nights = f"{BAD}, {MENDED}, {LAST}"
     assert [
         line for line in demo.printed[ONE.format(RUN_AGAIN)].splitlines() if "older" in line or "renew" in line
     ] == [
