@@ -154,6 +154,14 @@ def night_file(
     return "\n".join(_lines(reference, info, judgments, dataset, formats)) + "\n"
 
 
+def _line(choice: Choice) -> str:
+    """A key of the file, and why the column was chosen."""
+    usual = {"query": "query_id", "item": "item_id", "score": "score", "relevance": "relevance"}
+    key = f"{choice.option}-col{'s' if choice.option == 'ranked' else ''}"
+    note = f"by its name: {choice.why}{'; the default' if usual.get(choice.option) == choice.column else ''}"
+    return f"{key} = {json.dumps(choice.column, ensure_ascii=False)}  # {note}"
+
+
 def _lines(
     reference: str,
     info: TableInfo,
@@ -162,12 +170,12 @@ def _lines(
     formats: Mapping[str, str | None],
 ) -> Iterator[str]:
     chosen = choices_of(info, judgments[1] if judgments else None)
-    usual = {"query": "query_id", "item": "item_id", "score": "score", "relevance": "relevance"}
     segments = segments_of(info, [one.column for one in chosen])
     yield f"# ndcg-spark nightly --config FILE: a night of {reference}."
     yield "# Where the input of each night is another one, put {run_date} in the place of its date."
     yield f"dataset = {json.dumps(dataset, ensure_ascii=False)}"
     yield 'run-log = "./run_log"'
+    yield from (_line(one) for one in chosen if one.option == "query")  # of every step that reads queries
     yield ""
     yield "[[step]]"
     yield 'command = "mean-ndcg"'
@@ -177,11 +185,7 @@ def _lines(
     for name, kind in formats.items():
         if kind is not None:
             yield f"{name}-format = {json.dumps(kind)}"
-    for one in chosen:
-        key = f"{one.option}-col{'s' if one.option == 'ranked' else ''}"
-        line = f"{key} = {json.dumps(one.column, ensure_ascii=False)}"
-        note = f"by its name: {one.why}"
-        yield f"{line}  # {note}{'; the default' if usual.get(one.option) == one.column else ''}"
+    yield from (_line(one) for one in chosen if one.option != "query")
     if segments:
         yield f"segment-cols = {json.dumps(segments, ensure_ascii=False)}  # means of each value of these, too"
     yield 'output = "./metrics"'

@@ -16,6 +16,10 @@ FORMS = {
     "usual names": LONG,
     "other names": dict(zip(("userId", "Product ID", "prediction", "label"), LONG.values(), strict=True)),
     "several rankers": {name: [*its, *its] for name, its in LONG.items()} | {"model": ["x", "x", "y", "y"]},
+    "several rankers, other names": {
+        name: [*its, *its] for name, its in zip(("search_id", "doc", "score", "rel"), LONG.values(), strict=True)
+    }
+    | {"ranker": ["x", "x", "y", "y"]},
     "ranks": {**{name: LONG[name] for name in ("query_id", "item_id", "relevance")}, "position": [1, 2]},
     "segments": LONG | {"country": ["DE", "DE"], "text": ["t", "t"]},
     "arrays": {"qid": ["q"], "labels": [[0.0, 1.0]]},
@@ -44,7 +48,9 @@ def value(folder) -> float:
 def test_nightly_runs_the_file_as_it_is(folder, form):
     write_table(folder / "rankings.parquet", FORMS[form])
     assert init("--input", "rankings.parquet").code == 0
-    ended = command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
+    steps = ["mean-ndcg", *(["compare-runs"] if "rankers" in form else [])]
+    only = [word for step in steps for word in ("--only", step)]
+    ended = command("nightly", "--config", "night.toml", "--run-date", NIGHT, *only)
     assert ended.code == 0, ended.err
     assert value(folder) == pytest.approx(SECOND)
 
