@@ -165,6 +165,9 @@ class NightRun:
                 made |= self._checked(step, spark, made)
             except Exception as error:
                 refused[step.name] = self._failed(step, error, 0.0)
+                row = JobRun(spark, step.request)  # it did not run, and the run log says why
+                row.start()
+                row.end(error)
         return refused
 
     def _checked(self, step: Step, spark: SparkSession | None, made: Mapping[str, Any]) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def test_the_first_screen_of_the_bad_night_says_what_happened(demo):
 def test_a_night_that_is_run_again_makes_later_flags_and_pages_old(demo):
     nights = f"{BAD}, {MENDED}, {LAST}"
     assert [
-        line for line in demo.printed[ONE.format(RUN_AGAIN)].splitlines() if "older" in line or "renew" in line
+        line for line in demo.printed[ONE.format(RUN_AGAIN)].splitlines() if "older" in line or "to renew" in line
     ] == [
         "older than what they were made of:",
         f"  flag-changes: {nights} are older",
