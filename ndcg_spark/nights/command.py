@@ -152,12 +152,13 @@ def init(
         raise InvalidParameterError(f"--output {output!r} is there; remove it, or name another file.")
     check_file("--output", output)
     with needed_packages():
-        from ndcg_spark.nights.guess import night_file
+        from ndcg_spark.nights.guess import night_file, with_run_date
     info = _info(reference, input_format, "input")
     judged = (judgments, _info(judgments, judgments_format, "judgments table")) if judgments else None
     source = Source(reference=reference, kind=input_format, options={})
     formats = {"input": input_format, "judgments": judgments_format}
     text = night_file(reference, info, judged, dataset_of(dataset, source, is_stored=True), formats)
     Path(output).write_text(text, encoding="utf-8")
-    click.echo(f"{output}: look at the columns, then run: ndcg-spark nightly --config {shlex.quote(output)} --plan")
+    night = f" --run-date {of_night}" if (of_night := with_run_date(reference)[1]) else ""
+    click.echo(f"{output}: look at the columns, then run: ndcg-spark nightly --config {shlex.quote(output)}{night}")
     return DONE

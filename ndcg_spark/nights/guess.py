@@ -48,6 +48,9 @@ KINDS = {
 }  # fmt: skip
 
 
+_DATE = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)")
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A column that was chosen for an option, and why."""
@@ -154,6 +157,16 @@ def night_file(
     return "\n".join(_lines(reference, info, judgments, dataset, formats)) + "\n"
 
 
+def with_run_date(reference: str) -> tuple[str, str]:
+    """Put {run_date} in the place of the date in a reference; return the date, too, empty if it has none or several.
+
+    >>> with_run_date("rankings/2026-01-31")
+    ('rankings/{run_date}', '2026-01-31')
+    """
+    dates = set(_DATE.findall(reference))
+    return (reference, "") if len(dates) != 1 else (_DATE.sub("{run_date}", reference), dates.pop())
+
+
 def _line(choice: Choice) -> str:
     """A key of the file, and why the column was chosen."""
     usual = {"query": "query_id", "item": "item_id", "score": "score", "relevance": "relevance"}
@@ -172,14 +185,19 @@ def _lines(
     chosen = choices_of(info, judgments[1] if judgments else None)
     segments = segments_of(info, [one.column for one in chosen])
     yield f"# ndcg-spark nightly --config FILE: a night of {reference}."
-    yield "# Where the input of each night is another one, put {run_date} in the place of its date."
+    dated, night = with_run_date(reference)
+    yield (
+        f"# {{run_date}} is the night, as {night}."
+        if night
+        else "# Where the input of each night is another one, put {run_date} in the place of its date."
+    )
     yield f"dataset = {json.dumps(dataset, ensure_ascii=False)}"
     yield 'run-log = "./run_log"'
     yield from (_line(one) for one in chosen if one.option == "query")  # of every step that reads queries
     yield ""
     yield "[[step]]"
     yield 'command = "mean-ndcg"'
-    yield f"input = {json.dumps(reference, ensure_ascii=False)}"
+    yield f"input = {json.dumps(dated, ensure_ascii=False)}"
     if judgments:
         yield f"judgments = {json.dumps(judgments[0], ensure_ascii=False)}"
     for name, kind in formats.items():
@@ -188,6 +206,7 @@ def _lines(
     yield from (_line(one) for one in chosen if one.option != "query")
     if segments:
         yield f"segment-cols = {json.dumps(segments, ensure_ascii=False)}  # means of each value of these, too"
+    yield '# gate = ["ndcg@10>=0.4"]  # a mean that is lower ends with exit code 3'
     yield 'output = "./metrics"'
     yield 'per-query-output = "./queries"'
     if any(one.option == "run" for one in chosen):
@@ -201,4 +220,6 @@ def _lines(
         yield "[[step]]"
         yield f'command = "{command}"'
         yield f'output = "{output}"'
+        if command == "flag-changes":
+            yield "# fail-on-flag = true  # a flagged night ends with exit code 3"
     yield 'index = "index.html"  # all nights, with links to their pages'

@@ -8,7 +8,7 @@ from support.main_job import Ended, assert_refused, command, stored_rows, write_
 from support.night_files import NIGHT
 
 from ndcg_spark.core.schemas import TableInfo
-from ndcg_spark.nights.guess import choices_of, plain, segments_of
+from ndcg_spark.nights.guess import choices_of, plain, segments_of, with_run_date
 
 LONG = {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [2.0, 1.0], "relevance": [0.0, 1.0]}
 SECOND = 1 / 1.584962500721156  # NDCG of a list whose one relevant item is second: 1 / log2(3)
@@ -64,6 +64,18 @@ def test_a_run_with_judgments(folder):
     ended = command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
     assert ended.code == 0, ended.err
     assert value(folder) == pytest.approx(SECOND)
+
+
+def test_the_date_in_a_reference_is_that_of_the_night(folder):
+    write_table(folder / "logs" / "2026-01-31" / "part.parquet", LONG)
+    ended = init("--input", "logs/2026-01-31")
+    assert ended.out.endswith("ndcg-spark nightly --config night.toml --run-date 2026-01-31\n")
+    text = (folder / "night.toml").read_text("utf-8")
+    assert 'input = "logs/{run_date}"\n' in text
+    assert "# {run_date} is the night, as 2026-01-31.\n" in text
+    ended = command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
+    assert (ended.code, value(folder)) == (0, pytest.approx(SECOND))
+    assert with_run_date("a/2026-01-30/b-2026-01-31")[1] == ""
 
 
 def test_the_file_says_why(folder):
