@@ -47,6 +47,8 @@ class Flags(Section):
     segments: tuple[contents.SegmentFlag, ...] = ()
     n_segments: int = 0
     """All of the night; `segments` has the first of them."""
+    recovered: tuple[contents.SegmentFlag, ...] = ()
+    """Runs, and segments of them, that are again on the night what they were before a flag."""
 
     @classmethod
     def read(cls, frame: DataFrame | None, scope: Scope) -> Flags:
@@ -63,9 +65,11 @@ class Flags(Section):
             F.count_if(of_segment & tonight).alias("now"),
             F.count_if(of_segment & (F.col("night") < scope.night)).alias("before"),
             F.count_if(tonight).alias("judged"),
+            F.count_if(tonight & (F.col("status") == night_flags.RECOVERED)).alias("back"),
             F.max(F.when(F.col("night") <= scope.night, F.col("night"))).alias("last"),
             F.max(F.when(tonight, F.col("source_computed_at"))).alias("source"),
         ).collect()
+        back = flags.where(tonight & (F.col("status") == night_flags.RECOVERED))
         order = (F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
         farthest = flags.where(of_segment & tonight).orderBy(*order).limit(scope.limits.segments)
         night, last = day(scope.run_date), f"; its last night is {day(counts['last'])}" if counts["last"] else ""
@@ -79,6 +83,12 @@ class Flags(Section):
                 for row in (collected(farthest) if counts["now"] else ())
             ),
             n_segments=counts["now"],
+            recovered=tuple(
+                read(contents.SegmentFlag, row, flag=night_flags.RECOVERED)
+                for row in (
+                    collected(back.orderBy("run", "segment_by", "segment").limit(10)) if counts["back"] else ()
+                )
+            ),
             left_out=(earlier,) if counts["before"] else (),
             not_covered=(*not_covered, *scope.older("The table of flags", counts["source"], "flag-changes")),
         )

@@ -462,6 +462,9 @@ def notices(contents: Contents) -> list[tuple[str, str]]:
     """Sentences about flags of what is not worse than usual, each with its colour, and about missing nights."""
     lead = bad_news(contents)
     lines = [(tone, line) for tone, line, flag in _flag_lines(contents) if tone != "worse" and flag not in lead]
+    for run in dict.fromkeys(one.run for one in contents.flags.recovered):
+        names = [_short(one.name) for one in contents.flags.recovered if one.run == run]
+        lines.append(("better", f"{_capital(_short(run_name(run)))} has recovered: {w.listed(names)}."))
     last = contents.run_date or date.min
     missing = [w.day(night) for night in contents.trend.missing[::-1] if (last - night).days <= DAYS_OF_NEWS]
     if missing:

@@ -126,6 +126,15 @@ def test_the_headline_is_the_worst_news():
     assert headline(replace(gated, production="a")) == a.replace("NDCG@10", "NDCG@10 of a")
 
 
+def test_what_has_recovered_is_told(whole):
+    back = tuple(
+        SegmentFlag(run="new", by=by, segment=segment, flag="recovered")
+        for by, segment in (("", ""), ("country", "FR"))
+    )
+    found = replace(whole, flags=Flags(recovered=back))
+    assert ("better", "new has recovered: overall, country=FR.") in notices(found)
+
+
 def led(*nights, apart=1, **more):
     """Headline of one ranker: changes of its row tonight, then of those of the nights before."""
     rows = [
