@@ -260,7 +260,7 @@ class RollUpJobSettings:
     Parameters
     ----------
     verbose
-        Print segments, too.
+        Print the rows of segments, too.
     """
 
     rows: MetricRows

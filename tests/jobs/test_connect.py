@@ -164,8 +164,7 @@ def test_a_job_is_refused_in_a_line(seen):
 def test_a_report_says_what_it_says_on_a_classic_session(seen):
     # the same values as in tests/reports/test_report.py
     assert seen["report"] == [
-        "new: NDCG@10 0.4210 [0.4171, 0.4249], down 0.0200 from 29 January 2026 [\u22120.0255, \u22120.0145], most "
-        "of it in country=DE, from 0.4510 to 0.4310",
+        "NDCG@10 of new fell by 0.0200 to 0.4210 since 29 January 2026: country=DE fell from 0.4510 to 0.4310",
         10,
         [20, 20],
         "query 7 · DE",

@@ -133,7 +133,7 @@ def test_a_night_that_is_run_again_makes_later_flags_and_pages_old(demo):
 
 
 def test_nothing_is_old_after_the_renewal(demo, monkeypatch):
-    assert "older than" not in demo.printed[RENEW]
+    assert "older than what they" not in demo.printed[RENEW]
     monkeypatch.chdir(demo.folder)
     assert find_stale(None, read_night("night.toml", LAST), FIRST) == []
 

@@ -24,6 +24,7 @@ from ndcg_spark.reports.contents import (
 )
 from ndcg_spark.reports.queries import Queries
 from ndcg_spark.reports.sections import (
+    _OF_SEGMENTS,
     Accounting,
     Contents,
     Differences,
@@ -232,7 +233,7 @@ def _segments(
     rows: list[dict[str, Any]], night: date, before: date | None, standings: Sequence[Standing]
 ) -> Segments:
     names = ("run", "segment_by", "segment", "metric", "k")
-    columns = (*names, "value", "std_error", "ci_low", "ci_high", "n_queries", "weight_sum")
+    columns = (*names, *_OF_SEGMENTS)
     by_key = {(row["run_date"], *(row[name] for name in names)): row for row in rows}
     found = []
     for standing in standings:
