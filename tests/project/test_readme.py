@@ -47,6 +47,7 @@ def examples() -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")  # ranx, if nothing has compiled it before
 @pytest.mark.slow
 def test_the_python_of_the_readme_prints_what_the_readme_says(spark: SparkSession) -> None:
     names: dict[str, Any] = {"spark": spark}
