@@ -300,7 +300,10 @@ def good(tmp_path_factory):
 
 
 def test_table_names_that_the_catalog_does_not_take_are_refused(spark, good):
-    before = {one.name for one in spark.catalog.listTables()}
+    def names():
+        return {row["tableName"] for row in spark.sql("SHOW TABLES").collect()}
+
+    before = names()
     odd = (
         "`odd``name`",
         "`odd.name`",
@@ -314,7 +317,7 @@ def test_table_names_that_the_catalog_does_not_take_are_refused(spark, good):
     )
     for name in odd:
         assert_refused(mean_ndcg("--input", good, "--output", name, "--output-format", "table"), name)
-    assert {one.name for one in spark.catalog.listTables()} == before
+    assert names() == before
 
 
 def test_names_that_need_quotes_can_be_read_and_written(spark, good, tmp_path):
