@@ -308,6 +308,7 @@ def test_when_a_table_is_being_written_no_output_is(spark, logs):
 @pytest.mark.classic("asks Java what it keeps")
 def test_rows_that_were_kept_are_let_go_of_whatever_fails_next(spark, logs, monkeypatch):
     kept = spark._jsparkSession.sharedState().cacheManager()
+    spark.catalog.clearCache()  # of tests that failed
     nothing_kept = [kept.isEmpty()]
 
     def fail(*_: object, **options: object) -> None:
