@@ -99,8 +99,9 @@ def nightly(logs: Logs | None, /, **given: Any) -> int:
                 if len(nights) == 1:
                     raise
                 codes.append(tell_end(error, run.logs, run.prog))
-            if given["message"]:
-                write_message(run.message, given["message"])
+            finally:
+                if given["message"]:  # that of another night would be taken for this one's
+                    write_message(run.message, given["message"])
         for line in stale_lines(spark, runs, given["config"]):
             click.echo(line)
     return worst(codes)

@@ -16,23 +16,25 @@ from ndcg_spark.nights.steps import Night
 MAX_LINES = 10
 
 
-def message_of(night: Night, results: Sequence[StepResult], code: int) -> dict[str, Any]:
-    """What a night says, as JSON has it: verdict (`good` or `bad`), exit code, lines, and the page.
+def message_of(night: Night, results: Sequence[StepResult], code: int, refusal: str | None = None) -> dict[str, Any]:
+    """Build what a night says, as JSON has it: verdict (`good` or `bad`), exit code, lines, and the page.
 
-    The report says most of it; steps that were not done come first.
+    The report says most of it; steps that were not done come first. `refusal` says why the whole night did not run.
     """
     lost = [one for one in results if not one.is_usable and (one.exit_code or one.status != NOT_RUN)]
     found = next((one for one in reversed(results) if "message" in one.facts), None)
     said = {} if found is None else found.facts["message"]
     page = None if found is None else found.writes.get("page")
-    lines = [f"{one.step}: {one.status}{': ' if one.message else ''}{one.message}" for one in lost]
+    lines = [] if refusal is None else [f"refused: {refusal}"]
+    lines += [f"{one.step}: {one.status}{': ' if one.message else ''}{one.message}" for one in lost]
     lines += [said["headline"], *said["lines"]] if said else list(_lines_of_steps(results))
     of_night = f"night {night.run_date} of {night.dataset or 'one data set'}"
     lines = [f"{of_night}:", *lines[: MAX_LINES - 2]] if lines else [f"{of_night}: done"]
+    is_bad = said["verdict"] == "bad" if said else any(one.is_flagged for one in results)
     return {
         "run_date": night.run_date.isoformat(),
         "dataset": night.dataset,
-        "verdict": "bad" if code or said.get("verdict") == "bad" else "good",
+        "verdict": "bad" if code or is_bad else "good",
         "exit_code": code,
         "lines": list(map(printable, [*lines, *([] if page is None else [f"page: {page}"])])),
         "page": page,

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ndcg_spark._version import __version__
-from ndcg_spark.errors import InvalidParameterError, OutputRefusedError, printable, text_of
+from ndcg_spark.core.redaction import redacted
+from ndcg_spark.errors import (
+    InvalidParameterError,
+    NdcgSparkError,
+    OutputRefusedError,
+    one_line,
+    printable,
+    text_of,
+)
 from ndcg_spark.jobs import endings
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.engine import Engine, choose_engine, is_of_spark
@@ -62,11 +70,13 @@ class NightRun:
         self._opened: dict[str, Mapping[str, Table]] = {}
         self._known: dict[str, StepResult] = {}
         self._renews = False
+        self.refusal: str | None = None
 
     @property
     def code(self) -> int:
         """The exit code of the night."""
-        return endings.worst([one.exit_code for one in self.results if one.exit_code is not None])
+        codes = [one.exit_code for one in self.results if one.exit_code is not None]
+        return endings.worst([*codes, *([] if self.refusal is None else [endings.REFUSED])])
 
     @property
     def _status(self) -> str | None:
@@ -81,6 +91,13 @@ class NightRun:
         With `resume`, those that ended well are not run; with `stale`, those alone whose results are older than what
         they are made of.
         """
+        try:
+            return self._run(spark, resume=resume, stale=stale)
+        except NdcgSparkError as error:
+            self.refusal = one_line(redacted(text_of(error)))
+            raise
+
+    def _run(self, spark: SparkSession | None, *, resume: bool, stale: bool) -> int:
         with only_run(self.request):
             whole = JobRun(spark, self.request)
             whole.start()
@@ -110,7 +127,7 @@ class NightRun:
     @property
     def message(self) -> dict[str, Any]:
         """What the night says to people, as JSON has it."""
-        return message_of(self.night, self.results, self.code)
+        return message_of(self.night, self.results, self.code, self.refusal)
 
     def _run_steps(self, spark: SparkSession | None, refused: Mapping[str, StepResult]) -> None:
         for step in self.steps:

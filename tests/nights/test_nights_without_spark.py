@@ -114,6 +114,24 @@ def test_a_comparison_is_older_than_means_that_were_computed_again(folder, day):
     assert nightly("--stale").out.endswith("night 2026-01-31: nothing is older than what it was made of\n")
 
 
+@pytest.mark.parametrize("night", ["2026-01-31", "2026-01-30..2026-01-31"])
+def test_a_night_that_is_refused_as_a_whole_does_not_say_that_it_is_good(folder, night):
+    """Somebody else runs it: the message of the last run is replaced."""
+    (folder / "said.txt").write_text("of another night", encoding="utf-8")
+    taken = f"run_date={NIGHT}/slice={slice_name('shop', 'nightly')}"
+    (folder / "log").mkdir()
+    claim = claim_slices(folder / "log", [taken], lambda told: None)
+    try:
+        words = ("--backfill", night) if ".." in night else ()
+        assert nightly("--message", "said.txt", *words).code == 2
+    finally:
+        claim.release()
+    said = json.loads((folder / "said.json").read_text("utf-8"))
+    assert (said["verdict"], said["exit_code"], said["run_date"]) == ("bad", 2, "2026-01-31")
+    assert "is run by somebody else" in said["lines"][1]
+    assert (folder / "said.txt").read_text("utf-8") == "\n".join([*said["lines"], ""])
+
+
 def test_one_step_and_those_from_one_on(folder):
     assert statuses(nightly("--only", "mean-ndcg")) == {"mean-ndcg": "succeeded"}
     assert statuses(nightly("--from", "compare-runs")) == {"compare-runs": "succeeded"}
