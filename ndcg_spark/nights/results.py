@@ -63,5 +63,5 @@ class StepResult:
         """What is printed at the end of a night."""
         written = ", ".join(f"{what} to {place}" for what, place in self.writes.items()) if self.is_usable else ""
         took = "" if self.exit_code is None or self.status == BEFORE else f" after {self.seconds:.1f} s"
-        about = self.message or written
+        about = written if self.exit_code else self.message or written  # the message of the night has the others
         return printable(f"{self.step}: {self.status.replace('_', ' ')}{took}{': ' if about else ''}{about}")

@@ -13,9 +13,9 @@ def _check(request: Request[ReportJobSettings]) -> None:
     output = request.files.get("output")
     if output is None:
         raise InvalidParameterError("name the page to write: --output report.html.")
-    for name in ("summary", "diagnosis"):
-        read = request.in_force.get(name)
-        if read and os.path.realpath(output) == os.path.realpath(read):
+    for name in ("summary", "diagnosis", "index"):
+        other = request.in_force.get(name)
+        if other and os.path.realpath(output) == os.path.realpath(other):
             raise InvalidParameterError(f"--{name} and --output are both {output!r}; give each its own place.")
 
 

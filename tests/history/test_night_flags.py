@@ -456,3 +456,18 @@ def test_a_value_that_is_again_what_it_was_has_recovered(values, statuses):
     assert paired["status"] == wanted[-1]
     if wanted[-1] == "recovered":
         assert "again as on 2026-01-01 (" in found[night(last)]["rule"]
+
+
+@pytest.mark.parametrize("metric", ["ndcg", "ils", "tied_share"])
+@pytest.mark.parametrize("direction", SIDES)
+def test_only_what_was_flagged_recovers(metric, direction):
+    """A fall and a rise back, and a rise and a fall back, of metrics in which more is better, worse, and neither.
+
+    What fell without a flag rises, and does not recover: it is flagged itself where that side is asked for.
+    """
+    side = dict(zip(("ndcg", "ils", "tied_share"), SIDES[direction], strict=True))[metric]
+    for first, second, values in (("low", "high", [0.6, 0.3, 0.6]), ("high", "low", [0.3, 0.6, 0.3])):
+        found = flags(metric_rows(values, metric=metric), FlagSettings(direction=direction))
+        last = "recovered" if side in ("both", first) else second if side == second else "other_direction"
+        went = first if side in ("both", first) else "other_direction"
+        assert [found[night(at)]["status"] for at in (1, 2)] == [went, last]

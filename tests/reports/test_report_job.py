@@ -86,6 +86,7 @@ REFUSED = [
     ((*OUT, "--summary", "{folder}/page.html"), "is no JSON of mean-ndcg"),
     ((*OUT, "--summary", "{folder}/list.json"), "is no JSON of mean-ndcg"),
     (("--output", "{folder}/summary.json", "--summary", "{folder}/summary.json"), "are both"),
+    ((*OUT, "--index", "./r.html"), "--index and --output are both 'r.html'"),
     ((*OUT, "--diagnosis", "{folder}/summary.json"), "is no JSON of diagnose runs"),
     ((*OUT, "--segments", "0"), "segments must lie between 1 and 2,000; got 0"),
 ]
