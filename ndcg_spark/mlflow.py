@@ -219,9 +219,9 @@ def _selected(result: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     from ndcg_spark.core.columns import columns_of, has_column, require_column
-    from ndcg_spark.evaluation.frames.summary import rules_column, with_counts
+    from ndcg_spark.evaluation.frames.summary import add_missing_counts, read_rules
 
-    result = with_counts(result).withColumn(RULES, F.nullif(rules_column(result), F.lit("")))
+    result = add_missing_counts(result).withColumn(RULES, F.nullif(read_rules(result), F.lit("")))
     for name in (*_COLUMNS, *_STAMPS):
         require_column(result, name, "of a metric table", "table")
     nights = [name for name in _NIGHTS if has_column(result, name)]

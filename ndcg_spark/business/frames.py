@@ -15,7 +15,7 @@ from ndcg_spark.core.columns import columns_of, has_column, key_text, number, ra
 from ndcg_spark.core.flag import settings_from
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import in_workers
-from ndcg_spark.evaluation.frames.summary import rules_column
+from ndcg_spark.evaluation.frames.summary import read_rules
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history.frames import (
     METRIC_TABLE,
@@ -61,7 +61,7 @@ def _metric_nights(metrics: DataFrame, settings: LinkSettings) -> DataFrame:
     rows = series_rows(metrics)
     value = number(rows, "value", "column of a metric table", METRIC_TABLE)
     config = config_hash(rows).alias("config_hash")
-    rules = rules_column(rows).alias(RULES)
+    rules = read_rules(rows).alias(RULES)
     night = F.struct(day_of(F.col(NIGHT)).alias("day"), value.alias("value"), config, rules)
     inside = rows.where(between(F.col(NIGHT), settings.start, settings.as_of))
     return inside.groupBy(*SERIES).agg(F.collect_list(night).alias("nights"))

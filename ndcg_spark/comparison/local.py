@@ -22,7 +22,7 @@ from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.evaluation.results import LocalEvaluation
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.tasks.columns import convert_batch
-from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, dropped
+from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, list_dropped_statuses
 from ndcg_spark.metrics import EVERY
 from ndcg_spark.sources.local import LocalTable, rows_of, rows_of_one
 from ndcg_spark.sources.slices import DATASET, RUN_DATE
@@ -119,7 +119,7 @@ class EvaluatedQueries(LocalQueries):
             rows = rows.filter(pc.not_equal(rows.column(STATUS), "missing"))
         if ranking.judged is None:
             return rows
-        counts = pc.invert(pc.is_in(rows.column(STATUS), pa.array(dropped(convention), pa.string())))
+        counts = pc.invert(pc.is_in(rows.column(STATUS), pa.array(list_dropped_statuses(convention), pa.string())))
         n_items = rows.column(N_TOP_ITEMS)
         for name, n in zip(
             pairing.TOP_ITEMS, (n_items, pc.subtract(n_items, rows.column(N_UNJUDGED_ITEMS))), strict=True

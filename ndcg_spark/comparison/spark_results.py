@@ -26,7 +26,7 @@ from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.core.shown import BESIDE
 from ndcg_spark.core.workers import filter_rows, raise_refusals
 from ndcg_spark.evaluation.spark_results import Evaluation
-from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, dropped
+from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, list_dropped_statuses
 from ndcg_spark.sources.api import one_slice
 
 
@@ -168,9 +168,9 @@ def _queries_of(evaluation: Evaluation) -> DataFrame:
     convention, rows = evaluation.settings.convention, evaluation.ranking.per_query(keep_refusals=True)
     if convention.missing_query == "drop":
         rows = filter_rows(rows, F.col("status") != "missing")
-    if evaluation.ranking.tables.of_runs:
+    if evaluation.ranking.tables.relevances_in_run:
         return rows
-    counts = ~F.col("status").isin(*dropped(convention))
+    counts = ~F.col("status").isin(*list_dropped_statuses(convention))
     n_items = (F.col(N_TOP_ITEMS), F.col(N_TOP_ITEMS) - F.col(N_UNJUDGED_ITEMS))
     return rows.withColumns({name: F.when(counts, n) for name, n in zip(TOP_ITEMS, n_items, strict=True)})
 

@@ -15,19 +15,19 @@ from ndcg_spark.core.given import takes_rows, takes_tables
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.diagnosis import tasks
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.evaluation.frames.ranking import Arrays, Ranking, long_rows, valid_only
+from ndcg_spark.evaluation.frames.ranking import Arrays, Ranking, explode_scores, select_valid_rows
 from ndcg_spark.evaluation.frames.summary import (
     PARTIAL_SCHEMA,
-    finished,
-    rules_column,
-    scored_schema,
-    with_rules,
+    add_rules,
+    build_scored_schema,
+    finish_summary,
+    read_rules,
 )
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.partial_sums import add_up, summing_task
+from ndcg_spark.evaluation.tasks.partial_sums import add_up, build_summing_task
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
-from ndcg_spark.evaluation.tasks.scoring import scoring_task
+from ndcg_spark.evaluation.tasks.scoring import build_scoring_task
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.metrics import has_value_when_missing, judge_change
 
@@ -69,9 +69,9 @@ def score_losses(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame
     added = [T.StructField(name, T.DoubleType()) for name in tasks.LOSSES]
     added += [T.StructField(name, T.IntegerType()) for name in tasks.SWAPPED]
     added += [T.StructField(tasks.rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
-    schema = T.StructType([*scored_schema(rankings, settings), *added])
-    task = scoring_task(rankings.columns, settings)
-    return with_rules(in_workers(rankings, tasks.score_losses, task, max_k, schema=schema), settings)
+    schema = T.StructType([*build_scored_schema(rankings, settings), *added])
+    task = build_scoring_task(rankings.columns, settings)
+    return add_rules(in_workers(rankings, tasks.score_losses, task, max_k, schema=schema), settings)
 
 
 @takes_tables
@@ -95,9 +95,9 @@ def summarize_losses(losses: DataFrame, settings: EvaluationSettings) -> DataFra
     Spark cost: as for `summarize`.
     """
     task = replace(
-        summing_task(settings, losses.columns), metrics=tasks.loss_metrics(_max_k(settings)), needs_ndcg=True
+        build_summing_task(settings, losses.columns), metrics=tasks.loss_metrics(_max_k(settings)), needs_ndcg=True
     )
-    found = finished(in_workers(losses.drop(RULES), add_up, task, schema=PARTIAL_SCHEMA), settings)
+    found = finish_summary(in_workers(losses.drop(RULES), add_up, task, schema=PARTIAL_SCHEMA), settings)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
     return found.where(
         (rank == "") | (F.expr("try_cast(regexp_extract(metric, '([0-9]+)$', 1) as int)") <= F.col("k"))
@@ -162,7 +162,7 @@ def _night(frame: DataFrame, *, after: bool) -> DataFrame:
         )
     rows = frame.where((named("segment_by") != "") & named("state").isNotNull())
     columns = columns_of([*tasks.SHIFT_KEYS, "segment", "state"])
-    return rows.select(*columns, rules_column(frame).alias(RULES), F.lit(after).alias(tasks.AFTER))
+    return rows.select(*columns, read_rules(frame).alias(RULES), F.lit(after).alias(tasks.AFTER))
 
 
 def most_changed(
@@ -244,10 +244,12 @@ def _lists(top: DataFrame, ranking: Ranking, sides: dict[str, str], depth: int) 
         )
     keys = list(names.query)
     wanted = F.broadcast(top.select(*[named(label).alias(name) for name, label in names.query.items()]).distinct())
-    rows = valid_only(long_rows(rows.join(wanted, on=keys, how="left_semi"), settings), RowRules(settings))
+    rows = select_valid_rows(
+        explode_scores(rows.join(wanted, on=keys, how="left_semi"), settings), RowRules(settings)
+    )
     judgments = ranking.steps.judgments
     if judgments is not None and ITEM in rows.columns:
-        judged = valid_only(judgments.join(wanted, on=keys, how="left_semi"), RowRules(settings, True))
+        judged = select_valid_rows(judgments.join(wanted, on=keys, how="left_semi"), RowRules(settings, True))
         judged = judged.select(*columns_of([*keys, ITEM, RELEVANCE]))
         rows = rows.join(judged, on=[*keys, ITEM], how="left")
     by_rank = RANK in rows.columns

@@ -18,11 +18,11 @@ from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.api import evaluation_settings
 from ndcg_spark.evaluation.difference import Step
-from ndcg_spark.evaluation.frames.columns import spark_columns
+from ndcg_spark.evaluation.frames.columns import select_canonical_columns
 from ndcg_spark.evaluation.frames.duplicates import resolve_duplicates
-from ndcg_spark.evaluation.frames.ranking import choose_ranking, long_rows, valid_only
+from ndcg_spark.evaluation.frames.ranking import choose_ranking, explode_scores, select_valid_rows
 from ndcg_spark.evaluation.frames.summary import score_queries
-from ndcg_spark.evaluation.frames.window import JUDGED, ideal_order, with_ranks
+from ndcg_spark.evaluation.frames.window import JUDGED, add_ranks, build_ideal_key
 from ndcg_spark.evaluation.plan import require_query
 from ndcg_spark.evaluation.plan_columns import plan_rows
 from ndcg_spark.evaluation.settings import (
@@ -31,7 +31,7 @@ from ndcg_spark.evaluation.settings import (
     NullScore,
     one_cutoff_of,
 )
-from ndcg_spark.evaluation.tasks.partial_ranking import advice_on_repeats
+from ndcg_spark.evaluation.tasks.partial_ranking import advise_on_repeats
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, add_gains
 
@@ -48,15 +48,15 @@ def ranked_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     taken = sorted(name for name in columns.query if name.lower() in {*SHOWN, RUN})
     if taken:
         raise InvalidParameterError(f"query column {taken[0]!r} has the name of a column of the result; rename it.")
-    rows = spark_columns(frame, plan_rows(info_of(frame), settings, judged=True))
-    rows = valid_only(long_rows(rows, settings), RowRules(settings))
+    rows = select_canonical_columns(frame, plan_rows(info_of(frame), settings, judged=True))
+    rows = select_valid_rows(explode_scores(rows, settings), RowRules(settings))
     rows = rows.withColumn(RELEVANCE, F.col(RELEVANCE).cast("double"))
     if ITEM not in rows.columns:
         way_out = settings.convention.advice("ties", "item_asc")
         raise InvalidParameterError(f"items are shown, which no rule of these settings needs; use {way_out}.")
     keys = [*([RUN] if RUN in rows.columns else []), *names.query]
     rows = _without_duplicates(rows, settings, keys).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
-    placed = with_ranks(rows, settings)
+    placed = add_ranks(rows, settings)
     if settings.convention.ties in ("best", "worst"):
         placed = _by_gain(placed, settings, keys)
     n_ranked = F.count("place").over(Window.partitionBy(*columns_of(keys)))
@@ -83,7 +83,7 @@ def _without_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: lis
     if settings.check_duplicates == "none":
         return rows
     twice = F.count(F.lit(1)).over(Window.partitionBy(*columns_of([*keys, ITEM]))) > 1
-    advice = advice_on_repeats("ranking", settings, ())
+    advice = advise_on_repeats("ranking", settings, ())
     message = ("an item comes twice in query ", key_text(keys, canonical_names(settings).query), f". {advice}")
     return rows.withColumn("twice", twice).withColumn(
         RELEVANCE, raise_if(F.col(RELEVANCE), F.col("twice"), *message, kind="double")
@@ -92,7 +92,7 @@ def _without_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: lis
 
 def _by_gain(placed: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
     """Place tied items in the best or the worst order. An unjudged item gains 0."""
-    gain: Column = F.coalesce(ideal_order(settings), F.lit(0.0))
+    gain: Column = F.coalesce(build_ideal_key(settings), F.lit(0.0))
     order = gain.desc() if settings.convention.ties == "best" else gain.asc()
     within = Window.partitionBy(*columns_of(keys), "place").orderBy(order, F.col(ITEM))
     number = F.row_number().over(within)

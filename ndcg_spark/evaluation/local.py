@@ -48,19 +48,19 @@ from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
 from ndcg_spark.evaluation.tasks.long_lists import EmptyListsPart, LongPart
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import (
-    ACCOUNTS,
     PARTIAL_SCHEMA,
+    SUM_ONLY_COUNTS,
     SummingTask,
     add_up,
+    build_summing_task,
     finish_means,
     merge_partials,
     score_and_add_up,
-    summing_task,
 )
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask, canonical_names
-from ndcg_spark.evaluation.tasks.scoring import ScoringTask, dropped, score_rankings, scoring_task
-from ndcg_spark.evaluation.tasks.stored import scored_schema
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows, runs_of, valid_rows
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, build_scoring_task, list_dropped_statuses, score_rankings
+from ndcg_spark.evaluation.tasks.stored import build_scored_schema
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows, select_valid, split_runs
 from ndcg_spark.local.messages import HELD_BYTES, collect, merge, rows_in, send, shares
 from ndcg_spark.local.pool import Job, Pool
 from ndcg_spark.sources.local import LocalTable
@@ -301,8 +301,8 @@ def _keys_of(files: FilesTask, rules: RowRules, keys: Sequence[str], value: str)
     names = canonical_names(rules.settings)
     for at in range(len(files.parts)):
         for batch in files.read_part(at):
-            for run in runs_of(plain_texts(batch), names) if value == col.SCORE else (plain_texts(batch),):
-                rows = valid_rows(run, rules)
+            for run in split_runs(plain_texts(batch), names) if value == col.SCORE else (plain_texts(batch),):
+                rows = select_valid(run, rules)
                 rows = rows.filter(rows.column(value).is_valid())
                 columns = {name: rows.column(name) for name in keys if name in rows.schema.names}
                 if col.RUN in keys and col.RUN not in columns:
@@ -365,13 +365,13 @@ class LocalRanking:
         """Means of all metrics; see `summarize`. Runs."""
         task = self._task(counts_relevant=False)
         columns = [name for name in self.plan.rankings.names if name != "n_relevant"]  # of no use to means
-        tasks = scoring_task(columns, self.settings), summing_task(self.settings)
+        tasks = build_scoring_task(columns, self.settings), build_summing_task(self.settings)
         return self._finished(self._run(task, _sum_part, merge_and_add_up, tasks))
 
     @property
     def queries(self) -> pa.Schema:
         """Columns of `per_query`."""
-        scored = scored_schema(self.plan.rankings, self.settings)
+        scored = build_scored_schema(self.plan.rankings, self.settings)
         return pa.schema([*(one for one in scored if one.name != N_REJECTED), (RULES, pa.string())])
 
     def runs(self) -> list[str]:
@@ -391,7 +391,7 @@ class LocalRanking:
     def per_query(self, *, rejected: bool = False) -> pa.Table:
         """Metrics of every query; see `score_queries`. Runs."""
         task, schema = self._task(counts_relevant=True), self.plan.rankings
-        scoring, kinds = scoring_task(schema.names, self.settings), scored_schema(schema, self.settings)
+        scoring, kinds = build_scoring_task(schema.names, self.settings), build_scored_schema(schema, self.settings)
         found = _table(self._run(task, _score_part, _merge_and_score, (scoring,)), kinds)
         if not rejected:
             found = _without_rejected(found)
@@ -402,7 +402,7 @@ class LocalRanking:
         if not per_query:
             return self.summary(), None
         queries = self.per_query(rejected=True)
-        task = summing_task(self.settings, queries.column_names)
+        task = build_summing_task(self.settings, queries.column_names)
         return self._finished(add_up(iter(queries.drop_columns([RULES]).to_batches()), task)), queries
 
     def count_bad_rows(self) -> dict[str, RowCount]:
@@ -509,8 +509,10 @@ def _table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 def per_query_rows(queries: pa.Table, settings: EvaluationSettings) -> pa.Table:
     """Metrics of the queries that were not dropped, without the accounts that only sums need."""
-    kept = queries.filter(pc.invert(pc.is_in(queries.column("status"), pa.array(dropped(settings.convention)))))
-    return kept.drop_columns([name for name in ACCOUNTS if name in kept.column_names])
+    kept = queries.filter(
+        pc.invert(pc.is_in(queries.column("status"), pa.array(list_dropped_statuses(settings.convention))))
+    )
+    return kept.drop_columns([name for name in SUM_ONLY_COUNTS if name in kept.column_names])
 
 
 def _without_rejected(found: pa.Table) -> pa.Table:

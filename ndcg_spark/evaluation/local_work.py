@@ -14,7 +14,7 @@ from ndcg_spark.evaluation.matching import top_items
 from ndcg_spark.evaluation.means import Means, Row, input_name, refuse_scored, with_options
 from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.stored import METRIC_SCHEMA, PROVENANCE, SUMMARY_SCHEMA, query_schema
+from ndcg_spark.evaluation.tasks.stored import METRIC_SCHEMA, PROVENANCE, SUMMARY_SCHEMA, build_query_schema
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.options import flag_of
 from ndcg_spark.jobs.outputs import REJECT_SCHEMA, Accounts, table_with_provenance
@@ -112,7 +112,7 @@ class LocalMeanNdcg(OfLocalRankings[EvaluationSettings], Means):
         """Of the metric table and, if they are wanted, of queries."""
         found = {"output": METRIC_SCHEMA}
         if self.job.wants("per_query_output"):
-            found["per_query_output"] = query_schema(self.plan.rankings, self.ranking.settings).append(
+            found["per_query_output"] = build_query_schema(self.plan.rankings, self.ranking.settings).append(
                 METRIC_SCHEMA.field("computed_at")
             )
         return found

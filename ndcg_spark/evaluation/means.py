@@ -14,8 +14,8 @@ from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import SEVERAL_RANKERS
-from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, empty_summary
-from ndcg_spark.evaluation.tasks.scoring import uncounted
+from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, build_empty_summary
+from ndcg_spark.evaluation.tasks.scoring import list_uncounted_statuses
 from ndcg_spark.evaluation.tasks.stored import HIDDEN
 from ndcg_spark.jobs.outputs import Accounts, rejected_counts
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
@@ -178,7 +178,7 @@ class Means(Work[EvaluationSettings]):
         if rows or self.fitted.columns.run is not None:
             return rows
         runs = self.fitted.columns.runs or ("",)
-        rows = empty_summary(runs, [one for one in self.fitted.computed if one.shown])
+        rows = build_empty_summary(runs, [one for one in self.fitted.computed if one.shown])
         return [{**row, RULES: self.fitted.rules_of_means} for row in rows]
 
     def _facts(
@@ -230,7 +230,9 @@ class Means(Work[EvaluationSettings]):
         asked = [labels.metric_at(one.metric, one.k) for one in self.fitted.asked]
         yield lambda: printed.show_summary(sorted(facts["metrics"], key=lambda row: labels.row_order(row, asked)))
         settings, n_runs = self.fitted, len(printed.counted_rows(facts["metrics"]))
-        queries = printed.queries_text(facts["queries"], settings, uncounted(settings.convention), n_runs=n_runs)
+        queries = printed.queries_text(
+            facts["queries"], settings, list_uncounted_statuses(settings.convention), n_runs=n_runs
+        )
         yield printed.counts_line(facts["rows"], queries)
         # Lists mostly name the relevant items alone: all others would be told of.
         if settings.columns.relevant is None:

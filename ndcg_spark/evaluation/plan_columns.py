@@ -12,7 +12,7 @@ from ndcg_spark.core.schemas import MALFORMED, TableInfo, type_text
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
-from ndcg_spark.evaluation.tasks.query_rows import bad_row_of, canonical_names
+from ndcg_spark.evaluation.tasks.query_rows import canonical_names, name_bad_row
 
 KEYS, VALUES = "key", "value"
 """Fields of a map in the source of a column."""
@@ -106,7 +106,7 @@ def plan_rows(info: TableInfo, settings: EvaluationSettings, *, judged: bool) ->
         [name for name, one in reads.items() if one.reason and (name in names.scores) == its] for its in (True, False)
     )
     if len(names.scores) > 1 and scores:
-        bad_rows = {bad_row_of(name): (name, *others) if name in scores else (*others,) for name in names.scores}
+        bad_rows = {name_bad_row(name): (name, *others) if name in scores else (*others,) for name in names.scores}
     else:
         bad_rows = {col.BAD_ROW: (*scores, *others)} if scores or others or has_malformed else {}
     return TablePlan(columns=reads, bad_rows=bad_rows, has_malformed=has_malformed, sample=settings.sample)

@@ -16,7 +16,7 @@ from ndcg_spark.errors import option, printable
 from ndcg_spark.evaluation.settings import MANY_REJECTED, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, N_LOST
-from ndcg_spark.evaluation.tasks.scoring import uncounted
+from ndcg_spark.evaluation.tasks.scoring import list_uncounted_statuses
 from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell
 from ndcg_spark.metrics.judged import Judged
 from ndcg_spark.metrics.normalized_gain import NDCG, TIE_BOUNDS
@@ -113,7 +113,7 @@ def lines_of_means(summary: list[dict[str, Any]], settings: EvaluationSettings, 
             queries_text(
                 queries,
                 settings,
-                uncounted(settings.convention),
+                list_uncounted_statuses(settings.convention),
                 n_runs=sum(row["run"] is not None for row in overall),
             )
         )
@@ -128,7 +128,7 @@ def different_queries(
     """Tell of runs of one table that have more and fewer queries: what a run lacks costs it nothing."""
     if judged_apart or settings.columns.run is None:
         return []
-    outside = [f"n_{name}" for name in uncounted(settings.convention) if f"n_{name}" in COUNTS]
+    outside = [f"n_{name}" for name in list_uncounted_statuses(settings.convention) if f"n_{name}" in COUNTS]
     n_of = {row["run"]: row["n_queries"] + sum(row[name] for name in outside) for row in overall}
     n_of.pop(None, None)  # rows that tell no run
     if len(n_of) < 2:

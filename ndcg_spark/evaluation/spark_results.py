@@ -16,10 +16,10 @@ from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.given import on_spark
 from ndcg_spark.core.workers import collect, filter_rows, raise_refusals
 from ndcg_spark.errors import InputRefusedError, option, text_of
-from ndcg_spark.evaluation.frames.columns import checked_rows
+from ndcg_spark.evaluation.frames.columns import report_bad_rows
 from ndcg_spark.evaluation.frames.matching import check_matched
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
-from ndcg_spark.evaluation.frames.summary import per_query_rows, readable_means
+from ndcg_spark.evaluation.frames.summary import format_means, select_per_query_rows
 from ndcg_spark.evaluation.matching import TopItems, top_items
 from ndcg_spark.evaluation.results import Results
 from ndcg_spark.evaluation.settings import EvaluationSettings
@@ -78,7 +78,7 @@ class Evaluation(Results):
     @property
     def per_query_table(self) -> DataFrame:
         """`per_query` as tables of nights have it: without queries that a rule drops, and columns for sums; lazy."""
-        return per_query_rows(self.per_query, self.settings)
+        return select_per_query_rows(self.per_query, self.settings)
 
     def means(self) -> DataFrame:
         """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `ci_low`, `ci_high`, `n`.
@@ -99,7 +99,7 @@ class Evaluation(Results):
 
     def _means(self, *beside: str) -> DataFrame:
         asked, without = self._order_of_means
-        return readable_means(self.ranking.summary(keep_refusals=True), asked=asked, without=without, beside=beside)
+        return format_means(self.ranking.summary(keep_refusals=True), asked=asked, without=without, beside=beside)
 
     def plot(self, metric: str | None = None) -> Figure:
         """Run two actions and draw means by segment with their intervals, and how many queries have which value.
@@ -163,7 +163,7 @@ class Evaluation(Results):
         from ndcg_spark.evaluation.printed import lines_of_means
 
         matched = check_matched(top_items(beside), self.ranking)
-        return lines_of_means(beside, self.settings, judged_apart=not self.ranking.tables.of_runs) + matched
+        return lines_of_means(beside, self.settings, judged_apart=not self.ranking.tables.relevances_in_run) + matched
 
     def _check_matched(
         self, found: Sequence[TopItems], *, beside: Sequence[TopItems] = (), allowed: bool = False
@@ -176,7 +176,7 @@ class Evaluation(Results):
             return refused
         try:
             with readable_errors():
-                counted = count_rows(checked_rows(self.ranking.rows, RowRules(self.ranking.settings)))
+                counted = count_rows(report_bad_rows(self.ranking.rows, RowRules(self.ranking.settings)))
         except InputRefusedError:  # windows, and rules for duplicates, check rows before they are counted
             return refused
         if not counted.rejected:  # it is one of the judgments

@@ -20,14 +20,14 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation import printed
 from ndcg_spark.evaluation.difference import difference_steps
 from ndcg_spark.evaluation.explanation import explain_on_spark
-from ndcg_spark.evaluation.frames.duplicates import differing_columns
+from ndcg_spark.evaluation.frames.duplicates import find_differing_columns
 from ndcg_spark.evaluation.frames.matching import check_matched
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.frames.summary import (
     METRIC_SCHEMA,
     SUMMARY_SCHEMA,
-    per_query_rows,
-    per_query_table_schema,
+    build_per_query_schema,
+    select_per_query_rows,
 )
 from ndcg_spark.evaluation.matching import top_items
 from ndcg_spark.evaluation.means import Means, Row, input_name, refuse_scored, with_options
@@ -90,7 +90,7 @@ def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, referen
 def _differing(inputs: Inputs, query: str) -> Sequence[str] | None:
     """Run an action (a scan); None if there are no rows of the query, or it fails: the refusal matters more."""
     with suppress(*SPARK_ERRORS):
-        return differing_columns(inputs.table.frame, inputs.settings, query)
+        return find_differing_columns(inputs.table.frame, inputs.settings, query)
     return None
 
 
@@ -121,7 +121,7 @@ class OfRankings(Work[S]):
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
         """Reasons why rows are bad, by the name of their table; lazy."""
-        return self.inputs.ranking.checked(originals=originals)
+        return self.inputs.ranking.report_bad_rows(originals=originals)
 
     def advice(self, message: str) -> str:
         inputs = self.inputs
@@ -151,13 +151,13 @@ class MeanNdcg(OfRankings[EvaluationSettings], Means):
 
     @property
     def is_judged_apart(self) -> bool:
-        return not self.inputs.ranking.tables.of_runs
+        return not self.inputs.ranking.tables.relevances_in_run
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of the metric table, and of queries if they are wanted: that takes Spark a while."""
         found = {"output": METRIC_SCHEMA}
         if self.job.wants("per_query_output"):
-            queries = per_query_table_schema(self.inputs.rankings, self.inputs.settings)
+            queries = build_per_query_schema(self.inputs.rankings, self.inputs.settings)
             found["per_query_output"] = queries.add("computed_at", "timestamp")
         return found
 
@@ -182,7 +182,7 @@ class MeanNdcg(OfRankings[EvaluationSettings], Means):
         if queries is None:
             return rows, None
         return rows, with_provenance(
-            per_query_rows(raise_refusals(queries), self.inputs.settings), {}, (), self.job.now
+            select_per_query_rows(raise_refusals(queries), self.inputs.settings), {}, (), self.job.now
         )
 
     def run(self) -> Outcome:

@@ -141,7 +141,7 @@ def nights_to_add(rows: DataFrame, columns: Sequence[str], settings: RollUpSetti
         (F.col(name) if name in rows.columns else F.lit(None)).cast("string").alias(name)
         for name in (CONVENTION, CONFIG_HASH)
     ]
-    kept = rows.select(*columns_of([NIGHT, *columns]), *provenance, summary.rules_column(rows).alias(RULES))
+    kept = rows.select(*columns_of([NIGHT, *columns]), *provenance, summary.read_rules(rows).alias(RULES))
     if settings.as_of is None:
         kept = kept.crossJoin(F.broadcast(rows.agg(F.max(NIGHT).alias("as_of"))))
     else:
@@ -337,7 +337,7 @@ def _series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
     """Nights of each series, with those of its run and of the table, from which it may be missing; lazy."""
     day, by_hash = day_of(F.col(NIGHT)).alias("day"), config_hash(rows).alias("config_hash")
     numbers = [_number(rows, name) for name in ("value", "std_error", "n_queries")]
-    night = F.struct(day, by_hash, summary.rules_column(rows).alias(RULES), *numbers)
+    night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), *numbers)
     series = rows.where(between(F.col(NIGHT), _first(settings), settings.end)).groupBy(*tasks.SERIES)
     first = None if settings.start is None else settings.start - timedelta(days=tasks.LATEST_DAYS)
     latest = rows.where(between(F.col(NIGHT), first, settings.end))
@@ -392,13 +392,13 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     if independence == "day":
         quantiles = [t_quantile((1 + settings.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
     held = nights_to_add(
-        series_rows(summary.with_counts(metrics)), [*tasks.SERIES, ASKED, *COUNTS, "state"], settings
+        series_rows(summary.add_missing_counts(metrics)), [*tasks.SERIES, ASKED, *COUNTS, "state"], settings
     )
     rows = held.withColumn(HELD, F.explode(HELD)).select(*columns_of(held.columns), f"{HELD}.*")
     keys = [*tasks.PERIOD, *tasks.SERIES]
     until = F.least("period_end", F.max("as_of"))
     days = F.sort_array(F.collect_set(NIGHT))
-    aggregates = summary.summed_counts()
+    aggregates = summary.sum_counts()
     aggregates += [F.collect_list("state").alias("states"), F.count(F.lit(1)).alias("n_days")]
     aggregates += [days.alias("days"), F.sequence("period_start", until).alias("all_days")]
     for name in (CONVENTION, CONFIG_HASH):

@@ -388,7 +388,7 @@ class Work(Generic[S]):
         return {}
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why rows are bad, by table, as from `checked_rows`; lazy."""
+        """Reasons why rows are bad, by table, as from `report_bad_rows`; lazy."""
         return {}
 
     def check_originals(self) -> None:

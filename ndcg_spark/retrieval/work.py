@@ -12,9 +12,9 @@ from pyspark.sql import types as T
 
 from ndcg_spark.core.labels import row_order
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA, per_query_rows, score_queries, summarize
+from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA, score_queries, select_per_query_rows, summarize
 from ndcg_spark.evaluation.printed import counted_rows, queries_text, show_summary
-from ndcg_spark.evaluation.tasks.scoring import uncounted
+from ndcg_spark.evaluation.tasks.scoring import list_uncounted_statuses
 from ndcg_spark.evaluation.tasks.stored import HIDDEN
 from ndcg_spark.evaluation.work import stored_metrics
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
@@ -43,7 +43,7 @@ class Retrieve(Work[RetrievalJobSettings]):
     def schemas(self) -> Mapping[str, T.StructType]:
         found = {name: frame.schema for name, frame in self.frames.items()} | {"output": METRIC_SCHEMA}
         if self.per_query is not None and self.job.wants("per_query_output"):
-            found["per_query_output"] = per_query_rows(self.per_query, self.settings.evaluation).schema
+            found["per_query_output"] = select_per_query_rows(self.per_query, self.settings.evaluation).schema
         return found
 
     def run(self) -> Outcome:
@@ -63,7 +63,7 @@ class Retrieve(Work[RetrievalJobSettings]):
         if self.per_query is not None:
             slices = self.job.slices(runs)
             tables["output"] = Rows(frame=stored_metrics(self.job.spark, summary, facts, self.job.now), slices=slices)
-            queries = per_query_rows(self.per_query, self.settings.evaluation)
+            queries = select_per_query_rows(self.per_query, self.settings.evaluation)
             tables["per_query_output"] = Rows(frame=queries, slices=slices)
         return Outcome(facts=facts, tables=tables, lines=self._lines(facts))
 
@@ -97,4 +97,4 @@ class Retrieve(Work[RetrievalJobSettings]):
         if self.settings.evaluates:
             yield lambda: show_summary(facts["metrics"])
             evaluation = self.settings.evaluation
-            yield queries_text(facts["queries"], evaluation, uncounted(evaluation.convention))
+            yield queries_text(facts["queries"], evaluation, list_uncounted_statuses(evaluation.convention))

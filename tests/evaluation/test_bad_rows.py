@@ -20,7 +20,7 @@ from support.spark_rows import run_rows
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import count_rows
-from ndcg_spark.evaluation.frames.columns import checked_rows
+from ndcg_spark.evaluation.frames.columns import report_bad_rows
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 
@@ -106,7 +106,7 @@ def test_ranks_are_checked_in_their_own_type(spark):
     for kind, (bad, expected) in ranks.items():
         rows = cells(*[{"item_id": f"b{n}", "rank": rank} for n, rank in enumerate(bad)], *GOOD_ROWS)
         frame = spark.createDataFrame(rows, SCHEMA).withColumn("rank", F.col("rank").cast(kind))
-        counted = count_rows(checked_rows(run_rows(frame, settings, judged=True), RowRules(settings)))
+        counted = count_rows(report_bad_rows(run_rows(frame, settings, judged=True), RowRules(settings)))
         assert (counted.read, counted.rejected) == (len(bad) + 3, expected)
         found = collect_cases({"one": Case(data=frame, settings=settings)})["one"]
         assert_same_results(found, evaluate_by_loops(GOOD_RANKING, CHOICES, [1, 3]))

@@ -21,9 +21,9 @@ from ndcg_spark.evaluation.plan_columns import ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask, send_complete, send_files
 from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, SUMS, merge_and_add_up
-from ndcg_spark.evaluation.tasks.partial_sums import summing_task
+from ndcg_spark.evaluation.tasks.partial_sums import build_summing_task
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
-from ndcg_spark.evaluation.tasks.scoring import scoring_task
+from ndcg_spark.evaluation.tasks.scoring import build_scoring_task
 from ndcg_spark.sources.parquet import PartSizes, identify, parts_of
 
 COLUMNS = ["run", "query_id", "n_rows", "n_left_out", "n_items", "n_judged", "ranked", "ideal"]
@@ -58,7 +58,7 @@ def bounds_of(files: FilesTask) -> Bounds:
 
 def summed(files: FilesTask, task: RankingTask) -> tuple[dict[tuple, dict[str, Any]], list[int]]:
     """Means, and the kinds of what was sent to make them."""
-    scoring, summing = scoring_task(COLUMNS, task.settings), summing_task(task.settings)
+    scoring, summing = build_scoring_task(COLUMNS, task.settings), build_summing_task(task.settings)
     numbers = [[pa.RecordBatch.from_pydict({"id": pa.array([at])})] for at in range(len(files.parts))]
     if files.bounds is None:
         rows = sent(numbers, send_files, files, task)

@@ -28,7 +28,7 @@ from ndcg_spark.core.bad_rows import RowCount, count_rows, rejects_table
 from ndcg_spark.core.columns import is_text_table, mark_text_table, number
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
-from ndcg_spark.evaluation.frames.columns import checked_rows
+from ndcg_spark.evaluation.frames.columns import report_bad_rows
 from ndcg_spark.evaluation.frames.ranking import rank_queries
 from ndcg_spark.evaluation.frames.summary import score_queries
 from ndcg_spark.evaluation.local import LocalRanking, rank_locally
@@ -47,7 +47,7 @@ SCHEMA = "query_id string, item_id string, score double, relevance double"
 
 
 def counted(rows) -> RowCount:
-    return count_rows(checked_rows(rows, RowRules(SETTINGS)))
+    return count_rows(report_bad_rows(rows, RowRules(SETTINGS)))
 
 
 ROWS = [
@@ -229,7 +229,7 @@ def test_rejects_of_a_text_format_have_its_columns_and_the_line_where_it_is_no_r
     path = tmp_path / "rows.csv"
     path.write_text("query_id,item_id,score,relevance\nq,a,one,1\nq,b,1\n")
     checked = run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True, original=True)
-    rejected = rejects_table(checked_rows(checked, RowRules(SETTINGS)), "input").collect()
+    rejected = rejects_table(report_bad_rows(checked, RowRules(SETTINGS)), "input").collect()
     found = {row["reason"]: json.loads(row["row"]) for row in rejected}
     assert found["score_not_a_number"] == {"query_id": "q", "item_id": "a", "score": "one", "relevance": "1"}
     assert found["malformed_line"][MALFORMED] == "q,b,1"

@@ -22,7 +22,7 @@ from ndcg_spark.conventions import CHOICES, Convention
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceColumns
 from ndcg_spark.evaluation.tasks.list_rankings import rank_lists
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
-from ndcg_spark.evaluation.tasks.scoring import score_rankings, scoring_task
+from ndcg_spark.evaluation.tasks.scoring import build_scoring_task, score_rankings
 
 CUTOFFS = (1, 3, None)
 OTHERS: dict[str, tuple[Any, ...]] = {
@@ -188,7 +188,7 @@ def test_rows_with_both_lists_are_as_loops_say(rule, scored, graded):
         del columns["ranked_scores"]
     batch = pa.RecordBatch.from_pydict(columns)
     rankings = list(rank_lists(iter([batch]), RankingTask(settings=settings, rows=batch.schema)))
-    rows = [one for its in score_rankings(iter(rankings), scoring_task(rankings[0].schema.names, settings))
+    rows = [one for its in score_rankings(iter(rankings), build_scoring_task(rankings[0].schema.names, settings))
             for one in its.to_pylist() if one["status"] not in ("lost", "no_query")]  # fmt: skip
     expected = by_loops(lists, rule, scored=scored, graded=graded, whole_lists=True)
     assert len(rows) == len(expected)

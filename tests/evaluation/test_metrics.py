@@ -21,7 +21,7 @@ from ndcg_spark.diagnosis import changed_queries
 from ndcg_spark.errors import InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import evaluation_settings, summarize
 from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
-from ndcg_spark.evaluation.tasks.scoring import scoring_task
+from ndcg_spark.evaluation.tasks.scoring import build_scoring_task
 from ndcg_spark.metrics import parse_metric
 
 METRICS = [
@@ -333,4 +333,4 @@ def test_a_query_without_judgments_has_the_whole_residual(engine):
 def test_rankings_of_a_plan_without_the_metrics_are_refused():
     settings = evaluation_settings(metrics="r@5")
     with pytest.raises(MissingColumnError, match="rankings lack column n_at_least"):
-        scoring_task(["run", "query_id", "n_items", "n_judged", "ranked", "ideal"], settings)
+        build_scoring_task(["run", "query_id", "n_items", "n_judged", "ranked", "ideal"], settings)

@@ -14,7 +14,7 @@ from support import item_lists
 import ndcg_spark
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import evaluation_settings, rank_queries, summarize_rankings
-from ndcg_spark.evaluation.tasks.scoring import scoring_task
+from ndcg_spark.evaluation.tasks.scoring import build_scoring_task
 from ndcg_spark.metrics import CatalogueMetric, Metric, parse_metric
 
 METRICS = [
@@ -425,7 +425,7 @@ def test_no_interactions_at_all_are_refused(spark):
 def test_rankings_of_a_plan_without_items_are_refused():
     settings = evaluation_settings(metrics="coverage@5", convention=CONVENTION)
     with pytest.raises(MissingColumnError, match="rankings lack column items"):
-        scoring_task(["run", "query_id", "n_items", "n_judged", "ranked", "ideal"], settings)
+        build_scoring_task(["run", "query_id", "n_items", "n_judged", "ranked", "ideal"], settings)
 
 
 def test_several_rankers_are_told_apart(spark):

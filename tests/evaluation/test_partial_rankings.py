@@ -30,7 +30,7 @@ from ndcg_spark.core.batches import key_hashes
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, send_rows
-from ndcg_spark.evaluation.tasks.partial_ranking import advice_on_repeats
+from ndcg_spark.evaluation.tasks.partial_ranking import advise_on_repeats
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
 
 SEEDS = range(80)
@@ -520,4 +520,4 @@ def test_score_columns_are_evaluations_of_their_own(judged: bool) -> None:
 )
 def test_what_is_advised_on_an_item_that_comes_twice(kind: str, columns: Columns, advice: str) -> None:
     """Several rankers are asked about only where the table may hold some, and no option tells them apart."""
-    assert advice_on_repeats(kind, EvaluationSettings(columns=columns), ["site"]).startswith(advice)
+    assert advise_on_repeats(kind, EvaluationSettings(columns=columns), ["site"]).startswith(advice)

@@ -24,9 +24,9 @@ from ndcg_spark.evaluation.tasks.partial_sums import (
     PARTIAL_SCHEMA,
     SummingTask,
     add_up,
-    empty_summary,
-    segment_texts,
-    summing_task,
+    build_empty_summary,
+    build_summing_task,
+    format_segments,
 )
 
 METRICS = ("ndcg", "dcg", "idcg")
@@ -73,7 +73,7 @@ def partials(
     task = SummingTask(
         segment_sets=sets,
         weighted=weighted,
-        metrics=summing_task(EvaluationSettings()).metrics,
+        metrics=build_summing_task(EvaluationSettings()).metrics,
         convention=CONVENTION,
         **limits,
     )
@@ -130,17 +130,17 @@ def test_every_group_has_the_mean_and_the_counts_of_its_queries(seed, weighted):
         assert {name: got[key][name] for name in values} == values, key
 
 
-@pytest.mark.parametrize("most_groups", [1, 50_000])
+@pytest.mark.parametrize("max_groups", [1, 50_000])
 @pytest.mark.parametrize("rows_per_batch", [1, 2, 1000])
-def test_neither_batches_nor_partitions_nor_order_change_a_bit(rows_per_batch, most_groups):
+def test_neither_batches_nor_partitions_nor_order_change_a_bit(rows_per_batch, max_groups):
     queries = random_queries(1, 30)
     expected = summary_rows(partials([to_batch(queries)]))
     for seed in range(2):
         shuffled = random.Random(seed).sample(queries, len(queries))
         cut = 11 * seed
         parts = [to_batch(part) for part in (shuffled[:cut], shuffled[cut:]) if part]
-        # most_groups=1: hand on after every batch
-        rows = [row for part in parts for row in partials(pieces(part, rows_per_batch), most_groups=most_groups)]
+        # max_groups=1: hand on after every batch
+        rows = [row for part in parts for row in partials(pieces(part, rows_per_batch), max_groups=max_groups)]
         assert summary_rows(rows) == expected
 
 
@@ -201,7 +201,7 @@ def test_nothing_in_nothing_out(rows):
 
 
 def test_a_summary_of_nothing():
-    rows = empty_summary(("", "b"), EvaluationSettings(cutoffs=(5, None)).computed)
+    rows = build_empty_summary(("", "b"), EvaluationSettings(cutoffs=(5, None)).computed)
     assert [(row["run"], row["metric"], row["k"]) for row in rows] == [
         (run, metric, k) for run in ("", "b") for metric in METRICS for k in (5, None)
     ]
@@ -226,7 +226,7 @@ def test_a_summary_of_nothing():
     ],
 )
 def test_segment_texts(columns, texts):
-    assert segment_texts(columns, 3) == texts
+    assert format_segments(columns, 3) == texts
 
 
 def counted_by_segment(name: str, values: list) -> dict[str | None, int]:

@@ -19,7 +19,7 @@ from ndcg_spark.core.columns import info_of, mark_text_table
 from ndcg_spark.core.schemas import type_text
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.api import evaluation_settings
-from ndcg_spark.evaluation.frames.columns import spark_columns
+from ndcg_spark.evaluation.frames.columns import select_canonical_columns
 from ndcg_spark.evaluation.plan import plan_ranking
 from ndcg_spark.evaluation.plan_columns import ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.tasks.columns import convert_batch
@@ -132,7 +132,7 @@ def both_sides(frame: DataFrame, **options: object) -> tuple[list[pa.RecordBatch
     plan = plan_ranking(info_of(frame), None, evaluation_settings(**options)).rows
     by_arrow = [convert_batch(batch, plan) for batch in batches_of(frame)]
     assert all(batch.schema.equals(plan.schema) for batch in by_arrow)
-    return batches_of(spark_columns(frame, plan)), by_arrow
+    return batches_of(select_canonical_columns(frame, plan)), by_arrow
 
 
 def test_columns_are_read_alike(spark: SparkSession) -> None:
@@ -201,7 +201,7 @@ def test_every_type_in_every_role_is_read_alike_or_refused_or_needs_spark(spark:
     )
     assert len(by_both.columns) > 80
     by_arrow = [convert_batch(batch, by_both) for batch in batches_of(table)]
-    assert rows_of(batches_of(spark_columns(table, by_both))) == rows_of(by_arrow)
+    assert rows_of(batches_of(select_canonical_columns(table, by_both))) == rows_of(by_arrow)
     for name, one in reads.items():
         if one.conversion is Conversion.SPARK_TEXT:
             with pytest.raises(ValueError, match="Spark alone"):
@@ -242,7 +242,7 @@ def test_judgments_in_another_width_are_read_alike(spark: SparkSession) -> None:
     judged = spark.createDataFrame([(1, 2, 1)], "query_id bigint, item_id smallint, relevance int")
     plan = plan_ranking(info_of(run), info_of(judged, "judgments"), evaluation_settings())
     for table, its in ((run, plan.rows), (judged, plan.judgments)):
-        assert rows_of(batches_of(spark_columns(table, its))) == rows_of(
+        assert rows_of(batches_of(select_canonical_columns(table, its))) == rows_of(
             [convert_batch(batch, its) for batch in batches_of(table)]
         )
         assert its.schema.field("query_0").type == its.schema.field("item").type == pa.int64()

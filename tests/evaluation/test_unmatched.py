@@ -211,7 +211,9 @@ def test_a_table_with_its_own_relevances_is_not_checked(engine):
     assert len(evaluate(data, k=1, **engine).to_pandas()) == 1
 
 
-APART = SimpleNamespace(tables=SimpleNamespace(of_runs=False), settings=SimpleNamespace(allow_unmatched=False))
+APART = SimpleNamespace(
+    tables=SimpleNamespace(relevances_in_run=False), settings=SimpleNamespace(allow_unmatched=False)
+)
 """What is read of a ranking whose judgments are a table of their own, if they match."""
 
 

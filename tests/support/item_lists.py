@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ndcg_spark.core.batches import list_offsets
 from ndcg_spark.core.ragged import rank_of_rows
-from ndcg_spark.evaluation.tasks.items import known_items
+from ndcg_spark.evaluation.tasks.items import read_items
 from ndcg_spark.metrics import NamedMetric, parse_metric
 from ndcg_spark.metrics.lists import RelevanceLists
 from support.metric_definitions import lists_of
@@ -60,7 +60,7 @@ def rankings_batch(
 def item_lists(batch: pa.RecordBatch, metric: NamedMetric, max_k: int | None = None) -> RelevanceLists:
     """The lists of a batch, as metrics read them."""
     offsets = list_offsets(batch.column("items"))
-    known = known_items(batch, rank_of_rows(offsets), offsets, metric.needs, "item_id")
+    known = read_items(batch, rank_of_rows(offsets), offsets, metric.needs, "item_id")
     lists = lists_of([[[None]] * length for length in np.diff(offsets).tolist()], [], max_k=max_k)
     return replace(lists, items=known)
 

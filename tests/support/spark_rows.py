@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from ndcg_spark.core.columns import info_of
-from ndcg_spark.evaluation.frames.columns import spark_columns
+from ndcg_spark.evaluation.frames.columns import select_canonical_columns
 from ndcg_spark.evaluation.plan_columns import plan_judgments, plan_rows
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.tables import Rows, Slices, write_together
@@ -21,8 +21,8 @@ def replace_slices(frame: DataFrame, reference: str, kind: str | None, slices: S
 def run_rows(frame: DataFrame, settings: EvaluationSettings, *, judged: bool, original: bool = False) -> DataFrame:
     """Of the main table; `judged` if it has the relevances. `original` adds `row`, the row as it came."""
     plan = plan_rows(info_of(frame), settings, judged=judged)
-    return spark_columns(frame, replace(plan, keeps_original=original))
+    return select_canonical_columns(frame, replace(plan, keeps_original=original))
 
 
 def judgment_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    return spark_columns(frame, plan_judgments(info_of(frame, "judgments"), settings))
+    return select_canonical_columns(frame, plan_judgments(info_of(frame, "judgments"), settings))

@@ -33,7 +33,7 @@ from ndcg_spark.core.batches import plain_values
 from ndcg_spark.core.exact import Limbs, add_limbs, rounded_sums, to_limbs, two_product
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, option
-from ndcg_spark.evaluation.tasks.partial_sums import segment_texts
+from ndcg_spark.evaluation.tasks.partial_sums import format_segments
 from ndcg_spark.metrics import at_cutoff, has_value_when_missing
 
 COUNTS = ("n_queries", "n_wins", "n_ties", "n_losses", "n_only_run", "n_only_baseline", "n_skipped", "n_clusters")
@@ -393,7 +393,7 @@ def _grouping(queries: Queries, number: int, names: tuple[str, ...]) -> Grouping
     ordered = codes[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     first = pa.array(order[starts])
-    texts = segment_texts(
+    texts = format_segments(
         [plain_values(pa.chunked_array([queries.segments[name].take(first)])) for name in names], len(starts)
     )
     units = queries.units[order]

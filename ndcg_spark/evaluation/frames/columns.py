@@ -21,7 +21,7 @@ TOPICS_COLUMN = "topics"
 _LISTS = "lists"
 
 
-def spark_columns(frame: DataFrame, plan: TablePlan, more: Mapping[str, Column] = {}) -> DataFrame:
+def select_canonical_columns(frame: DataFrame, plan: TablePlan, more: Mapping[str, Column] = {}) -> DataFrame:
     """Select the canonical columns of a table, and `more` of it. Lazy.
 
     A column that says why a row is bad exists only where Spark can see a bad row.
@@ -38,9 +38,9 @@ def spark_columns(frame: DataFrame, plan: TablePlan, more: Mapping[str, Column] 
             for run, its in runs.items()
         ]
         chosen.append(F.array(*structs).alias(_LISTS))
-    chosen += [_reason(frame, plan, its).alias(name) for name, its in plan.bad_rows.items()]
+    chosen += [_build_reason(frame, plan, its).alias(name) for name, its in plan.bad_rows.items()]
     if plan.keeps_original:
-        chosen.append(_original(frame).alias("row"))
+        chosen.append(_build_original(frame).alias("row"))
     rows = frame.select(*chosen)
     if not plan.runs:
         return rows
@@ -71,7 +71,7 @@ def read_column(frame: DataFrame, read: ColumnRead) -> Column:
             return column.cast(spark_type(read.type))
 
 
-def _reason(frame: DataFrame, plan: TablePlan, names: tuple[str, ...]) -> Column:
+def _build_reason(frame: DataFrame, plan: TablePlan, names: tuple[str, ...]) -> Column:
     """The first reason for which Spark sees that a row is bad, as text; null for others."""
     reason = F.lit(None).cast("string")
     for one in reversed([plan.columns[name] for name in names]):
@@ -83,14 +83,14 @@ def _reason(frame: DataFrame, plan: TablePlan, names: tuple[str, ...]) -> Column
     return F.when(named(MALFORMED).isNotNull(), line).otherwise(reason)
 
 
-def _original(frame: DataFrame) -> Column:
+def _build_original(frame: DataFrame) -> Column:
     """The row as it came. Few rows are bad: these become JSON once they are known, if workers can hand them on."""
     row, info = row_of(frame, frame.columns), info_of(frame)
     kinds = [one.type.value_type if pa.types.is_list(one.type) else one.type for one in info.schema]
     return row if all(map(is_key, kinds)) and not info.spellings else row_as_json(row, frame.columns)
 
 
-def checked_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
+def report_bad_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
     """Find bad rows in one pass through workers: `reason`, `key`, `n` and, where the input has it, `row`. Lazy.
 
     Rows without a reason stand for `n` valid ones each. A row with several scores comes once for each.

@@ -14,7 +14,7 @@ from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.columns import TOPICS_COLUMN
 from ndcg_spark.evaluation.plan import other_columns
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.partial_ranking import advice_on_repeats
+from ndcg_spark.evaluation.tasks.partial_ranking import advise_on_repeats
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
@@ -47,7 +47,7 @@ def resolve_duplicates(
     names = canonical_names(settings)
     keys = [name for name in (RUN, *names.query) if name in rows.columns]
     rest = [name for name in rows.columns if name not in (*keys, ITEM)]
-    kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_preference(rows, rest, policy)))
+    kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_order_by_preference(rows, rest, policy)))
     groups = columns_of([*keys, ITEM])
     if BAD_ROW in rows.columns:
         segments = columns_of([name for name in names.segments if name in rows.columns])
@@ -60,7 +60,7 @@ def resolve_duplicates(
         return flat
     message = ("item ", F.col(ITEM).cast("string"), " comes ", F.col(COPIES).cast("string"), " times in query ")
     text = key_text(keys, names.query)
-    advice = advice_on_repeats("ranking" if {SCORE, RANK} & {*flat.columns} else "judgments", settings, others)
+    advice = advise_on_repeats("ranking" if {SCORE, RANK} & {*flat.columns} else "judgments", settings, others)
     guard = next(name for name in (SCORE, RANK, RELEVANCE) if name in flat.columns)
     kind = flat.schema[guard].dataType.simpleString()
     twice = F.col(COPIES) > 1
@@ -69,7 +69,7 @@ def resolve_duplicates(
     return flat.withColumn(guard, raise_if(named(guard), twice, *message, text, f". {advice}", kind=kind))
 
 
-def differing_columns(frame: DataFrame, settings: EvaluationSettings, query: str) -> list[str] | None:
+def find_differing_columns(frame: DataFrame, settings: EvaluationSettings, query: str) -> list[str] | None:
     """Run an action (a scan): find unused columns in which rows of the same query and item differ, most items first.
 
     `query` is text such as `query_id=7`. Empty if no item comes twice; None if there is no such query.
@@ -92,7 +92,7 @@ def differing_columns(frame: DataFrame, settings: EvaluationSettings, query: str
     return [name for n, name in sorted(zip(found, others, strict=True), key=lambda one: -one[0]) if n]
 
 
-def _preference(rows: DataFrame, names: Sequence[str], policy: str) -> list[Column]:
+def _order_by_preference(rows: DataFrame, names: Sequence[str], policy: str) -> list[Column]:
     """What rows are compared by, all that a row has: of the row that is kept it is the smallest. Nulls come last."""
     by = [ORDER, RELEVANCE, RANK, SCORE] if policy == "first" else [RANK, SCORE, RELEVANCE, ORDER]
     carried = [name for name in names if name not in (*by, TOPICS_COLUMN)]

@@ -35,7 +35,9 @@ _TABLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemTables:
-    """Tables that metrics of items read. `relevances` is the table that has them, the main one if `of_runs`.
+    """Tables that metrics of items read.
+
+    `relevances` is the table with the relevances: the main table if `relevances_in_run`, else the judgments.
 
     `rows_with_topics`: its canonical rows that are ranked or judge, neither rejected nor copies, with `topics`.
     """
@@ -43,7 +45,7 @@ class ItemTables:
     items: DataFrame | None
     interactions: DataFrame | None
     relevances: DataFrame
-    of_runs: bool
+    relevances_in_run: bool
     rows_with_topics: DataFrame | None = None
 
 
@@ -61,22 +63,22 @@ def check_item_tables(settings: EvaluationSettings, tables: ItemTables) -> None:
     for table, frame in given.items():
         if frame is not None:
             require_column(frame, item, option("item"), _TABLES[table][0])
-    _require_named(settings, tables)
+    _check_named_columns(settings, tables)
     if tables.items is not None:
-        _attributes(tables.items, settings)
+        _select_attributes(tables.items, settings)
     if tables.interactions is not None:
-        require_column(tables.interactions, user_column(settings), option("user"), "interactions table")
+        require_column(tables.interactions, get_user_column(settings), option("user"), "interactions table")
     if TOPICS in settings.needs:
-        topics_column(settings, tables)
+        read_topics(settings, tables)
     known = {*settings.columns.query, *settings.segment_columns}
-    if SEEN in settings.needs and user_column(settings) not in known:
+    if SEEN in settings.needs and get_user_column(settings) not in known:
         raise InvalidParameterError(
-            f"metric {settings.metric_with(SEEN)!r} needs the user of each query: {user_column(settings)!r} "
+            f"metric {settings.metric_with(SEEN)!r} needs the user of each query: {get_user_column(settings)!r} "
             f"({option('user')}) must be a query or segment column."
         )
 
 
-def _require_named(settings: EvaluationSettings, tables: ItemTables) -> None:
+def _check_named_columns(settings: EvaluationSettings, tables: ItemTables) -> None:
     """Raise unless a column that was named is there, also where no metric reads it: a name may be misspelt."""
     frames = {
         **dict.fromkeys(("vector", "categories", "first_seen"), (tables.items, *_TABLES[ITEMS])),
@@ -95,11 +97,11 @@ def _require_named(settings: EvaluationSettings, tables: ItemTables) -> None:
         require_column(tables.relevances, settings.item_columns.topics, option("topics"), "table with the relevances")
 
 
-def user_column(settings: EvaluationSettings) -> str:
+def get_user_column(settings: EvaluationSettings) -> str:
     return settings.item_columns.user or settings.columns.query[0]
 
 
-def topics_column(settings: EvaluationSettings, tables: ItemTables) -> Column:
+def read_topics(settings: EvaluationSettings, tables: ItemTables) -> Column:
     """Topics of each row of the table with the relevances, as an array of text. Reads schemas, runs no action."""
     frame, column = tables.relevances, settings.item_columns.topics
     relevance = settings.columns.relevance
@@ -110,11 +112,11 @@ def topics_column(settings: EvaluationSettings, tables: ItemTables) -> Column:
             f"metric {settings.metric_with(TOPICS)!r} needs a row for each judged item, with its topics; {what} have "
             "none."
         )
-    require_column(frame, column, option("topics"), "input" if tables.of_runs else "judgments")
-    return _texts(frame, column, option("topics"), "table with the relevances")
+    require_column(frame, column, option("topics"), "input" if tables.relevances_in_run else "judgments")
+    return _read_texts(frame, column, option("topics"), "table with the relevances")
 
 
-def with_item_features(rankings: DataFrame, settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
+def add_item_features(rankings: DataFrame, settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
     """Add what metrics read of `items` to rankings. Lazy.
 
     `features`: a struct for each entry (`place` from 0, `vector`, `categories`, `days`, `interactions`, `users`,
@@ -125,18 +127,18 @@ def with_item_features(rankings: DataFrame, settings: EvaluationSettings, tables
     """
     found = rankings
     if TOPICS in settings.needs and tables.rows_with_topics is not None:
-        found = _with_topics(found, settings, tables.rows_with_topics)
+        found = _add_topics(found, settings, tables.rows_with_topics)
     if {VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN} & set(settings.needs):
-        found = _with_features(found, settings, tables)
+        found = _add_features(found, settings, tables)
     if POPULARITY in settings.needs and tables.interactions is not None:
-        user = named(user_column(settings))
+        user = named(get_user_column(settings))
         met = tables.interactions.where(named(str(settings.columns.item)).isNotNull())
         totals = met.agg(F.count(F.lit(1)).alias("n_interactions"), F.countDistinct(user).alias("n_users"))
         found = found.crossJoin(F.broadcast(totals))
     return found
 
 
-def item_costs(settings: EvaluationSettings, tables: ItemTables) -> list[str]:
+def list_item_costs(settings: EvaluationSettings, tables: ItemTables) -> list[str]:
     """What metrics of items cost beside ranking, in clauses for a person. Runs no action."""
     found, needs = [], set(settings.needs)
     joined = [need for need in settings.needs if need in (VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN)]
@@ -152,7 +154,7 @@ def item_costs(settings: EvaluationSettings, tables: ItemTables) -> list[str]:
     if CATALOGUE in needs:
         found.append("a shuffle of counts of the listed items, and a join of them with the items of the catalogue")
     if TOPICS in needs:
-        table = "input" if tables.of_runs else "judgments"
+        table = "input" if tables.relevances_in_run else "judgments"
         chosen = ""
         if settings.convention.duplicates != "error":
             chosen = " through Python workers, a shuffle of all of them by (query, item) for duplicates"
@@ -165,20 +167,20 @@ def item_costs(settings: EvaluationSettings, tables: ItemTables) -> list[str]:
     return found
 
 
-def item_type(rows: DataFrame) -> T.DataType:
+def get_item_type(rows: DataFrame) -> T.DataType:
     found = rows.schema["items"].dataType
     return found.elementType if isinstance(found, T.ArrayType) else found
 
 
-def catalogue_of(items: DataFrame, settings: EvaluationSettings, kind: T.DataType) -> DataFrame:
+def count_catalogue(items: DataFrame, settings: EvaluationSettings, kind: T.DataType) -> DataFrame:
     """Items of the catalogue and how often each is there: `item` in the type of the rankings, `copies`. Lazy."""
     item = str(settings.columns.item)
-    found = items.where(named(item).isNotNull()).select(_item_key(items, item, kind, ITEMS).alias("item"))
+    found = items.where(named(item).isNotNull()).select(_cast_items(items, item, kind, ITEMS).alias("item"))
     return found.groupBy("item").agg(F.count(F.lit(1)).alias("copies"))
 
 
-def _with_features(rankings: DataFrame, settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
-    kind = item_type(rankings)
+def _add_features(rankings: DataFrame, settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
+    kind = get_item_type(rankings)
     rows = rankings.select(F.struct(*columns_of(rankings.columns)).alias("row"))  # names of users stay inside
     row = F.col("row")
     keys = [row.getField(name).alias(f"key_{at}") for at, name in enumerate((RUN, *settings.columns.query))]
@@ -189,7 +191,7 @@ def _with_features(rankings: DataFrame, settings: EvaluationSettings, tables: It
         keys.append(F.when(only_rejected, F.monotonically_increasing_id()).alias("rejected"))
     chosen = [F.struct(*keys).alias("key")]
     if SEEN in settings.needs:
-        chosen.append(row.getField(user_column(settings)).alias("user"))
+        chosen.append(row.getField(get_user_column(settings)).alias("user"))
 
     def place(item: Column, at: Column) -> Column:
         """One place of a list; the first carries the ranking."""
@@ -202,34 +204,39 @@ def _with_features(rankings: DataFrame, settings: EvaluationSettings, tables: It
     places = rows.select(*chosen, F.inline(listed))
     names = ["place"]
     if tables.items is not None and {VECTOR, CATEGORIES, FIRST_SEEN} & set(settings.needs):
-        attributes = _attributes(tables.items, settings)
-        item = _item_key(tables.items, str(settings.columns.item), kind, ITEMS)
+        attributes = _select_attributes(tables.items, settings)
+        item = _cast_items(tables.items, str(settings.columns.item), kind, ITEMS)
         of_items = tables.items.select(item.alias("item"), *[one.alias(name) for name, one in attributes.items()])
         places, names = places.join(of_items, "item", "left"), [*names, *attributes]
     if tables.interactions is not None:
-        met = _interactions(tables.interactions, settings, kind)
+        met = _select_interactions(tables.interactions, settings, kind)
         if POPULARITY in settings.needs:
             counts = met.groupBy("item").agg(
                 F.count(F.lit(1)).alias("interactions"), F.countDistinct("user").alias("users")
             )
             places, names = places.join(counts, "item", "left"), [*names, "interactions", "users"]
         if SEEN in settings.needs:
-            seen = _same_type(met, places, "user").select("user", "item").distinct().withColumn("seen", F.lit(True))
+            seen = (
+                _check_user_type(met, places, "user")
+                .select("user", "item")
+                .distinct()
+                .withColumn("seen", F.lit(True))
+            )
             places, names = places.join(seen, ["user", "item"], "left"), [*names, "seen"]
-    entry = F.when(F.col("place").isNotNull(), F.struct(*map(_or_nothing, names)))
+    entry = F.when(F.col("place").isNotNull(), F.struct(*map(_fill_missing, names)))
     together = places.groupBy("key").agg(
         F.first("row", ignorenulls=True).alias("row"), F.sort_array(F.collect_list(entry)).alias("features")
     )
     return together.select("row.*", "features")
 
 
-def _or_nothing(name: str) -> Column:
+def _fill_missing(name: str) -> Column:
     """A feature of an item, and what stands for one that the joined table lacks."""
     missing = {"days": F.lit(0.0), "interactions": F.lit(0), "users": F.lit(0), "seen": F.lit(False)}
     return F.coalesce(F.col(name), missing[name]).alias(name) if name in missing else F.col(name)
 
 
-def _attributes(items: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
+def _select_attributes(items: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
     found, columns, table = {}, settings.item_columns, "item table"
     if VECTOR in settings.needs:
         require_column(items, columns.vector, option("vector"), table)
@@ -242,7 +249,7 @@ def _attributes(items: DataFrame, settings: EvaluationSettings) -> dict[str, Col
             )
         found[VECTOR.what] = vector
     if CATEGORIES in settings.needs:
-        found[CATEGORIES.what] = _texts(items, columns.categories, option("categories"), table)
+        found[CATEGORIES.what] = _read_texts(items, columns.categories, option("categories"), table)
     if FIRST_SEEN in settings.needs:
         seen = require_column(items, columns.first_seen, option("first_seen"), table)
         if not isinstance(seen, T.DateType | T.TimestampType | T.TimestampNTZType):
@@ -255,7 +262,7 @@ def _attributes(items: DataFrame, settings: EvaluationSettings) -> dict[str, Col
     return found
 
 
-def _texts(frame: DataFrame, column: str, part: str, table: str) -> Column:
+def _read_texts(frame: DataFrame, column: str, part: str, table: str) -> Column:
     """Give a column of several values, or of one, as an array of text."""
     kind = require_column(frame, column, part, table)
     element = kind.elementType if isinstance(kind, T.ArrayType) else kind
@@ -268,15 +275,15 @@ def _texts(frame: DataFrame, column: str, part: str, table: str) -> Column:
     return values.cast("array<string>")
 
 
-def _interactions(frame: DataFrame, settings: EvaluationSettings, kind: T.DataType) -> DataFrame:
+def _select_interactions(frame: DataFrame, settings: EvaluationSettings, kind: T.DataType) -> DataFrame:
     item = str(settings.columns.item)
     there = frame.where(named(item).isNotNull())
     return there.select(
-        named(user_column(settings)).alias("user"), _item_key(frame, item, kind, INTERACTIONS).alias("item")
+        named(get_user_column(settings)).alias("user"), _cast_items(frame, item, kind, INTERACTIONS).alias("item")
     )
 
 
-def _item_key(frame: DataFrame, column: str, kind: T.DataType, table: str) -> Column:
+def _cast_items(frame: DataFrame, column: str, kind: T.DataType, table: str) -> Column:
     """Give items of a table in the type that they have in rankings."""
     found = frame.schema[column].dataType
     if found == kind:
@@ -289,7 +296,7 @@ def _item_key(frame: DataFrame, column: str, kind: T.DataType, table: str) -> Co
     )
 
 
-def _same_type(met: DataFrame, places: DataFrame, column: str) -> DataFrame:
+def _check_user_type(met: DataFrame, places: DataFrame, column: str) -> DataFrame:
     one, other = met.schema[column].dataType, places.schema[column].dataType
     both_whole = isinstance(one, T.IntegralType) and isinstance(other, T.IntegralType)
     if one != other and not both_whole:
@@ -300,7 +307,7 @@ def _same_type(met: DataFrame, places: DataFrame, column: str) -> DataFrame:
     return met
 
 
-def _with_topics(rankings: DataFrame, settings: EvaluationSettings, rows: DataFrame) -> DataFrame:
+def _add_topics(rankings: DataFrame, settings: EvaluationSettings, rows: DataFrame) -> DataFrame:
     """Add the judged items of each query that reach the lowest relevance asked for, and their topics."""
     keys = dict(canonical_names(settings).query)
     if RUN in rows.columns:  # rows of one run may be left out where those of another are not
@@ -309,7 +316,7 @@ def _with_topics(rankings: DataFrame, settings: EvaluationSettings, rows: DataFr
     level = min(float(metric.rel) for metric in of_topics)  # type: ignore[attr-defined]  # all of these have it
     relevance, topics = F.col(RELEVANCE).cast("double"), F.col(TOPICS_COLUMN)
     entry = F.struct(
-        F.col(ITEM).cast(item_type(rankings)).alias("item"), relevance.alias("relevance"), topics.alias("topics")
+        F.col(ITEM).cast(get_item_type(rankings)).alias("item"), relevance.alias("relevance"), topics.alias("topics")
     )
     # Only now: a copy of an item that is not relevant may be the one that was kept.
     judged = rows.where((relevance >= level) & (F.size(topics) > 0))

@@ -23,7 +23,7 @@ from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
 
 
-def long_tables(
+def explode_tables(
     frame: DataFrame, judgments: DataFrame, settings: EvaluationSettings
 ) -> tuple[DataFrame, DataFrame, EvaluationSettings]:
     """Turn lists into the long tables of a run and of its judgments, and fit settings to them. Lazy.
@@ -33,17 +33,17 @@ def long_tables(
     info, judged = info_of(frame), info_of(judgments, "judgments")
     plan = plan_long_tables(info, judged, settings)
     if plan.judgments is not None:
-        judgments = _long_judgments(judgments, judged, settings, plan.judgments)
-    return _long(frame, plan.rows), judgments, plan.settings
+        judgments = _explode_judgments(judgments, judged, settings, plan.judgments)
+    return _explode_lists(frame, plan.rows), judgments, plan.settings
 
 
-def _long(frame: DataFrame, long: LongRows) -> DataFrame:
+def _explode_lists(frame: DataFrame, long: LongRows) -> DataFrame:
     """A row for each entry of a query, with the columns of the table that settings name."""
-    entries = [_entries(frame, one, long) for one in long.lists]
+    entries = [_build_entries(frame, one, long) for one in long.lists]
     return frame.select(*columns_of(long.kept), F.inline(F.concat(*entries)))
 
 
-def _long_judgments(frame: DataFrame, info: TableInfo, settings: EvaluationSettings, long: LongRows) -> DataFrame:
+def _explode_judgments(frame: DataFrame, info: TableInfo, settings: EvaluationSettings, long: LongRows) -> DataFrame:
     """Explode lists of relevant items; refuse a query in two rows (one shuffle), if duplicates are checked."""
     keys = [read_column(frame, one) for one in read_keys(info, settings, run=False).values()]
     if settings.check_duplicates != "none":
@@ -53,10 +53,10 @@ def _long_judgments(frame: DataFrame, info: TableInfo, settings: EvaluationSetti
         message = ("query ", key_text(query, {}), " comes in ", n_rows.cast("string"), f" rows; {ONE_TRUTH}")
         kind = frame.schema[query[0]].dataType.simpleString()
         frame = frame.withColumn(query[0], raise_if(named(query[0]), n_rows > 1, *message, kind=kind))
-    return _long(frame, long)
+    return _explode_lists(frame, long)
 
 
-def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame | None:
+def select_empty_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame | None:
     """Select the empty lists, which the long table lacks: run and, if there are segments, query and segments. Lazy.
 
     Several ranked columns also yield the names of all runs, without a query. None where nothing is lost.
@@ -76,7 +76,7 @@ def runs_of_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame |
     return frame.where(empty).select(*chosen) if chosen else None
 
 
-def _entries(frame: DataFrame, one: ListColumn, long: LongRows) -> Column:
+def _build_entries(frame: DataFrame, one: ListColumn, long: LongRows) -> Column:
     """An array of structs, the long rows of a list."""
     whose = [] if long.run is None else [F.lit(one.name).alias(long.run)]
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.core.columns import columns_of, named
 from ndcg_spark.core.failures import readable_errors
-from ndcg_spark.evaluation.frames.ranking import Ranking, long_rows, valid_only
+from ndcg_spark.evaluation.frames.ranking import Ranking, explode_scores, select_valid_rows
 from ndcg_spark.evaluation.matching import Match, TopItems, check_top_items
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
@@ -27,7 +27,7 @@ def check_matched(
 
     Runs an action, which reads run and judgments, if no item among the first K of a run is judged.
     """
-    if ranking.tables.of_runs:
+    if ranking.tables.relevances_in_run:
         return []
     find = partial(_find_matches, ranking=ranking)
     return check_top_items(found, ranking.settings, find, beside=beside, allowed=allowed)
@@ -37,7 +37,7 @@ def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> Mapping[str, Ma
     """Run an action: find out for runs with valid rows if a query and an item are judged, and an id of each side."""
     settings, names = ranking.settings, canonical_names(ranking.settings)
     queries = [*names.query]
-    rows = valid_only(long_rows(ranking.rows, settings), RowRules(settings))
+    rows = select_valid_rows(explode_scores(ranking.rows, settings), RowRules(settings))
     rows = rows.where(named(RANK if RANK in rows.columns else SCORE).isNotNull())
     if RUN not in rows.columns or runs[0].is_table:
         rows = rows.withColumn(RUN, F.lit(runs[0].run))

@@ -19,16 +19,16 @@ from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.session import BATCH_BYTES, LARGEST_BATCH, in_tasks, limits_batches, session_here, task_limit
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, filter_rows, in_workers, raise_refusals
 from ndcg_spark.errors import option
-from ndcg_spark.evaluation.frames.columns import TOPICS_COLUMN, checked_rows, spark_columns
+from ndcg_spark.evaluation.frames.columns import TOPICS_COLUMN, report_bad_rows, select_canonical_columns
 from ndcg_spark.evaluation.frames.duplicates import resolve_duplicates
 from ndcg_spark.evaluation.frames.items import (
     ItemTables,
+    add_item_features,
     check_item_tables,
-    item_costs,
-    topics_column,
-    with_item_features,
+    list_item_costs,
+    read_topics,
 )
-from ndcg_spark.evaluation.frames.lists import long_tables, runs_of_lists
+from ndcg_spark.evaluation.frames.lists import explode_tables, select_empty_lists
 from ndcg_spark.evaluation.frames.source import (
     ParquetSource,
     Source,
@@ -38,7 +38,7 @@ from ndcg_spark.evaluation.frames.source import (
 from ndcg_spark.evaluation.frames.summary import (
     PARTIAL_SCHEMA,
     Strategy,
-    finished,
+    finish_summary,
     score_queries,
     summarize,
     summarize_rankings,
@@ -64,7 +64,7 @@ from ndcg_spark.evaluation.tasks.exchange import (
 )
 from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, summing_task
+from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, build_summing_task
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
@@ -73,10 +73,10 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     RUN,
     SCORE,
     RankingTask,
-    bad_row_of,
     canonical_names,
+    name_bad_row,
 )
-from ndcg_spark.evaluation.tasks.scoring import ScoringTask, scoring_task
+from ndcg_spark.evaluation.tasks.scoring import ScoringTask, build_scoring_task
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, keep_valid, mark_rejected
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.sources.formats import open_table
@@ -89,7 +89,7 @@ Reference: TypeAlias = DataFrame | str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How Spark carries a plan out; nothing has run. `given`: the main table, `n_tasks`: as in `task_limit`.
+    """How Spark carries a plan out; nothing has run. `main_table` is`n_tasks`: as in `task_limit`.
 
     `fitted` are the settings that were asked for, fitted to the table; those of the plan fit the long rows of lists.
     """
@@ -97,7 +97,7 @@ class Ranking:
     fitted: EvaluationSettings
     plan: RankingPlan
     steps: Engine | Windows | Arrays
-    given: DataFrame
+    main_table: DataFrame
     judgments: DataFrame | None
     tables: ItemTables
     n_tasks: int | None = None
@@ -127,18 +127,18 @@ class Ranking:
         source = self.steps.source if isinstance(self.steps, Engine) else None
         return isinstance(source, SparkSource) and source.fell_back
 
-    def checked(self, *, originals: bool = False) -> dict[str, DataFrame]:
-        """Reasons why rows are bad, by the name of their table; lazy. See `checked_rows`."""
-        rows = spark_columns(self.given, replace(self.plan.rows, keeps_original=originals))
-        found = {"input": checked_rows(rows, RowRules(self.settings))}
+    def report_bad_rows(self, *, originals: bool = False) -> dict[str, DataFrame]:
+        """Reasons why rows are bad, by the name of their table; lazy. See `report_bad_rows`."""
+        rows = select_canonical_columns(self.main_table, replace(self.plan.rows, keeps_original=originals))
+        found = {"input": report_bad_rows(rows, RowRules(self.settings))}
         if self.judgments is not None and self.plan.judgments is not None:
-            judged = spark_columns(self.judgments, replace(self.plan.judgments, keeps_original=originals))
-            found["judgments"] = checked_rows(judged, RowRules(self.settings, judgments=True))
+            judged = select_canonical_columns(self.judgments, replace(self.plan.judgments, keeps_original=originals))
+            found["judgments"] = report_bad_rows(judged, RowRules(self.settings, judgments=True))
         return found
 
     def count(self) -> int:
         """Run an action: count the rows of the main table; those with several scores once for each."""
-        rows = spark_columns(self.given, self.plan.rows)
+        rows = select_canonical_columns(self.main_table, self.plan.rows)
         return rows.count() * max(1, len(canonical_names(self.settings).scores))
 
     def costs(self, *, means_only: bool) -> list[str]:
@@ -146,17 +146,17 @@ class Ranking:
         settings = self.steps.settings
         found = [self.steps.cost_of_means if means_only and not settings.needs else self.steps.cost]
         if settings.resolves_duplicates and not isinstance(self.steps, Arrays):  # they tell their own cost
-            tables = "all rows" if self.tables.of_runs else "all rows, and of all judgments,"
+            tables = "all rows" if self.tables.relevances_in_run else "all rows, and of all judgments,"
             found.append(
                 f"a shuffle of {tables} by (query, item) for duplicates, after a pass through Python workers"
             )
-        return found + item_costs(settings, self.tables)
+        return found + list_item_costs(settings, self.tables)
 
     @property
     def advice(self) -> str | None:
         """Name the setting of the session that makes ranking slow, in a clause; None if there is none."""
         rows_pass = self.source == "spark" and not isinstance(self.steps, Windows)
-        if not rows_pass or self.settings.has_long_lists or not limits_batches(self.given.sparkSession):
+        if not rows_pass or self.settings.has_long_lists or not limits_batches(self.main_table.sparkSession):
             return None
         why = "Spark then does not compute the size of a batch at every row"
         return f"{BATCH_BYTES}={LARGEST_BATCH} saves about two fifths of the time: {why}"
@@ -175,7 +175,7 @@ class Ranking:
         found, settings = self.steps.rankings(), self.steps.settings
         if settings.needs or not keep_refusals:
             found = raise_refusals(found)
-        found = with_item_features(found, settings, self.tables) if settings.needs else found
+        found = add_item_features(found, settings, self.tables) if settings.needs else found
         if rejected or N_REJECTED not in found.columns:
             return found
         return filter_rows(found, (F.col("n_rows") > 0) | (F.col("n_judged") > 0)).drop(N_REJECTED)
@@ -232,7 +232,7 @@ def rank_queries(
           number of items it stands for;
         - `ideal`: the K best judged relevances;
         - `items`, with metrics that read items: the items of `ranked`; and what is joined to them, see
-          `ndcg_spark.evaluation.frames.items.with_item_features`.
+          `ndcg_spark.evaluation.frames.items.add_item_features`.
 
     Raises
     ------
@@ -262,18 +262,20 @@ def choose_ranking(
 
     `path` is where the DataFrame comes from, if the user named Parquet files; `sizes` are those of their parts.
     """
-    frame, path = _opened(data, path)
+    frame, path = _open_reference(data, path)
     judgments, items, interactions = (
-        None if table is None else _opened(table)[0] for table in (judgments, items, interactions)
+        None if table is None else _open_reference(table)[0] for table in (judgments, items, interactions)
     )
     info, runs = info_of(frame), None
     settings = fitted = fit_settings(info, settings)
     if settings.columns.ranked and judgments is not None:
-        runs, path = runs_of_lists(frame, settings), None
-        frame, judgments, settings = long_tables(frame, judgments, settings)
+        runs, path = select_empty_lists(frame, settings), None
+        frame, judgments, settings = explode_tables(frame, judgments, settings)
         info = info_of(frame)
     relevances = frame if judgments is None else judgments
-    tables = ItemTables(items=items, interactions=interactions, relevances=relevances, of_runs=judgments is None)
+    tables = ItemTables(
+        items=items, interactions=interactions, relevances=relevances, relevances_in_run=judgments is None
+    )
     if settings.needs or items is not None or interactions is not None or settings.item_columns != ItemColumns():
         check_item_tables(settings, tables)
     n_tasks = task_limit(frame, judgments)
@@ -281,15 +283,15 @@ def choose_ranking(
     plan = plan_ranking(info, judged, settings, fitted=True)
     if plan.strategy != ENGINE and plan.spark_reads is not None:
         require_spark_allowed(settings, plan.spark_reads)
-    steps = _strategy(plan, frame, judgments, runs, n_tasks, path, sizes)
+    steps = _build_strategy(plan, frame, judgments, runs, n_tasks, path, sizes)
     if TOPICS in settings.needs:
-        tables = replace(tables, rows_with_topics=_rows_with_topics(plan, tables))
+        tables = replace(tables, rows_with_topics=_select_rows_with_topics(plan, tables))
     return Ranking(
-        fitted=fitted, plan=plan, steps=steps, given=frame, judgments=judgments, tables=tables, n_tasks=n_tasks
+        fitted=fitted, plan=plan, steps=steps, main_table=frame, judgments=judgments, tables=tables, n_tasks=n_tasks
     )
 
 
-def _opened(table: Reference, path: str | None = None) -> tuple[DataFrame, str | None]:
+def _open_reference(table: Reference, path: str | None = None) -> tuple[DataFrame, str | None]:
     """Open what a reference names: the table and its `path`; a DataFrame is as it was."""
     if not isinstance(table, str | os.PathLike):
         return table, path
@@ -297,7 +299,7 @@ def _opened(table: Reference, path: str | None = None) -> tuple[DataFrame, str |
     return found.frame, found.path
 
 
-def _strategy(
+def _build_strategy(
     plan: RankingPlan,
     frame: DataFrame,
     judgments: DataFrame | None,
@@ -306,40 +308,42 @@ def _strategy(
     path: str | None,
     sizes: PartSizes,
 ) -> Engine | Windows | Arrays:
-    settings, rows = plan.settings, spark_columns(frame, plan.rows)
+    settings, rows = plan.settings, select_canonical_columns(frame, plan.rows)
     if plan.strategy == ARRAYS:
         return Arrays(plan=plan, rows=rows, n_tasks=n_tasks)
-    judged = None if judgments is None or plan.judgments is None else spark_columns(judgments, plan.judgments)
+    judged = (
+        None if judgments is None or plan.judgments is None else select_canonical_columns(judgments, plan.judgments)
+    )
     if runs is not None:
         runs = runs.select(*[named(name).cast(rows.schema[name].dataType).alias(name) for name in runs.columns])
     if settings.resolves_duplicates:
         rows = resolve_duplicates(
-            _checked(long_rows(rows, settings), settings), settings, n_tasks, others=plan.others
+            _mark_rejected(explode_scores(rows, settings), settings), settings, n_tasks, others=plan.others
         )
         if judged is not None:
-            judged = valid_only(judged, RowRules(settings, True))
+            judged = select_valid_rows(judged, RowRules(settings, True))
             judged = resolve_duplicates(judged, settings, n_tasks).drop(COPIES, ORDER)
     if plan.strategy == WINDOW:
-        rows = _checked(long_rows(rows, settings), settings)
-        judged = None if judged is None else valid_only(judged, RowRules(settings, True))
+        rows = _mark_rejected(explode_scores(rows, settings), settings)
+        judged = None if judged is None else select_valid_rows(judged, RowRules(settings, True))
         return Windows(plan=plan, rows=rows, judgments=judged, n_tasks=n_tasks, runs=runs)
     source = choose_source(frame, plan, rows, path=path, n_tasks=n_tasks, sizes=sizes)
     return Engine(plan=plan, n_tasks=n_tasks, source=source, judgments=judged, runs=runs)
 
 
-def _rows_with_topics(plan: RankingPlan, tables: ItemTables) -> DataFrame:
+def _select_rows_with_topics(plan: RankingPlan, tables: ItemTables) -> DataFrame:
     """Select the rows with relevances and topics; checked only if some are left out, as ranking refuses bad rows."""
     settings, judged = plan.settings, plan.judgments
-    more = {TOPICS_COLUMN: topics_column(settings, tables)}
-    rows = spark_columns(tables.relevances, plan.rows if judged is None else judged, more)
+    more = {TOPICS_COLUMN: read_topics(settings, tables)}
+    rows = select_canonical_columns(tables.relevances, plan.rows if judged is None else judged, more)
     chooses = settings.convention.duplicates != "error"
     if chooses or settings.on_invalid == "reject":
-        rows = long_rows(rows, settings) if tables.of_runs else rows
-        rows = valid_only(rows, RowRules(settings, judgments=not tables.of_runs))
+        rows = explode_scores(rows, settings) if tables.relevances_in_run else rows
+        rows = select_valid_rows(rows, RowRules(settings, judgments=not tables.relevances_in_run))
     return resolve_duplicates(rows, settings) if chooses else rows
 
 
-def long_rows(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
+def explode_scores(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """One row for each score column, which is a run; any other table, and one that is long already, as it is."""
     scores = canonical_names(settings).scores
     if len(scores) < 2 or SCORE in rows.columns:
@@ -347,30 +351,30 @@ def long_rows(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
     pairs = []
     for name, run in scores.items():
         of_run = [F.lit(run).alias(RUN), named(name).cast("double").alias(SCORE)]
-        if bad_row_of(name) in rows.columns:
-            of_run.append(named(bad_row_of(name)).alias(BAD_ROW))
+        if name_bad_row(name) in rows.columns:
+            of_run.append(named(name_bad_row(name)).alias(BAD_ROW))
         pairs.append(F.struct(*of_run))
-    rest = [name for name in rows.columns if name not in {*scores, *map(bad_row_of, scores)}]
+    rest = [name for name in rows.columns if name not in {*scores, *map(name_bad_row, scores)}]
     return rows.select(*columns_of(rest), F.inline(F.array(*pairs)))
 
 
-def _checked(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
+def _mark_rejected(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Valid rows of the main table; rejected ones are marked, so that they are counted."""
     if settings.on_invalid == "fail":
-        return valid_only(rows, RowRules(settings))
+        return select_valid_rows(rows, RowRules(settings))
     kept = [T.StructField(one.name, one.dataType) for one in rows.schema if one.name != BAD_ROW]
     schema = T.StructType([*kept, T.StructField(BAD_ROW, T.StringType())])
     return in_workers(rows, mark_rejected, RowRules(settings), schema=schema)
 
 
-def valid_only(rows: DataFrame, rules: RowRules) -> DataFrame:
+def select_valid_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
     kept = [one for one in rows.schema if one.name != BAD_ROW]
     return in_workers(rows, keep_valid, rules, schema=T.StructType(kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine(Strategy):
-    """Rank in workers, rows of a source and canonical judgments. `runs` comes from `runs_of_lists`."""
+    """Rank in workers, rows of a source and canonical judgments. `runs` comes from `select_empty_lists`."""
 
     source: Source
     judgments: DataFrame | None = None
@@ -380,15 +384,15 @@ class Engine(Strategy):
         """Rank every query, count rejected rows: two passes through workers, a shuffle of packed batches. Lazy."""
         task = self._task(counts_relevant=True)
         schema = spark_schema(self.plan.rankings)
-        return in_workers(self._exchanged(task), merge_rankings, task, schema=schema)
+        return in_workers(self._exchange(task), merge_rankings, task, schema=schema)
 
     def summary(self) -> DataFrame:
         """Summarize rankings inside workers; complete queries of sorted files are scored where read. Lazy."""
         task = self._task(counts_relevant=False)
         columns = [name for name in self.plan.rankings.names if name != "n_relevant"]  # of no use to means
-        tasks = scoring_task(columns, self.settings), summing_task(self.settings)
-        partial = in_workers(self._exchanged(task, *tasks), merge_and_add_up, task, *tasks, schema=PARTIAL_SCHEMA)
-        return finished(partial, self.settings, n_tasks=self.n_tasks)
+        tasks = build_scoring_task(columns, self.settings), build_summing_task(self.settings)
+        partial = in_workers(self._exchange(task, *tasks), merge_and_add_up, task, *tasks, schema=PARTIAL_SCHEMA)
+        return finish_summary(partial, self.settings, n_tasks=self.n_tasks)
 
     @property
     def cost(self) -> str:
@@ -410,13 +414,13 @@ class Engine(Strategy):
             task = replace(task, rows=arrow_schema(rows.schema, rows.sparkSession))
         return replace(task, n_partitions=self.source.n_partitions, counts_relevant=counts_relevant)
 
-    def exchanged(self, *, shuffled: bool = True) -> DataFrame:
+    def exchange(self, *, shuffled: bool = True) -> DataFrame:
         """What crosses the shuffle on the way to `rankings`, before or after it: for measurements. Lazy."""
         task = self._task(counts_relevant=False)
-        return self._exchanged(task) if shuffled else self._sent(task)
+        return self._exchange(task) if shuffled else self._send(task)
 
-    def _exchanged(self, task: RankingTask, *of_means: ScoringTask | SummingTask) -> DataFrame:
-        sent = self._sent(task, *of_means)
+    def _exchange(self, task: RankingTask, *of_means: ScoringTask | SummingTask) -> DataFrame:
+        sent = self._send(task, *of_means)
         if self.judgments is not None:
             sent = sent.unionAll(
                 in_workers(self.judgments, send_judgments, task, schema=EXCHANGE, keep_refusals=True)
@@ -432,7 +436,7 @@ class Engine(Strategy):
             return sent.repartitionById(task.n_partitions, "partition_id")
         return sent.repartition(task.n_partitions, "partition_id")
 
-    def _sent(self, task: RankingTask, *of_means: ScoringTask | SummingTask) -> DataFrame:
+    def _send(self, task: RankingTask, *of_means: ScoringTask | SummingTask) -> DataFrame:
         """Send rows; with the tasks of means, add up complete queries of sorted files (see `cost_of_means`)."""
         if isinstance(self.source, SparkSource):
             return in_workers(self.source.rows, send_rows, task, schema=EXCHANGE, keep_refusals=True)

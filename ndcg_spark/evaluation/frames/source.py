@@ -24,7 +24,7 @@ from ndcg_spark.sources import parquet, stores
 from ndcg_spark.sources.parquet import Footer, PartSizes
 
 MIN_PARTITIONS, MAX_PARTITIONS = 8, 2**14
-IDS_OF_A_PARTITION = 4
+IDS_PER_PARTITION = 4
 """Partition ids for each shuffle partition, which Spark's hash of them then fills about evenly."""
 FOOTER_TASKS = 16
 """Tasks that read footers of objects, eight at a time each."""
@@ -80,21 +80,21 @@ def choose_source(
     elif plan.spark_reads is not None:
         obstacle = plan.spark_reads
     else:
-        obstacle = _session_obstacle(spark, path, settings)
-    columns = obstacle or _columns(frame, plan.rows)
+        obstacle = _find_session_obstacle(spark, path, settings)
+    columns = obstacle or _map_columns(frame, plan.rows)
     if isinstance(columns, str):
         found: ParquetSource | str = columns
     else:
-        found = _parquet_source(frame, plan, rows, str(path), columns, n_tasks=n_tasks, sizes=sizes)
+        found = _build_parquet_source(frame, plan, rows, str(path), columns, n_tasks=n_tasks, sizes=sizes)
     if isinstance(found, ParquetSource):
         return found
     require_spark_allowed(settings, found)
-    n_partitions = IDS_OF_A_PARTITION * (n_tasks or shuffle_partitions(spark))
+    n_partitions = IDS_PER_PARTITION * (n_tasks or shuffle_partitions(spark))
     fell_back = not isinstance(columns, str) and stores.address_of(str(path)) is not None
     return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, fell_back=fell_back)
 
 
-def _parquet_source(
+def _build_parquet_source(
     frame: DataFrame,
     plan: RankingPlan,
     rows: DataFrame,
@@ -107,7 +107,7 @@ def _parquet_source(
     """Build the source, or say in a clause why workers cannot read the files."""
     spark = frame.sparkSession
     in_store = stores.address_of(path) is not None
-    listed = _objects(frame, path) if in_store else stores.list_files(stores.local_path(path))
+    listed = _list_objects(frame, path) if in_store else stores.list_files(stores.local_path(path))
     if isinstance(listed, str):
         return listed
     if not in_store:  # Hadoop's settings may say that paths are on another file system by default
@@ -119,9 +119,7 @@ def _parquet_source(
         return f"column {in_folders!r} is in the names of folders"
     schema = pa.schema([(name, plan.rows.columns[name].type) for name in columns])
     read = (
-        _footers_by_workers(spark, listed, columns, schema)
-        if in_store
-        else parquet.read_footers(listed, columns, schema)
+        _read_footers(spark, listed, columns, schema) if in_store else parquet.read_footers(listed, columns, schema)
     )
     if isinstance(read, str):
         return read
@@ -147,7 +145,7 @@ def _parquet_source(
     )
 
 
-def _objects(frame: DataFrame, path: str) -> list[str] | str:
+def _list_objects(frame: DataFrame, path: str) -> list[str] | str:
     """Objects below a path: as Spark has listed them already or, where it has no way to the store, as Arrow does."""
     by_spark = sorted(unquote(uri) for uri in frame.inputFiles())
     if by_spark:
@@ -158,7 +156,7 @@ def _objects(frame: DataFrame, path: str) -> list[str] | str:
         return f"the objects cannot be listed ({stores.reason_of(error)})"
 
 
-def _footers_by_workers(
+def _read_footers(
     spark: SparkSession, paths: Sequence[str], columns: dict[str, str], schema: pa.Schema
 ) -> list[Footer] | str:
     """Run a job: read a footer per object, at most `MAX_FILES`."""
@@ -168,7 +166,7 @@ def _footers_by_workers(
     return parquet.parse_footers([row["found"] for row in sorted(rows, key=lambda row: int(row["number"]))])
 
 
-def _session_obstacle(spark: SparkSession, path: str, settings: EvaluationSettings) -> str | None:
+def _find_session_obstacle(spark: SparkSession, path: str, settings: EvaluationSettings) -> str | None:
     if stores.is_pattern(path):
         return "Spark takes signs in the path for a pattern"
     if "connect" in type(spark).__module__:
@@ -189,7 +187,7 @@ def _session_obstacle(spark: SparkSession, path: str, settings: EvaluationSettin
     return None
 
 
-def _columns(frame: DataFrame, plan: TablePlan) -> dict[str, str] | str:
+def _map_columns(frame: DataFrame, plan: TablePlan) -> dict[str, str] | str:
     """The columns that workers read, by canonical name; or why they cannot."""
     if plan.has_malformed:
         return f"column {MALFORMED!r} says which rows are bad"

@@ -20,7 +20,7 @@ from ndcg_spark.core.session import in_tasks, task_limit
 from ndcg_spark.core.shown import BESIDE
 from ndcg_spark.core.workers import arrow_schema, filter_rows, in_workers
 from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.evaluation.frames.items import catalogue_of, item_type
+from ndcg_spark.evaluation.frames.items import count_catalogue, get_item_type
 from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
@@ -29,10 +29,10 @@ from ndcg_spark.evaluation.tasks import stored
 from ndcg_spark.evaluation.tasks.scoring import (
     N_TOP_ITEMS,
     N_UNJUDGED_ITEMS,
-    carried_columns,
-    dropped,
+    build_scoring_task,
+    list_carried_columns,
+    list_dropped_statuses,
     score_rankings,
-    scoring_task,
 )
 from ndcg_spark.metrics.base import CATALOGUE
 
@@ -71,16 +71,16 @@ def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFram
     -----
     Spark cost: no shuffle, no action, one pass through Python workers of about 2 K numbers per query.
     """
-    task, schema = scoring_task(rankings.columns, settings), scored_schema(rankings, settings)
-    return with_rules(in_workers(rankings, score_rankings, task, schema=schema), settings)
+    task, schema = build_scoring_task(rankings.columns, settings), build_scored_schema(rankings, settings)
+    return add_rules(in_workers(rankings, score_rankings, task, schema=schema), settings)
 
 
-def with_rules(queries: DataFrame, settings: EvaluationSettings) -> DataFrame:
+def add_rules(queries: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Add the rules to metrics of queries: a constant, which workers need not hand over."""
     return queries.withColumn(RULES, F.lit(settings.rules).cast("string"))
 
 
-def scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
+def build_scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
     """Columns that workers give of `score_queries`. Reads a schema, runs no action."""
     known = rankings.schema
     keys = ("run", *settings.columns.query_columns(rankings.columns))
@@ -89,22 +89,22 @@ def scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.Struct
     fields += [T.StructField(name, T.DoubleType()) for name in settings.metric_columns]
     fields.append(T.StructField("status", T.StringType()))
     fields += [T.StructField(name, T.LongType()) for name in (N_UNJUDGED_ITEMS, N_TOP_ITEMS)]
-    fields += [T.StructField(name, known[name].dataType) for name in carried_columns(rankings.columns, settings)]
+    fields += [T.StructField(name, known[name].dataType) for name in list_carried_columns(rankings.columns, settings)]
     if settings.catalogue_metrics:
         fields.append(T.StructField("items", known["items"].dataType))
     return T.StructType(fields)
 
 
-def per_query_table_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
-    fields = [*scored_schema(rankings, settings), T.StructField(RULES, T.StringType())]
-    left_out = stored.columns_for_sums(settings)
+def build_per_query_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
+    fields = [*build_scored_schema(rankings, settings), T.StructField(RULES, T.StringType())]
+    left_out = stored.list_sum_columns(settings)
     return T.StructType([one for one in fields if one.name not in left_out])
 
 
-def per_query_rows(per_query: DataFrame, settings: EvaluationSettings) -> DataFrame:
+def select_per_query_rows(per_query: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Metrics of the queries that were not dropped, without the accounts that only sums need; lazy."""
-    kept = per_query.where(~F.col("status").isin(*dropped(settings.convention)))
-    return kept.drop(*stored.columns_for_sums(settings))
+    kept = per_query.where(~F.col("status").isin(*list_dropped_statuses(settings.convention)))
+    return kept.drop(*stored.list_sum_columns(settings))
 
 
 @takes_tables
@@ -155,7 +155,7 @@ def summarize(
     partitioning and row order. Metrics of the catalogue add a shuffle of a row per listed item and input partition,
     and a join with the items of the catalogue.
     """
-    return _summed(per_query, settings, items, n_tasks, sums.add_up, _summing_task(settings, per_query))
+    return _sum_metrics(per_query, settings, items, n_tasks, sums.add_up, _build_summing_task(settings, per_query))
 
 
 @takes_tables
@@ -184,11 +184,11 @@ def summarize_rankings(
     Spark cost: as for `summarize`, without handing a row per query and cutoff to Spark.
     """
     rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
-    tasks = scoring_task(rankings.columns, settings), _summing_task(settings, rankings)
-    return _summed(rankings, settings, items, n_tasks, sums.score_and_add_up, *tasks)
+    tasks = build_scoring_task(rankings.columns, settings), _build_summing_task(settings, rankings)
+    return _sum_metrics(rankings, settings, items, n_tasks, sums.score_and_add_up, *tasks)
 
 
-def _summed(
+def _sum_metrics(
     rows: DataFrame,
     settings: EvaluationSettings,
     items: DataFrame | None,
@@ -198,54 +198,54 @@ def _summed(
 ) -> DataFrame:
     rows = rows.drop(RULES)  # which would go to workers with every row
     if not settings.catalogue_metrics:
-        return finished(in_workers(rows, add_up, *task, schema=PARTIAL_SCHEMA), settings, n_tasks=n_tasks)
+        return finish_summary(in_workers(rows, add_up, *task, schema=PARTIAL_SCHEMA), settings, n_tasks=n_tasks)
     if items is None:
         raise InvalidParameterError(
             f"metric {settings.metric_with(CATALOGUE)!r} needs the item table ({option('items')})."
         )
-    kind = item_type(rows)
-    partial = in_workers(rows, add_up, *task, schema=_with_items(kind))
-    catalogue = catalogue_of(items, settings, kind)
-    return _finished_with_catalogue(partial, catalogue, settings)
+    kind = get_item_type(rows)
+    partial = in_workers(rows, add_up, *task, schema=_add_item_fields(kind))
+    catalogue = count_catalogue(items, settings, kind)
+    return _finish_with_catalogue(partial, catalogue, settings)
 
 
 def merge_on_spark(summaries: DataFrame, confidence: float, *, across_rules: bool) -> DataFrame:
     """Merge summaries as `merge_summaries`; lazy, one small shuffle."""
-    rules = rules_column(summaries).alias(RULES)
-    partial = with_counts(summaries).select(*sums.GROUP_KEYS, ASKED, *sums.COUNTS, "state", rules)
+    rules = read_rules(summaries).alias(RULES)
+    partial = add_missing_counts(summaries).select(*sums.GROUP_KEYS, ASKED, *sums.COUNTS, "state", rules)
     states = [F.collect_list("state").alias("states"), F.collect_set(RULES).alias(RULES)]
-    merged = partial.groupBy(*sums.GROUP_KEYS).agg(*summed_counts(), *states)
+    merged = partial.groupBy(*sums.GROUP_KEYS).agg(*sum_counts(), *states)
     merged = in_tasks(merged, task_limit(summaries))
     return in_workers(merged, sums.finish_means, confidence, None, across_rules, schema=SUMMARY_SCHEMA)
 
 
-def rules_column(table: DataFrame) -> Column:
+def read_rules(table: DataFrame) -> Column:
     """Rules that rows were computed by; empty if rows do not say."""
     return F.coalesce(named(RULES).cast("string"), F.lit("")) if has_column(table, RULES) else F.lit("")
 
 
-def _summing_task(settings: EvaluationSettings, rows: DataFrame) -> sums.SummingTask:
+def _build_summing_task(settings: EvaluationSettings, rows: DataFrame) -> sums.SummingTask:
     listed = None
     if settings.catalogue_metrics:
-        listed = arrow_schema(_with_items(item_type(rows)), rows.sparkSession)
-    return sums.summing_task(settings, rows.columns, listed)
+        listed = arrow_schema(_add_item_fields(get_item_type(rows)), rows.sparkSession)
+    return sums.build_summing_task(settings, rows.columns, listed)
 
 
-def finished(partial: DataFrame, settings: EvaluationSettings, *, n_tasks: int | None = None) -> DataFrame:
+def finish_summary(partial: DataFrame, settings: EvaluationSettings, *, n_tasks: int | None = None) -> DataFrame:
     """Merge partial summaries (keys, counts, `state`; any number of rows a group) to means, as `summarize`. Lazy."""
     more = [F.collect_list("state").alias("states")]
     if REFUSAL in partial.columns:
         more.append(F.min(REFUSAL).alias(REFUSAL))
-    merged = partial.groupBy(*sums.GROUP_KEYS).agg(*summed_counts(), *more)
-    return _means(in_tasks(merged, n_tasks), settings, sums.finish_means, settings.confidence)
+    merged = partial.groupBy(*sums.GROUP_KEYS).agg(*sum_counts(), *more)
+    return _finish_means(in_tasks(merged, n_tasks), settings, sums.finish_means, settings.confidence)
 
 
-def _means(merged: DataFrame, settings: EvaluationSettings, finish: WorkerFunction, *task: Any) -> DataFrame:
+def _finish_means(merged: DataFrame, settings: EvaluationSettings, finish: WorkerFunction, *task: Any) -> DataFrame:
     means = in_workers(merged, finish, *task, schema=T.StructType(SUMMARY_SCHEMA.fields[:-1]))
     return means.withColumn(RULES, F.lit(settings.rules_of_means).cast("string"))
 
 
-def with_counts(summaries: DataFrame) -> DataFrame:
+def add_missing_counts(summaries: DataFrame) -> DataFrame:
     """Add `asked`, and null for counts that rows lack, as a user's may. Refuse rows that are not a summary. Lazy."""
     for name in (*sums.GROUP_KEYS, *sums.COUNTS, "state"):
         if name not in sums.OPTIONAL_COUNTS:
@@ -255,7 +255,7 @@ def with_counts(summaries: DataFrame) -> DataFrame:
     return summaries.withColumns(missing) if missing else summaries
 
 
-def summed_counts() -> list[Column]:
+def sum_counts() -> list[Column]:
     """Add up the counts of a group, null if one of `OPTIONAL_COUNTS` is null somewhere; and choose `asked`."""
     found = {ASKED: F.min(ASKED)} | {name: F.sum(name) for name in sums.COUNTS}
     for name in sums.OPTIONAL_COUNTS:
@@ -263,36 +263,38 @@ def summed_counts() -> list[Column]:
     return [column.alias(name) for name, column in found.items()]
 
 
-def _with_items(item: T.DataType) -> T.StructType:
+def _add_item_fields(item: T.DataType) -> T.StructType:
     """Schema of partial sums and counts of items, each row one or the other."""
     return T.StructType(
         [*PARTIAL_SCHEMA.fields, T.StructField(sums.ITEM, item), T.StructField(sums.LISTED, T.LongType())]
     )
 
 
-def _finished_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Merge partial sums and counts of items (`_with_items`) to a summary. `catalogue`: `item` and `copies`. Lazy.
+def _finish_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings: EvaluationSettings) -> DataFrame:
+    """Merge partial sums and item counts (see `_add_item_fields`) into a summary. Lazy.
+
+    `catalogue` has the columns `item` and `copies`.
 
     Spark cost: a shuffle of a row per group, item and partition, a join with the catalogue, and two small shuffles.
     """
     states = F.flatten(F.collect_list("states")).alias("states")
     by_item = partial.groupBy(*sums.GROUP_KEYS, sums.ITEM).agg(
-        *summed_counts(), F.collect_list("state").alias("states"), F.sum(sums.LISTED).alias(sums.LISTED)
+        *sum_counts(), F.collect_list("state").alias("states"), F.sum(sums.LISTED).alias(sums.LISTED)
     )
     known = catalogue.select(sums.ITEM, F.lit(True).alias("known"))
     histogram = (
         by_item.join(known, sums.ITEM, "left")
         .groupBy(*sums.GROUP_KEYS, sums.LISTED, "known")
-        .agg(*summed_counts(), states, F.count(sums.ITEM).alias("n"))
+        .agg(*sum_counts(), states, F.count(sums.ITEM).alias("n"))
     )
     level = F.when(
         F.col(sums.LISTED).isNotNull(), F.struct(sums.LISTED, F.coalesce("known", F.lit(False)).alias("known"), "n")
     )
-    merged = histogram.groupBy(*sums.GROUP_KEYS).agg(*summed_counts(), states, F.collect_list(level).alias("levels"))
+    merged = histogram.groupBy(*sums.GROUP_KEYS).agg(*sum_counts(), states, F.collect_list(level).alias("levels"))
     twice = F.max(F.when(F.col("copies") > 1, F.col(sums.ITEM).cast("string"))).alias("twice")
     size = catalogue.agg(F.count(F.lit(1)).alias("n_items"), twice)
     task = settings.confidence, settings.catalogue_metrics, str(settings.columns.item)
-    return _means(merged.crossJoin(F.broadcast(size)), settings, sums.finish_catalogue, *task)
+    return _finish_means(merged.crossJoin(F.broadcast(size)), settings, sums.finish_catalogue, *task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +327,7 @@ class Strategy:
         return summarize_rankings(self.rankings(), self.settings, n_tasks=self.n_tasks)
 
 
-def readable_means(
+def format_means(
     summary: DataFrame, *, asked: Sequence[str] = (), without: Sequence[str] = (), beside: Sequence[str] = ()
 ) -> DataFrame:
     """Select means as `Evaluation.means` describes them: metrics in the order of `asked`, without those of `without`.

@@ -13,7 +13,7 @@ from ndcg_spark.core.session import in_tasks
 from ndcg_spark.evaluation.frames.summary import Strategy
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
-from ndcg_spark.evaluation.tasks.partial_ranking import LOST, N_REJECTED, TWO_ON_ONE_RANK, advice_on_repeats
+from ndcg_spark.evaluation.tasks.partial_ranking import LOST, N_REJECTED, TWO_ON_ONE_RANK, advise_on_repeats
 from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 
 IN_RUN = "in_run"
@@ -33,7 +33,7 @@ JUDGED = "judged"
 class Windows(Strategy):
     """Rank by window functions, given valid canonical judgments and rows that are valid or marked as rejected.
 
-    Rejected rows have no score, item or relevance, so they are only counted. `runs` comes from `runs_of_lists`.
+    Rejected rows have no score, item or relevance, so they are only counted. `runs` comes from `select_empty_lists`.
     """
 
     rows: DataFrame
@@ -49,26 +49,26 @@ class Windows(Strategy):
 
     def rankings(self) -> DataFrame:
         """Rank every query: three shuffles of all rows, two with a sort; with judgments a full join before. Lazy."""
-        rows = self._by_query(self._long_table())
-        ranked = with_ranks(rows, self.settings)
-        keys = _keys(ranked, self.settings)
-        found = ranked.groupBy(*columns_of(keys)).agg(*_aggregates(ranked, self.settings))
+        rows = self._partition_by_query(self._build_long_table())
+        ranked = add_ranks(rows, self.settings)
+        keys = _list_keys(ranked, self.settings)
+        found = ranked.groupBy(*columns_of(keys)).agg(*_build_aggregates(ranked, self.settings))
         if self.judgments is not None and col.RUN in keys:
-            found = self._with_segments_of_queries(found)
+            found = self._fill_segments(found)
         counted = "n_rows > 0 OR n_judged > 0" + (" OR n_rejected > 0" if N_REJECTED in found.columns else "")
-        return self._finished(found.where(counted), keys)
+        return self._finish(found.where(counted), keys)
 
-    def _long_table(self) -> DataFrame:
+    def _build_long_table(self) -> DataFrame:
         """One table of retrieved and judged items: a judged item that is not retrieved has no score."""
         rejected = F.col(col.BAD_ROW).isNotNull() if col.BAD_ROW in self.rows.columns else F.lit(False)
         rows = self.rows.withColumn(IN_RUN, F.when(~rejected, True))
         if self.judgments is None:
             return rows.withColumn(JUDGED, F.col(col.RELEVANCE).isNotNull())
-        keys = _keys(rows, self.settings)
+        keys = _list_keys(rows, self.settings)
         if self.runs is not None and keys[-1] in self.runs.columns:  # empty lists name the segments of their queries
             rows = rows.unionByName(self.runs.where(named(keys[-1]).isNotNull()), allowMissingColumns=True)
-        judgments = _numbered(self._by_query(self.judgments), self.settings)
-        for name in _carried(rows, self.settings):
+        judgments = _number_copies(self._partition_by_query(self.judgments), self.settings)
+        for name in _list_carried(rows, self.settings):
             if name in judgments.columns:
                 judgments = judgments.withColumnRenamed(name, JUDGED_BESIDE + name)
         if col.RUN in keys:
@@ -78,21 +78,21 @@ class Windows(Strategy):
         joined = rows.withColumn("copy", F.lit(1)).join(judgments, [*keys, col.ITEM, "copy"], "full")
         # The column between them keeps Spark from putting the two changes of partitions together.
         joined = in_tasks(joined, self.n_tasks).withColumn(JUDGED, F.col(col.RELEVANCE).isNotNull())
-        joined = self._by_query(joined)
+        joined = self._partition_by_query(joined)
         again = Window.partitionBy(*columns_of([*keys, col.ITEM, "copy"])).orderBy(F.lit(1))
         return joined.withColumn(JUDGED, F.col(JUDGED) & (F.row_number().over(again) == 1))
 
-    def _by_query(self, rows: DataFrame) -> DataFrame:
+    def _partition_by_query(self, rows: DataFrame) -> DataFrame:
         """Put queries together in `n_tasks` partitions, which all that follows keeps."""
-        keys = columns_of(_keys(rows, self.settings))
+        keys = columns_of(_list_keys(rows, self.settings))
         return rows if self.n_tasks is None else rows.repartition(self.n_tasks, *keys)
 
-    def _with_segments_of_queries(self, found: DataFrame) -> DataFrame:
+    def _fill_segments(self, found: DataFrame) -> DataFrame:
         """Give queries for which a run names no segment that of other runs; refuse two segments of a query."""
         names = canonical_names(self.settings)
         of_query = Window.partitionBy(*columns_of([*names.query]))
         query = key_text([*names.query], names.query)
-        for name in (one for one in _carried(found, self.settings, "low:") if one != col.WEIGHT):
+        for name in (one for one in _list_carried(found, self.settings, "low:") if one != col.WEIGHT):
             low, high = F.min(named(f"low:{name}")).over(of_query), F.max(named(f"high:{name}")).over(of_query)
             found = found.withColumns({"lowest": low, "highest": high})
             low, high = F.col("lowest"), F.col("highest")
@@ -106,12 +106,12 @@ class Windows(Strategy):
             found = found.drop("lowest", "highest")
         return in_tasks(found, self.n_tasks)
 
-    def _finished(self, found: DataFrame, keys: list[str]) -> DataFrame:
+    def _finish(self, found: DataFrame, keys: list[str]) -> DataFrame:
         """Refuse what is to be refused, and use the user's names."""
         names = canonical_names(self.settings)
         labels = {**names.query, **names.carried}
         rows_name = key_text(keys, labels)
-        for name in _carried(found, self.settings, "low:"):
+        for name in _list_carried(found, self.settings, "low:"):
             low, high = named(f"low:{name}"), named(f"high:{name}")
             its_type = found.schema[f"low:{name}"].dataType.simpleString()
             shown = self.settings.columns.weight if name == "weight" else labels[name]
@@ -124,7 +124,7 @@ class Windows(Strategy):
         for items, values, kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", of_ideal)):
             if items in found.columns:
                 twice = F.size(F.array_distinct(items)) < F.size(items)
-                advice = advice_on_repeats(kind, self.settings, self.plan.others)
+                advice = advise_on_repeats(kind, self.settings, self.plan.others)
                 message = (f"an item comes twice in the {kind} of query ", rows_name, f". {advice}")
                 found = found.withColumn(values, raise_if(F.col(values), twice, *message, kind="array<double>"))
         if "shared_place" in found.columns:
@@ -140,14 +140,14 @@ class Windows(Strategy):
         )
 
 
-def _numbered(judgments: DataFrame, settings: EvaluationSettings) -> DataFrame:
+def _number_copies(judgments: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Judgments with `copy`: of an item that is judged twice, the lowest relevance is 1 and is looked up."""
     names = canonical_names(settings)
     of_item = Window.partitionBy(*columns_of([*names.query, col.ITEM]))
     copy = F.row_number().over(of_item.orderBy(F.col(col.RELEVANCE).asc_nulls_first()))
     if settings.checks_top_duplicates:
         twice = F.count(F.when(F.col(col.RELEVANCE) > 0, 1)).over(of_item) > 1
-        advice = advice_on_repeats("judgments", settings, ())
+        advice = advise_on_repeats("judgments", settings, ())
         message = (
             "an item comes twice in the judgments of query ",
             key_text([*names.query], names.query),
@@ -159,12 +159,12 @@ def _numbered(judgments: DataFrame, settings: EvaluationSettings) -> DataFrame:
     return judgments.withColumn("copy", copy).withColumn("judged_copies", F.count(F.lit(1)).over(of_item))
 
 
-def with_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
+def add_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Add `place` (1-based, the first of a tie group), `tied` (its items) and `ideal_place`; null if not listed."""
-    keys = columns_of(_keys(rows, settings))
+    keys = columns_of(_list_keys(rows, settings))
     retrieved = named(col.RANK if col.RANK in rows.columns else col.SCORE).isNotNull()
     ranks = retrieved & F.col(col.RELEVANCE).isNotNull() if settings.convention.unjudged == "condensed" else retrieved
-    value = _value(rows, settings)
+    value = _build_rank_value(rows, settings)
     within = Window.partitionBy(*keys, ranks)
     if settings.ranks_given:
         place, tied = F.col(col.RANK).cast("bigint"), F.lit(1)
@@ -181,13 +181,13 @@ def with_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
         place, tied = F.row_number().over(within.orderBy(*order)), F.lit(1)
     listed = F.col(col.RELEVANCE).isNotNull() & ranks if settings.convention.ideal == "retrieved" else F.col(JUDGED)
     items = [F.col(col.ITEM)] if col.ITEM in rows.columns else []
-    by_gain = Window.partitionBy(*keys, listed).orderBy(ideal_order(settings).desc(), *items)
+    by_gain = Window.partitionBy(*keys, listed).orderBy(build_ideal_key(settings).desc(), *items)
     rows = rows.withColumn("value", value).withColumn("place", F.when(ranks, place))
     rows = rows.withColumn("tied", F.when(ranks, tied))
     return rows.withColumn("ideal_place", F.when(listed, F.row_number().over(by_gain)))
 
 
-def ideal_order(settings: EvaluationSettings) -> Column:
+def build_ideal_key(settings: EvaluationSettings) -> Column:
     """By what judged items are put in ideal order: relevance, or gain where a table need not rise with it."""
     order, convention = F.col(col.RELEVANCE).cast("double"), settings.convention
     if not convention.has_gain_table:
@@ -199,7 +199,7 @@ def ideal_order(settings: EvaluationSettings) -> Column:
     return gain
 
 
-def _aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Column]:
+def _build_aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Column]:
     k, in_run = settings.max_k or NO_CUTOFF, F.col(IN_RUN).isNotNull()
     retrieved = named(col.RANK if col.RANK in rows.columns else col.SCORE).isNotNull()
     copies = F.coalesce(F.col(col.COPIES), F.lit(1)) if col.COPIES in rows.columns else F.lit(1)
@@ -214,7 +214,7 @@ def _aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Column]:
     if settings.levels:
         reaching = [F.count(F.when(F.col(JUDGED) & (F.col(col.RELEVANCE) >= level), 1)) for level in settings.levels]
         found["n_at_least"] = F.array(*reaching)
-    found |= _ranges(rows, settings)
+    found |= _build_ranges(rows, settings)
     if col.BAD_ROW in rows.columns:
         found[N_REJECTED] = F.sum(F.when(F.col(col.BAD_ROW).isNotNull(), copies).otherwise(0))
     relevance = F.col(col.RELEVANCE).cast("double").alias("relevance")
@@ -242,14 +242,14 @@ def _aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Column]:
     listed = F.lit(False) if settings.convention.ideal == "k_ones" else F.col("ideal_place") <= k
     found["ideal"] = F.sort_array(F.collect_list(F.when(listed, best))).getField("relevance")
     if settings.checks_top_duplicates and col.ITEM in rows.columns:
-        found |= _checked_items(rows, settings)
+        found |= _collect_items(rows, settings)
     return [column.alias(name) for name, column in found.items()]
 
 
-def _ranges(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
+def _build_ranges(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
     """The lowest and the highest value of each carried column, and the lowest one of segments in rejected rows."""
     found: dict[str, Column] = {}
-    for name in _carried(rows, settings):
+    for name in _list_carried(rows, settings):
         columns = columns_of([one for one in (name, JUDGED_BESIDE + name) if one in rows.columns])
         if col.BAD_ROW in rows.columns and name != col.WEIGHT:
             found[f"{LOST}:{name}"] = F.min(F.when(F.col(col.BAD_ROW).isNotNull(), named(name)))
@@ -259,7 +259,7 @@ def _ranges(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
     return found
 
 
-def _checked_items(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
+def _collect_items(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
     """Items of both lists, of which none may come twice. Items tied at the end of a list are left out."""
     k = settings.max_k or NO_CUTOFF
     end = k if settings.ranks_given else k + 1
@@ -268,13 +268,13 @@ def _checked_items(rows: DataFrame, settings: EvaluationSettings) -> dict[str, C
     checked = {"checked": F.flatten(F.collect_list(items))}
     if settings.convention.ideal == "k_ones":
         return checked
-    order = F.struct(F.col("ideal_place"), ideal_order(settings).alias("gain"), F.col(col.ITEM).alias("item"))
+    order = F.struct(F.col("ideal_place"), build_ideal_key(settings).alias("gain"), F.col(col.ITEM).alias("item"))
     best = F.sort_array(F.collect_list(F.when(F.col("ideal_place") <= k + 1, order)))
     certain = F.filter(best, lambda one: (F.size(best) <= k) | (one["gain"] > F.element_at(best, -1)["gain"]))
     return {**checked, "checked_ideal": certain.getField("item")}
 
 
-def _value(rows: DataFrame, settings: EvaluationSettings) -> Column:
+def _build_rank_value(rows: DataFrame, settings: EvaluationSettings) -> Column:
     """What rows are ranked by, the highest first."""
     if col.RANK in rows.columns:
         return -F.col(col.RANK).cast("double")
@@ -282,9 +282,9 @@ def _value(rows: DataFrame, settings: EvaluationSettings) -> Column:
     return score.cast("float").cast("double") if settings.convention.score_precision == "float32" else score
 
 
-def _keys(rows: DataFrame, settings: EvaluationSettings) -> list[str]:
+def _list_keys(rows: DataFrame, settings: EvaluationSettings) -> list[str]:
     return ([col.RUN] if col.RUN in rows.columns else []) + list(canonical_names(settings).query)
 
 
-def _carried(rows: DataFrame, settings: EvaluationSettings, prefix: str = "") -> list[str]:
+def _list_carried(rows: DataFrame, settings: EvaluationSettings, prefix: str = "") -> list[str]:
     return [name for name in canonical_names(settings).carried if prefix + name in rows.columns]

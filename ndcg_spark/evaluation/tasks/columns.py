@@ -24,7 +24,7 @@ _DIGITS = r"^-?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?$"
 
 
 def sample_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
-    """Take the rows of the queries that a sample has, as `spark_columns` does."""
+    """Take the rows of the queries that a sample has, as `select_canonical_columns` does."""
     if plan.sample >= 1:
         return batch
     hashes = hash_texts(SAMPLE, [read_column(batch, plan.columns[name]).cast(pa.string()) for name in plan.query])
@@ -32,9 +32,9 @@ def sample_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
 
 
 def convert_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
-    """Read the canonical columns of a batch, as `spark_columns` does; not by a plan that `needs_spark`."""
+    """Read the canonical columns of a batch, as `select_canonical_columns` does; not by a plan that `needs_spark`."""
     columns = {name: read_column(batch, one) for name, one in plan.columns.items()}
-    columns |= {name: _reasons(batch, plan, columns, its) for name, its in plan.bad_rows.items()}
+    columns |= {name: _find_reasons(batch, plan, columns, its) for name, its in plan.bad_rows.items()}
     schema = plan.schema
     if not plan.runs:
         return pa.RecordBatch.from_arrays([columns[one.name].cast(one.type) for one in schema], schema=schema)
@@ -55,10 +55,10 @@ def read_column(batch: pa.RecordBatch, read: ColumnRead) -> pa.Array:
     column = batch.column(read.source[0])
     for name in read.source[1:]:
         at = (KEYS, VALUES).index(name) if pa.types.is_map(column.type) else name
-        column = _in_lists(column, partial(pc.struct_field, indices=at))
+        column = _map_elements(column, partial(pc.struct_field, indices=at))
     if pa.types.is_list(column.type):
         convert = partial(_convert, conversion=read.conversion, kind=read.type.value_type)
-        return _in_lists(column, convert)
+        return _map_elements(column, convert)
     return _convert(column, read.conversion, read.type)
 
 
@@ -73,27 +73,27 @@ def _convert(values: pa.Array, conversion: Conversion, kind: pa.DataType) -> pa.
         case Conversion.TO_TEXT | Conversion.CAST:
             return values.cast(kind, safe=False)
         case Conversion.PARSE_DOUBLE:
-            return _parsed_all(values, kind)
+            return _parse_numbers(values, kind)
         case Conversion.ONES:
             return pa.array(np.ones(len(values)))
         case _:
             return values
 
 
-def _parsed_all(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _parse_numbers(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Parse texts: by Arrow, some four times as fast, where all of a batch are plain digits."""
     if pc.all(pc.match_substring_regex(values, _DIGITS)).as_py() is not False:
         with suppress(pa.ArrowInvalid):  # too large or too small a number
             return values.cast(kind)
-    return pa.array([_parsed(text) for text in values.to_pylist()], kind)
+    return pa.array([_parse_number(text) for text in values.to_pylist()], kind)
 
 
-def _parsed(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     trimmed = None if text is None else text.strip(" ")
     return float(trimmed) if trimmed is not None and _NUMBER.match(trimmed) else None
 
 
-def _in_lists(column: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
+def _map_elements(column: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
     """Change the elements of lists, or of maps, which become lists."""
     offsets = column.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()
@@ -102,7 +102,7 @@ def _in_lists(column: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Ar
     return pa.ListArray.from_arrays(pc.subtract(offsets, first), values, mask=mask)
 
 
-def _reasons(
+def _find_reasons(
     batch: pa.RecordBatch, plan: TablePlan, columns: dict[str, pa.Array], names: tuple[str, ...]
 ) -> pa.Array:
     """The first reason for which a row is bad before workers look at its values; null for others."""

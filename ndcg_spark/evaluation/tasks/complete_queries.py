@@ -15,18 +15,18 @@ from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.plan_columns import TablePlan
 from ndcg_spark.evaluation.tasks.columns import convert_batch, sample_batch
-from ndcg_spark.evaluation.tasks.exchange import SUMS, Outbox, checked_rows, partials_of, send_chunk, send_rows
+from ndcg_spark.evaluation.tasks.exchange import SUMS, SendBuffer, check_rows, rank_stretches, send_chunk, send_rows
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     N_REJECTED,
     PartialRankings,
-    joined_partials,
-    merged,
-    rankings_batches,
+    concat_partials,
+    finish_rankings,
+    merge_by_query,
 )
 from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, score_and_add_up
-from ndcg_spark.evaluation.tasks.query_rows import BAD_ROW, RankingTask, stretch_offsets
+from ndcg_spark.evaluation.tasks.query_rows import BAD_ROW, RankingTask, find_stretches
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask
-from ndcg_spark.evaluation.tasks.valid_rows import with_marks
+from ndcg_spark.evaluation.tasks.valid_rows import add_marks
 
 Bound: TypeAlias = Any
 """A value of the query column, or None for no bound."""
@@ -68,44 +68,44 @@ class _OutOfOrderError(Exception):
 
 def send_files(batches: Iterator[pa.RecordBatch], files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
     """Read parts by their numbers and send their rows."""
-    return send_rows((rows for number in _numbers(batches) for rows in files.read_part(number)), task)
+    return send_rows((rows for number in _read_part_numbers(batches) for rows in files.read_part(number)), task)
 
 
 def send_complete(
     batches: Iterator[pa.RecordBatch], files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask
 ) -> Iterator[pa.RecordBatch]:
     """Read parts by their numbers, add up complete queries and send the others."""
-    for number in _numbers(batches):
-        yield from _Part(number, files, task).sent(scoring, summing)
+    for number in _read_part_numbers(batches):
+        yield from _PartSender(number, files, task).send(scoring, summing)
 
 
-def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+def _read_part_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
     return (number for batch in batches for number in batch.column(0).to_pylist())
 
 
-class _Part:
+class _PartSender:
     def __init__(self, number: int, files: FilesTask, task: RankingTask) -> None:
         self._number, self._files, self._task = number, files, task
-        self._outbox = Outbox(task)
+        self._buffer = SendBuffer(task)
 
-    def sent(self, scoring: ScoringTask, summing: SummingTask) -> Iterator[pa.RecordBatch]:
+    def send(self, scoring: ScoringTask, summing: SummingTask) -> Iterator[pa.RecordBatch]:
         try:
-            sums = list(score_and_add_up(self._rankings(), scoring, summing))  # nothing is sent before the end
+            sums = list(score_and_add_up(self._rank_complete(), scoring, summing))  # nothing is sent before the end
         except (_OutOfOrderError, InputRefusedError):  # what is refused may be a query whose rest is yet to come
-            self._outbox = Outbox(self._task)
+            self._buffer = SendBuffer(self._task)
             for batch in self._files.read_part(self._number):
-                send_chunk(checked_rows(batch, self._outbox), self._outbox)
-                yield from self._outbox.flushed(at_end=False)
+                send_chunk(check_rows(batch, self._buffer), self._buffer)
+                yield from self._buffer.flush(at_end=False)
             sums = []
-        yield from self._outbox.flushed(at_end=True)
+        yield from self._buffer.flush(at_end=True)
         if sums:
             yield message([self._number % self._task.n_partitions], SUMS, [to_bytes(*sums)])
 
-    def _rankings(self) -> Iterator[pa.RecordBatch]:
-        """Rankings of complete queries; the rows of others go to the outbox."""
+    def _rank_complete(self) -> Iterator[pa.RecordBatch]:
+        """Rankings of complete queries; the rows of others go to the buffer."""
         waiting: list[PartialRankings] = []
         n_waiting = 0
-        for rows, offsets in self._by_query():
+        for rows, offsets in self._group_by_query():
             names = rows.column(QUERY).take(pa.array(offsets[:-1]))
             low, high = self._files.bounds[self._number] if self._files.bounds else (None, None)
             first = 0 if low is None else pc.less_equal(names, pa.scalar(low, names.type)).true_count
@@ -113,37 +113,37 @@ class _Part:
             end = max(first, end)
             for start, stop in ((0, first), (end, len(names))):
                 if start < stop:
-                    send_chunk(_sliced(rows, offsets, start, stop), self._outbox)
+                    send_chunk(_slice_queries(rows, offsets, start, stop), self._buffer)
             if first < end:
-                inside = _sliced(rows, offsets, first, end)
-                waiting += partials_of(inside, offsets[first : end + 1] - offsets[first], self._task)
+                inside = _slice_queries(rows, offsets, first, end)
+                waiting += rank_stretches(inside, offsets[first : end + 1] - offsets[first], self._task)
                 n_waiting += end - first
             # Each batch costs the kernels as much as some hundred queries.
             if n_waiting >= self._task.queries_at_once:
-                yield from self._finished(waiting)
+                yield from self._finish(waiting)
                 waiting, n_waiting = [], 0
         if waiting:
-            yield from self._finished(waiting)
+            yield from self._finish(waiting)
 
-    def _finished(self, waiting: list[PartialRankings]) -> Iterator[pa.RecordBatch]:
-        found = joined_partials(waiting)
-        for complete in merged([found], self._task) if N_REJECTED in found.head else [found]:
-            yield from rankings_batches(complete, self._task)
+    def _finish(self, waiting: list[PartialRankings]) -> Iterator[pa.RecordBatch]:
+        found = concat_partials(waiting)
+        for complete in merge_by_query([found], self._task) if N_REJECTED in found.head else [found]:
+            yield from finish_rankings(complete, self._task)
 
-    def _by_query(self) -> Iterator[tuple[pa.RecordBatch, IntArray]]:
+    def _group_by_query(self) -> Iterator[tuple[pa.RecordBatch, IntArray]]:
         """Checked rows of the part, those of a query never apart, and the offsets between queries."""
         held: pa.RecordBatch | None = None
         for read in self._files.read_part(self._number):
-            rows = checked_rows(read, self._outbox)
+            rows = check_rows(read, self._buffer)
             if not rows.num_rows:
                 continue
             if held is not None:
                 if held.num_rows > 4 * self._files.batch_rows:
                     raise _OutOfOrderError
                 if BAD_ROW in {*held.schema.names, *rows.schema.names}:
-                    held, rows = with_marks(held), with_marks(rows)
+                    held, rows = add_marks(held), add_marks(rows)
                 rows = joined([held, rows])
-            offsets = stretch_offsets(rows, (QUERY,))
+            offsets = find_stretches(rows, (QUERY,))
             names = rows.column(QUERY).take(pa.array(offsets[:-1]))
             if pc.any(pc.less(names.slice(1), names.slice(0, len(names) - 1))).as_py():
                 raise _OutOfOrderError
@@ -154,5 +154,5 @@ class _Part:
             yield held, np.array([0, held.num_rows])
 
 
-def _sliced(rows: pa.RecordBatch, offsets: IntArray, start: int, stop: int) -> pa.RecordBatch:
+def _slice_queries(rows: pa.RecordBatch, offsets: IntArray, start: int, stop: int) -> pa.RecordBatch:
     return rows.slice(offsets[start], offsets[stop] - offsets[start])

@@ -29,29 +29,29 @@ from ndcg_spark.core.batches import (
 )
 from ndcg_spark.core.ragged import IntArray, lengths_of, offsets_of, rows_of
 from ndcg_spark.evaluation.tasks import partial_ranking
-from ndcg_spark.evaluation.tasks.judging import judged_partials, without_empty_lists
-from ndcg_spark.evaluation.tasks.partial_ranking import PartialRankings, rankings_batches
+from ndcg_spark.evaluation.tasks.judging import attach_judgments, drop_empty_lists
+from ndcg_spark.evaluation.tasks.partial_ranking import PartialRankings, finish_rankings
 from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, score_and_add_up
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
     RUN,
     RankingTask,
-    grouped_rows,
+    find_stretches,
+    group_rows,
     hash_rows,
-    keys_in,
-    query_rows,
-    stretch_offsets,
+    list_keys,
+    read_query_rows,
 )
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask
 from ndcg_spark.evaluation.tasks.valid_rows import (
     RowRules,
-    divided_rows,
     has_query,
     is_wide,
-    marked_rows,
-    runs_of,
-    valid_rows,
+    mark_rows,
+    select_valid,
+    split_rejected,
+    split_runs,
 )
 
 ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS, NAMELESS = range(6)
@@ -59,32 +59,32 @@ ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS, NAMELESS = range(6)
 
 def send_runs(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     """Send names of runs to all partitions. Rows may name a query with an empty list."""
-    outbox, runs = Outbox(task), set[str]()
-    for rows in chunks(batches, task):
+    buffer, runs = SendBuffer(task), set[str]()
+    for rows in combine_batches(batches, task):
         if RUN in rows.schema.names:
             runs.update(pc.unique(rows.column(RUN)).to_pylist())
         if set(task.names.query) <= set(rows.schema.names):
             rows = rows.filter(pa.array(has_query(rows, task.names)))
-            outbox.partials += [_empty_partials(rows, task)] if rows.num_rows else []
-            yield from outbox.flushed(at_end=False)
-    yield from outbox.flushed(at_end=True)
-    yield from _sent_runs(runs, task)
+            buffer.partials += [_describe_empty_lists(rows, task)] if rows.num_rows else []
+            yield from buffer.flush(at_end=False)
+    yield from buffer.flush(at_end=True)
+    yield from _send_run_names(runs, task)
 
 
-def _empty_partials(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+def _describe_empty_lists(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Segments of queries whose lists are empty, in partial rankings without entries."""
-    rows, offsets = grouped_rows(rows, task.names, completely=True)
-    nothing = next(runs_of(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
+    rows, offsets = group_rows(rows, task.names, completely=True)
+    nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
     starts = pa.array(offsets[:-1])
-    found = partial_ranking.without_entries(
-        {key: rows.column(key).take(starts) for key in keys_in(rows, task.names)}, nothing, task
+    found = partial_ranking.build_empty_partials(
+        {key: rows.column(key).take(starts) for key in list_keys(rows, task.names)}, nothing, task
     )
     for name in (one for one in task.names.segments if one in rows.schema.names):
-        found.head |= partial_ranking.column_range(rows.column(name), name, offsets)
+        found.head |= partial_ranking.find_column_range(rows.column(name), name, offsets)
     return found
 
 
-def _sent_runs(runs: set[str], task: RankingTask) -> Iterator[pa.RecordBatch]:
+def _send_run_names(runs: set[str], task: RankingTask) -> Iterator[pa.RecordBatch]:
     if runs:  # a judged query may be missing from a run: every partition must know all runs
         names = pa.RecordBatch.from_pydict({RUN: pa.array(sorted(runs), pa.string())})
         yield message(range(task.n_partitions), RUNS, [to_bytes(names)] * task.n_partitions)
@@ -92,30 +92,30 @@ def _sent_runs(runs: set[str], task: RankingTask) -> Iterator[pa.RecordBatch]:
 
 def send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     """Send rows, cut where that makes them fewer."""
-    outbox, runs = Outbox(task), set[str]()
-    for chunk in chunks(batches, task):
-        rows = checked_rows(chunk, outbox)
+    buffer, runs = SendBuffer(task), set[str]()
+    for chunk in combine_batches(batches, task):
+        rows = check_rows(chunk, buffer)
         if not rows.num_rows:
             continue
         if RUN in rows.schema.names and task.judgments is not None:
             runs.update(pc.unique(rows.column(RUN)).to_pylist())
-        send_chunk(rows, outbox)
-        yield from outbox.flushed(at_end=False)
-    yield from outbox.flushed(at_end=True)
+        send_chunk(rows, buffer)
+        yield from buffer.flush(at_end=False)
+    yield from buffer.flush(at_end=True)
     if task.names.has_runs and task.judgments is not None:
-        runs.update(run for run in outbox.nameless if run is not None)
-    yield from _sent_runs(runs, task)
+        runs.update(run for run in buffer.nameless if run is not None)
+    yield from _send_run_names(runs, task)
 
 
 def send_judgments(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    outbox, rules = Outbox(task, kind=JUDGMENTS), RowRules(task.settings, judgments=True)
-    for chunk in chunks(batches, task):
-        outbox.rows.append(valid_rows(chunk, rules))
-        yield from outbox.flushed(at_end=False)
-    yield from outbox.flushed(at_end=True)
+    buffer, rules = SendBuffer(task, kind=JUDGMENTS), RowRules(task.settings, judgments=True)
+    for chunk in combine_batches(batches, task):
+        buffer.rows.append(select_valid(chunk, rules))
+        yield from buffer.flush(at_end=False)
+    yield from buffer.flush(at_end=True)
 
 
-def chunks(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+def combine_batches(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     """Put batches together until there are enough rows to be worth a call."""
     held: list[pa.RecordBatch] = []
     n_held = 0
@@ -129,63 +129,66 @@ def chunks(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.
         yield joined(held)
 
 
-def checked_rows(chunk: pa.RecordBatch, outbox: Outbox) -> pa.RecordBatch:
-    """Mark rejected rows; count those without a query in the outbox. `partials_of` marks rows with several scores."""
-    names, rules = outbox.task.names, RowRules(outbox.task.settings)
+def check_rows(chunk: pa.RecordBatch, buffer: SendBuffer) -> pa.RecordBatch:
+    """Mark rejected rows, and count those without a query in the buffer.
+
+    Rows with several scores are not marked here but in `rank_stretches`, once for each score.
+    """
+    names, rules = buffer.task.names, RowRules(buffer.task.settings)
     if is_wide(chunk, names):
-        if not outbox.task.counts_rejected:
-            for run in runs_of(chunk, names):
-                valid_rows(run, rules)  # refuses what is to be refused
+        if not buffer.task.counts_rejected:
+            for run in split_runs(chunk, names):
+                select_valid(run, rules)  # refuses what is to be refused
     else:
-        chunk = marked_rows(chunk, rules)
+        chunk = mark_rows(chunk, rules)
         if BAD_ROW not in chunk.schema.names:
             return chunk
     known = has_query(chunk, names)
     if known.all():
         return chunk
-    outbox.count_nameless(chunk.filter(pa.array(~known)))
+    buffer.count_nameless(chunk.filter(pa.array(~known)))
     return chunk.filter(pa.array(known))
 
 
-def send_chunk(rows: pa.RecordBatch, outbox: Outbox) -> None:
-    """Put checked rows into an outbox: long stretches of a query cut, short ones as they are; count rejected ones."""
-    task = outbox.task
-    kept = partial_ranking.n_entries(task)
-    rows, rejected = (rows, None) if is_wide(rows, task.names) else divided_rows(rows)
+def send_chunk(rows: pa.RecordBatch, buffer: SendBuffer) -> None:
+    """Put checked rows into a buffer: long stretches of a query cut, short ones as they are; count rejected ones."""
+    task = buffer.task
+    kept = partial_ranking.get_ranked_limit(task)
+    rows, rejected = (rows, None) if is_wide(rows, task.names) else split_rejected(rows)
     if rejected is not None:
-        outbox.partials.append(partial_ranking.rejected_partials(rejected, task))
+        buffer.partials.append(partial_ranking.count_rejected(rejected, task))
         if not rows.num_rows:
             return
     if kept is None:
-        outbox.rows.append(rows)
+        buffer.rows.append(rows)
         return
-    rows, offsets = grouped_rows(rows, task.names, completely=False)
+    rows, offsets = group_rows(rows, task.names, completely=False)
     lengths = lengths_of(offsets)
     is_long = lengths > 2 * kept  # a partial ranking has up to K entries in each of two lists
     if is_long.all():
-        outbox.partials += partials_of(rows, offsets, task)
+        buffer.partials += rank_stretches(rows, offsets, task)
         return
     if not is_long.any():
-        outbox.rows.append(rows)
+        buffer.rows.append(rows)
         return
     at_long = np.repeat(is_long, lengths)
-    outbox.rows.append(rows.filter(pa.array(~at_long)))
-    outbox.partials += partials_of(rows.filter(pa.array(at_long)), offsets_of(lengths[is_long]), task)
+    buffer.rows.append(rows.filter(pa.array(~at_long)))
+    buffer.partials += rank_stretches(rows.filter(pa.array(at_long)), offsets_of(lengths[is_long]), task)
 
 
-def partials_of(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> list[PartialRankings]:
+def rank_stretches(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> list[PartialRankings]:
     """Rank stretches of checked rows, each run by itself; count rejected rows by query."""
     found: list[PartialRankings] = []
     settings, shared = task.settings, None
-    for run in runs_of(rows, task.names):
-        valid, rejected = divided_rows(marked_rows(run, RowRules(settings)) if is_wide(rows, task.names) else run)
+    for run in split_runs(rows, task.names):
+        valid, rejected = split_rejected(mark_rows(run, RowRules(settings)) if is_wide(rows, task.names) else run)
         if rejected is not None:
-            found.append(partial_ranking.rejected_partials(rejected, task))
+            found.append(partial_ranking.count_rejected(rejected, task))
         if not valid.num_rows:
             continue
         all_valid = valid.num_rows == rows.num_rows
-        of_run = query_rows(
-            valid, offsets if all_valid else stretch_offsets(valid, tuple(task.names.query)), settings
+        of_run = read_query_rows(
+            valid, offsets if all_valid else find_stretches(valid, tuple(task.names.query)), settings
         )
         shares = all_valid and settings.convention.ideal != "retrieved"  # then runs have their ideal lists in common
         found.append(partial_ranking.rank_partially(of_run, task, ideal=shared if shares else None))
@@ -194,7 +197,7 @@ def partials_of(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> l
 
 
 @dataclass(slots=True)
-class Outbox:
+class SendBuffer:
     """Rows (of one kind) and partial rankings to send. `nameless` counts rejected rows without a query by run."""
 
     task: RankingTask
@@ -212,7 +215,7 @@ class Outbox:
         for run, n in zip(rows.column(RUN).to_pylist(), copies.tolist(), strict=True):
             self.nameless[run] += int(n)
 
-    def flushed(self, *, at_end: bool) -> Iterator[pa.RecordBatch]:
+    def flush(self, *, at_end: bool) -> Iterator[pa.RecordBatch]:
         """Yield what is held as rows of the exchange, once it is enough, or at the end."""
         n_rows = sum(rows.num_rows for rows in self.rows)
         n_bytes = sum(rows.nbytes for rows in self.rows) if n_rows else 0
@@ -222,7 +225,7 @@ class Outbox:
         lists = [one.ranked for one in self.partials if one.ranked is not None]
         n_held = sum(max(int(ranked.offsets[-1]), len(ranked.offsets)) for ranked in lists)
         if self.partials and (at_end or n_held >= self.task.held_rows):
-            yield from self._messages(partials_batch(self.partials), PARTIALS)
+            yield from self._messages(write_partials(self.partials), PARTIALS)
             self.partials = []
         if self.nameless and at_end:
             runs, counts = zip(*self.nameless.items(), strict=True)
@@ -233,8 +236,8 @@ class Outbox:
 
     def _messages(self, batch: pa.RecordBatch, kind: int) -> Iterator[pa.RecordBatch]:
         names = self.task.names
-        offsets = stretch_offsets(batch, keys_in(batch, names))
-        heads = batch.select(list(keys_in(batch, names))).take(pa.array(offsets[:-1]))
+        offsets = find_stretches(batch, list_keys(batch, names))
+        heads = batch.select(list(list_keys(batch, names))).take(pa.array(offsets[:-1]))
         hashes, stretches = sorted_by_hash(hash_rows(heads, names))
         ids, first = np.unique(partition_of(hashes, self.task.n_partitions), return_index=True)
         bounds = np.append(offsets_of(lengths_of(offsets)[stretches])[first], batch.num_rows)
@@ -243,16 +246,16 @@ class Outbox:
         yield message(ids, kind, payloads)
 
 
-def partials_batch(partials: list[PartialRankings]) -> pa.RecordBatch:
+def write_partials(partials: list[PartialRankings]) -> pa.RecordBatch:
     """Write partial rankings as one batch: their heads, and a list column for each part of an entry."""
-    found = partial_ranking.joined_partials(partials)
+    found = partial_ranking.concat_partials(partials)
     columns = dict(found.head)
     for prefix, entries in (("ranked", found.ranked), ("ideal", found.ideal)):
         columns |= {} if entries is None else entry_columns(entries, prefix)
     return pa.RecordBatch.from_pydict(columns)
 
 
-def partials_in(batch: pa.RecordBatch) -> PartialRankings:
+def read_partials(batch: pa.RecordBatch) -> PartialRankings:
     head = {name: batch.column(name) for name in batch.schema.names if not name.startswith(("ranked.", "ideal."))}
     return PartialRankings(head, entries_in(batch, "ranked"), entries_in(batch, "ideal"))
 
@@ -270,24 +273,24 @@ def merge_rankings(
     batches: Iterator[pa.RecordBatch], task: RankingTask, sums: list[pa.RecordBatch] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Merge what arrives in a partition to rankings, under the user's names; `sums` collects those of senders."""
-    held = _Held(task)
+    held = _TaskInput(task)
     for batch in batches:
         ids, kinds = batch.column("partition_id").to_pylist(), batch.column("kind").to_pylist()
         for number, kind, payload in zip(ids, kinds, batch.column("payload"), strict=True):
-            buffer = payload.as_buffer()
-            found = from_bytes(buffer)
+            packed = payload.as_buffer()
+            found = from_bytes(packed)
             if sums is not None and kind == SUMS:
                 sums += found
             else:
-                held.add(number, kind, found, buffer.size)
-    for complete in held.complete():
-        yield from rankings_batches(complete, task)
-    for nameless in held.nameless():
-        yield from rankings_batches(nameless, task)
+                held.add(number, kind, found, packed.size)
+    for complete in held.merge_complete():
+        yield from finish_rankings(complete, task)
+    for nameless in held.count_nameless():
+        yield from finish_rankings(nameless, task)
 
 
 @dataclass(slots=True)
-class _Arrived:
+class _PartitionInput:
     """What has arrived for one partition id, or for several."""
 
     batches: defaultdict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
@@ -295,7 +298,7 @@ class _Arrived:
     partials: list[PartialRankings] = field(default_factory=list)
     n_bytes: int = 0
 
-    def add(self, other: _Arrived) -> None:
+    def add(self, other: _PartitionInput) -> None:
         for kind, batches in other.batches.items():
             self.batches[kind] += batches
         self.partials += other.partials
@@ -305,19 +308,19 @@ class _Arrived:
         packed, rows = self.batches.pop(PARTIALS, []), self.batches.pop(ROWS, [])
         for counted in (False, True):  # of rejected rows, in which batches have further columns
             if alike := [batch for batch in packed if (partial_ranking.N_REJECTED in batch.schema.names) is counted]:
-                self.partials.append(partials_in(joined(alike)))
+                self.partials.append(read_partials(joined(alike)))
         if rows:
-            self.partials += partials_of(*grouped_rows(joined(rows), task.names, completely=True), task)
-        self.partials = partial_ranking.merged(self.partials, task)
+            self.partials += rank_stretches(*group_rows(joined(rows), task.names, completely=True), task)
+        self.partials = partial_ranking.merge_by_query(self.partials, task)
         return self.partials
 
 
-class _Held:
+class _TaskInput:
     """What has arrived in a task, which Spark may give many partition ids."""
 
     def __init__(self, task: RankingTask) -> None:
         self._task = task
-        self._by_id: dict[int, _Arrived] = {}
+        self._by_id: dict[int, _PartitionInput] = {}
         self._runs: set[str] = set()
         self._nameless = Counter[str | None]()
         self._n_rows = self._n_bytes = 0
@@ -331,51 +334,53 @@ class _Held:
                 counts = batch.column(partial_ranking.N_REJECTED).to_pylist()
                 self._nameless.update(dict(zip(batch.column(RUN).to_pylist(), counts, strict=True)))
             return
-        arrived = self._by_id.setdefault(number, _Arrived())
+        arrived = self._by_id.setdefault(number, _PartitionInput())
         arrived.n_bytes += n_bytes
         arrived.batches[kind] += batches
         if kind == ROWS:
             self._n_rows += sum(rows.num_rows for rows in batches)
             self._n_bytes += n_bytes
-            self._cut_if_many()
+            self._cut_rows_if_full()
 
-    def _cut_if_many(self) -> None:
+    def _cut_rows_if_full(self) -> None:
         """Rows are cut as they come, so that memory is bounded by what is kept of them."""
         task = self._task
         many = self._n_rows > 8 * task.held_rows or self._n_bytes > 2 * task.held_bytes
-        if many and partial_ranking.n_entries(task) is not None:
+        if many and partial_ranking.get_ranked_limit(task) is not None:
             for arrived in self._by_id.values():
                 if ROWS in arrived.batches:
                     arrived.merge(task)
             self._n_rows = self._n_bytes = 0
 
-    def complete(self) -> Iterator[PartialRankings]:
+    def merge_complete(self) -> Iterator[PartialRankings]:
         """Yield complete rankings, a few megabytes at once: arrays beyond the cache are several times slower."""
-        block = _Arrived()
+        block = _PartitionInput()
         for number in sorted(self._by_id):
             block.add(self._by_id.pop(number))
             if block.n_bytes >= self._task.block_bytes:
-                yield from self._finished(block)
-                block = _Arrived()
-        yield from self._finished(block)
+                yield from self._finish(block)
+                block = _PartitionInput()
+        yield from self._finish(block)
 
-    def nameless(self) -> list[PartialRankings]:
+    def count_nameless(self) -> list[PartialRankings]:
         """Count rejected rows without a query: one ranking a run, whose query is null."""
         if not self._nameless:
             return []
         task, runs = self._task, pa.array(list(self._nameless), pa.string())
-        nothing = next(runs_of(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
+        nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
         keys = {name: pa.nulls(len(runs), task.rows.field(name).type) for name in task.names.query}
-        found = partial_ranking.without_entries({RUN: runs} | keys, nothing, task)
+        found = partial_ranking.build_empty_partials({RUN: runs} | keys, nothing, task)
         found.head[partial_ranking.N_REJECTED] = pa.array(list(self._nameless.values()), pa.int64())
-        return self._judged([found], [])
+        return self._attach_judgments([found], [])
 
-    def _finished(self, block: _Arrived) -> list[PartialRankings]:
-        return self._judged(block.merge(self._task), block.batches[JUDGMENTS])
+    def _finish(self, block: _PartitionInput) -> list[PartialRankings]:
+        return self._attach_judgments(block.merge(self._task), block.batches[JUDGMENTS])
 
-    def _judged(self, found: list[PartialRankings], judgments: list[pa.RecordBatch]) -> list[PartialRankings]:
+    def _attach_judgments(
+        self, found: list[PartialRankings], judgments: list[pa.RecordBatch]
+    ) -> list[PartialRankings]:
         if self._task.judgments is None:
             return found
         nothing = pa.RecordBatch.from_pylist([], schema=self._task.judgments)
-        complete = judged_partials(found, joined(judgments or [nothing]), self._runs, self._task)
-        return [without_empty_lists(partial) for partial in complete]
+        complete = attach_judgments(found, joined(judgments or [nothing]), self._runs, self._task)
+        return [drop_empty_lists(partial) for partial in complete]

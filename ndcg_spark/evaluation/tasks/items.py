@@ -16,7 +16,7 @@ from ndcg_spark.core.batches import flags_of, float_values, int_values, list_col
 from ndcg_spark.core.distances import Vectors, WordArray, scaled_to_one, vectors_of
 from ndcg_spark.core.ragged import BoolArray, IntArray
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.tasks.partial_ranking import places_of
+from ndcg_spark.evaluation.tasks.partial_ranking import rank_values
 from ndcg_spark.metrics import Need
 from ndcg_spark.metrics.alpha_ndcg import TopicItems
 from ndcg_spark.metrics.base import CATEGORIES, FIRST_SEEN, POPULARITY, SEEN, TOPICS, VECTOR
@@ -24,7 +24,7 @@ from ndcg_spark.metrics.intra_list_diversity import category_words
 from ndcg_spark.metrics.lists import ItemLists
 
 
-def known_items(
+def read_items(
     batch: pa.RecordBatch, rank: IntArray, offsets: IntArray, needs: tuple[Need, ...], item_column: str
 ) -> ItemLists:
     """Read `items` of rankings and their features. `rank` is 0-based, by row; `offsets` are those of queries.
@@ -51,11 +51,11 @@ def known_items(
         if SEEN in needs:
             found["seen"] = flags_of(features.column("seen"))
     if TOPICS in needs:
-        found["topics"] = _topics(batch, items, offsets)
+        found["topics"] = _index_topics(batch, items, offsets)
     return ItemLists(rank, offsets, **found)
 
 
-def first_items(batch: pa.RecordBatch, rank: IntArray, k: int | None) -> pa.Array:
+def take_first_items(batch: pa.RecordBatch, rank: IntArray, k: int | None) -> pa.Array:
     """Return the `items` of rankings that are on the first k ranks; nulls where k is 0."""
     column = batch.column("items")
     if k == 0:
@@ -131,14 +131,14 @@ class _Features:
         raise InputRefusedError(f"item {self._item_column}={value_at(self._items, row)} {what}.")
 
 
-def _topics(
+def _index_topics(
     batch: pa.RecordBatch, items: pa.Array, offsets: IntArray
 ) -> Callable[[float], tuple[TopicItems, IntArray]]:
     """Give the relevant judged items of each query with their topics, the larger item first."""
     lists = batch.column("topics_of_items")
     judged, query = lists.flatten(), ragged.query_of_rows(list_offsets(lists))
     relevance = float_values(pc.struct_field(judged, "relevance"))[0]
-    place = places_of(pa.concat_arrays([items, pc.struct_field(judged, "item")]))
+    place = rank_values(pa.concat_arrays([items, pc.struct_field(judged, "item")]))
     span = int(place.max(initial=0)) + 1
     keys = np.concatenate([ragged.query_of_rows(offsets), query]) * span + (span - 1 - place)
     of_topics = pc.struct_field(judged, "topics")

@@ -17,19 +17,19 @@ from ndcg_spark.evaluation.tasks.partial_ranking import (
     N_REJECTED,
     TWICE,
     PartialRankings,
-    advice_on_repeats,
-    best_entries,
+    advise_on_repeats,
+    concat_partials,
     describe,
-    differs,
-    first_entries,
-    ideal_entries,
-    joined_partials,
-    merged,
+    find_differences,
+    keep_best_entries,
+    keep_first_entries,
+    merge_by_query,
     needs_ideal,
-    ranked_entries,
+    rank_entries,
+    rank_ideal,
     refuse_first,
     refuse_two_values,
-    taken_partials,
+    take_partials,
 )
 from ndcg_spark.evaluation.tasks.query_rows import (
     ITEM,
@@ -38,22 +38,22 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     WEIGHT,
     QueryRows,
     RankingTask,
-    grouped_rows,
+    group_rows,
     hash_rows,
-    query_rows,
+    read_query_rows,
 )
-from ndcg_spark.evaluation.tasks.valid_rows import key_text, runs_of
+from ndcg_spark.evaluation.tasks.valid_rows import format_key, split_runs
 
 
-def judged_partials(
+def attach_judgments(
     complete: list[PartialRankings], judgments: pa.RecordBatch, runs: set[str], task: RankingTask
 ) -> list[PartialRankings]:
     """Add relevances and ideal lists to the queries of a partition, and judged queries that a run lacks."""
-    truth = _Truth(judgments, task)
+    truth = _JudgmentIndex(judgments, task)
     found, seen = [], []
     for partial in complete:
-        query = _match_keys(_query_keys(partial, task), truth.keys, task)
-        found.append(_with_truth(partial, query, truth, task))
+        query = _match_keys(_select_query_keys(partial, task), truth.keys, task)
+        found.append(_judge_rankings(partial, query, truth, task))
         of_rows = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
         seen.append((np.array(of_rows, dtype=object), query))
     names = sorted(runs)
@@ -65,57 +65,57 @@ def judged_partials(
             here = query[of_run == run]
             missing[here[here >= 0]] = False
         if missing.any():
-            found.append(_missing(run, np.flatnonzero(missing), truth, task))
-    return _with_segments_of_queries(found, task) if _has_several_runs(task) else found
+            found.append(_rank_missing_queries(run, np.flatnonzero(missing), truth, task))
+    return _fill_segments(found, task) if _has_several_runs(task) else found
 
 
-def without_empty_lists(partial: PartialRankings) -> PartialRankings:
+def drop_empty_lists(partial: PartialRankings) -> PartialRankings:
     """Leave out queries of which there is nothing but the segment of an empty list."""
     head = partial.head
     counts = (head[name] for name in ("n_rows", "n_judged", N_REJECTED) if name in head)
     kept = np.logical_or.reduce([int_values(count) > 0 for count in counts])
-    return partial if kept.all() else taken_partials(partial, np.flatnonzero(kept))
+    return partial if kept.all() else take_partials(partial, np.flatnonzero(kept))
 
 
 def _has_several_runs(task: RankingTask) -> bool:
     return task.names.has_runs or len(task.names.scores) > 1
 
 
-def _with_segments_of_queries(found: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
+def _fill_segments(found: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
     """Fill missing segments of a query from other runs, all of which are here; refuse two segments of a query."""
     segments = [name for name in task.names.segments if any(f"low:{name}" in one.head for one in found)]
     if not segments or any(one.head[name].null_count for one in found for name in task.names.query):
         return found  # null stands for rejected rows without a query
     kept = (*task.names.query, *(f"{end}:{name}" for name in segments for end in ("low", "high")))
     heads = [{name: one.head[name] for name in kept} for one in found]
-    queries = joined_partials(merged([PartialRankings(head, None, None) for head in heads], task))
+    queries = concat_partials(merge_by_query([PartialRankings(head, None, None) for head in heads], task))
     keys = queries.keys(task.names)
     for name in segments:
         low, high = queries.head[f"low:{name}"], queries.head[f"high:{name}"]
         refuse_two_values(keys, low, high, task.names.segments[name], task)
     for one in found:
-        query = _match_keys(_query_keys(one, task), keys, task)
+        query = _match_keys(_select_query_keys(one, task), keys, task)
         for name in kept[len(task.names.query) :]:
-            one.head[name] = pc.coalesce(one.head[name], _of_query(queries.head[name], query))
+            one.head[name] = pc.coalesce(one.head[name], _take_query_values(queries.head[name], query))
     return found
 
 
-class _Truth:
+class _JudgmentIndex:
     """Judgments of a partition: what is known of each query, and the relevance of each item."""
 
     def __init__(self, judgments: pa.RecordBatch, task: RankingTask) -> None:
-        batch, offsets = grouped_rows(judgments, task.names, completely=False)
+        batch, offsets = group_rows(judgments, task.names, completely=False)
         relevance, judged = number_values(batch.column(RELEVANCE))
         rows = QueryRows(batch, offsets, relevance, None, None, relevance, judged)
         has_ideal = needs_ideal(task) and task.settings.convention.ideal != "retrieved"
-        stretches = PartialRankings(describe(rows, task), None, ideal_entries(rows, task) if has_ideal else None)
-        complete = joined_partials(merged([stretches], task)) if batch.num_rows else stretches
+        stretches = PartialRankings(describe(rows, task), None, rank_ideal(rows, task) if has_ideal else None)
+        complete = concat_partials(merge_by_query([stretches], task)) if batch.num_rows else stretches
         self.head, self.ideal = complete.head, complete.ideal
-        self.keys = _query_keys(complete, task)
+        self.keys = _select_query_keys(complete, task)
         self.items = batch.column(ITEM)
         values = relevance.astype(np.float64)
         self.relevance = values if judged is None else np.where(judged, values, np.nan)
-        of_stretch = _match_keys(_query_keys(stretches, task), self.keys, task)
+        of_stretch = _match_keys(_select_query_keys(stretches, task), self.keys, task)
         self.query = np.repeat(of_stretch, ragged.lengths_of(offsets))
         if task.checks_duplicates:
             self._refuse_repeats(task)
@@ -125,16 +125,16 @@ class _Truth:
         relevant = np.flatnonzero(self.relevance > 0)
         if not len(relevant):
             return
-        codes = _small(take_values(self.items, relevant))
+        codes = _encode_items(take_values(self.items, relevant))
         n_codes = int(codes.max()) + 1
         pairs = np.sort(self.query[relevant] * n_codes + codes)
         twice = pairs[1:][pairs[1:] == pairs[:-1]] // n_codes
         flags = np.bincount(twice, minlength=self.keys.num_rows) > 0
-        advice = advice_on_repeats("judgments", task.settings, task.others)
+        advice = advise_on_repeats("judgments", task.settings, task.others)
         refuse_first(self.keys, flags, "an item comes twice in the judgments of query ", f". {advice}", task)
 
 
-def _query_keys(partial: PartialRankings, task: RankingTask) -> pa.RecordBatch:
+def _select_query_keys(partial: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     return partial.keys(task.names).select(list(task.names.query))
 
 
@@ -155,60 +155,62 @@ def _match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) 
     return np.array([rows.get(tuple(row.values()), -1) for row in left.to_pylist()], dtype=np.int64)
 
 
-def _with_truth(partial: PartialRankings, query: IntArray, truth: _Truth, task: RankingTask) -> PartialRankings:
+def _judge_rankings(
+    partial: PartialRankings, query: IntArray, truth: _JudgmentIndex, task: RankingTask
+) -> PartialRankings:
     ranked = partial.ranked
     if ranked is None:
         raise ValueError("rankings without a ranked list")
-    relevance, twice = _looked_up(ranked, query, truth)
+    relevance, twice = _look_up_relevances(ranked, query, truth)
     ranked = Entries({**ranked.columns, RELEVANCE: relevance, TWICE: twice}, ranked.offsets)
     head = dict(partial.head)
     unjudged = np.isnan(relevance)
-    ideal = None if truth.ideal is None else _lists_of(truth.ideal, query)
+    ideal = None if truth.ideal is None else _take_query_lists(truth.ideal, query)
     if task.settings.convention.ideal == "retrieved":
         listed = (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)
-        ideal = best_entries(ranked.only(*listed).where(~unjudged), task)
+        ideal = keep_best_entries(ranked.only(*listed).where(~unjudged), task)
     if task.settings.convention.unjudged == "condensed":
         removed = ragged.lengths_of(ragged.chosen_offsets(unjudged, ranked.offsets))
         head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
         ranked = ranked.where(~unjudged)
     for name in ("n_judged", "n_relevant", *(one for one in truth.head if one.startswith(AT_LEAST))):
-        head[name] = _of_query(truth.head[name], query).fill_null(0)
+        head[name] = _take_query_values(truth.head[name], query).fill_null(0)
     for name in task.names.carried:
-        head |= _agreeing(partial, truth, name, query, task)
-    return PartialRankings(head, first_entries(ranked, replace(task, judgments=None)), ideal)
+        head |= _combine_ranges(partial, truth, name, query, task)
+    return PartialRankings(head, keep_first_entries(ranked, replace(task, judgments=None)), ideal)
 
 
-def _of_query(column: pa.Array, query: IntArray) -> pa.Array:
+def _take_query_values(column: pa.Array, query: IntArray) -> pa.Array:
     """Values of judged queries; null where a query has no judgment."""
     return column.take(pa.array(query, mask=query < 0))
 
 
-def _lists_of(lists: Entries, query: IntArray) -> Entries:
+def _take_query_lists(lists: Entries, query: IntArray) -> Entries:
     """Lists of judged queries; empty where a query has no judgment."""
     n = len(lists.offsets) - 1
     ends = Entries(lists.columns, np.append(lists.offsets, lists.offsets[-1]))  # one list more, an empty one
     return ends.of_queries(np.where(query < 0, n, query))
 
 
-def _agreeing(
-    partial: PartialRankings, truth: _Truth, name: str, query: IntArray, task: RankingTask
+def _combine_ranges(
+    partial: PartialRankings, truth: _JudgmentIndex, name: str, query: IntArray, task: RankingTask
 ) -> dict[str, pa.Array]:
     """Ranges of a carried column over both tables, which must agree where both have it."""
     low, high, head = f"low:{name}", f"high:{name}", partial.head
     if low not in truth.head:
         return {}
-    of_truth = {end: _of_query(truth.head[end], query) for end in (low, high)}
+    of_truth = {end: _take_query_values(truth.head[end], query) for end in (low, high)}
     if low not in head:
         return of_truth
-    other = differs(head[low], of_truth[low]) | differs(head[high], of_truth[high])
+    other = find_differences(head[low], of_truth[low]) | find_differences(head[high], of_truth[high])
     if other.any():
         shown = task.settings.columns.weight if name == WEIGHT else task.names.segments[name]
-        key = key_text(_query_keys(partial, task), task.names, int(other.argmax()))
+        key = format_key(_select_query_keys(partial, task), task.names, int(other.argmax()))
         raise InputRefusedError(f"column {shown!r} differs between run and judgments in query {key}.")
     return {end: pc.coalesce(of_truth[end], head[end]) for end in (low, high)}
 
 
-def _missing(run: str, at: IntArray, truth: _Truth, task: RankingTask) -> PartialRankings:
+def _rank_missing_queries(run: str, at: IntArray, truth: _JudgmentIndex, task: RankingTask) -> PartialRankings:
     """Judged queries that a run does not have."""
     places, n = pa.array(at), len(at)
     head = {RUN: pa.repeat(pa.scalar(run), n)} if _has_several_runs(task) else {}
@@ -220,24 +222,24 @@ def _missing(run: str, at: IntArray, truth: _Truth, task: RankingTask) -> Partia
                 kind = pa.float64() if name == WEIGHT else task.rows.field(name).type
                 head[end] = pa.nulls(n, kind)
     ideal = truth.ideal.of_queries(at) if truth.ideal is not None else None
-    nothing = next(runs_of(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
-    found = ranked_entries(query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
+    nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
+    found = rank_entries(read_query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
     ranked = Entries({**found.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
     return PartialRankings(head, ranked, ideal)
 
 
-def _looked_up(ranked: Entries, query: IntArray, truth: _Truth) -> tuple[FloatArray, BoolArray]:
+def _look_up_relevances(ranked: Entries, query: IntArray, truth: _JudgmentIndex) -> tuple[FloatArray, BoolArray]:
     """Relevance of each entry, NaN where it is not judged; and whether it is judged more than once."""
     of_entry = query[ragged.query_of_rows(ranked.offsets)]
     found, twice = np.full(len(of_entry), np.nan), np.zeros(len(of_entry), dtype=np.bool_)
     inside = np.flatnonzero(of_entry >= 0)
     if not len(inside) or not len(truth.query):
         return found, twice
-    codes, judged_codes = _codes(take_values(ranked.columns[ITEM], inside), truth.items)
+    codes, judged_codes = _encode_both(take_values(ranked.columns[ITEM], inside), truth.items)
     n_codes = int(max(codes.max(), judged_codes.max())) + 1
     wanted, place = np.unique(of_entry[inside] * n_codes + codes, return_inverse=True)
     pairs = truth.query * n_codes + judged_codes
-    likely = _likely(pairs, wanted)
+    likely = _filter_by_marks(pairs, wanted)
     at = np.minimum(np.searchsorted(wanted, pairs[likely]), len(wanted) - 1)
     hit = wanted[at] == pairs[likely]
     pair, relevance = at[hit], truth.relevance[likely[hit]]
@@ -252,7 +254,7 @@ def _looked_up(ranked: Entries, query: IntArray, truth: _Truth) -> tuple[FloatAr
     return found, twice
 
 
-def _likely(values: IntArray, wanted: IntArray) -> IntArray:
+def _filter_by_marks(values: IntArray, wanted: IntArray) -> IntArray:
     """Find values that may be in `wanted`, by a table of marks: faster than a search, as most judgments are not."""
     n_bits = max(10, (16 * len(wanted)).bit_length())
     shift = np.uint64(64 - n_bits)
@@ -261,7 +263,7 @@ def _likely(values: IntArray, wanted: IntArray) -> IntArray:
     return np.flatnonzero(marks[(values.astype(np.uint64) * ragged.ODD_NUMBERS[0]) >> shift])
 
 
-def _small(items: Values) -> IntArray:
+def _encode_items(items: Values) -> IntArray:
     """Small whole numbers for items, the same for the same item."""
     column = pa.array(items) if isinstance(items, np.ndarray) else items
     if pa.types.is_integer(column.type):
@@ -272,7 +274,7 @@ def _small(items: Values) -> IntArray:
     return int_values(column.dictionary_encode().indices).astype(np.int64)
 
 
-def _codes(items: Values, judged_items: pa.Array) -> tuple[IntArray, IntArray]:
+def _encode_both(items: Values, judged_items: pa.Array) -> tuple[IntArray, IntArray]:
     if isinstance(items, np.ndarray) and pa.types.is_integer(judged_items.type):
         judged = int_values(judged_items)
         low, high = min(items.min(), judged.min()), max(items.max(), judged.max())

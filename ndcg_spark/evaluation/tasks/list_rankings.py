@@ -16,29 +16,31 @@ from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks import partial_ranking
 from ndcg_spark.evaluation.tasks import query_rows as col
-from ndcg_spark.evaluation.tasks.exchange import partials_of
-from ndcg_spark.evaluation.tasks.judging import judged_partials
+from ndcg_spark.evaluation.tasks.exchange import rank_stretches
+from ndcg_spark.evaluation.tasks.judging import attach_judgments
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     LISTS,
     PartialRankings,
-    rankings_batches,
+    finish_rankings,
     refuse_first,
     refuse_repeats,
 )
-from ndcg_spark.evaluation.tasks.query_rows import RankingTask, keys_in
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, divided_rows, has_query, marked_rows
+from ndcg_spark.evaluation.tasks.query_rows import RankingTask, list_keys
+from ndcg_spark.evaluation.tasks.valid_rows import RowRules, has_query, mark_rows, split_rejected
 
 
 def rank_arrays(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     rules = RowRules(task.settings)
     for batch in batches:
-        valid, rejected = divided_rows(marked_rows(plain_texts(batch), rules))
-        yield from rankings_batches(_complete(valid, task), task)
+        valid, rejected = split_rejected(mark_rows(plain_texts(batch), rules))
+        yield from finish_rankings(_read_lists(valid, task), task)
         if rejected is not None:
-            yield from rankings_batches(counted_rankings(rejected, task, lambda rows: _complete(rows, task)), task)
+            yield from finish_rankings(
+                count_rejected_lists(rejected, task, lambda rows: _read_lists(rows, task)), task
+            )
 
 
-def counted_rankings(
+def count_rejected_lists(
     rejected: pa.RecordBatch, task: RankingTask, complete: Callable[[pa.RecordBatch], PartialRankings]
 ) -> PartialRankings:
     """Rejected rows as rankings without entries: each is a query that is lost, or has no query."""
@@ -57,15 +59,19 @@ def counted_rankings(
     return found
 
 
-def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+def _read_lists(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Both lists of each query, not cut yet, and what is counted of them."""
     there, convention = batch.schema.names, task.settings.convention
-    keys = batch.select(list(keys_in(batch, task.names)))
-    retrieved = _entries(batch, col.RANKED_LIST, col.RANKED_ITEMS, keys, task)
-    own = _judged(retrieved)
-    truth = _judged(_entries(batch, col.IDEAL_LIST, col.IDEAL_ITEMS, keys, task)) if col.IDEAL_LIST in there else own
+    keys = batch.select(list(list_keys(batch, task.names)))
+    retrieved = _read_entries(batch, col.RANKED_LIST, col.RANKED_ITEMS, keys, task)
+    own = _select_judged(retrieved)
+    truth = (
+        _select_judged(_read_entries(batch, col.IDEAL_LIST, col.IDEAL_ITEMS, keys, task))
+        if col.IDEAL_LIST in there
+        else own
+    )
     if col.IDEAL_LIST in there and convention.ideal not in ("unsorted", "retrieved"):
-        _refuse_beyond(own, truth, keys, task)
+        _refuse_missing_judgments(own, truth, keys, task)
     counts = {
         "n_rows": np.ones(batch.num_rows, dtype=np.int64),
         "n_left_out": np.zeros(batch.num_rows, dtype=np.int64),
@@ -84,11 +90,11 @@ def _complete(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     ranked = own if convention.unjudged == "condensed" else retrieved
     ideal = (own if convention.ideal == "retrieved" else truth).only(col.RELEVANCE)
     if convention.ideal != "unsorted":
-        ideal = partial_ranking.best_entries(ideal, task)
+        ideal = partial_ranking.keep_best_entries(ideal, task)
     return PartialRankings(head, ranked, ideal if partial_ranking.needs_ideal(task) else None)
 
 
-def _entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch, task: RankingTask) -> Entries:
+def _read_entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch, task: RankingTask) -> Entries:
     """Relevances of all entries, NaN where they are not judged. Refuses an item that comes twice."""
     column = batch.column(lists)
     values, known = float_values(column.flatten())
@@ -104,9 +110,9 @@ def _entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch
     return entries
 
 
-def _refuse_beyond(own: Entries, truth: Entries, keys: pa.RecordBatch, task: RankingTask) -> None:
+def _refuse_missing_judgments(own: Entries, truth: Entries, keys: pa.RecordBatch, task: RankingTask) -> None:
     """Raise where the ranked relevances above 0 are more, or higher, than the judged ones, one by one."""
-    found, known = (_relevant(one) for one in (own, truth))
+    found, known = (_select_relevant(one) for one in (own, truth))
     relevance, best = found.numbers(col.RELEVANCE), np.append(known.numbers(col.RELEVANCE), 0.0)
     query = ragged.query_of_rows(found.offsets)
     at = known.offsets[query] + ragged.rank_of_rows(found.offsets)
@@ -118,13 +124,13 @@ def _refuse_beyond(own: Entries, truth: Entries, keys: pa.RecordBatch, task: Ran
     refuse_first(keys, flags, before, ". Give all judged relevances of a query, retrieved or not.", task)
 
 
-def _relevant(entries: Entries) -> Entries:
+def _select_relevant(entries: Entries) -> Entries:
     """Entries above 0, the highest first."""
     found = entries.only(col.RELEVANCE).where(entries.numbers(col.RELEVANCE) > 0)
     return found.taken(ragged.falling_order(found.numbers(col.RELEVANCE), found.offsets))
 
 
-def _judged(entries: Entries) -> Entries:
+def _select_judged(entries: Entries) -> Entries:
     return entries.where(~np.isnan(entries.numbers(col.RELEVANCE)))
 
 
@@ -136,14 +142,14 @@ ROW = "query_0"
 def rank_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     rules, ranker = RowRules(task.settings), _RowRanker(task)
     for batch in batches:
-        valid, rejected = divided_rows(marked_rows(plain_texts(batch), rules))
-        for part in _parts(valid, task.chunk_rows):
-            yield from rankings_batches(ranker.complete(part), task)
+        valid, rejected = split_rejected(mark_rows(plain_texts(batch), rules))
+        for part in _split_batch(valid, task.chunk_rows):
+            yield from finish_rankings(ranker.rank(part), task)
         if rejected is not None:
-            yield from rankings_batches(counted_rankings(rejected, task, ranker.complete), task)
+            yield from finish_rankings(count_rejected_lists(rejected, task, ranker.rank), task)
 
 
-def _parts(batch: pa.RecordBatch, n_entries: int) -> Iterator[pa.RecordBatch]:
+def _split_batch(batch: pa.RecordBatch, n_entries: int) -> Iterator[pa.RecordBatch]:
     """Divide rows into parts with about so many entries: all lists of ten thousand rows may be too many at once."""
     n_of_row = sum(
         ragged.lengths_of(list_offsets(batch.column(name))) for name in (col.RANKED_ITEMS, col.IDEAL_ITEMS)
@@ -159,7 +165,7 @@ class _RowRanker:
     def __init__(self, task: RankingTask) -> None:
         self._task = task
         rows, there = task.rows, task.rows.names
-        entries = {ROW: pa.int64(), col.ITEM: _plain(rows.field(col.RANKED_ITEMS).type.value_type)}
+        entries = {ROW: pa.int64(), col.ITEM: _to_small_type(rows.field(col.RANKED_ITEMS).type.value_type)}
         for name, its in NUMBERS.items():
             if its in there:
                 entries[name] = rows.field(its).type.value_type
@@ -173,30 +179,30 @@ class _RowRanker:
             col.ITEM: entries[col.ITEM],
             col.RELEVANCE: rows.field(col.IDEAL_LIST).type.value_type,
         }
-        self._of_rows = replace(
-            task, settings=_of_rows(settings), rows=pa.schema(entries), judgments=pa.schema(judged)
+        self._row_task = replace(
+            task, settings=_identify_by_row(settings), rows=pa.schema(entries), judgments=pa.schema(judged)
         )
 
-    def complete(self, batch: pa.RecordBatch) -> PartialRankings:
+    def rank(self, batch: pa.RecordBatch) -> PartialRankings:
         """The lists of each row, as of complete queries."""
-        ranked, judged = self._entries(batch)
-        n, task = batch.num_rows, self._of_rows
+        ranked, judged = self._read_items(batch)
+        n, task = batch.num_rows, self._row_task
         offsets = np.append(np.flatnonzero(np.diff(int_values(ranked.column(ROW)), prepend=-1)), ranked.num_rows)
-        found = partials_of(ranked, offsets, task) if ranked.num_rows else []
+        found = rank_stretches(ranked, offsets, task) if ranked.num_rows else []
         without = np.setdiff1d(np.arange(n), int_values(ranked.column(ROW)))
         if len(without) or not found:
             nothing = pa.RecordBatch.from_pylist([], schema=task.rows)
-            found.append(partial_ranking.without_entries({ROW: pa.array(without, pa.int64())}, nothing, task))
-        complete = partial_ranking.joined_partials(judged_partials(found, judged, set(), task))
-        complete = partial_ranking.taken_partials(complete, np.argsort(int_values(complete.head[ROW])))
+            found.append(partial_ranking.build_empty_partials({ROW: pa.array(without, pa.int64())}, nothing, task))
+        complete = partial_ranking.concat_partials(attach_judgments(found, judged, set(), task))
+        complete = partial_ranking.take_partials(complete, np.argsort(int_values(complete.head[ROW])))
         ideal = complete.ideal
         if task.settings.convention.ideal == "unsorted":
             relevance, known = float_values(judged.column(col.RELEVANCE))
             of_row = int_values(judged.column(ROW))[known]
             ideal = Entries({col.RELEVANCE: relevance[known]}, ragged.offsets_of(np.bincount(of_row, minlength=n)))
-        return PartialRankings(self._head(batch, complete), complete.ranked, ideal)
+        return PartialRankings(self._build_head(batch, complete), complete.ranked, ideal)
 
-    def _head(self, batch: pa.RecordBatch, complete: PartialRankings) -> dict[str, pa.Array]:
+    def _build_head(self, batch: pa.RecordBatch, complete: PartialRankings) -> dict[str, pa.Array]:
         """What is known of each row beside its lists. A row is one, however many items it has."""
         n, names = batch.num_rows, self._task.names
         head = {col.RUN: batch.column(col.RUN) if col.RUN in batch.schema.names else pa.repeat(pa.scalar(""), n)}
@@ -208,14 +214,14 @@ class _RowRanker:
                 head |= {f"{end}:{name}": batch.column(name) for end in ("low", "high")}
         return head
 
-    def _entries(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    def _read_items(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Items of rows, and their judgments, as long rows."""
-        task = self._of_rows
+        task = self._row_task
         numbers = {name: its for name, its in NUMBERS.items() if its in batch.schema.names}
-        ranked = _long(batch, col.RANKED_ITEMS, numbers, task.rows)
-        judged = _long(batch, col.IDEAL_ITEMS, {col.RELEVANCE: col.IDEAL_LIST}, task.judgments or task.rows)
+        ranked = _explode_lists(batch, col.RANKED_ITEMS, numbers, task.rows)
+        judged = _explode_lists(batch, col.IDEAL_ITEMS, {col.RELEVANCE: col.IDEAL_LIST}, task.judgments or task.rows)
         if task.settings.convention.duplicates != "error":
-            return _first_ones(ranked, task.settings), _first_ones(judged, task.settings)
+            return _drop_duplicates(ranked, task.settings), _drop_duplicates(judged, task.settings)
         if task.settings.check_duplicates != "none":
             names = self._task.names.query or {col.RANKED_ITEMS: ""}
             keys = batch.select([name for name in batch.schema.names if name == col.RUN or name in names])
@@ -225,7 +231,7 @@ class _RowRanker:
         return ranked, judged
 
 
-def _of_rows(settings: EvaluationSettings) -> EvaluationSettings:
+def _identify_by_row(settings: EvaluationSettings) -> EvaluationSettings:
     its = settings.columns
     columns = type(its)(
         query=("row",), item=its.item or Columns().item, rank=its.rank, score=its.score, order=its.order
@@ -233,17 +239,17 @@ def _of_rows(settings: EvaluationSettings) -> EvaluationSettings:
     return replace(settings, columns=columns, segment_sets=(), on_invalid="fail")
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _to_small_type(kind: pa.DataType) -> pa.DataType:
     return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
 
 
-def _long(batch: pa.RecordBatch, items: str, numbers: dict[str, str], schema: pa.Schema) -> pa.RecordBatch:
+def _explode_lists(batch: pa.RecordBatch, items: str, numbers: dict[str, str], schema: pa.Schema) -> pa.RecordBatch:
     """A row for each item of a list, with its number, and its rank or place where the schema has them."""
     lists = batch.column(items)
     offsets = list_offsets(lists)
     columns = {
         ROW: pa.array(ragged.query_of_rows(offsets), pa.int64()),
-        col.ITEM: one_zero(lists.flatten()).cast(_plain(schema.field(col.ITEM).type)),
+        col.ITEM: one_zero(lists.flatten()).cast(_to_small_type(schema.field(col.ITEM).type)),
     }
     places = pa.array(ragged.rank_of_rows(offsets) + 1, pa.int64())
     columns |= {name: places for name in (col.RANK, col.ORDER) if name in schema.names}
@@ -251,9 +257,9 @@ def _long(batch: pa.RecordBatch, items: str, numbers: dict[str, str], schema: pa
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def _first_ones(rows: pa.RecordBatch, settings: EvaluationSettings) -> pa.RecordBatch:
+def _drop_duplicates(rows: pa.RecordBatch, settings: EvaluationSettings) -> pa.RecordBatch:
     """Keep one row of each item of a list: the first or, if `duplicates=best`, the best by score, rank or grade."""
-    row, item = int_values(rows.column(ROW)), partial_ranking.places_of(rows.column(col.ITEM))
+    row, item = int_values(rows.column(ROW)), partial_ranking.rank_values(rows.column(col.ITEM))
     by: list[IntArray | FloatArray] = [np.arange(len(row))]
     name = next(one for one in (col.SCORE, col.RANK, col.RELEVANCE) if one in rows.schema.names)
     if settings.convention.duplicates == "best":

@@ -15,7 +15,7 @@ from ndcg_spark.evaluation.plan_lists import LongRows
 from ndcg_spark.evaluation.tasks.columns import read_column
 from ndcg_spark.evaluation.tasks.complete_queries import Part
 
-ENTRIES_OF_A_ROW = 64
+ENTRIES_PER_ROW = 64
 """By which a batch of lists is smaller than one of rows."""
 
 
@@ -29,12 +29,12 @@ class LongPart:
 
     def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
         """Read columns of the long rows."""
-        for batch in self.part.read(self.source.names, self.source, max(1, rows // ENTRIES_OF_A_ROW)):
-            found = pa.Table.from_batches(list(_long_rows(batch, self.long))).select(list(columns))
+        for batch in self.part.read(self.source.names, self.source, max(1, rows // ENTRIES_PER_ROW)):
+            found = pa.Table.from_batches(list(_explode_lists(batch, self.long))).select(list(columns))
             yield from found.cast(schema).combine_chunks().to_batches()
 
 
-def _long_rows(batch: pa.RecordBatch, long: LongRows) -> Iterator[pa.RecordBatch]:
+def _explode_lists(batch: pa.RecordBatch, long: LongRows) -> Iterator[pa.RecordBatch]:
     for one in long.lists:
         items = read_column(batch, one.items)
         missing = flags_of(items.is_null())
@@ -43,10 +43,10 @@ def _long_rows(batch: pa.RecordBatch, long: LongRows) -> Iterator[pa.RecordBatch
         columns = {name: batch.column(name).take(pa.array(owner)) for name in long.kept}
         if long.run is not None:
             columns[long.run] = pa.repeat(pa.scalar(one.name), len(owner))
-        columns[long.item] = _entries(items, owner, place, missing)
+        columns[long.item] = _take_entries(items, owner, place, missing)
         places = pa.array(place + 1, pa.int32())
         if one.numbers is not None:
-            columns[long.number] = _entries(read_column(batch, one.numbers), owner, place, missing)
+            columns[long.number] = _take_entries(read_column(batch, one.numbers), owner, place, missing)
         else:
             columns[long.number] = pa.repeat(pa.scalar(1, pa.int32()), len(owner)) if long.relevant else places
         if long.order is not None:
@@ -54,7 +54,7 @@ def _long_rows(batch: pa.RecordBatch, long: LongRows) -> Iterator[pa.RecordBatch
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _entries(lists: pa.Array, owner: IntArray, place: IntArray, missing: BoolArray) -> pa.Array:
+def _take_entries(lists: pa.Array, owner: IntArray, place: IntArray, missing: BoolArray) -> pa.Array:
     """Take the entry at each place of its list; null for a list that is missing."""
     at = list_offsets(lists)[owner] + place
     return lists.flatten().take(pa.array(at, mask=missing[owner]))
@@ -79,7 +79,7 @@ class EmptyListsPart:
             names = pa.array(self.lists)
             nulls = {one.name: pa.nulls(len(names), one.type) for one in schema}
             yield pa.RecordBatch.from_pydict({**nulls, self.run: names}, schema=schema)
-        for batch in self.part.read(self.source.names, self.source, max(1, rows // ENTRIES_OF_A_ROW)):
+        for batch in self.part.read(self.source.names, self.source, max(1, rows // ENTRIES_PER_ROW)):
             for name in self.lists:
                 empty = pc.fill_null(pc.equal(pc.list_value_length(batch.column(name)), 0), False)
                 for key in self.keys if self.run is None else ():

@@ -26,17 +26,17 @@ _ESCAPE = re.compile(r"\\u([0-9a-f]{4})")
 def find_originals(files: FilesTask, rules: RowRules, source: str) -> pa.Table:
     """Find the bad rows of the only part, whose schema has all columns of the table: `REJECTS`."""
     reasons, rows = list[str](), list[str]()
-    for batch in find_bad_rows(_with_originals(files), rules):
+    for batch in find_bad_rows(_append_originals(files), rules):
         reason = batch.column("reason").to_pylist()
         kind = batch.schema.field("row").type
         for at in (at for at, why in enumerate(reason) if why is not None):
             reasons.append(reason[at])
-            rows.append(row_json(batch.column("row")[at].as_py(), kind))
+            rows.append(format_row(batch.column("row")[at].as_py(), kind))
     columns = [pa.repeat(source, len(rows)), pa.array(reasons, pa.string()), pa.array(rows, pa.string())]
     return pa.table(columns, schema=REJECTS)
 
 
-def _with_originals(files: FilesTask) -> Iterator[pa.RecordBatch]:
+def _append_originals(files: FilesTask) -> Iterator[pa.RecordBatch]:
     for batch in files.read_source(0):
         rows = convert_batch(batch, files.plan)
         original = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
@@ -45,52 +45,56 @@ def _with_originals(files: FilesTask) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([*rows.columns, original], names=[*rows.schema.names, "row"])
 
 
-def row_json(row: dict[str, Any], kind: pa.StructType) -> str:
+def format_row(row: dict[str, Any], kind: pa.StructType) -> str:
     """Write a row as JSON, with its nulls, and with the malformed line if it is one."""
     fields = [field for field in kind if field.name != MALFORMED or row[MALFORMED] is not None]
-    return _object((_text(field.name), _json(row[field.name], field.type)) for field in fields)
+    return _format_object((_quote_text(field.name), _format_value(row[field.name], field.type)) for field in fields)
 
 
-def _object(pairs: Iterator[tuple[str, str]]) -> str:
+def _format_object(pairs: Iterator[tuple[str, str]]) -> str:
     return "{" + ",".join(f"{name}:{value}" for name, value in pairs) + "}"
 
 
-def _json(value: Any, kind: pa.DataType) -> str:
+def _format_value(value: Any, kind: pa.DataType) -> str:
     types = pa.types
     if value is None:
         return "null"
     if types.is_struct(kind):
-        return _object((_text(field.name), _json(value[field.name], field.type)) for field in kind)
+        return _format_object(
+            (_quote_text(field.name), _format_value(value[field.name], field.type)) for field in kind
+        )
     if types.is_map(kind):
-        return _object((_text(_key(name)), _json(its, kind.item_type)) for name, its in value)
+        return _format_object(
+            (_quote_text(_format_key(name)), _format_value(its, kind.item_type)) for name, its in value
+        )
     if types.is_list(kind):
-        return "[" + ",".join(_json(its, kind.value_type) for its in value) + "]"
+        return "[" + ",".join(_format_value(its, kind.value_type) for its in value) + "]"
     if types.is_boolean(kind):
         return "true" if value else "false"
     if types.is_floating(kind):
-        return _number(value if kind == pa.float64() else np.float32(value))
+        return _format_number(value if kind == pa.float64() else np.float32(value))
     if types.is_timestamp(kind):
-        return _text(_time(value, zoned=kind.tz is not None))
+        return _quote_text(_format_time(value, zoned=kind.tz is not None))
     if types.is_binary(kind):
-        return _text(base64.b64encode(value).decode())
-    return str(value) if types.is_integer(kind) or types.is_decimal(kind) else _text(str(value))
+        return _quote_text(base64.b64encode(value).decode())
+    return str(value) if types.is_integer(kind) or types.is_decimal(kind) else _quote_text(str(value))
 
 
-def _text(text: str) -> str:
+def _quote_text(text: str) -> str:
     return _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}", json.dumps(text, ensure_ascii=False))
 
 
-def _key(value: Any) -> str:
+def _format_key(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _time(value: datetime, *, zoned: bool) -> str:
+def _format_time(value: datetime, *, zoned: bool) -> str:
     """Write a time up to its millisecond, an instant in UTC."""
     plain = value.astimezone(timezone.utc) if zoned else value
     return f"{plain:%Y-%m-%dT%H:%M:%S}.{plain.microsecond // 1000:03}{'Z' if zoned else ''}"
 
 
-def _number(value: Any) -> str:
+def _format_number(value: Any) -> str:
     """Write a number as Java does: 0.001, 1.0E-4, 1.0E7."""
     if not math.isfinite(value):
         return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'

@@ -31,14 +31,14 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     Names,
     QueryRows,
     RankingTask,
-    both,
-    grouped_rows,
-    keys_in,
+    find_stretches,
+    group_rows,
+    intersect_flags,
+    list_keys,
     order_by_group,
-    query_rows,
-    stretch_offsets,
+    read_query_rows,
 )
-from ndcg_spark.evaluation.tasks.valid_rows import key_text
+from ndcg_spark.evaluation.tasks.valid_rows import format_key
 from ndcg_spark.metrics.kernels import tie_groups
 
 COUNT = "n"
@@ -73,8 +73,8 @@ class PartialRankings:
 def rank_partially(rows: QueryRows, task: RankingTask, *, ideal: Entries | None = None) -> PartialRankings:
     """Rank stretches of rows of a run; `ideal` are their ideal lists, where these are known already."""
     if ideal is None and rows.relevance is not None and needs_ideal(task):
-        ideal = ideal_entries(rows, task)
-    return PartialRankings(describe(rows, task), ranked_entries(rows, task), ideal)
+        ideal = rank_ideal(rows, task)
+    return PartialRankings(describe(rows, task), rank_entries(rows, task), ideal)
 
 
 def needs_ideal(task: RankingTask) -> bool:
@@ -84,34 +84,36 @@ def needs_ideal(task: RankingTask) -> bool:
 def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
     """Keys, counts and ranges of carried columns of each stretch."""
     starts, names = pa.array(rows.offsets[:-1]), rows.batch.schema.names
-    found: dict[str, pa.Array] = {key: rows.batch.column(key).take(starts) for key in keys_in(rows.batch, task.names)}
-    found |= {name: pa.array(count) for name, count in _counts(rows, task).items()}
+    found: dict[str, pa.Array] = {
+        key: rows.batch.column(key).take(starts) for key in list_keys(rows.batch, task.names)
+    }
+    found |= {name: pa.array(count) for name, count in _count_rows(rows, task).items()}
     for name in task.names.carried:
         if name in names:
             column = rows.batch.column(name)
-            found |= column_range(
+            found |= find_column_range(
                 column.cast(pa.float64(), safe=False) if name == col.WEIGHT else column, name, rows.offsets
             )
     return found
 
 
-def rejected_partials(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+def count_rejected(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Count the rejected rows of each query, which is known, in partial rankings without entries."""
-    nothing, keys = rows.slice(0, 0), keys_in(rows, task.names)
+    nothing, keys = rows.slice(0, 0), list_keys(rows, task.names)
     segments = [name for name in task.names.segments if name in rows.schema.names]
     needed = [*keys, *segments, *(name for name in rows.schema.names if name == col.COPIES)]
-    rows, offsets = grouped_rows(rows.select(needed), task.names, completely=True)
+    rows, offsets = group_rows(rows.select(needed), task.names, completely=True)
     starts = pa.array(offsets[:-1])
-    found = without_entries({key: rows.column(key).take(starts) for key in keys}, nothing, task)
-    found.head[N_REJECTED] = pa.array(n_copies(rows, offsets))
+    found = build_empty_partials({key: rows.column(key).take(starts) for key in keys}, nothing, task)
+    found.head[N_REJECTED] = pa.array(count_copies(rows, offsets))
     for name in segments:
-        found.head[f"{LOST}:{name}"] = column_range(rows.column(name), name, offsets)[f"low:{name}"]
+        found.head[f"{LOST}:{name}"] = find_column_range(rows.column(name), name, offsets)[f"low:{name}"]
     return found
 
 
-def without_entries(keys: dict[str, pa.Array], nothing: pa.RecordBatch, task: RankingTask) -> PartialRankings:
+def build_empty_partials(keys: dict[str, pa.Array], nothing: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Partial rankings of some queries, with all that those of rows like `nothing` have, but without entries."""
-    found = rank_partially(query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
+    found = rank_partially(read_query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
     n = len(next(iter(keys.values())))
     head = dict(keys)
     for name, column in found.head.items():
@@ -126,29 +128,31 @@ def without_entries(keys: dict[str, pa.Array], nothing: pa.RecordBatch, task: Ra
     return PartialRankings(head, *lists)
 
 
-def _counts(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
+def _count_rows(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
     n_used = ragged.lengths_of(rows.offsets)
-    n_rows = n_copies(rows.batch, rows.offsets)
-    n_items = _n_where(rows.retrieved, rows.offsets)
+    n_rows = count_copies(rows.batch, rows.offsets)
+    n_items = _count_flags(rows.retrieved, rows.offsets)
     nothing = np.zeros_like(n_used)
     counts = {
         "n_rows": n_rows,
-        "n_left_out": n_rows - n_used + n_items - _n_where(rows.ranked, rows.offsets),
+        "n_left_out": n_rows - n_used + n_items - _count_flags(rows.ranked, rows.offsets),
         "n_items": n_items,
         "n_judged": nothing,
         "n_relevant": nothing,
         **{f"{AT_LEAST}{at}": nothing for at in range(len(task.settings.levels))},
     }
     if rows.relevance is not None:
-        counts["n_judged"] = _n_where(rows.judged, rows.offsets)
+        counts["n_judged"] = _count_flags(rows.judged, rows.offsets)
         if task.counts_relevant:
-            counts["n_relevant"] = _n_where(both(rows.relevance > 0, rows.judged), rows.offsets)
+            counts["n_relevant"] = _count_flags(intersect_flags(rows.relevance > 0, rows.judged), rows.offsets)
         for at, level in enumerate(task.settings.levels):
-            counts[f"{AT_LEAST}{at}"] = _n_where(both(rows.relevance >= level, rows.judged), rows.offsets)
+            counts[f"{AT_LEAST}{at}"] = _count_flags(
+                intersect_flags(rows.relevance >= level, rows.judged), rows.offsets
+            )
     return counts
 
 
-def n_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
+def count_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
     """Count the rows of the input that each stretch stands for."""
     if col.COPIES not in batch.schema.names or len(offsets) == 1:
         return ragged.lengths_of(offsets)
@@ -160,13 +164,13 @@ def is_count(name: str) -> bool:
     return name in COUNTS or name == N_REJECTED or name.startswith(AT_LEAST)
 
 
-def _n_where(flags: BoolArray | None, offsets: IntArray) -> IntArray:
+def _count_flags(flags: BoolArray | None, offsets: IntArray) -> IntArray:
     if flags is None or len(offsets) == 1:
         return ragged.lengths_of(offsets)
     return np.add.reduceat(flags, offsets[:-1], dtype=np.int64)  # no stretch is empty
 
 
-def column_range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa.Array]:
+def find_column_range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa.Array]:
     """The lowest and the highest value of a column in each stretch. Nulls do not count."""
     encoded = column.dictionary_encode()
     values = encoded.dictionary
@@ -187,14 +191,14 @@ def column_range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa
 # ------------------------------------------------------------------------------------------------- the ranked list
 
 
-def ranked_entries(rows: QueryRows, task: RankingTask) -> Entries:
+def rank_entries(rows: QueryRows, task: RankingTask) -> Entries:
     """Keep the first entries of each stretch in rank order, with what merging and scoring need; NaN if unjudged."""
     if task.ranks_given:
-        return _entries(rows, _first_by_rank(rows, n_entries(task)), task)
-    return first_entries(_entries(rows, _candidates(rows, n_entries(task)), task), task)
+        return _take_entries(rows, _find_first_ranks(rows, get_ranked_limit(task)), task)
+    return keep_first_entries(_take_entries(rows, _find_candidates(rows, get_ranked_limit(task)), task), task)
 
 
-def n_entries(task: RankingTask) -> int | None:
+def get_ranked_limit(task: RankingTask) -> int | None:
     """Return how many entries are kept before lists are complete, or None for all.
 
     One more than the largest cutoff, so that a rank or an item that comes twice across it is seen.
@@ -203,7 +207,7 @@ def n_entries(task: RankingTask) -> int | None:
     return k + 1 if k is not None and task.cuts_early else None
 
 
-def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
+def _take_entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
     batch, convention, ranks_anew = rows.batch, task.settings.convention, not task.ranks_given
     by_item = ranks_anew and convention.ties in ("item_asc", "item_desc")
     columns: dict[str, Values] = (
@@ -222,44 +226,44 @@ def _entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
     return Entries(columns, ragged.chosen_offsets(at, rows.offsets))
 
 
-def _first_by_rank(rows: QueryRows, kept: int | None) -> IntArray:
+def _find_first_ranks(rows: QueryRows, kept: int | None) -> IntArray:
     """Rows on the first ranks, in rank order."""
     if kept is None:
-        chosen = _numbers(rows.ranked, len(rows.value))
+        chosen = _find_flagged(rows.ranked, len(rows.value))
         return chosen[np.lexsort((rows.value[chosen], ragged.query_of_rows(rows.offsets)[chosen]))]
     k, n_longest = kept - 1, int(ragged.lengths_of(rows.offsets).max(initial=0))
     ranks = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value.astype(np.int64), k + 1)
     return ragged.first_ranked(ranks, rows.offsets, k, min(kept, max(n_longest, 1)))[0]
 
 
-def _numbers(flags: BoolArray | None, n_rows: int) -> IntArray:
+def _find_flagged(flags: BoolArray | None, n_rows: int) -> IntArray:
     """Numbers of the flagged rows; None flags all."""
     return np.arange(n_rows) if flags is None else np.flatnonzero(flags)
 
 
-def _candidates(rows: QueryRows, kept: int | None) -> IntArray:
+def _find_candidates(rows: QueryRows, kept: int | None) -> IntArray:
     """Rows that score no less than the last kept one of their stretch."""
     if kept is None:
-        return _numbers(rows.ranked, len(rows.value))
+        return _find_flagged(rows.ranked, len(rows.value))
     score = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value, -np.inf)
     chosen = score >= np.repeat(ragged.kth_largest(score, rows.offsets, kept), ragged.lengths_of(rows.offsets))
     return np.flatnonzero(chosen if rows.ranked is None else chosen & rows.ranked)
 
 
-def first_entries(entries: Entries, task: RankingTask) -> Entries:
-    kept = n_entries(task)
+def keep_first_entries(entries: Entries, task: RankingTask) -> Entries:
+    kept = get_ranked_limit(task)
     if task.ranks_given:
         order = np.lexsort(
-            (_relevance_key(entries), entries.numbers(col.RANK), ragged.query_of_rows(entries.offsets))
+            (_get_relevance_key(entries), entries.numbers(col.RANK), ragged.query_of_rows(entries.offsets))
         )
         return entries.taken(order).first(kept)
     if COUNT in entries.columns and col.RELEVANCE in entries.columns:
-        return first_tie_groups(entries, None if kept is None else kept - 1, everywhere=False)
-    order, same = rank_order(entries, task)
+        return keep_first_tie_groups(entries, None if kept is None else kept - 1, everywhere=False)
+    order, same = order_by_rank(entries, task)
     return entries.taken(order).first(kept, same)
 
 
-def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray | None]:
+def order_by_rank(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray | None]:
     """Order entries of each query by score, tie rule, relevance (lowest first) and item; also flag unresolved ties.
 
     Items only choose among equal rows, for metrics of items and duplicates.
@@ -269,10 +273,10 @@ def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray
     tied = ragged.equals_previous(score[order], offsets)
     if not tied.any():
         return order, None
-    places = _tie_places(entries, task)
-    keys = [_relevance_key(entries), places, -score, ragged.query_of_rows(offsets)]
+    places = _rank_by_tie_rule(entries, task)
+    keys = [_get_relevance_key(entries), places, -score, ragged.query_of_rows(offsets)]
     if task.settings.convention.ties == "input_order" and col.ITEM in entries.columns:
-        keys.insert(0, places_of(entries.columns[col.ITEM]))
+        keys.insert(0, rank_values(entries.columns[col.ITEM]))
     order = np.lexsort(keys)
     if col.RELEVANCE in entries.columns:
         return order, None
@@ -280,17 +284,17 @@ def rank_order(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray
     return order, tied
 
 
-def _tie_places(entries: Entries, task: RankingTask) -> IntArray:
+def _rank_by_tie_rule(entries: Entries, task: RankingTask) -> IntArray:
     """Numbers that put entries of equal score in the order of the tie rule; all equal where it has none."""
     name = next((one for one in (col.ORDER, col.ITEM) if one in entries.columns), None)
     ties = task.settings.convention.ties
     if name is None or task.settings.groups_ties or (ties == "input_order" and name == col.ITEM):
         return np.zeros(len(entries.numbers(col.SCORE)), dtype=np.int64)
-    place = places_of(entries.columns[name])
+    place = rank_values(entries.columns[name])
     return ~place if ties == "item_desc" else place  # ~x falls as x rises, and cannot overflow
 
 
-def places_of(values: Values) -> IntArray:
+def rank_values(values: Values) -> IntArray:
     """Rank of each value among all: strings by UTF-8 bytes, numbers by value."""
     if isinstance(values, np.ndarray):
         if values.dtype.kind == "f":  # a time with fractions must not lose them
@@ -302,7 +306,7 @@ def places_of(values: Values) -> IntArray:
     return np.asarray(found.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
-def _relevance_key(entries: Entries) -> FloatArray:
+def _get_relevance_key(entries: Entries) -> FloatArray:
     """What entries are told apart by at last; an unjudged item comes before all judged ones."""
     if col.RELEVANCE not in entries.columns:
         return np.zeros(entries.offsets[-1])
@@ -310,12 +314,12 @@ def _relevance_key(entries: Entries) -> FloatArray:
     return np.where(np.isnan(relevance), -np.inf, relevance)
 
 
-def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> Entries:
+def keep_first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> Entries:
     """Keep the tie groups that reach into the first k ranks: best score first, then the lowest relevance.
 
     `everywhere` merges equal items in all groups; else only in the one beyond rank k + 1, and drops its items.
     """
-    score, relevance = entries.numbers(col.SCORE), _relevance_key(entries)
+    score, relevance = entries.numbers(col.SCORE), _get_relevance_key(entries)
     order = ragged.falling_order(score, entries.offsets)
     if ragged.equals_previous(score[order], entries.offsets).any():
         order = np.lexsort((relevance, -score, ragged.query_of_rows(entries.offsets)))
@@ -343,46 +347,46 @@ def first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> En
 # -------------------------------------------------------------------------------------------------- the ideal list
 
 
-def ideal_entries(rows: QueryRows, task: RankingTask) -> Entries:
+def rank_ideal(rows: QueryRows, task: RankingTask) -> Entries:
     """Keep the best relevances of each stretch, the best first; one more than K where duplicates are looked for."""
     settings, offsets = task.settings, rows.offsets
-    listed = both(rows.judged, rows.ranked) if settings.convention.ideal == "retrieved" else rows.judged
+    listed = intersect_flags(rows.judged, rows.ranked) if settings.convention.ideal == "retrieved" else rows.judged
     relevance = rows.relevance
     if relevance is None:
         raise ValueError("rows have no relevances")
     with_item = task.checks_duplicates and col.ITEM in rows.batch.schema.names
-    k = n_ideal(task)
+    k = get_ideal_limit(task)
     if k is None or settings.convention.has_gain_table:
-        at = _numbers(listed, len(relevance))
+        at = _find_flagged(listed, len(relevance))
         columns: dict[str, Values] = {col.RELEVANCE: relevance[at].astype(np.float64)}
         if with_item:
             columns[col.ITEM] = take_values(rows.batch.column(col.ITEM), at)
-        return best_entries(Entries(columns, ragged.chosen_offsets(at, offsets)), task)
+        return keep_best_entries(Entries(columns, ragged.chosen_offsets(at, offsets)), task)
     value = relevance if listed is None else np.where(listed, relevance.astype(np.float64), -np.inf)
-    best, lengths = ragged.largest(value, offsets, _n_where(listed, offsets), k)
+    best, lengths = ragged.largest(value, offsets, _count_flags(listed, offsets), k)
     entries = Entries({col.RELEVANCE: best.astype(np.float64)}, ragged.offsets_of(lengths))
     if with_item:
-        entries.columns[col.ITEM] = _best_items(rows, value, entries, k)
+        entries.columns[col.ITEM] = _take_best_items(rows, value, entries, k)
     return entries
 
 
-def n_ideal(task: RankingTask) -> int | None:
+def get_ideal_limit(task: RankingTask) -> int | None:
     """How many entries of an ideal list are kept before it is complete; None keeps all."""
     k = task.settings.max_k
     return None if k is None else k + int(task.checks_duplicates)
 
 
-def best_entries(entries: Entries, task: RankingTask) -> Entries:
+def keep_best_entries(entries: Entries, task: RankingTask) -> Entries:
     """Put relevances in ideal order and keep the best of each query."""
-    order_by = ideal_order(entries.numbers(col.RELEVANCE), task)
+    order_by = compute_ideal_key(entries.numbers(col.RELEVANCE), task)
     query = ragged.query_of_rows(entries.offsets)
     in_order = (order_by[1:] <= order_by[:-1]) | (query[1:] != query[:-1])
     if not in_order.all():
         entries = entries.taken(np.lexsort((-order_by, query)))
-    return entries.first(n_ideal(task))
+    return entries.first(get_ideal_limit(task))
 
 
-def ideal_order(relevance: FloatArray, task: RankingTask) -> FloatArray:
+def compute_ideal_key(relevance: FloatArray, task: RankingTask) -> FloatArray:
     """By what judged items are put in ideal order: their relevance, or their gain by a table."""
     convention = task.settings.convention
     if not convention.has_gain_table or not len(relevance):
@@ -391,7 +395,7 @@ def ideal_order(relevance: FloatArray, task: RankingTask) -> FloatArray:
     return np.asarray(gain_function(convention.gain)(levels), dtype=np.float64)
 
 
-def _best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> Values:
+def _take_best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> Values:
     """Items of the best relevances. Which of those that tie for the k-th are among them is arbitrary: any does."""
     lengths, starts = ragged.lengths_of(best.offsets), best.offsets[:-1]
     lowest = np.full(len(lengths), -np.inf)
@@ -405,25 +409,25 @@ def _best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> V
     return take_values(rows.batch.column(col.ITEM), found)
 
 
-def merged(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
+def merge_by_query(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
     """Merge the partial rankings of each query: those of queries in one piece, and those that were merged."""
     if not partials:
         return []
-    found = joined_partials(partials)
+    found = concat_partials(partials)
     keys = found.keys(task.names)
     order = order_by_group(keys, task.names)
     if order is None:
         return [found]
-    groups = stretch_offsets(keys.take(pa.array(order)), tuple(keys.schema.names))
+    groups = find_stretches(keys.take(pa.array(order)), tuple(keys.schema.names))
     in_parts = ragged.lengths_of(groups) > 1
     alone = order[groups[:-1][~in_parts]]
     apart = order[np.repeat(in_parts, ragged.lengths_of(groups))]
     lengths = ragged.lengths_of(groups)[in_parts]
-    parts = [taken_partials(found, alone)] if len(alone) else []
-    return [*parts, _merged_groups(taken_partials(found, apart), ragged.offsets_of(lengths), task)]
+    parts = [take_partials(found, alone)] if len(alone) else []
+    return [*parts, _merge_groups(take_partials(found, apart), ragged.offsets_of(lengths), task)]
 
 
-def taken_partials(partials: PartialRankings, at: IntArray) -> PartialRankings:
+def take_partials(partials: PartialRankings, at: IntArray) -> PartialRankings:
     places = pa.array(at)
     return PartialRankings(
         {name: column.take(places) for name, column in partials.head.items()},
@@ -432,7 +436,7 @@ def taken_partials(partials: PartialRankings, at: IntArray) -> PartialRankings:
     )
 
 
-def _merged_groups(partials: PartialRankings, offsets: IntArray, task: RankingTask) -> PartialRankings:
+def _merge_groups(partials: PartialRankings, offsets: IntArray, task: RankingTask) -> PartialRankings:
     """Merge successive partial rankings, those of a query between two offsets."""
     head = {}
     for name, column in partials.head.items():
@@ -440,28 +444,28 @@ def _merged_groups(partials: PartialRankings, offsets: IntArray, task: RankingTa
         if is_count(name):
             head[name] = pa.array(np.add.reduceat(int_values(column), offsets[:-1]))
         elif colon:
-            head[name] = column_range(column, carried, offsets)[f"{'low' if end == LOST else end}:{carried}"]
+            head[name] = find_column_range(column, carried, offsets)[f"{'low' if end == LOST else end}:{carried}"]
         else:
             head[name] = column.take(pa.array(offsets[:-1]))
     ranked, ideal = partials.ranked, partials.ideal
     return PartialRankings(
         head,
-        None if ranked is None else first_entries(Entries(ranked.columns, ranked.offsets[offsets]), task),
-        None if ideal is None else best_entries(Entries(ideal.columns, ideal.offsets[offsets]), task),
+        None if ranked is None else keep_first_entries(Entries(ranked.columns, ranked.offsets[offsets]), task),
+        None if ideal is None else keep_best_entries(Entries(ideal.columns, ideal.offsets[offsets]), task),
     )
 
 
-def joined_partials(partials: list[PartialRankings]) -> PartialRankings:
+def concat_partials(partials: list[PartialRankings]) -> PartialRankings:
     if len(partials) == 1:
         return partials[0]
-    partials = _alike(partials)
+    partials = _align_heads(partials)
     head = {name: pa.concat_arrays([one.head[name] for one in partials]) for name in partials[0].head}
     ranked = [one.ranked for one in partials if one.ranked is not None]
     ideal = [one.ideal for one in partials if one.ideal is not None]
     return PartialRankings(head, joined_entries(ranked) if ranked else None, joined_entries(ideal) if ideal else None)
 
 
-def _alike(partials: list[PartialRankings]) -> list[PartialRankings]:
+def _align_heads(partials: list[PartialRankings]) -> list[PartialRankings]:
     """Count no rejected row where none was, if any are counted."""
     like = next((one.head for one in partials if N_REJECTED in one.head), None)
     if like is None:
@@ -484,14 +488,14 @@ TWICE = "twice"
 """Column of entries: whether the item is judged more than once."""
 
 
-def rankings_batches(complete: PartialRankings, task: RankingTask) -> Iterator[pa.RecordBatch]:
+def finish_rankings(complete: PartialRankings, task: RankingTask) -> Iterator[pa.RecordBatch]:
     """Finish rankings: cut lists to K, refuse items that come twice, use the user's names. See `rank_queries`."""
-    batch = _rankings(complete, task)
+    batch = _build_rankings(complete, task)
     for start in range(0, batch.num_rows, task.queries_at_once):
         yield batch.slice(start, task.queries_at_once)
 
 
-def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
+def _build_rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     head, names = complete.head, task.names
     n = len(head["n_rows"])
     columns = {col.RUN: head[col.RUN] if col.RUN in head else pa.repeat(pa.scalar(""), n)}
@@ -507,16 +511,16 @@ def _rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
     for name, label in names.carried.items():
         if f"low:{name}" in head:
             shown = str(task.settings.columns.weight) if name == col.WEIGHT else label
-            several = differs(head[f"low:{name}"], head[f"high:{name}"])
+            several = find_differences(head[f"low:{name}"], head[f"high:{name}"])
             refuse_first(keys, several, f"column {shown!r} has more than one value in query ", ".", task)
             columns[label] = head[f"low:{name}"]
             if f"{LOST}:{name}" in head:  # a query of rejected rows only, which is in no mean
                 lost = (int_values(head["n_rows"]) == 0) & (int_values(head["n_judged"]) == 0)
                 columns[label] = pc.if_else(pa.array(lost), head[f"{LOST}:{name}"], columns[label])
-    return pa.RecordBatch.from_pydict(columns | _lists(keys, complete, task))
+    return pa.RecordBatch.from_pydict(columns | _finish_lists(keys, complete, task))
 
 
-def advice_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[str]) -> str:
+def advise_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[str]) -> str:
     """Advise on an item that comes twice in a list; one of the unused columns `others` may name the ranker."""
     if kind == "list":  # of arrays, of which no entry is left out
         return "Remove it."
@@ -533,16 +537,16 @@ def advice_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[
 
 def refuse_two_values(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> None:
     """Raise where runs name two values of a segment column for a query."""
-    at = ragged.first_where(differs(low, high), np.arange(len(low) + 1))
+    at = ragged.first_where(find_differences(low, high), np.arange(len(low) + 1))
     if at is not None:
         values = f"{value_at(low, at)!r} and {value_at(high, at)!r}"
         raise InputRefusedError(
-            f"column {name!r} has more than one value in query {key_text(keys, task.names, at)}: {values}; it must "
+            f"column {name!r} has more than one value in query {format_key(keys, task.names, at)}: {values}; it must "
             "be the same in all runs."
         )
 
 
-def differs(one: pa.Array, other: pa.Array) -> BoolArray:
+def find_differences(one: pa.Array, other: pa.Array) -> BoolArray:
     """Where two columns have different values; nulls do not count, and NaN equals NaN, as in Spark."""
     found = flags_of(pc.not_equal(one, other))
     if pa.types.is_floating(one.type):
@@ -553,10 +557,10 @@ def differs(one: pa.Array, other: pa.Array) -> BoolArray:
 def refuse_first(keys: pa.RecordBatch, flags: np.ndarray, before: str, after: str, task: RankingTask) -> None:
     at = ragged.first_where(flags, np.arange(len(flags) + 1))
     if at is not None:
-        raise InputRefusedError(f"{before}{key_text(keys, task.names, at)}{after}")
+        raise InputRefusedError(f"{before}{format_key(keys, task.names, at)}{after}")
 
 
-def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -> dict[str, pa.Array]:
+def _finish_lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -> dict[str, pa.Array]:
     ranked, ideal = complete.ranked, complete.ideal
     if ranked is None:
         raise ValueError("rankings without a ranked list")
@@ -566,7 +570,7 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
     k = task.settings.max_k
     others: dict[str, Values] = {}
     if COUNT in ranked.columns:
-        ranked = first_tie_groups(ranked.only(col.SCORE, col.RELEVANCE, COUNT), k, everywhere=True)
+        ranked = keep_first_tie_groups(ranked.only(col.SCORE, col.RELEVANCE, COUNT), k, everywhere=True)
         others = {"scores": ranked.numbers(col.SCORE), "tied": ranked.numbers(COUNT)}
     elif col.RANK in ranked.columns:
         ranked = ranked if k is None else ranked.where(ranked.numbers(col.RANK) <= k)
@@ -579,7 +583,7 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
             refuse_first(keys, shared, "query ", f" {TWO_ON_ONE_RANK}.", task)
     if ideal is None:
         ideal = Entries({col.RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
-    ideal = _certain_ideal(keys, ideal, k, task)
+    ideal = _finish_ideal(keys, ideal, k, task)
     if task.settings.lists_items:
         kind = (
             task.rows.field(col.ITEM).type
@@ -597,10 +601,10 @@ def _lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -
     }
 
 
-def _certain_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:
+def _finish_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:
     """Cut the ideal list to k; refuse a repeated item in it. Items tied at the cutoff are arbitrary, so ignored."""
     if col.ITEM in best.columns:
-        order_by, lengths = ideal_order(best.numbers(col.RELEVANCE), task), ragged.lengths_of(best.offsets)
+        order_by, lengths = compute_ideal_key(best.numbers(col.RELEVANCE), task), ragged.lengths_of(best.offsets)
         beyond = np.full(len(lengths), -np.inf)
         if k is not None:
             beyond[lengths > k] = order_by[best.offsets[:-1][lengths > k] + k]
@@ -619,5 +623,5 @@ def refuse_repeats(keys: pa.RecordBatch, entries: Entries, kind: str, task: Rank
     twice = ragged.repeats(codes, entries.offsets)
     if TWICE in entries.columns:
         twice |= ragged.lengths_of(ragged.chosen_offsets(entries.numbers(TWICE), entries.offsets)) > 0
-    advice = advice_on_repeats(kind, task.settings, task.others)
+    advice = advise_on_repeats(kind, task.settings, task.others)
     refuse_first(keys, twice, f"an item comes twice in the {kind} of query ", f". {advice}", task)

@@ -44,16 +44,16 @@ from ndcg_spark.metrics import EVERY, CatalogueMetric, MetricAt, NamedMetric, at
 from ndcg_spark.metrics.catalogue import Exposure
 
 N_LOST = "n_lost_queries"
-OF_REJECTED = (N_REJECTED, N_LOST)
-OF_ITEMS = (N_UNJUDGED_ITEMS, N_TOP_ITEMS)
-OPTIONAL_COUNTS = (*OF_REJECTED, *OF_ITEMS)
+REJECTED_COUNTS = (N_REJECTED, N_LOST)
+ITEM_COUNTS = (N_UNJUDGED_ITEMS, N_TOP_ITEMS)
+OPTIONAL_COUNTS = (*REJECTED_COUNTS, *ITEM_COUNTS)
 """Counts that are null where nobody counted, as in metrics of queries."""
 COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *OPTIONAL_COUNTS)
-ACCOUNTS = ("n_rows", "n_left_out", N_REJECTED, *OF_ITEMS)
+SUM_ONLY_COUNTS = ("n_rows", "n_left_out", N_REJECTED, *ITEM_COUNTS)
 """Columns of metrics of queries that only sums need; tables of nights do not have them."""
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
-MOST_GROUPS_HELD = 50_000
-_ALWAYS = {"run": pa.string(), "k": pa.int32()}
+MAX_GROUPS = 50_000
+_BASE_KEYS = {"run": pa.string(), "k": pa.int32()}
 """What every group is of, whatever the segments."""
 LISTS = ""
 """In place of a metric: counts of the lists from whose items metrics of the catalogue are made. No metric has it."""
@@ -73,7 +73,7 @@ PARTIAL_SCHEMA = pa.schema(
 
 ITEM, LISTED = "item", "listed"
 """Columns of counts of items."""
-MOST_HELD = 500_000
+MAX_ITEM_GROUPS = 500_000
 """Counts of items that a worker holds; more are passed on."""
 ESTIMATES = ("value", "weight_sum", "std_error", "ci_low", "ci_high")
 
@@ -89,13 +89,13 @@ class SummingTask:
     needs_ndcg: bool = False  # of these, queries without NDCG do not count
     listed: pa.Schema | None = None  # columns of counts of items, for metrics of the catalogue
     unknown: frozenset[str] = frozenset()  # counts that are null, as batches do not tell
-    most_groups: int = MOST_GROUPS_HELD  # of a segment set; a worker that holds more sends all of them on
+    max_groups: int = MAX_GROUPS  # of a segment set; a worker that holds more sends all of them on
 
-    def averaged_at(self, k: int | None) -> list[NamedMetric]:
+    def list_averaged(self, k: int | None) -> list[NamedMetric]:
         return [metric for metric in at_cutoff(self.metrics, k) if not isinstance(metric, CatalogueMetric)]
 
 
-def summing_task(
+def build_summing_task(
     settings: EvaluationSettings, columns: Collection[str] | None = None, listed: pa.Schema | None = None
 ) -> SummingTask:
     """Build the task that workers add up metrics by; `columns` are those of rows that somebody else made.
@@ -108,9 +108,9 @@ def summing_task(
     unknown = list[str]()
     if columns is not None:
         if settings.on_invalid == "reject" and N_REJECTED not in columns:
-            unknown += OF_REJECTED
+            unknown += REJECTED_COUNTS
         if "ranked" not in columns:
-            unknown += [name for name in OF_ITEMS if name not in columns]
+            unknown += [name for name in ITEM_COUNTS if name not in columns]
     return SummingTask(
         segment_sets=settings.segment_sets,
         weighted=settings.columns.weight is not None,
@@ -140,7 +140,7 @@ def _read_scores(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterat
             rows = batch if at_k.true_count == len(at_k) else batch.filter(at_k)
             status = rows.column("status")
             numbers = pc.index_in(status, value_set=pa.array(scoring.STATUS_NAMES, status.type))
-            columns = [metric.column for metric in task.averaged_at(k.as_py())]
+            columns = [metric.column for metric in task.list_averaged(k.as_py())]
             yield Scores(
                 k=k.as_py(),
                 queries=rows,
@@ -154,15 +154,15 @@ def add_scores(batches: Iterator[Scores], task: SummingTask) -> Iterator[pa.Reco
 
     Metrics of the catalogue add two columns, and rows of counts of items.
     """
-    keys_of_sets = {names: [*_ALWAYS, *map(_key, names)] for names in ((), *task.segment_sets)}
-    sums = {names: GroupSums(keys, task.most_groups) for names, keys in keys_of_sets.items()}
-    items = {names: GroupSums([*keys, ITEM], MOST_HELD) for names, keys in keys_of_sets.items()}
+    keys_of_sets = {names: [*_BASE_KEYS, *map(_name_segment_key, names)] for names in ((), *task.segment_sets)}
+    sums = {names: GroupSums(keys, task.max_groups) for names, keys in keys_of_sets.items()}
+    items = {names: GroupSums([*keys, ITEM], MAX_ITEM_GROUPS) for names, keys in keys_of_sets.items()}
     segments = {name for names in task.segment_sets for name in names}
     for scores in batches:
-        numbers, batch = _numbers(scores, task), scores.queries
-        keys = {"run": batch.column("run").cast(_ALWAYS["run"])}  # maybe of large strings
-        keys["k"] = pa.repeat(pa.scalar(scores.k, _ALWAYS["k"]), batch.num_rows)
-        keys |= {_key(name): batch.column(name) for name in batch.schema.names if name in segments}
+        numbers, batch = _compute_numbers(scores, task), scores.queries
+        keys = {"run": batch.column("run").cast(_BASE_KEYS["run"])}  # maybe of large strings
+        keys["k"] = pa.repeat(pa.scalar(scores.k, _BASE_KEYS["k"]), batch.num_rows)
+        keys |= {_name_segment_key(name): batch.column(name) for name in batch.schema.names if name in segments}
         in_segments = keys, numbers
         if N_REJECTED in numbers:  # rejected rows without a query count in the overall row alone
             has_query = scores.status != scoring.NO_QUERY
@@ -173,14 +173,14 @@ def add_scores(batches: Iterator[Scores], task: SummingTask) -> Iterator[pa.Reco
         for names, held in sums.items():
             held.add(*(in_segments if names else (keys, numbers)))
         if task.listed is not None:
-            listed = _listed_items(batch, _counted(scores, task), keys)
+            listed = _count_listed_items(batch, _find_counted(scores, task), keys)
             for held in items.values():
                 held.add(*listed)
-        yield from _partial_batches(sums, items, task, at_end=False)
-    yield from _partial_batches(sums, items, task, at_end=True)
+        yield from _flush_groups(sums, items, task, at_end=False)
+    yield from _flush_groups(sums, items, task, at_end=True)
 
 
-def _listed_items(
+def _count_listed_items(
     batch: pa.RecordBatch, kept: BoolArray, keys: dict[str, pa.Array]
 ) -> tuple[dict[str, pa.Array], dict[str, IntArray]]:
     """Keys and counts of the items of kept lists."""
@@ -192,7 +192,7 @@ def _listed_items(
     return columns | {ITEM: chosen.flatten()}, {LISTED: np.ones(len(owner), dtype=np.int64)}
 
 
-def _partial_batches(
+def _flush_groups(
     sums: dict[tuple[str, ...], GroupSums],
     items: dict[tuple[str, ...], GroupSums],
     task: SummingTask,
@@ -202,18 +202,18 @@ def _partial_batches(
     """Pass on groups that are too many, or all of them at the end."""
     for names, held in sums.items():
         for grouped in held.flush(at_end=at_end):
-            yield from _mean_batches(grouped, names, task)
+            yield from _write_sums(grouped, names, task)
     for names, held in items.items():
         for grouped in held.flush(at_end=at_end):
-            yield from _listed_batches(grouped, names, task)
+            yield from _write_item_counts(grouped, names, task)
 
 
-def _listed_batches(table: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
+def _write_item_counts(table: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
     """Counts of items as rows of the same groups, with sums of nothing."""
     n = table.num_rows
     columns = {
         "run": table.column("run"),
-        **_segment_columns(table, names),
+        **_build_segment_columns(table, names),
         "metric": pa.array([LISTS] * n, type=pa.string()),
         "k": table.column("k"),
         labels.ASKED: pa.nulls(n, pa.string()),
@@ -225,7 +225,7 @@ def _listed_batches(table: pa.Table, names: tuple[str, ...], task: SummingTask) 
     yield from pa.table(columns).cast(task.listed).to_batches()
 
 
-def _widened(batch: pa.RecordBatch, task: SummingTask) -> pa.RecordBatch:
+def _add_item_columns(batch: pa.RecordBatch, task: SummingTask) -> pa.RecordBatch:
     """Rows of sums with the columns that those of counts of items have."""
     if task.listed is None:
         return batch
@@ -233,25 +233,25 @@ def _widened(batch: pa.RecordBatch, task: SummingTask) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, *more], schema=task.listed)
 
 
-def _key(segment: str) -> str:
+def _name_segment_key(segment: str) -> str:
     """Name of a segment column among our own: a user's column may be called as a count is."""
     return f"segment:{segment}"
 
 
-def _counted(scores: Scores, task: SummingTask) -> BoolArray:
+def _find_counted(scores: Scores, task: SummingTask) -> BoolArray:
     """Find the queries that count in the means. Values do not tell: they are null where they are not asked for."""
-    counted = ~scoring.has_status(scores.status, scoring.uncounted(task.convention))
+    counted = ~scoring.has_status(scores.status, scoring.list_uncounted_statuses(task.convention))
     return counted & scores.values["ndcg"][1] if task.needs_ndcg else counted
 
 
-def _numbers(scores: Scores, task: SummingTask) -> dict[str, IntArray]:
+def _compute_numbers(scores: Scores, task: SummingTask) -> dict[str, IntArray]:
     """Every query's counts and the limbs of its states that are not all zero."""
     batch, status, weights = scores.queries, scores.status, None
-    kept = _counted(scores, task)
+    kept = _find_counted(scores, task)
     if task.weighted:
         weights = np.where(kept, float_values(batch.column("weight"))[0], 0.0)
         kept = weights > 0  # one of weight 0 is in no mean, and tells nothing of its error
-    is_dropped = scoring.has_status(status, scoring.dropped(task.convention))
+    is_dropped = scoring.has_status(status, scoring.list_dropped_statuses(task.convention))
     rows, left_out = int_values(batch.column("n_rows")), int_values(batch.column("n_left_out"))
     numbers: dict[str, IntArray] = {"n_queries": kept.astype(np.int64)}
     for reason in (scoring.NO_RELEVANT, scoring.MISSING, scoring.UNJUDGED):
@@ -263,41 +263,43 @@ def _numbers(scores: Scores, task: SummingTask) -> dict[str, IntArray]:
         column = batch.column(N_REJECTED)
         rejected = int_values(pc.fill_null(column, 0))
         if column.null_count:
-            numbers |= {_unknown(name): flags_of(column.is_null()).astype(np.int64) for name in OF_REJECTED}
+            numbers |= {
+                _name_unknown_count(name): flags_of(column.is_null()).astype(np.int64) for name in REJECTED_COUNTS
+            }
     if rejected is not None and rejected.any():
         lost = (rows == 0) & (rejected > 0) & (status != scoring.NO_QUERY)
         numbers |= {N_REJECTED: rejected, N_LOST: lost.astype(np.int64)}
-    for name in (one for one in OF_ITEMS if one in batch.schema.names):
+    for name in (one for one in ITEM_COUNTS if one in batch.schema.names):
         column = batch.column(name)
         n_items = int_values(pc.fill_null(column, 0))
         if n_items.any():
             numbers[name] = np.where(is_dropped, 0, n_items)
         if column.null_count:
-            numbers[_unknown(name)] = flags_of(column.is_null()).astype(np.int64)
-    for metric in task.averaged_at(scores.k):
+            numbers[_name_unknown_count(name)] = flags_of(column.is_null()).astype(np.int64)
+    for metric in task.list_averaged(scores.k):
         values, known = scores.values[metric.column]
         values, its_weights = np.where(kept & known, values, 0.0), weights
         if metric.undefined:
             counted = kept & known
-            numbers[_counted_in(str(metric))] = counted.astype(np.int64)
+            numbers[_name_query_count(str(metric))] = counted.astype(np.int64)
             its_weights = np.where(counted, 1.0 if weights is None else weights, 0.0)
         numbers |= limb_columns(str(metric), query_states(values, its_weights))
     return numbers
 
 
-def _unknown(count: str) -> str:
+def _name_unknown_count(count: str) -> str:
     """Name of the number of queries of which a count is not known."""
     return f"{count}:unknown"
 
 
-def _counted_in(metric: str) -> str:
+def _name_query_count(metric: str) -> str:
     """Name of the number of queries of which a metric has a value."""
     return f"{metric}:n"
 
 
-def _mean_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
+def _write_sums(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) -> Iterator[pa.RecordBatch]:
     """Sums of groups, a row for each metric."""
-    n, segments, ks = grouped.num_rows, _segment_columns(grouped, names), grouped.column("k").to_pylist()
+    n, segments, ks = grouped.num_rows, _build_segment_columns(grouped, names), grouped.column("k").to_pylist()
     asked: dict[tuple[str, bool], dict[int | None, str | None]] = {}
     for k in dict.fromkeys(ks):
         for owner, one in at_cutoff(task.metrics, k).items():
@@ -307,9 +309,9 @@ def _mean_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) 
     for (metric, undefined), at in asked.items():
         states = MOMENTS.states(read_limbs(grouped, metric), n)
         counts = {name: grouped.column(name) for name in COUNTS if name not in OPTIONAL_COUNTS}
-        counts |= {name: _optional_count(grouped, name, task) for name in OPTIONAL_COUNTS}
-        if _counted_in(metric) in grouped.column_names:
-            counts["n_queries"] = grouped.column(_counted_in(metric))
+        counts |= {name: _read_optional_count(grouped, name, task) for name in OPTIONAL_COUNTS}
+        if _name_query_count(metric) in grouped.column_names:
+            counts["n_queries"] = grouped.column(_name_query_count(metric))
         if not task.weighted and not undefined:
             MOMENTS.fill_unweighted(states, int_values(grouped.column("n_queries")))
         table = pa.table(
@@ -325,32 +327,32 @@ def _mean_batches(grouped: pa.Table, names: tuple[str, ...], task: SummingTask) 
         )
         table = table.filter(pa.array([k in at for k in ks], pa.bool_()))
         for batch in table.cast(PARTIAL_SCHEMA).to_batches():
-            yield _widened(batch, task)
+            yield _add_item_columns(batch, task)
 
 
-def _optional_count(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
+def _read_optional_count(grouped: pa.Table, name: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
     """A count that batches have where it is not 0; null where nobody knows it, if only of one query."""
     if name in task.unknown:
         return pa.nulls(grouped.num_rows, pa.int64())
     found: Any = pa.array(np.zeros(grouped.num_rows, dtype=np.int64))
     if name in grouped.column_names:
         found = grouped.column(name)
-    if _unknown(name) in grouped.column_names:
-        told = pc.equal(grouped.column(_unknown(name)), 0)
+    if _name_unknown_count(name) in grouped.column_names:
+        told = pc.equal(grouped.column(_name_unknown_count(name)), 0)
         found = pc.if_else(told, found, pa.scalar(None, pa.int64()))
     return found
 
 
-def _segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
+def _build_segment_columns(grouped: pa.Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
     n = grouped.num_rows
-    segments = segment_texts([plain_values(grouped.column(_key(name))) for name in names], n)
+    segments = format_segments([plain_values(grouped.column(_name_segment_key(name))) for name in names], n)
     return {
         "segment_by": pa.array(["+".join(names)] * n, type=pa.string()),
         "segment": pa.array(segments, type=pa.string()),
     }
 
 
-def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
+def format_segments(columns: list[list[Any]], n_rows: int) -> list[str | None]:
     """Format segments: '' is the overall mean; several columns become a JSON list, which no value can make ambiguous.
 
     >>> segment_texts([["DE", None], [True, False]], 2)
@@ -358,13 +360,13 @@ def segment_texts(columns: list[list[Any]], n_rows: int) -> list[str | None]:
     """
     if not columns:
         return [""] * n_rows
-    texts = [[_value_text(value) for value in column] for column in columns]
+    texts = [[_format_value(value) for value in column] for column in columns]
     if len(texts) == 1:
         return texts[0]
     return [json.dumps(values, ensure_ascii=False, separators=(",", ":")) for values in zip(*texts, strict=True)]
 
 
-def _value_text(value: object) -> str | None:
+def _format_value(value: object) -> str | None:
     if value is None:
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -386,14 +388,14 @@ def merge_partials(rows: pa.Table) -> pa.RecordBatch:
     for name in OPTIONAL_COUNTS:
         is_known = pc.equal(grouped.column(f"{name}_count"), pc.list_value_length(lists))
         columns[name] = pc.if_else(is_known, columns[name], pa.scalar(None, pa.int64()))
-    columns["states"] = _listed_states(plain_array(rows.column("state")), lists)
+    columns["states"] = _collect_states(plain_array(rows.column("state")), lists)
     if RULES in chosen:
         columns[RULES] = grouped.column(f"{RULES}_distinct")
     arrays = [plain_array(column) for column in columns.values()]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-def _listed_states(states: pa.Array, lists: pa.ListArray) -> pa.ListArray:
+def _collect_states(states: pa.Array, lists: pa.ListArray) -> pa.ListArray:
     """States of the rows in lists, without those that are null."""
     taken = states.take(lists.flatten())
     n_before = np.concatenate([[0], np.cumsum(flags_of(taken.is_valid()))])
@@ -412,23 +414,23 @@ def finish_means(
     """
     for batch in batches:
         means = finish_batch(batch, confidence, day_quantiles)
-        yield means if RULES not in means.schema.names else _with_one_rules(means, across=across_rules)
+        yield means if RULES not in means.schema.names else _combine_rules(means, across=across_rules)
 
 
-def _with_one_rules(means: pa.RecordBatch, *, across: bool) -> pa.RecordBatch:
+def _combine_rules(means: pa.RecordBatch, *, across: bool) -> pa.RecordBatch:
     """Combine the rules of each mean, and put them last."""
     texts = means.column(RULES).to_pylist()
     combined: dict[tuple[str, ...], str | None] = {}
     for row, its in enumerate(texts):
         key = tuple(sorted(its))
         if key not in combined:
-            combined[key] = combine_rules(key, f"the mean of {_group_text(means, row)}", across=across)
+            combined[key] = combine_rules(key, f"the mean of {_format_group(means, row)}", across=across)
     names = [name for name in means.schema.names if name != RULES]
     rules = pa.array([combined[tuple(sorted(its))] for its in texts], pa.string())
     return pa.RecordBatch.from_arrays([*means.select(names).columns, rules], names=[*names, RULES])
 
 
-def _group_text(batch: pa.RecordBatch, row: int) -> str:
+def _format_group(batch: pa.RecordBatch, row: int) -> str:
     """Name the group of a row for a message, by the keys that it has."""
     keys = ("run", "segment", "metric", "k", "period", "period_start", "period_end")
     names = [name for name in keys if name in batch.schema.names]
@@ -450,7 +452,7 @@ def finish_batch(
             else:
                 found.append(day_estimate(parts[row], quantiles=day_quantiles))
         except InputRefusedError as error:
-            raise InputRefusedError(f"{_group_text(batch, row)}: {text_of(error)}") from error
+            raise InputRefusedError(f"{_format_group(batch, row)}: {text_of(error)}") from error
     columns = {name: batch.column(name) for name in batch.schema.names if name != "states"}
     for name in ESTIMATES:
         columns[name] = pa.array([getattr(one, name) for one in found], type=pa.float64())
@@ -458,7 +460,7 @@ def finish_batch(
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def empty_summary(runs: Iterable[str], metrics: Iterable[MetricAt]) -> list[dict[str, Any]]:
+def build_empty_summary(runs: Iterable[str], metrics: Iterable[MetricAt]) -> list[dict[str, Any]]:
     nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
     nothing |= {"weight_sum": 0.0, "state": [0] * MOMENTS.size, "segment_by": "", "segment": ""}
     return [
@@ -479,10 +481,10 @@ def finish_catalogue(
         of_lists = pc.equal(batch.column("metric"), LISTS)
         means = batch.filter(pc.invert(of_lists)).select([*GROUP_KEYS, labels.ASKED, *COUNTS, "states"])
         yield finish_batch(means, confidence)
-        yield from _of_catalogue(batch.filter(of_lists), metrics)
+        yield from _compute_catalogue_metrics(batch.filter(of_lists), metrics)
 
 
-def _of_catalogue(lists: pa.RecordBatch, metrics: tuple[MetricAt, ...]) -> Iterator[pa.RecordBatch]:
+def _compute_catalogue_metrics(lists: pa.RecordBatch, metrics: tuple[MetricAt, ...]) -> Iterator[pa.RecordBatch]:
     """Rows of each metric at its cutoff: a value with neither error nor state, as it is no mean."""
     exposures = []
     for row in lists.select(["levels", "n_items"]).to_pylist():

@@ -42,7 +42,7 @@ class Names:
         return {**self.segments, WEIGHT: WEIGHT}
 
 
-def bad_row_of(score: str) -> str:
+def name_bad_row(score: str) -> str:
     """Name the `bad_row` of the run of one of several score columns."""
     return f"{BAD_ROW}:{score}"
 
@@ -58,7 +58,7 @@ def canonical_names(settings: EvaluationSettings) -> Names:
     )
 
 
-MOST_STRETCHES = 0.25
+MAX_STRETCH_SHARE = 0.25
 """Share of the rows. Above it, rows are sorted by query first: most stretches then have one or two rows."""
 
 
@@ -112,7 +112,7 @@ class QueryRows:
     judged: BoolArray | None
 
 
-def query_rows(batch: pa.RecordBatch, offsets: IntArray, settings: EvaluationSettings) -> QueryRows:
+def read_query_rows(batch: pa.RecordBatch, offsets: IntArray, settings: EvaluationSettings) -> QueryRows:
     """Read what rankings are made of from valid rows, with one score column or ranks."""
     relevance: NumberArray | None = None
     judged: BoolArray | None = None
@@ -125,23 +125,23 @@ def query_rows(batch: pa.RecordBatch, offsets: IntArray, settings: EvaluationSet
     elif SCORE in batch.schema.names and settings.convention.score_precision == "float32":
         with np.errstate(over="ignore"):  # too large a score becomes infinite, as in Spark
             value = value.astype(np.float32).astype(np.float64)
-    ranked = both(retrieved, judged) if condensed and relevance is not None else retrieved
+    ranked = intersect_flags(retrieved, judged) if condensed and relevance is not None else retrieved
     return QueryRows(batch, offsets, value, retrieved, ranked, relevance, judged)
 
 
-def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
+def intersect_flags(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
     """Combine two sets of rows, where None is all of them."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
 
 
-def keys_in(batch: pa.RecordBatch, names: Names) -> tuple[str, ...]:
+def list_keys(batch: pa.RecordBatch, names: Names) -> tuple[str, ...]:
     """Columns that identify a query of a run, or of judgments, in a batch."""
     return ((RUN,) if RUN in batch.schema.names else ()) + tuple(names.query)
 
 
-def stretch_offsets(batch: pa.RecordBatch, keys: tuple[str, ...]) -> IntArray:
+def find_stretches(batch: pa.RecordBatch, keys: tuple[str, ...]) -> IntArray:
     """Offsets between stretches of rows of one query; keys have no nulls."""
     n_rows = batch.num_rows
     begins = np.zeros(n_rows + 1, dtype=np.bool_)
@@ -161,21 +161,21 @@ def hash_rows(batch: pa.RecordBatch, names: Names) -> HashArray:
     return key_hashes(batch, tuple(names.query), RUN if RUN in batch.schema.names else None)
 
 
-def grouped_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tuple[pa.RecordBatch, IntArray]:
+def group_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tuple[pa.RecordBatch, IntArray]:
     """Group rows by query; return offsets, too. Unless `completely`, rows stay if most stretches are long."""
-    keys = keys_in(batch, names)
-    offsets = stretch_offsets(batch, keys)
+    keys = list_keys(batch, names)
+    offsets = find_stretches(batch, keys)
     n_stretches = len(offsets) - 1
     if not completely:
-        if n_stretches <= MOST_STRETCHES * batch.num_rows:
+        if n_stretches <= MAX_STRETCH_SHARE * batch.num_rows:
             return batch, offsets
         batch = taken(batch, sorted_by_hash(hash_rows(batch, names))[1])
-        return batch, stretch_offsets(batch, keys)
+        return batch, find_stretches(batch, keys)
     order = order_by_group(batch.select(list(keys)).take(pa.array(offsets[:-1])), names)
     if order is None:
         return batch, offsets
     batch = taken(batch, rows_of(order, offsets))
-    return batch, stretch_offsets(batch, keys)
+    return batch, find_stretches(batch, keys)
 
 
 def order_by_group(heads: pa.RecordBatch, names: Names) -> IntArray | None:
@@ -185,7 +185,7 @@ def order_by_group(heads: pa.RecordBatch, names: Names) -> IntArray | None:
     n_groups = len(np.unique(hashes)) if len(hashes) else 0
     if n_groups == len(hashes):
         return None
-    if len(stretch_offsets(taken(heads, order), keys)) - 1 == n_groups:
+    if len(find_stretches(taken(heads, order), keys)) - 1 == n_groups:
         return order
     codes = [heads.column(name).dictionary_encode().indices.to_numpy(zero_copy_only=False) for name in keys]
     return np.lexsort(codes)  # two keys share the kept bits of their hashes

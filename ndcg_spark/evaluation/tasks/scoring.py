@@ -16,7 +16,7 @@ from ndcg_spark.core.batches import REFUSAL, flags_of, float_column, float_value
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, MissingColumnError
 from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
-from ndcg_spark.evaluation.tasks.items import first_items, known_items
+from ndcg_spark.evaluation.tasks.items import read_items, take_first_items
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED, TWO_ON_ONE_RANK
 from ndcg_spark.evaluation.tasks.valid_rows import NO_QUERY_COLUMN
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, Need, QueryError
@@ -56,7 +56,7 @@ class ScoringTask:
     item_column: str = ""  # the user's, for messages
 
 
-def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> ScoringTask:
+def build_scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> ScoringTask:
     """Build the task that workers score rankings with these columns by."""
     if settings.levels and "n_at_least" not in columns:
         raise MissingColumnError(
@@ -72,7 +72,7 @@ def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> Scorin
         convention=settings.convention,
         cutoffs=settings.cutoffs,
         keys=("run", *settings.columns.query_columns(columns)),
-        carried=carried_columns(columns, settings),
+        carried=list_carried_columns(columns, settings),
         metrics=settings.computed,
         columns=settings.metric_columns,
         needs=settings.needs,
@@ -82,23 +82,23 @@ def scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> Scorin
     )
 
 
-def carried_columns(columns: Sequence[str], settings: EvaluationSettings) -> tuple[str, ...]:
+def list_carried_columns(columns: Sequence[str], settings: EvaluationSettings) -> tuple[str, ...]:
     """Find the columns of rankings that metrics of queries have as they are."""
     passed = {"run", *settings.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "n_at_least", REFUSAL}
     passed |= set(ITEM_RESERVED if settings.needs else ())
     return tuple(name for name in columns if name not in passed)
 
 
-def dropped(convention: Convention) -> tuple[str, ...]:
+def list_dropped_statuses(convention: Convention) -> tuple[str, ...]:
     """Find the statuses of queries that a rule drops, and of those without any valid row."""
     rules = {MISSING: convention.missing_query, UNJUDGED: convention.unjudged_query, LOST: "drop", NO_QUERY: "drop"}
     return tuple(STATUS_NAMES[status] for status, rule in rules.items() if rule == "drop")
 
 
-def uncounted(convention: Convention) -> tuple[str, ...]:
+def list_uncounted_statuses(convention: Convention) -> tuple[str, ...]:
     """Find the statuses of queries that count in no mean: those that are dropped, or whose NDCG is not defined."""
     skipped = (STATUS_NAMES[NO_RELEVANT],) if convention.no_relevant == "skip" else ()
-    return (*dropped(convention), *skipped)
+    return (*list_dropped_statuses(convention), *skipped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,33 +135,33 @@ def score_rankings(batches: Iterator[pa.RecordBatch], task: ScoringTask) -> Iter
 
 def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[Scores]:
     lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
-    before = _query_status(batch, task)
-    seen = relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
+    before = _compute_status(batch, task)
+    seen = read_relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
     if task.needs:
-        seen = replace(seen, items=known_items(batch, lists.rank, lists.offsets, task.needs, task.item_column))
-    unjudged = _unjudged(batch, lists, seen, task.convention)
+        seen = replace(seen, items=read_items(batch, lists.rank, lists.offsets, task.needs, task.item_column))
+    unjudged = _find_unjudged(batch, lists, seen, task.convention)
     with_items = {one.k for one in task.metrics if isinstance(one.metric, CatalogueMetric)}
     for k in task.cutoffs:
-        status = _with_no_relevant(batch, task, before, lists.idcg(k))
-        kept = ~has_status(status, dropped(task.convention))
+        status = _mark_no_relevant(batch, task, before, lists.idcg(k))
+        kept = ~has_status(status, list_dropped_statuses(task.convention))
         _refuse_unweighted(batch, task, kept, status)
         n_unjudged = np.zeros(batch.num_rows, dtype=np.int64) if unjudged is None else unjudged.among_first(k)
         columns = {name: batch.column(name) for name in task.keys}
         columns |= {N_UNJUDGED_ITEMS: pa.array(n_unjudged), N_TOP_ITEMS: pa.array(lists.n_among_first(k))}
         columns |= {name: batch.column(name) for name in task.carried}
         if with_items:
-            columns["items"] = first_items(batch, lists.rank, k if k in with_items else 0)
+            columns["items"] = take_first_items(batch, lists.rank, k if k in with_items else 0)
         values = {}
         for metric in (one.metric for one in task.metrics if one.k == k and isinstance(one.metric, Metric)):
             try:
-                values[metric.column] = _with_rules(metric, metric.values(seen, k), status, kept)
+                values[metric.column] = _apply_rules(metric, metric.values(seen, k), status, kept)
             except QueryError as error:
                 refuse_query(batch, task.keys, error.query, f"{error.what} (metric {MetricAt(metric, k)})")
         queries = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         yield Scores(k=k, queries=queries, status=status, values=values)
 
 
-def _unjudged(
+def _find_unjudged(
     batch: pa.RecordBatch, lists: GainLists, seen: RelevanceLists, convention: Convention
 ) -> UnjudgedItems | None:
     """Where the unjudged items are; None where there are none."""
@@ -176,7 +176,7 @@ def _unjudged(
     return UnjudgedItems(flags_of(entries.is_valid()), lists.rank, groups, lists.offsets)
 
 
-def _query_status(batch: pa.RecordBatch, task: ScoringTask) -> IntArray:
+def _compute_status(batch: pa.RecordBatch, task: ScoringTask) -> IntArray:
     retrieved = int_values(batch.column("n_items")) > 0
     judged = int_values(batch.column("n_judged")) > 0
     status = np.where(judged, np.where(retrieved, EVALUATED, MISSING), UNJUDGED)
@@ -188,7 +188,7 @@ def _query_status(batch: pa.RecordBatch, task: ScoringTask) -> IntArray:
     return status
 
 
-def _with_no_relevant(batch: pa.RecordBatch, task: ScoringTask, status: IntArray, best: FloatArray) -> IntArray:
+def _mark_no_relevant(batch: pa.RecordBatch, task: ScoringTask, status: IntArray, best: FloatArray) -> IntArray:
     """Tell the evaluated queries apart whose ideal list gains nothing, and refuse them where the rule says so."""
     status = np.where((status == EVALUATED) & ~(best > 0), NO_RELEVANT, status)
     if task.convention.no_relevant == "error":
@@ -197,7 +197,7 @@ def _with_no_relevant(batch: pa.RecordBatch, task: ScoringTask, status: IntArray
     return status
 
 
-def _with_rules(
+def _apply_rules(
     metric: Metric, values: FloatArray, status: IntArray, kept: BoolArray
 ) -> tuple[FloatArray, BoolArray]:
     """Apply the rules for missing and unjudged queries; flag the queries that are kept and have a value."""
@@ -234,18 +234,18 @@ def read_lists(
     relevance, judged = float_values(ranked_column.flatten())
     if convention.unjudged == "error":
         refuse_query(batch, keys, ragged.first_where(~judged, offsets), "has an unjudged item among the first k")
-    gains = ranked_gains = _gains(relevance, judged, convention)
+    gains = ranked_gains = _compute_gains(relevance, judged, convention)
     _refuse_too_large(batch, keys, gains, relevance, offsets)
     groups, has_gaps = None, "ranks" in batch.schema.names
     rank, lengths = (
-        _given_ranks(batch, keys, offsets) if has_gaps else (ragged.rank_of_rows(offsets), ragged.lengths_of(offsets))
+        _read_ranks(batch, keys, offsets) if has_gaps else (ragged.rank_of_rows(offsets), ragged.lengths_of(offsets))
     )
     if "tied" in batch.schema.names:
-        groups, gains = _tie_groups(batch, gains, offsets)
+        groups, gains = _read_tie_groups(batch, gains, offsets)
         lengths = ragged.segment_sum(groups.count.astype(np.float64), offsets).astype(np.int64)
     ideal_offsets = list_offsets(ideal_column)
     best, known = float_values(ideal_column.flatten())
-    ideal = _gains(best, known, convention)
+    ideal = _compute_gains(best, known, convention)
     _refuse_too_large(batch, keys, ideal, best, ideal_offsets)
     if callable(convention.gain):
         lists = (offsets, judged, relevance, ranked_gains), (ideal_offsets, known, best, ideal)
@@ -262,8 +262,8 @@ def read_lists(
     any_judged = int_values(batch.column("n_judged")) > 0
     rules = GainRules(
         ties=convention.ties,
-        pad=None if convention.pad_to_k is None else one_gain(convention.pad_to_k, convention),
-        ideal_of_ones=one_gain(1.0, convention) if convention.ideal == "k_ones" else None,
+        pad=None if convention.pad_to_k is None else compute_gain(convention.pad_to_k, convention),
+        ideal_of_ones=compute_gain(1.0, convention) if convention.ideal == "k_ones" else None,
         no_relevant=NO_RELEVANT_VALUE[convention.no_relevant],
     )
     return GainLists(
@@ -271,7 +271,7 @@ def read_lists(
     )
 
 
-def _tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> tuple[TieGroups, FloatArray]:
+def _read_tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> tuple[TieGroups, FloatArray]:
     """Tie groups and the gains in an order that does not depend on the order of tied rows."""
     scores = float_values(batch.column("scores").flatten())[0]
     counts = int_values(batch.column("tied").flatten())
@@ -282,7 +282,7 @@ def _tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> 
     return tie_groups(scores, counts[order], offsets), gains[order]
 
 
-def relevance_lists(
+def read_relevance_lists(
     batch: pa.RecordBatch, lists: GainLists, convention: Convention, levels: tuple[float, ...], max_k: int | None
 ) -> RelevanceLists:
     """Read a batch of rankings as metrics see it; `lists` is the same batch as gains."""
@@ -291,7 +291,7 @@ def relevance_lists(
     if lists.has_gaps and max_k is not None:  # which end where their last rank is, beyond K if some items are
         lengths = np.where(int_values(batch.column("n_items")) > ragged.lengths_of(lists.offsets), max_k, lengths)
     return RelevanceLists(
-        read=partial(_entries, batch, lists, convention),
+        read=partial(_read_entries, batch, lists, convention),
         offsets=lists.offsets,
         lengths=lengths,
         at_least={} if counts is None else {level: counts[:, at] for at, level in enumerate(levels)},
@@ -301,17 +301,17 @@ def relevance_lists(
     )
 
 
-def _entries(batch: pa.RecordBatch, lists: GainLists, convention: Convention) -> Entries:
+def _read_entries(batch: pa.RecordBatch, lists: GainLists, convention: Convention) -> Entries:
     relevance, judged = float_values(batch.column("ranked").flatten())
     relevance = np.where(judged, relevance, 0.0)
     if lists.groups is not None:
-        groups, order = _groups_of_relevances(batch, relevance, lists.offsets, convention)
+        groups, order = _group_relevances(batch, relevance, lists.offsets, convention)
         return Entries(relevance[order], judged[order], groups)
     one = np.ones(len(lists.rank), dtype=np.int64)
     return Entries(relevance, judged, TieGroups(lists.rank, one, one, np.arange(len(one))))
 
 
-def _groups_of_relevances(
+def _group_relevances(
     batch: pa.RecordBatch, relevance: FloatArray, offsets: IntArray, convention: Convention
 ) -> tuple[TieGroups, IntArray]:
     """Tie groups, and the order of entries in them; the best or worst order leaves only equal items tied."""
@@ -320,7 +320,7 @@ def _groups_of_relevances(
     groups = tie_groups(scores, counts, offsets)
     gains = relevance
     if convention.ties != "expected":
-        gains = _gains(*float_values(batch.column("ranked").flatten()), convention)
+        gains = _compute_gains(*float_values(batch.column("ranked").flatten()), convention)
     order = np.lexsort((relevance, gains if convention.ties == "worst" else -gains, groups.group))
     counts = counts[order]
     if convention.ties == "expected":
@@ -331,7 +331,7 @@ def _groups_of_relevances(
     return TieGroups(start, counts, counts, np.arange(len(counts))), order
 
 
-def _given_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray) -> tuple[IntArray, IntArray]:
+def _read_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray) -> tuple[IntArray, IntArray]:
     rank = int_values(batch.column("ranks").flatten()) - 1
     twice = np.zeros(len(rank), dtype=np.bool_)
     twice[1:] = rank[1:] == rank[:-1]
@@ -343,7 +343,7 @@ def _given_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray
     return rank, lengths
 
 
-def _gains(relevance: FloatArray, known: BoolArray, convention: Convention) -> FloatArray:
+def _compute_gains(relevance: FloatArray, known: BoolArray, convention: Convention) -> FloatArray:
     all_known = known.all()
     levels = relevance.copy() if all_known else relevance[known]  # a gain function may write to it
     if convention.negative == "clip":
@@ -358,7 +358,7 @@ def _gains(relevance: FloatArray, known: BoolArray, convention: Convention) -> F
     return gains
 
 
-def _too_large(gains: FloatArray) -> BoolArray:
+def _find_too_large(gains: FloatArray) -> BoolArray:
     if not len(gains) or (gains.min() >= -LARGEST_GAIN and gains.max() <= LARGEST_GAIN):  # not so if any is NaN
         return np.zeros(len(gains), dtype=np.bool_)
     return np.asarray(~(np.abs(gains) <= LARGEST_GAIN))
@@ -367,7 +367,7 @@ def _too_large(gains: FloatArray) -> BoolArray:
 def _refuse_too_large(
     batch: pa.RecordBatch, keys: tuple[str, ...], gains: FloatArray, relevance: FloatArray, offsets: IntArray
 ) -> None:
-    too_large = _too_large(gains)
+    too_large = _find_too_large(gains)
     query = ragged.first_where(too_large, offsets)
     if query is not None:
         what = f"has relevance {relevance[too_large.argmax()]:g}, whose gain is not finite, or above 2^63"
@@ -392,11 +392,11 @@ def _refuse_falling(
         refuse_query(batch, keys, int(query[at[0]]), what)
 
 
-def one_gain(relevance: float, convention: Convention) -> float:
+def compute_gain(relevance: float, convention: Convention) -> float:
     """Gain of a single relevance; refused when it is not finite or too large."""
     level = np.array([relevance], dtype=np.float64)
-    gains = _gains(level, np.ones(1, dtype=np.bool_), convention)
-    if _too_large(gains)[0]:
+    gains = _compute_gains(level, np.ones(1, dtype=np.bool_), convention)
+    if _find_too_large(gains)[0]:
         raise InputRefusedError(f"the gain of relevance {relevance:g} is not finite, or above 2^63.")
     return float(gains[0])
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.partial_sums import ACCOUNTS, ESTIMATES, PARTIAL_SCHEMA
-from ndcg_spark.evaluation.tasks.scoring import score_rankings, scoring_task
+from ndcg_spark.evaluation.tasks.partial_sums import ESTIMATES, PARTIAL_SCHEMA, SUM_ONLY_COUNTS
+from ndcg_spark.evaluation.tasks.scoring import build_scoring_task, score_rankings
 
 HIDDEN = ("state", RULES)
 """Columns of a summary that JSON leaves out of its rows."""
@@ -33,19 +33,19 @@ METRIC_SCHEMA = pa.schema(
 )
 
 
-def columns_for_sums(settings: EvaluationSettings) -> tuple[str, ...]:
+def list_sum_columns(settings: EvaluationSettings) -> tuple[str, ...]:
     """Name the columns of metrics of queries that only sums need."""
-    return (*ACCOUNTS, "items") if settings.catalogue_metrics else ACCOUNTS
+    return (*SUM_ONLY_COUNTS, "items") if settings.catalogue_metrics else SUM_ONLY_COUNTS
 
 
-def scored_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
+def build_scored_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
     """Columns of metrics of queries that are computed, from those of rankings."""
     nothing: Iterator[pa.RecordBatch] = iter([pa.RecordBatch.from_pylist([], schema=rankings)])
-    return next(score_rankings(nothing, scoring_task(rankings.names, settings))).schema
+    return next(score_rankings(nothing, build_scoring_task(rankings.names, settings))).schema
 
 
-def query_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
+def build_query_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
     """Columns of metrics of queries that are stored, from those of rankings."""
-    scored = scored_schema(rankings, settings)
-    kept = [field for field in scored if field.name not in columns_for_sums(settings)]
+    scored = build_scored_schema(rankings, settings)
+    kept = [field for field in scored if field.name not in list_sum_columns(settings)]
     return pa.schema([*kept, (RULES, pa.string())])

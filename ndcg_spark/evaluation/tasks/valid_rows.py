@@ -18,7 +18,7 @@ from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, length
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import MAX_RANK, EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
-from ndcg_spark.evaluation.tasks.query_rows import Names, bad_row_of, canonical_names
+from ndcg_spark.evaluation.tasks.query_rows import Names, canonical_names, name_bad_row
 
 _HELPERS = ("tied", "n_ranked")
 
@@ -29,10 +29,10 @@ def add_gains(batches: Iterator[pa.RecordBatch], convention: Convention, k: int 
     Drops `tied` (ranks that the row shares, from `rank` on) and `n_ranked` (items in the ranking of its query).
     """
     for batch in batches:
-        yield _with_gains(batch, convention, k)
+        yield _add_gains_to_batch(batch, convention, k)
 
 
-def _with_gains(batch: pa.RecordBatch, convention: Convention, k: int | None) -> pa.RecordBatch:
+def _add_gains_to_batch(batch: pa.RecordBatch, convention: Convention, k: int | None) -> pa.RecordBatch:
     relevance, judged = float_values(batch.column("relevance"))
     levels = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
     gains = np.zeros(len(levels))
@@ -41,12 +41,14 @@ def _with_gains(batch: pa.RecordBatch, convention: Convention, k: int | None) ->
     columns = {name: batch.column(name) for name in batch.schema.names if name not in _HELPERS}
     columns["gain"] = pa.array(gains)
     ends = n_ranked if convention.ideal == "as_many" else None
-    columns["discount"] = _discounts(batch.column("rank"), np.maximum(tied, 1), None, convention, k)
-    columns["ideal_discount"] = _discounts(batch.column("ideal_rank"), np.ones_like(tied), ends, convention, k)
+    columns["discount"] = _average_discounts(batch.column("rank"), np.maximum(tied, 1), None, convention, k)
+    columns["ideal_discount"] = _average_discounts(
+        batch.column("ideal_rank"), np.ones_like(tied), ends, convention, k
+    )
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _discounts(
+def _average_discounts(
     column: pa.Array, tied: np.ndarray, ends: np.ndarray | None, convention: Convention, k: int | None
 ) -> pa.Array:
     """Discount of each rank, averaged over the ranks that tied rows share; 0 beyond the end of its list."""
@@ -63,7 +65,7 @@ def _discounts(
 
 NO_QUERY_COLUMN = "(there is no query column)"
 """In messages, in place of the key of a row of lists that has none."""
-LARGEST_DOUBLE = float(np.finfo(np.float64).max)
+MAX_DOUBLE = float(np.finfo(np.float64).max)
 Reason = tuple[str, BoolArray | None]
 """A reason, and the rows it holds for; None is no row."""
 
@@ -76,29 +78,29 @@ class RowRules:
     judgments: bool = False
 
 
-def valid_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
-    return divided_rows(marked_rows(batch, rules))[0]
+def select_valid(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
+    return split_rejected(mark_rows(batch, rules))[0]
 
 
-def marked_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
+def mark_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
     """Mark rejected rows by a `bad_row` that is not null; no such column if none is. One score column at most.
 
     Under `on_invalid=fail` a bad row raises an InputRefusedError with the first reason and the query.
     """
     bad: BoolArray | None = None
-    for reason, at in bad_rows(batch, rules):
+    for reason, at in find_reasons(batch, rules):
         if rules.settings.on_invalid == "fail":
             row = int(np.flatnonzero(at)[0])
-            raise InputRefusedError(f"bad row: {reason} at {key_text(batch, canonical_names(rules.settings), row)}")
+            raise InputRefusedError(f"bad row: {reason} at {format_key(batch, canonical_names(rules.settings), row)}")
         bad = at if bad is None else bad | at
     if col.BAD_ROW in batch.schema.names:
         batch = batch.select([name for name in batch.schema.names if name != col.BAD_ROW])
     if bad is None:
         return batch
-    return _with_marks(batch, pa.array(np.where(bad, "rejected", ""), pa.string(), mask=~bad))
+    return _append_marks(batch, pa.array(np.where(bad, "rejected", ""), pa.string(), mask=~bad))
 
 
-def divided_rows(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+def split_rejected(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
     """Divide marked rows into valid and rejected ones, both without marks; None where no row is rejected."""
     if col.BAD_ROW not in batch.schema.names:
         return batch, None
@@ -109,14 +111,14 @@ def divided_rows(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch 
     return batch.filter(marks.is_null()), batch.filter(marks.is_valid())
 
 
-def with_marks(batch: pa.RecordBatch) -> pa.RecordBatch:
+def add_marks(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Add the column that marks rejected rows where it is missing, as no row is."""
     if col.BAD_ROW in batch.schema.names:
         return batch
-    return _with_marks(batch, pa.nulls(batch.num_rows, pa.string()))
+    return _append_marks(batch, pa.nulls(batch.num_rows, pa.string()))
 
 
-def _with_marks(batch: pa.RecordBatch, marks: pa.Array) -> pa.RecordBatch:
+def _append_marks(batch: pa.RecordBatch, marks: pa.Array) -> pa.RecordBatch:
     schema = batch.schema.append(pa.field(col.BAD_ROW, pa.string()))  # the others may be said to have no nulls
     return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=schema)
 
@@ -126,31 +128,31 @@ def has_query(batch: pa.RecordBatch, names: Names) -> BoolArray:
     found = np.ones(batch.num_rows, dtype=np.bool_)
     for name in names.keys:
         if name in batch.schema.names:
-            for _, without in _key_reasons(batch.column(name), ""):
+            for _, without in _check_key(batch.column(name), ""):
                 found &= True if without is None else ~without
     return found
 
 
-def bad_rows(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, BoolArray]]:
+def find_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, BoolArray]]:
     """Yield each reason that holds for some row, and for which rows. A row's first reason is the one reported."""
-    for reason, at in _reasons(batch, rules):
+    for reason, at in _check_batch(batch, rules):
         if at is not None and at.any():
             yield reason, at
 
 
 def keep_valid(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield valid_rows(batch, rules)
+        yield select_valid(batch, rules)
 
 
 def mark_rejected(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
     """Mark rejected rows for Spark. These keep query and segments if the query is known."""
     for batch in batches:
-        yield _emptied(marked_rows(batch, rules), rules)
+        yield _clear_rejected(mark_rows(batch, rules), rules)
 
 
-def _emptied(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
-    batch, names = with_marks(batch), canonical_names(rules.settings)
+def _clear_rejected(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
+    batch, names = add_marks(batch), canonical_names(rules.settings)
     rejected, nameless = batch.column(col.BAD_ROW).is_valid(), pa.array(~has_query(batch, names))
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name, column in columns.items() if rejected.true_count else ():
@@ -161,23 +163,23 @@ def _emptied(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
 
 
 def find_bad_rows(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
-    """Find bad rows: `reason`, `key`, `n`, `row`; see `frames.canonical.checked_rows`."""
+    """Find bad rows: `reason`, `key`, `n`, `row`; see `frames.columns.report_bad_rows`."""
     names = canonical_names(rules.settings)
     for batch in map(plain_texts, batches):
-        for of_run in (batch,) if rules.judgments else runs_of(batch, names):
-            yield _checked(of_run, rules, names)
+        for of_run in (batch,) if rules.judgments else split_runs(batch, names):
+            yield _report_batch(of_run, rules, names)
 
 
-def _checked(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordBatch:
+def _report_batch(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordBatch:
     first = np.full(batch.num_rows, -1)
     reasons: list[str] = []
-    for reason, at in bad_rows(batch, rules):
+    for reason, at in find_reasons(batch, rules):
         first[at & (first < 0)] = len(reasons)
         reasons.append(reason)
     (bad,) = np.nonzero(first >= 0)
     columns = {
         "reason": pa.array([*(reasons[first[row]] for row in bad), None], pa.string()),
-        "key": pa.array([*(key_text(batch, names, int(row), item=True) for row in bad), None], pa.string()),
+        "key": pa.array([*(format_key(batch, names, int(row), item=True) for row in bad), None], pa.string()),
         "n": pa.array([*np.ones_like(bad), batch.num_rows - len(bad)], pa.int64()),
     }
     if "row" in batch.schema.names:
@@ -185,18 +187,18 @@ def _checked(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordB
     return pa.RecordBatch.from_pydict(columns)
 
 
-def runs_of(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
+def split_runs(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
     """Split a batch with several score columns into one a run (`run`, `score`); yield any other as it is."""
     if not is_wide(batch, names):
         yield batch
         return
     there = batch.schema.names
-    of_runs = {*names.scores, *map(bad_row_of, names.scores)}
+    of_runs = {*names.scores, *map(name_bad_row, names.scores)}
     shared = [name for name in there if name not in of_runs]
     for score, run in names.scores.items():
         columns = {col.RUN: pa.repeat(pa.scalar(run), batch.num_rows), col.SCORE: batch.column(score)}
-        if bad_row_of(score) in there:
-            columns[col.BAD_ROW] = batch.column(bad_row_of(score))
+        if name_bad_row(score) in there:
+            columns[col.BAD_ROW] = batch.column(name_bad_row(score))
         columns |= {name: batch.column(name) for name in shared}
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
@@ -206,7 +208,7 @@ def is_wide(batch: pa.RecordBatch, names: Names) -> bool:
     return len(names.scores) > 1 and col.SCORE not in batch.schema.names
 
 
-def key_text(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = False) -> str:
+def format_key(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = False) -> str:
     """Name the query of a row for a person: `query_id=7`; or the malformed line that it is."""
     told = batch.column(col.BAD_ROW)[row].as_py() if col.BAD_ROW in batch.schema.names else None
     if told is not None and ": " in told:
@@ -216,11 +218,11 @@ def key_text(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = Fals
     found = {label: value_at(batch.column(name), row) for name, label in shown.items()}
     if not names.query:
         whose = [f"{col.RUN}={found[col.RUN]}"] if found.get(col.RUN) else []
-        return ", ".join([*whose, _list_text(batch, row)])
+        return ", ".join([*whose, _format_list(batch, row)])
     return labels.key(found)
 
 
-def _list_text(batch: pa.RecordBatch, row: int) -> str:
+def _format_list(batch: pa.RecordBatch, row: int) -> str:
     """Name a row without a key by the list that it has."""
     items = value_at(batch.column(col.RANKED_ITEMS), row) if col.RANKED_ITEMS in batch.schema.names else None
     if not items:
@@ -229,60 +231,60 @@ def _list_text(batch: pa.RecordBatch, row: int) -> str:
     return f"[{first}{', ...' if len(items) > 3 else ''}] {NO_QUERY_COLUMN}"
 
 
-def _reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
+def _check_batch(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
     settings, there = rules.settings, set(batch.schema.names)
     if col.BAD_ROW in there:
-        yield from _reasons_from_spark(batch.column(col.BAD_ROW))
+        yield from _read_spark_reasons(batch.column(col.BAD_ROW))
     if col.RUN in there:
-        yield "null_run", _null(batch.column(col.RUN))
+        yield "null_run", _find_nulls(batch.column(col.RUN))
     for name in canonical_names(settings).query:
-        yield from _key_reasons(batch.column(name), "null_query")
+        yield from _check_key(batch.column(name), "null_query")
     if col.RANKED_ITEMS in there and col.RANKED_LIST not in there:
-        yield from _item_list_reasons(batch, settings)
+        yield from _check_item_lists(batch, settings)
     for name in (col.RANKED_LIST, col.IDEAL_LIST):
         if name in there:
             column = batch.column(name)
             yield "null_list", flags_of(column.is_null())
-            yield from _of_lists(column, relevance_reasons(column.flatten(), settings))
+            yield from _lift_to_lists(column, check_relevances(column.flatten(), settings))
     if col.RANK in there:
-        yield from _rank_reasons(batch.column(col.RANK), settings)
+        yield from _check_ranks(batch.column(col.RANK), settings)
     if col.SCORE in there:
-        yield from _score_reasons(batch.column(col.SCORE), settings)
-    yield from _other_reasons(batch, rules)
+        yield from _check_scores(batch.column(col.SCORE), settings)
+    yield from _check_other_columns(batch, rules)
     if col.RELEVANCE in there:
-        yield from relevance_reasons(batch.column(col.RELEVANCE), settings)
+        yield from check_relevances(batch.column(col.RELEVANCE), settings)
 
 
-def _other_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
+def _check_other_columns(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
     there = set(batch.schema.names)
     if col.ITEM in there:
-        yield from _key_reasons(batch.column(col.ITEM), "null_item")
+        yield from _check_key(batch.column(col.ITEM), "null_item")
     if col.WEIGHT in there:
         weight, known = float_values(batch.column(col.WEIGHT))
         yield "bad_weight", ~(known & (weight >= 0) & (weight <= MAX_WEIGHT))
     if col.ORDER in there and not rules.judgments:
-        yield "null_order", _null(batch.column(col.ORDER))
+        yield "null_order", _find_nulls(batch.column(col.ORDER))
 
 
-def _key_reasons(column: pa.Array, reason: str) -> Iterator[Reason]:
+def _check_key(column: pa.Array, reason: str) -> Iterator[Reason]:
     """A query or item that is null or NaN is none."""
-    yield reason, _null(column)
+    yield reason, _find_nulls(column)
     if pa.types.is_floating(column.type):
         yield reason, np.isnan(float_values(column)[0])
 
 
-def _item_list_reasons(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
+def _check_item_lists(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
     """Reasons of lists of items and of their scores, those of judgments, too."""
     for name in (col.RANKED_ITEMS, col.IDEAL_ITEMS):
         column = batch.column(name)
         yield "null_list", flags_of(column.is_null())
-        yield from _of_lists(column, _key_reasons(column.flatten(), "null_item"))
-    for name, reasons in ((col.RANKED_SCORES, _score_reasons), (col.RANKED_RANKS, _rank_reasons)):
+        yield from _lift_to_lists(column, _check_key(column.flatten(), "null_item"))
+    for name, reasons in ((col.RANKED_SCORES, _check_scores), (col.RANKED_RANKS, _check_ranks)):
         if name in batch.schema.names:
-            yield from _of_lists(batch.column(name), reasons(batch.column(name).flatten(), settings))
+            yield from _lift_to_lists(batch.column(name), reasons(batch.column(name).flatten(), settings))
 
 
-def _of_lists(column: pa.Array, reasons: Iterator[Reason]) -> Iterator[Reason]:
+def _lift_to_lists(column: pa.Array, reasons: Iterator[Reason]) -> Iterator[Reason]:
     """Reasons of entries as reasons of their lists."""
     offsets = list_offsets(column)
     for reason, at in reasons:
@@ -290,18 +292,18 @@ def _of_lists(column: pa.Array, reasons: Iterator[Reason]) -> Iterator[Reason]:
             yield reason, lengths_of(chosen_offsets(at, offsets)) > 0
 
 
-def _reasons_from_spark(column: pa.Array) -> Iterator[Reason]:
+def _read_spark_reasons(column: pa.Array) -> Iterator[Reason]:
     if column.null_count < len(column):
         reasons = pc.replace_substring_regex(column, "(?s): .*", "")  # behind which the line may be
         for reason in pc.unique(reasons.drop_null()).to_pylist():
             yield reason, flags_of(pc.equal(reasons, reason))
 
 
-def _rank_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
+def _check_ranks(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
     if settings.null_score == "bad":
-        yield "null_rank", _null(column)
+        yield "null_rank", _find_nulls(column)
     whole = pa.types.is_integer(column.type)
-    if whole and _within(column, 1, MAX_RANK):
+    if whole and _is_within(column, 1, MAX_RANK):
         return
     rank, known = float_values(column)
     if not whole:
@@ -312,21 +314,21 @@ def _rank_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterator[Re
         yield "rank_not_whole", known & (np.floor(rank) != rank)
 
 
-def _score_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
+def _check_scores(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
     if settings.null_score == "bad":
-        yield "null_score", _null(column)
-    if not _within(column, -LARGEST_DOUBLE, LARGEST_DOUBLE):
+        yield "null_score", _find_nulls(column)
+    if not _is_within(column, -MAX_DOUBLE, MAX_DOUBLE):
         score = float_values(column)[0]
         yield "nan_score", np.isnan(score)
         yield "infinite_score", np.isinf(score)
 
 
-def relevance_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
+def check_relevances(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
     """Yield each reason a relevance can be bad for, and where it holds. A null is an unjudged item, not a bad one."""
     convention = settings.convention
     lowest, highest = relevance_range(convention.gain)
-    least = {"error": max(lowest, 0.0), "clip": -LARGEST_DOUBLE}.get(convention.negative, lowest)
-    good = _within(column, max(least, -LARGEST_DOUBLE), min(highest, LARGEST_DOUBLE))
+    least = {"error": max(lowest, 0.0), "clip": -MAX_DOUBLE}.get(convention.negative, lowest)
+    good = _is_within(column, max(least, -MAX_DOUBLE), min(highest, MAX_DOUBLE))
     if good and not convention.has_gain_table:
         return
     relevance, known = float_values(column)
@@ -344,7 +346,7 @@ def relevance_reasons(column: pa.Array, settings: EvaluationSettings) -> Iterato
         yield "negative_relevance", relevance < 0
 
 
-def _within(column: pa.Array, lowest: float, highest: float) -> bool:
+def _is_within(column: pa.Array, lowest: float, highest: float) -> bool:
     """Whether all values are numbers between two bounds, both included. One pass over a good batch."""
     if column.null_count == len(column):
         return True
@@ -355,5 +357,5 @@ def _within(column: pa.Array, lowest: float, highest: float) -> bool:
     return bool(lowest <= values.min() and values.max() <= highest)  # False if any is NaN
 
 
-def _null(column: pa.Array) -> BoolArray | None:
+def _find_nulls(column: pa.Array) -> BoolArray | None:
     return flags_of(column.is_null()) if column.null_count else None

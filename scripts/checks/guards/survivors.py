@@ -5,22 +5,22 @@ from __future__ import annotations
 REASONS: dict[str, str] = {
     # --- the same answer by a longer way, or none but for types
     "settings_of: operand: one.flag.hidden": "a hidden field has no option, so nothing is given for it",
-    "_entries: operand: task.settings.lists_items": "items that nothing reads are carried on: the same numbers",
-    "_within: operand: column.null_count": "both ways find the same ends; that without nulls is quicker",
+    "_read_entries: operand: task.settings.lists_items": "items that nothing reads are carried on: the same numbers",
+    "_is_within: operand: column.null_count": "both ways find the same ends; that without nulls is quicker",
     "_numbers: operand: values.dtype == object": "no number is a text; it saves looking at each",
     "address_of: operand: found is None": "without a match there is no scheme; the type checker wants it said",
     "_allowed: operand: isinstance(option, click.Option)": "commands have options only; for the type checker",
     "RemoteTableWrite.swap: dropped: add_columns(self.spark, self.facts.name, list(self.facts.columns))": (
         "heals what another job does at the same moment: a catalog of Hive keeps the columns of the later one"
     ),
-    "_lists: operand: ITEM in ranked.columns": "the check is on only where items are carried (engine.py)",
+    "_finish_lists: operand: ITEM in ranked.columns": "the check is on only where items are carried (engine.py)",
     "table_folder_of: operand: not isinstance(error, OSError)": (
         "an OSError comes of folders of this machine, which Spark reaches, too: it saves a look"
     ),
-    "Engine._exchanged: negated: isinstance(self.source, SparkSource)": (
+    "Engine._exchange: negated: isinstance(self.source, SparkSource)": (
         "into how many tasks rows are sent changes no number; it is about time and memory"
     ),
-    "Engine._exchanged: negated: hasattr(sent, 'repartitionById')": (
+    "Engine._exchange: negated: hasattr(sent, 'repartitionById')": (
         "from Spark 4.2 on and before: the same partitions by another call"
     ),
     "_needs_times: operand: settings.half_life is not None": "the same value, by way of times that decay nothing",

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ndcg_spark.core.batches import list_offsets
 from ndcg_spark.core.ragged import rank_of_rows
-from ndcg_spark.evaluation.tasks.items import known_items
+from ndcg_spark.evaluation.tasks.items import read_items
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.metrics.kernels import TieGroups
@@ -80,7 +80,7 @@ def _ours(queries: dict[str, list[str]], judged: dict[str, Judged], k: int) -> d
         lengths=np.diff(offsets),
         at_least={},
         max_k=k,
-        items=known_items(batch, rank, offsets, (TOPICS,), "item_id"),
+        items=read_items(batch, rank, offsets, (TOPICS,), "item_id"),
     )
     metric, _ = parse_metric("alpha_ndcg")
     return dict(zip(queries, metric.values(lists, k).tolist(), strict=True))  # type: ignore[attr-defined]  # it has a value a query
