@@ -24,7 +24,7 @@ from ndcg_spark.evaluation.merging import METRIC_TABLE, summary_rows
 from ndcg_spark.evaluation.results import LocalEvaluation, Results
 from ndcg_spark.evaluation.rules import RULES, combine_rules, write_rules
 from ndcg_spark.evaluation.tasks.stored import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA
-from ndcg_spark.sources.local import table_of
+from ndcg_spark.sources.local import open_memory_table
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -199,7 +199,7 @@ def _collected(result: Evaluation | LocalEvaluation | DataFrame | ArrowTable) ->
     if is_of_spark(result):
         (frame,) = on_spark({"result": result}).values()
         return _rows_of(_selected(frame))
-    table = table_of(result, "result", label=METRIC_TABLE)
+    table = open_memory_table(result, "result", label=METRIC_TABLE)
     there = [name for name in _NIGHTS if table.info.has(name)]
     stamps = [(name, table.info.require(name, f"column of a {METRIC_TABLE}")) for name in (*_STAMPS, *there)]
     return _rows_of(summary_rows(table, pa.schema([*(SUMMARY_SCHEMA.field(name) for name in _COLUMNS), *stamps])))

@@ -18,7 +18,7 @@ from ndcg_spark.core.student import require_scipy
 from ndcg_spark.evaluation.api import Cutoffs, within_memory
 from ndcg_spark.evaluation.results import LocalEvaluation
 from ndcg_spark.evaluation.settings import refuse_unread_k
-from ndcg_spark.sources.local import LocalTable, table_of
+from ndcg_spark.sources.local import LocalTable, open_memory_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -175,7 +175,8 @@ def _tables_here(results: Any, engine: str) -> Tables | str:
     if any(is_of_spark(one) or getattr(one, "engine", None) == "spark" for one, _ in named.values()):
         return "a table is one of Spark"
     opened = {
-        name: one if isinstance(one, LocalEvaluation) else table_of(one, name) for name, (one, _) in named.items()
+        name: one if isinstance(one, LocalEvaluation) else open_memory_table(one, name)
+        for name, (one, _) in named.items()
     }
     in_memory = {name: one for name, one in opened.items() if isinstance(one, LocalTable)}
     obstacle = within_memory(in_memory) if engine == "auto" else None

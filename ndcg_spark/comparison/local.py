@@ -24,7 +24,7 @@ from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.tasks.columns import convert_batch
 from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, list_dropped_statuses
 from ndcg_spark.metrics import EVERY
-from ndcg_spark.sources.local import LocalTable, rows_of, rows_of_one
+from ndcg_spark.sources.local import LocalTable, filter_rows, select_local_value
 from ndcg_spark.sources.slices import DATASET, RUN_DATE
 
 _BATCH_ROWS = 2**17
@@ -80,12 +80,12 @@ class StoredQueries(LocalQueries):
         return StoredQueries(self._table, name)
 
     def of_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> StoredQueries:
-        table = rows_of_one(self._table, RUN_DATE, name, night, chosen_otherwise=otherwise)
-        return StoredQueries(rows_of_one(table, DATASET, name, dataset, takes_one_alone=True), self._name)
+        table = select_local_value(self._table, RUN_DATE, name, night, hint=otherwise)
+        return StoredQueries(select_local_value(table, DATASET, name, dataset, accepts_single=True), self._name)
 
     def of_run(self, run: str) -> StoredQueries:
         is_named = pairing.RUN in self.info.names
-        return StoredQueries(rows_of(self._table, pairing.RUN, run) if is_named else self._table, self._name)
+        return StoredQueries(filter_rows(self._table, pairing.RUN, run) if is_named else self._table, self._name)
 
 
 class EvaluatedQueries(LocalQueries):

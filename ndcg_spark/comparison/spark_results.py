@@ -27,7 +27,7 @@ from ndcg_spark.core.shown import BESIDE
 from ndcg_spark.core.workers import filter_rows, raise_refusals
 from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, list_dropped_statuses
-from ndcg_spark.sources.api import one_slice
+from ndcg_spark.sources.api import select_slice
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -154,7 +154,7 @@ class SparkQueries(QueryTable):
 
     def of_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> SparkQueries:
         """Run an action or two for each column."""
-        return SparkQueries(one_slice(self.frame, name, night=night, dataset=dataset, chosen_otherwise=otherwise))
+        return SparkQueries(select_slice(self.frame, name, night=night, dataset=dataset, hint=otherwise))
 
     def of_run(self, run: str) -> SparkQueries:
         return SparkQueries(self.frame.where(named("run") == run))

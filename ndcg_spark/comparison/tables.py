@@ -54,7 +54,7 @@ class QueryTable(ABC):
         raise NotImplementedError
 
     def of_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> QueryTable:
-        """Rows of one night and data set, as from `one_slice`; messages call the table `name`."""
+        """Rows of one night and data set, as from `select_slice`; messages call the table `name`."""
         raise NotImplementedError
 
     def of_run(self, run: str) -> QueryTable:

@@ -31,8 +31,8 @@ from ndcg_spark.evaluation.settings import (
     refuse_unread_k,
     segment_sets_of,
 )
-from ndcg_spark.sources.local import LocalTable, open_local, table_of
-from ndcg_spark.sources.references import reference_text
+from ndcg_spark.sources.local import LocalTable, open_local, open_memory_table
+from ndcg_spark.sources.references import format_reference
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -303,8 +303,8 @@ def _is_reference(table: object) -> bool:
 def _opened(name: str, table: Any) -> LocalTable | str:
     label = "input" if name == "data" else name
     if _is_reference(table):
-        return open_local(reference_text(table), label=label)
-    return table_of(table, name, label=label, or_path=True)
+        return open_local(format_reference(table), label=label)
+    return open_memory_table(table, name, label=label, or_path=True)
 
 
 def within_memory(tables: Mapping[str, LocalTable]) -> str | None:

@@ -64,7 +64,7 @@ from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows, sele
 from ndcg_spark.local.messages import HELD_BYTES, collect, merge, rows_in, send, shares
 from ndcg_spark.local.pool import Job, Pool
 from ndcg_spark.sources.local import LocalTable
-from ndcg_spark.sources.parquet import PartSizes, bounds_between, parts_of, read_footers
+from ndcg_spark.sources.parquet import PartSizes, find_part_bounds, read_footers, split_files
 
 BYTES_OF_A_PARTITION = 2**21
 """Bytes of files for each partition id: what is merged at once then fits a cache."""
@@ -225,8 +225,8 @@ def _task_of(
     if isinstance(footers, str):
         return footers
     sizes = PartSizes(wanted=wanted, smallest=SMALLEST_PART, largest=LARGEST_PART)
-    parts = parts_of([one.identity for one in footers], sizes)
-    bounds = None if sorted_by is None else bounds_between(footers, parts)
+    parts = split_files([one.identity for one in footers], sizes)
+    bounds = None if sorted_by is None else find_part_bounds(footers, parts)
     return FilesTask(parts=parts, plan=plan, schema=schema, bounds=bounds)
 
 

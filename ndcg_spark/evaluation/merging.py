@@ -17,7 +17,7 @@ from ndcg_spark.evaluation.api import within_memory
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.tasks.partial_sums import OPTIONAL_COUNTS, PARTIAL_SCHEMA, finish_means, merge_partials
 from ndcg_spark.evaluation.tasks.stored import SUMMARY_SCHEMA
-from ndcg_spark.sources.local import LocalTable, table_of
+from ndcg_spark.sources.local import LocalTable, open_memory_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,7 +71,7 @@ def merge_summaries(
     if is_of_spark(summaries):
         obstacle = "the table is one of Spark"
     if obstacle is None:
-        table = table_of(summaries, "summaries", label=METRIC_TABLE)
+        table = open_memory_table(summaries, "summaries", label=METRIC_TABLE)
         obstacle = within_memory({"summaries": table}) if asked == "auto" else None
         if obstacle is None:
             return _merge(summary_rows(table, _MERGED), confidence, across_rules=across_rules)

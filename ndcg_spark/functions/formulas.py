@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from ndcg_spark.conventions.forms import DiscountForm, GainForm, parse_gain, relevance_range
-from ndcg_spark.sources.references import sql_text
+from ndcg_spark.sources.references import quote_sql
 
 Value: TypeAlias = Any
 """A Column or a `Text`: an expression, which operators make larger."""
@@ -67,7 +67,7 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, str):
-        return sql_text(value)
+        return quote_sql(value)
     return f"{value!r}D" if isinstance(value, float) else str(value)
 
 

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError
 from ndcg_spark.jobs.options import flag_of
-from ndcg_spark.sources.references import guess_format, without_ending
+from ndcg_spark.sources.references import guess_format, strip_endings
 
 _NEEDED = ("numpy", "pyarrow", "pyspark", "pandas", "rich")
 
@@ -135,6 +135,6 @@ def dataset_of(name: str | None, source: Source, *, is_stored: bool) -> str:
             )
         return "query"
     reference = redacted(source.reference).rstrip("/")  # the name is stored
-    names = [without_ending(part) or part for part in reversed(reference.split("/")) if part]
+    names = [strip_endings(part) or part for part in reversed(reference.split("/")) if part]
     lasting = (_DATE.sub("", name) for name in names if not _OF_A_PART.fullmatch(name))
     return next(filter(None, lasting), names[0] if names else source.reference)

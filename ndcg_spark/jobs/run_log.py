@@ -26,7 +26,7 @@ from ndcg_spark.errors import NdcgSparkError, one_line
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import check_target
 from ndcg_spark.jobs.places import Source, Target, named_place
-from ndcg_spark.sources.stores import is_hidden, list_files, walked
+from ndcg_spark.sources.stores import is_hidden, list_files, walk_folder
 from ndcg_spark.tables.claims import Tell
 from ndcg_spark.tables.folders import FolderWrite
 from ndcg_spark.tables.kinds import TABLE_KINDS
@@ -115,7 +115,7 @@ def _files(place: Path) -> Iterator[Path]:
     if place.is_file():
         yield place
         return
-    for folder, inner, names in walked(place):
+    for folder, inner, names in walk_folder(place):
         inner[:] = [name for name in inner if not is_hidden(name)]
         yield from (Path(folder, name) for name in names if not is_hidden(name))
 

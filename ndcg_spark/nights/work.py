@@ -50,7 +50,7 @@ from ndcg_spark.nights.message import message_of
 from ndcg_spark.nights.results import BEFORE, NOT_RUN, StepResult
 from ndcg_spark.nights.stale import Stale, find_stale, has_later_nights
 from ndcg_spark.nights.steps import Night, Step
-from ndcg_spark.sources.local import table_of
+from ndcg_spark.sources.local import open_memory_table
 from ndcg_spark.tables import canonical, slice_name
 from ndcg_spark.tables.claims import claim_slices
 
@@ -196,7 +196,7 @@ class NightRun:
             engine = choose_engine(request, in_night=True)
         elif engine.is_local and step.needs:
             tables = {
-                name: table_of(its.empty_table(), name, label=name)
+                name: open_memory_table(its.empty_table(), name, label=name)
                 for name, its in columns.items()
                 if isinstance(its, pa.Schema)
             }

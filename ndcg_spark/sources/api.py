@@ -1,4 +1,4 @@
-"""Tables for notebooks, read as jobs read them, and one night and data set of a stored table."""
+"""Read tables in notebooks as the jobs read them, and select one night and data set of a stored table."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ from ndcg_spark.core.redaction import redacted
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.sources.formats import open_table
-from ndcg_spark.sources.references import reference_text
+from ndcg_spark.sources.references import format_reference
 from ndcg_spark.sources.slices import DATASET, RUN_DATE, choose_value
 
 
-def one_slice(
-    frame: DataFrame, table: str, *, night: date | None, dataset: str | None, chosen_otherwise: str = ""
+def select_slice(
+    frame: DataFrame, table: str, *, night: date | None, dataset: str | None, hint: str = ""
 ) -> DataFrame:
-    """Rows of one night and data set of a table that has either column. Runs one or two actions for each column.
+    """Select the rows of one night and data set. Runs one or two actions for each of the two columns that exist.
 
-    A night or data set that is not requested must be the only one; a data set that is the only one of its night is
-    used whatever `dataset` is, as that may name the results. `table` and `chosen_otherwise` are for messages.
+    If no night or data set is requested, there must be only one. If its night has a single data set, that one is used
+    whatever `dataset` is, because `dataset` may be the name of the results. `table` and `hint` are for messages.
     """
-    frame = rows_of_one(frame, RUN_DATE, table, night, chosen_otherwise=chosen_otherwise)
-    return rows_of_one(frame, DATASET, table, dataset, takes_one_alone=True)
+    frame = select_value(frame, RUN_DATE, table, night, hint=hint)
+    return select_value(frame, DATASET, table, dataset, accepts_single=True)
 
 
-def rows_of_one(
+def select_value(
     frame: DataFrame,
     column: str,
     table: str,
-    asked: date | str | None,
+    requested: date | str | None,
     *,
     by: str = "",
-    takes_one_alone: bool = False,
-    chosen_otherwise: str = "",
+    accepts_single: bool = False,
+    hint: str = "",
 ) -> DataFrame:
-    """Rows of one night, or one data set, which the option `by` requests. See `one_slice`."""
+    """Select the rows of one night or one data set, requested by the option `by`. See `select_slice`."""
     if not has_column(frame, column):
         return frame
     text = named(column).cast("string")
-    there = frame.select(F.count_distinct(text), F.min(text), F.max(text)).collect()[0]
-    taken = choose_value(
+    extent = frame.select(F.count_distinct(text), F.min(text), F.max(text)).collect()[0]
+    chosen = choose_value(
         column,
         table,
-        asked,
-        there,
+        requested,
+        extent,
         lambda value: not frame.where(text == value).isEmpty(),
         by=by,
-        takes_one_alone=takes_one_alone,
-        chosen_otherwise=chosen_otherwise,
+        accepts_single=accepts_single,
+        hint=hint,
     )
-    return frame if taken is None else frame.where(text == taken)
+    return frame if chosen is None else frame.where(text == chosen)
 
 
-_OF_TREC = ("rank", "score", "relevance")
-_NO_NUMBER = float("nan")
-"""Every rule for rows refuses it, whatever columns are selected; a null can mean that an item is unjudged."""
+_TREC_NUMBERS = ("rank", "score", "relevance")
+_BAD_NUMBER = float("nan")
+"""NaN is a bad row for every rule and selection of columns; a null could mean an unjudged item."""
 
 
 def read_table(
@@ -76,45 +76,45 @@ def read_table(
     numbers: str | Sequence[str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Read a table as the jobs do; lazy, but for up to four actions that look for a night or a data set.
+    """Read a table as the jobs do. Lazy, except for up to four actions that check a night or a data set.
 
-    The table has rankings or judgments, or nights were written to it.
+    The table holds rankings, judgments, or nightly results.
 
     Parameters
     ----------
     reference : str or path
         A path, the name of a table of the catalog, or a SQL query.
     night : date or None
-        Rows of one night only, of a table that `write_night` or a job wrote. None: of all nights.
+        Return only the rows of this night, from a table that `write_night` or a job wrote. None: all nights.
     dataset : str or None
-        Rows of one data set only. None: of all; with `night`, that night must have one alone.
+        Return only the rows of this data set. None: all data sets; with `night`, that night must have only one.
     format : str or None
         `parquet`, `csv`, `tsv`, `json`, `orc`, `table`, `sql`, `trec-run`, `trec-qrels`, or any other name that Spark
-        has a reader for. Default: by the name, as `--input` is read.
+        has a reader for. Default: guessed from the reference, as for `--input`.
     numbers : str, sequence of str or None
-        Columns of text that are numbers, such as `["score", "relevance"]` of csv. Text that is no number is NaN,
-        which is a bad row of `evaluate`; a cast would make it null, which is an item without a judgment. Default: the
-        rank, score and relevance of the TREC formats.
+        Text columns to parse as numbers, such as `["score", "relevance"]` of a csv file. Text that is not a number
+        becomes NaN, which `evaluate` counts as a bad row; a cast would make it null, which is an item without a
+        judgment. Default: the rank, score and relevance of the TREC formats.
     options : mapping from str to str, or None
-        For Spark's reader.
+        Options of Spark's reader.
 
     Returns
     -------
     DataFrame
-        Lazy. Other columns of csv and tsv are text, so that ids such as 007 keep their zeros. Of a line with too few
-        or too many fields, `numbers` are NaN; in the TREC formats the ids are null. Such a line is in the column
-        `__malformed_line` of csv, tsv and the TREC formats, for messages about it.
+        Lazy. Other columns of csv and tsv are text, so that ids such as 007 keep their zeros. In a line with too few
+        or too many fields, `numbers` are NaN; in the TREC formats, the ids are null. The column `__malformed_line` of
+        csv, tsv and the TREC formats holds the text of such lines, for messages.
 
     Raises
     ------
     InputRefusedError, InvalidParameterError, MissingColumnError
-        For a path, table, column, night or data set that does not exist, or a format that Spark does not know; and
-        for a night with several data sets, of which none is chosen.
+        If a path, table, column, night or data set does not exist; if Spark does not know the format; or if a night
+        has several data sets and `dataset` is None.
 
     Notes
     -----
-    Spark cost: schemas are read; for json, Spark scans the files to infer one. Uses the active session, or starts
-    one, which a line of the log says.
+    Spark cost: schemas are read; for json, Spark scans the files to infer one. Uses the active session. If there is
+    none, starts one and logs it.
 
     Examples
     --------
@@ -125,29 +125,31 @@ def read_table(
     """
     if night is not None:
         of_kind("night", date, night)
-    table = open_table(session_or_started(), reference_text(reference), format, dict(options or {}))
+    table = open_table(session_or_started(), format_reference(reference), format, dict(options or {}))
     frame = table.frame
     if night is not None or dataset is not None:
-        frame = _of_slice(frame, f"table {redacted(os.fspath(reference))!r}", night, dataset)
+        frame = _select_night(frame, f"table {redacted(os.fspath(reference))!r}", night, dataset)
     if numbers is None:
-        numbers = [name for name in _OF_TREC if name in frame.columns] if table.name.startswith("trec-") else []
-    found = {}
-    for name in [numbers] if isinstance(numbers, str) else numbers:
-        value = number(mark_text_table(frame), name, "one of the numbers", "table").cast("double")
-        if isinstance(frame.schema[name].dataType, T.StringType):
-            lost = named(name).isNotNull() & value.isNull()
+        numbers = (
+            [column for column in _TREC_NUMBERS if column in frame.columns] if table.name.startswith("trec-") else []
+        )
+    parsed = {}
+    for column in [numbers] if isinstance(numbers, str) else numbers:
+        value = number(mark_text_table(frame), column, "one of the numbers", "table").cast("double")
+        if isinstance(frame.schema[column].dataType, T.StringType):
+            is_bad = named(column).isNotNull() & value.isNull()
             if MALFORMED in frame.columns:
-                lost = lost | named(MALFORMED).isNotNull()
-            found[name] = F.when(lost, F.lit(_NO_NUMBER)).otherwise(value)
-    frame = frame.withColumns(found) if found else frame
+                is_bad = is_bad | named(MALFORMED).isNotNull()
+            parsed[column] = F.when(is_bad, F.lit(_BAD_NUMBER)).otherwise(value)
+    frame = frame.withColumns(parsed) if parsed else frame
     return frame.withMetadata(MALFORMED, {}) if MALFORMED in frame.columns else frame  # other text stays text
 
 
-def _of_slice(frame: DataFrame, table: str, night: date | None, dataset: str | None) -> DataFrame:
-    for name, column, asked in (("night", RUN_DATE, night), ("dataset", DATASET, dataset)):
-        if asked is not None and column not in frame.columns:
-            raise InputRefusedError(f"{table} has no column {column!r}: leave {option(name)} out.")
+def _select_night(frame: DataFrame, table: str, night: date | None, dataset: str | None) -> DataFrame:
+    for parameter, column, requested in (("night", RUN_DATE, night), ("dataset", DATASET, dataset)):
+        if requested is not None and column not in frame.columns:
+            raise InputRefusedError(f"{table} has no column {column!r}: leave {option(parameter)} out.")
     with readable_errors():
         if night is not None:
-            frame = rows_of_one(frame, RUN_DATE, table, night, by="night")
-        return rows_of_one(frame, DATASET, table, dataset)
+            frame = select_value(frame, RUN_DATE, table, night, by="night")
+        return select_value(frame, DATASET, table, dataset)

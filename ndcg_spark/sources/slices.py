@@ -1,4 +1,4 @@
-"""One night and data set of a stored table: which is chosen, and what is refused. Without Spark."""
+"""Choose one night and data set of a stored table. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -8,35 +8,33 @@ from datetime import date
 from ndcg_spark.errors import InputRefusedError, option
 
 RUN_DATE, DATASET = "run_date", "dataset"
-_WORDS = {RUN_DATE: "night", DATASET: "data set"}
+_NOUNS = {RUN_DATE: "night", DATASET: "data set"}
 
 
 def choose_value(
     column: str,
     table: str,
-    asked: date | str | None,
-    there: tuple[int, str | None, str | None],
+    requested: date | str | None,
+    extent: tuple[int, str | None, str | None],
     has_rows: Callable[[str], bool],
     *,
     by: str = "",
-    takes_one_alone: bool = False,
-    chosen_otherwise: str = "",
+    accepts_single: bool = False,
+    hint: str = "",
 ) -> str | None:
-    """Choose the night or data set whose rows are taken; None: all rows, as there is one alone.
+    """Choose the night or data set whose rows are read; None for all rows, if the table has at most one.
 
-    `there` are how many there are, the first and the last; `has_rows` looks for one that is requested by the option
-    `by`. The others are as for `one_slice`.
+    `extent` is the number of values, the first and the last; `has_rows` checks for a requested value. `by` is the
+    option that requests it. The other parameters are those of `select_slice`.
     """
-    words, by, (n, first, last) = _WORDS[column], option(by or column), there
-    if asked is not None and not (takes_one_alone and n < 2):
-        if not has_rows(str(asked)):
-            seen = f"{words}s from {first} to {last}" if n > 1 else f"the {words} {first}"
+    noun, by, (n, first, last) = _NOUNS[column], option(by or column), extent
+    if requested is not None and not (accepts_single and n < 2):
+        if not has_rows(str(requested)):
+            available = f"{noun}s from {first} to {last}" if n > 1 else f"the {noun} {first}"
             raise InputRefusedError(
-                f"{table} has no rows of the {words} {asked} ({by}); it has {seen if n else 'no rows'}."
+                f"{table} has no rows of the {noun} {requested} ({by}); it has {available if n else 'no rows'}."
             )
-        return str(asked)
+        return str(requested)
     if n > 1:
-        raise InputRefusedError(
-            f"{table} has {n} {words}s, from {first} to {last}; {chosen_otherwise or f'{by} chooses one'}."
-        )
+        raise InputRefusedError(f"{table} has {n} {noun}s, from {first} to {last}; {hint or f'{by} chooses one'}.")
     return None

@@ -24,15 +24,15 @@ from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import (
     MARKS,
     TableFolder,
-    address_of,
-    folders_above,
-    has_signs,
+    format_reason,
+    has_wildcards,
     is_hidden,
     is_marked,
     is_pattern,
-    local_path,
-    reason_of,
-    walked,
+    list_folders_above,
+    parse_address,
+    strip_file_scheme,
+    walk_folder,
 )
 from ndcg_spark.tables.claims import HIDDEN, Tell
 from ndcg_spark.tables.kinds import COMMITTED, TABLE_KINDS, ColumnType, Field, Grown, Growth, columns_in
@@ -114,10 +114,10 @@ def reading_of(
 
 def _local_files(path: str) -> Iterator[str]:
     """Real paths of the files at or below a path or pattern of this machine; none if it leads nowhere."""
-    path = local_path(path)
+    path = strip_file_scheme(path)
     for place in glob.glob(path, recursive=False) if is_pattern(path) else [path]:
         if os.path.isdir(place):
-            for folder, _, names in walked(place, follow_links=True):
+            for folder, _, names in walk_folder(place, follow_links=True):
                 yield from (os.path.realpath(os.path.join(folder, name)) for name in names)
         elif os.path.exists(place):
             yield os.path.realpath(place)
@@ -127,7 +127,7 @@ def _resolve(spark: SparkSession | None, reference: str) -> str:
     try:
         return spark_path(spark, reference)
     except OutputRefusedError:
-        if address_of(reference) is None:
+        if parse_address(reference) is None:
             raise
         return reference  # of a store that only workers reach
 
@@ -215,7 +215,7 @@ def _check_folder(
     tell: Tell,
 ) -> Growth:
     """Compare the columns of slices, by a job over footers if several; refuse other files and places in tables."""
-    if has_signs(place):
+    if has_wildcards(place):
         raise OutputRefusedError(
             f"{place!r} has a sign of a pattern (* ? [ ] {{ }} \\) in it, so Spark would not find it."
         )
@@ -250,11 +250,11 @@ def _check_folder(
 def _logged_table(spark: SparkSession | None, path: str) -> TableFolder | None:
     """Find the Delta, Iceberg or Hudi table that a path leads into."""
     if spark is not None:
-        from ndcg_spark.sources.folders import table_folder_of
+        from ndcg_spark.sources.folders import find_table_folder
 
-        return table_folder_of(spark, path)
-    place = local_path(path)
-    for root in folders_above(place.rstrip("/") or "/"):
+        return find_table_folder(spark, path)
+    place = strip_file_scheme(path)
+    for root in list_folders_above(place.rstrip("/") or "/"):
         kind = next((kind for kind, mark in MARKS.items() if is_marked(root, mark)), None)
         if kind is not None:
             return TableFolder(kind, root, whole=root == place.rstrip("/"))
@@ -268,7 +268,7 @@ def _merge_columns(folders: Sequence[str], reference: str, kind: str) -> tuple[C
         try:
             columns = columns_in(_stored_schema(parquet.read_metadata(path).schema))
         except (OSError, pa.ArrowException) as error:
-            raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {reason_of(error, path)}.") from error
+            raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {format_reason(error, path)}.") from error
         for column in columns:
             other = merged.setdefault(column.name, column)
             if other.kind != column.kind:
@@ -353,14 +353,14 @@ def _listed(folder: Path) -> list[str]:
 
 def _remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str | None:
     """Like `_table_above`, by globs of Spark, which list each folder above the place once."""
-    from ndcg_spark.sources.folders import is_there
+    from ndcg_spark.sources.folders import path_exists
 
     root = re.match(r"(?:[^/:]+:(?://[^/]*)?)?", place)[0]  # type: ignore[index]  # matches anything
     path = place.removeprefix(root)
     while "/" in path:
         path = path.rpartition("/")[0]
         try:
-            if is_there(spark, f"{root or 'file:'}{path}/{_NIGHTS_BELOW}"):
+            if path_exists(spark, f"{root or 'file:'}{path}/{_NIGHTS_BELOW}"):
                 return f"{root}{path}"
         except spark_errors() as error:
             if not is_denied(error):  # folders above that may not be listed are usual
@@ -395,11 +395,11 @@ def _visible(folder: Path) -> list[str]:
 
 def _remote_slices(spark: SparkSession, place: str, reference: str, kind: str) -> list[str]:
     """Like `_local_slices`, with Spark's listing of all files."""
-    from ndcg_spark.sources.folders import files_below, is_there
+    from ndcg_spark.sources.folders import list_files_below, path_exists
 
-    if not is_there(spark, place):
+    if not path_exists(spark, place):
         return []
-    below = [canonical(uri).removeprefix(canonical(place)).lstrip("/") for uri in files_below(spark.read, place)]
+    below = [canonical(uri).removeprefix(canonical(place)).lstrip("/") for uri in list_files_below(spark.read, place)]
     for name in below:
         _refuse_foreign(name, reference, kind)
     slices = sorted({name.rpartition("/")[0] for name in below}, reverse=True)

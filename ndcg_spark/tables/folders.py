@@ -24,7 +24,7 @@ from pyarrow import parquet
 
 from ndcg_spark.core.failures import condition_of, first_line, spark_errors
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError
-from ndcg_spark.sources.stores import NO_VALUE, is_hidden, walked
+from ndcg_spark.sources.stores import NULL_FOLDER_VALUE, is_hidden, walk_folder
 from ndcg_spark.tables.claims import Claim, Tell, ThreadClaim, claim_slices
 from ndcg_spark.tables.places import canonical
 from ndcg_spark.tables.slices import PARTITIONS, Frame, Slices, SliceWrite
@@ -129,7 +129,7 @@ class FolderWrite(SliceWrite):
 
 def _sync(folder: Path) -> None:
     """Sync files to disk: after a loss of power new names must not lead to files without content."""
-    for parent, _, names in walked(folder):
+    for parent, _, names in walk_folder(folder):
         for place in (parent, *(os.path.join(parent, name) for name in names)):
             descriptor = os.open(place, os.O_RDONLY)
             try:
@@ -171,7 +171,7 @@ def stage_files(rows: Frame, kind: str, claim: Claim) -> set[str]:
 def _stage_table(rows: pa.Table, claim: Claim) -> Iterator[str]:
     """Write stamped rows of Arrow, without the columns that name their slices; yield the slices."""
     night, name = (rows.column(column).cast(pa.string()) for column in PARTITIONS)
-    names = pc.binary_join_element_wise("slice=", pc.fill_null(name, NO_VALUE), "")
+    names = pc.binary_join_element_wise("slice=", pc.fill_null(name, NULL_FOLDER_VALUE), "")
     folders = pc.binary_join_element_wise(pc.binary_join_element_wise("run_date=", night, ""), names, "/")
     content = rows.drop_columns([*PARTITIONS])
     different = pc.unique(folders).to_pylist()

@@ -110,9 +110,9 @@ def shared_folder(spark: SparkSession | None, place: str, reference: str) -> Pat
     try:
         if spark is None:
             return folder
-        from ndcg_spark.sources.folders import is_there
+        from ndcg_spark.sources.folders import path_exists
 
-        return folder if is_there(spark, f"file:{trial}") else None
+        return folder if path_exists(spark, f"file:{trial}") else None
     finally:
         with contextlib.suppress(OSError):
             trial.rmdir()

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.sources.folders import is_there
-from ndcg_spark.sources.references import sql_text
+from ndcg_spark.sources.folders import path_exists
+from ndcg_spark.sources.references import quote_sql
 from ndcg_spark.tables.catalog import (
     TableFacts,
     add_columns,
@@ -118,7 +118,7 @@ class RemoteTableWrite(SliceWrite):
         self._nothing = rows.drop(*PARTITIONS).limit(0)
         rows.write.partitionBy(*PARTITIONS).format(kind).save(self._attempt)
         self._counts: dict[str, int] = {}
-        if any(is_there(self.spark, f"{self._attempt}/{folder}") for folder in self.folders):
+        if any(path_exists(self.spark, f"{self._attempt}/{folder}") for folder in self.folders):
             self._counts = count_slices(self.spark.read.format(kind).load(self._attempt))
         self.slices.check(self._counts, self.reference)
         for folder in set(self.folders) - set(self._counts):
@@ -161,7 +161,7 @@ class RemoteTableWrite(SliceWrite):
     def close(self) -> None:
         """Discard what was staged, unless readers may see it."""
         try:
-            if not self._is_live and is_there(self.spark, self._attempt):
+            if not self._is_live and path_exists(self.spark, self._attempt):
                 self._discard(self._attempt)
         except SPARK_ERRORS:
             self._tell_left(self._attempt)
@@ -254,12 +254,12 @@ def add_partitions(spark: SparkSession, table: str, places: Mapping[str, str | N
     """Register new partitions by folder and location (None: below the table)."""
     rest = iter(places.items())
     while some := list(islice(rest, _PER_STATEMENT)):
-        parts = [f"PARTITION ({_spec(folder)})" + (f" LOCATION {sql_text(at)}" if at else "") for folder, at in some]
+        parts = [f"PARTITION ({_spec(folder)})" + (f" LOCATION {quote_sql(at)}" if at else "") for folder, at in some]
         spark.sql(f"ALTER TABLE {table} ADD IF NOT EXISTS {' '.join(parts)}")
 
 
 def set_location(spark: SparkSession, table: str, folder: str, location: str) -> None:
-    spark.sql(f"ALTER TABLE {table} PARTITION ({_spec(folder)}) SET LOCATION {sql_text(location)}")
+    spark.sql(f"ALTER TABLE {table} PARTITION ({_spec(folder)}) SET LOCATION {quote_sql(location)}")
 
 
 def drop_partitions(spark: SparkSession, table: str, folders: Sequence[str]) -> None:

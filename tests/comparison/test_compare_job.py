@@ -435,7 +435,7 @@ def test_explain_names_the_engine_and_writes_nothing(table, rankings, tmp_path):
     ("options", "why"),
     [
         (("--per-query", "T", "--run-col", "user"), "the run column of --per-query is not 'run'"),
-        (("--per-query", "SELECT 1"), "the format sql is Spark's"),
+        (("--per-query", "SELECT 1"), "only Spark reads the format sql"),
         (("--per-query", "T", "--query-col", "ndcg"), "Spark alone compares by column 'ndcg' of type double"),
         (("--input", "T", "--score-col", "ndcg", "--relevance-col", "ndcg", "--item-col", "user", "--strategy",
           "window"), "strategy=window ranks in Spark"),

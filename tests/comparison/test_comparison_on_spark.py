@@ -15,7 +15,7 @@ from ndcg_spark import compare, evaluate, readable_errors
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
 from ndcg_spark.comparison.frames import key_hash as spark_hash
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.sources.api import one_slice
+from ndcg_spark.sources.api import select_slice
 
 NAMES = ("a", "b", "c")
 SCHEMA = "run string, query_id string, k int, ndcg double, dcg double, weight double, country string, user string"
@@ -138,13 +138,13 @@ def test_refusals_are_one_line(weighted):
 def test_data_sets_of_other_nights_do_not_count(spark):
     rows = [("2026-01-30", "shop"), ("2026-01-30", "blog"), ("2026-01-31", "shop")]
     table = spark.createDataFrame(rows, "run_date string, dataset string")
-    assert one_slice(table, "T", night=date(2026, 1, 31), dataset=None).collect() == [("2026-01-31", "shop")]
+    assert select_slice(table, "T", night=date(2026, 1, 31), dataset=None).collect() == [("2026-01-31", "shop")]
     with pytest.raises(InputRefusedError, match="has 2 data sets, from blog to shop"):
-        one_slice(table, "T", night=date(2026, 1, 30), dataset=None)
+        select_slice(table, "T", night=date(2026, 1, 30), dataset=None)
     with pytest.raises(
         InputRefusedError, match=r"has no rows of the night 2026-02-01 .* nights from 2026-01-30 to 2"
     ):
-        one_slice(table, "T", night=date(2026, 2, 1), dataset=None)
+        select_slice(table, "T", night=date(2026, 2, 1), dataset=None)
 
 
 def test_what_all_evaluations_have_is_compared(spark):

@@ -24,7 +24,7 @@ from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, SUMS, merge_and
 from ndcg_spark.evaluation.tasks.partial_sums import build_summing_task
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
 from ndcg_spark.evaluation.tasks.scoring import build_scoring_task
-from ndcg_spark.sources.parquet import PartSizes, identify, parts_of
+from ndcg_spark.sources.parquet import PartSizes, identify, split_files
 
 COLUMNS = ["run", "query_id", "n_rows", "n_left_out", "n_items", "n_judged", "ranked", "ideal"]
 Bounds = tuple[tuple[Any, Any], ...]
@@ -37,7 +37,7 @@ def files_of(folder: Path, rows: pa.RecordBatch, *, n_files: int, of_a_group: in
         part = pa.Table.from_batches([rows.slice(at * step, step)])
         pq.write_table(part, folder / f"{at}.parquet", row_group_size=of_a_group)
     found = [identify(str(path)) for path in sorted(folder.iterdir())]
-    parts = parts_of(found, PartSizes(wanted=4 * n_files, smallest=1))
+    parts = split_files(found, PartSizes(wanted=4 * n_files, smallest=1))
     reads = {one.name: ColumnRead((one.name,), Conversion.AS_IS, one.type) for one in rows.schema}
     return FilesTask(parts=parts, plan=TablePlan(columns=reads), schema=rows.schema)
 
@@ -169,7 +169,7 @@ def test_parts_cover_each_row_group_once(tmp_path: Path) -> None:
     files = files_of(tmp_path, canonical, n_files=2, of_a_group=9)
     for smallest, largest in ((1, 1), (1, 300), (10**9, 10**9)):
         sizes = PartSizes(wanted=4, smallest=smallest, largest=largest)
-        parts = parts_of([identify(str(path)) for path in sorted(tmp_path.iterdir())], sizes)
+        parts = split_files([identify(str(path)) for path in sorted(tmp_path.iterdir())], sizes)
         found = [
             query
             for part in parts
@@ -197,7 +197,7 @@ def test_a_file_that_changed_is_refused(tmp_path: Path, change: str) -> None:
     part = replace(part, file=replace(part.file, **identity))
     expected = "changed after the evaluation was planned; evaluate again"
     if change in ("gone", "no Parquet"):
-        why = "it is gone; evaluate again" if change == "gone" else "is not a Parquet file; source='spark'"
+        why = "it no longer exists; evaluate again" if change == "gone" else "is not a Parquet file; source='spark'"
         expected = f"cannot read .*{why}"
     with pytest.raises(InputRefusedError, match=expected):
         list(part.read(files.schema.names, files.schema, 10))

@@ -30,11 +30,11 @@ from ndcg_spark.evaluation.local import LocalRanking, Resources, rank_locally
 from ndcg_spark.evaluation.plan_columns import ColumnRead, Conversion
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.columns import read_column
-from ndcg_spark.sources.local import table_of
+from ndcg_spark.sources.local import open_memory_table
 
 
 def ranked(tables: Mapping[str, pa.Table], settings: EvaluationSettings, **options: Any) -> LocalRanking:
-    found = rank_locally({name: table_of(one, name) for name, one in tables.items()}, settings, **options)
+    found = rank_locally({name: open_memory_table(one, name) for name, one in tables.items()}, settings, **options)
     assert isinstance(found, LocalRanking), found
     return found
 

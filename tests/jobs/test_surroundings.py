@@ -176,7 +176,7 @@ def test_without_pyspark_a_line_says_what_to_install(tmp_path):
     command = [sys.executable, "-S", ROOT / "jobs" / "mean_ndcg.py", "--input", "x"]
     line = line_of(run_process(command, tmp_path, {"PYTHONPATH": paths}))
     assert line == (
-        "Spark is needed ('x' is a table of a catalog, not a path, as './x' would be), and pyspark is not installed: "
+        "Spark is needed ('x' is a table of a catalog, not a path such as './x'), and pyspark is not installed: "
         "pip install 'ndcg-spark[spark]' (not on Databricks, which has its own)."
     )
 

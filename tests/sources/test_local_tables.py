@@ -24,7 +24,7 @@ from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources.formats import open_table
-from ndcg_spark.sources.local import open_local, table_of
+from ndcg_spark.sources.local import open_local, open_memory_table
 
 
 def plain(value):
@@ -342,16 +342,15 @@ def test_an_empty_csv_has_no_columns(tmp_path):
 def test_other_tables_are_sparks(tmp_path):
     put(tmp_path, {"a.csv": "a\n1\n", "b.csv": "b\n1\n"})
     assert (
-        open_local("prod.rankings")
-        == "'prod.rankings' is a table of a catalog, not a path, as './prod.rankings' would be"
+        open_local("prod.rankings") == "'prod.rankings' is a table of a catalog, not a path such as './prod.rankings'"
     )
-    assert open_local("SELECT 1 AS x") == "the format sql is Spark's"
-    assert open_local(str(tmp_path / "a.orc")) == "the format orc is Spark's"
-    assert open_local(str(tmp_path / "a.csv"), options={"sep": ";"}) == "options of Spark's reader are given"
-    assert open_local(str(tmp_path / "*.csv")) == "Spark takes signs in the path for a pattern"
+    assert open_local("SELECT 1 AS x") == "only Spark reads the format sql"
+    assert open_local(str(tmp_path / "a.orc")) == "only Spark reads the format orc"
+    assert open_local(str(tmp_path / "a.csv"), options={"sep": ";"}) == "options of Spark's reader are set"
+    assert open_local(str(tmp_path / "*.csv")) == "Spark expands wildcards in the path"
     assert open_local(str(tmp_path), "csv") == "headers of files differ"
-    assert open_local("hdfs://host/a.csv") == "Spark alone may reach the path"
-    assert open_local("s3://bucket/a.csv") == "Spark alone reads csv of object stores"
+    assert open_local("hdfs://host/a.csv") == "only Spark may be able to read the path"
+    assert open_local("s3://bucket/a.csv") == "only Spark reads csv from object stores"
 
 
 def test_refusals_are_those_of_spark(spark, tmp_path):
@@ -371,7 +370,7 @@ def test_refusals_are_those_of_spark(spark, tmp_path):
         with pytest.raises(InputRefusedError) as ours:
             open_local(str(path), kind)
         assert str(ours.value) == str(theirs.value)
-    assert open_local(str(delta)) == "the format delta is Spark's"
+    assert open_local(str(delta)) == "only Spark reads the format delta"
     with pytest.raises(InvalidParameterError, match="credentials"):
         open_local("s3://key:secret@bucket/a.parquet")
 
@@ -421,7 +420,7 @@ def test_tables_in_memory(spark, name):
         given = given.with_columns(c=polars.col("q").cast(polars.Categorical)).lazy()
     else:
         given = GIVEN[name]
-    theirs, ours = as_frame(given), table_of(given, "rows")
+    theirs, ours = as_frame(given), open_memory_table(given, "rows")
     same(theirs, ours)
     assert ours.info == info_of(theirs)
     assert ours.name == ""
@@ -434,7 +433,7 @@ def test_what_is_no_table_is_refused():
         (pa.Table.from_arrays([pa.array([1])] * 2, ["a", "a"]), "two columns have one name"),
     ):  # fmt: skip
         with pytest.raises(InvalidParameterError, match=told):
-            table_of(given, "rows")
+            open_memory_table(given, "rows")
         if not isinstance(given, int) and given:
             with pytest.raises(InvalidParameterError, match=told):
                 as_frame(given)
@@ -445,7 +444,7 @@ def test_an_arrow_file_has_the_rows_of_its_table(tmp_path):
     with pa.ipc.new_file(tmp_path / "a.arrow", given.schema) as file:
         for at in range(3):
             file.write_table(given.slice(at, 1))
-    ours, whole = open_local(str(tmp_path / "a.arrow")), table_of(given, "rows")
+    ours, whole = open_local(str(tmp_path / "a.arrow")), open_memory_table(given, "rows")
     assert ours.info == whole.info
     assert len(ours.parts(2)) == 2
     assert rows_of(ours, ours.info.names) == rows_of(whole, ours.info.names)
@@ -469,9 +468,9 @@ import sys
 sys.modules["pyspark"] = None
 import pandas as pd
 from ndcg_spark.core.given import takes_tables
-from ndcg_spark.sources.local import open_local, table_of
+from ndcg_spark.sources.local import open_local, open_memory_table
 tables = [open_local(path, "trec-qrels" if path.endswith("run") else None) for path in sys.argv[1:]]
-for table in (*tables, table_of(pd.DataFrame({"q": [1]}), "rows")):
+for table in (*tables, open_memory_table(pd.DataFrame({"q": [1]}), "rows")):
     rows = [row for part in table.parts(2) for batch in part.read(table.info.names, table.info.schema, 9)
             for row in batch.to_pylist()]
     assert len(rows) == 1, rows

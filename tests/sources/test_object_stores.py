@@ -109,7 +109,7 @@ def test_a_local_table_of_a_store_is_that_of_its_files(server: Server, tables: P
     server.put("data/ice/metadata/1.metadata.json", b"{}")
     for table in ("log", "ice"):
         server.put(f"data/{table}/data/day=1/a.parquet", b"no Parquet")
-        clause = "the path may lead to files of a Delta, Iceberg or Hudi table"
+        clause = "the path may contain files of a Delta, Iceberg or Hudi table"
         assert open_local(f"s3://data/{table}/data/day=1") == clause
 
 
@@ -192,7 +192,7 @@ def test_objects_on_two_levels_are_refused(server: Server, tables: Path, connect
     for address in ("s3://data/levels", "s3a://connected/rows"):
         for source in ("auto", "spark"):
             with pytest.raises(
-                InputRefusedError, match=rf"'{address}'.* on two levels, as 'a.parquet' and 's/b.parq"
+                InputRefusedError, match=rf"'{address}'.* on two levels, such as 'a.parquet' and 's/b.parq"
             ):
                 ndcg_spark.evaluate(address, source=source)
 
@@ -218,7 +218,7 @@ def test_what_cannot_be_read_is_refused_in_a_line(server: Server, tables: Path, 
         ("s3://denied/rows", "denied/rows/day=2026-01-31/part 0 %20é+#.parquet", "ACCESS_DENIED", connector),
         ("s3a://data/none", "there is no path 's3a://data/none'"),
         ("s3://data/delta", "not every file below the path belongs to the table", connector),
-        ("s3://KEY:SECRET@data/sorted", "'s3://***@data/sorted' has credentials in it"),
+        ("s3://KEY:SECRET@data/sorted", "'s3://***@data/sorted' contains credentials"),
         ("hdfs:///rows", "cannot read parquet 'hdfs:///rows': "),
         ("dbfs:/rows", "Spark here has no file system for dbfs, which is known on Databricks only"),
         ("s3://data/rows.csv", "cannot read csv 's3://data/rows.csv'", connector),
@@ -256,7 +256,7 @@ def test_what_spark_says_of_a_store_that_it_reaches_counts(tables: Path, connect
 
 
 def test_a_path_with_credentials_is_refused_in_python(spark: SparkSession) -> None:
-    with pytest.raises(InvalidParameterError, match=r"'s3://\*\*\*@data/sorted' has credentials in it") as refused:
+    with pytest.raises(InvalidParameterError, match=r"'s3://\*\*\*@data/sorted' contains credentials") as refused:
         ndcg_spark.evaluate("s3://KEY:SECRET@data/sorted")
     assert "SECRET" not in str(refused.value)
 
@@ -273,13 +273,13 @@ def test_an_output_that_spark_cannot_reach_is_refused_before_anything_runs(table
             ended, repr(reference), f"Spark here has no file system for {scheme}; start it with --packages"
         )
     ended = mean_ndcg("--input", tables / "sorted", "--output", "s3a://KEY:SECRET@data/metrics", *NIGHT)
-    assert_refused(ended, "'s3a://***@data/metrics' has credentials in it")
+    assert_refused(ended, "'s3a://***@data/metrics' contains credentials")
     assert "SECRET" not in ended.err
 
 
 def gone(server: Server) -> str:
     server.delete("data/moving/day=2026-01-31/part 1 %20é+#.parquet")
-    return r"cannot read s3://data/moving/day=2026-01-31/part 1 %20é\+#.parquet: it is gone; evaluate again"
+    return r"cannot read s3://data/moving/day=2026-01-31/part 1 %20é\+#.parquet: it no longer exists; evaluate again"
 
 
 def replaced(server: Server, tables: Path) -> str:
@@ -331,7 +331,9 @@ def test_files_that_are_no_table_to_workers_are_refused(server: Server, tables: 
     """A column in files and folder names, at once; a file that lacks a column, by the action."""
     one = next((tables / "sorted" / "day=2026-01-31").glob("part 0*"))
     server.put("data/doubled/query_id=q/0.parquet", one.read_bytes())
-    told = r"column 'query_id' of 's3://data/doubled' is in files and folder names; Spark here has no file system for"
+    told = (
+        r"column 'query_id' of 's3://data/doubled' is both in the files and in folder names; Spark here has no file"
+    )
     with pytest.raises(InputRefusedError, match=told):
         ndcg_spark.evaluate("s3://data/doubled")
     lacking = pa.BufferOutputStream()
@@ -340,8 +342,8 @@ def test_files_that_are_no_table_to_workers_are_refused(server: Server, tables: 
     server.put("data/lacking/1.parquet", lacking.getvalue().to_pybytes())
     found = refusal(ndcg_spark.evaluate("s3://data/lacking", k=5, strategy="window").summary)
     assert found == (
-        "column 'relevance' is not in s3://data/lacking/1.parquet, or is spelled differently; only Spark's own "
-        "connector to the store reads such tables."
+        "column 'relevance' is not in s3://data/lacking/1.parquet, or is spelled differently; Spark reads "
+        "such tables only with its own connector to the store."
     )
 
 

@@ -13,7 +13,7 @@ from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate, read_table, write_night
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
-from ndcg_spark.sources.references import sql_text
+from ndcg_spark.sources.references import quote_sql
 
 RUN = ["q1 Q0 007 1 2.5 tag", "q1 Q0 b 2 1.5 tag"]
 QRELS = ["q1 0 007 0", "q1 0 b 3"]
@@ -209,5 +209,5 @@ def test_text_in_a_statement_is_a_literal(spark):
         "%s",
         "''",
     ]
-    (row,) = spark.sql(f"SELECT array({', '.join(map(sql_text, texts))})").collect()
+    (row,) = spark.sql(f"SELECT array({', '.join(map(quote_sql, texts))})").collect()
     assert list(row[0]) == texts

@@ -13,16 +13,16 @@ from support.disks import bound_by_permissions, closed_folder
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.sources import stores
-from ndcg_spark.sources.parquet import FilePart, identify, plain_schema
+from ndcg_spark.sources.parquet import FilePart, identify, to_spark_schema
 from ndcg_spark.sources.stores import (
     StoreAddress,
-    address_of,
-    data_files,
-    file_system,
+    find_file_system,
+    find_two_levels,
+    hide_secrets,
     list_files,
+    parse_address,
     refuse_secrets,
-    two_levels,
-    without_secrets,
+    select_data_files,
 )
 
 
@@ -39,7 +39,7 @@ from ndcg_spark.sources.stores import (
     ],
 )
 def test_addresses_of_stores_are_told_from_other_paths(path: str, expected: StoreAddress | None) -> None:
-    assert address_of(path) == expected
+    assert parse_address(path) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_addresses_of_stores_are_told_from_other_paths(path: str, expected: Stor
     ],
 )
 def test_credentials_in_an_address_are_refused_and_not_shown(path: str, shown: str) -> None:
-    assert without_secrets(path) == shown
+    assert hide_secrets(path) == shown
     with pytest.raises(InvalidParameterError) as caught:
         refuse_secrets(path)
     assert shown in str(caught.value)
@@ -74,7 +74,7 @@ def test_credentials_in_an_address_are_refused_and_not_shown(path: str, shown: s
 )
 def test_other_paths_stay_as_they_are(path: str) -> None:
     refuse_secrets(path)
-    assert without_secrets(path) == path
+    assert hide_secrets(path) == path
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def made(path: str, **expected: object) -> tuple[str, dict[str, object]]:
     """The path inside a file system, and some of its options, as it tells them to whoever pickles it."""
     for make, _ in stores._MAKERS.values():
         make.cache_clear()
-    store, inside = file_system(path)
+    store, inside = find_file_system(path)
     (options,) = store.__reduce__()[1]
     return inside, {name: options[name] for name in expected}
 
@@ -120,7 +120,7 @@ def test_the_environment_says_where_a_store_is(plain: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("path", ["s3://data/x", "gs://data/x", "abfss://box@acct.dfs.core.windows.net/x"])
 def test_file_systems_are_made_without_a_request(plain: pytest.MonkeyPatch, path: str) -> None:
     """Their arguments are those of this pyarrow."""
-    assert isinstance(file_system(path)[0], fs.FileSystem)
+    assert isinstance(find_file_system(path)[0], fs.FileSystem)
 
 
 def test_a_build_without_a_file_system_and_a_container_without_account_are_named(plain: pytest.MonkeyPatch) -> None:
@@ -129,14 +129,14 @@ def test_a_build_without_a_file_system_and_a_container_without_account_are_named
 
     plain.delattr(fs, "GcsFileSystem")
     with pytest.raises(OSError, match=r"pyarrow [\d.]+ is built without GcsFileSystem"):
-        file_system("gs://not-made-before/x")  # file systems are kept, by bucket
-    with pytest.raises(OSError, match="names no account, as in container@account"):
-        file_system("abfss://box/x")
+        find_file_system("gs://not-made-before/x")  # file systems are kept, by bucket
+    with pytest.raises(OSError, match="lacks the account; write container@account"):
+        find_file_system("abfss://box/x")
 
 
 def test_what_travels_to_workers_holds_no_secret(tmp_path: Path, plain: pytest.MonkeyPatch) -> None:
     plain.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
-    file_system("s3://data/x")
+    find_file_system("s3://data/x")
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     part = FilePart(file=identify(str(tmp_path / "a.parquet")), start=0, end=1)
     assert b"secret" not in pickle.dumps(part)
@@ -156,15 +156,15 @@ def test_hidden_files_are_those_that_spark_passes_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        (("a.parquet", "s/b.parquet"), "data files lie on two levels, as 'a.parquet' and 's/b.parquet'"),
+        (("a.parquet", "s/b.parquet"), "data files are on two levels, such as 'a.parquet' and 's/b.parquet'"),
         (
             ("day=1/a.parquet", "day=2/hour=3/b.parquet"),
-            "two levels, as 'day=1/a.parquet' and 'day=2/hour=3/b.parquet'",
+            "two levels, such as 'day=1/a.parquet' and 'day=2/hour=3/b.parquet'",
         ),
         (("s/a.parquet", "s/b.parquet"), "'s/a.parquet' is in a folder whose name is not name=value"),
         (("day=1/s/a.parquet",), "'day=1/s/a.parquet' is in a folder whose name is not name=value"),
         (("day=/a.parquet",), "is not name=value"),
-        (("day=1/a.parquet", "hour=2/b.parquet"), "folders of one level stand for different columns"),
+        (("day=1/a.parquet", "hour=2/b.parquet"), "folders on one level have different columns"),
     ],
 )
 def test_files_that_spark_may_not_all_read_are_not_listed(tmp_path: Path, files: tuple[str, ...], why: str) -> None:
@@ -202,7 +202,7 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(public_folder: Path)
     ],
 )
 def test_files_on_two_levels_are_named_below_their_folder(files: list[str], found: tuple[str, str] | None) -> None:
-    assert two_levels(files) == found
+    assert find_two_levels(files) == found
 
 
 @pytest.mark.parametrize("mark", ["_delta_log", ".hoodie", "day=1/_delta_log"])
@@ -232,10 +232,10 @@ def test_columns_that_spark_can_get_from_workers() -> None:
         "d": pa.decimal128(10, 2),
         "category": pa.string(),
     }
-    assert plain_schema(pa.schema(given)) == pa.schema(expected)
+    assert to_spark_schema(pa.schema(given)) == pa.schema(expected)
 
 
 def test_notes_with_a_number_in_their_name_are_no_data() -> None:
     """Files of Hive have neither a number and an ending nor an ending of a format."""
     names = ["t/a.parquet", "t/000000_0", "t/notes 2026.txt", "t/README"]
-    assert data_files(names, lambda name: name.endswith(".parquet")) == names[:2]
+    assert select_data_files(names, lambda name: name.endswith(".parquet")) == names[:2]

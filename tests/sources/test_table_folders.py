@@ -80,7 +80,7 @@ def test_other_folders_are_no_tables(spark, tmp_path, monkeypatch):
     (tmp_path / "metadata").mkdir()  # without a file of Iceberg
     monkeypatch.chdir(tmp_path)
     for path in (str(tmp_path), "rows.parquet", ".", "*.parquet", f"file:{tmp_path}", "no/such/path"):
-        assert table_folders.table_folder_of(spark, path) is None
+        assert table_folders.find_table_folder(spark, path) is None
 
 
 @pytest.mark.parametrize("table", ["delta", "iceberg"], indirect=True)
@@ -88,14 +88,14 @@ def test_places_that_only_spark_reaches(spark, table):
     """Folders above are looked into where the path shows that they may be a table."""
     root, kind = table
     for part in ("", "data/run_date=2026-01-31", "data/part-0.parquet"):
-        found = table_folders.table_folder_of(spark, elsewhere(root / part))
+        found = table_folders.find_table_folder(spark, elsewhere(root / part))
         assert found == table_folders.TableFolder(kind, elsewhere(root), whole=not part)
 
 
 def test_an_engine_that_finds_everything_finds_nothing(spark, monkeypatch):
     # stands in for: a session of Sail, because that is no package of the tests; scripts/test-matrix has it
-    monkeypatch.setattr(table_folders, "is_there", lambda *_: True)
-    assert table_folders.table_folder_of(spark, "s3://bucket/runs") is None
+    monkeypatch.setattr(table_folders, "path_exists", lambda *_: True)
+    assert table_folders.find_table_folder(spark, "s3://bucket/runs") is None
 
 
 def test_metadata_that_cannot_be_listed_are_told(public_folder, caplog):
@@ -103,17 +103,17 @@ def test_metadata_that_cannot_be_listed_are_told(public_folder, caplog):
     pq.write_table(ROWS, public_folder / "rows.parquet")
     closed_folder(public_folder / "metadata")
     with bound_by_permissions():
-        assert table_folders.table_folder_of(None, str(public_folder)) is None
+        assert table_folders.find_table_folder(None, str(public_folder)) is None
     (said,) = caplog.messages
     assert said.startswith(
-        f"whether {public_folder} is a Delta, Iceberg or Hudi table is unknown (Permission denied)"
+        f"cannot check whether {public_folder} is a Delta, Iceberg or Hudi table (Permission denied)"
     )
 
 
 def test_a_log_that_is_a_dangling_link_is_a_log(tmp_path):
     pq.write_table(ROWS, tmp_path / "rows.parquet")
     (tmp_path / "_delta_log").symlink_to(tmp_path / "nothing")
-    assert table_folders.table_folder_of(None, str(tmp_path)) == table_folders.TableFolder(
+    assert table_folders.find_table_folder(None, str(tmp_path)) == table_folders.TableFolder(
         "delta", str(tmp_path), True
     )
 
@@ -121,14 +121,14 @@ def test_a_log_that_is_a_dangling_link_is_a_log(tmp_path):
 @pytest.mark.parametrize(("reached", "told"), [("day=", ["missing"]), ("nothing", [])])
 def test_a_folder_above_that_spark_may_not_look_into_is_told(spark, tmp_path, caplog, monkeypatch, reached, told):
     """As by a policy that shows a part of a bucket. If the folder itself is out of reach, the reader says so."""
-    is_there = table_folders.is_there
+    is_there = table_folders.path_exists
 
     def refusing(session, uri):
         if reached not in uri:
             raise AnalysisException("[x] AccessDenied: s3:ListBucket")
         return is_there(session, uri)
 
-    monkeypatch.setattr(table_folders, "is_there", refusing)
-    assert table_folders.table_folder_of(spark, f"{tmp_path}/missing/day=1") is None
+    monkeypatch.setattr(table_folders, "path_exists", refusing)
+    assert table_folders.find_table_folder(spark, f"{tmp_path}/missing/day=1") is None
     unknown = [f"whether {tmp_path}/{one} is a Delta, Iceberg or Hudi table is unknown" for one in told]
     assert [one.partition(" (")[0] for one in caplog.messages] == unknown

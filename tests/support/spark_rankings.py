@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from ndcg_spark.evaluation.local import LocalRanking, rank_locally
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.sources.local import table_of
+from ndcg_spark.sources.local import open_memory_table
 from ndcg_spark.sources.parquet import PartSizes
 from support.arrow_rankings import convention_of, in_rank_order
 from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query
@@ -159,7 +159,7 @@ class Case:
 
     def ranking_here(self) -> LocalRanking:
         """Rank tables of Arrow on this machine."""
-        found = rank_locally({name: table_of(one, name) for name, one in self.tables.items()}, self.settings)
+        found = rank_locally({name: open_memory_table(one, name) for name, one in self.tables.items()}, self.settings)
         assert isinstance(found, LocalRanking), found
         return found
 

@@ -81,7 +81,7 @@ from ndcg_spark.evaluation.tasks.valid_rows import RowRules, keep_valid, mark_re
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.parquet import PART_SIZES, PartSizes
-from ndcg_spark.sources.references import reference_text
+from ndcg_spark.sources.references import format_reference
 
 Reference: TypeAlias = DataFrame | str | os.PathLike[str]
 """A table, or what `open_table` opens."""
@@ -295,7 +295,7 @@ def _open_reference(table: Reference, path: str | None = None) -> tuple[DataFram
     """Open what a reference names: the table and its `path`; a DataFrame is as it was."""
     if not isinstance(table, str | os.PathLike):
         return table, path
-    found = open_table(session_here(), reference_text(table))
+    found = open_table(session_here(), format_reference(table))
     return found.frame, found.path
 
 

@@ -90,7 +90,7 @@ def choose_source(
         return found
     require_spark_allowed(settings, found)
     n_partitions = IDS_PER_PARTITION * (n_tasks or shuffle_partitions(spark))
-    fell_back = not isinstance(columns, str) and stores.address_of(str(path)) is not None
+    fell_back = not isinstance(columns, str) and stores.parse_address(str(path)) is not None
     return SparkSource(rows=rows, n_partitions=n_partitions, reason=found, fell_back=fell_back)
 
 
@@ -106,15 +106,17 @@ def _build_parquet_source(
 ) -> ParquetSource | str:
     """Build the source, or say in a clause why workers cannot read the files."""
     spark = frame.sparkSession
-    in_store = stores.address_of(path) is not None
-    listed = _list_objects(frame, path) if in_store else stores.list_files(stores.local_path(path))
+    in_store = stores.parse_address(path) is not None
+    listed = _list_objects(frame, path) if in_store else stores.list_files(stores.strip_file_scheme(path))
     if isinstance(listed, str):
         return listed
     if not in_store:  # Hadoop's settings may say that paths are on another file system by default
         elsewhere = [uri for uri in frame.inputFiles() if not uri.startswith("file:")]
         if elsewhere:
             return f"Spark finds the path on another file system, as {elsewhere[0]}"
-    in_folders = stores.column_of_folders(path if in_store else stores.local_path(path), listed, columns.values())
+    in_folders = stores.find_folder_column(
+        path if in_store else stores.strip_file_scheme(path), listed, columns.values()
+    )
     if in_folders is not None:
         return f"column {in_folders!r} is in the names of folders"
     schema = pa.schema([(name, plan.rows.columns[name].type) for name in columns])
@@ -124,13 +126,13 @@ def _build_parquet_source(
     if isinstance(read, str):
         return read
     identities = [one.identity for one in read]
-    parts = parquet.parts_of(identities, sizes)
+    parts = parquet.split_files(identities, sizes)
     settings = plan.settings
     single_key = len(settings.columns.query) == 1 and settings.columns.run is None
     complete = (
         plan.judgments is None and not settings.needs
     )  # what else a query is scored by comes from another table
-    bounds = parquet.bounds_between(read, parts) if single_key and complete else None
+    bounds = parquet.find_part_bounds(read, parts) if single_key and complete else None
     n_bytes = sum(one.size for one in identities)
     fewest = min(MIN_PARTITIONS, n_tasks or MIN_PARTITIONS)
     of_files = pa.schema({columns[one.name]: one.type for one in schema})
@@ -149,11 +151,11 @@ def _list_objects(frame: DataFrame, path: str) -> list[str] | str:
     """Objects below a path: as Spark has listed them already or, where it has no way to the store, as Arrow does."""
     by_spark = sorted(unquote(uri) for uri in frame.inputFiles())
     if by_spark:
-        return stores.fitting(by_spark)
+        return stores.check_endings(by_spark)
     try:
         return stores.list_files(path)
     except (OSError, pa.ArrowException) as error:
-        return f"the objects cannot be listed ({stores.reason_of(error)})"
+        return f"the objects cannot be listed ({stores.format_reason(error)})"
 
 
 def _read_footers(
@@ -161,7 +163,7 @@ def _read_footers(
 ) -> list[Footer] | str:
     """Run a job: read a footer per object, at most `MAX_FILES`."""
     numbers = spark.range(0, len(paths), 1, min(len(paths), FOOTER_TASKS))
-    sent = from_arrow_schema(parquet.FOUND_SCHEMA)
+    sent = from_arrow_schema(parquet.FOOTER_SCHEMA)
     rows = in_workers(numbers, parquet.send_footers, paths, columns, schema, schema=sent).collect()
     return parquet.parse_footers([row["found"] for row in sorted(rows, key=lambda row: int(row["number"]))])
 
@@ -175,7 +177,7 @@ def _find_session_obstacle(spark: SparkSession, path: str, settings: EvaluationS
         if is_on(spark, f"spark.sql.{'files.' if 'ignore' in name else ''}{name}", "false"):
             return f"{name} is set"
     here = runs_locally(spark)
-    if stores.address_of(path) is not None:
+    if stores.parse_address(path) is not None:
         known = here or settings.source == "parquet"
         return (
             None if known else "whether workers have credentials of their own is unknown; the source parquet says so"

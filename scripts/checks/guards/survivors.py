@@ -8,13 +8,13 @@ REASONS: dict[str, str] = {
     "_read_entries: operand: task.settings.lists_items": "items that nothing reads are carried on: the same numbers",
     "_is_within: operand: column.null_count": "both ways find the same ends; that without nulls is quicker",
     "_numbers: operand: values.dtype == object": "no number is a text; it saves looking at each",
-    "address_of: operand: found is None": "without a match there is no scheme; the type checker wants it said",
+    "parse_address: operand: match is None": "without a match there is no scheme; the type checker wants it said",
     "_allowed: operand: isinstance(option, click.Option)": "commands have options only; for the type checker",
     "RemoteTableWrite.swap: dropped: add_columns(self.spark, self.facts.name, list(self.facts.columns))": (
         "heals what another job does at the same moment: a catalog of Hive keeps the columns of the later one"
     ),
     "_finish_lists: operand: ITEM in ranked.columns": "the check is on only where items are carried (engine.py)",
-    "table_folder_of: operand: not isinstance(error, OSError)": (
+    "find_table_folder: operand: not isinstance(error, OSError)": (
         "an OSError comes of folders of this machine, which Spark reaches, too: it saves a look"
     ),
     "Engine._exchange: negated: isinstance(self.source, SparkSource)": (
