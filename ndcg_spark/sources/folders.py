@@ -258,8 +258,8 @@ def _refuse_skipped_files(
     shown_path = repr(redacted(path))
     if levels is not None:
         raise InputRefusedError(
-            f"{shown_path} has data files on two levels, such as {levels[0]!r} and {levels[1]!r}, and Spark skips some "
-            "of them; move all files to one level, or set Spark's option recursiveFileLookup=true "
+            f"{shown_path} has data files on two levels, such as {levels[0]!r} and {levels[1]!r}, and Spark skips "
+            "some of them; move all files to one level, or set Spark's option recursiveFileLookup=true "
             "(folder names are then not columns)."
         )
     skipped = [] if files_read is None else sorted(set(data_files).difference(files_read))
@@ -271,8 +271,8 @@ def _refuse_skipped_files(
         )
     if skipped:
         raise InputRefusedError(
-            f"Spark does not read the data files below {shown_path}, such as {skipped[0]!r}, because their folder names "
-            "are not name=value; use the path of one folder."
+            f"Spark does not read the data files below {shown_path}, such as {skipped[0]!r}, because their "
+            "folder names are not name=value; use the path of one folder."
         )
 
 
