@@ -114,6 +114,8 @@ def report(
     comparison: DataFrame | Comparison | None = None,
     flags: DataFrame | None = None,
     changed: DataFrame | Iterable[Mapping[str, Any]] | None = None,
+    query_texts: DataFrame | None = None,
+    query_text_col: str = "query_text",
     summary: Mapping[str, Any] | None = None,
     night: date | None = None,
     dataset: str | None = None,
@@ -141,6 +143,11 @@ def report(
         What `flag_changes` found: nights to mark. A metric table may itself have `flagged` (boolean) and `note`.
     changed : DataFrame, iterable of mapping, or None
         Rows of `changed_queries`: adds the queries that lost and gained most between two runs, with both lists.
+    query_texts : DataFrame or None
+        A table with the text of each query: the query columns of the per-query table, and `query_text_col`. The page
+        then shows texts beside the queries. A query without a row, or whose text is null, has no text.
+    query_text_col : str
+        Column of `query_texts` with the text.
     summary : mapping or None
         The JSON of the job: adds the rows that were rejected.
     night : date or None
@@ -178,7 +185,8 @@ def report(
     -----
     Spark cost: an action each for the data sets, the night, its trend, its segments, and what it lacks, over rows of
     the metric table; the last one passes rows of 31 days through Python workers. With queries three more, one of
-    which shuffles the queries of two nights; one each for comparisons, flags and changed queries. Rows are filtered
+    which shuffles the queries of two nights; one each for comparisons, flags, changed queries, and texts of queries
+    (two with both kinds of queries). Rows are filtered
     and cut by Spark; what comes to the driver is bounded by `limits`.
     """
     limits = limits or ReportLimits()
@@ -211,6 +219,7 @@ def report(
     level = level_of(headline_means)
     flagged = sections.Flags.read(flags, scope)
     trend = sections.Trend.read(table, scope, flagged, place.n_nights)
+    texts = None if query_texts is None else queries.QueryTexts(frame=query_texts, column=query_text_col)
     scope = replace(scope, before=trend.night_before(place.night))
     standings = tuple(trend.standing(mean, level) for mean in headline_means)
     missing = sections.Missing.read(table, scope, runs, seen)
@@ -230,9 +239,9 @@ def report(
             trend=trend,
             missing=missing,
             segments=sections.Segments.read(table, scope, standings, missing),
-            queries=queries.Queries.read(per_query, scope, standings),
+            queries=queries.Queries.read(per_query, scope, standings, texts),
             differences=sections.Differences.read(comparison, scope, standings),
-            changed=() if changed is None else queries.changed_queries(changed, scope),
+            changed=() if changed is None else queries.changed_queries(changed, scope, texts),
             gates=sections.gate_results(gates, computed, rows, [one.last.run for one in missing.runs]),
             accounting=sections.Accounting.read(headline_means, summary),
             provenance=sections.provenance(overall),

@@ -41,6 +41,8 @@ REPORT = Command(
               follows=("compare-runs.output",)),
         Reads(name="flags", about="Table that flag-changes wrote: marks the nights far from their history.",
               required=False, follows=("flag-changes.output",)),
+        Reads(name="query_texts", about="Table with the text of each query: its key columns as in the per-query "
+              "table, and a column of the text.", required=False),
     ),
     writes=(
         Writes(name="output", holds="page", about="HTML file to write; it is one file and loads nothing.", file=True),

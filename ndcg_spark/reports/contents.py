@@ -310,6 +310,7 @@ class QueryRow:
     run: str
     query: str
     value: float | None
+    text: str = ""
     before: float | None = None
     n_items: int | None = None
     n_relevant: int | None = None
@@ -342,6 +343,7 @@ class ChangedQuery:
     run: str
     baseline: str
     query: str
+    text: str = ""
     metric: str
     k: int | None
     before: float = column("baseline_value")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -28,7 +28,10 @@ from ndcg_spark.reports.contents import (
 from ndcg_spark.reports.reading import Rows, Scope, collected, require_rules
 from ndcg_spark.reports.wording import day, plain
 
+T = TypeVar("T", QueryRow, ChangedQuery)
 BINS = 20
+SEPARATOR = " · "
+"""Between the key columns of a query."""
 MOST_EXACT = 1_000_000
 """Queries of a run up to which quartiles are exact; of more, they come from a sketch."""
 _SKETCH = 10_000
@@ -207,9 +210,25 @@ class Queries(Section):
     losses_against: str = ""
 
     @classmethod
-    def read(cls, frame: DataFrame | None, scope: Scope, standings: Sequence[Standing]) -> Queries:
+    def read(
+        cls,
+        frame: DataFrame | None,
+        scope: Scope,
+        standings: Sequence[Standing],
+        texts: QueryTexts | None = None,
+    ) -> Queries:
+        """Run actions: read the queries of a night, and their texts."""
         if frame is None:
             return cls()
+        queries = cls._read(frame, scope, standings)
+        if texts is None:
+            return queries
+        rows = texts.add_to((*queries.lowest, *queries.losses), QueryTable.of(frame, scope).keys)
+        n_lowest = len(queries.lowest)
+        return replace(queries, lowest=rows[:n_lowest], losses=rows[n_lowest:])
+
+    @classmethod
+    def _read(cls, frame: DataFrame, scope: Scope, standings: Sequence[Standing]) -> Queries:
         table, baseline = QueryTable.of(frame, scope), scope.baseline
         rules = table.rules(scope.run_date)
         for run, texts in rules.items():
@@ -230,20 +249,51 @@ class Queries(Section):
         return replace(queries, losses=losses, losses_against=against)
 
 
-def changed_queries(changed: DataFrame | Iterable[Mapping[str, Any]], scope: Scope) -> tuple[ChangedQuery, ...]:
-    """Read queries that changed; any other column of the diagnosis is a key."""
-    found = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryTexts:
+    """A table with the text of each query: the key columns of a per-query table, and the column of the text."""
+
+    frame: DataFrame
+    column: str
+
+    def add_to(self, rows: Sequence[T], keys: Sequence[str]) -> tuple[T, ...]:
+        """Run an action: add the text of each query; of several texts the first in order, empty for none.
+
+        `keys` are the columns that name a query. Spark cost: one pass over the table.
+        """
+        if not rows:
+            return ()
+        for name in (*keys, self.column):
+            require_column(self.frame, name, "a table of query texts has it", "table of query texts")
+        query = F.concat_ws(SEPARATOR, *[F.coalesce(key.cast("string"), F.lit("null")) for key in columns_of(keys)])
+        texts = self.frame.select(query.alias("query"), named(self.column).cast("string").alias("text"))
+        shown = texts.where(F.col("query").isin(sorted({row.query for row in rows})))
+        text_by_query = {
+            row["query"]: plain(row["text"])
+            for row in collected(shown.groupBy("query").agg(F.min("text").alias("text")))
+            if row["text"] is not None
+        }
+        return tuple(replace(row, text=text_by_query.get(row.query, "")) for row in rows)
+
+
+def changed_queries(
+    changed: DataFrame | Iterable[Mapping[str, Any]], scope: Scope, texts: QueryTexts | None = None
+) -> tuple[ChangedQuery, ...]:
+    """Read queries that changed; any other column of the diagnosis is a key. Runs an action for `texts`."""
+    queries: list[ChangedQuery] = []
+    keys: list[str] = []
     for row in _changes_of(changed, scope.limits.queries):
         first, second = ((row[name] or [])[: scope.limits.items] for name in ("baseline_list", "list"))
-        query = _joined(value for name, value in row.items() if name not in OF_CHANGES)
+        keys = [name for name in row if name not in OF_CHANGES]
+        query = _joined(row[name] for name in keys)
         lists = {"baseline_list": _beside(first, second), "run_list": _beside(second, first)}
-        found.append(read(ChangedQuery, row, query=query, **lists))
-    return tuple(found)
+        queries.append(read(ChangedQuery, row, query=query, **lists))
+    return tuple(queries) if texts is None else texts.add_to(queries, keys)
 
 
 def _joined(keys: Iterable[Any]) -> str:
     """Name a query by its key columns."""
-    return " · ".join(map(plain, keys))
+    return SEPARATOR.join(map(plain, keys))
 
 
 def _beside(items: Sequence[Row], others: Sequence[Row]) -> tuple[ListedItem, ...]:

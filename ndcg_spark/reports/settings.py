@@ -92,6 +92,8 @@ class ReportJobSettings:
     diagnosis
         JSON that diagnose runs wrote of `baseline` and a run: adds the queries that lost and gained most, with both
         lists.
+    query_text_col
+        Column of the table of query texts with the text.
     run_date
         Night that the report is about.
     dataset
@@ -112,6 +114,7 @@ class ReportJobSettings:
         Mapping[str, Any] | None, Flag(group="Input", metavar="FILE", read=_json_of("summary", "mean-ndcg"))
     ] = None
     diagnosis: Annotated[tuple[Mapping[str, Any], ...] | None, Flag(metavar="FILE", read=_changed_queries)] = None
+    query_text_col: Annotated[str, Flag(metavar="COLUMN")] = "query_text"
     run_date: Annotated[date | None, Flag(group="Content", shown="the newest")] = None
     dataset: Annotated[str | None, Flag(metavar="NAME", shown="the only one")] = None
     runs: Annotated[

@@ -29,6 +29,7 @@ class DrawReport(Work[ReportJobSettings]):
                 frames.pop("metrics"),
                 **frames,
                 changed=settings.diagnosis,
+                query_text_col=settings.query_text_col,
                 summary=settings.summary,
                 night=settings.run_date,
                 dataset=settings.dataset,

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from support.reports import (
     CHANGED,
     COMPARED,
+    HOSTILE,
     NIGHTS,
     SUMMARY,
     comparison_table,
@@ -30,6 +31,7 @@ from ndcg_spark.reports.contents import SegmentFlag
 from ndcg_spark.reports.queries import QueryTable
 from ndcg_spark.reports.sections import Flags
 from ndcg_spark.reports.sentences import attention, headline, notices, quartiles_note
+from ndcg_spark.reports.wording import plain
 
 GATES = ["ndcg@10>=0.43", "dcg@10>1"]
 
@@ -201,6 +203,34 @@ def test_comparisons_and_changed_queries_of_an_evaluation(spark, metrics):
     (one,) = report(metrics, changed=changed).contents.changed
     assert (one.query, one.change, one.run, one.baseline, one.k) == ("turned", "lost", "new", "old", 2)
     assert [[item.name for item in items] for items in (one.baseline_list, one.run_list)] == [["i", "j"], ["j", "i"]]
+
+
+TEXTS = [
+    ("query 7", "DE", "red shoes"),
+    ("query 7", "DE", "shoes, red"),
+    ("query 7", "US", "not this country"),
+    ("query 1", "DE", None),
+    (HOSTILE, "DE", HOSTILE),
+]
+
+
+def test_query_texts_are_shown_beside_queries_and_lists(spark, metrics):
+    """Of two texts the first in order is shown; a query without a row, or with a null text, has none."""
+    texts = spark.createDataFrame(TEXTS, "query string, country string, words string")
+    tables = {"per_query": query_table(spark), "query_texts": texts, "query_text_col": "words"}
+    contents = report(metrics, **tables, baseline="old").contents
+    assert [(row.query, row.text) for row in contents.queries.losses] == [("query 7 · DE", "red shoes")]
+    shown = {row.query: row.text for row in contents.queries.lowest}
+    assert shown["query 7 · DE"] == "red shoes"
+    assert shown["query 1 · DE"] == shown["query 2 · DE"] == ""
+    changed = [row for row in CHANGED if row["change"] == "lost"]
+    by_id = texts.where("country = 'DE'").drop("country")
+    report_of_lists = report(metrics, changed=changed, query_texts=by_id, query_text_col="words")
+    assert [row.text for row in report_of_lists.contents.changed] == ["red shoes", plain(HOSTILE)]
+    assert "<bdi>red shoes</bdi>" in report_of_lists.html
+    for column in ("country", "words"):
+        with pytest.raises(MissingColumnError, match=column):
+            report(metrics, **{**tables, "query_texts": texts.drop(column)})
 
 
 def test_limits_are_stated(spark, metrics):
