@@ -135,6 +135,8 @@ def result_schema(spark: SparkSession, columns: Mapping[str, str]) -> T.StructTy
 
 MOST_PERIODS, MOST_FLAGS = 40, 100
 """Rows that are printed; flags are cut in the JSON, too."""
+_STATUS_TEXTS = {SHORT: "with a short history"}
+"""Statuses whose name alone does not say what they count."""
 
 
 class RollUp(Work[RollUpJobSettings]):
@@ -277,8 +279,9 @@ class FlagChanges(Work[FlagJobSettings]):
         today = datetime.now(timezone.utc).date()
         if self.settings.flags.end is None and is_behind(last, today):
             yield f"the last night in the table is {last}{_nights_before(last, today)}; it is the one that is judged"
-        counts = ", ".join(f"{n:,} {status.replace('_', ' ')}" for status, n in facts["by_status"].items())
-        yield f"nights from {facts['from']} to {facts['to']}: {counts}"
+        nights = "night" if facts["from"] == facts["to"] else f"nights {facts['from']} to"
+        counts = ", ".join(f"{n:,} {_STATUS_TEXTS.get(status, status)}" for status, n in facts["by_status"].items())
+        yield f"{nights} {facts['to']}: {counts}"
         if facts["missing_nights"]:
             yield f"nights without a row: {labels.listed(facts['missing_nights'])}"
         for cause in causes_of([*facts["flags"], *facts["recovered"]]):
@@ -292,7 +295,8 @@ class FlagChanges(Work[FlagJobSettings]):
             yield _no_flag(facts, settings)
         if self.per_query is not None:
             counted = facts["night_before"]
-            yield f"held against the night before: {counted['held']:,}; query by query: {counted['paired']:,}"
+            paired = f", {counted['paired']:,} of them query by query" if counted["paired"] else ""
+            yield f"compared with the night before only: {counted['held']:,}{paired}"
 
 
 def _nights_before(last: date, night: date | None) -> str:

@@ -29,6 +29,7 @@ from ndcg_spark.jobs import worker_daemon
 from ndcg_spark.jobs.interrupts import quiet_interrupts
 from ndcg_spark.tables.catalog import forgotten_tables
 
+JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 _FILES_BESIDE_JARS = 100
 """Files that Java has open beside its jars when a small job runs; with 64 fewer it ends for want of them."""
 _ASK_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
@@ -189,11 +190,14 @@ def spark_session(
             yield spark
             return
         with as_file(files("ndcg_spark.jobs") / "log4j2-quiet.properties") as log_settings:
-            quiet = {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log_settings}"'}
+            java = (f'"-Dlog4j2.configurationFile={log_settings}"', settings.get(JAVA_OPTIONS, ""))
             use_this_python()
             check_surroundings(settings)
             python = settings.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"])
-            spark = _start_local(app_name, {**local_settings(python, short_lists=short_lists), **quiet, **settings})
+            spark = _start_local(
+                app_name,
+                {**local_settings(python, short_lists=short_lists), **settings, JAVA_OPTIONS: " ".join(java).strip()},
+            )
             try:
                 interrupts.started()
                 _refuse_forgotten(spark, tables)

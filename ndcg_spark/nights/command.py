@@ -89,7 +89,8 @@ def nightly(logs: Logs | None, /, **given: Any) -> int:
         from ndcg_spark.nights.work import NightRun, session_of, stale_lines
     prog = "ndcg-spark nightly"
     each = zip(nights, chosen, strict=True)
-    runs = [NightRun(one, its, logs or Logs(), f"{prog} {one.run_date}") for one, its in each]
+    is_brief = len(nights) > 1
+    runs = [NightRun(one, its, logs or Logs(), f"{prog} {one.run_date}", is_brief=is_brief) for one, its in each]
     codes = []
     with session_of(runs) as spark:
         for run in runs:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,10 +62,11 @@ if TYPE_CHECKING:
 
 
 class NightRun:
-    """Steps of a night that are run, and what has become of each."""
+    """Run the steps of a night; `is_brief` prints one line for the night, and not what each step prints."""
 
-    def __init__(self, night: Night, steps: Sequence[Step], logs: Logs, prog: str) -> None:
+    def __init__(self, night: Night, steps: Sequence[Step], logs: Logs, prog: str, *, is_brief: bool = False) -> None:
         self.night, self.steps, self.request, self.logs, self.prog = night, steps, night.request, logs, prog
+        self.is_brief = is_brief
         self.results: list[StepResult] = []
         self.engines = {one.name: choose_engine(one.request, reads=not one.needs) for one in steps}
         self._opened: dict[str, Mapping[str, Table]] = {}
@@ -113,13 +115,14 @@ class NightRun:
                 raise
             finally:
                 shown = [one for one in self.results if not stale or one.status != BEFORE]
-                if shown:
+                if shown and not self.is_brief:
                     print("\n".join([f"steps of {self.night.run_date}:", *(f"  {one.line}" for one in shown)]))
             whole.progress.steps += [(f"{one.step}: {one.status}", one.seconds) for one in self.results]
             whole.exit(self.code, self._status)
             whole.end()
         if shown:
-            print("\n  ".join(self.message["lines"]), flush=True)
+            lines = self.message["lines"]
+            print(" ".join(lines[:2]) if self.is_brief else "\n  ".join(lines), flush=True)
         else:
             print(f"night {self.night.run_date}: nothing is older than what it was made of", flush=True)
         return self.code
@@ -146,12 +149,14 @@ class NightRun:
         return None
 
     def _run_step(self, step: Step) -> StepResult:
-        print(f"== {printable(step.name)}", flush=True)
+        if not self.is_brief:
+            print(f"== {printable(step.name)}", flush=True)
         began = time.monotonic()
         try:
             engine = choose_engine(step.request, in_night=True) if step.needs else self.engines[step.name]
             opened = self._opened.get(step.name, {})
-            ended = run(step.request, step.request.command.load_work(engine), engine, opened)
+            with self._printing(step):
+                ended = run(step.request, step.request.command.load_work(engine), engine, opened)
         except (Exception, KeyboardInterrupt) as error:
             return self._failed(step, error, time.monotonic() - began)
         return StepResult(
@@ -162,6 +167,11 @@ class NightRun:
             writes=step.writes,
             facts=ended.facts,
         )
+
+    def _printing(self, step: Step) -> AbstractContextManager[object]:
+        """Hide what a step prints, where the message of the night repeats it."""
+        is_repeated = self.is_brief or step.request.command.name == "report"
+        return redirect_stdout(io.StringIO()) if is_repeated else nullcontext()
 
     def _failed(self, step: Step, error: BaseException, seconds: float) -> StepResult:
         code = endings.tell_end(error, self.logs, f"{self.prog}: {step.name}")

@@ -15,7 +15,7 @@ from ndcg_spark.reports.page import styles, template
 from ndcg_spark.reports.sections import Contents
 from ndcg_spark.reports.sentences import bad_news, flag_tone, headline
 
-NO_RESULT, FINE = "no result", "as usual"
+NO_RESULT = "no result"
 _WIDTH, _HEIGHT, _MARGIN = 320, 48, 4
 
 
@@ -25,7 +25,8 @@ class Row:
 
     night: date
     verdict: str
-    is_bad: bool
+    is_bad: bool | None
+    """None: neither flags nor gates say."""
     means: tuple[str, ...] = ()
     page: str = ""
 
@@ -64,20 +65,29 @@ def _of_run(contents: Contents, run: str, night: date) -> Night | None:
     return next((one for one in contents.trend.nights.get(run, ()) if one.run_date == night), None)
 
 
-def _verdict(contents: Contents, nights: list[Night]) -> tuple[str, bool]:
-    """What is known of an earlier night: gates of the metric of the report, and flags."""
-    found, is_bad = [], False
+def _verdict(contents: Contents, nights: list[Night]) -> tuple[str, bool | None]:
+    """Judge an earlier night by gates of the metric of the report, and by flags; None if there are neither."""
+    reasons, is_bad, has_gate = [], False, False
     for one in nights:
         for gate in contents.gates:
             row = {"run": one.mean.run, "segment_by": "", "metric": contents.metric, "k": contents.k}
             is_about_it = (gate.run, gate.metric, gate.k) == (row["run"], row["metric"], row["k"])
+            has_gate = has_gate or is_about_it
             if is_about_it and not gate.results([{**row, "value": one.mean.value}])[0]["met"]:
-                found.append(f"gate {gate.text} is not met by {run_name(one.mean.run)}")
+                reasons.append(f"gate {gate.text} is not met by {run_name(one.mean.run)}")
                 is_bad = True
         if one.flag:
-            found.append(f"{run_name(one.mean.run)} is flagged: {one.flag}")
+            reasons.append(f"{run_name(one.mean.run)} is flagged: {one.flag}")
             is_bad = is_bad or flag_tone(one.flag, contents) == "worse"
-    return "; ".join(found) or FINE, is_bad
+        segment, n = contents.flags.earlier_segments.get((one.run_date, one.mean.run), (None, 0))
+        if segment is not None:
+            others = f", and {wording.counted(n - 1, 'other segment', 'other segments')}" if n > 1 else ""
+            reasons.append(f"{run_name(one.mean.run)} is flagged in {segment.name}: {segment.flag}{others}")
+            is_bad = is_bad or flag_tone(segment.flag, contents) == "worse"
+    if reasons:
+        return "; ".join(reasons), is_bad
+    facts = (["no flag"] if contents.flags.is_known else []) + (["gate met"] if has_gate else [])
+    return ", ".join(facts), False if facts else None
 
 
 def _page_of(contents: Contents, night: date, page: Path) -> str:

@@ -47,6 +47,10 @@ class Flags(Section):
     segments: tuple[contents.SegmentFlag, ...] = ()
     n_segments: int = 0
     """All of the night; `segments` has the first of them."""
+    earlier_segments: dict[tuple[date, str], tuple[contents.SegmentFlag, int]] = field(default_factory=dict)
+    """By (night, run) of earlier nights: the segment farthest from usual, and the number of flagged segments."""
+    is_known: bool = False
+    """There is a table of flags, so that a night without a flag was judged."""
     recovered: tuple[contents.SegmentFlag, ...] = ()
     """Runs, and segments of them, that are again on the night what they were before a flag."""
 
@@ -72,16 +76,18 @@ class Flags(Section):
         back = flags.where(tonight & (F.col("status") == night_flags.RECOVERED))
         order = (F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
         farthest = flags.where(of_segment & tonight).orderBy(*order).limit(scope.limits.segments)
+        farthest_of_night = F.max_by(F.struct("segment_by", "segment", "metric", "status", "z", "limit", "weekday"),
+                                     F.coalesce(F.abs("z"), F.lit(0.0))).alias("farthest")  # fmt: skip
+        earlier = flags.where(of_segment & (F.col("night") < scope.night) & F.col("run").isNotNull())
+        by_night = earlier.groupBy("night", "run").agg(F.count("*").alias("n"), farthest_of_night)
+        newest_segments = by_night.orderBy(F.desc("night"), "run").limit(scope.limits.nights * len(scope.runs))
         night, last = day(scope.run_date), f"; its last night is {day(counts['last'])}" if counts["last"] else ""
-        earlier = f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown."
+        not_shown = f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown."
         lacks = f"The table of flags has no rows of {night}: it was not judged{last}."
         not_covered = [lacks] if scope.run_date is not None and not counts["judged"] else []
         return cls(
             nights={(row["night"], row["run"] and plain(row["run"])): _flag_text(row) for row in nights},
-            segments=tuple(
-                read(contents.SegmentFlag, row, flag=_flag_text(row))
-                for row in (collected(farthest) if counts["now"] else ())
-            ),
+            segments=tuple(_read_segment_flag(row) for row in (collected(farthest) if counts["now"] else ())),
             n_segments=counts["now"],
             recovered=tuple(
                 read(contents.SegmentFlag, row, flag=night_flags.RECOVERED)
@@ -89,7 +95,15 @@ class Flags(Section):
                     collected(back.orderBy("run", "segment_by", "segment").limit(10)) if counts["back"] else ()
                 )
             ),
-            left_out=(earlier,) if counts["before"] else (),
+            earlier_segments={
+                (row["night"], plain(row["run"])): (
+                    _read_segment_flag({"run": row["run"], **row["farthest"].asDict()}),
+                    row["n"],
+                )
+                for row in (collected(newest_segments) if counts["before"] else ())
+            },
+            is_known=True,
+            left_out=(not_shown,) if counts["before"] else (),
             not_covered=(*not_covered, *scope.older("The table of flags", counts["source"], "flag-changes")),
         )
 
@@ -98,6 +112,10 @@ class Flags(Section):
         of_run, of_all = ((row["run_date"], run) for run in (plain(row["run"]), None))
         found = self.nights.get(of_run, self.nights.get(of_all))
         return _flag_text(row) if found is None and row.get("flagged") else found
+
+
+def _read_segment_flag(row: Row) -> contents.SegmentFlag:
+    return read(contents.SegmentFlag, row, flag=_flag_text(row))
 
 
 def _flag_text(row: Row) -> str:

@@ -229,7 +229,7 @@ def test_a_flag(weeks, tmp_path):
     flagged = ("--input", weeks, "--output", tmp_path / "flags", "--json", "-")
     ended = flag_changes(*flagged, "--fail-on-flag")
     assert (ended.code, ended.complaints) == (3, [])
-    assert "nights from 2026-03-26 to 2026-03-26: 1 low" in ended.out
+    assert "night 2026-03-26: 1 low" in ended.out
     assert "FLAG low: ndcg@10 of overall is 0.4312 on 2026-03-26, usually 0.4419 (-7.1, limit 4.5)" in ended.out
     assert [(row["night"], row["limit"]) for row in ended.json["flags"]] == [("2026-03-26", 4.5)]
     assert flag_changes(*flagged, "--to", "2026-03-26", "--run-log", tmp_path / "runs").code == 0
@@ -243,7 +243,7 @@ def test_many_nights_at_once_and_other_limits(weeks, tmp_path):
     ended = flag_changes("--input", weeks, "--from", "2026-01-01", "--output", tmp_path / "flags", "--limits", "8=9")
     assert (ended.code, "no flag" in ended.out) == (0, True)
     assert "5 usual" in ended.out
-    assert "8 short history" in ended.out
+    assert "8 with a short history" in ended.out
     assert len(stored_rows(tmp_path / "flags")) == 13
 
 
@@ -289,7 +289,7 @@ def test_flags_of_nights_that_are_paired(folder, tmp_path):
     assert flag_changes(*given, "--fail-on-flag").code == 0  # by means and errors nothing shows
     ended = flag_changes(*given, "--per-query", per_query, "--fail-on-flag", "--json", "-")
     assert (ended.code, ended.complaints) == (3, []), ended.err
-    assert "held against the night before: 1; query by query: 1" in ended.out
+    assert "compared with the night before only: 1, 1 of them query by query" in ended.out
     (flag,) = ended.json["flags"]
     falls = [1 / math.log2(3) - 1] * 10 + [1 / math.log2(7) - 1 / math.log2(6)] * 10
     assert (flag["status"], flag["weekday"]) == ("low", "before_paired")

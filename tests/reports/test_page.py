@@ -24,6 +24,7 @@ from support.reports import (
 from tinyhtml5.parser import HTMLParser
 
 from ndcg_spark.reports.assembly import Report
+from ndcg_spark.reports.contents import SegmentFlag
 from ndcg_spark.reports.index import index_of, rows_of
 from ndcg_spark.reports.queries import changed_queries
 from ndcg_spark.reports.reading import Scope
@@ -221,20 +222,29 @@ def test_both_lists_of_a_query_stand_side_by_side(tree):
 
 
 def test_the_index_lists_nights_with_verdicts_and_pages_that_are_there(tmp_path):
-    """The 30th is missing, the 28th has a page; on the 31st `new` is flagged."""
-    flags = Flags(nights={(NIGHTS[2], "new"): "low, far"})
+    """The 30th is missing, the 28th has a page; on the 31st `new` is flagged, on the 29th a segment of it."""
+    flags = Flags(nights={(NIGHTS[-1], "new"): "low, far"}, is_known=True)
     contents = whole_contents(flags=flags, gates=["new: ndcg@10>=0.4405"])
+    unjudged = rows_of(whole_contents(flags=Flags()), tmp_path / "night-2026-01-31.html")
+    assert [(row.verdict, row.is_bad) for row in unjudged[2:]] == [("", None), ("", None)]
+    good = rows_of(contents, tmp_path / "night-2026-01-31.html")[2]
+    assert (good.verdict, good.is_bad) == ("no flag, gate met", False)
+    segment = SegmentFlag(run="new", by="country", segment="DE", flag="low, far")
+    flags = replace(flags, earlier_segments={(NIGHTS[1], "new"): (segment, 3)})
+    contents = replace(contents, flags=flags)
     (tmp_path / "night-2026-01-28.html").write_text("", encoding="utf-8")
     rows = rows_of(contents, tmp_path / "night-2026-01-31.html")
     assert [(row.night.day, row.is_bad, row.page) for row in rows] == [
         (31, True, "night-2026-01-31.html"),
         (30, True, ""),
-        (29, False, ""),
+        (29, True, ""),
         (28, True, "night-2026-01-28.html"),
     ]
     assert [row.verdict for row in rows[1:]] == [
-        "no result", "as usual", "gate new: ndcg@10>=0.4405 is not met by new"
-    ]  # fmt: skip
+        "no result",
+        "new is flagged in country=DE: low, far, and 2 other segments",
+        "gate new: ndcg@10>=0.4405 is not met by new",
+    ]
     assert rows[0].verdict == headline(contents)
     page = index_of(contents, str(tmp_path / "night-2026-01-31.html"))
     assert '<a href="night-2026-01-28.html"><time>2026-01-28</time></a>' in page

@@ -42,7 +42,7 @@ def metrics(spark):
 
 
 def test_a_report_reads_what_its_tables_hold(spark, metrics):
-    """Three flags of segments: two of tonight, the farther first, and one of another night, which is counted."""
+    """Three flags of segments: two of tonight, the farther first, and two of another night, which are counted."""
     flags = spark.createDataFrame(
         [
             (NIGHTS[2], "new", "", "", "ndcg", 10, "low", -7.1, 4.5),
@@ -50,6 +50,7 @@ def test_a_report_reads_what_its_tables_hold(spark, metrics):
             (NIGHTS[2], "old", "country", "DE", "ndcg", 10, "high", 5.0, 4.5),
             (NIGHTS[2], "old", "country", "US", "ndcg", 10, "low", -9.0, 4.5),
             (NIGHTS[1], "old", "country", "DE", "ndcg", 10, "high", 9.1, 4.5),
+            (NIGHTS[1], "old", "country", "US", "ndcg", 10, "low", -4.6, 4.5),
             (NIGHTS[2], "old", "country", "DE", "ap", 10, "high", 9.1, 4.5),
         ],
         "night date, run string, segment_by string, segment string, metric string, k int, status string, z double, "
@@ -66,7 +67,19 @@ def test_a_report_reads_what_its_tables_hold(spark, metrics):
             for segment, text in (("US", "low, \u22129.0"), ("DE", "high, +5.0"))
         ),
         n_segments=2,
-        left_out=("Flags of segments on earlier nights: 1; 31 January 2026 is shown.",),
+        earlier_segments={
+            (NIGHTS[1], "old"): (
+                SegmentFlag(
+                    run="old",
+                    by="country",
+                    segment="DE",
+                    flag="high, +9.1 spreads from the usual value, limit 4.5",
+                ),
+                2,
+            )
+        },
+        is_known=True,
+        left_out=("Flags of segments on earlier nights: 2; 31 January 2026 is shown.",),
     )
     assert ("neutral", "Nights without a result: 30 January 2026.") in notices(found)
     assert found == whole_contents(gates=GATES, flags=expected)
