@@ -31,7 +31,7 @@ from ndcg_spark.reports.contents import Mean, level_of, read
 from ndcg_spark.reports.reading import Rows, Scope
 from ndcg_spark.reports.sections import Contents
 from ndcg_spark.reports.sentences import headline
-from ndcg_spark.reports.settings import ReportLimits
+from ndcg_spark.reports.settings import QUERY_TEXT, ReportLimits, require_texts
 from ndcg_spark.reports.wording import counted, day, listed, metric_name, plain
 from ndcg_spark.tables import swap_in
 
@@ -115,7 +115,7 @@ def report(
     flags: DataFrame | None = None,
     changed: DataFrame | Iterable[Mapping[str, Any]] | None = None,
     query_texts: DataFrame | None = None,
-    query_text_col: str = "query_text",
+    query_text_col: str | None = None,
     summary: Mapping[str, Any] | None = None,
     night: date | None = None,
     dataset: str | None = None,
@@ -146,8 +146,8 @@ def report(
     query_texts : DataFrame or None
         A table with the text of each query: the query columns of the per-query table, and `query_text_col`. The page
         then shows texts beside the queries. A query without a row, or whose text is null, has no text.
-    query_text_col : str
-        Column of `query_texts` with the text.
+    query_text_col : str or None
+        Column of `query_texts` with the text. None: `query_text`.
     summary : mapping or None
         The JSON of the job: adds the rows that were rejected.
     night : date or None
@@ -190,6 +190,7 @@ def report(
     and cut by Spark; what comes to the driver is bounded by `limits`.
     """
     limits = limits or ReportLimits()
+    require_texts(query_text_col, has_texts=query_texts is not None)
     means = metrics.ranking.summary(keep_refusals=True) if isinstance(metrics, Evaluation) else metrics
     table = reading.metric_table(means)
     # Queries of lists may lack names.
@@ -219,7 +220,7 @@ def report(
     level = level_of(headline_means)
     flagged = sections.Flags.read(flags, scope)
     trend = sections.Trend.read(table, scope, flagged, place.n_nights)
-    texts = None if query_texts is None else queries.QueryTexts(frame=query_texts, column=query_text_col)
+    texts = None if query_texts is None else queries.QueryTexts(query_texts, query_text_col or QUERY_TEXT)
     scope = replace(scope, before=trend.night_before(place.night))
     standings = tuple(trend.standing(mean, level) for mean in headline_means)
     missing = sections.Missing.read(table, scope, runs, seen)

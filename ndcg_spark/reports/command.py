@@ -6,10 +6,11 @@ import os
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
-from ndcg_spark.reports.settings import ReportJobSettings
+from ndcg_spark.reports.settings import ReportJobSettings, require_texts
 
 
 def _check(request: Request[ReportJobSettings]) -> None:
+    require_texts(request.settings.query_text_col, has_texts="query_texts" in request.sources)
     output = request.files.get("output")
     if output is None:
         raise InvalidParameterError("name the page to write: --output report.html.")

@@ -249,7 +249,7 @@ class Queries(Section):
         return replace(queries, losses=losses, losses_against=against)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class QueryTexts:
     """A table with the text of each query: the key columns of a per-query table, and the column of the text."""
 
@@ -261,10 +261,11 @@ class QueryTexts:
 
         `keys` are the columns that name a query. Spark cost: one pass over the table.
         """
+        require_column(self.frame, self.column, "column of the texts", "table of query texts")
         if not rows:
             return ()
-        for name in (*keys, self.column):
-            require_column(self.frame, name, "a table of query texts has it", "table of query texts")
+        for key in keys:
+            require_column(self.frame, key, "column that names a query", "table of query texts")
         query = F.concat_ws(SEPARATOR, *[F.coalesce(key.cast("string"), F.lit("null")) for key in columns_of(keys)])
         texts = self.frame.select(query.alias("query"), named(self.column).cast("string").alias("text"))
         shown = texts.where(F.col("query").isin(sorted({row.query for row in rows})))

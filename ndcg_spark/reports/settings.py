@@ -12,6 +12,17 @@ from typing import Annotated, Any
 from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, option
 
+QUERY_TEXT = "query_text"
+"""Default column of the text in a table of query texts."""
+
+
+def require_texts(column: str | None, *, has_texts: bool) -> None:
+    """Raise for a column of texts without a table of them."""
+    if column is not None and not has_texts:
+        raise InvalidParameterError(
+            f"nothing reads {option('query_text_col')}: there is no {option('query_texts')}; leave it out."
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportLimits:
@@ -114,7 +125,7 @@ class ReportJobSettings:
         Mapping[str, Any] | None, Flag(group="Input", metavar="FILE", read=_json_of("summary", "mean-ndcg"))
     ] = None
     diagnosis: Annotated[tuple[Mapping[str, Any], ...] | None, Flag(metavar="FILE", read=_changed_queries)] = None
-    query_text_col: Annotated[str, Flag(metavar="COLUMN")] = "query_text"
+    query_text_col: Annotated[str | None, Flag(metavar="COLUMN", shown=QUERY_TEXT)] = None
     run_date: Annotated[date | None, Flag(group="Content", shown="the newest")] = None
     dataset: Annotated[str | None, Flag(metavar="NAME", shown="the only one")] = None
     runs: Annotated[

@@ -15,7 +15,17 @@ from scripts.checks.stored_format import SETTINGS, STORY, commands_of
 
 TABLE = {
     *("input", "judgments", "items", "interactions", "queries", "corpus", "per_query", "baseline_per_query"),
-    *("metric_table", "propensities", "comparison", "flags", "clicks", "summary", "diagnosis", "config"),
+    *(
+        "query_texts",
+        "metric_table",
+        "propensities",
+        "comparison",
+        "flags",
+        "clicks",
+        "summary",
+        "diagnosis",
+        "config",
+    ),
 }
 RUN = {"baseline", "runs", "run", "production"}
 METRIC = {"metrics", "metric", "gate"}
@@ -52,6 +62,7 @@ BASE = {
     ("diagnose runs", "order_col"): f"{STORY['diagnose runs']} --ties input_order",
     ("compare-runs", "per_query"): STORY[OF_QUERIES],
     ("compare-runs", "baseline_per_query"): STORY[OF_QUERIES],
+    ("report", "query_text_col"): f"{STORY['report']} --per-query {{f}}/queries --query-texts {{f}}/queries",
     ("position-bias judgments", "propensity_col"): f"position-bias judgments {SHOWN}",
     ("position-bias estimates", "propensity_col"): f"position-bias estimates {SHOWN}",
 }
