@@ -1,7 +1,7 @@
-"""Ranking metrics as column functions of Spark: of arrays in each row, and as aggregates for `groupBy(...).agg(...)`.
+"""Ranking metrics as Spark column functions, for arrays in each row and as aggregates for `groupBy(...).agg(...)`.
 
-They are expressions of Spark alone: no Python worker runs, and a cluster needs nothing installed. `register` offers
-them to SQL.
+They are plain Spark expressions: no Python worker runs, and nothing needs to be installed on the cluster. `register`
+makes them available in SQL.
 """
 
 from __future__ import annotations

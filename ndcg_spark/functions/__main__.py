@@ -1,4 +1,4 @@
-"""`python -m ndcg_spark.functions > functions.sql` writes the statements that create the functions for SQL."""
+"""Print the statements that create the SQL functions: `python -m ndcg_spark.functions > functions.sql`."""
 
 from ndcg_spark.functions.statements import sql
 

@@ -9,16 +9,16 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.errors import one_of
 from ndcg_spark.functions import arguments, formulas
-from ndcg_spark.functions.arguments import ON
-from ndcg_spark.functions.formulas import Value
+from ndcg_spark.functions.arguments import COLUMNS
+from ndcg_spark.functions.formulas import Expression
 
-_documented = arguments.documented("""\
+_document = arguments.document("""\
 Spark cost: one aggregate, `collect_list`, of all rows of a group, which must fit into the memory of a task; no
-action, no Python worker. `evaluate` cuts lists before they are shuffled, looks for items that come twice, and gives
-the same bits on any cluster; this differs from it in the last digits at most.""")
+action, no Python worker. `evaluate` cuts lists before they are shuffled, checks for duplicate items, and returns
+the same bits on any cluster; results differ from it in the last digits at most.""")
 
 
-@_documented
+@_document
 def ndcg_at(
     score: Column | str,
     relevance: Column | str,
@@ -35,22 +35,22 @@ def ndcg_at(
     -------
     Column
         Double, named `ndcg_at(score, relevance, k=10)` after its arguments; null for a group without any judged
-        item, so that `avg` gives the mean that `evaluate` gives. The action raises for a score or a relevance
+        item, so that `avg` equals the mean of `evaluate`. The action raises for a score or a relevance
         that is NaN or infinite, and for a relevance whose gain exceeds 2^63.
     """
-    cut, form = _cut(k, ties), arguments.discount_of(discount, k)
-    nothing = arguments.nothing_of(no_relevant)
+    cut, form = _make_cut(k, ties), arguments.resolve_discount(discount, k)
+    nothing = arguments.resolve_no_relevant(no_relevant)
 
-    def value(entries: Value, ranked: Value) -> Value:
+    def value(entries: Expression, ranked: Expression) -> Expression:
         otherwise = nothing
-        if no_relevant != "zero":  # a query of which nothing was retrieved is 0 in any case
-            otherwise = F.when(formulas.any_there(ON, entries["score"]), nothing).otherwise(0.0)
-        return formulas.ndcg(ON, entries["gain"], ranked, cut, form, otherwise)
+        if no_relevant != "zero":  # a query without retrieved items is always 0
+            otherwise = F.when(formulas.has_number(COLUMNS, entries["score"]), nothing).otherwise(0.0)
+        return formulas.ndcg(COLUMNS, entries["gain"], ranked, cut, form, otherwise)
 
-    return _of_group("ndcg_at", score, relevance, cut, _gain(relevance, gain), value)
+    return _aggregate_group("ndcg_at", score, relevance, cut, _compute_gain(relevance, gain), value)
 
 
-@_documented
+@_document
 def dcg_at(
     score: Column | str,
     relevance: Column | str,
@@ -68,15 +68,15 @@ def dcg_at(
         Double, named `dcg_at(score, relevance, k=10)`; null for a group without any judged item. The action
         raises as for `ndcg_at`.
     """
-    cut, form = _cut(k, ties), arguments.discount_of(discount, k)
+    cut, form = _make_cut(k, ties), arguments.resolve_discount(discount, k)
 
-    def value(entries: Value, ranked: Value) -> Value:
-        return formulas.dcg(ON, entries["gain"], ranked, cut, form)
+    def value(entries: Expression, ranked: Expression) -> Expression:
+        return formulas.dcg(COLUMNS, entries["gain"], ranked, cut, form)
 
-    return _of_group("dcg_at", score, relevance, cut, _gain(relevance, gain), value)
+    return _aggregate_group("dcg_at", score, relevance, cut, _compute_gain(relevance, gain), value)
 
 
-@_documented
+@_document
 def precision_at(
     score: Column | str,
     relevance: Column | str,
@@ -95,10 +95,10 @@ def precision_at(
         Double, named `precision_at(score, relevance, k=10)`; null for a group without any judged item. The action
         raises for a score or a relevance that is NaN or infinite.
     """
-    return _of_hits("precision_at", score, relevance, _cut(k, ties), rel, formulas.precision)
+    return _aggregate_hits("precision_at", score, relevance, _make_cut(k, ties), rel, formulas.precision)
 
 
-@_documented
+@_document
 def recall_at(
     score: Column | str,
     relevance: Column | str,
@@ -115,10 +115,10 @@ def recall_at(
         Double, named `recall_at(score, relevance, k=10)`; 0 if nothing is relevant, null for a group without any
         judged item. The action raises for a score or a relevance that is NaN or infinite.
     """
-    return _of_hits("recall_at", score, relevance, _cut(k, ties), rel, formulas.recall)
+    return _aggregate_hits("recall_at", score, relevance, _make_cut(k, ties), rel, formulas.recall)
 
 
-@_documented
+@_document
 def average_precision_at(
     score: Column | str,
     relevance: Column | str,
@@ -136,11 +136,11 @@ def average_precision_at(
         Double, named `average_precision_at(score, relevance, k=10)`; 0 if nothing is relevant, null for a group
         without any judged item. The action raises for a score or a relevance that is NaN or infinite.
     """
-    value = arguments.average_precision_by(denominator)
-    return _of_hits("average_precision_at", score, relevance, _cut(k, ties), rel, value)
+    value = arguments.bind_denominator(denominator)
+    return _aggregate_hits("average_precision_at", score, relevance, _make_cut(k, ties), rel, value)
 
 
-@_documented
+@_document
 def reciprocal_rank_at(
     score: Column | str,
     relevance: Column | str,
@@ -158,42 +158,46 @@ def reciprocal_rank_at(
         null for a group without any judged item. The action raises for a score or a relevance that is NaN or
         infinite.
     """
-    return _of_hits("reciprocal_rank_at", score, relevance, _cut(k, ties), rel, formulas.reciprocal_rank)
+    return _aggregate_hits("reciprocal_rank_at", score, relevance, _make_cut(k, ties), rel, formulas.reciprocal_rank)
 
 
-def _cut(k: int | str | None, ties: str) -> formulas.Cut:
+def _make_cut(k: int | str | None, ties: str) -> formulas.Cut:
     one_of("ties", ties, ("expected", "best", "worst"))
     sign = -1.0 if ties == "worst" else 1.0
-    return formulas.Cut(arguments.cutoff(k), F.lit(ties == "expected"), F.lit(sign), arguments.shown_k(k))
+    return formulas.Cut(arguments.parse_cutoff(k), F.lit(ties == "expected"), F.lit(sign), arguments.format_k(k))
 
 
-def _gain(relevance: Column | str, gain: str) -> Value:
-    """Gain of each row; null for an unjudged item."""
-    number = arguments.number(relevance, "relevance")
-    return formulas.checked_gain(ON, gain, number, f"column {arguments.shown(relevance)}")
+def _compute_gain(relevance: Column | str, gain: str) -> Expression:
+    """Compute the gain of each row; null for an unjudged item."""
+    number = arguments.cast_number(relevance, "relevance")
+    return formulas.compute_checked_gain(COLUMNS, gain, number, f"column {arguments.format_column(relevance)}")
 
 
-def _of_hits(
+def _aggregate_hits(
     name: str, score: Column | str, relevance: Column | str, cut: formulas.Cut, rel: float, metric: formulas.Metric
 ) -> Column:
-    """A metric of hits: 1.0 for a row with a relevant item, else 0.0; null for an unjudged item."""
-    number = arguments.number(relevance, "relevance")
-    hit = formulas.checked_hit(ON, arguments.level_of(rel), number, f"column {arguments.shown(relevance)}")
-    return _of_group(
-        name, score, relevance, cut, hit, lambda entries, ranked: metric(ON, entries["gain"], ranked, cut)
+    """Aggregate a metric of hits: 1.0 for a row with a relevant item, else 0.0; null for an unjudged item."""
+    number = arguments.cast_number(relevance, "relevance")
+    hit = formulas.compute_checked_hit(
+        COLUMNS, arguments.resolve_rel(rel), number, f"column {arguments.format_column(relevance)}"
+    )
+    return _aggregate_group(
+        name, score, relevance, cut, hit, lambda entries, ranked: metric(COLUMNS, entries["gain"], ranked, cut)
     )
 
 
-def _of_group(
+def _aggregate_group(
     name: str,
     score: Column | str,
     relevance: Column | str,
     cut: formulas.Cut,
-    gain: Value,
-    value: Callable[[Value, Value], Value],
+    gain: Expression,
+    value: Callable[[Expression, Expression], Expression],
 ) -> Column:
-    """Collect scores and gains of a group, in any order, rank them, and compute a value of both."""
-    checked = formulas.refuse_score(ON, arguments.number(score, "score"), f"column {arguments.shown(score)}")
-    entries = F.collect_list(formulas.entry(ON, checked, gain))
-    found = value(entries, formulas.rank_entries(ON, entries, cut))
-    return arguments.result(found, name, cut, score, relevance)
+    """Collect the scores and gains of a group in any order, rank them, and compute `value` from them."""
+    valid_score = formulas.refuse_score(
+        COLUMNS, arguments.cast_number(score, "score"), f"column {arguments.format_column(score)}"
+    )
+    entries = F.collect_list(formulas.make_entry(COLUMNS, valid_score, gain))
+    metric = value(entries, formulas.rank_entries(COLUMNS, entries, cut))
+    return arguments.name_result(metric, name, cut, score, relevance)

@@ -1,4 +1,4 @@
-"""What the functions take: numbers and arrays of them, cutoffs, gains and discounts."""
+"""Check and convert the arguments of column functions: numbers, arrays, cutoffs, gains, discounts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ndcg_spark.core.columns import refuse
 from ndcg_spark.errors import InvalidParameterError, one_of
 from ndcg_spark.evaluation.settings import check_cutoffs, cutoff_of
 from ndcg_spark.functions import formulas
-from ndcg_spark.functions.formulas import Value
+from ndcg_spark.functions.formulas import Expression
 
 
-class AsColumns:
-    """Expressions as columns of PySpark."""
+class ColumnLanguage:
+    """Write expressions as PySpark columns."""
 
     call = staticmethod(F.call_function)
     refuse = staticmethod(refuse)
@@ -28,21 +28,21 @@ class AsColumns:
     transform = staticmethod(F.transform)
     filter = staticmethod(F.filter)
 
-    def lit(self, value: float | str | bool | None) -> Value:
+    def lit(self, value: float | str | bool | None) -> Expression:
         return F.lit(value).cast("double") if value is None else F.lit(value)
 
 
-ON = AsColumns()
+COLUMNS = ColumnLanguage()
 Function = TypeVar("Function", bound=Callable[..., Column])
 NO_RELEVANT = {"zero": 0.0, "one": 1.0, "skip": None}
 _PARAMETERS = {
     "ranked": """\
 ranked : Column or str
-    Array of numbers: relevances in rank order. A null array is an empty list, and a null relevance gains 0. Of an
-    array of structs name the field: `"ranked.relevance"`.""",
+    Array of numbers: relevances in rank order. A null array is an empty list, and a null relevance gains 0. For an
+    array of structs, name the field: `"ranked.relevance"`.""",
     "judged": """\
 judged : Column, str or None
-    Array of all judged relevances of the query, in any order. None takes `ranked` for all that is judged: relevant
+    Array of all judged relevances of the query, in any order. With None, `ranked` holds all judged items: relevant
     items that were not retrieved then cost nothing.""",
     "score": """\
 score : Column or str
@@ -57,7 +57,7 @@ k : int, `"all"` or None
     Cutoff; None is the whole list, as `"all"` is.""",
     "ties": """\
 ties : str
-    What items of one score count: `expected`, the average of all their orders, or the `best` or the `worst`
+    Order of items with equal scores: `expected` averages over all their orders, `best` and `worst` take one
     order.""",
     "gain": """\
 gain : str
@@ -67,25 +67,25 @@ discount : str
     Weight of a rank, as in `Convention`.""",
     "no_relevant": """\
 no_relevant : str
-    Value if nothing is relevant: `zero`, `one`, or `skip` for null. A query of which nothing was retrieved is 0
-    in any case.""",
+    Value if nothing is relevant: `zero`, `one`, or `skip` for null. A query without retrieved items is
+    always 0.""",
     "rel": """\
 rel : float
-    Relevance from which on an item is relevant.""",
+    Lowest relevance of a relevant item.""",
     "denominator": """\
 denominator : str
-    By what the sum of precisions is divided: `judged`, the number R of relevant judged items, `achievable`,
+    Divisor of the sum of precisions: `judged`, the number R of relevant judged items, `achievable`,
     min(k, R), or `k`.""",
 }
 _NUMBERS = "(tinyint|smallint|int|bigint|float|double|decimal[(].*[)]|boolean|void)"
 
 
-def documented(cost: str) -> Callable[[Function], Function]:
-    """Complete docstrings, which have a summary and `Returns`: parameters by the signature, `Raises`, and cost."""
+def document(cost: str) -> Callable[[Function], Function]:
+    """Complete a docstring of summary and `Returns`: add parameters from the signature, `Raises` and the cost."""
 
     def complete(function: Function) -> Function:
         summary, _, returns = inspect.cleandoc(function.__doc__ or "").partition("Returns\n")
-        parameters = "\n".join(_PARAMETERS[name] for name in inspect.signature(function).parameters)
+        parameters = "\n".join(_PARAMETERS[parameter] for parameter in inspect.signature(function).parameters)
         function.__doc__ = (
             f"{summary}Parameters\n----------\n{parameters}\n\nReturns\n{returns}\n\n"
             f"Raises\n------\nInvalidParameterError\n\nNotes\n-----\n{cost}\n"
@@ -95,86 +95,90 @@ def documented(cost: str) -> Callable[[Function], Function]:
     return complete
 
 
-def average_precision_by(denominator: str) -> formulas.Metric:
-    """Check what the sum of precisions is divided by."""
+def bind_denominator(denominator: str) -> formulas.Metric:
+    """Check `denominator` and return the average precision that divides by it."""
     one_of("denominator", denominator, ("judged", "achievable", "k"))
     return partial(formulas.average_precision, denominator=denominator)
 
 
-def cutoff(k: int | str | None) -> Column:
-    """Check a cutoff; `WHOLE` for whole lists."""
+def parse_cutoff(k: int | str | None) -> Column:
+    """Check a cutoff; return `WHOLE` for whole lists."""
     number = cutoff_of(k)
     check_cutoffs((number,))
     return F.lit(formulas.WHOLE if number is None else number)
 
 
-def discount_of(discount: str, k: int | str | None) -> DiscountForm:
-    """Check a discount, which must cover the cutoff."""
+def resolve_discount(discount: str, k: int | str | None) -> DiscountForm:
+    """Parse a discount and check that it covers the cutoff."""
     form = parse_discount(discount)
     check_discount(discount, cutoff_of(k))
     return form
 
 
-def nothing_of(no_relevant: str) -> Value:
-    """Give the value of a query with nothing relevant."""
+def resolve_no_relevant(no_relevant: str) -> Expression:
+    """Return the value of a query without relevant items."""
     one_of("no_relevant", no_relevant, tuple(NO_RELEVANT))
-    return ON.lit(NO_RELEVANT[no_relevant])
+    return COLUMNS.lit(NO_RELEVANT[no_relevant])
 
 
-def level_of(rel: float) -> Column:
-    """Check the relevance from which on an item is relevant."""
+def resolve_rel(rel: float) -> Column:
+    """Check the lowest relevance of a relevant item."""
     level: object = rel
     if isinstance(level, bool) or not isinstance(level, int | float) or not abs(level) < math.inf:
         raise InvalidParameterError(f"rel must be a finite number; got {rel!r}.")
     return F.lit(float(level))
 
 
-def gains_of(array: Column | str, gain: str) -> Column:
-    """Gains of an array of relevances; null for null."""
-    where = f"the array {shown(array)}"
-    return F.transform(numbers(array), lambda relevance: formulas.checked_gain(ON, gain, relevance, where))
+def compute_gains(array: Column | str, gain: str) -> Column:
+    """Compute the gains of an array of relevances; null for null."""
+    where = f"array {format_column(array)}"
+    return F.transform(
+        cast_array(array), lambda relevance: formulas.compute_checked_gain(COLUMNS, gain, relevance, where)
+    )
 
 
-def hits_of(array: Column | str, rel: Column) -> Column:
-    """1.0 for each relevant item of an array of relevances, else 0.0; null for null."""
-    where = f"the array {shown(array)}"
-    return F.transform(numbers(array), lambda relevance: formulas.checked_hit(ON, rel, relevance, where))
+def compute_hits(array: Column | str, rel: Column) -> Column:
+    """Return 1.0 for each relevant item of an array of relevances, else 0.0; null for null."""
+    where = f"array {format_column(array)}"
+    return F.transform(
+        cast_array(array), lambda relevance: formulas.compute_checked_hit(COLUMNS, rel, relevance, where)
+    )
 
 
-def numbers(array: Column | str) -> Column:
-    """Take an array of numbers, as doubles; a null one is empty."""
-    found, name = column(array), shown(array)
-    kind = F.typeof(found)
-    told = refuse(f"the array {name} is ", kind, "; it must be one of numbers, the relevances: cast it first.")
-    checked = F.when(kind.rlike(f"^array<{_NUMBERS}>$"), found.cast("array<double>")).otherwise(told)
-    return F.coalesce(checked, F.array().cast("array<double>"))
+def cast_array(array: Column | str) -> Column:
+    """Cast an array of numbers to doubles; a null array becomes empty. Spark raises for other types."""
+    column = to_column(array)
+    kind = F.typeof(column)
+    error = refuse(f"array {format_column(array)} is ", kind, "; it must hold numbers (relevances): cast it first.")
+    doubles = F.when(kind.rlike(f"^array<{_NUMBERS}>$"), column.cast("array<double>")).otherwise(error)
+    return F.coalesce(doubles, F.array().cast("array<double>"))
 
 
-def number(value: Column | str, what: str) -> Column:
-    """Take a number of each row, as a double."""
-    found = column(value)
-    kind = F.typeof(found)
-    told = refuse(f"column {shown(value)} ({what}) is ", kind, ", not a number; cast it first.")
-    return F.when(kind.rlike(f"^{_NUMBERS}$"), found.cast("double")).otherwise(told)
+def cast_number(value: Column | str, what: str) -> Column:
+    """Cast a column of numbers to double. Spark raises for other types; `what` names the argument."""
+    column = to_column(value)
+    kind = F.typeof(column)
+    error = refuse(f"column {format_column(value)} ({what}) is ", kind, ", not a number; cast it first.")
+    return F.when(kind.rlike(f"^{_NUMBERS}$"), column.cast("double")).otherwise(error)
 
 
-def column(value: Column | str) -> Column:
-    """Refer to a column by its name, or take it as it is."""
+def to_column(value: Column | str) -> Column:
+    """Return the named column, or the column itself."""
     return F.col(value) if isinstance(value, str) else value
 
 
-def shown(value: Column | str) -> str:
-    """What a column is called for a person: `Column<'rels'>` is `rels`."""
+def format_column(value: Column | str) -> str:
+    """Return the readable name of a column: `rels` for `Column<'rels'>`."""
     return value if isinstance(value, str) else str(value).removeprefix("Column<'").removesuffix("'>")
 
 
-def shown_k(k: int | str | None) -> str:
-    """Write a cutoff as in the name of a result; whole lists have none there."""
+def format_k(k: int | str | None) -> str:
+    """Format a cutoff for the name of a result column; empty for whole lists."""
     number = cutoff_of(k)
     return "" if number is None else f", k={number}"
 
 
-def result(value: Value, name: str, cut: formulas.Cut, *columns: Column | str) -> Column:
-    """Name a result after its arguments, the same on classic sessions and on Connect."""
-    named: Column = value.alias(f"{name}({', '.join(shown(one) for one in columns)}{cut.shown})")
+def name_result(value: Expression, function: str, cut: formulas.Cut, *columns: Column | str) -> Column:
+    """Name a result column after the call, equally on classic sessions and on Connect."""
+    named: Column = value.alias(f"{function}({', '.join(map(format_column, columns))}{cut.label})")
     return named

@@ -1,4 +1,4 @@
-"""Metrics of the arrays in each row: `df.select(ndcg("ranked", "judged", k=10))`."""
+"""Metrics of an array in each row: `df.select(ndcg("ranked", "judged", k=10))`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ndcg_spark.functions import arguments, formulas
-from ndcg_spark.functions.arguments import ON
-from ndcg_spark.functions.formulas import Value
+from ndcg_spark.functions.arguments import COLUMNS
+from ndcg_spark.functions.formulas import Expression
 
-_documented = arguments.documented("""\
-Spark cost: an expression of Spark alone; no shuffle, no action, no Python worker. It differs from `evaluate` in the
-last digits at most, as logarithms of the JVM do.""")
+_document = arguments.document("""\
+Spark cost: a plain Spark expression; no shuffle, no action, no Python worker. It differs from `evaluate` in the
+last digits at most, because logarithms of the JVM do.""")
 
 
-@_documented
+@_document
 def ndcg(
     ranked: Column | str,
     judged: Column | str | None = None,
@@ -34,21 +34,21 @@ def ndcg(
     -------
     Column
         Double, named after its arguments, as `ndcg(ranked, judged, k=10)`; null for a query without any judged item,
-        so that `avg` gives the mean that `evaluate` gives. The action raises for a relevance that is
-        NaN, infinite, or so large that its gain exceeds 2^63, and where `ranked` has more items that gain, or larger
-        gains, than `judged`. Arrays of ids are relevances to it, and mostly are refused so.
+        so that `avg` equals the mean of `evaluate`. The action raises for a relevance that is NaN, infinite, or so
+        large that its gain exceeds 2^63, and if `ranked` has more items with a gain, or larger gains, than `judged`.
+        Arrays of numeric ids are read as relevances; most fail this check.
     """
-    cut, form = _cut(k), arguments.discount_of(discount, k)
-    nothing = arguments.nothing_of(no_relevant)
-    nothing = F.when(F.size(arguments.numbers(ranked)) > 0, nothing).otherwise(0.0)  # nothing retrieved: 0
+    cut, form = _make_cut(k), arguments.resolve_discount(discount, k)
+    nothing = arguments.resolve_no_relevant(no_relevant)
+    nothing = F.when(F.size(arguments.cast_array(ranked)) > 0, nothing).otherwise(0.0)  # nothing retrieved: 0
 
-    def value(gains: Value, entries: Value) -> Value:
-        return formulas.ndcg(ON, gains, entries, cut, form, nothing)
+    def value(gains: Expression, entries: Expression) -> Expression:
+        return formulas.ndcg(COLUMNS, gains, entries, cut, form, nothing)
 
-    return _of_lists("ndcg", ranked, judged, cut, lambda array: arguments.gains_of(array, gain), value)
+    return _apply_to_lists("ndcg", ranked, judged, cut, lambda array: arguments.compute_gains(array, gain), value)
 
 
-@_documented
+@_document
 def dcg(
     ranked: Column | str, *, k: int | str | None = None, gain: str = "exponential", discount: str = "log2"
 ) -> Column:
@@ -60,15 +60,15 @@ def dcg(
         Double, named as `dcg(ranked, k=10)`; null for a list without any judged item. The action raises for
         a relevance that is NaN, infinite, or so large that its gain exceeds 2^63.
     """
-    cut, form = _cut(k), arguments.discount_of(discount, k)
+    cut, form = _make_cut(k), arguments.resolve_discount(discount, k)
 
-    def value(gains: Value, entries: Value) -> Value:
-        return formulas.dcg(ON, gains, entries, cut, form)
+    def value(gains: Expression, entries: Expression) -> Expression:
+        return formulas.dcg(COLUMNS, gains, entries, cut, form)
 
-    return _of_lists("dcg", ranked, None, cut, lambda array: arguments.gains_of(array, gain), value)
+    return _apply_to_lists("dcg", ranked, None, cut, lambda array: arguments.compute_gains(array, gain), value)
 
 
-@_documented
+@_document
 def precision(ranked: Column | str, *, k: int | str | None = None, rel: float = 1.0) -> Column:
     """Precision of the array in each row: relevant items among the first k, divided by k.
 
@@ -80,10 +80,10 @@ def precision(ranked: Column | str, *, k: int | str | None = None, rel: float = 
         Double, named as `precision(ranked, k=10)`; null for a list without any judged item. The action raises for a
         relevance that is NaN or infinite.
     """
-    return _of_hits("precision", ranked, None, k, rel, formulas.precision)
+    return _apply_to_hits("precision", ranked, None, k, rel, formulas.precision)
 
 
-@_documented
+@_document
 def recall(
     ranked: Column | str, judged: Column | str | None = None, *, k: int | str | None = None, rel: float = 1.0
 ) -> Column:
@@ -93,13 +93,13 @@ def recall(
     -------
     Column
         Double, named as `recall(ranked, judged, k=10)`; 0 if nothing is relevant, null for a query without
-        any judged item. The action raises for a relevance that is NaN or infinite, and where `ranked` has more
+        any judged item. The action raises for a relevance that is NaN or infinite, and if `ranked` has more
         relevant items than `judged`.
     """
-    return _of_hits("recall", ranked, judged, k, rel, formulas.recall)
+    return _apply_to_hits("recall", ranked, judged, k, rel, formulas.recall)
 
 
-@_documented
+@_document
 def average_precision(
     ranked: Column | str,
     judged: Column | str | None = None,
@@ -116,10 +116,10 @@ def average_precision(
         Double, named as `average_precision(ranked, judged, k=10)`; 0 if nothing is relevant,
         null for a query without any judged item. The action raises as for `recall`.
     """
-    return _of_hits("average_precision", ranked, judged, k, rel, arguments.average_precision_by(denominator))
+    return _apply_to_hits("average_precision", ranked, judged, k, rel, arguments.bind_denominator(denominator))
 
 
-@_documented
+@_document
 def reciprocal_rank(ranked: Column | str, *, k: int | str | None = None, rel: float = 1.0) -> Column:
     """Reciprocal rank of the array in each row: 1 / rank of the first relevant item.
 
@@ -129,15 +129,15 @@ def reciprocal_rank(ranked: Column | str, *, k: int | str | None = None, rel: fl
         Double, named as `reciprocal_rank(ranked, k=10)`; 0 if no relevant item is among the first k, null for a list
         without any judged item. The action raises for a relevance that is NaN or infinite.
     """
-    return _of_hits("reciprocal_rank", ranked, None, k, rel, formulas.reciprocal_rank)
+    return _apply_to_hits("reciprocal_rank", ranked, None, k, rel, formulas.reciprocal_rank)
 
 
-def _cut(k: int | str | None) -> formulas.Cut:
-    """Lists in rank order have no ties."""
-    return formulas.Cut(arguments.cutoff(k), F.lit(False), F.lit(1.0), arguments.shown_k(k))
+def _make_cut(k: int | str | None) -> formulas.Cut:
+    """Build the cut of lists in rank order, which have no ties."""
+    return formulas.Cut(arguments.parse_cutoff(k), F.lit(False), F.lit(1.0), arguments.format_k(k))
 
 
-def _of_hits(
+def _apply_to_hits(
     name: str,
     ranked: Column | str,
     judged: Column | str | None,
@@ -146,34 +146,36 @@ def _of_hits(
     metric: formulas.Metric,
 ) -> Column:
     """Compute a metric of relevant items."""
-    cut, level = _cut(k), arguments.level_of(rel)
+    cut, level = _make_cut(k), arguments.resolve_rel(rel)
 
-    def value(hits: Value, entries: Value) -> Value:
-        return metric(ON, hits, entries, cut)
+    def value(hits: Expression, entries: Expression) -> Expression:
+        return metric(COLUMNS, hits, entries, cut)
 
-    return _of_lists(name, ranked, judged, cut, lambda array: arguments.hits_of(array, level), value)
+    return _apply_to_lists(name, ranked, judged, cut, lambda array: arguments.compute_hits(array, level), value)
 
 
-def _of_lists(
+def _apply_to_lists(
     name: str,
     ranked: Column | str,
     judged: Column | str | None,
     cut: formulas.Cut,
-    gains_of: Callable[[Column | str], Column],
-    value: Callable[[Value, Value], Value],
+    compute_gains: Callable[[Column | str], Column],
+    value: Callable[[Expression, Expression], Expression],
 ) -> Column:
-    """Compute a value of the judged gains and the ranked entries; without `judged` the ranked gains are all."""
+    """Compute `value` from the judged gains and the ranked entries; without `judged`, all judged items are ranked."""
 
-    def of_ranked(gains: Value) -> Value:
+    def evaluate_ranked(gains: Expression) -> Expression:
         filled = F.transform(gains, lambda gain: F.coalesce(gain, F.lit(0.0)))  # an unjudged item gains 0
-        entries = formulas.entries_of_ranked(ON, filled, cut.k)
+        entries = formulas.make_entries(COLUMNS, filled, cut.k)
         if judged is None:
             return value(gains, entries)
 
-        def of_judged(known: Value) -> Value:
-            return formulas.refuse_beyond(ON, gains, known, value(known, entries))
+        def evaluate_judged(known: Expression) -> Expression:
+            return formulas.refuse_unjudged_gains(COLUMNS, gains, known, value(known, entries))
 
-        return formulas.named_once(ON, gains_of(judged), of_judged)
+        return formulas.bind_once(COLUMNS, compute_gains(judged), evaluate_judged)
 
     columns = (ranked,) if judged is None else (ranked, judged)
-    return arguments.result(formulas.named_once(ON, gains_of(ranked), of_ranked), name, cut, *columns)
+    return arguments.name_result(
+        formulas.bind_once(COLUMNS, compute_gains(ranked), evaluate_ranked), name, cut, *columns
+    )

@@ -1,4 +1,7 @@
-"""Metrics of one query as expressions, written once for PySpark (`arguments.AsColumns`) and for SQL (`AsText`)."""
+"""Metrics of one query as expressions.
+
+Each formula is written once and evaluated as PySpark columns (`arguments.ColumnLanguage`) or SQL (`SqlLanguage`).
+"""
 
 from __future__ import annotations
 
@@ -9,58 +12,60 @@ from typing import Any, Protocol, TypeAlias
 from ndcg_spark.conventions.forms import DiscountForm, GainForm, parse_gain, relevance_range
 from ndcg_spark.sources.references import quote_sql
 
-Value: TypeAlias = Any
-"""A Column or a `Text`: an expression, which operators make larger."""
+Expression: TypeAlias = Any
+"""A Column or a `SqlExpression`; operators build larger expressions."""
 
 
 class Language(Protocol):
-    """What formulas are written with."""
+    """Operations that formulas are built from."""
 
-    def lit(self, value: float | str | bool | None, /) -> Value:
+    def lit(self, value: float | str | bool | None, /) -> Expression:
         """Write a constant; None is a null number."""
 
-    def call(self, name: str, /, *arguments: Value) -> Value:
-        """Call a function of Spark by its name in SQL."""
+    def call(self, name: str, /, *arguments: Expression) -> Expression:
+        """Call a Spark SQL function."""
 
-    def refuse(self, *parts: Value | str) -> Value:
-        """Raise, with a message."""
+    def refuse(self, *parts: Expression | str) -> Expression:
+        """Raise an error whose message is the concatenated parts."""
 
-    def aggregate(self, array: Value, start: Value, add: Callable[..., Value], end: Callable[..., Value], /) -> Value:
+    def aggregate(
+        self, array: Expression, start: Expression, add: Callable[..., Expression], end: Callable[..., Expression], /
+    ) -> Expression:
         """Fold an array."""
 
-    def transform(self, array: Value, change: Callable[..., Value], /) -> Value:
-        """Change each element of an array; a function of two arguments gets its place, too, from 0 on."""
+    def transform(self, array: Expression, change: Callable[..., Expression], /) -> Expression:
+        """Map each element of an array; a function of two arguments also gets its index, from 0."""
 
-    def filter(self, array: Value, keep: Callable[..., Value], /) -> Value:
-        """Keep some elements of an array."""
+    def filter(self, array: Expression, keep: Callable[..., Expression], /) -> Expression:
+        """Filter the elements of an array."""
 
 
-def _operator(sign: str) -> Callable[[Text, Text | float], Text]:
-    def write(self: Text, other: Text | float) -> Text:
-        return Text(f"({self.sql} {sign} {_text(other)})")
+def _operator(sign: str) -> Callable[[SqlExpression, SqlExpression | float], SqlExpression]:
+    def write(self: SqlExpression, other: SqlExpression | float) -> SqlExpression:
+        return SqlExpression(f"({self.sql} {sign} {_text(other)})")
 
     return write
 
 
-class Text:
-    """An expression as text of SQL."""
+class SqlExpression:
+    """An expression as SQL text."""
 
     def __init__(self, sql: str) -> None:
         self.sql = sql
 
-    def __getitem__(self, field: str) -> Text:
-        return Text(f"{self.sql}.{field}")
+    def __getitem__(self, field: str) -> SqlExpression:
+        return SqlExpression(f"{self.sql}.{field}")
 
     __add__, __sub__, __mul__, __truediv__ = map(_operator, "+-*/")
     __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
     __and__, __or__ = _operator("AND"), _operator("OR")
     __eq__ = _operator("=")  # type: ignore[assignment]  # as columns do
-    __hash__ = None  # type: ignore[assignment]  # what is never equal, but compared in SQL, is no key
+    __hash__ = None  # type: ignore[assignment]  # == builds SQL, so an expression cannot be a key
 
 
 def _text(value: object) -> str:
-    """Write a constant such that Spark reads the type that a column of it has: 1.0 alone would be a decimal."""
-    if isinstance(value, Text):
+    """Write a constant with the type that `lit` would give it: Spark reads a bare 1.0 as a decimal."""
+    if isinstance(value, SqlExpression):
         return value.sql
     if value is None:
         return "CAST(NULL AS DOUBLE)"
@@ -71,360 +76,384 @@ def _text(value: object) -> str:
     return f"{value!r}D" if isinstance(value, float) else str(value)
 
 
-class AsText:
-    """Expressions as text of SQL, with names of their own for the variables of lambdas."""
+class SqlLanguage:
+    """Write expressions as SQL text, with unique variable names in nested lambdas."""
 
     def __init__(self) -> None:
-        self._around: list[str] = []
+        self._outer: list[str] = []
 
-    def lit(self, value: float | str | bool | None) -> Text:
-        return Text(_text(value))
+    def lit(self, value: float | str | bool | None) -> SqlExpression:
+        return SqlExpression(_text(value))
 
-    def call(self, name: str, *arguments: Text) -> Text:
-        return Text(f"{name}({', '.join(_text(one) for one in arguments)})")
+    def call(self, name: str, *arguments: SqlExpression) -> SqlExpression:
+        return SqlExpression(f"{name}({', '.join(_text(argument) for argument in arguments)})")
 
-    def refuse(self, *parts: Text | str) -> Text:
-        return self.call("raise_error", self.call("concat", *[Text(_text(part)) for part in parts]))
+    def refuse(self, *parts: SqlExpression | str) -> SqlExpression:
+        return self.call("raise_error", self.call("concat", *[SqlExpression(_text(part)) for part in parts]))
 
-    def aggregate(self, array: Text, start: Text, add: Callable[..., Text], end: Callable[..., Text]) -> Text:
+    def aggregate(
+        self,
+        array: SqlExpression,
+        start: SqlExpression,
+        add: Callable[..., SqlExpression],
+        end: Callable[..., SqlExpression],
+    ) -> SqlExpression:
         return self.call("aggregate", array, start, self._lambda(add), self._lambda(end))
 
-    def transform(self, array: Text, change: Callable[..., Text]) -> Text:
+    def transform(self, array: SqlExpression, change: Callable[..., SqlExpression]) -> SqlExpression:
         return self.call("transform", array, self._lambda(change))
 
-    def filter(self, array: Text, keep: Callable[..., Text]) -> Text:
+    def filter(self, array: SqlExpression, keep: Callable[..., SqlExpression]) -> SqlExpression:
         return self.call("filter", array, self._lambda(keep))
 
-    def _lambda(self, function: Callable[..., Text]) -> Text:
-        """Write a lambda, whose variables are called as in Python, if none around it is."""
-        names = []
-        for name in function.__code__.co_varnames[: function.__code__.co_argcount]:
-            names.append(name if name not in self._around else f"{name}_{len(self._around)}")
-        self._around.extend(names)
-        body = function(*[Text(name) for name in names])
-        del self._around[-len(names) :]
-        variables = names[0] if len(names) == 1 else f"({', '.join(names)})"
-        return Text(f"{variables} -> {body.sql}")
+    def _lambda(self, function: Callable[..., SqlExpression]) -> SqlExpression:
+        """Write a lambda. Variables keep their Python names, or get a suffix if an enclosing lambda uses the name."""
+        variables = []
+        for argument in function.__code__.co_varnames[: function.__code__.co_argcount]:
+            variables.append(argument if argument not in self._outer else f"{argument}_{len(self._outer)}")
+        self._outer.extend(variables)
+        body = function(*[SqlExpression(variable) for variable in variables])
+        del self._outer[-len(variables) :]
+        parameters = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
+        return SqlExpression(f"{parameters} -> {body.sql}")
 
 
 WHOLE = 2**31 - 1
-"""The cutoff of whole lists."""
-LARGEST_DOUBLE = 1.7976931348623157e308
-NONE = -LARGEST_DOUBLE
-"""What null is among numbers that are sorted: below all gains, and no score is below it."""
-Weight = Callable[[Value, Value], Value]
-"""What a place counts for, from its rank (from 1 on), and its place among tied entries (from 0 on)."""
+"""Cutoff of whole lists."""
+MAX_DOUBLE = 1.7976931348623157e308
+NULL_NUMBER = -MAX_DOUBLE
+"""Replaces null where numbers are sorted. It is below all gains, and no score is below it."""
+Weight = Callable[[Expression, Expression], Expression]
+"""Computes the weight of a position from its rank (from 1) and its index among tied entries (from 0)."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How entries are ranked and cut, in expressions: at `k`, which may be `WHOLE`.
+    """Cutoff and tie rule, as expressions. `k` may be `WHOLE`.
 
-    If `grouped`, entries of one score count as the average of their orders; else `sign` is 1.0 if the larger gain of
-    two tied entries comes first, -1.0 if the smaller does. `shown` is the cutoff in the name of a result.
+    If `grouped`, tied entries are averaged over their orders. Otherwise `sign` is 1.0 if the larger gain of two tied
+    entries comes first, -1.0 if the smaller gain does. `label` is the cutoff in the name of a result column.
     """
 
-    k: Value
-    grouped: Value
-    sign: Value
-    shown: str = ""
+    k: Expression
+    grouped: Expression
+    sign: Expression
+    label: str = ""
 
 
 # ---------------------------------------------------------------------------------------------------- entries
 
 
-def entry(on: Language, score: Value, gain: Value) -> Value:
-    """Put a score and a gain together."""
-    return on.call("named_struct", on.lit("score"), score, on.lit("gain"), gain)
+def make_entry(lang: Language, score: Expression, gain: Expression) -> Expression:
+    """Build a struct of score and gain."""
+    return lang.call("named_struct", lang.lit("score"), score, lang.lit("gain"), gain)
 
 
-def entries_of_ranked(on: Language, gains: Value, k: Value) -> Value:
-    """Make entries of gains in rank order, down to rank k: the score of each is minus its place."""
-    return on.transform(
-        on.call("slice", gains, on.lit(1), k), lambda gain, place: entry(on, on.lit(0.0) - place, gain)
+def make_entries(lang: Language, gains: Expression, k: Expression) -> Expression:
+    """Build entries from gains in rank order, up to rank k; the score is the negative index."""
+    return lang.transform(
+        lang.call("slice", gains, lang.lit(1), k), lambda gain, place: make_entry(lang, lang.lit(0.0) - place, gain)
     )
 
 
-def rank_entries(on: Language, entries: Value, cut: Cut) -> Value:
-    """Sort the retrieved entries, best first, down to the last that is tied with the k-th.
-
-    The gain of each is there, times `sign`. Sorting numbers is much quicker than sorting structs.
-    """
-    last = on.call("array_min", largest(on, entries["score"], cut.k))
-    found = named_once(on, last, lambda score: on.filter(entries, lambda one: one["score"] >= score))
-    signed = on.transform(
-        found, lambda one: entry(on, one["score"], cut.sign * on.call("coalesce", one["gain"], on.lit(0.0)))
+def rank_entries(lang: Language, entries: Expression, cut: Cut) -> Expression:
+    """Sort the retrieved entries, best first, up to the last entry tied with the k-th. Gains are times `sign`."""
+    # Sorting numbers is much faster than sorting structs, so entries beyond the cutoff are dropped by score first.
+    last = lang.call("array_min", take_largest(lang, entries["score"], cut.k))
+    top = bind_once(lang, last, lambda score: lang.filter(entries, lambda entry: entry["score"] >= score))
+    signed = lang.transform(
+        top,
+        lambda entry: make_entry(
+            lang, entry["score"], cut.sign * lang.call("coalesce", entry["gain"], lang.lit(0.0))
+        ),
     )
-    return on.call("sort_array", signed, on.lit(False))
+    return lang.call("sort_array", signed, lang.lit(False))
 
 
-def largest(on: Language, numbers: Value, k: Value) -> Value:
-    """Give the k largest numbers of an array, the largest first; nulls, which are no numbers, come last as `NONE`."""
-    there = on.transform(numbers, lambda one: on.call("coalesce", one, on.lit(NONE)))
-    return on.call("slice", on.call("sort_array", there, on.lit(False)), on.lit(1), k)
+def take_largest(lang: Language, numbers: Expression, k: Expression) -> Expression:
+    """Return the k largest numbers of an array, the largest first; nulls come last as `NULL_NUMBER`."""
+    filled = lang.transform(numbers, lambda number: lang.call("coalesce", number, lang.lit(NULL_NUMBER)))
+    return lang.call("slice", lang.call("sort_array", filled, lang.lit(False)), lang.lit(1), k)
 
 
-def any_there(on: Language, numbers: Value) -> Value:
-    """Whether an array has a number: a gain that is judged, or the score of an item that was retrieved."""
-    return on.call("isnotnull", on.call("array_max", numbers))
+def has_number(lang: Language, numbers: Expression) -> Expression:
+    """Check that an array has a non-null number: a judged gain, or the score of a retrieved item."""
+    return lang.call("isnotnull", lang.call("array_max", numbers))
 
 
 # ---------------------------------------------------------------------------------------------------- gains
 
 
-def gain_of(on: Language, form: GainForm, relevance: Value) -> Value:
-    """Give the gain of a relevance; null for null."""
+def compute_gain(lang: Language, form: GainForm, relevance: Expression) -> Expression:
+    """Compute the gain of a relevance; null for null."""
     if form.table is not None:
         levels = sorted(form.table)
-        known = on.refuse("relevance ", shown(on, relevance), f" has no gain in the table {levels}.")
+        known = lang.refuse("relevance ", format_number(lang, relevance), f" has no gain in the table {levels}.")
         for level in levels:
-            known = on.call("if", relevance == on.lit(level), on.lit(form.table[level]), known)
-        return on.call("if", on.call("isnull", relevance), on.lit(None), known)
+            known = lang.call("if", relevance == lang.lit(level), lang.lit(form.table[level]), known)
+        return lang.call("if", lang.call("isnull", relevance), lang.lit(None), known)
     if form.name == "power":
-        size = on.call("pow", on.call("abs", relevance), on.lit(float(form.number or 1)))
-        return on.call("signum", relevance) * size
+        size = lang.call("pow", lang.call("abs", relevance), lang.lit(float(form.number or 1)))
+        return lang.call("signum", relevance) * size
     if form.name == "linear":
         gain = relevance
     elif form.name == "binary":
-        gain = on.call("if", relevance > on.lit(0.0), on.lit(1.0), relevance * on.lit(0.0))
+        gain = lang.call("if", relevance > lang.lit(0.0), lang.lit(1.0), relevance * lang.lit(0.0))
     else:
-        gain = on.call("pow", on.lit(2.0), relevance) - on.lit(1.0)
+        gain = lang.call("pow", lang.lit(2.0), relevance) - lang.lit(1.0)
     if form.number is None:
         return gain
-    return on.call("if", relevance < on.lit(float(form.number)), on.lit(0.0), gain)
+    return lang.call("if", relevance < lang.lit(float(form.number)), lang.lit(0.0), gain)
 
 
-def hit_of(on: Language, rel: Value, relevance: Value) -> Value:
-    """Give 1.0 for a relevant item, 0.0 for another, null for an unjudged one."""
-    return on.call("if", relevance >= rel, on.lit(1.0), relevance * on.lit(0.0))
+def compute_hit(lang: Language, rel: Expression, relevance: Expression) -> Expression:
+    """Return 1.0 for a relevant item, 0.0 for an irrelevant item, null for an unjudged item."""
+    return lang.call("if", relevance >= rel, lang.lit(1.0), relevance * lang.lit(0.0))
 
 
-def refuse_relevance(on: Language, relevance: Value, lowest: float, highest: float, where: str) -> Value:
-    """Give a relevance, or raise: for NaN, which is above all, an infinite one, or one whose gain exceeds 2^63."""
-    nan = on.refuse(f"nan_relevance in {where}: NaN is a bad value; make it null (an unjudged item) or take it out.")
-    large = on.refuse(
-        "relevance ", shown(on, relevance), f" in {where} has a gain that is not finite, or above 2^63; "
-        "take the item out, or choose another gain.",
+def refuse_relevance(lang: Language, relevance: Expression, lowest: float, highest: float, where: str) -> Expression:
+    """Return a relevance; raise if it is NaN (which sorts above all), infinite, or has a gain above 2^63."""
+    nan = lang.refuse(
+        f"nan_relevance in {where}: NaN is a bad value; set it to null (an unjudged item) or remove the row."
+    )
+    large = lang.refuse(
+        "relevance ", format_number(lang, relevance), f" in {where} has a gain that is infinite or above 2^63; "
+        "remove the item or choose another gain.",
     )  # fmt: skip
-    above = relevance > on.lit(min(highest, LARGEST_DOUBLE))
-    below = relevance < on.lit(max(lowest, -LARGEST_DOUBLE))
-    return on.call("if", above | below, on.call("if", on.call("isnan", relevance), nan, large), relevance)
+    above = relevance > lang.lit(min(highest, MAX_DOUBLE))
+    below = relevance < lang.lit(max(lowest, -MAX_DOUBLE))
+    return lang.call("if", above | below, lang.call("if", lang.call("isnan", relevance), nan, large), relevance)
 
 
-def checked_gain(on: Language, gain: str, relevance: Value, where: str) -> Value:
-    """Give the gain of a relevance, or raise where it has none; null for null."""
-    return gain_of(on, parse_gain(gain), refuse_relevance(on, relevance, *relevance_range(gain), where))
+def compute_checked_gain(lang: Language, gain: str, relevance: Expression, where: str) -> Expression:
+    """Compute the gain of a relevance; null for null. Raise for a bad value."""
+    return compute_gain(lang, parse_gain(gain), refuse_relevance(lang, relevance, *relevance_range(gain), where))
 
 
-def checked_hit(on: Language, rel: Value, relevance: Value, where: str) -> Value:
-    """Give 1.0 for a relevant item, 0.0 for another, null for an unjudged one; raise for a bad value."""
-    return hit_of(on, rel, refuse_relevance(on, relevance, -LARGEST_DOUBLE, LARGEST_DOUBLE, where))
+def compute_checked_hit(lang: Language, rel: Expression, relevance: Expression, where: str) -> Expression:
+    """Return 1.0 for a relevant item, 0.0 for an irrelevant one, null for an unjudged one. Raise for a bad value."""
+    return compute_hit(lang, rel, refuse_relevance(lang, relevance, -MAX_DOUBLE, MAX_DOUBLE, where))
 
 
-def refuse_score(on: Language, score: Value, where: str) -> Value:
-    """Give a score, or raise for NaN, which is above all, or an infinite one."""
-    advice = "; it has no rank: make it null (an item that was not retrieved) or take it out."
-    nan = on.refuse(f"nan_score in {where}: NaN is a bad value{advice}")
-    infinite = on.refuse(f"infinite_score in {where}: ", on.call("string", score), f" is a bad value{advice}")
-    beyond = on.call("abs", score) > on.lit(LARGEST_DOUBLE)
-    return on.call("if", beyond, on.call("if", on.call("isnan", score), nan, infinite), score)
+def refuse_score(lang: Language, score: Expression, where: str) -> Expression:
+    """Return a score; raise if it is NaN (which sorts above all) or infinite."""
+    advice = "; it has no rank: set it to null (an item that was not retrieved) or remove the row."
+    nan = lang.refuse(f"nan_score in {where}: NaN is a bad value{advice}")
+    infinite = lang.refuse(f"infinite_score in {where}: ", lang.call("string", score), f" is a bad value{advice}")
+    beyond = lang.call("abs", score) > lang.lit(MAX_DOUBLE)
+    return lang.call("if", beyond, lang.call("if", lang.call("isnan", score), nan, infinite), score)
 
 
-def shown(on: Language, number: Value) -> Value:
-    """Write a number as a person does: 3 for 3.0."""
-    return on.call("regexp_replace", on.call("string", number), on.lit("[.]0$"), on.lit(""))
+def format_number(lang: Language, number: Expression) -> Expression:
+    """Format a number without a trailing .0: 3 for 3.0."""
+    return lang.call("regexp_replace", lang.call("string", number), lang.lit("[.]0$"), lang.lit(""))
 
 
 # ---------------------------------------------------------------------------------------------------- sums
 
 
-def discount_at(on: Language, form: DiscountForm, rank: Value) -> Value:
-    """Give the weight of a rank, which counts from 1."""
+def compute_discount(lang: Language, form: DiscountForm, rank: Expression) -> Expression:
+    """Compute the weight of a rank, which counts from 1."""
     if form.table is not None:
-        weights = on.call("array", *[on.lit(weight) for weight in form.table])
-        return on.call("element_at", weights, rank)
+        weights = lang.call("array", *[lang.lit(weight) for weight in form.table])
+        return lang.call("element_at", weights, rank)
     if form.name == "reciprocal":
-        return on.lit(1.0) / rank
+        return lang.lit(1.0) / rank
     if form.name == "log2":
-        return on.lit(1.0) / on.call("log2", rank + on.lit(1))
+        return lang.lit(1.0) / lang.call("log2", rank + lang.lit(1))
     base = form.base
-    scale = on.lit(1.0) if base is None else on.call("ln", on.lit(float(base)))
-    return scale / on.call("ln", rank + on.lit(1))
+    scale = lang.lit(1.0) if base is None else lang.call("ln", lang.lit(float(base)))
+    return scale / lang.call("ln", rank + lang.lit(1))
 
 
-def sum_of_groups(
-    on: Language, ranked: Value, cut: Cut, weights: Sequence[Weight], closed: Callable[[Value], Value]
-) -> Value:
-    """Add up what each group of tied entries contributes, in one pass over the sorted entries.
+def sum_groups(
+    lang: Language,
+    ranked: Expression,
+    cut: Cut,
+    weights: Sequence[Weight],
+    group_value: Callable[[Expression], Expression],
+) -> Expression:
+    """Sum the contributions of groups of tied entries, in one pass over the sorted entries.
 
-    `closed` computes it from what is known when the group ends: `n` entries, the last of them at `rank`; their
-    gains, `gain`, and those of all groups before, `before`; `weight_0`, ...: the weights of its places, up to the
-    cutoff.
+    `group_value` computes the contribution of a group from its state at its end: `n` entries, the last at `rank`;
+    `gain`, the sum of their gains; `before`, the sum of the gains of all earlier groups; `weight_0`, ...: sums of the
+    weights of its positions, up to the cutoff.
     """
-    names = [f"weight_{at}" for at in range(len(weights))]
+    weight_fields = [f"weight_{n}" for n in range(len(weights))]
 
-    def state(**fields: Value) -> Value:
-        parts = [part for name, value in fields.items() for part in (on.lit(name), value)]
-        return on.call("named_struct", *parts)
+    def make_state(**fields: Expression) -> Expression:
+        arguments = [argument for field, value in fields.items() for argument in (lang.lit(field), value)]
+        return lang.call("named_struct", *arguments)
 
-    def add(at: Value, one: Value) -> Value:
-        tied = on.call("coalesce", cut.grouped & (at["score"] == one["score"]), on.lit(False))
-        rank, place = at["rank"] + on.lit(1), on.call("if", tied, at["n"], on.lit(0))
-        counted = {
-            name: on.call("if", tied, at[name], on.lit(0.0))
-            + on.call("if", rank <= cut.k, weight(rank, place), on.lit(0.0))
-            for name, weight in zip(names, weights, strict=True)
+    def add(state: Expression, entry: Expression) -> Expression:
+        tied = lang.call("coalesce", cut.grouped & (state["score"] == entry["score"]), lang.lit(False))
+        rank, place = state["rank"] + lang.lit(1), lang.call("if", tied, state["n"], lang.lit(0))
+        weight_sums = {
+            field: lang.call("if", tied, state[field], lang.lit(0.0))
+            + lang.call("if", rank <= cut.k, weight(rank, place), lang.lit(0.0))
+            for field, weight in zip(weight_fields, weights, strict=True)
         }
-        return state(
-            score=one["score"],
+        return make_state(
+            score=entry["score"],
             rank=rank,
-            n=place + on.lit(1),
-            gain=on.call("if", tied, at["gain"], on.lit(0.0)) + cut.sign * one["gain"],
-            before=on.call("if", tied, at["before"], at["before"] + at["gain"]),
-            total=on.call("if", tied, at["total"], at["total"] + closed(at)),
-            **counted,
+            n=place + lang.lit(1),
+            gain=lang.call("if", tied, state["gain"], lang.lit(0.0)) + cut.sign * entry["gain"],
+            before=lang.call("if", tied, state["before"], state["before"] + state["gain"]),
+            total=lang.call("if", tied, state["total"], state["total"] + group_value(state)),
+            **weight_sums,
         )
 
-    nothing = on.lit(0.0)
-    start = state(
-        score=on.lit(None), rank=on.lit(0), n=on.lit(1), gain=nothing, before=nothing, total=nothing,
-        **dict.fromkeys(names, nothing),
+    zero = lang.lit(0.0)
+    start = make_state(
+        score=lang.lit(None), rank=lang.lit(0), n=lang.lit(1), gain=zero, before=zero, total=zero,
+        **dict.fromkeys(weight_fields, zero),
     )  # fmt: skip
-    return on.aggregate(ranked, start, add, lambda at: at["total"] + closed(at))
+    return lang.aggregate(ranked, start, add, lambda state: state["total"] + group_value(state))
 
 
-def _dcg(on: Language, ranked: Value, cut: Cut, discount: DiscountForm) -> Value:
-    """A group counts its mean gain times the weights of its places (McSherry and Najork, ECIR 2008)."""
-    weight = [lambda rank, place: discount_at(on, discount, rank)]
-    return sum_of_groups(on, ranked, cut, weight, lambda at: at["gain"] * at["weight_0"] / at["n"])
+def _dcg(lang: Language, ranked: Expression, cut: Cut, discount: DiscountForm) -> Expression:
+    """Compute the DCG: each group adds its mean gain times its weights (McSherry and Najork, ECIR 2008)."""
+    weight = [lambda rank, place: compute_discount(lang, discount, rank)]
+    return sum_groups(lang, ranked, cut, weight, lambda state: state["gain"] * state["weight_0"] / state["n"])
 
 
-def _hits(on: Language, ranked: Value, cut: Cut) -> Value:
-    """Relevant entries among the first k, which is the DCG whose ranks all weigh the same."""
-    weight = [lambda rank, place: on.lit(1.0)]
-    return sum_of_groups(on, ranked, cut, weight, lambda at: at["gain"] * at["weight_0"] / at["n"])
+def _count_hits(lang: Language, ranked: Expression, cut: Cut) -> Expression:
+    """Count the relevant entries among the first k: the DCG with equal weights."""
+    weight = [lambda rank, place: lang.lit(1.0)]
+    return sum_groups(lang, ranked, cut, weight, lambda state: state["gain"] * state["weight_0"] / state["n"])
 
 
-def _sum_of_precisions(on: Language, ranked: Value, cut: Cut) -> Value:
-    """Sum of the precisions at the ranks of relevant entries (expected: McSherry and Najork, ECIR 2008)."""
+def _sum_precisions(lang: Language, ranked: Expression, cut: Cut) -> Expression:
+    """Sum the precisions at the ranks of relevant entries (expected: McSherry and Najork, ECIR 2008)."""
 
-    def closed(at: Value) -> Value:
-        others = on.call("greatest", at["n"] - on.lit(1), on.lit(1))
-        first = (at["before"] + on.lit(1.0)) * at["weight_0"]
-        rest = (at["gain"] - on.lit(1.0)) * at["weight_1"] / others
-        return at["gain"] * (first + rest) / at["n"]
+    def group_value(state: Expression) -> Expression:
+        others = lang.call("greatest", state["n"] - lang.lit(1), lang.lit(1))
+        first = (state["before"] + lang.lit(1.0)) * state["weight_0"]
+        rest = (state["gain"] - lang.lit(1.0)) * state["weight_1"] / others
+        return state["gain"] * (first + rest) / state["n"]
 
-    weights = [lambda rank, place: on.lit(1.0) / rank, lambda rank, place: place / rank]
-    return sum_of_groups(on, ranked, cut, weights, closed)
+    weights = [lambda rank, place: lang.lit(1.0) / rank, lambda rank, place: place / rank]
+    return sum_groups(lang, ranked, cut, weights, group_value)
 
 
-def _first_hit(on: Language, at: Value, k: Value) -> Value:
-    """Mean of 1 / rank of the first relevant entry over all orders of a group, up to the cutoff."""
-    before, n, relevant = at["rank"] - at["n"], at["n"], at["gain"]
+def _mean_first_hit(lang: Language, state: Expression, k: Expression) -> Expression:
+    """Compute the mean of 1 / rank of the first relevant entry over all orders of a group, up to the cutoff."""
+    before, n, relevant = state["rank"] - state["n"], state["n"], state["gain"]
 
-    def state(none: Value, total: Value) -> Value:
-        """Chance that none of the places so far holds a relevant entry, and the mean so far."""
-        return on.call("named_struct", on.lit("none"), none, on.lit("total"), total)
+    def make_state(none: Expression, total: Expression) -> Expression:
+        """Build the state: the probability that no position so far is relevant, and the sum so far."""
+        return lang.call("named_struct", lang.lit("none"), none, lang.lit("total"), total)
 
-    def add(so_far: Value, place: Value) -> Value:
+    def add(so_far: Expression, place: Expression) -> Expression:
         left = n - place
-        found = so_far["none"] * relevant / left / (before + place + on.lit(1))
-        return state(so_far["none"] * (left - relevant) / left, so_far["total"] + found)
+        share = so_far["none"] * relevant / left / (before + place + lang.lit(1))
+        return make_state(so_far["none"] * (left - relevant) / left, so_far["total"] + share)
 
-    places = on.call("sequence", on.lit(0), on.call("least", n, k - before) - on.lit(1))
-    return on.aggregate(places, state(on.lit(1.0), on.lit(0.0)), add, lambda so_far: so_far["total"])
+    places = lang.call("sequence", lang.lit(0), lang.call("least", n, k - before) - lang.lit(1))
+    return lang.aggregate(places, make_state(lang.lit(1.0), lang.lit(0.0)), add, lambda so_far: so_far["total"])
 
 
-def sum_of(on: Language, numbers: Value) -> Value:
-    """Add up an array; nulls add nothing."""
-    return on.aggregate(
-        numbers, on.lit(0.0), lambda total, one: total + on.call("coalesce", one, on.lit(0.0)), lambda total: total
+def sum_array(lang: Language, numbers: Expression) -> Expression:
+    """Sum an array; nulls count as 0."""
+    return lang.aggregate(
+        numbers,
+        lang.lit(0.0),
+        lambda total, number: total + lang.call("coalesce", number, lang.lit(0.0)),
+        lambda total: total,
     )
 
 
-def ratio(on: Language, found: Value, best: Value, nothing: Value) -> Value:
-    """`found / best`, or `nothing` where `best` is not above 0.
-
-    What is seldom needed stands in `nothing` and not around the whole: Java compiles small methods alone. There is no
-    `nullif`, which is a `With` since Spark 4; pivots copy that, and divide all values by those of the first.
-    """
-    positive = on.call("array_max", on.filter(on.call("array", best), lambda one: one > on.lit(0.0)))
-    return on.call("coalesce", found / positive, nothing)
+def divide(lang: Language, dividend: Expression, divisor: Expression, otherwise: Expression) -> Expression:
+    """Return `dividend / divisor`, or `otherwise` where the divisor is not above 0."""
+    # Rarely evaluated branches belong in `otherwise`: the JIT compiles small methods only. `nullif` must not be
+    # used: Spark 4 rewrites it to a `With` expression, which pivots copy, so all values get the first one's divisor.
+    positive = lang.call("array_max", lang.filter(lang.call("array", divisor), lambda number: number > lang.lit(0.0)))
+    return lang.call("coalesce", dividend / positive, otherwise)
 
 
-def where_judged(on: Language, gains: Value, value: Value) -> Value:
-    """Give a value, or null for a query without any judged item."""
-    return on.call("if", any_there(on, gains), value, on.lit(None))
+def null_if_unjudged(lang: Language, gains: Expression, value: Expression) -> Expression:
+    """Return a value, or null for a query without any judged item."""
+    return lang.call("if", has_number(lang, gains), value, lang.lit(None))
 
 
-def refuse_beyond(on: Language, ranked: Value, judged: Value, value: Value) -> Value:
-    """Give a value, or raise where the ranked gains above 0 are more, or larger, than the judged ones, one by one."""
+def refuse_unjudged_gains(lang: Language, ranked: Expression, judged: Expression, value: Expression) -> Expression:
+    """Return a value; raise if the positive ranked gains, sorted, exceed the judged gains at any position."""
 
-    def largest_first(gains: Value) -> Value:
-        return on.call("sort_array", on.filter(gains, lambda gain: gain > on.lit(0.0)), on.lit(False))
+    def largest_first(gains: Expression) -> Expression:
+        return lang.call("sort_array", lang.filter(gains, lambda gain: gain > lang.lit(0.0)), lang.lit(False))
 
-    def beyond(its: Value) -> Value:
-        return on.transform(
-            largest_first(ranked), lambda gain, at: gain > on.call("coalesce", on.call("get", its, at), on.lit(0.0))
+    def compare(judged_gains: Expression) -> Expression:
+        return lang.transform(
+            largest_first(ranked),
+            lambda gain, place: gain > lang.call("coalesce", lang.call("get", judged_gains, place), lang.lit(0.0)),
         )
 
-    more = on.call("array_max", named_once(on, largest_first(judged), beyond))
-    told = on.refuse(
-        "the ranked array has a relevance that the array of judged ones lacks: give relevances, not ids, and all "
-        "judged relevances of the query, retrieved or not."
+    exceeds = lang.call("array_max", bind_once(lang, largest_first(judged), compare))
+    error = lang.refuse(
+        "the ranked array has a relevance that is not in the judged array: pass relevances, not ids, and all judged "
+        "relevances of the query, retrieved or not."
     )
-    return on.call("if", more, told, value)
+    return lang.call("if", exceeds, error, value)
 
 
-def named_once(on: Language, value: Value, body: Callable[[Value], Value]) -> Value:
-    """Use a value several times, computed once."""
-    return on.call("element_at", on.transform(on.call("array", value), lambda one: body(one)), on.lit(1))
+def bind_once(lang: Language, value: Expression, body: Callable[[Expression], Expression]) -> Expression:
+    """Pass a value to `body`, which may use it several times; Spark computes it once."""
+    return lang.call("element_at", lang.transform(lang.call("array", value), lambda bound: body(bound)), lang.lit(1))
 
 
-Metric: TypeAlias = Callable[[Language, Value, Value, Cut], Value]
-"""A metric of hits, from those that are judged and the ranked entries; null where nothing is judged."""
+Metric: TypeAlias = Callable[[Language, Expression, Expression, Cut], Expression]
+"""Computes a metric from the hits among judged items and the ranked entries; null if nothing is judged."""
 
 
-def ndcg(on: Language, judged: Value, ranked: Value, cut: Cut, discount: DiscountForm, nothing: Value) -> Value:
-    """Compute NDCG; `nothing` where no judged entry is relevant, null where nothing is judged."""
-    ideal = on.filter(largest(on, judged, cut.k), lambda gain: gain > on.lit(NONE))
-    best = sum_of(on, on.transform(ideal, lambda gain, place: gain * discount_at(on, discount, place + on.lit(1))))
-    return ratio(on, _dcg(on, ranked, cut, discount), best, where_judged(on, judged, nothing))
+def ndcg(
+    lang: Language, judged: Expression, ranked: Expression, cut: Cut, discount: DiscountForm, nothing: Expression
+) -> Expression:
+    """Compute NDCG: `nothing` if no judged item is relevant, null if no item is judged."""
+    ideal = lang.filter(take_largest(lang, judged, cut.k), lambda gain: gain > lang.lit(NULL_NUMBER))
+    best = sum_array(
+        lang, lang.transform(ideal, lambda gain, place: gain * compute_discount(lang, discount, place + lang.lit(1)))
+    )
+    return divide(lang, _dcg(lang, ranked, cut, discount), best, null_if_unjudged(lang, judged, nothing))
 
 
-def dcg(on: Language, judged: Value, ranked: Value, cut: Cut, discount: DiscountForm) -> Value:
-    return where_judged(on, judged, _dcg(on, ranked, cut, discount))
+def dcg(lang: Language, judged: Expression, ranked: Expression, cut: Cut, discount: DiscountForm) -> Expression:
+    return null_if_unjudged(lang, judged, _dcg(lang, ranked, cut, discount))
 
 
-def precision(on: Language, judged: Value, ranked: Value, cut: Cut) -> Value:
-    value = ratio(on, _hits(on, ranked, cut), _places(on, ranked, cut.k), on.lit(0.0))
-    return where_judged(on, judged, value)
+def precision(lang: Language, judged: Expression, ranked: Expression, cut: Cut) -> Expression:
+    value = divide(lang, _count_hits(lang, ranked, cut), _choose_divisor(lang, ranked, cut.k), lang.lit(0.0))
+    return null_if_unjudged(lang, judged, value)
 
 
-def recall(on: Language, judged: Value, ranked: Value, cut: Cut) -> Value:
-    return ratio(on, _hits(on, ranked, cut), sum_of(on, judged), where_judged(on, judged, on.lit(0.0)))
+def recall(lang: Language, judged: Expression, ranked: Expression, cut: Cut) -> Expression:
+    return divide(
+        lang, _count_hits(lang, ranked, cut), sum_array(lang, judged), null_if_unjudged(lang, judged, lang.lit(0.0))
+    )
 
 
-def average_precision(on: Language, judged: Value, ranked: Value, cut: Cut, denominator: str = "judged") -> Value:
-    """Divide by R, the number of relevant judged entries, by min(k, R) (`achievable`), or by `k`."""
+def average_precision(
+    lang: Language, judged: Expression, ranked: Expression, cut: Cut, denominator: str = "judged"
+) -> Expression:
+    """Compute average precision, divided by R (relevant judged entries), min(k, R) (`achievable`) or k."""
     if denominator == "k":
-        best = where_judged(on, judged, _places(on, ranked, cut.k))
+        divisor = null_if_unjudged(lang, judged, _choose_divisor(lang, ranked, cut.k))
     else:
-        relevant = sum_of(on, judged)
-        best = relevant if denominator == "judged" else on.call("least", relevant, cut.k)
-    return ratio(on, _sum_of_precisions(on, ranked, cut), best, where_judged(on, judged, on.lit(0.0)))
+        relevant = sum_array(lang, judged)
+        divisor = relevant if denominator == "judged" else lang.call("least", relevant, cut.k)
+    return divide(lang, _sum_precisions(lang, ranked, cut), divisor, null_if_unjudged(lang, judged, lang.lit(0.0)))
 
 
-def reciprocal_rank(on: Language, judged: Value, ranked: Value, cut: Cut) -> Value:
-    """Give 1 / rank of the first relevant entry (expected: McSherry and Najork, ECIR 2008)."""
+def reciprocal_rank(lang: Language, judged: Expression, ranked: Expression, cut: Cut) -> Expression:
+    """Compute 1 / rank of the first relevant entry (expected: McSherry and Najork, ECIR 2008)."""
 
-    def closed(at: Value) -> Value:
-        first = (at["before"] == on.lit(0.0)) & (at["gain"] > on.lit(0.0)) & (at["rank"] - at["n"] < cut.k)
-        return on.call("if", first, _first_hit(on, at, cut.k), on.lit(0.0))
+    def group_value(state: Expression) -> Expression:
+        is_first = (state["before"] == lang.lit(0.0)) & (state["gain"] > lang.lit(0.0))
+        is_first = is_first & (state["rank"] - state["n"] < cut.k)
+        return lang.call("if", is_first, _mean_first_hit(lang, state, cut.k), lang.lit(0.0))
 
-    return where_judged(on, judged, sum_of_groups(on, ranked, cut, [], closed))
+    return null_if_unjudged(lang, judged, sum_groups(lang, ranked, cut, [], group_value))
 
 
-def _places(on: Language, ranked: Value, k: Value) -> Value:
-    """Give k, also where the list is shorter; without a cutoff the length of the list."""
-    return on.call("if", k == on.lit(WHOLE), on.call("size", ranked), k)
+def _choose_divisor(lang: Language, ranked: Expression, k: Expression) -> Expression:
+    """Return k, even if the list is shorter; the length of the list if there is no cutoff."""
+    return lang.call("if", k == lang.lit(WHOLE), lang.call("size", ranked), k)

@@ -1,6 +1,6 @@
-"""The functions for SQL: `sql` writes their statements, and `register` runs them in a session.
+"""The SQL functions: `sql` writes their statements, and `register` runs them in a session.
 
-It is read without PySpark: the wheel is built with the file `functions.sql`, which holds the same text.
+This module imports without PySpark, because building the wheel writes the statements to `functions.sql`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ndcg_spark.conventions.forms import LARGEST_GAIN, parse_discount, parse_gain, relevance_range
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.functions import formulas
-from ndcg_spark.functions.formulas import AsText, Text, Value
+from ndcg_spark.functions.formulas import Expression, SqlExpression, SqlLanguage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,15 +26,15 @@ _HEAD = """\
 --
 --   SELECT query_id, ndcg_list(collect_list(struct(score, relevance)), 10) FROM rankings GROUP BY query_id
 --
--- A list holds structs of score and relevance. Mind their order: Spark takes fields by their place, not their name.
--- A list is ranked by score; items of one score count as the average of their orders (ties 'expected'; or 'best',
+-- A list holds structs of score and relevance. Keep this order: Spark matches fields by position, not by name.
+-- A list is ranked by score. Items with equal scores are averaged over their orders (ties 'expected'; or 'best',
 -- 'worst'). A null score is a judged item that was not retrieved, a null relevance an unjudged item. The result is
--- null where nothing is judged. A cutoff k of null is the whole list.
+-- null if nothing is judged. A cutoff k of null is the whole list.
 --
--- Create the functions with spark.sql.ansi.enabled on, as it is by default: they keep what is set then, and without
--- it text that is no number would be null.
+-- Create the functions with spark.sql.ansi.enabled on (the default). A function keeps the setting of its creation;
+-- without ANSI mode, text that is not a number would become null.
 --
--- Of arrays of relevances in rank order make lists first; Spark takes no lambda among the arguments of a function:
+-- Convert arrays of relevances in rank order to lists first; the arguments of a SQL function cannot hold lambdas:
 --   WITH made AS (SELECT transform(ranked, (rel, i) -> struct(-i, rel)) AS list FROM arrays)
 --   SELECT ndcg_list(list, 10) FROM made
 """
@@ -47,22 +47,22 @@ _TIES = "ties STRING DEFAULT 'expected'"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the functions of SQL temporary functions of a session.
+    """Register the SQL functions as temporary functions of a session.
 
     These are `ndcg_list`, `dcg_list`, `precision_list`, `recall_list`, `average_precision_list` and
     `reciprocal_rank_list`; each takes `collect_list(struct(score, relevance))`, a cutoff (null is the whole list),
-    `gain` (`exponential`, `linear`, `binary`) or `rel`, and `ties`. For functions of a catalog run the statements of
-    `sql` there.
+    `gain` (`exponential`, `linear`, `binary`) or `rel`, and `ties`. For permanent functions, run the statements of
+    `sql` in a catalog.
 
     Parameters
     ----------
     spark : SparkSession
-        Of Spark 4.0 or later.
+        Session of Spark 4.0 or later.
 
     Raises
     ------
     NdcgSparkError
-        If the session cannot make functions of SQL, as those of Spark 3.5 cannot.
+        If the session runs Spark 3.5, which has no SQL functions.
 
     Notes
     -----
@@ -70,11 +70,11 @@ def register(spark: SparkSession) -> None:
     """
     if int(spark.version.split(".")[0]) < 4:
         raise NdcgSparkError(
-            f"functions of SQL need Spark 4.0 or later; this is {spark.version}. In Python the functions of "
-            "ndcg_spark.functions do the same."
+            f"SQL functions need Spark 4.0 or later; this is {spark.version}. Use the column functions in "
+            "ndcg_spark.functions instead."
         )
-    # A function keeps the setting of its making; without ANSI, text that is no number would be null.
-    with _ansi(spark):
+    # A function keeps the setting of its creation; without ANSI mode, text that is not a number would become null.
+    with _enable_ansi(spark):
         for statement in sql().split(";\n"):
             _, create, rest = statement.partition(_CREATE)
             if create:
@@ -82,26 +82,26 @@ def register(spark: SparkSession) -> None:
 
 
 @contextmanager
-def _ansi(spark: SparkSession) -> Iterator[None]:
-    """Turn ANSI mode on for a moment, where it is off."""
+def _enable_ansi(spark: SparkSession) -> Iterator[None]:
+    """Turn ANSI mode on inside the block, if it is off."""
     from ndcg_spark.core.session import is_on
 
-    name = "spark.sql.ansi.enabled"
-    if is_on(spark, name, "true"):
+    setting = "spark.sql.ansi.enabled"
+    if is_on(spark, setting, "true"):
         yield
         return
-    spark.conf.set(name, "true")
+    spark.conf.set(setting, "true")
     try:
         yield
     finally:
-        spark.conf.set(name, "false")
+        spark.conf.set(setting, "false")
 
 
 def sql() -> str:
-    """Return the statements that create the functions for SQL.
+    """Return the statements that create the SQL functions.
 
-    Run in a catalog, as on Databricks, they make permanent functions, which need no Python. The same text is the file
-    `ndcg_spark/functions/functions.sql` of the wheel, and what `python -m ndcg_spark.functions` prints.
+    Run in a catalog, as on Databricks, they create permanent functions, which need no Python. The wheel contains the
+    same text as `ndcg_spark/functions/functions.sql`, and `python -m ndcg_spark.functions` prints it.
 
     Returns
     -------
@@ -113,121 +113,131 @@ def sql() -> str:
     >>> sql().count("CREATE OR REPLACE FUNCTION")
     6
     """
-    return "\n".join([_HEAD, *_statements()])
+    return "\n".join([_HEAD, *_write_statements()])
 
 
-def _statements() -> list[str]:
-    on = AsText()
-    k, ties = on.call("coalesce", Text("k"), on.lit(formulas.WHOLE)), Text("ties")
-    sign = on.call("if", ties == on.lit("worst"), on.lit(-1.0), on.lit(1.0))
-    cut = formulas.Cut(k, ties == on.lit("expected"), sign)
+def _write_statements() -> list[str]:
+    lang = SqlLanguage()
+    k, ties = lang.call("coalesce", SqlExpression("k"), lang.lit(formulas.WHOLE)), SqlExpression("ties")
+    sign = lang.call("if", ties == lang.lit("worst"), lang.lit(-1.0), lang.lit(1.0))
+    cut = formulas.Cut(k, ties == lang.lit("expected"), sign)
 
-    def ndcg(on: AsText, judged: Text, ranked: Value, cut: formulas.Cut) -> Value:
-        return formulas.ndcg(on, judged, ranked, cut, _LOG2, on.lit(0.0))
+    def ndcg(lang: SqlLanguage, judged: SqlExpression, ranked: Expression, cut: formulas.Cut) -> Expression:
+        return formulas.ndcg(lang, judged, ranked, cut, _LOG2, lang.lit(0.0))
 
-    def dcg(on: AsText, judged: Text, ranked: Value, cut: formulas.Cut) -> Value:
-        return formulas.dcg(on, judged, ranked, cut, _LOG2)
+    def dcg(lang: SqlLanguage, judged: SqlExpression, ranked: Expression, cut: formulas.Cut) -> Expression:
+        return formulas.dcg(lang, judged, ranked, cut, _LOG2)
 
-    of_hits = (formulas.precision, formulas.recall, formulas.average_precision, formulas.reciprocal_rank)
+    hit_metrics = (formulas.precision, formulas.recall, formulas.average_precision, formulas.reciprocal_rank)
     return [
-        *[_created(on, metric, cut, _GAIN, _gain(on)) for metric in (ndcg, dcg)],
-        *[_created(on, metric, cut, _REL, lambda one: formulas.hit_of(on, Text("rel"), one)) for metric in of_hits],
+        *[_write_statement(lang, metric, cut, _GAIN, _build_gain(lang)) for metric in (ndcg, dcg)],
+        *[
+            _write_statement(
+                lang, metric, cut, _REL, lambda relevance: formulas.compute_hit(lang, SqlExpression("rel"), relevance)
+            )
+            for metric in hit_metrics
+        ],
     ]
 
 
-def _gain(on: AsText) -> Callable[[Text], Value]:
-    """Gain by the argument `gain`, which is a name."""
+def _build_gain(lang: SqlLanguage) -> Callable[[SqlExpression], Expression]:
+    """Build the gain function, which chooses by the SQL argument `gain`."""
 
-    def gain_of(relevance: Text) -> Value:
-        found = on.refuse("gain must be one of exponential, linear, binary; got ", Text("gain"), ".")
-        for name in _GAINS:
-            gain = formulas.gain_of(on, parse_gain(name), relevance)
-            found = on.call("if", Text("gain") == on.lit(name), gain, found)
-        return found
+    def compute_gain(relevance: SqlExpression) -> Expression:
+        gain_case = lang.refuse("gain must be one of exponential, linear, binary; got ", SqlExpression("gain"), ".")
+        for form in _GAINS:
+            gain = formulas.compute_gain(lang, parse_gain(form), relevance)
+            gain_case = lang.call("if", SqlExpression("gain") == lang.lit(form), gain, gain_case)
+        return gain_case
 
-    return gain_of
+    return compute_gain
 
 
-def _created(
-    on: AsText, metric: Callable[..., Value], cut: formulas.Cut, option: str, gain_of: Callable[[Text], Value]
+def _write_statement(
+    lang: SqlLanguage,
+    metric: Callable[..., Expression],
+    cut: formulas.Cut,
+    option: str,
+    compute_gain: Callable[[SqlExpression], Expression],
 ) -> str:
-    """Write a statement: a metric of the entries, unless an argument is not valid."""
+    """Write the statement of a metric, whose body raises for invalid arguments."""
 
-    def entry(one: Text) -> Value:
-        return formulas.entry(on, one["score"], gain_of(one["relevance"]))
+    def make_entry(element: SqlExpression) -> Expression:
+        return formulas.make_entry(lang, element["score"], compute_gain(element["relevance"]))
 
-    def value(entries: Text) -> Value:
-        return metric(on, entries["gain"], formulas.rank_entries(on, entries, cut), cut)
+    def value(entries: SqlExpression) -> Expression:
+        return metric(lang, entries["gain"], formulas.rank_entries(lang, entries, cut), cut)
 
-    checked = formulas.named_once(on, on.transform(_checked_list(on, option), entry), value)
-    refused = {
+    body = formulas.bind_once(lang, lang.transform(_check_list(lang, option), make_entry), value)
+    rules = {
         "ties": ("ties IS NULL OR ties NOT IN ('expected', 'best', 'worst')", "one of expected, best, worst"),
-        "k": ("k < 1", "a whole number from 1 on, or null for the whole list"),
+        "k": ("k < 1", "a whole number of at least 1, or null for the whole list"),
     }
     if option == _GAIN:
-        refused["gain"] = ("gain IS NULL", "one of exponential, linear, binary")
+        rules["gain"] = ("gain IS NULL", "one of exponential, linear, binary")
     else:
-        refused["rel"] = (f"rel IS NULL OR NOT abs(rel) <= {formulas.LARGEST_DOUBLE!r}D", "a finite number")
-    for name, (wrong, rule) in refused.items():
-        text = name if name in ("ties", "gain") else f"string({name})"
-        shown = on.call("coalesce", Text(text), on.lit("null"))
-        checked = on.call("if", Text(wrong), on.refuse(f"{name} must be {rule}; got ", shown, "."), checked)
+        rules["rel"] = (f"rel IS NULL OR NOT abs(rel) <= {formulas.MAX_DOUBLE!r}D", "a finite number")
+    for argument, (is_invalid, rule) in rules.items():
+        text = argument if argument in ("ties", "gain") else f"string({argument})"
+        value_text = lang.call("coalesce", SqlExpression(text), lang.lit("null"))
+        error = lang.refuse(f"{argument} must be {rule}; got ", value_text, ".")
+        body = lang.call("if", SqlExpression(is_invalid), error, body)
     arguments = ",\n  ".join((_LIST, _K, option, _TIES))
-    body = laid_out(checked.sql, 2)
-    return f"{_CREATE}{metric.__name__}_list(\n  {arguments}\n)\nRETURNS DOUBLE\nRETURN\n  {body};\n"
+    body_lines = break_lines(body.sql, 2)
+    return f"{_CREATE}{metric.__name__}_list(\n  {arguments}\n)\nRETURNS DOUBLE\nRETURN\n  {body_lines};\n"
 
 
-def _checked_list(on: AsText, option: str) -> Text:
-    """Give the list, or raise for a value that is NaN or infinite, or whose gain exceeds 2^63 (NaN is above all)."""
+def _check_list(lang: SqlLanguage, option: str) -> SqlExpression:
+    """Return the list; raise for NaN (which sorts above all), an infinite value, or a gain above 2^63."""
 
-    def check(one: Text) -> Value:
-        score, relevance = on.call("abs", one["score"]), on.call("abs", one["relevance"])
-        bad = (score > formulas.LARGEST_DOUBLE) | (relevance > LARGEST_GAIN)
+    def check(element: SqlExpression) -> Expression:
+        score, relevance = lang.call("abs", element["score"]), lang.call("abs", element["relevance"])
+        is_bad = (score > formulas.MAX_DOUBLE) | (relevance > LARGEST_GAIN)
         if option == _GAIN:
-            is_exponential: Value = Text("gain") == "exponential"
-            bad = bad | (is_exponential & (one["relevance"] > relevance_range("exponential")[1]))
-        told = on.refuse(
-            "bad value in the list: score ", formulas.shown(on, one["score"]), ", relevance ",
-            formulas.shown(on, one["relevance"]), "; it must be finite, and a gain at most 2^63.",
+            is_exponential: Expression = SqlExpression("gain") == "exponential"
+            is_bad = is_bad | (is_exponential & (element["relevance"] > relevance_range("exponential")[1]))
+        error = lang.refuse(
+            "bad value in the list: score ", formulas.format_number(lang, element["score"]), ", relevance ",
+            formulas.format_number(lang, element["relevance"]), "; it must be finite, and a gain at most 2^63.",
         )  # fmt: skip
-        return on.call("if", bad, told, one)
+        return lang.call("if", is_bad, error, element)
 
-    return on.transform(Text("list"), check)
+    return lang.transform(SqlExpression("list"), check)
 
 
-def laid_out(sql: str, indent: int) -> str:
-    """Break an expression that is too long for a line: arguments of its long calls get lines of their own."""
+def break_lines(sql: str, indent: int) -> str:
+    """Break an expression that is too long for a line: put the arguments of its long calls on separate lines."""
     if len(sql) + indent <= _WIDTH:
         return sql
-    parts, depth, start = [], 0, 0
-    for at, sign in _signs(sql):
+    pieces, depth, start = [], 0, 0
+    for end, sign in _find_signs(sql):
         depth += (sign == "(") - (sign == ")")
         if sign == "(" and depth == 1:
-            parts.append(sql[start : at + 1])
-            start = at + 1
+            pieces.append(sql[start : end + 1])
+            start = end + 1
         elif sign == ")" and depth == 0:
-            parts.append(_lines_of(sql[start:at], indent))
-            start = at
-    return "".join([*parts, sql[start:]])
+            pieces.append(_break_arguments(sql[start:end], indent))
+            start = end
+    return "".join([*pieces, sql[start:]])
 
 
-def _lines_of(arguments: str, indent: int) -> str:
-    """Put each argument on a line, unless they are short together."""
+def _break_arguments(arguments: str, indent: int) -> str:
+    """Put each argument on its own line, unless all fit on half a line."""
     if len(arguments) <= _WIDTH // 2:
         return arguments
-    found, depth, start = [], 0, 0
-    for at, sign in _signs(arguments):
+    pieces, depth, start = [], 0, 0
+    for end, sign in _find_signs(arguments):
         depth += (sign == "(") - (sign == ")")
         if sign == "," and depth == 0:
-            found.append(arguments[start:at])
-            start = at + 1
+            pieces.append(arguments[start:end])
+            start = end + 1
     margin = "\n" + " " * (indent + 2)
-    lines = [laid_out(one.strip(), indent + 2) for one in [*found, arguments[start:]]]
+    lines = [break_lines(piece.strip(), indent + 2) for piece in [*pieces, arguments[start:]]]
     return margin + f",{margin}".join(lines) + "\n" + " " * indent
 
 
-def _signs(sql: str) -> Iterator[tuple[int, str]]:
-    """Parentheses and commas that are in no text."""
-    for found in re.finditer(r"'[^']*'|[(),]", sql):
-        if len(found.group()) == 1:
-            yield found.start(), found.group()
+def _find_signs(sql: str) -> Iterator[tuple[int, str]]:
+    """Yield the parentheses and commas outside of string literals, with their positions."""
+    for match in re.finditer(r"'[^']*'|[(),]", sql):
+        if len(match.group()) == 1:
+            yield match.start(), match.group()

@@ -16,7 +16,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.tasks.scoring import score_batch
-from ndcg_spark.functions.arguments import discount_of
+from ndcg_spark.functions.arguments import resolve_discount
 
 # Few values, so that equal neighbours, falls and rises all occur.
 weight = st.sampled_from([-1.0, -0.0, 0.0, 5e-324, 0.5, 0.63, 1.0, 1.25, math.inf, math.nan])
@@ -42,7 +42,7 @@ def test_a_discount_is_taken_if_it_is_above_0_and_never_rises(weights):
     good = finite and falls and weights[-1] > 0
     assert is_taken(lambda: Convention(discount=text)) == good
     assert is_taken(lambda: Convention.parse(f"linear;discount={text}")) == good
-    assert is_taken(lambda: discount_of(text, k)) == good
+    assert is_taken(lambda: resolve_discount(text, k)) == good
     function = finite and falls and weights[0] > 0 and weights[-1] >= 0
     assert is_taken(lambda: discount_table(lambda rank: np.array(weights), k)) == function
 

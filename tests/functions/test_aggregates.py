@@ -171,10 +171,10 @@ def test_a_group_without_rows_judgments_or_retrieved_items(spark):
 
 
 BAD = [
-    (math.nan, 1.0, "nan_score in column score: NaN is a bad value; it has no rank: make it null"),
+    (math.nan, 1.0, "nan_score in column score: NaN is a bad value; it has no rank: set it to null"),
     (-math.inf, 1.0, "infinite_score in column score: -Infinity is a bad value; it has no rank"),
-    (1.0, math.nan, "nan_relevance in column relevance: NaN is a bad value; make it null (an unjudged item)"),
-    (1.0, math.inf, "relevance Infinity in column relevance has a gain that is not finite, or above 2^63"),
+    (1.0, math.nan, "nan_relevance in column relevance: NaN is a bad value; set it to null (an unjudged item)"),
+    (1.0, math.inf, "relevance Infinity in column relevance has a gain that is infinite or above 2^63"),
 ]
 
 

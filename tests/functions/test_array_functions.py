@@ -76,8 +76,8 @@ def test_a_relevance_whose_gain_is_no_number_is_refused(spark):
         table = spark.createDataFrame([([3.0, value, None, 1.0], [63.0])], "rels array<double>, good array<double>")
         for column in (ndcg("rels"), dcg("rels"), ndcg("good", "rels")):
             assert refusal(table.select(column)) == (
-                f"relevance {shown} in the array rels has a gain that is not finite, or above 2^63; "
-                "take the item out, or choose another gain."
+                f"relevance {shown} in array rels has a gain that is infinite or above 2^63; "
+                "remove the item or choose another gain."
             )
     assert table.select(dcg("good", gain="linear"), dcg("good")).collect()[0] == (63.0, 2.0**63 - 1)
     message = refusal(table.select(ndcg("rels", gain="table:0=0,1=1")))
@@ -90,7 +90,7 @@ def test_nan_is_a_bad_value_and_null_an_unjudged_item(spark):
         table = spark.createDataFrame(cells, f"n int, rels array<{kind}>, good array<{kind}>")
         for column in (ndcg("rels"), dcg(table["rels"], k=1), ndcg("good", "rels")):
             message = refusal(table.select("n", column)) or ""
-            assert message.startswith("nan_relevance in the array rels: NaN is a bad value; make it null")
+            assert message.startswith("nan_relevance in array rels: NaN is a bad value; set it to null")
         found = table.where("n = 2").select(ndcg("rels"), dcg("rels", gain="linear")).collect()[0]
         assert found == pytest.approx((1 / math.log2(3), 1 / math.log2(3)), abs=1e-15)
 
@@ -115,7 +115,7 @@ def test_all_is_the_whole_list(spark):
 def test_an_array_of_text_is_refused(spark):
     """Else text that is no number would be an unjudged item."""
     table = spark.createDataFrame([(["3", "two"],)], "rels array<string>")
-    told = "the array rels is array<string>; it must be one of numbers, the relevances: cast it first."
+    told = "array rels is array<string>; it must hold numbers (relevances): cast it first."
     assert refusal(table.select(dcg("rels"))) == told
     assert refusal(table.select(recall("rels"))) == told
 
@@ -209,7 +209,7 @@ def test_lists_without_items_or_judgments(spark):
 def test_ids_in_place_of_relevances_are_refused(spark):
     """Recommended and true ids are arrays of numbers, too; their relevances are no part of each other."""
     table = spark.createDataFrame([([11, 25, 7], [7, 3])], "prediction array<bigint>, label array<bigint>")
-    told = "the ranked array has a relevance that the array of judged ones lacks: give relevances, not ids"
+    told = "the ranked array has a relevance that is not in the judged array: pass relevances, not ids"
     for column in (ndcg("prediction", "label"), recall("prediction", "label")):
         assert (refusal(table.select(column)) or "").startswith(told)
     nothing_judged = table.withColumn("label", F.lit(None).cast("array<bigint>"))
@@ -229,7 +229,7 @@ def test_what_is_ranked_is_part_of_what_is_judged(spark):
         if listed != [2.0]:  # which is one relevant item, as a judged 1 is
             columns += [recall("ranked", "judged", k=1), average_precision("ranked", "judged", denominator="k")]
         for column in columns:
-            told = "the ranked array has a relevance that the array of"
+            told = "the ranked array has a relevance that is not in the judged array"
             assert (refusal(table.select(column)) or "").startswith(told), listed
     zeros = spark.createDataFrame([([1.0, 0.0, 0.0, 1.0], [1.0, 1.0])], "ranked array<double>, judged array<double>")
     assert zeros.select(recall("ranked", "judged")).collect()[0][0] == 1.0

@@ -22,7 +22,7 @@ OF_HITS = {
 }
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LIST = "collect_list(struct(score, relevance))"
-needs_spark_4 = since_spark("4.0", "functions of SQL")
+needs_spark_4 = since_spark("4.0", "SQL functions")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_lists_have_the_values_of_the_aggregates(sql, ties):
 
 
 REFUSED = [
-    (f"ndcg_list({LIST}, 0)", "k must be a whole number from 1 on, or null for the whole list; got 0."),
+    (f"ndcg_list({LIST}, 0)", "k must be a whole number of at least 1, or null for the whole list; got 0."),
     (f"ndcg_list({LIST}, 3, 'cubic')", "gain must be one of exponential, linear, binary; got cubic."),
     (f"recall_list({LIST}, ties => 'x')", "ties must be one of expected, best, worst; got x."),
     (f"ndcg_list({LIST}, ties => NULL)", "ties must be one of expected, best, worst; got null."),
@@ -129,6 +129,6 @@ def test_an_array_in_rank_order_is_a_list(sql):
 
 def test_spark_3_is_told_where_else_to_look(spark):
     if int(spark.version.split(".")[0]) >= 4:
-        pytest.skip("this Spark has functions of SQL")
-    with pytest.raises(NdcgSparkError, match=r"functions of SQL need Spark 4\.0 or later; this is 3"):
+        pytest.skip("this Spark has SQL functions")
+    with pytest.raises(NdcgSparkError, match=r"SQL functions need Spark 4\.0 or later; this is 3"):
         f.register(spark)

@@ -160,12 +160,12 @@ KINDS = {
     ),
     "array with NaN": Kind(
         "InputRefusedError",
-        "nan_relevance in the array nan: ",
+        "nan_relevance in array nan: ",
         lambda spark, _: table(spark, ([math.nan], [1.0]), schema=HOSTILE).select(ndcg("nan")).collect(),
     ),
     "gain beyond bounds": Kind(
         "InputRefusedError",
-        "relevance 2000 in the array large has a gain that is not finite",
+        "relevance 2000 in array large has a gain that is infinite",
         lambda spark, _: table(spark, ([1.0], [2000.0]), schema=HOSTILE).select(ndcg("large")).collect(),
     ),
     "corrupt file": Kind(

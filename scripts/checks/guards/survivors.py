@@ -44,6 +44,6 @@ REASONS: dict[str, str] = {
     # --- what cannot be had here
     "claim_slices: left out: fcntl is None": "only where Python has no flock, as on Windows",
     "register: left out: int(spark.version.split('.')[0]) < 4": (
-        "Spark 4 has functions of SQL; scripts/test-matrix 3.5.9 runs the test that is refused there"
+        "Spark 4 has SQL functions; scripts/test-matrix 3.5.9 runs the test that is refused there"
     ),
 }
