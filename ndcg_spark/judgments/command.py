@@ -1,4 +1,4 @@
-"""The commands that make judgments."""
+"""Commands that build judgments."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ EVENTS = Command(
     name="build-judgments events",
     short="From an event log.",
     about="""
-    Make graded judgments from an event log: views, carts, purchases, impressions.
+    Build graded judgments from an event log: views, carts, purchases, impressions.
 
-    Each judgment says which event decided it, how many events it rests on, and when they were. Nothing is written
-    unless an output is named; the counts are printed. `ndcg-spark mean-ndcg --judgments` reads the table.
+    Each judgment names the event that decided it, the number of its events, and their first and last time. Nothing is
+    written unless an output is named; the counts are printed. `ndcg-spark mean-ndcg --judgments` reads the table.
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """,
@@ -36,10 +36,10 @@ ANNOTATORS = Command(
     name="build-judgments annotators",
     short="From the ratings of several annotators.",
     about="""
-    Make one judgment of each item from the ratings of several annotators, and measure how far they agree.
+    Build one judgment of each item from the ratings of several annotators, and measure their agreement.
 
-    Each judgment says whose ratings decided it. Agreement is Krippendorff's alpha for ordinal ratings. Nothing is
-    written unless an output is named; the counts are printed. `ndcg-spark mean-ndcg --judgments` reads the table.
+    Each judgment names the annotators who decided it. Agreement is Krippendorff's alpha for ordinal ratings. Nothing
+    is written unless an output is named; the counts are printed. `ndcg-spark mean-ndcg --judgments` reads the table.
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """,
@@ -49,7 +49,7 @@ ANNOTATORS = Command(
               "query."),
     ),
     writes=(
-        Writes(name="disputes", holds="disputes", about="Table of the items in dispute and their ratings to write."),
+        Writes(name="disputes", holds="disputes", about="Table to write: disputed items and their ratings."),
         _OUTPUT,
     ),
     sliced=True,
@@ -61,6 +61,6 @@ ANNOTATORS = Command(
 
 BUILD_JUDGMENTS = CommandGroup(
     name="build-judgments",
-    about="Graded judgments from what users did, or from what annotators said.",
+    about="Graded judgments from user events or from ratings of annotators.",
     commands=(EVENTS, ANNOTATORS),
 )

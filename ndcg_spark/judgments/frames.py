@@ -44,38 +44,42 @@ _N_LIMBS = 3
 _CODE, _MICROS, _COPIES, _BUCKET = "event code", "event micros", "event copies", "event bucket"
 _VALUE, _ROWS, _ALL_COPIES = "event value", "event rows", "event all copies"
 _FIRST, _LAST, _BEST = "event first", "event last", "event best"
-"""Intermediate columns; they have spaces, so that no key is likely to share the name."""
+"""Intermediate columns. Their names contain spaces, which makes a clash with key columns unlikely."""
 
 
-def judged_events(events: DataFrame, settings: EventSettings) -> DataFrame:
+def judge_events(events: DataFrame, settings: EventSettings) -> DataFrame:
     """Implement `from_events`. Lazy."""
-    time, reasons = _checks(events, settings)
+    time, reasons = _check_event_columns(events, settings)
     keys = [*settings.columns.query, settings.columns.item]
-    valid = without_bad_rows(_in_window(events, time, settings), reasons, keys, settings.on_invalid)
+    valid = without_bad_rows(_filter_window(events, time, settings), reasons, keys, settings.on_invalid)
     rows = valid.select(
-        *columns_of([*keys, *_dedup_columns(settings)]), _code(settings).alias(_CODE), time.micros.alias(_MICROS)
+        *columns_of([*keys, *_list_dedup_columns(settings)]),
+        _encode_event(settings).alias(_CODE),
+        time.micros.alias(_MICROS),
     )
-    rows = _without_repeats(rows, keys, settings)
+    rows = _drop_repeats(rows, keys, settings)
     if settings.rule == "sum":  # a column of its own, or Spark computes it once for each limb
         grades = F.array(*[F.lit(grade) for _, grade in settings.ranked_grades])
-        value = _decayed(F.get(grades, named(_CODE)), named(_MICROS), settings)
+        value = _decay(F.get(grades, named(_CODE)), named(_MICROS), settings)
         rows = rows.withColumn(_VALUE, F.when(named(_CODE) >= settings.n_negative, value))
-    state = rows.groupBy(*columns_of(keys)).agg(*_state(settings))
-    return state.select(*columns_of(keys), *_judged(settings))
+    state = rows.groupBy(*columns_of(keys)).agg(*_aggregate_events(settings))
+    return state.select(*columns_of(keys), *_derive_judgments(settings))
 
 
-def checked_events(events: DataFrame, settings: EventSettings, *, originals: bool = False) -> DataFrame:
-    """Name the reason why each event of the window is bad; null if it is not. Lazy; rows as from `checked`.
+def check_events(events: DataFrame, settings: EventSettings, *, originals: bool = False) -> DataFrame:
+    """Name the reason why each event in the window is bad; null for a good event. Lazy; rows as from `checked`.
 
     The reasons: `malformed_line`, `null_query`, `null_item`, `null_event`, `unknown_event`, `null_ts`,
     `ts_not_a_timestamp`, `null_event_id`, `null_user`.
     """
-    time, reasons = _checks(events, settings)
+    time, reasons = _check_event_columns(events, settings)
     keys = [*settings.columns.query, settings.columns.item, settings.columns.event]
-    return checked(_in_window(events, time, settings), reasons, keys, originals=events.columns if originals else ())
+    return checked(
+        _filter_window(events, time, settings), reasons, keys, originals=events.columns if originals else ()
+    )
 
 
-def _checks(events: DataFrame, settings: EventSettings) -> tuple[TimeColumn, Reasons]:
+def _check_event_columns(events: DataFrame, settings: EventSettings) -> tuple[TimeColumn, Reasons]:
     columns = settings.columns
     reasons = key_reasons(events, columns.query, columns.item, EVENTS_TABLE)
     require_column(events, columns.event, option("event"), EVENTS_TABLE)
@@ -86,61 +90,61 @@ def _checks(events: DataFrame, settings: EventSettings) -> tuple[TimeColumn, Rea
     reasons.append(("null_ts", named(columns.ts).isNull()))
     if time.is_text:
         reasons.append(("ts_not_a_timestamp", time.micros.isNull()))
-    for part in ("event_id", "user"):
-        if getattr(columns, part) != getattr(EventColumns(), part):  # named, though perhaps not needed
-            require_column(events, getattr(columns, part), option(part), EVENTS_TABLE)
-    for column, part in _dedup_parts(settings):
-        require_column(events, column, option(part), EVENTS_TABLE)
-        reasons.append((f"null_{part}", named(column).isNull()))
+    for field in ("event_id", "user"):
+        if getattr(columns, field) != getattr(EventColumns(), field):  # named by the user, so it must exist
+            require_column(events, getattr(columns, field), option(field), EVENTS_TABLE)
+    for column, field in _list_dedup_options(settings):
+        require_column(events, column, option(field), EVENTS_TABLE)
+        reasons.append((f"null_{field}", named(column).isNull()))
     return time, reasons
 
 
-def _dedup_parts(settings: EventSettings) -> list[tuple[str, str]]:
-    found = {"event_id": (settings.columns.event_id, "event_id"), "time": (settings.columns.user, "user")}
-    return [found[settings.dedup]] if settings.dedup in found else []
+def _list_dedup_options(settings: EventSettings) -> list[tuple[str, str]]:
+    options = {"event_id": (settings.columns.event_id, "event_id"), "time": (settings.columns.user, "user")}
+    return [options[settings.dedup]] if settings.dedup in options else []
 
 
-def _dedup_columns(settings: EventSettings) -> list[str]:
+def _list_dedup_columns(settings: EventSettings) -> list[str]:
     keys = (*settings.columns.query, settings.columns.item)
-    return [column for column, _ in _dedup_parts(settings) if column not in keys]
+    return [column for column, _ in _list_dedup_options(settings) if column not in keys]
 
 
-def _in_window(events: DataFrame, time: TimeColumn, settings: EventSettings) -> DataFrame:
-    """Drop events outside the window; those without a time stay, as bad rows."""
-    for micros, inside in ((settings.start_micros, Column.__ge__), (settings.as_of_micros, Column.__lt__)):
+def _filter_window(events: DataFrame, time: TimeColumn, settings: EventSettings) -> DataFrame:
+    """Drop events outside the window. Events without a time stay and become bad rows."""
+    for micros, compare in ((settings.start_micros, Column.__ge__), (settings.as_of_micros, Column.__lt__)):
         if micros is not None:
-            kept = inside(time.comparable, time.bound(micros))
-            events = events.where(kept | time.comparable.isNull())
+            is_inside = compare(time.comparable, time.bound(micros))
+            events = events.where(is_inside | time.comparable.isNull())
     return events
 
 
-def _code(settings: EventSettings) -> Column:
-    """Number of an event by rising grade; an impression is -1."""
+def _encode_event(settings: EventSettings) -> Column:
+    """Return the index of an event by rising grade; an impression is -1."""
     event = named(settings.columns.event).cast("string")
-    found = F.when(event == settings.impression, F.lit(-1))
-    for code, (name, _) in enumerate(settings.ranked_grades):
-        found = found.when(event == name, F.lit(code))
-    return found
+    code = F.when(event == settings.impression, F.lit(-1))
+    for index, (graded_event, _) in enumerate(settings.ranked_grades):
+        code = code.when(event == graded_event, F.lit(index))
+    return code
 
 
-def _without_repeats(rows: DataFrame, keys: Sequence[str], settings: EventSettings) -> DataFrame:
-    """Let repeated events count once. Shuffle by (query, item) first, so that later steps need no shuffle."""
+def _drop_repeats(rows: DataFrame, keys: Sequence[str], settings: EventSettings) -> DataFrame:
+    """Deduplicate events. Shuffles by (query, item) first, so that later steps need no shuffle."""
     if settings.dedup == "none":
         return rows
     code, micros = named(_CODE), named(_MICROS)
-    same = [*keys, *_dedup_columns(settings)]
-    taken = [F.min(micros).alias(_MICROS), F.count(F.lit(1)).alias(_COPIES)]
+    group = [*keys, *_list_dedup_columns(settings)]
+    aggregates = [F.min(micros).alias(_MICROS), F.count(F.lit(1)).alias(_COPIES)]
     if settings.dedup == "event_id":
-        taken.append(F.max(code).alias(_CODE))
+        aggregates.append(F.max(code).alias(_CODE))
     else:
         length = int(settings.dedup_seconds or 0) * 1_000_000
         rows = rows.withColumn(_BUCKET, micros - F.pmod(micros, F.lit(length)))
-        same += [_CODE, _BUCKET]
-    return rows.repartition(*columns_of(keys)).groupBy(*columns_of(same)).agg(*taken)
+        group += [_CODE, _BUCKET]
+    return rows.repartition(*columns_of(keys)).groupBy(*columns_of(group)).agg(*aggregates)
 
 
-def _state(settings: EventSettings) -> Iterable[Column]:
-    """Aggregates of a (query, item), all of them of whole numbers."""
+def _aggregate_events(settings: EventSettings) -> Iterable[Column]:
+    """Yield the aggregates of a (query, item); all are whole numbers."""
     code, micros = named(_CODE), named(_MICROS)
     negative = settings.n_negative
     yield F.count(F.lit(1)).alias(_ROWS)
@@ -151,45 +155,45 @@ def _state(settings: EventSettings) -> Iterable[Column]:
     yield copies.alias(_ALL_COPIES)
     yield F.min(micros).alias(_FIRST)
     yield F.max(micros).alias(_LAST)
-    for at, (_, grade) in enumerate(settings.ranked_grades):
-        if at < negative or _needs_times(settings) or (negative and settings.negative == "latest" and grade > 0):
-            yield F.max(F.when(code == at, micros)).alias(_latest(at))
+    for index, (_, grade) in enumerate(settings.ranked_grades):
+        if index < negative or _needs_times(settings) or (negative and settings.negative == "latest" and grade > 0):
+            yield F.max(F.when(code == index, micros)).alias(_latest_column(index))
     if settings.rule == "best" and settings.half_life is None:
         yield F.max(F.when(code >= negative, code)).alias(_BEST)
     if settings.rule == "sum":
-        for limb, whole in enumerate(limbs(named(_VALUE), _n_limbs(settings))):
-            yield F.sum(whole).alias(_sum(limb))
+        for limb, whole in enumerate(limbs(named(_VALUE), _count_limbs(settings))):
+            yield F.sum(whole).alias(_sum_column(limb))
 
 
-def _latest(code: int) -> str:
+def _latest_column(code: int) -> str:
     return f"event latest {code}"
 
 
-def _sum(limb: int) -> str:
+def _sum_column(limb: int) -> str:
     return f"event sum {limb}"
 
 
 def _needs_times(settings: EventSettings) -> bool:
-    """Check whether the value follows from the latest time of each event."""
+    """Return True if the relevance depends on the latest time of each event."""
     return settings.rule == "last" or (settings.rule == "best" and settings.half_life is not None)
 
 
-def _decayed(grade: Column, micros: Column, settings: EventSettings) -> Column:
+def _decay(grade: Column, micros: Column, settings: EventSettings) -> Column:
     if settings.half_life is None:
         return grade
     days = (F.lit(settings.as_of_micros) - micros) / F.lit(_MICROS_A_DAY)
     return grade * F.pow(F.lit(0.5), days / F.lit(float(settings.half_life)))
 
 
-def _n_limbs(settings: EventSettings) -> int:
-    """Number of limbs of a value of at least 0, in units 1, 2^-32 and 2^-64; whole grades need one."""
+def _count_limbs(settings: EventSettings) -> int:
+    """Return the number of limbs of a value of at least 0, in units 1, 2^-32 and 2^-64; whole grades need one."""
     whole_grades = all(grade == int(grade) for _, grade in settings.ranked_grades)
     return 1 if settings.half_life is None and whole_grades else _N_LIMBS
 
 
-def _judged(settings: EventSettings) -> Iterable[Column]:
-    """Columns of the judgments from the aggregates."""
-    value, event = _positive(settings)
+def _derive_judgments(settings: EventSettings) -> Iterable[Column]:
+    """Yield the columns of the judgments, computed from the aggregates."""
+    value, event = _decide_positive(settings)
     n_events, n_negative = F.col("n_events"), F.col("n_negative")
     n_impressions = named(_ROWS) - n_events
     has_value = n_events > n_negative
@@ -199,10 +203,10 @@ def _judged(settings: EventSettings) -> Iterable[Column]:
     rule = rule.otherwise(F.lit("too_few_impressions"))
     event = F.when(has_value, event)
     if settings.n_negative:
-        sets, grade, name = _negative(settings)
-        relevance = F.when(sets, grade).otherwise(relevance)
-        rule = F.when(sets, F.lit("negative")).otherwise(rule)
-        event = F.when(sets, name).otherwise(event)
+        decides, grade, negative_event = _decide_negative(settings)
+        relevance = F.when(decides, grade).otherwise(relevance)
+        rule = F.when(decides, F.lit("negative")).otherwise(rule)
+        event = F.when(decides, negative_event).otherwise(event)
     yield relevance.alias("relevance")
     yield rule.alias("rule")
     yield event.alias("event")
@@ -214,48 +218,48 @@ def _judged(settings: EventSettings) -> Iterable[Column]:
     yield F.timestamp_micros(named(_LAST)).alias("last_ts")
 
 
-def _positive(settings: EventSettings) -> tuple[Column, Column]:
-    """Value and name of the events that decide among those that are not negative."""
-    events = settings.ranked_grades
-    grades = F.array(*[F.lit(grade) for _, grade in events])
-    names = F.array(*[F.lit(name) for name, _ in events])
+def _decide_positive(settings: EventSettings) -> tuple[Column, Column]:
+    """Return the relevance from the events that are not negative, and the event that decided it."""
+    graded = settings.ranked_grades
+    grades = F.array(*[F.lit(grade) for _, grade in graded])
+    events = F.array(*[F.lit(event) for event, _ in graded])
     if settings.rule == "sum":
-        summed = from_limbs([named(_sum(limb)) for limb in range(_n_limbs(settings))])
+        summed = from_limbs([named(_sum_column(limb)) for limb in range(_count_limbs(settings))])
         return F.least(summed, F.lit(settings.highest)), F.lit(None).cast("string")
     if not _needs_times(settings):
-        return F.get(grades, named(_BEST)), F.get(names, named(_BEST))
-    found = []
-    for code in range(settings.n_negative, len(events)):
-        latest = named(_latest(code))
-        value = _decayed(F.lit(events[code][1]), latest, settings).alias("value")
-        at = [latest.alias("at")] if settings.rule == "last" else []
-        found.append(F.when(latest.isNotNull(), F.struct(*at, value, F.lit(code).alias("code"))))
-    chosen = _greatest(found)
-    return chosen["value"], F.get(names, chosen["code"])
+        return F.get(grades, named(_BEST)), F.get(events, named(_BEST))
+    candidates = []
+    for code in range(settings.n_negative, len(graded)):
+        latest = named(_latest_column(code))
+        value = _decay(F.lit(graded[code][1]), latest, settings).alias("value")
+        sort_key = [latest.alias("at")] if settings.rule == "last" else []
+        candidates.append(F.when(latest.isNotNull(), F.struct(*sort_key, value, F.lit(code).alias("code"))))
+    deciding = _greatest(candidates)
+    return deciding["value"], F.get(events, deciding["code"])
 
 
-def _negative(settings: EventSettings) -> tuple[Column, Column, Column]:
-    """Whether a negative event sets the relevance, its grade and its name."""
-    events = settings.ranked_grades
-    found = []
+def _decide_negative(settings: EventSettings) -> tuple[Column, Column, Column]:
+    """Return whether a negative event sets the relevance, its grade and its name."""
+    graded = settings.ranked_grades
+    candidates = []
     for code in range(settings.n_negative):
-        latest = named(_latest(code)).alias("at")
-        found.append(F.when(latest.isNotNull(), F.struct(latest, F.lit(-code).alias("code"))))
-    chosen = _greatest(found)
-    sets = chosen.isNotNull()
+        latest = named(_latest_column(code)).alias("at")
+        candidates.append(F.when(latest.isNotNull(), F.struct(latest, F.lit(-code).alias("code"))))
+    deciding = _greatest(candidates)
+    decides = deciding.isNotNull()
     if settings.negative == "latest":
-        positive = [named(_latest(code)) for code, (_, grade) in enumerate(events) if grade > 0]
-        sets = sets & ~F.coalesce(_greatest(positive) > chosen["at"], F.lit(False))
-    grades = F.array(*[F.lit(grade) for _, grade in events])
-    names = F.array(*[F.lit(name) for name, _ in events])
-    return sets, F.get(grades, -chosen["code"]), F.get(names, -chosen["code"])
+        positive = [named(_latest_column(code)) for code, (_, grade) in enumerate(graded) if grade > 0]
+        decides = decides & ~F.coalesce(_greatest(positive) > deciding["at"], F.lit(False))
+    grades = F.array(*[F.lit(grade) for _, grade in graded])
+    events = F.array(*[F.lit(event) for event, _ in graded])
+    return decides, F.get(grades, -deciding["code"]), F.get(events, -deciding["code"])
 
 
 def _greatest(columns: list[Column]) -> Column:
     return columns[0] if len(columns) == 1 else F.greatest(*columns)
 
 
-_JUDGED = [
+_JUDGMENT_FIELDS = [
     T.StructField("relevance", T.DoubleType()),
     T.StructField("rule", T.StringType()),
     T.StructField("decided_by", T.ArrayType(T.StringType())),
@@ -268,18 +272,18 @@ _JUDGED = [
 ]
 
 
-def judged_ratings(ratings: DataFrame, settings: RatingSettings) -> DataFrame:
+def judge_ratings(ratings: DataFrame, settings: RatingSettings) -> DataFrame:
     """Implement `from_ratings`. Lazy."""
-    rows = rated_items(ratings, settings)
-    keys = [one for one in rows.schema if one.name != RATINGS]
-    schema = T.StructType([*keys, *_JUDGED, rows.schema[RATINGS]])
+    rows = collect_ratings(ratings, settings)
+    keys = [field for field in rows.schema if field.name != RATINGS]
+    schema = T.StructType([*keys, *_JUDGMENT_FIELDS, rows.schema[RATINGS]])
     return in_workers(rows, judge_items, settings, schema=schema)
 
 
-def rated_items(ratings: DataFrame, settings: RatingSettings) -> DataFrame:
-    """Collect the ratings of each item as `ratings`: sorted, without nulls. Lazy; one shuffle."""
+def collect_ratings(ratings: DataFrame, settings: RatingSettings) -> DataFrame:
+    """Collect the ratings of each item in a list `ratings`, sorted and without nulls. Lazy; one shuffle."""
     columns, keys = settings.columns, [*settings.columns.query, settings.columns.item]
-    reasons = _reasons(ratings, settings)
+    reasons = _check_rating_columns(ratings, settings)
     valid = without_bad_rows(ratings, reasons, [*keys, columns.annotator], settings.on_invalid)
     relevance = number(ratings, columns.relevance, option("relevance"), RATINGS_TABLE)
     weight = F.lit(1.0)
@@ -290,38 +294,38 @@ def rated_items(ratings: DataFrame, settings: RatingSettings) -> DataFrame:
         named(columns.annotator).cast("string").alias("annotator"),
         weight.alias("weight"),
     )
-    listed = F.sort_array(F.collect_list(F.when(named("rating relevance").isNotNull(), named("rating"))))
+    rating_list = F.sort_array(F.collect_list(F.when(named("rating relevance").isNotNull(), named("rating"))))
     rows = valid.select(*columns_of(keys), rating.alias("rating"), relevance.alias("rating relevance"))
-    return rows.groupBy(*columns_of(keys)).agg(listed.alias(RATINGS))
+    return rows.groupBy(*columns_of(keys)).agg(rating_list.alias(RATINGS))
 
 
-def checked_ratings(ratings: DataFrame, settings: RatingSettings, *, originals: bool = False) -> DataFrame:
-    """Name the reason why each rating is bad; null if it is not. Lazy; rows as from `checked`.
+def check_ratings(ratings: DataFrame, settings: RatingSettings, *, originals: bool = False) -> DataFrame:
+    """Name the reason why each rating is bad; null for a good rating. Lazy; rows as from `checked`.
 
     The reasons: `malformed_line`, `null_query`, `null_item`, `null_annotator`, `relevance_not_a_number`,
     `nan_relevance`, `infinite_relevance`, `bad_weight` (null, NaN, negative, or above 1e18).
     """
     keys = [*settings.columns.query, settings.columns.item, settings.columns.annotator]
-    reasons = _reasons(ratings, settings)
+    reasons = _check_rating_columns(ratings, settings)
     return checked(ratings, reasons, keys, originals=ratings.columns if originals else ())
 
 
-def _reasons(ratings: DataFrame, settings: RatingSettings) -> Reasons:
+def _check_rating_columns(ratings: DataFrame, settings: RatingSettings) -> Reasons:
     columns = settings.columns
     reasons = key_reasons(ratings, columns.query, columns.item, RATINGS_TABLE)
     require_column(ratings, columns.annotator, option("annotator"), RATINGS_TABLE)
     relevance = number(ratings, columns.relevance, option("relevance"), RATINGS_TABLE)
-    given = named(columns.relevance).isNotNull()
+    has_relevance = named(columns.relevance).isNotNull()
     reasons += [
         ("null_annotator", named(columns.annotator).isNull()),
-        ("relevance_not_a_number", given & relevance.isNull()),
+        ("relevance_not_a_number", has_relevance & relevance.isNull()),
         ("nan_relevance", F.isnan(relevance)),
         ("infinite_relevance", F.abs(relevance) == float("inf")),
     ]
     if columns.weight is not None:
         weight = number(ratings, columns.weight, option("weight"), RATINGS_TABLE)
-        good = F.coalesce((weight >= 0) & (weight <= MAX_WEIGHT), F.lit(False))
-        reasons.append(("bad_weight", ~good))
+        is_good = F.coalesce((weight >= 0) & (weight <= MAX_WEIGHT), F.lit(False))
+        reasons.append(("bad_weight", ~is_good))
     return reasons
 
 
@@ -329,20 +333,21 @@ _PAIRS = "raters bigint, first double, second double, n bigint"
 _AGREEMENT = "alpha double, reason string, n_items bigint, n_ratings bigint"
 
 
-def item_pairs(items: DataFrame, settings: RatingSettings) -> DataFrame:
-    """Count ordered pairs of ratings of one item: `raters`, `first`, `second`, `n`. Lazy; one small shuffle.
+def count_item_pairs(items: DataFrame, settings: RatingSettings) -> DataFrame:
+    """Count ordered pairs of ratings of an item: `raters`, `first`, `second`, `n`. Lazy; one small shuffle.
 
-    `items` has the keys and `ratings` of each item. Pairs from tables of different items may be united with `union`.
+    `items` has the keys and `ratings` of each item. Counts from tables with different items can be combined by
+    `union`.
     """
-    kept = items.select(*columns_of([*settings.columns.query, settings.columns.item, RATINGS]))
-    pairs = in_workers(kept, count_pairs, settings, schema=_PAIRS)
+    ratings = items.select(*columns_of([*settings.columns.query, settings.columns.item, RATINGS]))
+    pairs = in_workers(ratings, count_pairs, settings, schema=_PAIRS)
     return pairs.groupBy("raters", "first", "second").agg(F.sum("n").alias("n"))
 
 
-def agreement_of(pairs: DataFrame) -> DataFrame:
-    """Krippendorff's alpha of pairs from `item_pairs`, with the columns of `rating_agreement`. Lazy."""
-    listed = F.collect_list(F.struct("raters", "first", "second", "n")).alias("pairs")
-    return in_workers(pairs.agg(listed), measure_agreement, schema=_AGREEMENT)
+def compute_agreement(pairs: DataFrame) -> DataFrame:
+    """Compute Krippendorff's alpha from `count_item_pairs`; columns as in `rating_agreement`. Lazy."""
+    pair_list = F.collect_list(F.struct("raters", "first", "second", "n")).alias("pairs")
+    return in_workers(pairs.agg(pair_list), measure_agreement, schema=_AGREEMENT)
 
 
 @takes_tables
@@ -368,7 +373,7 @@ def from_events(
     dedup_seconds: int | None = None,
     on_invalid: OnInvalid = "fail",
 ) -> DataFrame:
-    """Make graded judgments from what users did.
+    """Build graded judgments from user events.
 
     Parameters
     ----------
@@ -388,31 +393,31 @@ def from_events(
         and
 
         - `relevance` (double): null if the item is unjudged,
-        - `rule` (string): `best`, `sum`, `last`: graded events decided; `negative`: a negative event did;
-          `impressions`: it was shown and nothing followed; `too_few_impressions`: it is unjudged,
+        - `rule` (string): `best`, `sum`, `last`: graded events decided; `negative`: a negative event decided;
+          `impressions`: the item was shown without any event; `too_few_impressions`: the item is unjudged,
         - `event` (string): the event that decided; null for a sum and for impressions,
-        - `n_events`, `n_negative`, `n_impressions` (bigint): graded events, those of them with a grade below 0, and
+        - `n_events`, `n_negative`, `n_impressions` (bigint): graded events, graded events with a grade below 0, and
           impressions, after deduplication,
         - `n_duplicates` (bigint): repeated events that were left out,
-        - `first_ts`, `last_ts` (timestamp): of all of these events.
+        - `first_ts`, `last_ts` (timestamp): time of the first and of the last event.
 
     Raises
     ------
     MissingColumnError, InputRefusedError
-        The action raises for a bad row (a null, an unknown event) of the window under `on_invalid=fail`.
+        The action raises for a bad row (a null, an unknown event) in the window if `on_invalid=fail`.
 
     Notes
     -----
     Spark cost: one shuffle, no action, no Python. Rows are aggregated before the shuffle, except with deduplication.
-    Values that decay are rounded down to multiples of 2^-64, so a sum does not depend on the order of rows.
+    Decayed values are rounded down to multiples of 2^-64, so a sum does not depend on the order of rows.
 
     Examples
     --------
     >>> from_events(events, rule="sum", as_of=datetime(2026, 2, 1), half_life=7)  # doctest: +SKIP
     """
-    given = dict(locals())
-    given["grades"] = GRADES if grades is None else grades
-    return judged_events(events, settings_from(EventSettings, given))
+    arguments = dict(locals())
+    arguments["grades"] = GRADES if grades is None else grades
+    return judge_events(events, settings_from(EventSettings, arguments))
 
 
 @takes_tables
@@ -429,14 +434,14 @@ def from_ratings(
     dispute_range: float = 2.0,
     on_invalid: OnInvalid = "fail",
 ) -> DataFrame:
-    """Make one judgment of each item from the ratings of several annotators.
+    """Build one judgment of each item from the ratings of several annotators.
 
     Parameters
     ----------
     ratings : DataFrame
-        One row per query, item and annotator: a relevance, and maybe a weight.
+        One row per query, item and annotator, with a relevance and optionally a weight.
     query, item, annotator, relevance, weight : str
-        Column names, as in `RatingColumns`; `query` may be a sequence of names. Default: all ratings weigh 1.
+        Column names, as in `RatingColumns`; `query` may be a sequence of names. Without `weight`, all weights are 1.
     rule, tie, dispute_range, on_invalid
         As in `RatingSettings`; default: the mean.
 
@@ -445,12 +450,12 @@ def from_ratings(
     DataFrame
         One row per (query, item), lazy and unsorted: the query columns, the item column, and
 
-        - `relevance` (double): null where `rule` says why,
-        - `rule` (string): `mean`, `median`, `majority`; or why there is no relevance: `no_ratings` (all are null),
-          `no_weight` (all weigh 0), `tie`,
+        - `relevance` (double): null if the item is unjudged; `rule` gives the reason,
+        - `rule` (string): `mean`, `median`, `majority`; or the reason for a null: `no_ratings` (all are null),
+          `no_weight` (all weights are 0), `tie`,
         - `decided_by` (array of string): annotators whose ratings decided: all, at the median, or of the majority,
-        - `n_ratings` (bigint): ratings that weigh something,
-        - `n_zero_weight` (bigint): ratings of weight 0, which count nowhere else,
+        - `n_ratings` (bigint): ratings with a weight above 0,
+        - `n_zero_weight` (bigint): ratings of weight 0, which are otherwise ignored,
         - `weight_sum`, `lowest`, `highest` (double),
         - `disputed` (boolean): the highest and lowest rating of a weight above 0 are `dispute_range` or more apart,
           or no grade has more than half of the weight,
@@ -459,13 +464,13 @@ def from_ratings(
     Raises
     ------
     MissingColumnError, InputRefusedError
-        The action raises for a bad row under `on_invalid=fail`, and for an annotator who rated an item twice.
+        The action raises for a bad row if `on_invalid=fail`, and for an annotator who rated an item twice.
 
     Notes
     -----
     Spark cost: one shuffle of all rows, no action, one pass through Python workers.
     """
-    return judged_ratings(ratings, settings_from(RatingSettings, dict(locals())))
+    return judge_ratings(ratings, settings_from(RatingSettings, dict(locals())))
 
 
 @takes_tables
@@ -479,20 +484,20 @@ def rating_agreement(
     weight: str | None = None,
     on_invalid: OnInvalid = "fail",
 ) -> DataFrame:
-    """Krippendorff's alpha with the ordinal difference.
+    """Compute Krippendorff's alpha with the ordinal difference.
 
     Parameters
     ----------
     ratings : DataFrame
-        As for `from_ratings`. Ratings of weight 0 are left out; all others count alike.
+        As for `from_ratings`. Ratings of weight 0 are ignored; all others count equally.
     query, item, annotator, relevance, weight, on_invalid
         As for `from_ratings`.
 
     Returns
     -------
     DataFrame
-        One row, lazy: `alpha` (double; null where `reason` says why: `no_pairs`, `single_grade`), `reason` (string),
-        `n_items` (bigint; those with two ratings or more) and `n_ratings` (bigint; of these items).
+        One row, lazy: `alpha` (double, or null), `reason` for a null (string: `no_pairs`, `single_grade`), `n_items`
+        (bigint: items with two or more ratings) and `n_ratings` (bigint: ratings of these items).
 
     Raises
     ------
@@ -501,12 +506,12 @@ def rating_agreement(
 
     Notes
     -----
-    Spark cost: a shuffle of all rows, and two small ones of counts, the last into a single task; no action; two
-    passes through Python workers. Ratings should be grades: each pair of them has a count.
+    Spark cost: one shuffle of all rows, two small shuffles of counts, the last into a single task; no action; two
+    passes through Python workers. Ratings should be grades: every pair of distinct ratings is counted separately.
 
     References
     ----------
     Hayes and Krippendorff, Communication Methods and Measures 1(1), 2007, doi:10.1080/19312450709336664.
     """
     settings = settings_from(RatingSettings, dict(locals()))
-    return agreement_of(item_pairs(rated_items(ratings, settings), settings))
+    return compute_agreement(count_item_pairs(collect_ratings(ratings, settings), settings))

@@ -21,7 +21,7 @@ from ndcg_spark.core.ragged import (
 )
 
 WholeArray: TypeAlias = NDArray[Any]
-"""Python's whole numbers, of any size."""
+"""Python integers of any size."""
 
 
 class Ratings(NamedTuple):
@@ -43,14 +43,14 @@ class Ratings(NamedTuple):
 
     @property
     def rated(self) -> BoolArray:
-        """Which items have a rating, shape (n_items,)."""
+        """True for each item with a rating, shape (n_items,)."""
         return np.asarray(lengths_of(self.offsets) > 0)
 
 
 class Votes(NamedTuple):
-    """The lowest and highest of the grades with the most weight, shape (n_items,); NaN for an item without ratings.
+    """Lowest and highest of the grades with the most weight, shape (n_items,); NaN for an item without ratings.
 
-    `more_than_half`: a grade has more than half of the weight.
+    `more_than_half` is True if one grade has more than half of the weight.
     """
 
     lower: FloatArray
@@ -58,77 +58,76 @@ class Votes(NamedTuple):
     more_than_half: BoolArray
 
 
-def weighty_ratings(relevance: FloatArray, weight: FloatArray, offsets: IntArray) -> Ratings:
-    """Sort ratings and drop those of weight 0, which decide nothing.
+def sort_ratings(relevance: FloatArray, weight: FloatArray, offsets: IntArray) -> Ratings:
+    """Sort ratings by item and relevance; drop ratings of weight 0.
 
     Relevances are finite, weights finite and not negative; item i owns ratings offsets[i]:offsets[i + 1].
     """
     item = query_of_rows(offsets)
     order = np.lexsort((relevance, item))
     order = order[weight[order] > 0]
-    counted = np.bincount(item[order], minlength=len(offsets) - 1).astype(np.int64)
-    whole, unit = whole_numbers(weight[order])
-    return Ratings(relevance[order] + 0.0, whole, unit, offsets_of(counted), order)
+    n_ratings = np.bincount(item[order], minlength=len(offsets) - 1).astype(np.int64)
+    whole, unit = to_whole_numbers(weight[order])
+    return Ratings(relevance[order] + 0.0, whole, unit, offsets_of(n_ratings), order)
 
 
-def whole_numbers(values: FloatArray) -> tuple[WholeArray, int]:
-    """Write finite doubles as `whole, unit` with values = whole * 2^unit, exactly.
+def to_whole_numbers(values: FloatArray) -> tuple[WholeArray, int]:
+    """Return `whole, unit` such that values = whole * 2^unit exactly; values are finite.
 
-    >>> whole, unit = whole_numbers(np.array([0.5, 3.0]))
-    >>> [int(one) * 2.0**unit for one in whole]
+    >>> whole, unit = to_whole_numbers(np.array([0.5, 3.0]))
+    >>> [int(number) * 2.0**unit for number in whole]
     [0.5, 3.0]
     """
     mantissa, exponent = np.frexp(values)
     whole = np.ldexp(mantissa, 53).astype(np.int64)
-    there = whole != 0
-    unit = int(exponent[there].min()) if there.any() else 0
-    shift = np.where(there, exponent - unit, 0)
+    nonzero = whole != 0
+    unit = int(exponent[nonzero].min()) if nonzero.any() else 0
+    shift = np.where(nonzero, exponent - unit, 0)
     shifted = whole.astype(object) << shift.astype(object) if len(values) else whole.astype(object)
     return shifted, unit - 53
 
 
-def weight_sums(ratings: Ratings) -> FloatArray:
-    """Sum of the weights of each item, shape (n_items,), rounded once."""
-    return _scaled(_sums(ratings.weight, ratings.offsets), np.array([1], dtype=object), ratings.unit)
+def sum_weights(ratings: Ratings) -> FloatArray:
+    """Sum the weights of each item, shape (n_items,), rounded once."""
+    return _divide(_sum_by_item(ratings.weight, ratings.offsets), np.array([1], dtype=object), ratings.unit)
 
 
 def weighted_mean(ratings: Ratings) -> FloatArray:
-    """Weighted mean of each item, shape (n_items,): an exact fraction, rounded once; NaN without ratings.
+    """Compute the weighted mean of each item exactly, rounded once; NaN without ratings. Shape (n_items,).
 
     >>> relevance, weight = np.array([3.0, 1.0, 2.0, -1.0]), np.array([1.0, 0.5, 1.0, 0.25])
-    >>> weighted_mean(weighty_ratings(relevance, weight, np.array([0, 4]))).round(12).tolist()
+    >>> weighted_mean(sort_ratings(relevance, weight, np.array([0, 4]))).round(12).tolist()
     [1.909090909091]
     """
-    relevance, unit = whole_numbers(ratings.relevance)
-    weighted = _sums(ratings.weight * relevance, ratings.offsets)
-    total = _sums(ratings.weight, ratings.offsets)
-    found = np.full(len(ratings.rated), np.nan)
-    found[ratings.rated] = _scaled(weighted[ratings.rated], total[ratings.rated], unit)
-    return found
+    relevance, unit = to_whole_numbers(ratings.relevance)
+    weighted = _sum_by_item(ratings.weight * relevance, ratings.offsets)
+    total = _sum_by_item(ratings.weight, ratings.offsets)
+    means = np.full(len(ratings.rated), np.nan)
+    means[ratings.rated] = _divide(weighted[ratings.rated], total[ratings.rated], unit)
+    return means
 
 
 def weighted_median(ratings: Ratings) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper weighted median of each item, shape (n_items,); NaN without ratings.
+    """Compute the lower and upper weighted median of each item, shape (n_items,); NaN without ratings.
 
-    The lowest relevance up to which ratings have at least half of the weight, and up to which they have more than
-    half.
+    These are the lowest relevances whose cumulative weight reaches half of the total, and exceeds it.
 
-    >>> lower, upper = weighted_median(weighty_ratings(np.array([1.0, 2.0]), np.ones(2), np.array([0, 2])))
+    >>> lower, upper = weighted_median(sort_ratings(np.array([1.0, 2.0]), np.ones(2), np.array([0, 2])))
     >>> lower.tolist(), upper.tolist()
     ([1.0], [2.0])
     """
     item = ratings.item
-    total = _sums(ratings.weight, ratings.offsets)[item]
-    running = _from_zero(ratings.weight)
-    up_to_here = running[1:] - running[ratings.offsets[item]]
-    doubled = up_to_here + up_to_here
-    return _first(ratings, doubled >= total), _first(ratings, doubled > total)
+    total = _sum_by_item(ratings.weight, ratings.offsets)[item]
+    running = _cumulate(ratings.weight)
+    cumulative = running[1:] - running[ratings.offsets[item]]
+    doubled = cumulative + cumulative
+    return _take_first(ratings, doubled >= total), _take_first(ratings, doubled > total)
 
 
-def majority(ratings: Ratings) -> Votes:
+def find_majority(ratings: Ratings) -> Votes:
     """Find the grades with the most weight.
 
-    >>> votes = majority(weighty_ratings(np.array([2.0, 3.0, 2.0, 3.0]), np.ones(4), np.array([0, 1, 4])))
+    >>> votes = find_majority(sort_ratings(np.array([2.0, 3.0, 2.0, 3.0]), np.ones(4), np.array([0, 1, 4])))
     >>> votes.lower.tolist(), votes.higher.tolist(), votes.more_than_half.tolist()
     ([2.0, 3.0], [2.0, 3.0], [True, True])
     """
@@ -139,59 +138,59 @@ def majority(ratings: Ratings) -> Votes:
         return Votes(lower, higher, more)
     item, relevance = ratings.item, ratings.relevance
     first = np.flatnonzero(np.r_[True, (np.diff(item) != 0) | (np.diff(relevance) != 0)])
-    of_grade = _sums(ratings.weight, np.r_[first, len(item)])
+    grade_weight = _sum_by_item(ratings.weight, np.r_[first, len(item)])
     grade, owner = relevance[first], item[first]
     starts = np.flatnonzero(np.r_[True, np.diff(owner) != 0])
     most = np.full(n_items, 0, dtype=object)
-    most[rated] = np.maximum.reduceat(of_grade, starts)
-    winning = np.asarray(of_grade == most[owner], dtype=np.bool_)
-    higher[owner[winning]] = grade[winning]  # of several the last one stays: grades rise
+    most[rated] = np.maximum.reduceat(grade_weight, starts)
+    winning = np.asarray(grade_weight == most[owner], dtype=np.bool_)
+    higher[owner[winning]] = grade[winning]  # on ties the last assignment wins, the highest grade
     lower[owner[winning][::-1]] = grade[winning][::-1]
-    more[:] = most + most > _sums(ratings.weight, ratings.offsets)
+    more[:] = most + most > _sum_by_item(ratings.weight, ratings.offsets)
     return Votes(lower, higher, more)
 
 
 def rating_range(ratings: Ratings) -> tuple[FloatArray, FloatArray]:
-    """Lowest and highest rating of each item, shape (n_items,); NaN without ratings."""
+    """Return the lowest and highest rating of each item, shape (n_items,); NaN without ratings."""
     low, high = np.full(len(ratings.rated), np.nan), np.full(len(ratings.rated), np.nan)
     low[ratings.rated] = ratings.relevance[ratings.offsets[:-1][ratings.rated]]
     high[ratings.rated] = ratings.relevance[ratings.offsets[1:][ratings.rated] - 1]
     return low, high
 
 
-def _from_zero(values: WholeArray) -> WholeArray:
+def _cumulate(values: WholeArray) -> WholeArray:
     running = np.zeros(len(values) + 1, dtype=object)
     running[1:] = np.add.accumulate(values) if len(values) else values
     return running
 
 
-def _sums(values: WholeArray, offsets: IntArray) -> WholeArray:
-    running = _from_zero(values)
+def _sum_by_item(values: WholeArray, offsets: IntArray) -> WholeArray:
+    running = _cumulate(values)
     return np.asarray(running[offsets[1:]] - running[offsets[:-1]])
 
 
-def _first(ratings: Ratings, reached: WholeArray) -> FloatArray:
-    """Relevance of the first flagged rating of each item; all ratings behind it are flagged, too."""
+def _take_first(ratings: Ratings, reached: WholeArray) -> FloatArray:
+    """Return the relevance of the first flagged rating of each item; all later ratings must be flagged, too."""
     flags = np.asarray(reached, dtype=np.bool_)
     before = np.bincount(ratings.item[~flags], minlength=len(ratings.offsets) - 1).astype(np.int64)
-    found = np.full(len(ratings.rated), np.nan)
-    found[ratings.rated] = ratings.relevance[(ratings.offsets[:-1] + before)[ratings.rated]]
-    return found
+    first = np.full(len(ratings.rated), np.nan)
+    first[ratings.rated] = ratings.relevance[(ratings.offsets[:-1] + before)[ratings.rated]]
+    return first
 
 
-def _scaled(over: WholeArray, under: WholeArray, unit: int) -> FloatArray:
-    """Over / under * 2^unit, rounded once, as Python divides whole numbers of any size."""
-    if not len(over):
+def _divide(dividend: WholeArray, divisor: WholeArray, unit: int) -> FloatArray:
+    """Return dividend / divisor * 2^unit, rounded once: Python divides integers of any size correctly."""
+    if not len(dividend):
         return np.zeros(0)
     scale = 1 << abs(unit)
-    quotient = over / (under * scale) if unit < 0 else over * scale / under
+    quotient = dividend / (divisor * scale) if unit < 0 else dividend * scale / divisor
     return np.asarray(quotient, dtype=np.float64)
 
 
 class PairCounts(NamedTuple):
-    """Ordered pairs of ratings of one item by two annotators: `n` pairs with these two ratings, shape (n_rows,).
+    """Counts of ordered pairs of ratings of an item by two annotators: `n` pairs (first, second), shape (n_rows,).
 
-    `raters` is the number of ratings of the items that the pairs are from, at least 2.
+    `raters` is the number of ratings of the items that the pairs come from, at least 2.
     """
 
     raters: IntArray
@@ -201,10 +200,10 @@ class PairCounts(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """Agreement of annotators: an `alpha` of 1 is complete, 0 is that of chance.
+    """Agreement of annotators: an `alpha` of 1 is perfect agreement, 0 is agreement by chance.
 
     Without alpha, `reason` is `no_pairs` (no item has two ratings) or `single_grade` (all comparable ratings are
-    equal). `n_items` have two ratings or more, `n_ratings` are theirs.
+    equal). `n_items` counts items with two or more ratings, `n_ratings` their ratings.
     """
 
     alpha: float | None
@@ -213,11 +212,11 @@ class Agreement(NamedTuple):
     n_ratings: int
 
 
-def pair_counts(relevance: FloatArray, offsets: IntArray) -> PairCounts:
-    """Count the ordered pairs of ratings within each item: sorted, each (raters, first, second) once.
+def count_rating_pairs(relevance: FloatArray, offsets: IntArray) -> PairCounts:
+    """Count the ordered pairs of ratings within items, sorted by (raters, first, second).
 
-    >>> found = pair_counts(np.array([3.0, 3.0, 2.0]), np.array([0, 3]))
-    >>> [list(map(float, row)) for row in zip(*found)]
+    >>> counts = count_rating_pairs(np.array([3.0, 3.0, 2.0]), np.array([0, 3]))
+    >>> [list(map(float, row)) for row in zip(*counts)]
     [[3.0, 2.0, 3.0, 2.0], [3.0, 3.0, 2.0, 2.0], [3.0, 3.0, 3.0, 2.0]]
     """
     item, relevance = query_of_rows(offsets), relevance + 0.0  # -0.0 is 0.0
@@ -240,13 +239,13 @@ def pair_counts(relevance: FloatArray, offsets: IntArray) -> PairCounts:
 
 
 def ordinal_alpha(pairs: PairCounts) -> Agreement:
-    """Krippendorff's alpha with the ordinal difference, from fractions that are rounded once.
+    """Compute Krippendorff's alpha with the ordinal difference, from fractions, rounded once.
 
-    A (raters, first, second) may come several times, in any order. Hayes and Krippendorff, Communication Methods and
+    A (raters, first, second) may occur several times, in any order. Hayes and Krippendorff, Communication Methods and
     Measures 1(1), 2007, doi:10.1080/19312450709336664.
 
     >>> ratings, offsets = np.array([1.0, 1.0, 2.0, 2.0, 1.0, 2.0]), np.array([0, 2, 4, 6])
-    >>> ordinal_alpha(pair_counts(ratings, offsets)).alpha
+    >>> ordinal_alpha(count_rating_pairs(ratings, offsets)).alpha
     0.4444444444444444
     """
     whole: defaultdict[tuple[int, float, float], int] = defaultdict(int)
@@ -273,7 +272,7 @@ def ordinal_alpha(pairs: PairCounts) -> Agreement:
 
     observed = sum(share * difference(low, high) for (low, high), share in together.items() if low < high)
     expected = sum(
-        times[low] * times[high] * difference(low, high) for at, low in enumerate(grades) for high in grades[at + 1 :]
+        times[low] * times[high] * difference(low, high) for n, low in enumerate(grades, 1) for high in grades[n:]
     )
     alpha = float(1 - (n_ratings - 1) * observed / expected)
     return Agreement(alpha, None, int(n_items), int(n_ratings))

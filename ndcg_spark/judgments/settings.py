@@ -1,4 +1,4 @@
-"""How judgments are made from events or from ratings: frozen, without Spark."""
+"""Settings of judgments from events and from ratings: frozen, without Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RATING_RESERVED = (
     "relevance", "rule", "decided_by", "n_ratings", "n_zero_weight", "weight_sum", "lowest", "highest", "disputed",
     "ratings", "run",
 )  # fmt: skip
-"""Columns of judgments; query and item columns may not have the names of these or of `EVENT_RESERVED`."""
+"""Column names of judgments, which query and item columns must not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,9 @@ class EventColumns:
     item
         Column that identifies an item.
     event
-        Column that says what happened.
+        Column with the kind of event.
     ts
-        Column that says when: a timestamp; without time zone it is UTC.
+        Column with the time of the event, a timestamp; UTC if it has no time zone.
     event_id
         Column that identifies an event, for `dedup` by event_id.
     user
@@ -67,24 +67,24 @@ class EventColumns:
 
 
 def read_grades(text: str) -> dict[str, float]:
-    """Read the grades of `EventSettings` from text."""
-    pairs = [one.strip().partition("=") for one in text.split(",")]
+    """Parse the grades of `EventSettings`, as in view=1,cart=2."""
+    pairs = [pair.strip().partition("=") for pair in text.split(",")]
     if len({event for event, _, _ in pairs}) < len(pairs):
         raise InvalidParameterError(f"{option('grades')} names an event twice: {text!r}.")
     try:
         return {event.strip(): float(grade) for event, _, grade in pairs}
     except ValueError:
-        raise InvalidParameterError(f"{option('grades')} must be as view=1,cart=2; got {text!r}.") from None
+        raise InvalidParameterError(f"{option('grades')} must look like view=1,cart=2; got {text!r}.") from None
 
 
-def grades_text(grades: Mapping[str, float]) -> str:
-    """Write grades as `read_grades` reads them."""
+def format_grades(grades: Mapping[str, float]) -> str:
+    """Format grades such that `read_grades` reads them."""
     return ",".join(f"{event}={grade:g}" for event, grade in grades.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSettings:
-    """Everything that determines judgments made from an event log, except the events.
+    """Settings that determine judgments from an event log.
 
     Parameters
     ----------
@@ -96,32 +96,32 @@ class EventSettings:
         Event of an item that was shown; it has no grade.
     rule
         How the events of an item are combined: the highest value (`best`), their `sum`, up to `cap`, or the value of
-        the latest (`last`).
+        the latest event (`last`).
 
-        Of several latest events at one time, the highest counts.
+        Of latest events with the same time, the highest value counts.
     cap
-        Largest relevance if values are summed up.
+        Largest relevance if values are summed.
     half_life
-        Days in which the value of an event halves, counted back from `as_of`, which it needs.
+        Days in which the value of an event halves, counted back from `as_of`, which is then required.
 
         value = grade * 0.5^(age / half_life). Negative events keep their grade.
     min_impressions
-        An item shown at least so often and never acted on has relevance 0; shown less often it is unjudged.
+        Impressions without any graded event from which on an item has relevance 0; with fewer it is unjudged.
     negative
         Whether a negative event always sets the relevance (`override`), or only if nothing positive follows
         (`latest`).
 
-        The latest negative event counts; of several at that time, the lowest.
+        The latest negative event counts; of several with the same time, the lowest grade.
     start
-        Begin of the window: 2026-01-31 or 2026-01-31T18:00:00Z, UTC.
+        Start of the window, included: 2026-01-31 or 2026-01-31T18:00:00Z, UTC.
     as_of
-        End of the window, itself outside; ages are taken here.
+        End of the window, excluded; the age of an event is its distance from this time.
     dedup
-        Which repeated events count once: those with one event id (`event_id`), or the same event of a user on an item
+        Which repeated events count once: events with the same id (`event_id`), or the same event of a user on an item
         within `dedup_seconds` (`time`).
 
-        Of rows with one event id, the earliest time and the highest grade count. Intervals of `dedup_seconds` are
-        counted from 1970; the earliest event of each counts.
+        Of rows with the same event id, the earliest time and the highest grade count. Intervals of `dedup_seconds`
+        are counted from 1970; the earliest event of each counts.
     dedup_seconds
         Length of the intervals of `dedup` by time.
     on_invalid
@@ -131,7 +131,7 @@ class EventSettings:
     columns: EventColumns = field(default_factory=EventColumns)
     grades: Annotated[
         Mapping[str, float],
-        Flag(group="Grades", metavar="EVENT=GRADE,...", read=read_grades, text=grades_text),
+        Flag(group="Grades", metavar="EVENT=GRADE,...", read=read_grades, text=format_grades),
     ] = field(default_factory=lambda: dict(GRADES))
     impression: Annotated[str, Flag(metavar="EVENT")] = "impression"
     rule: EventRule = "best"
@@ -151,40 +151,40 @@ class EventSettings:
         self._check_window()
         if self.cap is not None and self.rule != "sum":
             raise InvalidParameterError(
-                f"{option('cap')} goes with {option('rule', 'sum')}, not {option('rule', self.rule)}."
+                f"{option('cap')} needs {option('rule', 'sum')}; got {option('rule', self.rule)}."
             )
         if self.cap is not None and not 0 < self.cap <= MAX_GRADE:
-            raise InvalidParameterError(f"cap must lie above 0, up to {MAX_GRADE:,.0f}; got {self.cap:g}.")
+            raise InvalidParameterError(f"cap must be above 0 and at most {MAX_GRADE:,.0f}; got {self.cap:g}.")
         if self.min_impressions < 1:
             raise InvalidParameterError(f"{option('min_impressions', str(self.min_impressions))} must be at least 1.")
         if (self.dedup == "time") != (self.dedup_seconds is not None):
             raise InvalidParameterError(
-                f"{option('dedup', 'time')} and {option('dedup_seconds')} go together; got {self.dedup} and "
-                f"{self.dedup_seconds}."
+                f"{option('dedup', 'time')} and {option('dedup_seconds')} must be used together; got {self.dedup} "
+                f"and {self.dedup_seconds}."
             )
         if self.dedup_seconds is not None and not 1 <= self.dedup_seconds <= MAX_SECONDS:
             raise InvalidParameterError(
-                f"{option('dedup_seconds', str(self.dedup_seconds))} must lie between 1 and {MAX_SECONDS:,}."
+                f"{option('dedup_seconds', str(self.dedup_seconds))} must be between 1 and {MAX_SECONDS:,}."
             )
 
     def _check_grades(self) -> None:
         for event, grade in self.grades.items():
             if not abs(grade) <= MAX_GRADE:
                 raise InvalidParameterError(
-                    f"the grade of {event!r} must be a number of at most {MAX_GRADE:,.0f} in size; got {grade:g}."
+                    f"the grade of {event!r} must be between -{MAX_GRADE:,.0f} and {MAX_GRADE:,.0f}; got {grade:g}."
                 )
         if not any(grade > 0 for grade in self.grades.values()):
-            raise InvalidParameterError("grades must hold an event of a grade above 0.")
+            raise InvalidParameterError("grades must contain an event with a grade above 0.")
         if self.impression in self.grades:
             raise InvalidParameterError(
-                f"{self.impression!r} is the impression, which has no grade: take it out of the grades, or name "
-                "another impression."
+                f"{self.impression!r} is the impression event, which has no grade: remove it from the grades, or "
+                "name another impression event."
             )
 
     def _check_window(self) -> None:
         if self.start_micros is not None and self.as_of_micros is not None and self.start_micros >= self.as_of_micros:
             raise InvalidParameterError(
-                f"the window is empty: it begins at {self.start} and ends before {self.as_of}."
+                f"the window is empty: it starts at {self.start} and ends before {self.as_of}."
             )
         if self.half_life is None:
             return
@@ -194,23 +194,25 @@ class EventSettings:
             )
         if self.as_of is None:
             raise InvalidParameterError(
-                f"{option('half_life')} needs {option('as_of')}, the time at which ages are taken."
+                f"{option('half_life')} needs {option('as_of')}, from which the age of events is counted."
             )
 
     @property
     def start_micros(self) -> int | None:
-        """Begin of the window in microseconds since 1970, or None."""
-        return None if self.start is None else _micros(self.start)
+        """Start of the window in microseconds since 1970, or None."""
+        return None if self.start is None else _to_micros(self.start)
 
     @property
     def as_of_micros(self) -> int | None:
         """End of the window in microseconds since 1970, or None."""
-        return None if self.as_of is None else _micros(self.as_of)
+        return None if self.as_of is None else _to_micros(self.as_of)
 
     @property
     def ranked_grades(self) -> tuple[tuple[str, float], ...]:
         """Events and grades, the lowest grade first; the index of an event here is its code."""
-        return tuple(sorted(((event, float(its)) for event, its in self.grades.items()), key=lambda one: one[::-1]))
+        return tuple(
+            sorted(((event, float(grade)) for event, grade in self.grades.items()), key=lambda pair: pair[::-1])
+        )
 
     @property
     def n_negative(self) -> int:
@@ -234,9 +236,9 @@ class RatingColumns:
     item
         Column that identifies an item.
     annotator
-        Column that says who rated.
+        Column that identifies the annotator.
     relevance
-        Ratings; a null is no rating.
+        Column of ratings; null means not rated.
     weight
         Weight of a rating, at least 0.
     """
@@ -255,20 +257,20 @@ class RatingColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatingSettings:
-    """Everything that determines judgments made from ratings, except the ratings.
+    """Settings that determine judgments from ratings.
 
     Parameters
     ----------
     columns
         Names of the columns of the ratings.
     rule
-        How the ratings of an item are combined, by weight: their `mean`, `median` (the mean of lower and upper), or
-        the grade with the most weight (`majority`).
+        How the ratings of an item are combined, by weight: their `mean`, `median` (the mean of the lower and upper
+        median), or the grade with the most weight (`majority`).
     tie
         Which of several grades with the most weight counts if the `majority` decides; `null` leaves the item
         unjudged.
     dispute_range
-        An item is in dispute if its ratings lie so far apart, or if no grade has more than half of the weight.
+        An item is in dispute if its ratings are this far apart, or if no grade has more than half of the weight.
     on_invalid
         What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
     """
@@ -288,17 +290,17 @@ class RatingSettings:
 
 
 def check_keys(query: tuple[str, ...], item: str, reserved: tuple[str, ...]) -> None:
-    """Raise if query and item columns are equal or have a `reserved` name (in lower case) of an output column."""
+    """Raise if query and item columns repeat or have a `reserved` name (in lower case) of an output column."""
     if not query:
         raise InvalidParameterError(f"{option('query')} must name at least one column.")
     keys = (*query, item)
     if len(set(keys)) < len(keys):
         raise InvalidParameterError(f"query and item columns must differ; got {', '.join(keys)}.")
-    taken = [name for name in keys if name.lower() in reserved]
-    if taken:
-        raise InvalidParameterError(f"column {taken[0]!r} has the name of a column of judgments; rename it.")
+    clashes = [column for column in keys if column.lower() in reserved]
+    if clashes:
+        raise InvalidParameterError(f"column {clashes[0]!r} has the name of a judgments column; rename it.")
 
 
-def _micros(instant: datetime) -> int:
+def _to_micros(instant: datetime) -> int:
     aware = instant if instant.tzinfo is not None else instant.replace(tzinfo=timezone.utc)
     return (aware - _EPOCH) // timedelta(microseconds=1)

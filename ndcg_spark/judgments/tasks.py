@@ -1,4 +1,4 @@
-"""Ratings of items to judgments and to counts of pairs: one list of ratings an item."""
+"""Judgments and pair counts from ratings; each item has one list of ratings."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ RATINGS = "ratings"
 
 
 def judge_items(batches: Iterator[pa.RecordBatch], settings: RatingSettings) -> Iterator[pa.RecordBatch]:
-    """Judge items by their `ratings`; keys are kept."""
+    """Judge items by their `ratings`; key columns are passed on."""
     for batch in batches:
-        relevance, weight, offsets = _ratings(batch, settings)
-        ratings = kernels.weighty_ratings(relevance, weight, offsets)
-        value, rule, deciding = _decided(ratings, settings, offsets)
+        relevance, weight, offsets = _read_ratings(batch, settings)
+        ratings = kernels.sort_ratings(relevance, weight, offsets)
+        value, rule, deciding = _decide(ratings, settings, offsets)
         n_ratings = lengths_of(ratings.offsets)
         low, high = kernels.rating_range(ratings)
-        votes = kernels.majority(ratings)
+        votes = kernels.find_majority(ratings)
         disputed = ratings.rated & ((high - low >= settings.dispute_range) | ~votes.more_than_half)
         columns = {
             "relevance": pa.array(value, mask=np.isnan(value)),
             "rule": pa.array(rule, pa.string()),
-            "decided_by": _names(batch.column(RATINGS), ratings, deciding),
+            "decided_by": _list_deciders(batch.column(RATINGS), ratings, deciding),
             "n_ratings": pa.array(n_ratings),
             "n_zero_weight": pa.array(lengths_of(offsets) - n_ratings),
-            "weight_sum": pa.array(kernels.weight_sums(ratings)),
+            "weight_sum": pa.array(kernels.sum_weights(ratings)),
             "lowest": pa.array(low, mask=~ratings.rated),
             "highest": pa.array(high, mask=~ratings.rated),
             "disputed": pa.array(disputed),
         }
-        kept = {name: batch.column(name) for name in batch.schema.names if name != RATINGS}
-        yield pa.RecordBatch.from_pydict({**kept, **columns, RATINGS: batch.column(RATINGS)})
+        keys = {key: batch.column(key) for key in batch.schema.names if key != RATINGS}
+        yield pa.RecordBatch.from_pydict({**keys, **columns, RATINGS: batch.column(RATINGS)})
 
 
 def count_pairs(batches: Iterator[pa.RecordBatch], settings: RatingSettings) -> Iterator[pa.RecordBatch]:
-    """Count pairs of `ratings` of one item: `raters`, `first`, `second`, `n`."""
+    """Count pairs of `ratings` of an item: `raters`, `first`, `second`, `n`."""
     for batch in batches:
-        relevance, weight, offsets = _ratings(batch, settings)
-        counts = weight > 0
-        numbers = np.bincount(query_of_rows(offsets)[counts], minlength=len(offsets) - 1).astype(np.int64)
-        raters, first, second, count = kernels.pair_counts(relevance[counts], offsets_of(numbers))
+        relevance, weight, offsets = _read_ratings(batch, settings)
+        is_counted = weight > 0
+        n_ratings = np.bincount(query_of_rows(offsets)[is_counted], minlength=len(offsets) - 1).astype(np.int64)
+        raters, first, second, count = kernels.count_rating_pairs(relevance[is_counted], offsets_of(n_ratings))
         columns = [pa.array(raters), pa.array(first), pa.array(second), pa.array(count)]
         yield pa.RecordBatch.from_arrays(columns, names=["raters", "first", "second", "n"])
 
@@ -59,19 +59,23 @@ def measure_agreement(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
     """Compute `alpha`, `reason`, `n_items`, `n_ratings` from each list `pairs`."""
     for batch in batches:
         pairs = batch.column("pairs")
-        parts = pairs.flatten()
-        raters, first, second, count = (np.asarray(parts.field(at).to_numpy(False)) for at in range(4))
-        found = [
-            kernels.ordinal_alpha(kernels.PairCounts(raters[a:b], first[a:b], second[a:b], count[a:b]))
-            for a, b in pairwise(list_offsets(pairs).tolist())
+        structs = pairs.flatten()
+        raters, first, second, count = (np.asarray(structs.field(index).to_numpy(False)) for index in range(4))
+        agreements = [
+            kernels.ordinal_alpha(
+                kernels.PairCounts(raters[start:end], first[start:end], second[start:end], count[start:end])
+            )
+            for start, end in pairwise(list_offsets(pairs).tolist())
         ]
         types = (pa.float64(), pa.string(), pa.int64(), pa.int64())
-        columns = [pa.array(list(its), kind) for its, kind in zip(zip(*found, strict=True), types, strict=True)]
+        columns = [
+            pa.array(list(values), kind) for values, kind in zip(zip(*agreements, strict=True), types, strict=True)
+        ]
         yield pa.RecordBatch.from_arrays(columns, names=["alpha", "reason", "n_items", "n_ratings"])
 
 
-def _ratings(batch: pa.RecordBatch, settings: RatingSettings) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Relevances, weights and offsets. Raise if an annotator rated an item twice."""
+def _read_ratings(batch: pa.RecordBatch, settings: RatingSettings) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Read relevances, weights and offsets. Raise if an annotator rated an item twice."""
     column = batch.column(RATINGS)
     offsets, flat = list_offsets(column), column.flatten()
     code = flat.field("annotator").dictionary_encode().indices.to_numpy(zero_copy_only=False)
@@ -81,17 +85,17 @@ def _ratings(batch: pa.RecordBatch, settings: RatingSettings) -> tuple[FloatArra
     if len(twice):
         row = int(order[twice[0]])
         keys = (*settings.columns.query, settings.columns.item)
-        place = labels.key({name: value_at(batch.column(name), int(item[row])) for name in keys})
-        who = value_at(flat.field("annotator"), row)
-        raise InputRefusedError(f"annotator {who!r} rated {place} twice; keep one of the ratings.")
+        label = labels.key({key: value_at(batch.column(key), int(item[row])) for key in keys})
+        annotator = value_at(flat.field("annotator"), row)
+        raise InputRefusedError(f"annotator {annotator!r} rated {label} twice; keep one of the ratings.")
     return float_values(flat.field("relevance"))[0], float_values(flat.field("weight"))[0], offsets
 
 
-def _decided(
+def _decide(
     ratings: kernels.Ratings, settings: RatingSettings, offsets: IntArray
 ) -> tuple[FloatArray, list[str], BoolArray]:
-    """Relevance of each item (NaN: none), the rule it follows from, and which ratings decided it."""
-    item, votes = ratings.item, kernels.majority(ratings)
+    """Return the relevance of each item (NaN if unjudged), the rule that decided, and a mask of deciding ratings."""
+    item, votes = ratings.item, kernels.find_majority(ratings)
     rule = np.full(len(ratings.rated), settings.rule, dtype=object)
     if settings.rule == "mean":
         value, deciding = kernels.weighted_mean(ratings), np.ones(len(item), dtype=np.bool_)
@@ -111,10 +115,10 @@ def _decided(
     return value, rule.tolist(), deciding
 
 
-def _names(column: pa.Array, ratings: kernels.Ratings, deciding: BoolArray) -> pa.Array:
-    """Annotators of the ratings that decided, by item, sorted as text."""
-    names = column.flatten().field("annotator").take(pa.array(ratings.source[deciding])).to_pylist()
-    counted = np.bincount(ratings.item[deciding], minlength=len(ratings.rated)).astype(np.int64)
-    offsets = offsets_of(counted).tolist()
-    lists = [sorted(names[begin:end]) for begin, end in pairwise(offsets)]
+def _list_deciders(column: pa.Array, ratings: kernels.Ratings, deciding: BoolArray) -> pa.Array:
+    """List the annotators of the deciding ratings of each item, sorted as text."""
+    annotators = column.flatten().field("annotator").take(pa.array(ratings.source[deciding])).to_pylist()
+    n_deciding = np.bincount(ratings.item[deciding], minlength=len(ratings.rated)).astype(np.int64)
+    offsets = offsets_of(n_deciding).tolist()
+    lists = [sorted(annotators[start:end]) for start, end in pairwise(offsets)]
     return pa.array(lists, pa.list_(pa.string()))

@@ -1,4 +1,4 @@
-"""What the commands that make judgments do with their tables. What is called `run` runs actions."""
+"""Work of the commands that build judgments. Only `run` starts Spark actions."""
 
 from __future__ import annotations
 
@@ -20,110 +20,112 @@ from ndcg_spark.tables import Rows
 S = TypeVar("S", bound=EventSettings | RatingSettings)
 
 
-class _Judging(Work[S]):
-    """Making judgments of rows of `KIND`, whose `COUNTED` columns account for the rows that were read."""
+class _JudgmentWork(Work[S]):
+    """Base of both commands: judge rows of `KIND`. The `COUNT_COLUMNS` add up to the rows that were read."""
 
     KIND: str
-    COUNTED: tuple[str, ...]
+    COUNT_COLUMNS: tuple[str, ...]
 
     def __init__(self, job: Job[S]) -> None:
         super().__init__(job)
         self.table = self.tables["input"]
         self.frame = self.table.frame
-        self.judgments = self._made().withColumn("run", F.lit(""))  # slices are named by data set and run
+        self.judgments = self._make_judgments().withColumn(
+            "run", F.lit("")
+        )  # the name of a slice has data set and run
 
     @abstractmethod
-    def _made(self) -> DataFrame:
-        """Make judgments; lazy."""
+    def _make_judgments(self) -> DataFrame:
+        """Build the judgments; lazy."""
 
-    def _agreement(self, found: list[Row]) -> dict[str, Any]:
-        """More facts; `found` are counts by rule."""
+    def _measure_agreement(self, counts: list[Row]) -> dict[str, Any]:
+        """Return further facts; `counts` has one row per rule."""
         return {}
 
     @abstractmethod
-    def _lines(self, facts: Mapping[str, Any]) -> Iterator[str]:
-        """Lines about the rows that were read."""
+    def _describe_rows(self, facts: Mapping[str, Any]) -> Iterator[str]:
+        """Yield lines about the rows that were read."""
 
     def schemas(self) -> Mapping[str, T.StructType]:
         return {"output": self.judgments.schema, "disputes": self.judgments.schema}
 
     def run(self) -> Outcome:
-        """Judge and count. Run an action, and one more for agreement."""
+        """Judge and count. Runs one action, and one more for agreement."""
         accounts = self.job.count_bad_rows()
         self.job.keep(self.judgments)
         with self.job.step("judging"):
-            counted = [F.count(F.lit(1)).alias("n"), F.count("relevance").alias("n_judged")]
-            counted += [F.sum(name).alias(name) for name in self.COUNTED]
+            aggregates = [F.count(F.lit(1)).alias("n"), F.count("relevance").alias("n_judged")]
+            aggregates += [F.sum(column).alias(column) for column in self.COUNT_COLUMNS]
             if "disputed" in self.judgments.columns:
-                counted.append(F.count_if(F.col("disputed")).alias("n_disputed"))
-            found = self.judgments.groupBy("rule").agg(*counted).orderBy("rule").collect()
-            rows = {name.removeprefix("n_"): _total(found, name) for name in self.COUNTED}
+                aggregates.append(F.count_if(F.col("disputed")).alias("n_disputed"))
+            counts = self.judgments.groupBy("rule").agg(*aggregates).orderBy("rule").collect()
+            rows = {column.removeprefix("n_"): _sum_counts(counts, column) for column in self.COUNT_COLUMNS}
             facts = {
-                "judgments": _total(found, "n"),
-                "judged": _total(found, "n_judged"),
-                "by_rule": {row["rule"]: row["n"] for row in found},
+                "judgments": _sum_counts(counts, "n"),
+                "judged": _sum_counts(counts, "n_judged"),
+                "by_rule": {row["rule"]: row["n"] for row in counts},
                 "rows": {**rows, **rejected_counts(accounts)},
                 **self.stamp(input=self.table.name),
-                **self._agreement(found),
+                **self._measure_agreement(counts),
             }
         allows = self.request.shared.allow_empty
         if not facts["judgments"] and not allows:
             raise InputRefusedError(
-                f"there are no {self.KIND} to make judgments of; nothing was written (--allow-empty writes that over "
-                "what was there)."
+                f"the input has no {self.KIND} to judge; nothing was written (--allow-empty deletes the existing "
+                "rows)."
             )
         tables = {"output": Rows(frame=self.judgments, slices=self.job.slices(empty=[""] if allows else []))}
         if "disputed" in self.judgments.columns:
             disputes = self.judgments.where("disputed")
             tables["disputes"] = Rows(frame=disputes, slices=self.job.slices(empty=[""]))
-        return Outcome(facts=facts, tables=tables, lines=self._said(facts))
+        return Outcome(facts=facts, tables=tables, lines=self._summarize(facts))
 
-    def _said(self, facts: Mapping[str, Any]) -> Iterator[str]:
+    def _summarize(self, facts: Mapping[str, Any]) -> Iterator[str]:
         by_rule = ", ".join(f"{rule} {n:,}" for rule, n in facts["by_rule"].items()) or "none"
         unjudged = facts["judgments"] - facts["judged"]
         yield f"judgments: {facts['judgments']:,} ({by_rule}), {unjudged:,} of them without relevance"
-        yield from self._lines(facts)
+        yield from self._describe_rows(facts)
 
     def explanation(self) -> Sequence[tuple[str, str]]:
-        return ("input", self.table.name), *self._about(), ("bad rows", self.request.on_invalid)
+        return ("input", self.table.name), *self._explain(), ("bad rows", self.request.on_invalid)
 
     @abstractmethod
-    def _about(self) -> Sequence[tuple[str, str]]:
-        """How rows are judged, and what it costs."""
+    def _explain(self) -> Sequence[tuple[str, str]]:
+        """Describe how rows are judged, and the cost."""
 
 
-def _total(found: list[Row], name: str) -> int:
-    return sum(row[name] or 0 for row in found)
+def _sum_counts(counts: list[Row], column: str) -> int:
+    return sum(row[column] or 0 for row in counts)
 
 
-class FromEvents(_Judging[EventSettings]):
-    """Judge by an event log."""
+class FromEvents(_JudgmentWork[EventSettings]):
+    """Build judgments from an event log."""
 
     KIND = "events"
-    COUNTED = ("n_events", "n_impressions", "n_duplicates")
+    COUNT_COLUMNS = ("n_events", "n_impressions", "n_duplicates")
 
-    def _made(self) -> DataFrame:
-        return frames.judged_events(self.frame, self.settings)
+    def _make_judgments(self) -> DataFrame:
+        return frames.judge_events(self.frame, self.settings)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        reasons = frames.checked_events(self.frame, self.settings, originals=originals)
+        reasons = frames.check_events(self.frame, self.settings, originals=originals)
         return {"events": reasons}
 
-    def _lines(self, facts: Mapping[str, Any]) -> Iterator[str]:
+    def _describe_rows(self, facts: Mapping[str, Any]) -> Iterator[str]:
         rows = facts["rows"]
-        read = sum(rows[name] for name in ("events", "impressions", "duplicates", "rejected"))
+        read = sum(rows[count] for count in ("events", "impressions", "duplicates", "rejected"))
         yield (
             f"events: {read:,} in the window = {rows['events']:,} graded + {rows['impressions']:,} impressions + "
             f"{rows['duplicates']:,} repeated + {rows['rejected']:,} rejected"
         )
 
-    def _about(self) -> Sequence[tuple[str, str]]:
+    def _explain(self) -> Sequence[tuple[str, str]]:
         settings = self.settings
         grades = ", ".join(f"{event}={grade:g}" for event, grade in settings.ranked_grades)
         half_life = "none" if settings.half_life is None else f"{settings.half_life:g} days"
-        cost = "one shuffle, all rows of it" if settings.dedup != "none" else "one shuffle of aggregates"
+        cost = "one shuffle of all rows" if settings.dedup != "none" else "one shuffle of aggregates"
         return (
-            ("grades", f"{grades}; shown: {settings.impression}"),
+            ("grades", f"{grades}; impression: {settings.impression}"),
             (
                 "rule",
                 f"{settings.rule}; half-life {half_life}; negative {settings.negative}; dedup {settings.dedup}",
@@ -133,33 +135,33 @@ class FromEvents(_Judging[EventSettings]):
         )
 
 
-class FromRatings(_Judging[RatingSettings]):
-    """Judge by ratings."""
+class FromRatings(_JudgmentWork[RatingSettings]):
+    """Build judgments from ratings."""
 
     KIND = "ratings"
-    COUNTED = ("n_ratings", "n_zero_weight")
+    COUNT_COLUMNS = ("n_ratings", "n_zero_weight")
 
-    def _made(self) -> DataFrame:
-        return frames.judged_ratings(self.frame, self.settings)
+    def _make_judgments(self) -> DataFrame:
+        return frames.judge_ratings(self.frame, self.settings)
 
     def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        reasons = frames.checked_ratings(self.frame, self.settings, originals=originals)
+        reasons = frames.check_ratings(self.frame, self.settings, originals=originals)
         return {"ratings": reasons}
 
-    def _agreement(self, found: list[Row]) -> dict[str, Any]:
-        (agreed,) = frames.agreement_of(frames.item_pairs(self.judgments, self.settings)).collect()
-        return {"disputed": _total(found, "n_disputed"), "agreement": agreed.asDict()}
+    def _measure_agreement(self, counts: list[Row]) -> dict[str, Any]:
+        (agreement,) = frames.compute_agreement(frames.count_item_pairs(self.judgments, self.settings)).collect()
+        return {"disputed": _sum_counts(counts, "n_disputed"), "agreement": agreement.asDict()}
 
-    def _lines(self, facts: Mapping[str, Any]) -> Iterator[str]:
-        rows, agreed = facts["rows"], facts["agreement"]
-        weightless = f"{rows['zero_weight']:,} of weight 0, " if rows["zero_weight"] else ""
-        yield f"ratings: {rows['ratings']:,} used, {weightless}{rows['rejected']:,} rejected"
+    def _describe_rows(self, facts: Mapping[str, Any]) -> Iterator[str]:
+        rows, agreement = facts["rows"], facts["agreement"]
+        zero_weight = f"{rows['zero_weight']:,} of weight 0, " if rows["zero_weight"] else ""
+        yield f"ratings: {rows['ratings']:,} used, {zero_weight}{rows['rejected']:,} rejected"
         yield f"in dispute: {facts['disputed']:,}"
-        alpha = f"none ({agreed['reason']})" if agreed["alpha"] is None else f"{agreed['alpha']:.4f}"
-        behind = f"{agreed['n_ratings']:,} ratings of {agreed['n_items']:,} items"
-        yield f"agreement: Krippendorff's alpha (ordinal) {alpha}, {behind}"
+        alpha = f"none ({agreement['reason']})" if agreement["alpha"] is None else f"{agreement['alpha']:.4f}"
+        basis = f"{agreement['n_ratings']:,} ratings of {agreement['n_items']:,} items"
+        yield f"agreement: Krippendorff's alpha (ordinal) {alpha}, {basis}"
 
-    def _about(self) -> Sequence[tuple[str, str]]:
+    def _explain(self) -> Sequence[tuple[str, str]]:
         settings = self.settings
         return (
             ("rule", f"{settings.rule}; tie {settings.tie}; in dispute from {settings.dispute_range:g} apart"),

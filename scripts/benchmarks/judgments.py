@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.judgments import EventSettings
-from ndcg_spark.judgments.frames import judged_events
+from ndcg_spark.judgments.frames import judge_events
 from scripts.benchmarks.data import write_once
 from scripts.benchmarks.timing import Contender, medians, ratio_rows, table, take_turns, timed
 
@@ -32,8 +32,8 @@ def judgment_lines(spark: SparkSession, n_events: int, folder: Path, rounds: int
     decaying = EventSettings(rule="sum", half_life=7.0, as_of=end)
     contenders: dict[str, Callable[[], DataFrame]] = {
         PLAIN: lambda: by_group(events),
-        "judgments, best event": lambda: judged_events(events, EventSettings()),
-        "judgments, sum of values with a half-life": lambda: judged_events(events, decaying),
+        "judgments, best event": lambda: judge_events(events, EventSettings()),
+        "judgments, sum of values with a half-life": lambda: judge_events(events, decaying),
     }
 
     def computed(make: Callable[[], DataFrame]) -> Contender:

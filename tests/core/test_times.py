@@ -19,7 +19,7 @@ from ndcg_spark import evaluate
 from ndcg_spark.core.columns import mark_text_table, time_column, utc_text
 from ndcg_spark.history.frames import HELD, NIGHT, nights_to_add
 from ndcg_spark.history.settings import RollUpSettings
-from ndcg_spark.judgments.frames import judged_events
+from ndcg_spark.judgments.frames import judge_events
 from ndcg_spark.judgments.settings import EventSettings
 
 BY_ITEM = "default;ties=item_asc"
@@ -166,7 +166,7 @@ def test_windows_and_intervals_of_events(spark, instants, seconds, kind, session
             events = events.withColumn("ts", F.concat("ts", F.lit("Z")).cast(kind))
         events = events.withColumn("ts", F.col("ts").cast(kind))
         settings = EventSettings(start=start, as_of=as_of, dedup="time", dedup_seconds=seconds)
-        found = judged_events(mark_text_table(events), settings)
+        found = judge_events(mark_text_table(events), settings)
         found = found.selectExpr(
             "item_id", "struct(unix_micros(first_ts), unix_micros(last_ts), n_events, n_duplicates)"
         )

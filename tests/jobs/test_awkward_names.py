@@ -31,7 +31,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Columns, EvaluationSettings, evaluation_settings
 from ndcg_spark.evaluation.explanation import ranked_rows
 from ndcg_spark.judgments import EventColumns, EventSettings, RatingColumns, RatingSettings
-from ndcg_spark.judgments.frames import judged_events, judged_ratings
+from ndcg_spark.judgments.frames import judge_events, judge_ratings
 
 LONG = 10_000
 IDS = (
@@ -463,7 +463,7 @@ OF_LOGS = {
 
 OF_JUDGMENTS = [
     (
-        lambda frame, name: judged_events(frame, EventSettings(
+        lambda frame, name: judge_events(frame, EventSettings(
             columns=EventColumns(
                 query=(name("query_id"),), item=name("item_id"), event=name("event"), ts=name("ts"),
                 user=name("user"),
@@ -473,7 +473,7 @@ OF_JUDGMENTS = [
         EVENTS, "query_id string, item_id string, event string, ts timestamp, user string",
     ),
     (
-        lambda frame, name: judged_ratings(frame, RatingSettings(columns=RatingColumns(
+        lambda frame, name: judge_ratings(frame, RatingSettings(columns=RatingColumns(
             query=(name("query_id"),), item=name("item_id"), annotator=name("annotator"),
             relevance=name("relevance"), weight=name("weight"),
         ))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ndcg_spark.judgments.kernels import PairCounts, ordinal_alpha, pair_counts
+from ndcg_spark.judgments.kernels import PairCounts, count_rating_pairs, ordinal_alpha
 
 NONE = float("nan")
 # Krippendorff's table of four observers and twelve units, in Hayes and Krippendorff 2007 and his textbook.
@@ -25,7 +25,7 @@ def ragged(items):
 
 
 def alpha(items):
-    return ordinal_alpha(pair_counts(*ragged(items)))
+    return ordinal_alpha(count_rating_pairs(*ragged(items)))
 
 
 def columns_of(table):
@@ -92,7 +92,7 @@ def test_pairs_are_those_of_two_loops(seed):
                 if i != j:
                     key = (len(ratings), first, second)
                     expected[key] = expected.get(key, 0) + 1
-    found = zip(*(column.tolist() for column in pair_counts(*ragged(items))), strict=True)
+    found = zip(*(column.tolist() for column in count_rating_pairs(*ragged(items))), strict=True)
     assert {row[:3]: row[3] for row in found} == expected
 
 
@@ -100,7 +100,7 @@ def test_pairs_are_those_of_two_loops(seed):
 def test_parts_in_any_order_give_the_same_bits(seed):
     items, generator = random_items(seed), np.random.default_rng(seed)
     shuffled = [generator.permutation(items[at]).tolist() for at in generator.permutation(len(items))]
-    parts = [pair_counts(*ragged(part)) for part in (shuffled[:3], shuffled[3:4], shuffled[4:])]
+    parts = [count_rating_pairs(*ragged(part)) for part in (shuffled[:3], shuffled[3:4], shuffled[4:])]
     together = PairCounts(*map(np.concatenate, zip(*parts, strict=True)))
     order = generator.permutation(len(together.n))
     assert ordinal_alpha(PairCounts(*[column[order] for column in together])) == alpha(items)

@@ -218,7 +218,7 @@ def test_nothing_is_not_written_over_something(events, tmp_path):
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (("--grades", "view"), ("--grades must be as view=1,cart=2", "'view'")),
+        (("--grades", "view"), ("--grades must look like view=1,cart=2", "'view'")),
         (("--grades", "view=one"), ("--grades", "'view=one'")),
         (("--grades", "view=1,view=2"), ("--grades", "twice")),
         (("--grades", "view=nan"), ("'view'", "nan")),

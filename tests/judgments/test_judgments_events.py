@@ -19,7 +19,7 @@ from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import EvaluationSettings
 from ndcg_spark.judgments import from_events
-from ndcg_spark.judgments.frames import checked_events, judged_events
+from ndcg_spark.judgments.frames import check_events, judge_events
 from ndcg_spark.judgments.settings import EventColumns, EventSettings
 
 GRADES = {"dislike": -1.0, "skip": 0.0, "view": 1.0, "cart": 2.0, "purchase": 3.0}
@@ -33,7 +33,7 @@ def frame_of(spark, events):
 
 def judge(frame, settings):
     found = {}
-    for row in judged_events(frame, settings).collect():
+    for row in judge_events(frame, settings).collect():
         values = row.asDict()
         for name in ("first_ts", "last_ts"):
             values[name] = values[name].astimezone(timezone.utc)
@@ -149,9 +149,9 @@ def test_the_time_zone_of_the_session_does_not_matter(spark):
     try:
         spark.conf.set("spark.sql.session.timeZone", "America/New_York")
         text = spark.createDataFrame(rows, "query_id string, item_id string, event string, ts string")
-        found = judged_events(mark_text_table(text), EventSettings())
+        found = judge_events(mark_text_table(text), EventSettings())
         plain = text.where("item_id in (0, 2)").withColumn("ts", F.col("ts").cast("timestamp_ntz"))
-        both = [found, judged_events(plain, EventSettings())]
+        both = [found, judge_events(plain, EventSettings())]
         micros = [
             {row[0]: row[1] for row in one.selectExpr("item_id", "unix_micros(first_ts)").collect()} for one in both
         ]
@@ -165,7 +165,7 @@ def test_the_time_zone_of_the_session_does_not_matter(spark):
 
 def test_the_main_job_reads_the_judgments(spark):
     events = [Event("purchase", item="a"), Event("view", item="b"), Event("impression", item="c")]
-    judgments = judged_events(frame_of(spark, events), EventSettings())
+    judgments = judge_events(frame_of(spark, events), EventSettings())
     run = spark.createDataFrame(
         [("q", "b", 3.0), ("q", "a", 2.0), ("q", "c", 1.0)], "query_id string, item_id string, score double"
     )
@@ -187,21 +187,21 @@ BAD = [
 
 
 def reasons_of(frame, settings):
-    return [row["reason"] for row in checked_events(frame, settings).collect()]
+    return [row["reason"] for row in check_events(frame, settings).collect()]
 
 
 def test_bad_rows(spark):
     frame = spark.createDataFrame([Event("cart").row, *(row for row, _ in BAD)], EVENT_SCHEMA).coalesce(1)
     assert reasons_of(frame, EventSettings()) == [None, *(reason for _, reason in BAD)]
-    (kept,) = judged_events(frame, EventSettings(on_invalid="reject")).collect()
+    (kept,) = judge_events(frame, EventSettings(on_invalid="reject")).collect()
     assert (kept["relevance"], kept["n_events"]) == (2.0, 1)
     unknown = frame.where("event = 'veiw'")
-    assert refusal(judged_events(unknown, EventSettings())).startswith(
+    assert refusal(judge_events(unknown, EventSettings())).startswith(
         "bad row: unknown_event at query_id=q, item_id=i"
     )
     # Also if only the keys are asked for; and not if the row lies outside of the window.
-    assert "unknown_event" in refusal(judged_events(unknown, EventSettings()).select("query_id"))
-    assert judged_events(unknown, EventSettings(start=AS_OF + timedelta(days=1))).count() == 0
+    assert "unknown_event" in refusal(judge_events(unknown, EventSettings()).select("query_id"))
+    assert judge_events(unknown, EventSettings(start=AS_OF + timedelta(days=1))).count() == 0
 
 
 def test_nulls_that_deduplication_needs(spark):
@@ -209,7 +209,7 @@ def test_nulls_that_deduplication_needs(spark):
     frame = spark.createDataFrame(rows, EVENT_SCHEMA).coalesce(1)
     assert reasons_of(frame, EventSettings(dedup="event_id")) == ["null_event_id", None]
     assert reasons_of(frame, EventSettings(dedup="time", dedup_seconds=9)) == [None, "null_user"]
-    assert judged_events(frame, EventSettings()).first()["n_events"] == 2
+    assert judge_events(frame, EventSettings()).first()["n_events"] == 2
 
 
 def test_columns_that_do_not_fit(spark):
@@ -226,7 +226,7 @@ def test_columns_that_do_not_fit(spark):
          "'tags' (item=) is array<string>; cast it to text first"),
     ]:  # fmt: skip
         with pytest.raises(error, match=re.escape(named)):
-            judged_events(events, EventSettings(**options))
+            judge_events(events, EventSettings(**options))
     # Columns that deduplication alone needs are asked for by it.
     for options, column, named in [
         ({"dedup": "event_id"}, "event_id", "'event_id' (event_id=)"),
@@ -234,7 +234,7 @@ def test_columns_that_do_not_fit(spark):
     ]:
         assert "relevance" in from_events(events.drop(column)).columns
         with pytest.raises(MissingColumnError, match=re.escape(named)):
-            judged_events(events.drop(column), EventSettings(**options))
+            judge_events(events.drop(column), EventSettings(**options))
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_columns_that_do_not_fit(spark):
         ({"dedup": "time", "dedup_seconds": 0}, "dedup_seconds"),
         (
             {"dedup": "time", "dedup_seconds": 10**13},
-            "dedup_seconds=10000000000000 must lie between 1 and 10,000,000,000",
+            "dedup_seconds=10000000000000 must be between 1 and 10,000,000,000",
         ),
         ({"negative": "drop"}, "negative"),
         ({"columns": EventColumns(query=("event_id",)), "on_invalid": "skip"}, "on_invalid"),
@@ -287,7 +287,7 @@ def plan_text(frame):
 
 def test_one_shuffle_and_neither_sort_nor_python(spark):
     for name, settings in SETTINGS.items():
-        text = plan_text(judged_events(frame_of(spark, THREE), settings))
+        text = plan_text(judge_events(frame_of(spark, THREE), settings))
         assert text.count("Exchange hashpartitioning") == text.count("Exchange") == 1, name
         assert not [step for step in ("Sort", "Python", "Arrow", "ObjectHashAggregate") if step in text], name
 
@@ -295,7 +295,7 @@ def test_one_shuffle_and_neither_sort_nor_python(spark):
 def test_the_window_reaches_the_files(spark, tmp_path):
     frame_of(spark, THREE).write.parquet(str(tmp_path / "events"))
     events = spark.read.parquet(str(tmp_path / "events"))
-    text = plan_text(judged_events(events, EventSettings(start=AS_OF, as_of=AS_OF + timedelta(days=1))))
+    text = plan_text(judge_events(events, EventSettings(start=AS_OF, as_of=AS_OF + timedelta(days=1))))
     (pushed,) = [line for line in text.splitlines() if "PushedFilters" in line]
     assert "GreaterThanOrEqual(ts" in pushed
     assert "LessThan(ts" in pushed

@@ -12,7 +12,13 @@ from support.expectations import refusal
 from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.judgments import from_ratings, rating_agreement
-from ndcg_spark.judgments.frames import agreement_of, checked_ratings, item_pairs, judged_ratings, rated_items
+from ndcg_spark.judgments.frames import (
+    check_ratings,
+    collect_ratings,
+    compute_agreement,
+    count_item_pairs,
+    judge_ratings,
+)
 from ndcg_spark.judgments.settings import RatingColumns, RatingSettings
 
 SCHEMA = "query_id string, item_id string, annotator string, relevance double, weight double"
@@ -31,9 +37,9 @@ FIVE_ITEMS = [
 def test_the_agreement_of_five_items(spark):
     """krippendorff 0.9.0 gives .858490566038; nights of other items add up to it."""
     tables = [spark.createDataFrame(rows, SCHEMA) for rows in (FIVE_ITEMS[:6], FIVE_ITEMS[6:])]
-    nights = [item_pairs(rated_items(one, RatingSettings()), RatingSettings()) for one in tables]
+    nights = [count_item_pairs(collect_ratings(one, RatingSettings()), RatingSettings()) for one in tables]
     whole = rating_agreement(spark.createDataFrame(FIVE_ITEMS, SCHEMA)).collect()
-    assert agreement_of(nights[0].union(nights[1])).collect() == whole
+    assert compute_agreement(nights[0].union(nights[1])).collect() == whole
     assert whole[0]["alpha"] == pytest.approx(0.858490566038, abs=1e-12)
     assert whole[0][1:] == (None, 4, 11)
     nothing = spark.createDataFrame([], SCHEMA)
@@ -72,7 +78,7 @@ def test_order_and_partitions_do_not_change_a_bit(spark, rule, expected):
     for n_partitions in (1, 5):
         shuffled = random.Random(n_partitions).sample([*rows, *FOUR], len(rows) + 4)
         frame = spark.createDataFrame(shuffled, SCHEMA).repartition(n_partitions)
-        results.append(sorted(judged_ratings(frame, settings).collect()))
+        results.append(sorted(judge_ratings(frame, settings).collect()))
     assert results[0] == results[1]
     assert [row["relevance"] for row in results[0] if row["query_id"] == "q"] == [expected]
     doubles = [weight for query, item, *_, weight in rows if (query, item) == ("q0", "i0")]
@@ -96,12 +102,12 @@ BAD = [
 def test_bad_rows(spark):
     frame = spark.createDataFrame([("q", "i", "good", 2.0, 1.0), *(row for row, _ in BAD)], SCHEMA).coalesce(1)
     rejecting = RatingSettings(columns=WEIGHTED, on_invalid="reject")
-    reasons = [row["reason"] for row in checked_ratings(frame, rejecting).collect()]
+    reasons = [row["reason"] for row in check_ratings(frame, rejecting).collect()]
     assert reasons == [None, *(reason for _, reason in BAD)]
-    (kept,) = judged_ratings(frame, rejecting).collect()
+    (kept,) = judge_ratings(frame, rejecting).collect()
     assert (kept["relevance"], kept["n_ratings"]) == (2.0, 1)
     first = frame.where("query_id is null")
-    message = refusal(judged_ratings(first, RatingSettings(columns=WEIGHTED)))
+    message = refusal(judge_ratings(first, RatingSettings(columns=WEIGHTED)))
     assert message.startswith("bad row: null_query at query_id=")
 
 
@@ -111,12 +117,12 @@ def test_text_is_read_as_numbers_where_asked_for(spark):
         "query_id string, item_id string, annotator string, relevance string",
     )
     settings = RatingSettings(on_invalid="reject")
-    (row,) = judged_ratings(mark_text_table(frame), settings).collect()
+    (row,) = judge_ratings(mark_text_table(frame), settings).collect()
     assert row["relevance"] == 2.0
-    reasons = [one["reason"] for one in checked_ratings(mark_text_table(frame), settings).collect()]
+    reasons = [one["reason"] for one in check_ratings(mark_text_table(frame), settings).collect()]
     assert reasons == [None, "relevance_not_a_number"]
     with pytest.raises(InputRefusedError, match="not a number"):
-        judged_ratings(frame, settings)
+        judge_ratings(frame, settings)
 
 
 def test_an_annotator_who_rated_twice(spark):
@@ -127,7 +133,7 @@ def test_an_annotator_who_rated_twice(spark):
 def test_columns_that_are_missing(spark):
     for columns in (RatingColumns(annotator="who"), RatingColumns(weight="w"), RatingColumns(relevance="label")):
         with pytest.raises(MissingColumnError):
-            judged_ratings(spark.createDataFrame(FOUR, SCHEMA), RatingSettings(columns=columns))
+            judge_ratings(spark.createDataFrame(FOUR, SCHEMA), RatingSettings(columns=columns))
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import pytest
 from packaging.version import Version
 
 from ndcg_spark.judgments.kernels import (
-    majority,
+    find_majority,
     rating_range,
-    weight_sums,
+    sort_ratings,
+    sum_weights,
+    to_whole_numbers,
     weighted_mean,
     weighted_median,
-    weighty_ratings,
-    whole_numbers,
 )
 
 FOUR = ([3.0, 1.0, 2.0, -1.0], [1.0, 0.5, 1.0, 0.25])
@@ -26,15 +26,15 @@ def ratings_of(items):
     """Items as (relevances, weights)."""
     relevance = np.array([value for values, _ in items for value in values], dtype=np.float64)
     weight = np.array([value for _, values in items for value in values], dtype=np.float64)
-    return weighty_ratings(relevance, weight, np.cumsum([0, *[len(values) for values, _ in items]]))
+    return sort_ratings(relevance, weight, np.cumsum([0, *[len(values) for values, _ in items]]))
 
 
 def test_the_worked_example():
     ratings = ratings_of([FOUR])
     assert weighted_mean(ratings) == pytest.approx(1.909090909091, abs=1e-12)
     assert [one.tolist() for one in weighted_median(ratings)] == [[2.0], [2.0]]
-    assert majority(ratings)[0].tolist() == [2.0]  # 2 and 3 tie
-    assert majority(ratings)[1].tolist() == [3.0]
+    assert find_majority(ratings)[0].tolist() == [2.0]  # 2 and 3 tie
+    assert find_majority(ratings)[1].tolist() == [3.0]
 
 
 @pytest.mark.skipif(Version(np.__version__) < Version("2"), reason="numpy has weighted quantiles from 2.0 on")
@@ -87,7 +87,7 @@ def random_items(seed):
 def test_every_item_is_what_loops_over_fractions_find(seed):
     items = random_items(seed)
     ratings = ratings_of(items)
-    columns = [weight_sums(ratings), weighted_mean(ratings), *weighted_median(ratings), *majority(ratings)]
+    columns = [sum_weights(ratings), weighted_mean(ratings), *weighted_median(ratings), *find_majority(ratings)]
     columns += rating_range(ratings)
     for row, (values, weights) in zip(zip(*columns, strict=True), items, strict=True):
         expected = by_loops(values, weights)
@@ -103,11 +103,11 @@ def test_every_item_is_what_loops_over_fractions_find(seed):
 def test_a_tie_that_doubles_miss_in_some_orders(order):
     """1e16 + 1 + 1 is 1e16 in doubles if added from the left, 1e16 + 2 if added from the right."""
     weights = [[1e16, 1.0, 1.0][at] for at in order]
-    votes = majority(ratings_of([([1.0, 1.0, 1.0, 2.0], [*weights, 1e16 + 2])]))
+    votes = find_majority(ratings_of([([1.0, 1.0, 1.0, 2.0], [*weights, 1e16 + 2])]))
     assert [votes.lower.tolist(), votes.higher.tolist()] == [[1.0], [2.0]]
 
 
 @pytest.mark.parametrize("values", [[], [0.0], [1.0, 0.0, -3.5], [5e-324, 1e18], [0.1, -1e-300]])
 def test_whole_numbers_are_exact(values):
-    whole, unit = whole_numbers(np.array(values))
+    whole, unit = to_whole_numbers(np.array(values))
     assert [Fraction(int(one)) * Fraction(2) ** unit for one in whole] == [Fraction(value) for value in values]
