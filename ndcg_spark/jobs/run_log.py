@@ -30,7 +30,7 @@ from ndcg_spark.sources.stores import is_hidden, list_files, walk_folder
 from ndcg_spark.tables.claims import Tell
 from ndcg_spark.tables.folders import FolderWrite
 from ndcg_spark.tables.kinds import TABLE_KINDS
-from ndcg_spark.tables.places import is_local, shared_folder, spark_path
+from ndcg_spark.tables.places import find_shared_folder, is_local, resolve_spark_path
 from ndcg_spark.tables.slices import Frame
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
         latest = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").select("version").first()
         return {"version": latest[0]} if latest else {}
     if provider == "iceberg":
-        current = IcebergLog(spark, table, ()).version()
+        current = IcebergLog(spark, table, ()).read_version()
         return {} if current is None else {"version": current}
     location = facts.get("location")
     return file_facts(location) if location else {}
@@ -167,7 +167,7 @@ class RunLog:
         found = check_target(self._spark, "run_log", self._target, RUN_LOG_SCHEMA, readings, self._tell)
         if self._target.format == "parquet":
             (place,) = found.folders
-            self._folder = shared_folder(self._spark, place, self.reference)
+            self._folder = find_shared_folder(self._spark, place, self.reference)
 
     def write(self, row: Mapping[str, Any], slices: tables.Slices | None = None) -> None:
         """Write the row of this run, moved to other `slices` if the job found another night. May run an action."""
@@ -269,10 +269,10 @@ def _frame_named(spark: SparkSession, reference: str, kind: str) -> DataFrame | 
 
 def _place(spark: SparkSession | None, reference: str, *, is_table: bool) -> str:
     if spark is None or not is_table:
-        return spark_path(spark, reference)
-    from ndcg_spark.tables.catalog import place_of_table
+        return resolve_spark_path(spark, reference)
+    from ndcg_spark.tables.catalog import locate_table
 
-    return place_of_table(spark, reference)
+    return locate_table(spark, reference)
 
 
 def logged_runs(

@@ -27,7 +27,7 @@ from ndcg_spark.core.workers import add_package_to_workers
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError, NdcgSparkError, OutputRefusedError
 from ndcg_spark.jobs import worker_daemon
 from ndcg_spark.jobs.interrupts import quiet_interrupts
-from ndcg_spark.tables.catalog import forgotten_tables
+from ndcg_spark.tables.catalog import list_session_tables
 
 JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 _FILES_BESIDE_JARS = 100
@@ -217,7 +217,7 @@ def _of_a_server(spark: SparkSession) -> bool:
 
 def _refuse_forgotten(spark: SparkSession, tables: Mapping[str, str]) -> None:
     """Refuse catalog tables that end with this session, whose files would block the next one."""
-    found = forgotten_tables(spark, tables)
+    found = list_session_tables(spark, tables)
     if found:
         folders = ", ".join(f"./{table.replace('`', '')}" for table in found)
         raise OutputRefusedError(

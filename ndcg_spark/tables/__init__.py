@@ -1,10 +1,10 @@
-"""Nightly tables: the rows of a date, data set and run are replaced as a whole, and nothing else is touched.
+"""Nightly tables: a write replaces the rows of a date, data set and run as a whole, and no other rows.
 
-Every table is partitioned by `run_date` and `slice`. A slice names one (data set, run), so it is the unit that
-a re-run replaces and that two jobs can write at the same time.
+Every table is partitioned by `run_date` and `slice`. A slice belongs to one (data set, run). It is the unit that a
+re-run replaces; two jobs can write different slices at the same time.
 
-A write has two steps. `stage_slices` computes the rows and writes them where no reader looks; `swap_in` puts them
-in place of the old ones. What fails before the second step leaves every table as it was.
+A write has two steps. `stage_slices` computes the rows and writes them to a place that readers ignore; `swap_in`
+replaces the old rows by them. A failure before the second step leaves every table unchanged.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Catalog tables: what they are, and what is written to them."""
+"""Catalog tables: read their facts, check them against results, create and alter them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ndcg_spark.tables.kinds import (
     COMMITTED,
     PARTITION_COLUMNS,
     ColumnType,
+    ExistingTable,
     Field,
-    Grown,
     Growth,
-    columns_in,
+    list_columns,
     match_name,
 )
 from ndcg_spark.tables.places import canonical
@@ -32,20 +32,20 @@ from ndcg_spark.tables.slices import PARTITIONS
 
 
 def select_results(schema: T.StructType) -> T.StructType:
-    """Leave out the columns by which tables are partitioned."""
+    """Drop the partition columns from a schema."""
     return T.StructType([field for field in schema if field.name not in PARTITIONS])
 
 
 TABLE_PROVIDERS = ("parquet", "orc", "hive", *COMMITTED)
-_DELEGATES = ("builtin", "DeltaCatalog", "HoodieCatalog")
-"""Classes that may stand for `spark_catalog` and leave it to Spark's own catalog to remember tables."""
-_ATTEMPTS = 6
-"""To add columns that other jobs add at the same time, and to see them."""
-_altering = threading.Lock()
-"""A catalog of Hive replaces all columns of a table at once, so that one of two threads would undo the other."""
+_DELEGATING_CATALOGS = ("builtin", "DeltaCatalog", "HoodieCatalog")
+"""Classes of `spark_catalog` that store tables in Spark's own catalog."""
+_MAX_ATTEMPTS = 6
+"""Attempts to add columns that other jobs add at the same time, and to see them."""
+_alter_lock = threading.Lock()
+"""A Hive catalog replaces all columns of a table at once, so one of two threads could drop the other's columns."""
 _QUOTED = r"`(?:[^`]|``)*`"
 _DETAILS = ("# detailed table information", "# detailed partition information")
-_GONE = "TABLE_OR_VIEW_NOT_FOUND"
+_NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 _TABLE_EXISTS = re.compile(r"TABLE(_OR_VIEW)?_ALREADY_EXISTS")
 _TABLE = re.compile(rf"(?:(.*)\.)?({_QUOTED}|[^`.]*)")
 _SCHEMA = re.compile(rf"(?:[A-Za-z_]\w*|{_QUOTED})(?:\.(?:[A-Za-z_]\w*|{_QUOTED}))*", re.ASCII)
@@ -53,10 +53,10 @@ _SCHEMA = re.compile(rf"(?:[A-Za-z_]\w*|{_QUOTED})(?:\.(?:[A-Za-z_]\w*|{_QUOTED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """A table as the catalog describes it; `columns` without partitions, `growth` against the rows to write.
+    """A table as the catalog describes it. `growth` is the difference between its columns and the rows to write.
 
-    `format` is that of its files, or of the log of them. `location` is None if the catalog does not say, as for some
-    tables of `COMMITTED`.
+    `columns` has no partition columns. `format` is the format of its files, or of its log. `location` is None if the
+    catalog does not report one, as for some tables of `COMMITTED`.
     """
 
     name: str
@@ -68,28 +68,28 @@ class TableFacts:
     @property
     def folder(self) -> str:
         if self.location is None:
-            raise OutputRefusedError(f"the catalog does not say where table {self.name!r} lies; name another table.")
+            raise OutputRefusedError(f"the catalog has no location for table {self.name!r}; name another table.")
         return self.location
 
 
-def describe(spark: SparkSession, what: str) -> dict[str, str]:
-    """Read facts of a table, or of `TABLE PARTITION (...)`, by lower-case name, such as `provider` and `location`.
+def describe(spark: SparkSession, target: str) -> dict[str, str]:
+    """Read the details of a table or of `TABLE PARTITION (...)`, such as `provider` and `location`, in lower case.
 
-    Columns are left out. A view has neither provider nor location.
+    Columns are not included. A view has neither provider nor location.
     """
-    shown = spark.sql(f"DESCRIBE TABLE EXTENDED {what}").collect()
-    rows = [((row[0] or "").strip().lower(), (row[1] or "").strip()) for row in shown]
-    start = next((at for at, (name, _) in enumerate(rows) if name in _DETAILS), 0)
+    described = spark.sql(f"DESCRIBE TABLE EXTENDED {target}").collect()
+    rows = [((row[0] or "").strip().lower(), (row[1] or "").strip()) for row in described]
+    start = next((number for number, (key, _) in enumerate(rows) if key in _DETAILS), 0)
     facts: dict[str, str] = {}
-    for name, value in rows[start:]:
-        facts.setdefault(name, value)
+    for key, value in rows[start:]:
+        facts.setdefault(key, value)
     return facts
 
 
-def place_of_table(spark: SparkSession, table: str) -> str:
-    """Canonical place of a table's files, also before it is created; `table:NAME` if the catalog does not say.
+def locate_table(spark: SparkSession, table: str) -> str:
+    """Return the canonical place of a table's files, even before it is created; `table:NAME` if it is unknown.
 
-    A missing schema and a view are refused.
+    Refuse a missing schema, and a view.
     """
     try:
         if spark.catalog.tableExists(table):
@@ -100,8 +100,8 @@ def place_of_table(spark: SparkSession, table: str) -> str:
         else:
             schema, name = split_name(table)
             if schema and not spark.catalog.databaseExists(schema):
-                raise OutputRefusedError(f"there is no schema {schema!r} to make table {table!r} in.")
-            rows = spark.sql(f"DESCRIBE SCHEMA {schema or current_schema(spark)}").collect()
+                raise OutputRefusedError(f"table {table!r} cannot be created: there is no schema {schema!r}.")
+            rows = spark.sql(f"DESCRIBE SCHEMA {schema or read_current_schema(spark)}").collect()
             facts = {str(row[0]).lower(): row[1] for row in rows}
             location = f"{facts['location'].rstrip('/')}/{name.lower()}" if facts.get("location") else None
     except SPARK_ERRORS as error:
@@ -110,7 +110,7 @@ def place_of_table(spark: SparkSession, table: str) -> str:
 
 
 def split_name(table: str) -> tuple[str, str]:
-    """Split the name of a table into its schema, as it is quoted, and its last part without quotes.
+    """Split the name of a table into its schema, with quotes, and its last part, without quotes.
 
     >>> split_name("`my-catalog`.`a.b`.`runs``of``night`")
     ('`my-catalog`.`a.b`', 'runs`of`night')
@@ -118,45 +118,49 @@ def split_name(table: str) -> tuple[str, str]:
     ('', 'metrics')
     """
     match = _TABLE.fullmatch(table)
-    schema, name = (match[1] or "", match[2]) if match else ("", table)  # what is no name, Spark refuses
+    schema, name = (match[1] or "", match[2]) if match else ("", table)  # Spark refuses an invalid name
     return schema, name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
-def forgotten_tables(spark: SparkSession, tables: Mapping[str, str]) -> list[str]:
-    """Find tables to write (kinds by name) of a `spark_catalog` in memory, which only this session knows."""
+def list_session_tables(spark: SparkSession, tables: Mapping[str, str]) -> list[str]:
+    """List the tables to write that an in-memory `spark_catalog` would keep only for this session.
+
+    `tables` has the format of each table.
+    """
     if not has_own_catalog(spark):
         return []
-    keeper = setting(spark, "spark.sql.catalog.spark_catalog", "builtin").rpartition(".")[2]
-    if keeper not in (*_DELEGATES, "SparkSessionCatalog"):
+    catalog = setting(spark, "spark.sql.catalog.spark_catalog", "builtin").rpartition(".")[2]
+    if catalog not in (*_DELEGATING_CATALOGS, "SparkSessionCatalog"):
         return []
-    names = [table for table in tables if _catalog_of(spark, table) == "spark_catalog"]
-    if keeper in _DELEGATES:
-        return names
-    others = [table for table in names if provider_of_new(spark, tables[table]) != "iceberg"]
-    return [table for table in others if not spark.catalog.tableExists(table)]
+    session_tables = [table for table in tables if _find_catalog(spark, table) == "spark_catalog"]
+    if catalog in _DELEGATING_CATALOGS:
+        return session_tables
+    not_iceberg = [table for table in session_tables if choose_provider(spark, tables[table]) != "iceberg"]
+    return [table for table in not_iceberg if not spark.catalog.tableExists(table)]
 
 
-def _catalog_of(spark: SparkSession, table: str) -> str:
-    """Name the catalog of a table in a session that has just started."""
-    first = split_name(table)[0].partition(".")[0].strip("`")
-    if first.lower() == "spark_catalog":
+def _find_catalog(spark: SparkSession, table: str) -> str:
+    """Find the catalog of a table by its name. The session must have its initial current catalog."""
+    prefix = split_name(table)[0].partition(".")[0].strip("`")
+    if prefix.lower() == "spark_catalog":
         return "spark_catalog"
-    if first and setting(spark, f"spark.sql.catalog.{first}", ""):
-        return first
+    if prefix and setting(spark, f"spark.sql.catalog.{prefix}", ""):
+        return prefix
     return setting(spark, "spark.sql.defaultCatalog", "spark_catalog")
 
 
-def current_schema(spark: SparkSession) -> str:
-    name = spark.catalog.currentDatabase()
-    return name if _SCHEMA.fullmatch(name) else quoted(name)
+def read_current_schema(spark: SparkSession) -> str:
+    schema = spark.catalog.currentDatabase()
+    return schema if _SCHEMA.fullmatch(schema) else quoted(schema)
 
 
 def check_table(
     spark: SparkSession, table: str, stored: Iterable[Field], kind: str = "table", *, grow: bool = True
 ) -> TableFacts | None:
-    """Refuse a table of another provider, partitioning or columns than `stored`; None if there is no such table.
+    """Check a table against the columns `stored`. Return its facts, or None if it does not exist.
 
-    `stored` is without partition columns; `kind` is a provider, or `table` for any. See `Grown.growth` for `grow`.
+    Refuse another provider, other partitioning, or other columns. `stored` has no partition columns; `kind` is a
+    provider, or `table` for any. See `ExistingTable.compare` for `grow`.
     """
     try:
         if not spark.catalog.tableExists(table):
@@ -164,11 +168,11 @@ def check_table(
         facts = describe(spark, table)
         schema = read_schema(spark, table)
         provider = facts.get("provider", "hive").lower()
-        # A commit of Delta replaces any rows, so that such a table may be clustered instead.
+        # A Delta commit can replace any rows, so such a table may be clustered instead of partitioned.
         columns = [] if provider == "delta" else spark.catalog.listColumns(table)
     except SPARK_ERRORS as error:
-        if _GONE in str(error) and not spark.catalog.tableExists(table):
-            return None  # another writer made it, failed, and dropped it again; a view may lack its table instead
+        if _NOT_FOUND in str(error) and not spark.catalog.tableExists(table):
+            return None  # another writer created and dropped it; a view that lacks its table still exists
         raise OutputRefusedError(f"cannot write to table {table!r}: {first_line(error)}") from error
     if kind not in ("table", provider):
         raise OutputRefusedError(f"table {table!r} is of provider {provider!r}, not {kind!r}; name another table.")
@@ -177,65 +181,69 @@ def check_table(
             f"table {table!r} is of provider {provider!r}; this version writes {', '.join(TABLE_PROVIDERS)}."
         )
     serde = facts.get("serde library", "").lower()
-    format_ = provider if provider != "hive" else next((name for name in ("parquet", "orc") if name in serde), None)
-    if format_ is None:
+    file_format = (
+        provider if provider != "hive" else next((name for name in ("parquet", "orc") if name in serde), None)
+    )
+    if file_format is None:
         raise OutputRefusedError(f"table {table!r} is stored by {serde!r}; this version writes parquet and orc.")
-    by = [column.name for column in columns if column.isPartition]
+    partitioned_by = [column.name for column in columns if column.isPartition]
     # The catalog names partitions in the order of the columns.
-    if provider != "delta" and (sorted(by) if provider == "iceberg" else by) != list(PARTITIONS):
+    if provider != "delta" and (sorted(partitioned_by) if provider == "iceberg" else partitioned_by) != list(
+        PARTITIONS
+    ):
         raise OutputRefusedError(f"table {table!r} must be partitioned by {' and '.join(PARTITIONS)}, in this order.")
     buckets = [repr(column.name) for column in columns if column.isBucket]
-    if buckets:  # files that are put in place of others lie in no bucket
+    if buckets:  # replaced files would not belong to a bucket
         raise OutputRefusedError(
             f"table {table!r} has buckets of {', '.join(buckets)}; it must be partitioned by "
             f"{' and '.join(PARTITIONS)} and nothing else: make it without CLUSTERED BY (bucket(...) of Iceberg), or "
             "name another table."
         )
-    if provider == "iceberg" and publishes_later(spark, table, "spark.wap.id"):
+    if provider == "iceberg" and read_wap_setting(spark, table, "spark.wap.id"):
         raise OutputRefusedError(
             f"table {table!r} has write.wap.enabled, and spark.wap.id is set: a commit would be staged where neither "
             "this job nor a reader sees it; set spark.wap.branch in place of spark.wap.id, and publish that branch."
         )
-    existing = Grown(name=f"table {table!r}", schema=schema, way_out="name another table", in_catalog=True)
+    existing = ExistingTable(name=f"table {table!r}", schema=schema, way_out="name another table", in_catalog=True)
     return TableFacts(
         name=table,
-        format=format_,
+        format=file_format,
         location=facts.get("location"),
         columns=select_results(schema),
-        growth=existing.growth(stored, grow=grow),
+        growth=existing.compare(stored, grow=grow),
     )
 
 
 def read_schema(spark: SparkSession, table: str) -> T.StructType:
-    """Read the columns of a table anew: Spark remembers those of an earlier query."""
-    with suppress(*SPARK_ERRORS):  # not every engine has to be told
+    """Read the current columns of a table. Spark caches those of an earlier query."""
+    with suppress(*SPARK_ERRORS):  # some engines need no refresh
         spark.catalog.refreshTable(table)
     return spark.table(table).schema
 
 
 def add_columns(spark: SparkSession, table: str, columns: Iterable[Field]) -> None:
-    """Add columns to a table unless it has them; they are null in its rows. Spark sees them afterwards.
+    """Add missing columns to a table; they are null in its rows. Repeat until Spark sees them.
 
-    A query that looked the table up before, and ends later, would else let Spark remember the table without them, and
-    lose their values in later rows.
+    A query that looked the table up before, and ends later, can make Spark cache the table without these columns.
+    Their values in later rows would be lost.
     """
     failure: Exception | None = None
-    wanted = columns_in(columns)
-    with _altering:
-        for _ in range(_ATTEMPTS):
-            have = {name.lower() for name in read_schema(spark, table).names}
-            new = [column for column in wanted if column.name.lower() not in have]
-            if not new:
+    wanted = list_columns(columns)
+    with _alter_lock:
+        for _ in range(_MAX_ATTEMPTS):
+            existing = {name.lower() for name in read_schema(spark, table).names}
+            missing = [column for column in wanted if column.name.lower() not in existing]
+            if not missing:
                 return
-            statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declare, new))})"
+            statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declare, missing))})"
             try:
                 spark.sql(statement)
             except SPARK_ERRORS as error:  # another job may have added them just now
                 failure = error
-    names = ", ".join(repr(column.name) for column in new)
-    why = first_line(failure).rstrip(".") if failure else "Spark does not see it"
+    names = ", ".join(repr(column.name) for column in missing)
+    reason = first_line(failure).rstrip(".") if failure else "Spark does not see it"
     raise OutputRefusedError(
-        f"table {table!r} has no column {names}, and it could not be added ({why}); name another table, or have "
+        f"table {table!r} has no column {names}, and it could not be added ({reason}); name another table, or have "
         f"somebody run: {statement}"
     ) from failure
 
@@ -244,31 +252,31 @@ def _declare(column: ColumnType) -> str:
     return f"`{column.name.replace('`', '``')}` {column.kind}"
 
 
-def publishes_later(spark: SparkSession, table: str, name: str) -> str:
-    """Value of `spark.wap.branch` or `spark.wap.id` if an Iceberg table heeds it; else empty."""
+def read_wap_setting(spark: SparkSession, table: str, name: str) -> str:
+    """Return `spark.wap.branch` or `spark.wap.id` if it is set and an Iceberg table respects it; else ""."""
     value = setting(spark, name, "")
     if not value:
         return ""
-    shown = spark.sql(f"SHOW TBLPROPERTIES {table} ('write.wap.enabled')").collect()
-    return value if any(str(row[1]).lower() == "true" for row in shown) else ""
+    properties = spark.sql(f"SHOW TBLPROPERTIES {table} ('write.wap.enabled')").collect()
+    return value if any(str(row[1]).lower() == "true" for row in properties) else ""
 
 
-def provider_of_new(spark: SparkSession, kind: str) -> str:
-    """Choose the provider of a new table: for kind `table` the session's default if it has commits, else parquet."""
+def choose_provider(spark: SparkSession, kind: str) -> str:
+    """Choose the provider of a new table. For kind `table`: the session's default if it has commits, else parquet."""
     if kind != "table":
         return kind
-    usual = "delta" if "DATABRICKS_RUNTIME_VERSION" in os.environ else "parquet"
-    default = setting(spark, "spark.sql.sources.default", usual).lower()
+    fallback = "delta" if "DATABRICKS_RUNTIME_VERSION" in os.environ else "parquet"
+    default = setting(spark, "spark.sql.sources.default", fallback).lower()
     return default if default in COMMITTED else "parquet"
 
 
 def create_table(spark: SparkSession, table: str, stored: Iterable[Field], kind: str) -> bool:
-    """Create a table unless it exists; return whether it was created here.
+    """Create a table unless it exists. Return True if this call created it.
 
-    Another writer may have created it first, and may even have dropped it again.
+    Another writer may create it first, and may even drop it again.
     """
-    columns = ", ".join(map(_declare, [*columns_in(stored), *PARTITION_COLUMNS]))
-    provider = provider_of_new(spark, kind)
+    columns = ", ".join(map(_declare, [*list_columns(stored), *PARTITION_COLUMNS]))
+    provider = choose_provider(spark, kind)
     try:
         spark.sql(f"CREATE TABLE {table} ({columns}) USING {provider} PARTITIONED BY ({', '.join(PARTITIONS)})")
     except SPARK_ERRORS as error:
@@ -279,12 +287,13 @@ def create_table(spark: SparkSession, table: str, stored: Iterable[Field], kind:
 
 
 def cast_to_table(rows: DataFrame, facts: TableFacts) -> DataFrame:
-    """Cast rows to the columns of a table, partition columns last; those that they lack are null. Lazy."""
-    declared = {*PARTITIONS, *(name.lower() for name in facts.columns.names)}
-    lost = [name for name in rows.columns if name.lower() not in declared]
-    if lost:
+    """Cast rows to the columns of a table, partition columns last. Missing columns are null. Lazy."""
+    declared = {*PARTITIONS, *(column.lower() for column in facts.columns.names)}
+    undeclared = [column for column in rows.columns if column.lower() not in declared]
+    if undeclared:
         raise OutputRefusedError(
-            f"table {facts.name!r} has no column {lost[0]!r}: somebody changed its columns meanwhile; run again."
+            f"table {facts.name!r} has no column {undeclared[0]!r}: another job changed its columns meanwhile; "
+            "run again."
         )
     columns = []
     for field in facts.columns:
@@ -295,5 +304,5 @@ def cast_to_table(rows: DataFrame, facts: TableFacts) -> DataFrame:
 
 
 def read_columns(spark: SparkSession, facts: TableFacts) -> TableFacts:
-    """Read the columns of a table again: other jobs may have added some."""
+    """Read the columns of a table again, as other jobs may have added some."""
     return replace(facts, columns=select_results(read_schema(spark, facts.name)))

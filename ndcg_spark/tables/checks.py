@@ -1,4 +1,4 @@
-"""Checks of outputs before anything is computed: what they would overwrite, and whether they can be written."""
+"""Check outputs before anything is computed: they can be written, and do not overlap inputs or other outputs."""
 
 from __future__ import annotations
 
@@ -35,8 +35,15 @@ from ndcg_spark.sources.stores import (
     walk_folder,
 )
 from ndcg_spark.tables.claims import HIDDEN, Tell
-from ndcg_spark.tables.kinds import COMMITTED, TABLE_KINDS, ColumnType, Field, Grown, Growth, columns_in
-from ndcg_spark.tables.places import canonical, is_local, is_within, require_folder, shared_folder, spark_path
+from ndcg_spark.tables.kinds import COMMITTED, TABLE_KINDS, ColumnType, ExistingTable, Field, Growth, list_columns
+from ndcg_spark.tables.places import (
+    canonical,
+    find_shared_folder,
+    is_local,
+    is_within,
+    require_folder,
+    resolve_spark_path,
+)
 from ndcg_spark.tables.slices import refuse_stamps
 from ndcg_spark.tables.writing import refusing
 
@@ -47,17 +54,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 PATH_FORMATS = ("parquet",)
 _NIGHT = r"run_date=\d{4,}-\d\d-\d\d"
-_NIGHTS_BELOW = "run_date=*/slice=*"
+_NIGHTS_PATTERN = "run_date=*/slice=*"
 _MAX_SLICES_READ = 1000
-"""The newest of a folder; a listing of all takes minutes in a table of ten thousand runs a night."""
+"""Limit of slices to read, the newest first. With ten thousand runs a night, a listing of all takes minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Places that a job reads, or will write, with a name for a person: no other output may touch them.
+    """Places that a job reads, or will write. No other output may overlap them. `name` is for messages.
 
-    `folders`, with all below them, and `files` are canonical. `patterns` are globs that a new file or folder must not
-    match, as the next run would read it.
+    `folders` (with everything below them) and `files` are canonical. `patterns` are globs that new files and folders
+    must not match, because the next run would read them.
     """
 
     name: str
@@ -66,7 +73,7 @@ class Reading:
     patterns: tuple[str, ...] = ()
 
     def touches(self, place: str) -> bool:
-        """Check whether writing to a canonical place changes what is read."""
+        """Check whether a write to a canonical place would change these places."""
         places = (*self.folders, *self.files)
         overlaps = any(is_within(place, other) or is_within(other, place) for other in places)
         return overlaps or any(_matches(place, pattern) for pattern in self.patterns)
@@ -75,11 +82,10 @@ class Reading:
 def reading_of(
     spark: SparkSession | None, name: str, reference: str, kind: str | None, frame: DataFrame | None
 ) -> Reading:
-    """Find the places that a frame reads. Lists its files, runs no action. Refused if none could be found out.
+    """Find the places that a frame reads. Lists its files, runs no action. Refuse if no place can be found.
 
-    `reference` is its path, table or query. Without a frame (None), single files and unreachable places are left out,
-    as are files on platforms that do not list them. Without a session the reference is a path, and its files those
-    of this machine.
+    `reference` is its path, table or query. Without a frame (None), single files and unreachable places are ignored,
+    as are files on platforms that do not list them. Without a session, the reference is a path of local files.
     """
     kind = kind or guess_format(reference)
     folders, files, patterns = frozenset[str](), frozenset[str](), tuple[str, ...]()
@@ -91,8 +97,8 @@ def reading_of(
             location = describe(spark, reference).get("location")
             folders = frozenset([canonical(location)] if location else [])
         elif kind != "sql":
-            place = canonical(_resolve(spark, reference))
-            files = frozenset(_local_files(reference) if spark is None and is_local(place) else [])
+            place = canonical(_resolve_reference(spark, reference))
+            files = frozenset(_list_local_files(reference) if spark is None and is_local(place) else [])
             if is_pattern(reference):
                 patterns = (place,)
             elif not is_local(place) or os.path.isdir(place):
@@ -100,46 +106,46 @@ def reading_of(
     except spark_errors(NdcgSparkError) as error:
         unknown = None if frame is None else error
     try:
-        files = files if frame is None else frozenset(_real_files(frame.inputFiles()))
+        files = files if frame is None else frozenset(_resolve_files(frame.inputFiles()))
     except spark_errors() as error:
         unknown = unknown or (None if is_unsupported(error) else error)
     if unknown is not None and not (folders or patterns or files):
-        why = text_of(unknown) if isinstance(unknown, NdcgSparkError) else first_line(unknown)
+        reason = text_of(unknown) if isinstance(unknown, NdcgSparkError) else first_line(unknown)
         raise OutputRefusedError(
-            f"cannot find out where {name} lies, which no output may replace: {why.rstrip('.')}."
+            f"cannot find the location of {name}, which no output may replace: {reason.rstrip('.')}."
         ) from unknown
     # A remote file is not a folder.
     return Reading(name=name, folders=folders - files, files=files, patterns=patterns)
 
 
-def _local_files(path: str) -> Iterator[str]:
-    """Real paths of the files at or below a path or pattern of this machine; none if it leads nowhere."""
+def _list_local_files(path: str) -> Iterator[str]:
+    """List the real paths of the files at or below a local path or pattern; none if it does not exist."""
     path = strip_file_scheme(path)
-    for place in glob.glob(path, recursive=False) if is_pattern(path) else [path]:
-        if os.path.isdir(place):
-            for folder, _, names in walk_folder(place, follow_links=True):
+    for match in glob.glob(path, recursive=False) if is_pattern(path) else [path]:
+        if os.path.isdir(match):
+            for folder, _, names in walk_folder(match, follow_links=True):
                 yield from (os.path.realpath(os.path.join(folder, name)) for name in names)
-        elif os.path.exists(place):
-            yield os.path.realpath(place)
+        elif os.path.exists(match):
+            yield os.path.realpath(match)
 
 
-def _resolve(spark: SparkSession | None, reference: str) -> str:
+def _resolve_reference(spark: SparkSession | None, reference: str) -> str:
     try:
-        return spark_path(spark, reference)
+        return resolve_spark_path(spark, reference)
     except OutputRefusedError:
         if parse_address(reference) is None:
             raise
-        return reference  # of a store that only workers reach
+        return reference  # an object store that only workers can reach
 
 
-def _real_files(uris: Sequence[str]) -> Iterator[str]:
-    """Canonical places of files; links are resolved once a folder, as there may be many files."""
-    real: dict[str, str] = {}
+def _resolve_files(uris: Sequence[str]) -> Iterator[str]:
+    """Return the canonical places of files. Links of folders are resolved once per folder, for speed."""
+    resolved: dict[str, str] = {}
     for uri in uris:
         folder, _, name = unquote(uri).rpartition("/")
-        if folder not in real:
-            real[folder] = canonical(folder)
-        place = f"{real[folder]}/{name}"
+        if folder not in resolved:
+            resolved[folder] = canonical(folder)
+        place = f"{resolved[folder]}/{name}"
         yield os.path.realpath(place) if is_local(place) and os.path.islink(place) else place
 
 
@@ -154,9 +160,7 @@ def refuse_nested(place: str, reference: str, readings: Sequence[Reading]) -> No
     """Raise when writing to a canonical place would change what is read or otherwise written."""
     for reading in readings:
         if reading.touches(place):
-            raise OutputRefusedError(
-                f"{reference!r} is, holds, or lies inside {reading.name}; write to a place of its own."
-            )
+            raise OutputRefusedError(f"output {reference!r} overlaps {reading.name}; choose another path or table.")
 
 
 def check_output(
@@ -170,37 +174,37 @@ def check_output(
     grow: bool = True,
     tell: Tell | None = None,
 ) -> Reading:
-    """Refuse an output that cannot be written, or is not ours. Lists folders, reads schemas, runs no action.
+    """Refuse an output that cannot be written, or that this package did not write. Runs no action.
 
-    Return its place, for the `readings` of the next output. With `grow`, table and rows may lack each other's
-    columns; `tell` gets a line for these, and for what could not be checked. Without a session the output has to be a
-    folder of this machine.
+    Lists folders and reads schemas. Return the output's place, for the `readings` of the next output. With `grow`,
+    table and rows may lack each other's columns; `tell` reports these columns, and checks that were not possible.
+    Without a session, the output must be a local folder.
     """
     kind = kind or guess_format(reference)
-    with refusing(reference):  # folders may be closed to whoever looks
+    with refusing(reference):  # folders may deny access
         if kind not in (*TABLE_KINDS, *PATH_FORMATS):
             raise OutputRefusedError(
                 f"outputs are written as {', '.join((*PATH_FORMATS, *TABLE_KINDS))}, not {kind!r}."
             )
         refuse_stamps(schema.names, reference)
-        stored = (*columns_in(schema), ColumnType("dataset", "string"))
+        stored = (*list_columns(schema), ColumnType("dataset", "string"))
         if spark is None:
             require_folder(kind, canonical(reference), reference)
         if kind in TABLE_KINDS and spark is not None:
-            from ndcg_spark.tables.catalog import check_table, place_of_table
+            from ndcg_spark.tables.catalog import check_table, locate_table
 
             _check_name(spark, reference, kind)
-            place = place_of_table(spark, reference)
+            place = locate_table(spark, reference)
             refuse_nested(canonical(place), reference, readings)
             facts = check_table(spark, reference, stored, kind, grow=grow)
             growth = Growth() if facts is None else facts.growth
-            shared_folder(spark, place, reference)
+            find_shared_folder(spark, place, reference)
         else:
-            place = spark_path(spark, reference)
+            place = resolve_spark_path(spark, reference)
             refuse_nested(canonical(place), reference, readings)
             growth = _check_folder(spark, place, reference, kind, stored, grow, tell or _log.warning)
     if tell is not None:
-        for line in growth.lines(reference):
+        for line in growth.format_lines(reference):
             tell(line)
     return Reading(name=f"{name} {reference!r}", folders=frozenset([canonical(place)]))
 
@@ -214,27 +218,32 @@ def _check_folder(
     grow: bool,
     tell: Tell,
 ) -> Growth:
-    """Compare the columns of slices, by a job over footers if several; refuse other files and places in tables."""
+    """Compare the columns of slices with the results. Refuse a folder with other files, or inside another table.
+
+    Runs a Spark job that reads footers if there are several slices.
+    """
     if has_wildcards(place):
         raise OutputRefusedError(
-            f"{place!r} has a sign of a pattern (* ? [ ] {{ }} \\) in it, so Spark would not find it."
+            f"{place!r} contains a wildcard (* ? [ ] {{ }} \\), so Spark would not find it; choose another path."
         )
-    folder = shared_folder(spark, place, reference)
-    table = _logged_table(spark, reference)
+    folder = find_shared_folder(spark, place, reference)
+    table = _find_logged_table(spark, reference)
     if table is not None:
         raise OutputRefusedError(
-            f"{reference!r} is, or lies in, {table}; to write to such a table name it in the catalog "
-            f"(CREATE TABLE ... USING {table.kind} LOCATION {table.root!r}), or write to another folder."
+            f"{reference!r} belongs to {table}; to write to it, create a catalog table "
+            f"(CREATE TABLE ... USING {table.kind} LOCATION {table.root!r}) and name it, or write to another folder."
         )
-    above = (
-        _remote_table_above(spark, place, tell) if folder is None and spark is not None else _table_above(Path(place))
+    parent_table = (
+        _find_remote_table_above(spark, place, tell)
+        if folder is None and spark is not None
+        else _find_table_above(Path(place))
     )
-    _refuse_inside(reference, above)
+    _refuse_inside(reference, parent_table)
     try:
         if folder is None and spark is not None:
-            slices = _remote_slices(spark, place, reference, kind)
+            slices = _list_remote_slices(spark, place, reference, kind)
         else:
-            slices = _local_slices(Path(place), reference, kind) if os.path.exists(place) else []
+            slices = _list_local_slices(Path(place), reference, kind) if os.path.exists(place) else []
         if not slices:
             return Growth()
         columns: Iterable[Field]
@@ -244,63 +253,65 @@ def _check_folder(
             columns = spark.read.format(kind).option("mergeSchema", "true").load(slices).schema
     except spark_errors() as error:
         raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
-    return Grown(name=repr(reference), schema=columns, way_out="write to a new folder").growth(stored, grow=grow)
+    return ExistingTable(name=repr(reference), schema=columns, way_out="write to a new folder").compare(
+        stored, grow=grow
+    )
 
 
-def _logged_table(spark: SparkSession | None, path: str) -> TableFolder | None:
-    """Find the Delta, Iceberg or Hudi table that a path leads into."""
+def _find_logged_table(spark: SparkSession | None, path: str) -> TableFolder | None:
+    """Return the Delta, Iceberg or Hudi table that contains a path, or None."""
     if spark is not None:
         from ndcg_spark.sources.folders import find_table_folder
 
         return find_table_folder(spark, path)
-    place = strip_file_scheme(path)
-    for root in list_folders_above(place.rstrip("/") or "/"):
+    local_path = strip_file_scheme(path)
+    for root in list_folders_above(local_path.rstrip("/") or "/"):
         kind = next((kind for kind, mark in MARKS.items() if is_marked(root, mark)), None)
         if kind is not None:
-            return TableFolder(kind, root, whole=root == place.rstrip("/"))
+            return TableFolder(kind, root, whole=root == local_path.rstrip("/"))
     return None
 
 
 def _merge_columns(folders: Sequence[str], reference: str, kind: str) -> tuple[ColumnType, ...]:
-    """Read the columns of all files of some folders from their footers, as Spark does."""
+    """Merge the columns of all files in some folders, read from their footers, as Spark does."""
     merged: dict[str, ColumnType] = {}
-    for path in (os.path.join(folder, name) for folder in folders for name in _visible(Path(folder))):
+    for path in (os.path.join(folder, name) for folder in folders for name in _list_visible(Path(folder))):
         try:
-            columns = columns_in(_stored_schema(parquet.read_metadata(path).schema))
+            columns = list_columns(_to_spark_schema(parquet.read_metadata(path).schema))
         except (OSError, pa.ArrowException) as error:
             raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {format_reason(error, path)}.") from error
         for column in columns:
-            other = merged.setdefault(column.name, column)
-            if other.kind != column.kind:
+            first = merged.setdefault(column.name, column)
+            if first.kind != column.kind:
                 raise OutputRefusedError(
                     f"cannot read {reference!r} as {kind}: column {column.name!r} is {column.kind} in {path}, and "
-                    f"{other.kind} in other files."
+                    f"{first.kind} in other files."
                 )
     return tuple(merged.values())
 
 
-def _stored_schema(schema: parquet.ParquetSchema) -> pa.Schema:
-    """Translate the columns of a Parquet file to the types that Spark gets: INT96 is a point in time."""
-    leaves = (schema.column(at) for at in range(len(schema)))
+def _to_spark_schema(schema: parquet.ParquetSchema) -> pa.Schema:
+    """Convert the columns of a Parquet file to Spark's types: INT96 is a timestamp with a time zone."""
+    leaves = (schema.column(number) for number in range(len(schema)))
     instants = [f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96"]
     fields = schema.to_arrow_schema()
     holds_instants = [any(path.startswith(f"{field.name}.") for path in instants) for field in fields]
-    kinds = [
-        _with_zone(field.type) if holds else field.type for field, holds in zip(fields, holds_instants, strict=True)
+    types = [
+        _add_zone(field.type) if holds else field.type for field, holds in zip(fields, holds_instants, strict=True)
     ]
-    return pa.schema([field.with_type(kind) for field, kind in zip(fields, kinds, strict=True)])
+    return pa.schema([field.with_type(spark_type) for field, spark_type in zip(fields, types, strict=True)])
 
 
-def _with_zone(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
+def _add_zone(arrow_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(arrow_type):
         return pa.timestamp("us", "UTC")
-    if pa.types.is_list(kind):
-        return pa.list_(_with_zone(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(_with_zone(kind.key_type), _with_zone(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_with_zone(field.type)) for field in kind])
-    return kind
+    if pa.types.is_list(arrow_type):
+        return pa.list_(_add_zone(arrow_type.value_type))
+    if pa.types.is_map(arrow_type):
+        return pa.map_(_add_zone(arrow_type.key_type), _add_zone(arrow_type.item_type))
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([field.with_type(_add_zone(field.type)) for field in arrow_type])
+    return arrow_type
 
 
 def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
@@ -316,43 +327,43 @@ def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
         except spark_errors() as error:
             if "DATA_SOURCE_NOT_FOUND" in str(error):
                 raise OutputRefusedError(
-                    f"this Spark has no {kind.capitalize()}, and cannot make table {reference!r}; start it with its "
-                    "package, or name another format."
+                    f"this Spark has no {kind.capitalize()}, so table {reference!r} cannot be created; start Spark "
+                    f"with the {kind.capitalize()} package, or choose another format."
                 ) from error
 
 
 def refuse_inside_table(path: str) -> None:
-    _refuse_inside(path, _table_above(Path(os.path.realpath(path))))
+    _refuse_inside(path, _find_table_above(Path(os.path.realpath(path))))
 
 
 def _refuse_inside(reference: str, table: str | None) -> None:
     if table is not None:
         raise OutputRefusedError(
-            f"{reference!r} lies inside {table!r}, which holds nights of another table ({_NIGHTS_BELOW}); write to a "
-            "place outside of it."
+            f"{reference!r} is inside {table!r}, which contains nights of another table ({_NIGHTS_PATTERN}); "
+            "choose a path outside of it."
         )
 
 
-def _table_above(place: Path) -> str | None:
-    """The folder above a place that holds nights of a table."""
-    return next((str(folder) for folder in place.parents if _holds_nights(folder)), None)
+def _find_table_above(place: Path) -> str | None:
+    """Return the nearest folder above a place that contains nights of a table, or None."""
+    return next((str(folder) for folder in place.parents if _has_nights(folder)), None)
 
 
-def _holds_nights(folder: Path) -> bool:
-    nights = (name for name in _listed(folder) if name.startswith("run_date="))
-    return any(name.startswith("slice=") for night in nights for name in _listed(folder / night))
+def _has_nights(folder: Path) -> bool:
+    nights = (name for name in _list_names(folder) if name.startswith("run_date="))
+    return any(name.startswith("slice=") for night in nights for name in _list_names(folder / night))
 
 
-def _listed(folder: Path) -> list[str]:
-    """Names in a folder; none if it does not exist or is closed to us."""
+def _list_names(folder: Path) -> list[str]:
+    """List the names in a folder; none if it does not exist or denies access."""
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
 
 
-def _remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str | None:
-    """Like `_table_above`, by globs of Spark, which list each folder above the place once."""
+def _find_remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str | None:
+    """Like `_find_table_above`, with Spark's globs, which list each folder above the place once."""
     from ndcg_spark.sources.folders import path_exists
 
     root = re.match(r"(?:[^/:]+:(?://[^/]*)?)?", place)[0]  # type: ignore[index]  # matches anything
@@ -360,28 +371,28 @@ def _remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str | No
     while "/" in path:
         path = path.rpartition("/")[0]
         try:
-            if path_exists(spark, f"{root or 'file:'}{path}/{_NIGHTS_BELOW}"):
+            if path_exists(spark, f"{root or 'file:'}{path}/{_NIGHTS_PATTERN}"):
                 return f"{root}{path}"
         except spark_errors() as error:
-            if not is_denied(error):  # folders above that may not be listed are usual
+            if not is_denied(error):  # parent folders often deny listing
                 tell(
-                    f"warning: whether {redacted(place)!r} lies inside another table is unknown, as "
+                    f"warning: cannot check whether {redacted(place)!r} is inside another table, because "
                     f"{redacted(root + path)!r} cannot be listed: {first_line(error)}"
                 )
                 return None
     return None
 
 
-def _local_slices(folder: Path, reference: str, kind: str) -> list[str]:
-    """List slices that have files, those of the newest night first. Other entries are refused."""
-    nights = _visible(folder)
+def _list_local_slices(folder: Path, reference: str, kind: str) -> list[str]:
+    """List the slices that have files, the newest night first. Refuse other files and folders."""
+    nights = _list_visible(folder)
     for night in nights:
         _refuse_foreign(night, reference, kind, is_folder=(folder / night).is_dir())
-    names = (f"{night}/{name}" for night in reversed(nights) for name in _visible(folder / night))
+    names = (f"{night}/{name}" for night in reversed(nights) for name in _list_visible(folder / night))
     slices = []
     for name in islice(names, _MAX_SLICES_READ):
         _refuse_foreign(name, reference, kind, is_folder=(folder / name).is_dir())
-        files = _visible(folder / name)
+        files = _list_visible(folder / name)
         for file in files:
             _refuse_foreign(f"{name}/{file}", reference, kind)
         if files:
@@ -389,30 +400,30 @@ def _local_slices(folder: Path, reference: str, kind: str) -> list[str]:
     return slices
 
 
-def _visible(folder: Path) -> list[str]:
+def _list_visible(folder: Path) -> list[str]:
     return sorted(name for name in os.listdir(folder) if not is_hidden(name))
 
 
-def _remote_slices(spark: SparkSession, place: str, reference: str, kind: str) -> list[str]:
-    """Like `_local_slices`, with Spark's listing of all files."""
+def _list_remote_slices(spark: SparkSession, place: str, reference: str, kind: str) -> list[str]:
+    """Like `_list_local_slices`, with Spark's listing of all files."""
     from ndcg_spark.sources.folders import list_files_below, path_exists
 
     if not path_exists(spark, place):
         return []
-    below = [canonical(uri).removeprefix(canonical(place)).lstrip("/") for uri in list_files_below(spark.read, place)]
-    for name in below:
+    names = [canonical(uri).removeprefix(canonical(place)).lstrip("/") for uri in list_files_below(spark.read, place)]
+    for name in names:
         _refuse_foreign(name, reference, kind)
-    slices = sorted({name.rpartition("/")[0] for name in below}, reverse=True)
+    slices = sorted({name.rpartition("/")[0] for name in names}, reverse=True)
     return [f"{place}/{name}" for name in slices[:_MAX_SLICES_READ]]
 
 
 def _refuse_foreign(name: str, reference: str, kind: str, *, is_folder: bool = False) -> None:
-    """Raise unless a path below a table is that of a night, a slice, or a file in one."""
+    """Raise if a path below a table is not a night, a slice, or a file in a slice."""
     parts = name.split("/")
     levels = (_NIGHT, "slice=.*", rf".*\.{kind}(\.\w+)?")
     fits = all(re.fullmatch(level, part, re.DOTALL) for level, part in zip(levels, parts, strict=False))
     if not fits or len(parts) > len(levels) or is_folder != (len(parts) < len(levels)):
         raise OutputRefusedError(
-            f"{reference!r} holds {name!r}, but tables of this job hold nothing but {kind} files in "
+            f"{reference!r} contains {name!r}, but tables of this job contain only {kind} files in "
             "run_date=.../slice=...; write to a new folder."
         )

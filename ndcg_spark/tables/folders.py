@@ -1,6 +1,6 @@
-"""Slices of a folder: on a file system that this process can rename in, or in a place that only Spark reaches.
+"""Write slices of a folder, on a local file system or in a remote place that only Spark can reach.
 
-The latter are object stores, HDFS, the disks of a Connect server.
+Remote places are object stores, HDFS, and the disks of a Connect server.
 """
 
 from __future__ import annotations
@@ -33,23 +33,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <stdio.h> on Linux
-_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
-_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)  # of file systems that cannot, or only what is open for writing
-_PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
-"""Signs that Hadoop takes for a pattern, and what it takes them for themselves by."""
+_EXCHANGE_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_SYNC_UNSUPPORTED = (
+    errno.EINVAL,
+    errno.ENOTSUP,
+    errno.EBADF,
+)  # of file systems that cannot, or only what is open for writing
+_WILDCARDS, _ESCAPE = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
+"""Hadoop's wildcards in paths, and the replacement that escapes them."""
 
 
 class FolderWrite(SliceWrite):
     """New rows of some slices of a folder: staged beside the old ones, swapped in by a rename for each slice.
 
-    Rows of Spark are staged by Spark, those of Arrow by this process.
+    Spark stages Spark's rows; this process stages Arrow's rows.
 
-    Readers see the old folder of a slice or the new one. On Linux, file systems that can exchange two names in one
-    step (ext4, xfs, btrfs, tmpfs, overlayfs) leave no moment in between; elsewhere (NFS, macOS) the old folder is
-    renamed away first, and for the time between two renames a reader finds no rows of the slice. A slice that was
-    not there before comes in one step everywhere. A reader that has listed the old files before the swap and opens
-    them after it meets missing files, never a mixture. (A reader that is held up between opening a folder and
-    listing it, for as long as the rest of the write takes, can find the old folder empty.)
+    Readers see the old folder of a slice or the new one. On Linux file systems that can exchange two names
+    (ext4, xfs, btrfs, tmpfs, overlayfs), the swap is atomic. Elsewhere (NFS, macOS) the old folder is renamed first,
+    and between the two renames readers find no rows of the slice. A new slice appears atomically everywhere. A reader
+    that listed the old files before the swap and opens them after it misses files, but never gets a mixture.
+    (A reader that opens a folder before the swap, and lists it only after the write, can find it empty.)
     """
 
     claim: Claim
@@ -69,31 +72,31 @@ class FolderWrite(SliceWrite):
         self._swapped: list[tuple[str, str]] = []
 
     def stage(self, rows: Any) -> None:
-        """Write rows to a folder of this writer's own: for rows of Spark, an action."""
+        """Write rows to this writer's own folder. Runs an action for rows of Spark."""
         staged = stage_files(rows, self.kind, self.claim)
         self.slices.check(staged, self.reference)
         empty = [folder for folder in self.folders if folder not in staged]
-        for first in empty[:1]:  # a file without rows, so that the columns are known
+        for first in empty[:1]:  # a file without rows keeps the columns
             _write_empty(rows, self.kind, self.claim.rows / first)
         for folder in empty[1:]:
             shutil.copytree(self.claim.rows / empty[0], self.claim.rows / folder)
 
     def swap(self) -> None:
-        """Put the staged slices in place of the old ones, and check that they are there."""
-        _sync(self.claim.rows)
+        """Replace the old slices by the staged ones, and check the result."""
+        _sync_folder(self.claim.rows)
         for folder in self.folders:
             staged, place = self.claim.rows / folder, self.root / folder
             names = sorted(os.listdir(staged))
             place.parent.mkdir(exist_ok=True)
-            self._swapped.append((folder, self._put(staged, place, folder)))
+            self._swapped.append((folder, self._put_slice(staged, place, folder)))
             if sorted(os.listdir(place)) != names:
                 raise OutputRefusedError(f"{folder} of {self.reference!r} was changed by somebody else meanwhile.")
 
-    def _put(self, staged: Path, place: Path, folder: str) -> str:
+    def _put_slice(self, staged: Path, place: Path, folder: str) -> str:
         if not place.exists():
-            os.rename(staged, place)  # unlike Hadoop's rename, this never moves into a folder that has appeared
+            os.rename(staged, place)  # unlike Hadoop's rename, this fails if the target exists
             return "new"
-        if exchange(staged, place):
+        if exchange_names(staged, place):
             return "exchanged"
         old = self.claim.replaced / folder
         old.parent.mkdir(parents=True, exist_ok=True)
@@ -107,44 +110,44 @@ class FolderWrite(SliceWrite):
 
     def undo(self) -> None:
         while self._swapped:
-            folder, how = self._swapped.pop()
+            folder, method = self._swapped.pop()
             staged, place = self.claim.rows / folder, self.root / folder
-            if how == "exchanged":
-                exchange(staged, place)
+            if method == "exchanged":
+                exchange_names(staged, place)
                 continue
             os.rename(place, staged)
-            if how == "moved":
+            if method == "moved":
                 os.rename(self.claim.replaced / folder, place)
         for night in {(self.root / folder).parent for folder in self.folders}:
-            with contextlib.suppress(OSError):  # rows of others are there, or come at this moment
+            with contextlib.suppress(OSError):  # the folder has slices of other writers
                 night.rmdir()
 
     def finish(self) -> None:
-        """Make Spark forget the old files, and mark the folder as Spark marks its own."""
+        """Refresh Spark's cache of the folder, and write the `_SUCCESS` file that Spark writes."""
         with contextlib.suppress(OSError):
             (self.root / "_SUCCESS").touch()
         if self.spark is not None:
             self.spark.catalog.refreshByPath(f"file:{self.root}")
 
 
-def _sync(folder: Path) -> None:
-    """Sync files to disk: after a loss of power new names must not lead to files without content."""
+def _sync_folder(folder: Path) -> None:
+    """Sync files to disk: after a power failure, new names must not point to files without content."""
     for parent, _, names in walk_folder(folder):
         for place in (parent, *(os.path.join(parent, name) for name in names)):
             descriptor = os.open(place, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             except OSError as error:
-                if error.errno not in _NO_SYNC:
+                if error.errno not in _SYNC_UNSUPPORTED:
                     raise
             finally:
                 os.close(descriptor)
 
 
 def stage_files(rows: Frame, kind: str, claim: Claim) -> set[str]:
-    """Write rows to a writer's folder, by an action if they are Spark's; return the slices that have rows.
+    """Write rows to a writer's folder. Return the slices that have rows. Runs an action for rows of Spark.
 
-    Refused when executors have written rows to disks of their own.
+    Refuse if executors wrote rows to their own disks.
     """
     if isinstance(rows, pa.Table):
         return set(_stage_table(rows, claim))
@@ -153,7 +156,7 @@ def stage_files(rows: Frame, kind: str, claim: Claim) -> set[str]:
     from ndcg_spark.core.session import runs_locally
 
     # Executors on this machine share its disks.
-    counter = None if runs_locally(rows.sparkSession, "local") else _observation(rows.sparkSession)
+    counter = None if runs_locally(rows.sparkSession, "local") else _make_row_counter(rows.sparkSession)
     if counter is not None:
         rows = rows.observe(counter, F.count(F.lit(1)).alias("n"))
     rows.write.partitionBy(*PARTITIONS).format(kind).save(f"file://{claim.rows}")
@@ -162,48 +165,50 @@ def stage_files(rows: Frame, kind: str, claim: Claim) -> set[str]:
         n, n_here = counter.get.get("n"), sum(count_file_rows(claim.rows / folder, kind) for folder in folders)
         if n is not None and n != n_here:
             raise OutputRefusedError(
-                f"of {n} rows for {str(claim.root)!r} there are {n_here}: executors wrote the others to disks of "
-                "their own. Name a folder that all machines share, an object store, or a catalog table."
+                f"only {n_here} of {n} rows for {str(claim.root)!r} were found: executors wrote the others to their "
+                "own disks. Use a folder that all machines share, an object store, or a catalog table."
             )
     return folders
 
 
 def _stage_table(rows: pa.Table, claim: Claim) -> Iterator[str]:
-    """Write stamped rows of Arrow, without the columns that name their slices; yield the slices."""
-    night, name = (rows.column(column).cast(pa.string()) for column in PARTITIONS)
-    names = pc.binary_join_element_wise("slice=", pc.fill_null(name, NULL_FOLDER_VALUE), "")
-    folders = pc.binary_join_element_wise(pc.binary_join_element_wise("run_date=", night, ""), names, "/")
+    """Write stamped rows of Arrow, without the partition columns. Yield the slices."""
+    night, slice_names = (rows.column(column).cast(pa.string()) for column in PARTITIONS)
+    slice_folders = pc.binary_join_element_wise("slice=", pc.fill_null(slice_names, NULL_FOLDER_VALUE), "")
+    folders = pc.binary_join_element_wise(pc.binary_join_element_wise("run_date=", night, ""), slice_folders, "/")
     content = rows.drop_columns([*PARTITIONS])
-    different = pc.unique(folders).to_pylist()
-    for folder in different:
-        part = content if len(different) == 1 else content.filter(pc.equal(folders, folder))
-        _write_file(part, claim.rows / folder)
+    distinct = pc.unique(folders).to_pylist()
+    for folder in distinct:
+        slice_rows = content if len(distinct) == 1 else content.filter(pc.equal(folders, folder))
+        _write_file(slice_rows, claim.rows / folder)
         yield folder
 
 
 def _write_file(rows: pa.Table, folder: Path) -> None:
-    """Write rows as Spark would: the same types, kind of name, and compression.
+    """Write rows as Spark would: with the same types, compression and form of the file name.
 
-    Points in time are INT96, unless there are times without a zone beside them, for which Arrow has the same switch.
+    Timestamps are INT96, unless a column has no time zone: Arrow has one switch for both kinds.
     """
     folder.mkdir(parents=True)
     path = folder / f"part-00000-{uuid.uuid4()}.c000.snappy.parquet"
-    old_times = all(one.tz is not None for one in rows.schema.types if pa.types.is_timestamp(one))
+    use_int96 = all(
+        column_type.tz is not None for column_type in rows.schema.types if pa.types.is_timestamp(column_type)
+    )
     parquet.write_table(
-        rows, path, compression="snappy", store_schema=False, use_deprecated_int96_timestamps=old_times
+        rows, path, compression="snappy", store_schema=False, use_deprecated_int96_timestamps=use_int96
     )
 
 
 def _write_empty(rows: Frame, kind: str, folder: Path) -> None:
-    """Write a file without rows, so that the columns are known."""
+    """Write a file without rows, which keeps the columns."""
     if isinstance(rows, pa.Table):
         _write_file(rows.drop_columns([*PARTITIONS]).slice(0, 0), folder)
     else:
         rows.drop(*PARTITIONS).limit(0).write.format(kind).save(f"file://{folder}")
 
 
-def _observation(spark: SparkSession) -> Observation | None:
-    """Make a counter of rows; clients of Spark Connect have it from 4.0 on."""
+def _make_row_counter(spark: SparkSession) -> Observation | None:
+    """Make a counter of written rows; None on Spark Connect before 4.0, which has none."""
     from pyspark.sql import Observation
 
     on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
@@ -211,35 +216,35 @@ def _observation(spark: SparkSession) -> Observation | None:
 
 
 def count_file_rows(folder: Path, kind: str) -> int:
-    """Count the rows of a slice by the footers of its files (orc or parquet)."""
-    files = [place for place in folder.iterdir() if not is_hidden(place.name)]
+    """Count the rows of a slice from the footers of its files (orc or parquet)."""
+    files = [file for file in folder.iterdir() if not is_hidden(file.name)]
     if kind == "orc":
         from pyarrow import orc
 
-        return sum(orc.ORCFile(place).nrows for place in files)
-    return sum(parquet.read_metadata(place).num_rows for place in files)
+        return sum(orc.ORCFile(file).nrows for file in files)
+    return sum(parquet.read_metadata(file).num_rows for file in files)
 
 
-def exchange(first: Path, second: Path) -> bool:
-    """Swap the names of two folders in one step; False if system or file system cannot."""
+def exchange_names(first: Path, second: Path) -> bool:
+    """Exchange the names of two folders atomically. Return False if the system or file system cannot."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
     if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
         return True
     code = ctypes.get_errno()
-    if code in _NO_EXCHANGE:
+    if code in _EXCHANGE_UNSUPPORTED:
         return False
     raise OSError(code, os.strerror(code), str(first))
 
 
 class RemoteFolderWrite(SliceWrite):
-    """New rows of some slices of a remote folder, by Spark's dynamic partition overwrite.
+    """New rows of some slices of a remote folder, written by Spark's dynamic partition overwrite.
 
-    This promises what the file system's committer gives: Spark computes all rows first and writes them to a staging
-    folder of this job; then it deletes the old files of each slice and moves the new ones in. On HDFS that takes
-    moments; on object stores a move is a copy, so a reader may find a slice without rows, or with some of them, for
-    as long as the copies take. Nothing can be undone. A catalog table has none of this: prefer one.
+    The guarantees are those of the file system's committer. Spark computes all rows first and writes them to a
+    staging folder of this job; then it deletes the old files of each slice and moves the new ones in. On HDFS that is
+    fast. On object stores a move is a copy: until the copies end, readers may find a slice empty or incomplete.
+    Nothing can be undone. Prefer a catalog table, which has none of these limits.
     """
 
     undoable = False
@@ -250,28 +255,31 @@ class RemoteFolderWrite(SliceWrite):
         self.claim = ThreadClaim(canonical(place), self.folders, reference)
 
     def stage(self, rows: DataFrame) -> None:
-        """Remember the slices as they are. Spark stages the rows itself, in `swap`."""
+        """List the current files of the slices. Spark stages the rows itself, in `swap`."""
         self._rows = self.slices.reject_unexpected(rows, self.reference)
-        self._before = self._files()
+        self._before = self._list_files()
 
     def swap(self) -> None:
-        """Run an action: overwrite slices, then empty those without rows. PartlyWrittenError: files were replaced."""
+        """Run an action: overwrite slices, then empty those without rows.
+
+        Raise a PartlyWrittenError if it fails after files were replaced.
+        """
         try:
             self._overwrite()
         except BaseException as error:
-            changed = self._changed()
+            changed = self._list_changed()
             if changed:
-                why = first_line(error) if isinstance(error, Exception) else "interrupted"
+                reason = first_line(error) if isinstance(error, Exception) else "interrupted"
                 raise PartlyWrittenError(
-                    f"{self.reference!r} was half written: rows of {', '.join(changed)} are wrong until the job has "
-                    f"run again ({why})."
+                    f"{self.reference!r} was only partly written: rows of {', '.join(changed)} are wrong until the "
+                    f"job runs again ({reason})."
                 ) from error
             raise
 
     def _overwrite(self) -> None:
         writer = self._rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
         writer.partitionBy(*PARTITIONS).format(self.kind).save(self.place)
-        now = self._files()
+        now = self._list_files()
         replaced = {folder for folder, files in self._before.items() if now[folder] != files}
         if any(now[folder] & self._before[folder] for folder in replaced):
             raise OutputRefusedError(
@@ -284,17 +292,17 @@ class RemoteFolderWrite(SliceWrite):
                 nothing = self._rows.drop(*PARTITIONS).limit(0)
                 nothing.write.mode("overwrite").format(self.kind).save(f"{self.place}/{folder}")
 
-    def _changed(self) -> list[str]:
-        """Slices that have changed; all of them if that cannot be found out."""
+    def _list_changed(self) -> list[str]:
+        """List the slices that have changed; all of them if their files cannot be listed."""
         try:
-            now = self._files()
+            now = self._list_files()
         except spark_errors(OSError):
             return list(self._before)
         return [folder for folder, files in self._before.items() if now[folder] != files]
 
-    def _files(self) -> dict[str, set[str]]:
-        """Files of each slice, by one listing; those of each write have other names."""
-        pattern = f"{_PATTERN.sub(_ESCAPED, self.place)}/{{{','.join(sorted(self.folders))}}}"
+    def _list_files(self) -> dict[str, set[str]]:
+        """List the files of each slice, with one listing. Each write uses new file names."""
+        pattern = f"{_WILDCARDS.sub(_ESCAPE, self.place)}/{{{','.join(sorted(self.folders))}}}"
         from pyspark.errors import PySparkException
 
         reader = self._rows.sparkSession.read.schema(self._rows.drop(*PARTITIONS).schema).format(self.kind)

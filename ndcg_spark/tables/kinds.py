@@ -1,4 +1,4 @@
-"""What kind of table columns make, and how those of a table differ from new results. Needs no Spark."""
+"""Recognize kinds of tables by their columns, and compare the columns of a table with new results. Without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COMMITTED = ("delta", "iceberg")
 """Providers whose tables have commits; those of others have partitions."""
 TABLE_KINDS = ("table", *COMMITTED)
-"""Formats of outputs that are catalog tables: of any provider, or of this one."""
+"""Formats of outputs that are catalog tables. `table` stands for any provider."""
 
 
 class ColumnType(NamedTuple):
@@ -34,41 +34,41 @@ Field: TypeAlias = "T.StructField | pa.Field | ColumnType"
 """A column of a schema of Spark or Arrow, or by the name of its type."""
 
 
-def columns_in(schema: Iterable[Field]) -> tuple[ColumnType, ...]:
-    """Name the types of columns as Spark does, whatever has the schema."""
-    return tuple(field if isinstance(field, ColumnType) else _column_type(field) for field in schema)
+def list_columns(schema: Iterable[Field]) -> tuple[ColumnType, ...]:
+    """List the columns of a schema of Spark or Arrow, with Spark's names of their types."""
+    return tuple(field if isinstance(field, ColumnType) else _to_column_type(field) for field in schema)
 
 
-def _column_type(field: T.StructField | pa.Field) -> ColumnType:
+def _to_column_type(field: T.StructField | pa.Field) -> ColumnType:
     if isinstance(field, pa.Field):
         return ColumnType(field.name, type_text(field.type), field.nullable)
     return ColumnType(field.name, field.dataType.simpleString(), field.nullable)
 
 
-_WIDER = {"int": ("bigint",), "float": ("double",)}
-"""Types that a column of a catalog table may have instead, as no value changes by the cast."""
+_WIDER_TYPES = {"int": ("bigint",), "float": ("double",)}
+"""Wider types that a column of a catalog table may have: the cast changes no value."""
 _DATASET = "dataset"
 """The last column of a new table; columns that were added later follow it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of table that jobs write, known by its `marks`, columns that each such table has, with values.
+    """A kind of table that jobs write. `marks` are the columns by which it is recognized, separated by spaces.
 
-    User-named columns that identify rows are after the first of `keys` (None: from the first column on) and before
-    the second; without `keys` there are none.
+    The columns that identify rows have names of the user. They are between the two columns `keys` (None as the first:
+    from the start of the table). Without `keys` there are no such columns.
     """
 
     name: str
     marks: str
     keys: tuple[str | None, str] | None = None
 
-    def keys_in(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Columns of a table that identify rows; none if their order does not show them."""
+    def find_keys(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns of a table that identify rows; none if the column order does not show them."""
         if self.keys is None or self.keys[1] not in columns:
             return ()
-        first = columns.index(self.keys[0]) + 1 if self.keys[0] in columns else 0
-        return tuple(name for name in columns[first : columns.index(self.keys[1])] if name != _DATASET)
+        start = columns.index(self.keys[0]) + 1 if self.keys[0] in columns else 0
+        return tuple(column for column in columns[start : columns.index(self.keys[1])] if column != _DATASET)
 
 
 KINDS = (
@@ -86,25 +86,27 @@ KINDS = (
     Kind("table of rankings", "score rank", (None, "score")),
     Kind("judgments table", "relevance", (None, "relevance")),
 )
-"""The first whose marks a table has; a kind with the marks of another and more comes before it."""
+"""Kinds in order of precedence: a kind with more marks comes before a kind with a subset of them."""
 
 
-def kind_of(columns: Sequence[str]) -> Kind | None:
-    """Find the kind of a table by its columns in their order, whatever was added to it; None if none of ours."""
+def find_kind(columns: Sequence[str]) -> Kind | None:
+    """Find the kind of a table by its columns in order, ignoring added columns; None for other tables."""
     names = [name.lower() for name in columns]
-    first = names[: names.index(_DATASET)] if _DATASET in names else names
-    kinds = (kind for some in (first, names) for kind in KINDS if set(kind.marks.split()) <= set(some))
+    result_names = names[: names.index(_DATASET)] if _DATASET in names else names
+    kinds = (
+        kind for candidates in (result_names, names) for kind in KINDS if set(kind.marks.split()) <= set(candidates)
+    )
     return next(kinds, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """Columns of results that a table lacks, `added` to it, and columns of the table that results are `lacking`."""
+    """The difference between results and a table: columns `added` to the table, and columns that results lack."""
 
     added: tuple[ColumnType, ...] = ()
     lacking: tuple[str, ...] = ()
 
-    def lines(self, reference: str) -> list[str]:
+    def format_lines(self, reference: str) -> list[str]:
         lines = []
         if self.added:
             s, they, are = ("s", "they", "are") if len(self.added) > 1 else ("", "it", "is")
@@ -117,12 +119,12 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grown:
-    """A table that is there, and what a refusal says of it.
+class ExistingTable:
+    """An existing table that results are written to.
 
-    `name` is such as `'./metrics'` or `table 'metrics'`, `way_out` as `write to a new folder`. `schema` has the
-    columns of all nights, in the order of the table. Columns that are declared (`in_catalog`) keep their spelling and
-    wider types.
+    `name` (such as `'./metrics'` or `table 'metrics'`) and `way_out` (such as `write to a new folder`) are for
+    messages. `schema` has the columns of all nights, in the order of the table. A catalog table (`in_catalog`) keeps
+    the spelling and wider types of its columns.
     """
 
     name: str
@@ -130,21 +132,21 @@ class Grown:
     way_out: str
     in_catalog: bool = False
 
-    def growth(self, results: Iterable[Field], *, grow: bool) -> Growth:
-        """Compare the columns with those of results, which have `dataset` and no partition columns.
+    def compare(self, results: Iterable[Field], *, grow: bool) -> Growth:
+        """Compare the columns with those of results, which include `dataset` and no partition columns.
 
-        Refused are a table of another kind, and a column of another type or spelling; without `grow` any difference.
+        Refuse a table of another kind, and a column of another type or spelling; without `grow`, any difference.
         """
-        have = {column.name: column for column in columns_in(self.schema) if column.name not in PARTITIONS}
-        wanted = columns_in(results)
-        matches = {column.name: match_name(column.name, [*have]) for column in wanted}
-        added = tuple(column for column in wanted if matches[column.name] is None)
-        lacking = [column for column in have.values() if column.name not in matches.values()]
-        self._check_kind([*matches], [*have])
-        for column in wanted:
+        existing = {column.name: column for column in list_columns(self.schema) if column.name not in PARTITIONS}
+        new_columns = list_columns(results)
+        matches = {column.name: match_name(column.name, [*existing]) for column in new_columns}
+        added = tuple(column for column in new_columns if matches[column.name] is None)
+        lacking = [column for column in existing.values() if column.name not in matches.values()]
+        self._check_kind([*matches], [*existing])
+        for column in new_columns:
             match = matches[column.name]
             if match is not None:
-                self._check_type(have[match], column)
+                self._check_type(existing[match], column)
         for column in lacking:
             if not column.nullable and self.in_catalog:
                 raise OutputRefusedError(
@@ -152,46 +154,48 @@ class Grown:
                     f"{self.way_out}."
                 )
         growth = Growth(added=added, lacking=tuple(column.name for column in lacking))
-        for has, names in (("has no", [column.name for column in added]), ("has a", growth.lacking)):
+        for verb, names in (("has no", [column.name for column in added]), ("has a", growth.lacking)):
             if names and not grow:
                 raise OutputRefusedError(
-                    f"{self.name} {has} column {', '.join(map(repr, names))}, unlike these results; {self.way_out}, "
+                    f"{self.name} {verb} column {', '.join(map(repr, names))}, unlike these results; {self.way_out}, "
                     f"or let the table grow ({option('grow', 'True')})."
                 )
         return growth
 
-    def _check_kind(self, results: list[str], have: list[str]) -> None:
-        ours, theirs = kind_of(results), kind_of(have)
+    def _check_kind(self, results: list[str], existing: list[str]) -> None:
+        ours, theirs = find_kind(results), find_kind(existing)
         if theirs is not None and (ours is None or theirs.name != ours.name):
-            what = "other results" if ours is None else f"rows of a {ours.name}"
-            raise OutputRefusedError(f"{self.name} is a {theirs.name}, and these are {what}; {self.way_out}.")
+            described = "other results" if ours is None else f"rows of a {ours.name}"
+            raise OutputRefusedError(f"{self.name} is a {theirs.name}, and these are {described}; {self.way_out}.")
         if theirs is None and ours is not None:
             raise OutputRefusedError(f"{self.name} has other columns than a {ours.name}; {self.way_out}.")
-        known = {name.lower() for name in have}
-        if _DATASET not in known:  # no results were ever written to it
+        existing_names = {name.lower() for name in existing}
+        if _DATASET not in existing_names:  # no results were ever written to it
             raise OutputRefusedError(f"{self.name} has other columns than these results; {self.way_out}.")
-        keys = [ours.keys_in(names) if ours else () for names in (results, have)]
+        keys = [ours.find_keys(names) if ours else () for names in (results, existing)]
         our_keys, their_keys = ({name.lower() for name in names} for names in keys)
-        if (their_keys and our_keys != their_keys) or not our_keys <= known:
-            listed = [", ".join(map(repr, names)) or "other columns" for names in keys]
+        if (their_keys and our_keys != their_keys) or not our_keys <= existing_names:
+            key_texts = [", ".join(map(repr, names)) or "other columns" for names in keys]
             raise OutputRefusedError(
-                f"rows of {self.name} are identified by {listed[1]}, and those of these results by {listed[0]}; "
+                f"rows of {self.name} are identified by {key_texts[1]}, but these results by {key_texts[0]}; "
                 f"{self.way_out}."
             )
 
-    def _check_type(self, have: ColumnType, want: ColumnType) -> None:
-        if have.name != want.name and not self.in_catalog:
+    def _check_type(self, existing: ColumnType, new: ColumnType) -> None:
+        if existing.name != new.name and not self.in_catalog:
             raise OutputRefusedError(
-                f"column {want.name!r} is spelled {have.name!r} in {self.name}; rename it in the input, or "
+                f"column {new.name!r} is spelled {existing.name!r} in {self.name}; rename it in the input, or "
                 f"{self.way_out}."
             )
-        if have.kind != want.kind and not (self.in_catalog and have.kind in _WIDER.get(want.kind, ())):
+        if existing.kind != new.kind and not (self.in_catalog and existing.kind in _WIDER_TYPES.get(new.kind, ())):
             raise OutputRefusedError(
-                f"column {want.name!r} is {have.kind} in {self.name} and {want.kind} in these results; cast it in "
+                f"column {new.name!r} is {existing.kind} in {self.name} and {new.kind} in these results; cast it in "
                 f"the input, or {self.way_out}."
             )
 
 
 def match_name(name: str, names: Sequence[str]) -> str | None:
-    """Find the column of a name; else the one that differs in case, which Spark ignores."""
-    return name if name in names else next((other for other in names if other.lower() == name.lower()), None)
+    """Find the column with a name, or one that differs only in case, which Spark ignores; None if there is none."""
+    return (
+        name if name in names else next((candidate for candidate in names if candidate.lower() == name.lower()), None)
+    )

@@ -1,4 +1,4 @@
-"""Writing the tables of a night together: all of them, or none."""
+"""Write the tables of a night together: all of them, or none."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ndcg_spark.core.flag import of_kind
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
 from ndcg_spark.tables.checks import check_output, reading_of
-from ndcg_spark.tables.kinds import kind_of
+from ndcg_spark.tables.kinds import find_kind
 from ndcg_spark.tables.slices import Slices
 from ndcg_spark.tables.writing import Rows, write_together
 
 _log = logging.getLogger(__name__)
 METRIC_TABLE, RUN = "metric table", "run"
-_STORED_OTHERWISE = frozenset((
+_JOB_TABLES = frozenset((
     "table of compared periods", "table of periods", "table of flags", "comparison table", "run log",
 ))  # fmt: skip
-_OF_THE_MOMENT = frozenset({"package_version", "computed_at"})
-_PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+$")
+_RUN_STAMPS = frozenset({"package_version", "computed_at"})
+_PARTITION_FOLDERS = re.compile(r"(/[^/=]+=[^/]*)+$")
 
 
 @takes_tables
@@ -41,49 +41,49 @@ def write_night(
     formats: Mapping[str, str] | None = None,
     stamps: Mapping[str, str | None] | None = None,
 ) -> None:
-    """Write the tables of a night, in place of what they had of that night and data set. Runs actions.
+    """Write the tables of a night, replacing their rows of that night and data set. Runs actions.
 
-    All tables are written, or none; readers see old rows or new ones. Rows of other nights, data sets and runs stay.
-    Jobs write their tables in the same way, and read what is written here.
+    All tables are written, or none; readers see either the old rows or the new ones. Rows of other nights, data sets
+    and runs stay. Jobs write their tables in the same way, and read the tables that are written here.
 
     Parameters
     ----------
     tables : mapping of str to DataFrame
-        Rows by where they go: a folder of Parquet (a path has a slash), or a table of the catalog. Either is made if
-        it is not there. Rows without a column `run` are of the run without a name. They may not have columns
-        `run_date`, `dataset` or `slice`, which every stored row gets. Of metrics per query, take
-        `Evaluation.per_query_table`. Comparisons, periods and flags are written by jobs, which store them otherwise.
+        The rows by destination: a folder of Parquet files (a path has a slash), or a table of the catalog. Both are
+        created if missing. Rows without a column `run` belong to the unnamed run. The rows must not have columns
+        `run_date`, `dataset` or `slice`, which are added to every stored row. For metrics per query, use
+        `Evaluation.per_query_table`. Comparisons, periods and flags are written by jobs, in other slices.
     night : date
-        The date that rows are stored under, as `run_date`.
+        The date of the rows, stored as `run_date`.
     dataset : str
-        The name of the data set that they are stored under.
+        The name of the data set of the rows.
     runs : str, sequence of str or None
-        The runs whose rows are written, and replaced; rows of others are left out. A metric table must have rows of
-        each. None: the runs that any of the tables has; one that another table lacks loses its rows there.
+        The runs whose rows are written and replaced; rows of other runs are ignored. A metric table must have rows of
+        each run. None: all runs in any of the tables; a run that is missing in a table loses its old rows there.
     formats : mapping of str to str, or None
-        Formats of some of the tables: `parquet`, `table`, `delta` or `iceberg`. Else a folder is Parquet, and a table
-        of the catalog is what it is, or what the catalog makes.
+        Formats of some of the tables: `parquet`, `table`, `delta` or `iceberg`. By default, a folder is Parquet, an
+        existing catalog table keeps its format, and the catalog chooses the format of a new table.
     stamps : mapping of str to str, or None
-        Columns to add to a metric table, such as `Evaluation.provenance`: later nights are compared with those of the
-        same `config_hash`. `package_version` and `computed_at` are added, too.
+        Columns to add to a metric table, such as `Evaluation.provenance`: later nights are compared with nights of
+        the same `config_hash`. `package_version` and `computed_at` are always added.
 
     Raises
     ------
     InvalidParameterError
-        For a night that is no date, or without tables.
+        If `night` is not a date, or `tables` is empty.
     OutputRefusedError
-        For a table that is not one of nights, or that the rows are read from, as far as Spark tells: not of rows that
-        were persisted, or that Python workers read. No row was written.
+        If a table is not a nightly table, or if the rows are read from it, as far as Spark reports its sources:
+        sources of persisted rows and files that Python workers read are unknown. No row was written.
     InputRefusedError
-        For rows that are bad, or a metric table over no query. No row was written.
+        If rows are bad, or a metric table has no query that counts. No row was written.
     PartlyWrittenError
-        Where a table was written and cannot be taken back, as on an object store, and another one failed.
+        If a table was written and cannot be undone, as on an object store, and another one failed.
 
     Notes
     -----
-    Spark cost: an action for each table, another one to list its runs unless `runs` are given, and one more that
-    counts the rows of a table of the catalog. Rows are computed anew by each: persist what is slow, or what comes out
-    differently the next time, as a sample.
+    Spark cost: an action for each table, another one to list its runs if `runs` is None, and another one to count the
+    rows of a catalog table. Each action computes the rows again: persist rows that are slow to compute, or that
+    differ between computations, such as a sample.
 
     Examples
     --------
@@ -94,34 +94,38 @@ def write_night(
     ... )  # doctest: +SKIP
     """
     runs = (runs,) if isinstance(runs, str) and runs else runs
-    _check(tables, night, dataset, runs, formats or {})
+    _check_arguments(tables, night, dataset, runs, formats or {})
     with readable_errors():
-        frames = {reference: _complete(reference, frame, stamps or {}) for reference, frame in tables.items()}
+        frames = {reference: _complete_columns(reference, frame, stamps or {}) for reference, frame in tables.items()}
         kinds = {reference: (formats or {}).get(reference) for reference in tables}
         _check_places(frames, kinds)
-        held = {reference: _list_runs(reference, frame) for reference, frame in frames.items() if runs is None}
-        named = sorted(set().union(*held.values())) if runs is None else list(runs)
-        if not named:
-            raise InputRefusedError("there are no rows, and so nothing to write.")
+        runs_by_table = {
+            reference: _list_runs(reference, frame) for reference, frame in frames.items() if runs is None
+        }
+        run_names = sorted(set().union(*runs_by_table.values())) if runs is None else list(runs)
+        if not run_names:
+            raise InputRefusedError("there are no rows to write.")
         rows = []
         for reference, frame in frames.items():
             if runs is None:
-                empty = set(named) - held[reference]
+                empty = set(run_names) - runs_by_table[reference]
             else:
-                empty = set() if _is_of_means(frame) else set(named)
-                frame = frame.where(F.col(RUN).isin(*named))
-            slices = Slices.for_night(night, dataset, named, empty=empty)
+                empty = set() if _has_means(frame) else set(run_names)
+                frame = frame.where(F.col(RUN).isin(*run_names))
+            slices = Slices.for_night(night, dataset, run_names, empty=empty)
             rows.append(Rows(frame=frame, slices=slices, reference=reference, kind=kinds[reference]))
         write_together(rows)
 
 
-def _check(tables: Any, night: Any, dataset: Any, runs: Any, formats: Mapping[str, str]) -> None:
+def _check_arguments(tables: Any, night: Any, dataset: Any, runs: Any, formats: Mapping[str, str]) -> None:
     if not isinstance(tables, Mapping) or not tables:
-        raise InvalidParameterError("tables must be DataFrames by where they go, and there must be one.")
+        raise InvalidParameterError(
+            "tables must map references, such as 'prod.metrics', to DataFrames, and must not be empty."
+        )
     for reference, frame in tables.items():
         if not isinstance(reference, str) or not hasattr(frame, "sparkSession"):
             raise InvalidParameterError(
-                f"tables must be DataFrames by where they go, such as 'prod.metrics'; got {reference!r}: "
+                f"tables must map references, such as 'prod.metrics', to DataFrames; got {reference!r}: "
                 f"{type(frame).__name__}."
             )
     of_kind("night", date, night)
@@ -133,57 +137,61 @@ def _check(tables: Any, night: Any, dataset: Any, runs: Any, formats: Mapping[st
         one_of("table", reference, tuple(tables))
 
 
-def _is_of_means(frame: DataFrame) -> bool:
-    kind = kind_of(frame.columns)
+def _has_means(frame: DataFrame) -> bool:
+    kind = find_kind(frame.columns)
     return kind is not None and kind.name == METRIC_TABLE
 
 
-def _complete(reference: str, frame: DataFrame, stamps: Mapping[str, str | None]) -> DataFrame:
-    """Add a run, and to means their provenance."""
-    kind = kind_of(frame.columns)
-    if kind is not None and kind.name in _STORED_OTHERWISE:
+def _complete_columns(reference: str, frame: DataFrame, stamps: Mapping[str, str | None]) -> DataFrame:
+    """Add the column `run` if missing, and the provenance to a metric table."""
+    kind = find_kind(frame.columns)
+    if kind is not None and kind.name in _JOB_TABLES:
         raise InvalidParameterError(
-            f"the rows for {reference!r} are those of a {kind.name}, which jobs store in other slices than those of "
-            "a night and a run; write it by its job."
+            f"the rows for {reference!r} are those of a {kind.name}, which is not stored by night and run alone; "
+            "write it with its job."
         )
-    named = [name for name in frame.columns if name.lower() == RUN]
-    if not named:
+    run_columns = [column for column in frame.columns if column.lower() == RUN]
+    if not run_columns:
         frame = frame.withColumn(RUN, F.lit(""))
-    elif named != [RUN]:
-        frame = frame.withColumnRenamed(named[0], RUN)
+    elif run_columns != [RUN]:
+        frame = frame.withColumnRenamed(run_columns[0], RUN)
     now = F.lit(datetime.now(timezone.utc).replace(microsecond=0)).cast("timestamp").alias("computed_at")
     computed = [] if "computed_at" in frame.columns else [now]
-    if not _is_of_means(frame):
+    if not _has_means(frame):
         return frame.select("*", *computed)
-    taken = sorted({*stamps} & {*frame.columns, *_OF_THE_MOMENT})
-    if taken:
-        raise InvalidParameterError(f"the rows for {reference!r} have a column {taken[0]!r} of their own; drop it.")
+    reserved = sorted({*stamps} & {*frame.columns, *_RUN_STAMPS})
+    if reserved:
+        raise InvalidParameterError(
+            f"the rows for {reference!r} have a column {reserved[0]!r} of their own; drop it."
+        )
     texts = {**dict.fromkeys(("convention", "config_hash", "input")), **stamps, "package_version": __version__}
-    added = [F.lit(text).cast("string").alias(name) for name, text in texts.items() if name not in frame.columns]
+    added = [
+        F.lit(text).cast("string").alias(column) for column, text in texts.items() if column not in frame.columns
+    ]
     rows = frame.where(F.col(RUN).isNotNull())  # rejected rows without a run
     return rows.select("*", *added, *computed)
 
 
 def _list_runs(reference: str, frame: DataFrame) -> set[str]:
-    """Run an action: list the runs of a table. Refused is a metric table in which no query counts."""
-    numbers = [F.max("n_queries").alias("n")] if _is_of_means(frame) else []
-    rows = frame.groupBy(RUN).agg(F.lit(0).alias("there"), *numbers).collect()
-    if rows and numbers and not any(row["n"] for row in rows):
+    """Run an action: list the runs of a table. Refuse a metric table in which no query counts."""
+    counts = [F.max("n_queries").alias("n")] if _has_means(frame) else []
+    rows = frame.groupBy(RUN).agg(F.lit(0).alias("there"), *counts).collect()
+    if rows and counts and not any(row["n"] for row in rows):
         raise InputRefusedError(f"no query counts in the means for {reference!r}.")
     if any(row[RUN] is None for row in rows):
         raise InputRefusedError(
-            f"some rows for {reference!r} have null in column 'run', which says whose they are; fill it, or name the "
-            f"runs whose rows are written ({option('runs')})."
+            f"some rows for {reference!r} have null in column 'run'; fill it, or set the runs to write "
+            f"({option('runs')})."
         )
     return {row[RUN] for row in rows}
 
 
 def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | None]) -> None:
-    """Raise for a table that cannot be written, or whose folder holds another one or files of the rows."""
+    """Raise if a table cannot be written, or overlaps another table or the files of the rows."""
     readings = []
     for reference, frame in frames.items():
         source = reading_of(frame.sparkSession, f"what goes to {reference!r}", "", "sql", frame)
-        folders = {_PARTITIONS.sub("", file.rpartition("/")[0]) for file in source.files} - {""}
+        folders = {_PARTITION_FOLDERS.sub("", file.rpartition("/")[0]) for file in source.files} - {""}
         readings.append(replace(source, folders=source.folders | folders))
     for reference, frame in frames.items():
         spark, kind = frame.sparkSession, kinds[reference]

@@ -1,4 +1,4 @@
-"""Where references lead: a folder that this process shares with Spark, or a place that only Spark reaches."""
+"""Resolve references to places: a folder that this process shares with Spark, or a place that only Spark reaches."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
-def spark_path(spark: SparkSession | None, reference: str) -> str:
-    """Resolve a path as Spark does: an absolute path without links if local, else a URI. Runs no action.
+def resolve_spark_path(spark: SparkSession | None, reference: str) -> str:
+    """Resolve a path as Spark does: to an absolute path without links if local, else to a URI. Runs no action.
 
-    Without a session, the path is taken for one of this machine unless it names a scheme.
+    Without a session, a path without a scheme is local.
     """
     refuse_secrets(reference)
     if spark is None:
-        return _absolute(reference)
+        return _resolve_path(reference)
     from pyspark.errors import PySparkException
 
     probe = f"{HIDDEN}-{uuid.uuid4().hex}"
     missing = f"{reference.rstrip('/')}/{probe}"
     resolved = reference
     try:
-        # Twice, as Spark logs a stack trace when a single path is not there.
+        # Spark logs a stack trace for a single missing path, but not for two.
         spark.read.format("text").load([missing, missing]).schema  # noqa: B018  # analysis is lazy on Connect
     except spark_errors() as error:
         if not isinstance(error, PySparkException) or "PATH_NOT_FOUND" not in condition_of(error):
-            why = no_file_system(error, reference) or first_line(error).rstrip(".")
-            raise OutputRefusedError(f"cannot reach {reference!r}: {why}.") from error
-        named = parameter_of(error, "path") or missing
-        resolved = named.removesuffix(f"/{probe}")
-    return _absolute(resolved)
+            reason = no_file_system(error, reference) or first_line(error).rstrip(".")
+            raise OutputRefusedError(f"cannot reach {reference!r}: {reason}.") from error
+        missing_path = parameter_of(error, "path") or missing
+        resolved = missing_path.removesuffix(f"/{probe}")
+    return _resolve_path(resolved)
 
 
 def canonical(uri: str) -> str:
-    """One spelling of a place, to compare it with others: a real path, or a URI with one scheme for each store."""
-    place = _absolute(uri)
+    """Normalize a place for comparisons: to a real path, or a URI with one scheme for each store."""
+    place = _resolve_path(uri)
     if is_local(place):
         return place
     place = re.sub(r"(?i)^wasbs?(://[^/]*)\.blob\.", r"abfss\1.dfs.", place)
@@ -55,18 +55,18 @@ def canonical(uri: str) -> str:
     return f"{SCHEMES.get(scheme.lower(), scheme.lower())}{colon}{rest}"
 
 
-def _absolute(uri: str) -> str:
-    """A real path for local files, else a URI with single slashes in its path."""
+def _resolve_path(uri: str) -> str:
+    """Return a real path for local files, else a URI with single slashes in its path."""
     scheme = _SCHEME.match(uri)
     if scheme is None or scheme[1].lower() == "file":
         path = os.path.realpath(re.sub(r"(?i)^file:(//[^/]*(?=/))?", "", uri))  # with a host, or without
-        return _mounted(path) if "DATABRICKS_RUNTIME_VERSION" in os.environ else path
+        return _map_mounts(path) if "DATABRICKS_RUNTIME_VERSION" in os.environ else path
     host = re.match(r"(?://[^/]+)?", uri[scheme.end() :])[0]  # type: ignore[index]  # matches anything
     path = uri[scheme.end() + len(host) :]
     return f"{scheme[0]}{host}{re.sub('/+', '/', path)}".rstrip("/")
 
 
-def _mounted(path: str) -> str:
+def _map_mounts(path: str) -> str:
     """Map `/dbfs` and `/Volumes`, under which Databricks shows object stores as local files."""
     if is_within(path, "/dbfs"):
         return f"dbfs:{path.removeprefix('/dbfs')}"
@@ -84,28 +84,28 @@ def is_within(place: str, other: str) -> bool:
 def require_folder(kind: str, place: str, reference: str) -> None:
     """Refuse an output that this process cannot write without Spark."""
     if kind != "parquet" or not is_local(place):
-        raise OutputRefusedError(f"{reference!r} is not a folder of this machine, and only Spark writes elsewhere.")
+        raise OutputRefusedError(f"{reference!r} is not a local folder, and only Spark can write to it.")
 
 
-def shared_folder(spark: SparkSession | None, place: str, reference: str) -> Path | None:
-    """Return a canonical place if this process and Spark share it, found out by a trial folder there; else None.
+def find_shared_folder(spark: SparkSession | None, place: str, reference: str) -> Path | None:
+    """Return a canonical place as a folder if this process and Spark share it; else None.
 
-    Files cannot be renamed from here where only Spark reaches them. A local folder that cannot be written is refused.
-    Without a session, every local folder is one of this process alone.
+    The check creates a trial folder. If only Spark reaches the place, this process cannot rename its files. A local
+    folder that cannot be written is refused. Without a session, every local folder is returned.
     """
     if not is_local(place):
         return None
     folder = Path(place)
-    # Path.exists raises where a folder is closed to us; that the trial says, too.
-    nearest = next(above for above in (folder, *folder.parents) if os.path.exists(above))
+    # Path.exists would raise for a folder without permission, which the trial reports below.
+    nearest = next(parent for parent in (folder, *folder.parents) if os.path.exists(parent))
     if not nearest.is_dir():
-        raise OutputRefusedError(f"{reference!r} is, or lies below, a file; outputs are folders.")
+        raise OutputRefusedError(f"{reference!r} is a file, or is below a file; outputs are folders.")
     trial = nearest / f"{HIDDEN}-{uuid.uuid4().hex}"
     try:
         trial.mkdir()
     except OSError as error:
         if type(spark).__module__.startswith("pyspark.sql.connect"):
-            return None  # the server may be another machine, which has the folder
+            return None  # the folder may exist on the server
         raise OutputRefusedError(f"cannot write {reference!r}: {error.strerror} ({str(nearest)!r}).") from error
     try:
         if spark is None:

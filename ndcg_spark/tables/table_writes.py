@@ -1,4 +1,4 @@
-"""Slices of catalog tables: the files of a partition are swapped, or its location in the catalog."""
+"""Write slices of catalog tables, by swapping the files of a partition or its location in the catalog."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from ndcg_spark.tables.claims import Tell, ThreadClaim, lock_out_writers
 from ndcg_spark.tables.commits import CommittedWrite, DeltaLog, IcebergLog
 from ndcg_spark.tables.folders import FolderWrite, count_file_rows
 from ndcg_spark.tables.kinds import COMMITTED
-from ndcg_spark.tables.places import canonical, shared_folder
+from ndcg_spark.tables.places import canonical, find_shared_folder
 from ndcg_spark.tables.slices import PARTITIONS, Slices, SliceWrite, count_slices, verify_counts
 
 HIDDEN = "_ndcg_spark"
-_PER_STATEMENT = 500
-_ATTEMPTS = 20
-"""To claim slices of a table that others make, alter and drop at the same time."""
+_MAX_PARTITIONS_PER_STATEMENT = 500
+_MAX_ATTEMPTS = 20
+"""Attempts to claim slices of a table that other writers create, alter and drop at the same time."""
 
 
 class LocalTableWrite(FolderWrite):
     """New rows of some slices of a catalog table whose files this process can rename.
 
-    Files are replaced as in `FolderWrite`, so processes with catalogs of their own exclude each other too. A slice
-    that the catalog does not have yet is registered once its files are complete.
+    Files are replaced as in `FolderWrite`, so processes with separate catalogs exclude each other, too. A slice that
+    is new to the catalog is registered once its files are complete.
     """
 
     spark: SparkSession
@@ -53,47 +53,47 @@ class LocalTableWrite(FolderWrite):
         self._before: dict[str, str] | None = None
 
     def stage(self, rows: Any) -> None:
-        """Run an action: write rows to a folder of their own; count them by the footers of their files."""
+        """Run an action: write rows to a new folder; count them from the footers of their files."""
         super().stage(cast_to_table(rows, self.facts))
         self._counts = {folder: count_file_rows(self.claim.rows / folder, self.kind) for folder in self.folders}
 
     def swap(self) -> None:
         """Swap files, register new partitions, and count the table's rows."""
-        self._before = partition_locations(self.spark, self.reference, self.folders)
+        self._before = read_locations(self.spark, self.reference, self.folders)
         super().swap()
         new = {folder: None for folder in self.folders if folder not in self._before}
         add_partitions(self.spark, self.reference, new)
-        for folder in self._moved(self._before):
+        for folder in self._list_moved(self._before):
             set_location(self.spark, self.reference, folder, f"file:{self.root / folder}")
         self.spark.catalog.refreshTable(self.reference)
         verify_counts(self.spark, self.reference, self.folders, self._counts)
 
-    def _moved(self, locations: Mapping[str, str]) -> list[str]:
-        """List partitions that the catalog had elsewhere than below the table."""
-        return [folder for folder, at in locations.items() if canonical(at) != str(self.root / folder)]
+    def _list_moved(self, locations: Mapping[str, str]) -> list[str]:
+        """List partitions whose location in the catalog was not below the table."""
+        return [folder for folder, location in locations.items() if canonical(location) != str(self.root / folder)]
 
     def undo(self) -> None:
         super().undo()
         if self._before is None:
             return
-        for folder in self._moved(self._before):
+        for folder in self._list_moved(self._before):
             set_location(self.spark, self.reference, folder, self._before[folder])
         drop_partitions(self.spark, self.reference, [folder for folder in self.folders if folder not in self._before])
-        with suppress(*SPARK_ERRORS):  # the rows are back
+        with suppress(*SPARK_ERRORS):  # the old rows are restored already
             self.spark.catalog.refreshTable(self.reference)
 
     def finish(self) -> None:
-        """Leave the folder as it is: the catalog knows its files, and `close` removes the old ones."""
+        """Do not mark the folder: the catalog lists its files, and `close` removes the old ones."""
         self.on_failure = None
 
 
 class RemoteTableWrite(SliceWrite):
     """New rows of some slices of a catalog table whose files only Spark reaches.
 
-    They are written to a folder of their own below the table; then the catalog is told the new location of each
-    partition, which is one step for each. Two processes that replace one slice at the same time are told apart by
-    the location that each found at first: the slower one is refused. Between its last look and its `ALTER TABLE`
-    there is a moment in which it is not; then its rows win, whole. Old files are overwritten with none afterwards.
+    The rows are written to a new folder below the table; then the location of each partition is changed in the
+    catalog, one partition at a time. If two processes replace the same slice, the slower one is refused, because the
+    location is not the one that it read at first. A change between this check and `ALTER TABLE` is not noticed: the
+    slower one then replaces the slice as a whole. Old files are overwritten with empty ones afterwards.
     """
 
     def __init__(self, spark: SparkSession, facts: TableFacts, slices: Slices, tell: Tell) -> None:
@@ -102,18 +102,18 @@ class RemoteTableWrite(SliceWrite):
         self.claim = ThreadClaim(facts.folder, self.folders, facts.name)
         self._root = facts.folder.rstrip("/")
         self._attempt = f"{self._root}/{HIDDEN}/{uuid.uuid4().hex}"
-        self._is_live = False  # whether the catalog may point to what was staged
+        self._is_live = False  # True once the catalog may point to the staged files
         try:
-            self._before = self._locations()
+            self._before = self._read_locations()
         except BaseException:
             self.claim.release()
             raise
 
-    def _locations(self) -> dict[str, str]:
-        return partition_locations(self.spark, self.reference, self.folders)
+    def _read_locations(self) -> dict[str, str]:
+        return read_locations(self.spark, self.reference, self.folders)
 
     def stage(self, rows: DataFrame) -> None:
-        """Run two actions: write rows to a folder of their own, and count them."""
+        """Run two actions: write rows to a new folder, and count them."""
         rows, kind = cast_to_table(rows, self.facts), self.facts.format
         self._nothing = rows.drop(*PARTITIONS).limit(0)
         rows.write.partitionBy(*PARTITIONS).format(kind).save(self._attempt)
@@ -126,30 +126,30 @@ class RemoteTableWrite(SliceWrite):
 
     def swap(self) -> None:
         """Set the new locations in the catalog, and check that it has them."""
-        if self._locations() != self._before:
+        if self._read_locations() != self._before:
             raise OutputRefusedError(f"another job wrote the same runs to {self.reference!r} meanwhile; run again.")
         new = {folder: f"{self._attempt}/{folder}" for folder in self.folders if folder not in self._before}
         self._is_live = True
         add_partitions(self.spark, self.reference, new)
         for folder in self._before:
             set_location(self.spark, self.reference, folder, f"{self._attempt}/{folder}")
-        ours = self._locations()
-        if not all(ours.get(folder, "").startswith(self._attempt) for folder in self.folders):
+        locations = self._read_locations()
+        if not all(locations.get(folder, "").startswith(self._attempt) for folder in self.folders):
             raise OutputRefusedError(f"another job wrote the same runs to {self.reference!r} meanwhile; run again.")
-        # Again: no lock keeps other jobs from undoing that.
+        # Added again: no lock keeps other jobs from dropping the columns.
         add_columns(self.spark, self.reference, list(self.facts.columns))
         verify_counts(self.spark, self.reference, self.folders, self._counts)
 
     def undo(self) -> None:
-        for folder, location in (self._locations() if self._is_live else {}).items():
+        for folder, location in (self._read_locations() if self._is_live else {}).items():
             if not location.startswith(self._attempt):
-                continue  # not swapped yet, or swapped by somebody else since
+                continue  # not swapped yet, or replaced by another job since
             if folder in self._before:
                 set_location(self.spark, self.reference, folder, self._before[folder])
             else:
                 drop_partitions(self.spark, self.reference, [folder])
         self._is_live = False
-        with suppress(*SPARK_ERRORS):  # the rows are back
+        with suppress(*SPARK_ERRORS):  # the old rows are restored already
             self.spark.catalog.refreshTable(self.reference)
 
     def finish(self) -> None:
@@ -159,50 +159,50 @@ class RemoteTableWrite(SliceWrite):
                 self._discard(location)
 
     def close(self) -> None:
-        """Discard what was staged, unless readers may see it."""
+        """Discard the staged files, unless readers may see them."""
         try:
             if not self._is_live and path_exists(self.spark, self._attempt):
                 self._discard(self._attempt)
         except SPARK_ERRORS:
-            self._tell_left(self._attempt)
+            self._report_leftover(self._attempt)
         finally:
             super().close()
 
     def _discard(self, location: str) -> None:
-        """Overwrite files with none, as Spark cannot delete them."""
+        """Overwrite a folder with no rows, because Spark cannot delete files."""
         try:
             self._nothing.write.mode("overwrite").format(self.facts.format).save(location)
         except SPARK_ERRORS:
-            self._tell_left(location)
+            self._report_leftover(location)
 
-    def _tell_left(self, location: str) -> None:
+    def _report_leftover(self, location: str) -> None:
         self.tell(f"{location} is no longer used by table {self.reference}, and could not be emptied")
 
 
 def open_table_write(
     rows: DataFrame, reference: str, kind: str, slices: Slices, *, grow: bool, tell: Tell
 ) -> SliceWrite:
-    """Claim slices of a table, made if it does not exist; again if it was dropped or altered meanwhile.
+    """Claim slices of a table, which is created if missing. Retry if the table is dropped or altered meanwhile.
 
-    A writer drops the table that it made if its rows do not come and nobody else has claimed slices of it, which can
-    only be seen in a shared folder; elsewhere an empty table stays.
+    A writer that created the table and fails drops it again, unless others have claimed slices of it. Such claims are
+    visible only in a shared folder; elsewhere an empty table stays.
     """
     spark, stored, is_ours = rows.sparkSession, select_results(rows.schema), False
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         facts = check_table(spark, reference, stored, kind, grow=grow)
         if facts is None:
             is_ours = create_table(spark, reference, stored, kind)
             continue
-        root = shared_folder(spark, canonical(facts.location), reference) if facts.location else None
+        root = find_shared_folder(spark, canonical(facts.location), reference) if facts.location else None
         if facts.growth.added:
-            # Of two jobs, one would undo the other's columns.
+            # Without the lock, one of two jobs could drop the columns of the other.
             with nullcontext() if root is None else lock_out_writers(root):
                 add_columns(spark, reference, facts.growth.added)
             continue
         on_failure = partial(_drop_created, spark, facts, root) if is_ours and root is not None else None
         write: SliceWrite | None = None
         try:
-            write = _table_write(spark, facts, slices, root, tell)
+            write = _make_write(spark, facts, slices, root, tell)
             if spark.catalog.tableExists(reference):
                 write.on_failure = on_failure
                 return write
@@ -217,19 +217,19 @@ def open_table_write(
     raise OutputRefusedError(f"table {reference!r} was dropped or altered by somebody else meanwhile; run again.")
 
 
-def _table_write(spark: SparkSession, facts: TableFacts, slices: Slices, root: Path | None, tell: Tell) -> SliceWrite:
-    """Choose the write by the table's format, and by whether this process reaches its files."""
+def _make_write(spark: SparkSession, facts: TableFacts, slices: Slices, root: Path | None, tell: Tell) -> SliceWrite:
+    """Choose the write by the table's format, and for partitioned files by whether this process can reach them."""
     folders = list(slices.folders.values())
     if facts.format == "delta":
         return CommittedWrite(spark, facts, DeltaLog(spark, facts.name, folders, root), slices, root, tell)
     if facts.format == "iceberg":
         return CommittedWrite(spark, facts, IcebergLog(spark, facts.name, folders), slices, root, tell)
-    kind = RemoteTableWrite if root is None else LocalTableWrite
-    return kind(spark, facts, slices, tell)
+    write_class = RemoteTableWrite if root is None else LocalTableWrite
+    return write_class(spark, facts, slices, tell)
 
 
 def _drop_created(spark: SparkSession, facts: TableFacts, root: Path) -> None:
-    """Drop a table that was made for rows which did not come, unless somebody else writes it, or has written it."""
+    """Drop a table that was created for a failed write, unless another job writes it, or has written it."""
     with lock_out_writers(root) as is_unused:
         if is_unused and spark.catalog.tableExists(facts.name):
             has_commits = facts.format in COMMITTED
@@ -238,37 +238,40 @@ def _drop_created(spark: SparkSession, facts: TableFacts, root: Path) -> None:
                 spark.sql(f"DROP TABLE {facts.name}")
 
 
-def partition_locations(spark: SparkSession, table: str, folders: Sequence[str]) -> dict[str, str]:
-    """Locations of partitions that the catalog has, by folder; one look-up for each."""
+def read_locations(spark: SparkSession, table: str, folders: Sequence[str]) -> dict[str, str]:
+    """Read the locations of partitions in the catalog, by folder. One query for each partition."""
     known: set[str] = set()
     for night in {folder.partition("/")[0] for folder in folders}:
-        shown = spark.sql(f"SHOW PARTITIONS {table} PARTITION ({_spec(night)})").collect()
-        known |= {row[0] for row in shown}
+        partitions = spark.sql(f"SHOW PARTITIONS {table} PARTITION ({_format_spec(night)})").collect()
+        known |= {row[0] for row in partitions}
     return {
-        folder: describe(spark, f"{table} PARTITION ({_spec(folder)})")["location"]
+        folder: describe(spark, f"{table} PARTITION ({_format_spec(folder)})")["location"]
         for folder in known.intersection(folders)
     }
 
 
-def add_partitions(spark: SparkSession, table: str, places: Mapping[str, str | None]) -> None:
+def add_partitions(spark: SparkSession, table: str, locations: Mapping[str, str | None]) -> None:
     """Register new partitions by folder and location (None: below the table)."""
-    rest = iter(places.items())
-    while some := list(islice(rest, _PER_STATEMENT)):
-        parts = [f"PARTITION ({_spec(folder)})" + (f" LOCATION {quote_sql(at)}" if at else "") for folder, at in some]
-        spark.sql(f"ALTER TABLE {table} ADD IF NOT EXISTS {' '.join(parts)}")
+    remaining = iter(locations.items())
+    while chunk := list(islice(remaining, _MAX_PARTITIONS_PER_STATEMENT)):
+        clauses = [
+            f"PARTITION ({_format_spec(folder)})" + (f" LOCATION {quote_sql(location)}" if location else "")
+            for folder, location in chunk
+        ]
+        spark.sql(f"ALTER TABLE {table} ADD IF NOT EXISTS {' '.join(clauses)}")
 
 
 def set_location(spark: SparkSession, table: str, folder: str, location: str) -> None:
-    spark.sql(f"ALTER TABLE {table} PARTITION ({_spec(folder)}) SET LOCATION {quote_sql(location)}")
+    spark.sql(f"ALTER TABLE {table} PARTITION ({_format_spec(folder)}) SET LOCATION {quote_sql(location)}")
 
 
 def drop_partitions(spark: SparkSession, table: str, folders: Sequence[str]) -> None:
-    """Remove partitions from the catalog, and their files where the table is managed."""
+    """Remove partitions from the catalog, with their files if the table is managed."""
     for folder in folders:
-        spark.sql(f"ALTER TABLE {table} DROP IF EXISTS PARTITION ({_spec(folder)})")
+        spark.sql(f"ALTER TABLE {table} DROP IF EXISTS PARTITION ({_format_spec(folder)})")
 
 
-def _spec(folder: str) -> str:
+def _format_spec(folder: str) -> str:
     night, _, rest = folder.partition("/slice=")
     spec = f"run_date = DATE'{night.partition('=')[2]}'"
     return f"{spec}, slice = '{rest}'" if rest else spec

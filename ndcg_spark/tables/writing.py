@@ -1,4 +1,4 @@
-"""Writing slices: rows are staged where no reader looks, then put in place of the old ones."""
+"""Write slices: stage new rows where readers ignore them, then replace the old rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ndcg_spark.sources.references import guess_format
 from ndcg_spark.tables.claims import Tell
 from ndcg_spark.tables.folders import FolderWrite, RemoteFolderWrite
 from ndcg_spark.tables.kinds import TABLE_KINDS
-from ndcg_spark.tables.places import canonical, require_folder, shared_folder, spark_path
+from ndcg_spark.tables.places import canonical, find_shared_folder, require_folder, resolve_spark_path
 from ndcg_spark.tables.slices import Frame, Slices, SliceWrite, refuse_stamps
 
 _log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Rows to write, the slices that they replace, and where they go; `holds` is their name for a person."""
+    """Rows to write, the slices that they replace, and their destination; `holds` names the rows in messages."""
 
     frame: Frame
     slices: Slices
@@ -40,9 +40,9 @@ def write_together(
     step: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext(),
     tell: Tell = _log.warning,
 ) -> None:
-    """Compute tables where no reader looks, then show all of them, or none. Runs an action for each of Spark.
+    """Stage all tables, then make all of them visible, or none. Runs an action for each table of Spark.
 
-    `more` stage outputs that are not tables; `step` is entered for each table.
+    `more` stages outputs that are not tables; `step` is a context that is entered for each table.
     """
     with ExitStack() as stack:
         writes: list[SliceWrite] = []
@@ -63,16 +63,16 @@ def stage_slices(
     grow: bool = True,
     tell: Tell = _log.warning,
 ) -> SliceWrite:
-    """Write the rows of slices where no reader looks, by an action if they are Spark's; claim the slices until close.
+    """Stage the rows of slices where readers ignore them, and claim the slices until the write is closed.
 
-    `reference` is a folder or a catalog table, made if it does not exist. `kind` is `parquet` for a folder; `table`,
-    `delta`, `iceberg` for a catalog table, the first for any of these providers, orc or Hive; None guesses. With
-    `grow`, a catalog table gets the columns that it lacks; they stay if the rows do not come. For a catalog table,
-    `swap_in` runs one more action, which counts its rows. `tell` reports removed leftovers.
+    Runs an action if the rows are Spark's. `reference` is a folder or a catalog table; it is created if missing.
+    `kind` is `parquet` for a folder, and `table`, `delta` or `iceberg` for a catalog table (`table`: any of these
+    providers, orc or Hive); None guesses. With `grow`, missing columns are added to a catalog table; they stay if the
+    write fails. For a catalog table, `swap_in` runs one more action to count rows. `tell` reports removed leftovers.
     """
     kind, in_arrow = kind or guess_format(reference), isinstance(frame, pa.Table)
     if len(set(slices.folders.values())) < len(slices.folders):
-        raise OutputRefusedError(f"two runs for {reference!r} happen to get the same slice name; rename one of them.")
+        raise OutputRefusedError(f"two runs for {reference!r} have the same slice name; rename one of them.")
     refuse_stamps(frame.schema.names, reference)
     write: SliceWrite
     with refusing(reference):
@@ -84,8 +84,8 @@ def stage_slices(
 
             write = open_table_write(rows, reference, kind, slices, grow=grow, tell=tell)
         else:
-            place = spark_path(spark, reference)
-            folder = shared_folder(spark, place, reference)
+            place = resolve_spark_path(spark, reference)
+            folder = find_shared_folder(spark, place, reference)
             write = (
                 RemoteFolderWrite(place, slices, reference, kind)
                 if folder is None
@@ -100,56 +100,56 @@ def stage_slices(
 
 
 def swap_in(writes: Sequence[SliceWrite]) -> None:
-    """Make staged rows visible: all or, when one fails, none. The caller closes them. Readers see each slice whole.
+    """Make staged rows visible: all of them, or none if one fails. Readers see each slice as a whole.
 
-    `OutputRefusedError`: nothing was written. `PartlyWrittenError`: a remote folder is half replaced, or an output
-    failed after one that cannot be taken back: a remote folder, or one whose catalog or file system is gone.
+    The caller closes the writes. Raise an OutputRefusedError if nothing was written. Raise a PartlyWrittenError if a
+    remote folder was partly replaced, or if an output failed after another one that could not be undone.
     """
-    # What cannot be undone comes first: when it fails, nothing else has been written.
+    # Writes that cannot be undone come first: if one fails, nothing else has been written.
     ordered = sorted(writes, key=lambda write: write.undoable)
-    for at, write in enumerate(ordered):
+    for number, write in enumerate(ordered):
         try:
             with refusing(write.reference):
                 write.swap()
         except BaseException as error:
-            kept = [done.reference for done in ordered[:at] if not done.undoable]
-            kept += _undo(ordered[: at + 1])
-            if kept:
+            not_undone = [done.reference for done in ordered[:number] if not done.undoable]
+            not_undone += _undo_writes(ordered[: number + 1])
+            if not_undone:
                 raise PartlyWrittenError(
-                    f"{write.reference} was not written, or not whole, and {', '.join(kept)} could not be taken "
-                    f"back: {text_of(error)}"
+                    f"{write.reference} was not written completely, and {', '.join(not_undone)} could not be "
+                    f"undone: {text_of(error)}"
                 ) from error
             raise
-    with ExitStack() as each:
+    with ExitStack() as callbacks:
         for write in reversed(ordered):
-            each.callback(write.finish)
+            callbacks.callback(write.finish)
 
 
-def _undo(writes: Sequence[SliceWrite]) -> list[str]:
-    """Take writes back, the last one first; return those of which that failed."""
-    lost = []
+def _undo_writes(writes: Sequence[SliceWrite]) -> list[str]:
+    """Undo writes, the last one first. Return the references of those that could not be undone."""
+    failed = []
     for write in reversed(writes):
         try:
             write.undo()
-        except Exception as error:  # whatever it is, the others are to be taken back, too
-            _log.warning("could not take back %s: %s", write.reference, first_line(error))
-            lost.append(write.reference)
-    return lost
+        except Exception as error:  # the other writes must be undone, too
+            _log.warning("could not undo %s: %s", write.reference, first_line(error))
+            failed.append(write.reference)
+    return failed
 
 
 @contextmanager
 def refusing(reference: str) -> Iterator[None]:
-    """Turn errors of Spark or files about an output into refusals; refusals of rows and crashes pass unchanged."""
+    """Turn errors of Spark or files about an output into refusals. Refusals of rows and crashes are not changed."""
     try:
         yield
     except spark_errors() as error:
-        unfit = unfit_surroundings(error)
-        if unfit is not None:
-            raise unfit from error
+        refusal = unfit_surroundings(error)
+        if refusal is not None:
+            raise refusal from error
         if find_refusal(str(error)) or is_crash(error):
             raise
         raise OutputRefusedError(f"cannot write {reference!r}: {first_line(error)}") from error
-    except ConnectionError:  # to Java, which is gone
+    except ConnectionError:  # the Java process has ended
         raise
     except OSError as error:
         raise OutputRefusedError(f"cannot write {reference!r}: {error.strerror or error}.") from error

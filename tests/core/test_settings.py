@@ -20,7 +20,7 @@ from ndcg_spark.core.session import (
     shuffle_partitions,
 )
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.tables.catalog import provider_of_new
+from ndcg_spark.tables.catalog import choose_provider
 
 
 def on_databricks(told):
@@ -83,7 +83,7 @@ def test_a_local_session_runs_locally(spark):
                                                 ({"spark.sql.sources.default": "csv"}, "parquet")])  # fmt: skip
 def test_new_tables_on_databricks_are_of_delta_where_the_default_is_not_told(monkeypatch, told, expected):
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "client.4")
-    assert provider_of_new(on_databricks(told), "table") == expected
+    assert choose_provider(on_databricks(told), "table") == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [("true", True), (" TRUE ", True), ("False", False), ("", False)])

@@ -37,7 +37,7 @@ from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.local import open_local
-from ndcg_spark.sources.local import table_of as local_table_of
+from ndcg_spark.sources.local import open_memory_table as local_table_of
 from ndcg_spark.sources.references import guess_format
 
 CHOICES = Choices()

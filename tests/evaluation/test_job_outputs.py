@@ -160,7 +160,7 @@ def test_a_place_inside_another_table(logs, metrics, place):
     (logs.parent / "to_met").symlink_to(metrics)
     reference, before = place.format(root=logs.parent), files_below(logs.parent)
     ended = mean_ndcg("--input", logs, "--per-query-output", reference, *NIGHT)
-    assert_refused(ended, f"{reference!r} lies inside {str(metrics)!r}, which holds nights of another table")
+    assert_refused(ended, f"{reference!r} is inside {str(metrics)!r}, which contains nights of another table")
     assert files_below(logs.parent) == before
 
 
@@ -173,7 +173,7 @@ def test_a_place_inside_another_table_that_only_spark_reaches(spark, logs, metri
     """As of a store: this process looks at no folder itself."""
     before = files_below(logs.parent)
     ended = mean_ndcg("--input", logs, "--output", elsewhere(metrics / "run_date=2026-01-09"), *ON_SPARK)
-    assert_refused(ended, "lies inside", f"{elsewhere(metrics)}', which holds nights of another table")
+    assert_refused(ended, "is inside", f"{elsewhere(metrics)}', which contains nights of another table")
     assert files_below(logs.parent) == before
     done("--input", logs, "--output", elsewhere(metrics.parent / "new" / "run_date=2026-01-09"), *ON_SPARK)
 

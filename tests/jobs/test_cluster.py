@@ -180,7 +180,7 @@ def test_a_driver_that_is_killed_in_the_middle_of_a_write(stage, tables, tmp_pat
     assert visible(folder) == before
     ended = mean_ndcg(*flags(tables[1], folder))
     assert ended.code == 0, ended.err
-    told = [line for line in ended.complaints if "removed what a killed writer left" in line]
+    told = [line for line in ended.complaints if "removed files of a killed writer" in line]
     assert ended.complaints == told
     assert [f"process {held.driver} on " in line for line in told] == [True, True]
     assert sorted(name for line in told for name in ("metrics", "queries") if f"{folder / name}:" in line) == [
@@ -224,7 +224,7 @@ def test_rows_on_disks_that_machines_do_not_share_are_missed(stage, tables, tmp_
             cluster.submit(JOB, *wanted, folder=tmp_path / "job", settings=FILE_EACH) as job,
         ):
             ended = job.wait()
-        assert_refused(Ended(ended.code, "", ended.out), "executors wrote the others to disks of their own")
+        assert_refused(Ended(ended.code, "", ended.out), "executors wrote the others to their own disks")
         assert visible(disk.folder) == before
 
 

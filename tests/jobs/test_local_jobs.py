@@ -297,7 +297,7 @@ def test_refusals(spark, tmp_path, rankings):
 
 def test_an_output_that_is_an_input(tmp_path, rankings):
     ended = mean_ndcg("--input", tmp_path, *NIGHT, "--output", tmp_path / "metrics", "--engine", "local")
-    assert_refused(ended, f"'{tmp_path / 'metrics'}' is, holds, or lies inside --input '{tmp_path}'")
+    assert_refused(ended, f"'{tmp_path / 'metrics'}' overlaps --input '{tmp_path}'")
 
 
 # ------------------------------------------------------------------------------------------ nights by either engine

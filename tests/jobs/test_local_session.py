@@ -158,10 +158,10 @@ CATALOGS = {
 @pytest.mark.classic("the catalog of a server outlives its sessions")
 def test_which_names_are_of_a_catalog_that_ends_with_the_session(spark, settings, forgotten, kept) -> None:
     """Settings alone decide: no catalog is loaded, so that it need not be installed here."""
-    from ndcg_spark.tables.catalog import forgotten_tables
+    from ndcg_spark.tables.catalog import list_session_tables
 
     with session_settings(spark, **{name.replace(".", "__"): value for name, value in settings.items()}):
-        assert forgotten_tables(spark, dict.fromkeys([*forgotten, *kept], "table")) == forgotten
+        assert list_session_tables(spark, dict.fromkeys([*forgotten, *kept], "table")) == forgotten
 
 
 CONNECTED = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})

@@ -128,7 +128,7 @@ def test_jobs_without_spark_that_are_killed_leave_a_whole_night(tmp_path):
         (local.Kill("worker", signal.SIGKILL), {"broken": 1}),
         (local.Kill("all", signal.SIGTERM), {"broken": 1}),
         (local.Kill("job", signal.SIGINT, step="swap"), {"broken": 1}),
-        (local.Kill("job", signal.SIGKILL, step="_put", at=1), {"killed": 1, "re-runs": 1}),
+        (local.Kill("job", signal.SIGKILL, step="_put_slice", at=1), {"killed": 1, "re-runs": 1}),
     ],
 )
 def test_every_kill_hits(tmp_path, kill, counted):

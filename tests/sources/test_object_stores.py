@@ -403,7 +403,7 @@ def test_a_metric_table_at_a_store_that_spark_reaches(server: Server, tables: Pa
     assert stored["value"] == told["value"]
     assert_refused(
         mean_ndcg(*rows, "--output", "s3a://connected/metrics/run_date=2026-01-09", *NIGHT),
-        "lies inside 's3a://connected/metrics', which holds nights",
+        "is inside 's3a://connected/metrics', which contains nights",
     )
     server.put_folder(write(connected / "rows"), "connected/rows")
     for source, output in (
@@ -411,4 +411,4 @@ def test_a_metric_table_at_a_store_that_spark_reaches(server: Server, tables: Pa
         ("s3://connected/rows", "s3a://connected/rows/metrics"),
     ):
         ended = mean_ndcg("--input", source, "--output", output, "--source", "spark", *NIGHT)
-        assert_refused(ended, "is, holds, or lies inside --input")
+        assert_refused(ended, "overlaps --input")

@@ -130,5 +130,5 @@ def test_a_folder_above_that_spark_may_not_look_into_is_told(spark, tmp_path, ca
 
     monkeypatch.setattr(table_folders, "path_exists", refusing)
     assert table_folders.find_table_folder(spark, f"{tmp_path}/missing/day=1") is None
-    unknown = [f"whether {tmp_path}/{one} is a Delta, Iceberg or Hudi table is unknown" for one in told]
+    unknown = [f"cannot check whether {tmp_path}/{one} is a Delta, Iceberg or Hudi table" for one in told]
     assert [one.partition(" (")[0] for one in caplog.messages] == unknown

@@ -37,7 +37,7 @@ from ndcg_spark.tables import (
     swap_in,
     write_together,
 )
-from ndcg_spark.tables.checks import _stored_schema
+from ndcg_spark.tables.checks import _to_spark_schema
 from ndcg_spark.tables.claims import claim_slices
 
 NIGHT = date(2026, 1, 31)
@@ -170,11 +170,11 @@ def test_what_a_killed_writer_left_is_named_and_removed(tmp_path):
         finally:
             writer.kill()
     refused = Rows(frame=rows("a", "z", value=2), slices=shop("a"), reference=str(tmp_path))
-    with pytest.raises(OutputRefusedError, match="belong to no announced run"):
+    with pytest.raises(OutputRefusedError, match="belong to an unexpected run"):
         write_together([refused], tell=said.append)
     assert values(tmp_path) == [("a", 1)]
     (line,) = said
-    assert line.startswith(f"removed what a killed writer left in {tmp_path}: process {writer.pid} on ")
+    assert line.startswith(f"removed files of a killed writer in {tmp_path}: process {writer.pid} on ")
     assert sorted(os.listdir(tmp_path)) == ["_SUCCESS", "run_date=2026-01-31"]
 
 
@@ -185,11 +185,11 @@ def test_leftovers_that_are_closed_to_the_next_writer_are_not_said_to_be_removed
     closed_folder(entry / what / "run_date=2026-01-31")
     with bound_by_permissions():
         if what == "rows":
-            said = claims._clear(entry, public_folder)
-            assert said.startswith(f"could not remove what a killed writer left in {entry}")
+            said = claims._clear_leftover(entry, public_folder)
+            assert said.startswith(f"could not remove files of a killed writer in {entry}")
         else:
             with pytest.raises(PermissionError):
-                claims._clear(entry, public_folder)
+                claims._clear_leftover(entry, public_folder)
     assert entry.exists()
 
 
@@ -238,8 +238,8 @@ def test_a_file_that_somebody_adds_to_a_slice_while_it_is_put_in_place_is_told(t
     write(tmp_path, rows("a"), shop("a"))
     if not can_exchange:
         # stands in for: a file system that cannot exchange names, because none of this machine is one
-        monkeypatch.setattr(folders, "exchange", lambda *_: False)
-    put = folders.FolderWrite._put
+        monkeypatch.setattr(folders, "exchange_names", lambda *_: False)
+    put = folders.FolderWrite._put_slice
 
     def disturbed(write, staged, place, name):
         how = put(write, staged, place, name)
@@ -247,7 +247,7 @@ def test_a_file_that_somebody_adds_to_a_slice_while_it_is_put_in_place_is_told(t
         return how
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(folders.FolderWrite, "_put", disturbed)
+        meanwhile.setattr(folders.FolderWrite, "_put_slice", disturbed)
         with pytest.raises(
             OutputRefusedError,
             match=r"^run_date=2026-01-31/slice=\S+ of .* was changed by somebody else meanwhile\.$",
@@ -263,7 +263,7 @@ def test_old_rows_come_back_when_no_rename_works_any_more(tmp_path, monkeypatch)
     """The old slice was moved away; neither the new one nor the old one could be moved in."""
     write(tmp_path, rows("a"), shop("a"))
     # stands in for: a file system that cannot exchange names, because none of this machine is one
-    monkeypatch.setattr(folders, "exchange", lambda *_: False)
+    monkeypatch.setattr(folders, "exchange_names", lambda *_: False)
     rename, count = os.rename, iter(range(9))
 
     def failing(*places):
@@ -282,11 +282,11 @@ def test_folders_are_exchanged_in_one_step(tmp_path):
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    assert folders.exchange(tmp_path / "one", tmp_path / "other")
+    assert folders.exchange_names(tmp_path / "one", tmp_path / "other")
     assert os.listdir(tmp_path / "one") == ["other"]
     assert os.listdir(tmp_path / "other") == ["one"]
     with pytest.raises(FileNotFoundError):  # False would mean that this system cannot
-        folders.exchange(tmp_path / "one", tmp_path / "gone")
+        folders.exchange_names(tmp_path / "one", tmp_path / "gone")
 
 
 @pytest.mark.parametrize(("code", "done"), [(errno.EIO, False), (errno.EINVAL, True)])
@@ -322,11 +322,11 @@ class Output:
 @pytest.mark.parametrize(("error", "told"), [(None, "undo of b"), (TimeoutError(), "TimeoutError")])
 def test_one_output_that_cannot_be_taken_back_does_not_keep_others(caplog, error, told):
     first, second, third = Output("a"), Output("b", ["undo"], error), Output("c", ["swap", "undo"])
-    lost = r"c was not written, or not whole, and c, b could not be taken back: .* swap of c"
+    lost = r"c was not written completely, and c, b could not be undone: .* swap of c"
     with pytest.raises(PartlyWrittenError, match=lost):
         swap_in([first, second, third])
     assert (first.calls, second.calls) == (["swap", "undo"], ["swap", "undo"])
-    assert [line for line in caplog.messages if line.startswith("could not take back b: ") and told in line]
+    assert [line for line in caplog.messages if line.startswith("could not undo b: ") and told in line]
 
 
 def test_all_outputs_are_finished_though_one_cannot_be():
@@ -342,14 +342,14 @@ def test_all_outputs_are_finished_though_one_cannot_be():
 @pytest.mark.parametrize(
     ("table", "slices", "message"),
     [
-        (rows("a", "z"), shop("a"), "belong to no announced run"),
-        (rows("a", None), shop("a"), "belong to no announced run"),
+        (rows("a", "z"), shop("a"), "belong to an unexpected run"),
+        (rows("a", None), shop("a"), "belong to an unexpected run"),
         (rows("a"), shop("a", "b"), "there are no rows of run 'b'"),
         # The first two of 135,283 names whose hashes begin alike.
         (
             rows("\u4ee3\u4f61", "\u4f52\u4e53"),
             shop("\u4ee3\u4f61", "\u4f52\u4e53"),
-            "happen to get the same slice name",
+            "have the same slice name",
         ),
     ],
     ids=["another run", "no run", "no rows", "two runs of one name"],
@@ -378,9 +378,9 @@ def test_a_format_that_no_output_has_is_refused(tmp_path):
 
 @pytest.mark.parametrize("reference", ["prod.metrics", "s3://bucket/metrics"])
 def test_a_place_that_only_spark_writes(reference):
-    with pytest.raises(OutputRefusedError, match="is not a folder of this machine"):
+    with pytest.raises(OutputRefusedError, match="is not a local folder"):
         stage_slices(rows("a"), reference, None, shop("a"))
-    with pytest.raises(OutputRefusedError, match="is not a folder of this machine"):
+    with pytest.raises(OutputRefusedError, match="is not a local folder"):
         check_output(None, reference, None, rows("a").schema)
 
 
@@ -437,13 +437,13 @@ def test_a_file_that_is_not_parquet(tmp_path):
 
 def test_a_folder_that_is_not_ours(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(OutputRefusedError, match=r"holds 'notes\.txt'"):
+    with pytest.raises(OutputRefusedError, match=r"contains 'notes\.txt'"):
         check_output(None, str(tmp_path), None, rows("a").schema)
     (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
-    with pytest.raises(OutputRefusedError, match="is, or lies in, the Delta table"):
+    with pytest.raises(OutputRefusedError, match="belongs to the Delta table"):
         check_output(None, str(tmp_path / "delta" / "part"), None, rows("a").schema)
     write(tmp_path / "nights", rows("a"), shop("a"))
-    with pytest.raises(OutputRefusedError, match=r"lies inside .* which holds nights of another table"):
+    with pytest.raises(OutputRefusedError, match=r"is inside .* which contains nights of another table"):
         check_output(None, str(tmp_path / "nights" / "run_date=2026-01-31"), None, rows("a").schema)
 
 
@@ -461,7 +461,7 @@ def test_inputs_are_not_written_over(tmp_path):
     }.items():
         readings = [reading_of(None, "the input", reference, None, None)]
         for place in places:
-            with pytest.raises(OutputRefusedError, match="is, holds, or lies inside the input"):
+            with pytest.raises(OutputRefusedError, match="overlaps the input"):
                 check_output(None, str(tmp_path / place), None, rows("a").schema, readings=readings)
         check_output(None, str(tmp_path / "metrics"), None, rows("a").schema, readings=readings)
 
@@ -509,5 +509,5 @@ def test_types_of_files_are_those_of_spark(tmp_path):
     )
     pq.write_table(table.select(["old"]), tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
     pq.write_table(table.select(["plain", "zoned"]), tmp_path / "new.parquet")
-    found = [_stored_schema(pq.read_metadata(tmp_path / f"{name}.parquet").schema) for name in ("old", "new")]
+    found = [_to_spark_schema(pq.read_metadata(tmp_path / f"{name}.parquet").schema) for name in ("old", "new")]
     assert [field.type.tz for schema in found for field in schema] == ["UTC", None, "UTC"]

@@ -17,7 +17,7 @@ from ndcg_spark.tables import Slices, SliceWrite, commits, slice_name, stage_sli
 from ndcg_spark.tables.catalog import TableFacts
 from ndcg_spark.tables.commits import Commit, ConflictError, DeltaLog
 from ndcg_spark.tables.kinds import Growth
-from ndcg_spark.tables.slices import slices_condition
+from ndcg_spark.tables.slices import build_condition
 
 pytestmark = pytest.mark.classic("what stands for Delta answers in place of a session's Java")
 NIGHT = partial(Slices.for_night, date(2026, 1, 31), "shop")
@@ -129,7 +129,7 @@ def test_old_rows_come_back_though_their_version_lacks_a_column(databricks, new_
     """Delta and Iceberg show an earlier version with the columns that it had."""
     with staged_in(new_rows.selectExpr("*", "'de' AS country")) as staged:
         # stands in for: an earlier version of a table of Delta, because a jar of Delta is not here
-        monkeypatch.setattr(DeltaLog, "rows_at", lambda *_: databricks.stored.drop("country"))
+        monkeypatch.setattr(DeltaLog, "read_rows", lambda *_: databricks.stored.drop("country"))
         with pytest.raises(OutputRefusedError, match="no"):
             swap_in([staged, Failing()])
     assert [write["values"] for write in databricks.writes] == [[2, 2], [1, 1]]
@@ -226,7 +226,7 @@ def test_after_so_many_commits_of_others_the_job_is_to_run_again(databricks, new
     def meanwhile():
         raise SPARK_ERRORS[0]("[DELTA_CONCURRENT_WRITE] ConcurrentWriteException: somebody was quicker")
 
-    monkeypatch.setattr(commits, "ATTEMPTS", 2)
+    monkeypatch.setattr(commits, "MAX_ATTEMPTS", 2)
     databricks.meanwhile = meanwhile
     with staged_in(new_rows) as staged, pytest.raises(OutputRefusedError, match="came first 2 times; run again"):
         swap_in([staged])
@@ -246,7 +246,7 @@ def test_a_commit_that_fails_for_another_reason_is_not_tried_again(databricks, n
 def test_where_the_folder_is_shared_rows_are_staged_and_counted(databricks, new_rows, monkeypatch, tmp_path):
     """What stands for Delta shows the two old rows of the slice whatever is committed."""
     # stands in for: a folder of Delta that workers share, because a jar of Delta is not here
-    monkeypatch.setattr(table_writes, "shared_folder", lambda *_: tmp_path / "table")
+    monkeypatch.setattr(table_writes, "find_shared_folder", lambda *_: tmp_path / "table")
     with staged_in(new_rows) as staged:
         swap_in([staged])
     assert [write["values"] for write in databricks.writes] == [[2, 2]]
@@ -261,19 +261,19 @@ def test_rows_that_were_counted_and_are_in_no_commit_are_missed(databricks, new_
     """Though the slice may be empty, as a table of rejects is, and is so after the write."""
     databricks.stored = databricks.stored.limit(0)
     # stands in for: a folder of Delta that workers share, because a jar of Delta is not here
-    monkeypatch.setattr(table_writes, "shared_folder", lambda *_: tmp_path / "table")
+    monkeypatch.setattr(table_writes, "find_shared_folder", lambda *_: tmp_path / "table")
     # stands in for: an engine that loses a commit, because Delta does not
-    monkeypatch.setattr(DeltaLog, "find", lambda *_: None)
+    monkeypatch.setattr(DeltaLog, "find_commit", lambda *_: None)
     with (
         closing(stage_slices(new_rows, TABLE, "table", NIGHT([""], empty=[""]))) as staged,
-        pytest.raises(OutputRefusedError, match="does not show that these runs alone were replaced"),
+        pytest.raises(OutputRefusedError, match="does not confirm that only these runs were replaced"),
     ):
         swap_in([staged])
 
 
 def test_a_table_without_a_location_cannot_be_written_as_a_folder():
     facts = TableFacts(name="t", format="parquet", location=None, columns=None, growth=Growth())
-    with pytest.raises(OutputRefusedError, match="the catalog does not say where table 't' lies"):
+    with pytest.raises(OutputRefusedError, match="the catalog has no location for table 't'"):
         _ = facts.folder
 
 
@@ -345,7 +345,7 @@ def unwritten_rows():
 )
 def test_which_commits_of_others_are_conflicts(newer, conflicts):
     log = DeltaLog(History([*newer, entry(7)]), TABLE, [OURS], None)
-    assert log.version() == 7 + len(newer)
+    assert log.read_version() == 7 + len(newer)
     with pytest.raises(ConflictError if conflicts else WrittenError):
         log.replace(unwritten_rows(), 7, "mark")
 
@@ -353,9 +353,9 @@ def test_which_commits_of_others_are_conflicts(newer, conflicts):
 def test_a_long_history_is_read_as_far_as_needed():
     history = History([entry(version, mark=f"of {version}") for version in range(500, -1, -1)])
     log = DeltaLog(history, TABLE, [OURS], None)
-    assert log.find("of 251", 250) == Commit(version=251, before=250, alone=False)
+    assert log.find_commit("of 251", 250) == Commit(version=251, before=250, alone=False)
     assert history.limits == [100, 1000]
-    assert log.find("of 250", 250) is None
+    assert log.find_commit("of 250", 250) is None
 
 
 def logged(folder, version, *actions):
@@ -390,14 +390,14 @@ def log(tmp_path):
 def test_without_a_history_the_files_of_the_log_are_read(log, tmp_path):
     (tmp_path / "_delta_log" / "00000000000000000001.crc").touch()
     logged(tmp_path, 2, said("mark"), file_of(OURS), file_of(OURS, "remove"))
-    assert log.version() == 2
-    assert log.find("mark", 1) == Commit(version=2, before=1, alone=True)
-    assert log.find("other", 1) is None
+    assert log.read_version() == 2
+    assert log.find_commit("mark", 1) == Commit(version=2, before=1, alone=True)
+    assert log.find_commit("other", 1) is None
 
 
 def test_files_of_other_slices_in_our_commit_show(log, tmp_path):
     logged(tmp_path, 2, said("mark"), file_of(OURS), file_of(THEIRS, "remove"))
-    assert log.find("mark", 1) == Commit(version=2, before=1, alone=False)
+    assert log.find_commit("mark", 1) == Commit(version=2, before=1, alone=False)
 
 
 @pytest.mark.parametrize(
@@ -418,14 +418,14 @@ def test_conflicts_show_in_the_files_of_the_log(log, tmp_path, actions, conflict
 def test_no_history_and_no_files_are_a_refusal(spark, tmp_path):
     """As where the files of the log were lost. A Spark without Delta has no DESCRIBE HISTORY."""
     with pytest.raises(OutputRefusedError, match="DESCRIBE HISTORY"):
-        DeltaLog(spark, TABLE, [OURS], None).version()
+        DeltaLog(spark, TABLE, [OURS], None).read_version()
     (tmp_path / "_delta_log").mkdir()
-    with pytest.raises(OutputRefusedError, match="shows no commit"):
-        DeltaLog(spark, TABLE, [OURS], tmp_path).version()
+    with pytest.raises(OutputRefusedError, match="has no commits"):
+        DeltaLog(spark, TABLE, [OURS], tmp_path).read_version()
 
 
 def test_conditions_have_a_clause_for_each_night():
     folders = ["run_date=2026-01-30/slice=b", "run_date=2026-01-31/slice=b", "run_date=2026-01-31/slice=a"]
-    assert slices_condition(folders) == (
+    assert build_condition(folders) == (
         "(run_date = DATE'2026-01-30' AND slice IN ('b')) OR (run_date = DATE'2026-01-31' AND slice IN ('a', 'b'))"
     )

@@ -20,7 +20,7 @@ from ndcg_spark.jobs.outputs import REJECT_SCHEMA
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.tables.catalog import create_table
-from ndcg_spark.tables.kinds import Grown, Growth, kind_of
+from ndcg_spark.tables.kinds import ExistingTable, Growth, find_kind
 
 PER_QUERY = ("run", "query_id", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant")
 JUDGED = ("query_id", "item_id", "relevance")
@@ -51,7 +51,7 @@ def stored(names):
 
 
 def in_catalog(names):
-    return Grown(name="table 't'", schema=schema(names), way_out="name another table", in_catalog=True)
+    return ExistingTable(name="table 't'", schema=schema(names), way_out="name another table", in_catalog=True)
 
 
 # ---------------------------------------------------------------------------------------------------- kinds
@@ -59,10 +59,10 @@ def in_catalog(names):
 
 @pytest.mark.parametrize("kind", OURS)
 def test_each_of_our_tables_is_known(kind):
-    found = kind_of([*OURS[kind], "dataset"])
+    found = find_kind([*OURS[kind], "dataset"])
     assert found is not None
     assert found.name == kind
-    assert in_catalog([*OURS[kind], "dataset"]).growth(stored(OURS[kind]), grow=True) == Growth()
+    assert in_catalog([*OURS[kind], "dataset"]).compare(stored(OURS[kind]), grow=True) == Growth()
 
 
 @pytest.mark.parametrize("theirs", OURS)
@@ -73,47 +73,47 @@ def test_results_of_another_kind_do_not_go_into_one_of_our_tables(theirs):
         mixed = in_catalog(dict.fromkeys([*OURS[theirs], "dataset", *OURS[ours]]))
         for there in (in_catalog([*OURS[theirs], "dataset"]), mixed):
             with pytest.raises(OutputRefusedError) as error:
-                there.growth(stored(OURS[ours]), grow=True)
+                there.compare(stored(OURS[ours]), grow=True)
             assert str(error.value) == message
         lacking = [name for name in OURS[ours] if name not in OURS[theirs]]
-        assert mixed.growth(stored(OURS[theirs]), grow=True) == Growth(lacking=tuple(lacking))
+        assert mixed.compare(stored(OURS[theirs]), grow=True) == Growth(lacking=tuple(lacking))
 
 
 def test_results_of_no_kind_go_into_tables_of_results_only():
     """A table without the data set is one that nobody has written results to."""
     own = stored(["sessions"])
-    assert in_catalog(["sessions", "dataset"]).growth(own, grow=False) == Growth()
+    assert in_catalog(["sessions", "dataset"]).compare(own, grow=False) == Growth()
     with pytest.raises(OutputRefusedError, match="table 't' has other columns than these results; name another"):
-        in_catalog(["sessions"]).growth(own, grow=True)
+        in_catalog(["sessions"]).compare(own, grow=True)
     with pytest.raises(OutputRefusedError, match="table 't' is a run log, and these are other results; name another"):
-        in_catalog([*OURS["run log"], "dataset"]).growth(own, grow=True)
+        in_catalog([*OURS["run log"], "dataset"]).compare(own, grow=True)
 
 
 def test_a_table_that_may_not_grow_is_that_of_the_same_columns():
     names = [*PER_QUERY, "country", "dataset"]
-    assert in_catalog(names).growth(schema(names), grow=False) == Growth()
+    assert in_catalog(names).compare(schema(names), grow=False) == Growth()
     with pytest.raises(OutputRefusedError, match="table 't' has no column 'site', unlike these results"):
-        in_catalog(names).growth(schema([*names, "site"]), grow=False)
+        in_catalog(names).compare(schema([*names, "site"]), grow=False)
     with pytest.raises(OutputRefusedError, match="table 't' has a column 'site', unlike these results"):
-        in_catalog([*names, "site"]).growth(schema(names), grow=False)
+        in_catalog([*names, "site"]).compare(schema(names), grow=False)
 
 
 def test_keys_are_those_in_front_of_a_column_of_its_own_spelling():
-    rankings = kind_of(["query_id", "item_id", "score", "rank", "dataset"])
-    assert rankings.keys_in(["query_id", "item_id", "score", "rank"]) == ("query_id", "item_id")
-    assert rankings.keys_in(["query_id", "item_id", "Score", "Rank"]) == ()
+    rankings = find_kind(["query_id", "item_id", "score", "rank", "dataset"])
+    assert rankings.find_keys(["query_id", "item_id", "score", "rank"]) == ("query_id", "item_id")
+    assert rankings.find_keys(["query_id", "item_id", "Score", "Rank"]) == ()
 
 
 @pytest.mark.parametrize("ours", OURS)
 def test_our_results_do_not_go_into_a_table_of_something_else(ours):
     with pytest.raises(OutputRefusedError) as error:
-        in_catalog(["city", "temperature", "dataset"]).growth(stored(OURS[ours]), grow=True)
+        in_catalog(["city", "temperature", "dataset"]).compare(stored(OURS[ours]), grow=True)
     assert str(error.value) == f"table 't' has other columns than a {ours}; name another table."
 
 
 def test_judgments_of_several_makers_are_one_kind():
     ratings = [*JUDGED, "rule", "decided_by", "n_ratings", "weight_sum", "run"]
-    growth = in_catalog([*OURS["judgments table"], "dataset"]).growth(stored(ratings), grow=True)
+    growth = in_catalog([*OURS["judgments table"], "dataset"]).compare(stored(ratings), grow=True)
     assert [one.name for one in growth.added] == ["decided_by", "n_ratings", "weight_sum"]
     assert growth.lacking == ("event", "n_events", "n_negative", "n_impressions")
 
@@ -123,26 +123,24 @@ def test_rows_that_other_columns_identify_are_refused(keys):
     """Nights without them would have null keys."""
     there = in_catalog([*PER_QUERY, "country", "dataset"])
     others = [PER_QUERY[0], *keys, *PER_QUERY[2:], "country"]
-    with pytest.raises(OutputRefusedError, match="identified by 'query_id', and those of these results by"):
-        there.growth(stored(others), grow=True)
+    with pytest.raises(OutputRefusedError, match="identified by 'query_id', but these results by"):
+        there.compare(stored(others), grow=True)
 
 
 def test_a_table_whose_order_does_not_show_its_keys_takes_rows_whose_keys_it_has():
     """Somebody made it by a statement of their own, say."""
     there = in_catalog(["k", *(name for name in PER_QUERY if name != "k"), "dataset"])
-    assert there.growth(stored(PER_QUERY), grow=True) == Growth()
-    with pytest.raises(
-        OutputRefusedError, match="identified by other columns, and those of these results by 'user_id'"
-    ):
-        there.growth(stored([PER_QUERY[0], "user_id", *PER_QUERY[2:]]), grow=True)
+    assert there.compare(stored(PER_QUERY), grow=True) == Growth()
+    with pytest.raises(OutputRefusedError, match="identified by other columns, but these results by 'user_id'"):
+        there.compare(stored([PER_QUERY[0], "user_id", *PER_QUERY[2:]]), grow=True)
 
 
 def test_a_case_is_not_a_column_in_the_catalog_and_is_refused_in_a_folder():
     names, spelled = [*PER_QUERY, "country"], [*PER_QUERY, "Country"]
-    assert in_catalog([*names, "dataset"]).growth(stored(spelled), grow=False) == Growth()
-    folder = Grown(name="'./q'", schema=stored(names), way_out="write to a new folder")
+    assert in_catalog([*names, "dataset"]).compare(stored(spelled), grow=False) == Growth()
+    folder = ExistingTable(name="'./q'", schema=stored(names), way_out="write to a new folder")
     with pytest.raises(OutputRefusedError, match=r"'Country' is spelled 'country' in '\./q'; rename it in the input"):
-        folder.growth(stored(spelled), grow=True)
+        folder.compare(stored(spelled), grow=True)
 
 
 @pytest.mark.parametrize("grow", [True, False])
@@ -156,21 +154,25 @@ def test_types(grow):
         ({"in_catalog": True}, {"ndcg": T.DoubleType()}, "column 'ndcg' is float in 't' and double in these results"),
         ({}, {"list": T.ArrayType(T.LongType())}, None),
     ]:
-        there = Grown(name="'t'", schema=schema([*names, "dataset"], have), way_out="write to a new folder", **more)
+        there = ExistingTable(
+            name="'t'", schema=schema([*names, "dataset"], have), way_out="write to a new folder", **more
+        )
         results = schema([*names, "dataset"], have | want)
         if refused is None:
-            assert there.growth(results, grow=grow) == Growth()
+            assert there.compare(results, grow=grow) == Growth()
             continue
         with pytest.raises(OutputRefusedError, match=f"{refused}; cast it in the input, or write to a new folder"):
-            there.growth(results, grow=grow)
+            there.compare(results, grow=grow)
 
 
 def test_a_column_that_must_not_be_null_cannot_lack():
     declared = [T.StructField("site", T.StringType(), nullable=False), *stored(PER_QUERY)]
-    there = Grown(name="table 't'", schema=T.StructType(declared), way_out="name another table", in_catalog=True)
+    there = ExistingTable(
+        name="table 't'", schema=T.StructType(declared), way_out="name another table", in_catalog=True
+    )
     with pytest.raises(OutputRefusedError, match="'site' of table 't' must not be null"):
-        there.growth(stored(PER_QUERY), grow=True)
-    assert replace(there, in_catalog=False).growth(stored(PER_QUERY), grow=True).lacking == ("site",)
+        there.compare(stored(PER_QUERY), grow=True)
+    assert replace(there, in_catalog=False).compare(stored(PER_QUERY), grow=True).lacking == ("site",)
 
 
 # ----------------------------------------------------------------------------------------------------- nights

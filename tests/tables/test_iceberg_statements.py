@@ -69,7 +69,7 @@ class Session:
 )
 def test_the_branch_of_a_session_is_written_where_the_table_heeds_it(branch, wap, undoable, version):
     log = IcebergLog(Session({"spark.wap.branch": branch}, wap=wap), "a.t", [SLICE])
-    assert (log.undoable, log.version()) == (undoable, version)
+    assert (log.undoable, log.read_version()) == (undoable, version)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_branch_of_a_session_is_written_where_the_table_heeds_it(branch, wap
     ],
 )
 def test_a_commit_is_found_by_its_mark(snapshots, found):
-    assert IcebergLog(Session(snapshots=snapshots), "a.t", [SLICE]).find("mark", None) == found
+    assert IcebergLog(Session(snapshots=snapshots), "a.t", [SLICE]).find_commit("mark", None) == found
 
 
 @pytest.mark.parametrize(

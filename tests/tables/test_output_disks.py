@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_written_is_a_line_before_anything_is_computed(t
 
 def test_a_folder_below_a_file_is_a_line(tmp_path, sources):
     (tmp_path / "file").touch()
-    assert_refused(mean_ndcg(*flags(sources[0], tmp_path / "file")), str(tmp_path / "file"), "below, a file")
+    assert_refused(mean_ndcg(*flags(sources[0], tmp_path / "file")), str(tmp_path / "file"), "below a file")
 
 
 @pytest.mark.parametrize("below", ["", "run_date=2026-01-30"], ids=["the folder above", "a night in it"])
@@ -135,17 +135,17 @@ def holding(folder: Path, foreign: str) -> Path:
 def test_a_folder_that_holds_something_else_is_refused(tmp_path):
     for at, foreign in enumerate(FOREIGN):
         table = holding(tmp_path / str(at), foreign)
-        with pytest.raises(OutputRefusedError, match=r"but tables of this job hold nothing but .*files in run_date="):
+        with pytest.raises(OutputRefusedError, match=r"but tables of this job contain only .*files in run_date="):
             check_output(None, str(table), None, ROWS.schema)
     (tmp_path / "empty" / "run_date=2026-01-31" / "other").mkdir(parents=True)
-    with pytest.raises(OutputRefusedError, match="holds 'run_date=2026-01-31/other', but tables of this job hold"):
+    with pytest.raises(OutputRefusedError, match="contains 'run_date=2026-01-31/other', but tables of this job"):
         check_output(None, str(tmp_path / "empty"), None, ROWS.schema)
 
 
 def test_a_folder_where_only_spark_reaches_that_holds_something_else_is_refused(spark, tmp_path):
     for at, foreign in enumerate(FOREIGN):
         table = elsewhere(holding(tmp_path / str(at), foreign))
-        with pytest.raises(OutputRefusedError, match=r"but tables of this job hold nothing but .*files in run_date="):
+        with pytest.raises(OutputRefusedError, match=r"but tables of this job contain only .*files in run_date="):
             check_output(spark, table, None, spark.range(1).schema)
 
 

@@ -18,10 +18,10 @@ from support.spark_rows import replace_slices
 
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.tables import Slices
-from ndcg_spark.tables.catalog import current_schema, place_of_table, split_name
-from ndcg_spark.tables.checks import Reading, _local_slices, _remote_table_above, check_output, reading_of
+from ndcg_spark.tables.catalog import locate_table, read_current_schema, split_name
+from ndcg_spark.tables.checks import Reading, _find_remote_table_above, _list_local_slices, check_output, reading_of
 from ndcg_spark.tables.commits import Commit, IcebergLog
-from ndcg_spark.tables.places import canonical, is_local, spark_path
+from ndcg_spark.tables.places import canonical, is_local, resolve_spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ def test_one_place_has_one_spelling(one: str, other: str) -> None:
 def test_a_path_that_spark_cannot_read_is_not_taken_for_one_that_is_not_there(spark: SparkSession) -> None:
     for reference in ("a:b:c", "http://[rows"):
         with pytest.raises(OutputRefusedError, match=r"^cannot reach '"):
-            spark_path(spark, reference)
+            resolve_spark_path(spark, reference)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_place_of_a_new_table_in_a_schema_with_quotes(spark: SparkSession, t
     spark.sql(f"CREATE SCHEMA `2027` LOCATION '{elsewhere(tmp_path)}/'")
     try:
         for schema in ("`2027`", "spark_catalog.`2027`", "`spark_catalog`.`2027`"):
-            assert place_of_table(spark, f"{schema}.Metrics") == f"{elsewhere(tmp_path)}/metrics"
+            assert locate_table(spark, f"{schema}.Metrics") == f"{elsewhere(tmp_path)}/metrics"
     finally:
         spark.sql("DROP SCHEMA `2027`")
 
@@ -101,9 +101,9 @@ def test_a_schema_that_is_named_must_be_there() -> None:
         tableExists=lambda _: False, databaseExists=lambda _: False, currentDatabase=lambda: "prod"
     )
     session = SimpleNamespace(catalog=catalog, sql=lambda _: described)
-    assert place_of_table(session, "metrics") == "s3://lake/prod/metrics"
-    with pytest.raises(OutputRefusedError, match=r"there is no schema 'stage' to make table 'stage\.metrics' in"):
-        place_of_table(session, "stage.metrics")
+    assert locate_table(session, "metrics") == "s3://lake/prod/metrics"
+    with pytest.raises(OutputRefusedError, match=r"'stage\.metrics' cannot be created: there is no schema 'stage'"):
+        locate_table(session, "stage.metrics")
 
 
 @pytest.mark.parametrize("provider", ["delta", "iceberg", "parquet", ""])
@@ -113,10 +113,10 @@ def test_only_tables_with_commits_may_have_a_location_that_is_not_told(provider:
     described = SimpleNamespace(collect=lambda: [("Table", "ranking"), ("Provider", provider)])
     session = SimpleNamespace(catalog=SimpleNamespace(tableExists=lambda _: True), sql=lambda _: described)
     if provider in ("delta", "iceberg"):
-        assert place_of_table(session, "main.`Prod`.ranking") == "table:main.prod.ranking"
+        assert locate_table(session, "main.`Prod`.ranking") == "table:main.prod.ranking"
         return
     with pytest.raises(OutputRefusedError, match="is a view, or a table without a location; name another table"):
-        place_of_table(session, "main.prod.ranking")
+        locate_table(session, "main.prod.ranking")
 
 
 def test_an_output_below_a_pattern_would_be_read_the_next_time() -> None:
@@ -141,7 +141,7 @@ def test_an_output_below_a_pattern_would_be_read_the_next_time() -> None:
 def test_the_current_schema_is_named_as_sql_takes_it(current: str, named: str) -> None:
     # stands in for: a session in a schema of Unity Catalog, because Spark's own catalog takes no such names
     session = SimpleNamespace(catalog=SimpleNamespace(currentDatabase=lambda: current))
-    assert current_schema(session) == named
+    assert read_current_schema(session) == named
     assert IcebergLog(session, "`my.metrics`", [])._table == f"{named}.`my.metrics`"
     assert IcebergLog(session, "`x.y`.metrics", [])._table == "`x.y`.metrics"
 
@@ -188,9 +188,9 @@ def test_a_snapshot_that_does_not_say_what_it_changed_may_have_changed_more(
     spark: SparkSession, iceberg: str, mark: str, at: int, alone: bool
 ) -> None:
     log = IcebergLog(spark, iceberg, ["run_date=2026-01-31/slice=a"])
-    assert log.version() == 7
-    assert log.find(mark, 6) == Commit(version=at, before=at - 1, alone=alone)
-    assert log.find("of nobody", 6) is None
+    assert log.read_version() == 7
+    assert log.find_commit(mark, 6) == Commit(version=at, before=at - 1, alone=alone)
+    assert log.find_commit("of nobody", 6) is None
 
 
 # --- Places that cannot be found out
@@ -205,7 +205,7 @@ def test_a_table_that_cannot_be_found_any_more_is_not_nowhere(spark: SparkSessio
     )
     spark.sql("DROP VIEW places_gone")
     with pytest.raises(
-        OutputRefusedError, match=r"cannot find out where --input 'places_gone' lies, which no output"
+        OutputRefusedError, match=r"cannot find the location of --input 'places_gone', which no output"
     ):
         reading_of(spark, "--input 'places_gone'", "places_gone", None, frame)
 
@@ -248,10 +248,10 @@ def test_files_that_are_not_told_are_those_of_the_path(spark: SparkSession, tmp_
 def test_a_folder_above_that_cannot_be_listed_is_told(spark: SparkSession) -> None:
     """Unless it is closed to this user, as the upper folders of a store often are. Here Spark has no such store."""
     told: list[str] = []
-    assert _remote_table_above(spark, "foo://bucket/a/b", told.append) is None
+    assert _find_remote_table_above(spark, "foo://bucket/a/b", told.append) is None
     (line,) = told
     assert line.startswith(
-        "warning: whether 'foo://bucket/a/b' lies inside another table is unknown, as 'foo://bucket/a'"
+        "warning: cannot check whether 'foo://bucket/a/b' is inside another table, because 'foo://bucket/a'"
     )
 
 
@@ -279,8 +279,8 @@ def test_what_is_no_file_of_a_slice_is_named(tmp_path: Path, name: str) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
     with pytest.raises(OutputRefusedError) as caught:
-        _local_slices(tmp_path, "./m", "parquet")
-    assert str(caught.value).startswith(f"'./m' holds {name.rstrip('/')!r}, but tables of this job hold nothing but")
+        _list_local_slices(tmp_path, "./m", "parquet")
+    assert str(caught.value).startswith(f"'./m' contains {name.rstrip('/')!r}, but tables of this job contain only")
 
 
 def test_a_folder_above_that_the_disk_does_not_list_is_no_folder_without_tables(
@@ -340,7 +340,7 @@ def test_tables_in_a_schema_that_needs_quotes(spark):
                 check_output(spark, name, "table", rows.schema)
                 replace_slices(rows, name, "table", slices)
             assert [row["value"] for row in spark.table(name).collect()] == [1]
-        with pytest.raises(OutputRefusedError, match="there is no schema '`no-db`' to make table"):
+        with pytest.raises(OutputRefusedError, match="cannot be created: there is no schema '`no-db`'"):
             check_output(spark, "`no-db`.metrics", "table", rows.schema)
     finally:
         spark.sql("USE default")

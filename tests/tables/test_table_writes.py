@@ -24,9 +24,9 @@ from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError, find_refusal
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.tables import SliceKey, Slices, check_output, claims, folders, slice_name, stage_slices, table_writes
-from ndcg_spark.tables.catalog import cast_to_table, check_table, create_table, describe, place_of_table
+from ndcg_spark.tables.catalog import cast_to_table, check_table, create_table, describe, locate_table
 from ndcg_spark.tables.folders import RemoteFolderWrite
-from ndcg_spark.tables.table_writes import RemoteTableWrite, partition_locations
+from ndcg_spark.tables.table_writes import RemoteTableWrite, read_locations
 from scripts.checks.writes import formats
 from scripts.checks.writes.places import NIGHT, Place, app, places_of, rows, shop
 from scripts.checks.writes.properties import PROPERTIES, ours
@@ -166,11 +166,11 @@ def test_rows_that_executors_write_to_disks_of_their_own_are_missed(folder, spar
     counted = folders.count_file_rows
     monkeypatch.setattr(folders, "count_file_rows", lambda place, kind: counted(place, kind) - 2)
     with pytest.raises(
-        OutputRefusedError, match=r"of 6 rows for .* there are 4: executors wrote the others to disks"
+        OutputRefusedError, match=r"only 4 of 6 rows for .* were found: executors wrote the others to their"
     ):
         folder.write(frame)
     # stands in for: an engine that tells nothing of rows on their way, because Spark does
-    monkeypatch.setattr(type(folders._observation(spark)), "get", {})
+    monkeypatch.setattr(type(folders._make_row_counter(spark)), "get", {})
     folder.write(frame)
 
 
@@ -234,7 +234,7 @@ def test_a_remote_folder_that_is_half_written_is_no_refusal(remote_folder, spark
     again = rows(spark, 2, "ab")
     with monkeypatch.context() as broken:
         broken.setattr(type(spark.range(1).write), "save", failing)
-        with pytest.raises(RuntimeError, match=r"half written: rows of run_date=\S*shop\.a-"):
+        with pytest.raises(RuntimeError, match=r"partly written: rows of run_date=\S*shop\.a-"):
             remote_folder.write(again, AB)
     remote_folder.write(rows(spark, 3, "ab"), AB)
     assert remote_folder.values() == [ours(3, run=run) for run in "ab"]
@@ -244,7 +244,7 @@ def test_a_remote_folder_that_is_half_written_is_no_refusal(remote_folder, spark
 def test_what_fails_once_a_remote_folder_is_written_is_no_refusal(remote_folder, spark, monkeypatch, error):
     """The rows are replaced by then; the look at them fails, as Java has died, or as somebody pressed Ctrl-C."""
     remote_folder.write(rows(spark, 1))
-    files, looks = RemoteFolderWrite._files, []
+    files, looks = RemoteFolderWrite._list_files, []
 
     def failing(write):
         looks.append(1)
@@ -253,7 +253,7 @@ def test_what_fails_once_a_remote_folder_is_written_is_no_refusal(remote_folder,
         return files(write)
 
     with monkeypatch.context() as broken:
-        broken.setattr(RemoteFolderWrite, "_files", failing)
+        broken.setattr(RemoteFolderWrite, "_list_files", failing)
         with pytest.raises(PartlyWrittenError, match=r"rows of run_date=\S* are wrong until"):
             remote_folder.write(rows(spark, 2))
     remote_folder.write(rows(spark, 3))
@@ -308,7 +308,7 @@ def test_a_partition_that_another_job_adds_at_the_same_moment_is_not_taken_for_o
 def test_readers_are_sent_to_a_place_that_is_there(remote_table, spark):
     remote_table.write(rows(spark, 1, "ab"), AB)
     remote_table.write(rows(spark, 2, "a"), shop(runs="ab", empty="b"))
-    locations = partition_locations(spark, remote_table.reference, list(AB.folders.values()))
+    locations = read_locations(spark, remote_table.reference, list(AB.folders.values()))
     assert [Path(unquote(one.removeprefix(NAME))).is_dir() for one in locations.values()] == [True, True]
     assert remote_table.values() == [ours(2, run="a")]
 
@@ -381,11 +381,11 @@ def act_after(monkeypatch, name, then):
     return results
 
 
-@pytest.mark.parametrize(("kind", "moment"), [(TABLE, "create_table"), (REMOTE_TABLE, "_table_write")])
+@pytest.mark.parametrize(("kind", "moment"), [(TABLE, "create_table"), (REMOTE_TABLE, "_make_write")])
 def test_a_table_that_is_dropped_meanwhile_is_made_anew(places, spark, monkeypatch, kind, moment):
     """Between its making and the claim of our slices, and after it: claims are given back before the next try."""
     place = places[kind]
-    if moment == "_table_write":
+    if moment == "_make_write":
         place.write(rows(spark, 1))
     dropped = act_after(monkeypatch, moment, lambda: spark.sql(f"DROP TABLE {place.reference}"))
     place.write(rows(spark, 2))
@@ -435,7 +435,7 @@ def test_a_column_that_the_table_lost_meanwhile_is_not_lost_with_it(table, spark
     table.write(rows(spark, 1))
     stored = shop().stamp(rows(spark, 2).withColumn("more", F.lit(1)))
     facts = check_table(spark, table.reference, stored.drop("run_date", "slice").schema)
-    with pytest.raises(OutputRefusedError, match=f"table '{table.reference}' has no column 'more': somebody"):
+    with pytest.raises(OutputRefusedError, match=f"table '{table.reference}' has no column 'more': another job"):
         cast_to_table(stored, facts)
 
 
@@ -464,9 +464,9 @@ def test_slices_are_free_again_when_a_table_cannot_be_opened(places, spark, monk
     with monkeypatch.context() as broken:
         if moment == "once they are claimed":
             look = type(spark.catalog)
-            act_after(broken, "_table_write", lambda: broken.setattr(look, "tableExists", refuse))
+            act_after(broken, "_make_write", lambda: broken.setattr(look, "tableExists", refuse))
         else:
-            broken.setattr(table_writes, "partition_locations", refuse)
+            broken.setattr(table_writes, "read_locations", refuse)
         with pytest.raises(OutputRefusedError, match="no catalog"):
             places[kind].write(rows(spark, 2))
     places[kind].write(rows(spark, 3))
@@ -558,7 +558,7 @@ def test_a_view_whose_table_is_gone_is_named(spark):
     spark.sql("CREATE VIEW writes_view AS SELECT * FROM writes_base")
     try:
         with pytest.raises(OutputRefusedError, match="'writes_view' is a view, or a table without a location"):
-            place_of_table(spark, "writes_view")
+            locate_table(spark, "writes_view")
         spark.sql("DROP TABLE writes_base")
         with pytest.raises(OutputRefusedError, match=r"cannot write to table 'writes_view'.*writes_base"):
             stage_slices(rows(spark, 1), "writes_view", "table", shop())
@@ -578,7 +578,7 @@ def test_a_catalog_that_does_not_load_is_named(spark):
 
 def test_a_table_that_spark_cannot_make_is_refused(spark):
     for kind in ("Delta", "Iceberg"):
-        told = f"this Spark has no {kind}, and cannot make table 'new_metrics'; start it with its package"
+        told = f"this Spark has no {kind}, so table 'new_metrics' cannot be created; start Spark"
         with pytest.raises(OutputRefusedError, match=told):
             check_output(spark, "new_metrics", kind.lower(), rows(spark, 1).schema)
     twice = T.StructType([T.StructField("run", T.StringType())] * 2)

@@ -192,7 +192,7 @@ def test_refusals(spark, result, tmp_path):
         ({"formats": {place: "csv"}}, OutputRefusedError, "not 'csv'"),
         ({"formats": {"metricz": "parquet"}}, InvalidParameterError, "'metricz'"),
         ({"tables": {}}, InvalidParameterError, "and there must be one"),
-        ({"tables": ["prod.metrics"]}, InvalidParameterError, "tables must be DataFrames by where they go, and"),
+        ({"tables": ["prod.metrics"]}, InvalidParameterError, "tables must map references, such as 'prod.metrics'"),
         ({"tables": {5: summary}}, InvalidParameterError, r"such as 'prod\.metrics'; got 5: DataFrame\."),
         ({"tables": {place: result}}, InvalidParameterError, "Evaluation"),
         ({"tables": {place: summary.limit(0)}}, InputRefusedError, "nothing to write"),

@@ -28,7 +28,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 VICTIMS = ("job", "worker", "all")
 ROWS = 100_000
 LINES = {signal.SIGTERM: (143, "terminated"), signal.SIGINT: (130, "interrupted")}
-STEPS = ("stage", "swap", "_put", "release")
+STEPS = ("stage", "swap", "_put_slice", "release")
 SECONDS_TO_END = 20.0
 OF_THE_MOMENT = "computed_at"
 

@@ -68,7 +68,7 @@ def plan(rng: random.Random, table: str, steps: int, seconds: float) -> Kill:
         return Kill("job", signal.SIGKILL, step=table)
     step = rng.choice(STEPS if table != "log" else STEPS[1:])
     # The log has the start and the end of each step and of the night; other tables have a slice for each ranker.
-    calls = 2 * (steps + 1) if table == "log" else 2 if step == "_put" or table == "metrics" else 1
+    calls = 2 * (steps + 1) if table == "log" else 2 if step == "_put_slice" or table == "metrics" else 1
     return Kill("job", signal.SIGKILL, step=step, at=rng.randrange(calls), table=table)
 
 

@@ -66,15 +66,15 @@ class Place:
 
         As Sail has no DESCRIBE HISTORY, the log of Delta is read from its files all the same.
         """
-        kept = writing.shared_folder, table_writes.DeltaLog
+        kept = writing.find_shared_folder, table_writes.DeltaLog
         if not self.reached:
-            writing.shared_folder = table_writes.shared_folder = lambda *_: None
+            writing.find_shared_folder = table_writes.find_shared_folder = lambda *_: None
             table_writes.DeltaLog = lambda spark, table, slices, _: DeltaLog(spark, table, slices, self.root)
         try:
             yield
         finally:
-            writing.shared_folder, table_writes.DeltaLog = kept
-            table_writes.shared_folder = writing.shared_folder
+            writing.find_shared_folder, table_writes.DeltaLog = kept
+            table_writes.find_shared_folder = writing.find_shared_folder
 
     @property
     def root(self) -> Path:

@@ -383,7 +383,7 @@ def audited(place: Place) -> str:
             expect(place.values(), [ours(value)], "rows of the branch")
         staged = [place.stage(rows(spark, 4), shop()), _Failing(lambda: None)]
         with closing(staged[0]):
-            refusal(lambda: swap_in(staged), "could not be taken back")
+            refusal(lambda: swap_in(staged), "could not be undone")
         place.write(rows(spark, 5))
         expect(place.values(), [ours(5)], "rows of the branch")
         spark.conf.unset("spark.wap.branch")

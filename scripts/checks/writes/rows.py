@@ -117,7 +117,7 @@ def broken_calls(kind: Format) -> Iterator[None]:
 
 def write(spark: SparkSession, places: Sequence[str], task: Task) -> str:
     """Run a task; `done`, `refused` as somebody else writes the slice, `broken` by the planned fault, `full`, or
-    `kept`: broken after a commit that could not be taken back.
+    `kept`: broken after a commit that could not be undone.
 
     All its tables are staged before any of them is swapped, as the jobs do.
     """
@@ -148,7 +148,7 @@ def write(spark: SparkSession, places: Sequence[str], task: Task) -> str:
         raise
     except RuntimeError as error:
         # The job ends with exit code 1 and names the table. Sail does not always read an earlier version.
-        if "could not be taken back" in str(error):
+        if "could not be undone" in str(error):
             return "kept"
         raise
     finally:

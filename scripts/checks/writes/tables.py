@@ -98,7 +98,7 @@ def in_folder(spark: SparkSession | None, table: str, night: date) -> dict[Slice
 
 RELEASE = (Claim, "release")
 """Called when the new rows are there and the old ones are not removed yet: a process can be killed there."""
-FILES = {"stage": (folders.FolderWrite, "stage"), "put": (folders.FolderWrite, "_put")}
+FILES = {"stage": (folders.FolderWrite, "stage"), "put": (folders.FolderWrite, "_put_slice")}
 CATALOG = {**FILES, "register": (table_writes, "add_partitions"), "verify": (table_writes, "verify_counts")}
 COMMITS = {"stage": (commits.CommittedWrite, "stage"), "commit": (commits.CommittedWrite, "_commit")}
 COMMITS["verify"] = (commits, "verify_counts")
@@ -130,7 +130,7 @@ FORMATS = {
     "iceberg": Format(
         reference=lambda _, name: f"ice.db.{name}",
         read=in_table,
-        steps={**COMMITS, "find": (IcebergLog, "find")},
+        steps={**COMMITS, "find": (IcebergLog, "find_commit")},
         settings=iceberg_settings,
         elsewhere=True,
     ),
@@ -139,7 +139,7 @@ FORMATS = {
         read=in_table,
         create=f"CREATE TABLE {{table}} ({COLUMNS}, run_date DATE, slice STRING) USING delta "
         "PARTITIONED BY (run_date, slice)",
-        steps={**COMMITS, "find": (DeltaLog, "find")},
+        steps={**COMMITS, "find": (DeltaLog, "find_commit")},
         elsewhere=True,
     ),
 }
