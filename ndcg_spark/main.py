@@ -11,17 +11,17 @@ import click
 
 from ndcg_spark._version import __version__
 from ndcg_spark.jobs.command import Command, CommandGroup
-from ndcg_spark.jobs.endings import DONE, REFUSED, tell, tell_end
-from ndcg_spark.jobs.interrupts import terminable
-from ndcg_spark.jobs.logs import Logs, form_asked_for
-from ndcg_spark.jobs.printing import lasting_streams
+from ndcg_spark.jobs.endings import DONE, REFUSED, report_error, report_line
+from ndcg_spark.jobs.interrupts import raise_on_sigterm
+from ndcg_spark.jobs.logs import CommandLog, find_log_format
+from ndcg_spark.jobs.printing import tolerate_lost_streams
 from ndcg_spark.jobs.registry import COMMANDS, load_command
 
 
 class _Commands(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         found = load_command(name)
-        return found.as_click() if isinstance(found, Command | CommandGroup) else found
+        return found.to_click() if isinstance(found, Command | CommandGroup) else found
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -46,16 +46,16 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
     SIGTERM; 1 a crash, whose traceback is on standard error, or an output that is partly written.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    with closing(Logs()) as logs, lasting_streams(prog):
-        logs.use(form_asked_for(arguments))
+    with closing(CommandLog()) as logs, tolerate_lost_streams(prog):
+        logs.set_format(find_log_format(arguments))
         for one in arguments:
             if not one.isascii() and one != one.encode(errors="replace").decode():
-                return tell(logs, prog, f"argument {one!r} is not valid UTF-8.", REFUSED)
+                return report_line(logs, prog, f"argument {one!r} is not valid UTF-8.", REFUSED)
         try:
-            with terminable():
+            with raise_on_sigterm():
                 result = cli.main(arguments, prog_name=prog, standalone_mode=False, obj=logs)
         except (Exception, KeyboardInterrupt) as error:
-            return tell_end(error, logs, prog)
+            return report_error(error, logs, prog)
     return result if isinstance(result, int) else DONE
 
 

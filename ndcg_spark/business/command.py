@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ndcg_spark.business.settings import LinkJobSettings
 from ndcg_spark.history.command import METRIC_TABLE
-from ndcg_spark.jobs.command import Command, Reads, Writes
+from ndcg_spark.jobs.command import Command, Input, Output
 
 BUSINESS_LINK = Command(
     name="business-link",
@@ -22,14 +22,14 @@ BUSINESS_LINK = Command(
     settings=LinkJobSettings,
     reads=(
         METRIC_TABLE,
-        Reads(name="clicks", about="Clicks per night and segment, with the columns run_date, segment_by, segment, "
+        Input(name="clicks", about="Clicks per night and segment, with the columns run_date, segment_by, segment, "
               "impressions, clicks, conversions: a path, a catalog table, or a SQL query."),
     ),
     writes=(
-        Writes(name="output", holds="links", about="Table of correlations and alarms to write: a folder or a catalog "
+        Output(name="output", holds="links", about="Table of correlations and alarms to write: a folder or a catalog "
                "table."),
     ),
     nights={"as_of": 0},
-    slice_of=lambda settings: (settings.link.as_of, settings.rows.dataset or ""),
+    find_slice=lambda settings: (settings.link.as_of, settings.rows.dataset or ""),
     work="business.work:BusinessLink",
 )  # fmt: skip

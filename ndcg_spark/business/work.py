@@ -18,8 +18,8 @@ from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.history.tasks import series_name
 from ndcg_spark.history.work import PROVENANCE, found_nights, result_schema, taken_rows
-from ndcg_spark.jobs.outputs import SOURCE_TIME, with_provenance
-from ndcg_spark.jobs.printing import MOST_SEGMENTS, show_cells
+from ndcg_spark.jobs.outputs import SOURCE_TIME, add_provenance
+from ndcg_spark.jobs.printing import MAX_SEGMENTS, print_rows
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.tables import Rows, Slices
 
@@ -56,7 +56,7 @@ class BusinessLink(Work[LinkJobSettings]):
         with self.job.step("looking for nights"):
             nights = found_nights(self.table, self.rows, self.settings.rows, self.settings.link.as_of)
         as_of = self.settings.link.as_of or nights.last
-        self.job.note(night=as_of, dataset=nights.dataset)
+        self.job.record(night=as_of, dataset=nights.dataset)
         settings = replace(self.settings.link, as_of=as_of)
         with self.job.step("joining nights"):
             found = linked_rates(self.rows, self.clicks.frame, settings).collect()
@@ -91,13 +91,13 @@ class BusinessLink(Work[LinkJobSettings]):
     def _stored(self, facts: Mapping[str, Any]) -> DataFrame:
         schema = ", ".join(f"{name} {kind}" for name, kind in LINK_COLUMNS.items())
         values = [tuple(row[name] for name in LINK_COLUMNS) for row in facts["links"]]
-        return with_provenance(self.job.spark.createDataFrame(values, schema), facts, PROVENANCE).coalesce(1)
+        return add_provenance(self.job.spark.createDataFrame(values, schema), facts, PROVENANCE).coalesce(1)
 
 
 def _lines(facts: Mapping[str, Any], settings: LinkSettings) -> Iterator[Line]:
     """Correlations (a table at a terminal, else a line each), nights left out, and alarms."""
-    shown = [row for row in facts["links"] if row["n_nights"]][: 2 * MOST_SEGMENTS]
-    yield lambda: show_cells("metric and rate of the same night", [_cells(row) for row in shown])
+    shown = [row for row in facts["links"] if row["n_nights"]][: 2 * MAX_SEGMENTS]
+    yield lambda: print_rows("metric and rate of the same night", [_cells(row) for row in shown])
     if len(facts["links"]) > len(shown):
         more = len(facts["links"]) - len(shown)
         yield f"... and {more} more, without a night or beyond these; --output and --json have all."

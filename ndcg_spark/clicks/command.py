@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ndcg_spark.clicks.settings import PropensitySettings, WeightSettings
-from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Request, Writes
+from ndcg_spark.jobs.command import Command, CommandGroup, Input, Output, Request
 
-_LOG = Reads(
+_LOG = Input(
     name="input", about="Log of impressions, one row per item shown: a path, a catalog table, or a SQL query."
 )
-_TABLE = Reads(
+_TABLE = Input(
     name="propensities",
     about="Table with columns position and propensity, such as `position-bias propensities` writes.",
     required=False,
@@ -35,7 +35,7 @@ PROPENSITIES = Command(
     without=frozenset({"propensity"}),
     reads=(_LOG,),
     writes=(
-        Writes(name="output", holds="propensities", about="Table of propensities to write: a folder or a catalog "
+        Output(name="output", holds="propensities", about="Table of propensities to write: a folder or a catalog "
                "table."),
     ),
     sliced=True,
@@ -62,7 +62,7 @@ JUDGMENTS = Command(
     without=frozenset({"run", "segment_sets", "confidence", "propensity_of"}),
     reads=(_LOG, _TABLE),
     writes=(
-        Writes(name="output", holds="judgments", about="Judgments table to write: a folder or a catalog table."),
+        Output(name="output", holds="judgments", about="Judgments table to write: a folder or a catalog table."),
     ),
     sliced=True,
     rejects=True,
@@ -89,7 +89,7 @@ ESTIMATES = Command(
     settings=WeightSettings,
     reads=(_LOG, _TABLE),
     writes=(
-        Writes(name="output", holds="estimates", about="Table of estimates to write: a folder or a catalog table."),
+        Output(name="output", holds="estimates", about="Table of estimates to write: a folder or a catalog table."),
     ),
     sliced=True,
     rejects=True,

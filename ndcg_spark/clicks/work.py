@@ -14,7 +14,7 @@ from ndcg_spark.clicks import frames
 from ndcg_spark.clicks.settings import PropensitySettings, WeightSettings
 from ndcg_spark.core import labels
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.jobs.outputs import rejected_counts
+from ndcg_spark.jobs.outputs import summarize_rejected
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.tables import Rows
 
@@ -65,7 +65,7 @@ class _OfClicks(Work[S]):
         """Rows to write; lazy. Slices are named by data set and run."""
         return made.withColumn("run", F.lit(""))
 
-    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+    def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
         return {
             "impressions": frames.checked_impressions(self._impressions(), self.settings.columns, originals=originals)
         }
@@ -85,12 +85,12 @@ class _OfClicks(Work[S]):
             )
         facts = {
             "makes": self.MAKES,
-            "rows": {"impressions": n_impressions, **rejected_counts(accounts)},
+            "rows": {"impressions": n_impressions, **summarize_rejected(accounts)},
             **self.stamp(input=self.name),
             **described,
         }
         runs = sorted({one["run"] for one in described.get("estimates", [])}) or [""]
-        slices = self.job.slices(runs, empty=[""] if allows else [])
+        slices = self.job.build_slices(runs, empty=[""] if allows else [])
         rows = Rows(frame=self._stored(made), slices=slices)
         return Outcome(facts=facts, tables={"output": rows}, lines=self._said(facts))
 
@@ -103,7 +103,7 @@ class _OfClicks(Work[S]):
     def _warned(self, facts: Mapping[str, Any]) -> Iterator[str]:
         yield from ()
 
-    def explanation(self) -> Sequence[tuple[str, str]]:
+    def explain(self) -> Sequence[tuple[str, str]]:
         about = (("input", self.name), ("makes", self.MAKES), *self._about())
         return (*about, ("bad rows", self.request.on_invalid))
 
@@ -208,7 +208,7 @@ class Judgments(_Weighing):
         return frames.judged_impressions(self.frame, self.settings, self.given)
 
     def _counted(self) -> tuple[DataFrame, int, dict[str, Any]]:
-        self.job.keep(self.made)
+        self.job.persist(self.made)
         counted = [F.count(F.lit(1)).alias("judgments"), F.max("largest_weight").alias("largest_weight")]
         counted += [F.sum(name).alias(name) for name in ("n_impressions", "n_clipped")]
         (row,) = self.made.agg(*counted).collect()

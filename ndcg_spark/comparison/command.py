@@ -23,8 +23,8 @@ from ndcg_spark.evaluation.command import (
 from ndcg_spark.evaluation.command import rankings as rankings_table
 from ndcg_spark.evaluation.gates import COMPARISONS, contrary_line, named_metric
 from ndcg_spark.evaluation.settings import EvaluationSettings, refuse_unread_k
-from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
-from ndcg_spark.jobs.options import grouped, names_of, options_of, settings_of
+from ndcg_spark.jobs.command import Command, Gates, Input, Output, Request
+from ndcg_spark.jobs.options import build_options, build_settings, merge_groups, parse_names
 from ndcg_spark.metrics import EVERY, MetricAt
 
 _GATE = re.compile(r"\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\.(\w+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
@@ -116,30 +116,30 @@ _OF_QUERIES = frozenset((
 
 
 def _options() -> dict[str, list[click.Option]]:
-    chosen = options_of(ChosenRuns)
+    chosen = build_options(ChosenRuns)
     evaluation = evaluation_options(without=_LEFT_OUT)
-    return grouped(
+    return merge_groups(
         {"Runs": chosen["Runs"], "Columns": evaluation["Columns"] + chosen["Columns"]},
-        options_of(Statistics),
-        options_of(ComparisonJobSettings, without=_BUILT),
+        build_options(Statistics),
+        build_options(ComparisonJobSettings, without=_BUILT),
         {title: its for title, its in evaluation.items() if title != "Columns"},
     )
 
 
 def _settings(given: Mapping[str, Any]) -> ComparisonJobSettings:
-    chosen, statistics = settings_of(ChosenRuns, given), settings_of(Statistics, given)
-    of_queries: dict[str, Any] = {"segments": names_of(given["segment_cols"])}
+    chosen, statistics = build_settings(ChosenRuns, given), build_settings(Statistics, given)
+    of_queries: dict[str, Any] = {"segments": parse_names(given["segment_cols"])}
     rankings: EvaluationSettings | None = None
     if given["input"] is None:
         k = None if given["k"] is None else [one.strip() for one in given["k"].split(",")]
-        of_queries |= {"query": names_of(given["query_col"]), "weight": given["weight_col"]}
+        of_queries |= {"query": parse_names(given["query_col"]), "weight": given["weight_col"]}
         of_queries |= {"metrics": given["metrics"], "k": k}
     else:
         rankings = evaluation_of({**given, "confidence": 1 - statistics.alpha})
         cluster, columns = chosen.cluster, (*rankings.segment_columns, *rankings.columns.query)
         if cluster is not None and cluster not in columns:  # so that results carry it
             rankings = replace(rankings, segment_sets=(*rankings.segment_sets, (cluster,)))
-    return settings_of(
+    return build_settings(
         ComparisonJobSettings,
         given,
         rankings=rankings,
@@ -205,14 +205,14 @@ COMPARE_RUNS = Command(
     reads=(
         rankings_table("Rankings to evaluate and compare: a path, a catalog table, or a SQL query.", required=False),
         JUDGMENTS,
-        Reads(name="per_query", about="Metrics of every query, as --per-query-output of mean-ndcg writes them, "
+        Input(name="per_query", about="Metrics of every query, as --per-query-output of mean-ndcg writes them, "
               "instead of rankings. Their stored weights are used; --weight-col '' turns them off.", required=False,
               follows=("mean-ndcg.per_query_output",), instead_of="input"),
-        Reads(name="baseline_per_query", about="Metrics of every query of the baseline, if they are in a table of "
+        Input(name="baseline_per_query", about="Metrics of every query of the baseline, if they are in a table of "
               "their own. --baseline names it in the result.", required=False),
     ),
     writes=(
-        Writes(name="output", holds="comparison", about="Comparison table to write: a folder or a catalog table."),
+        Output(name="output", holds="comparison", about="Comparison table to write: a folder or a catalog table."),
     ),
     sliced=True,
     rejects=True,

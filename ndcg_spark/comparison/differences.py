@@ -21,7 +21,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.stored import PROVENANCE
-from ndcg_spark.jobs.outputs import SOURCE_TIME, Accounts
+from ndcg_spark.jobs.outputs import SOURCE_TIME, InputCounts
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.tables import Rows
 from ndcg_spark.tables.slices import Frame
@@ -202,10 +202,10 @@ class Differences(Work[ComparisonJobSettings], ABC):
         found.sort(key=lambda row: (row["baseline"], *labels.row_order(row)))
         gates = [result for gate in self.request.gates for result in gate.results(found)]
         facts = self._facts(found, settings, gates, accounts)
-        times = [] if self.ranked or not self.job.wants("output") else [one.computed_at() for one, _ in tables]
+        times = [] if self.ranked or not self.job.is_requested("output") else [one.computed_at() for one, _ in tables]
         facts[SOURCE_TIME] = max(filter(None, times), default=None)
         runs = [ALL_PAIRS if settings.baseline is None else settings.baseline]
-        slices = self.job.slices(runs, whole=True)
+        slices = self.job.build_slices(runs, whole=True)
         return Outcome(
             facts=facts,
             tables={"output": Rows(frame=self.comparison_table(found, facts), slices=slices)},
@@ -236,7 +236,7 @@ class Differences(Work[ComparisonJobSettings], ABC):
         rows: list[dict[str, Any]],
         settings: ComparisonSettings,
         gates: list[dict[str, Any]],
-        accounts: Accounts | None,
+        accounts: InputCounts | None,
     ) -> dict[str, Any]:
         name, baseline_name = self.input_names()
         facts: dict[str, Any] = {
@@ -269,7 +269,7 @@ class Differences(Work[ComparisonJobSettings], ABC):
         yield from filter(None, (gate.contrary for gate in self.request.gates))
         yield from self.matched
 
-    def explanation(self) -> Sequence[tuple[str, str]]:
+    def explain(self) -> Sequence[tuple[str, str]]:
         """List the runs, and say what would be compared, and what it costs."""
         _, settings = self._listed()
         pairs = ", ".join(

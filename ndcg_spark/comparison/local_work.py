@@ -19,7 +19,7 @@ from ndcg_spark.evaluation.local_work import OfLocalRankings, open_rankings, ope
 from ndcg_spark.evaluation.results import LocalEvaluation
 from ndcg_spark.evaluation.settings import segment_sets_of
 from ndcg_spark.jobs.command import Request
-from ndcg_spark.jobs.outputs import table_with_provenance
+from ndcg_spark.jobs.outputs import add_provenance_to_table
 from ndcg_spark.jobs.runner import Job
 from ndcg_spark.sources.local import LocalTable
 from ndcg_spark.sources.slices import DATASET, RUN_DATE
@@ -74,7 +74,7 @@ class LocalCompareRuns(OfLocalRankings[ComparisonJobSettings], Differences):
         return rows
 
     def comparison_table(self, rows: list[Row], facts: Mapping[str, Any]) -> Frame:
-        return table_with_provenance(self._table.select(RESULT_SCHEMA.names), facts, STAMPS)
+        return add_provenance_to_table(self._table.select(RESULT_SCHEMA.names), facts, STAMPS)
 
     def strategy(self) -> str:
         return f"{self.ranking.strategy}, {self.sources()[0]}"
@@ -85,5 +85,5 @@ class LocalCompareRuns(OfLocalRankings[ComparisonJobSettings], Differences):
     def count_rows(self, all_valid: int | None = None) -> dict[str, RowCount]:
         return super().count_rows(all_valid) if self.ranked else {}
 
-    def advice(self, message: str) -> str:
-        return super().advice(message) if self.ranked else message
+    def add_advice(self, message: str) -> str:
+        return super().add_advice(message) if self.ranked else message

@@ -13,7 +13,7 @@ from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.core import labels
 from ndcg_spark.core.student import POWER, upper_p
 from ndcg_spark.errors import printable
-from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell
+from ndcg_spark.jobs.printing import MAX_SEGMENTS, make_cell
 from ndcg_spark.metrics import direction_of, has_value_when_missing
 
 _COLOURS = {"better": "green", "worse": "red"}
@@ -37,7 +37,7 @@ def _show_all(listed: list[dict[str, Any]], settings: ComparisonSettings) -> Non
         if not row["segment_by"]:
             for one in sentences(row, settings):
                 print(printable(one))
-    shown = sorted(listed, key=largest_first)[:MOST_SEGMENTS]
+    shown = sorted(listed, key=largest_first)[:MAX_SEGMENTS]
     if sys.stdout.isatty():
         _show_table(shown, settings)
     else:
@@ -162,13 +162,13 @@ def _show_table(rows: list[dict[str, Any]], settings: ComparisonSettings) -> Non
         verdict = verdict_text(row)
         colour = _COLOURS.get(row["verdict"], "default")
         cells: list[str | Text] = [
-            cell(labels.segment(row)),
+            make_cell(labels.segment(row)),
             labels.metric(row),
             f"{row['n_queries']:,}",
             *_numbers(row),
-            cell(verdict, colour),
+            make_cell(verdict, colour),
         ]
-        table.add_row(*([cell(f"{row['run']} - {row['baseline']}")] if len(pairs) > 1 else []), *cells)
+        table.add_row(*([make_cell(f"{row['run']} - {row['baseline']}")] if len(pairs) > 1 else []), *cells)
     Console().print(table)
 
 

@@ -16,7 +16,7 @@ from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.evaluation.work import OfRankings
-from ndcg_spark.jobs.outputs import with_provenance
+from ndcg_spark.jobs.outputs import add_provenance
 from ndcg_spark.jobs.runner import Job
 from ndcg_spark.tables.slices import Frame
 
@@ -49,8 +49,8 @@ class CompareRuns(OfRankings[ComparisonJobSettings], Differences):
     def compare(self, tables: Tables, settings: ComparisonSettings) -> list[Row]:
         """Run an action. Replicates are long, and only stored: they never come to the driver."""
         frame = compare_by(tables, settings)
-        if settings.keep_replicates and self.job.wants("output"):
-            self.job.keep(frame)
+        if settings.keep_replicates and self.job.is_requested("output"):
+            self.job.persist(frame)
             self._replicated = raise_refusals(frame).select(*COMPARISON_SCHEMA.names)
         return [row.asDict() for row in collect(frame.drop("replicates"))]
 
@@ -59,7 +59,7 @@ class CompareRuns(OfRankings[ComparisonJobSettings], Differences):
         if frame is None:
             values = [tuple(map(row.get, COMPARISON_SCHEMA.names)) for row in rows]
             frame = self.job.spark.createDataFrame(values, COMPARISON_SCHEMA)
-        return with_provenance(frame, facts, STAMPS).coalesce(1)
+        return add_provenance(frame, facts, STAMPS).coalesce(1)
 
     def strategy(self) -> str:
         return self.inputs.strategy
@@ -68,8 +68,8 @@ class CompareRuns(OfRankings[ComparisonJobSettings], Differences):
         shuffles = "two shuffles" if settings.cluster else "one shuffle"
         return f"{shuffles} of the metrics of queries, three small ones of sums"
 
-    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
-        return super().checked(originals=originals) if self.ranked else {}
+    def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
+        return super().check_rows(originals=originals) if self.ranked else {}
 
-    def advice(self, message: str) -> str:
-        return super().advice(message) if self.ranked else message
+    def add_advice(self, message: str) -> str:
+        return super().add_advice(message) if self.ranked else message

@@ -7,8 +7,8 @@ import click
 from ndcg_spark.diagnosis.settings import ChangeJobSettings, RunsJobSettings, ShiftJobSettings
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.command import JUDGMENTS, evaluation_of, evaluation_options, rankings, refuse_unread_here
-from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Request
-from ndcg_spark.jobs.options import grouped, options_of, settings_of
+from ndcg_spark.jobs.command import Command, CommandGroup, Input, Request
+from ndcg_spark.jobs.options import build_options, build_settings, merge_groups
 
 NIGHTS = Command(
     name="diagnose nights",
@@ -23,21 +23,21 @@ NIGHTS = Command(
     """,
     settings=ShiftJobSettings,
     reads=(
-        Reads(
+        Input(
             name="metric_table",
             about="Metric table, as --output of mean-ndcg writes it.",
             follows=("mean-ndcg.output",),
         ),
     ),
     nights={"before": -1, "after": 0},
-    slice_of=lambda settings: (settings.after, settings.dataset or ""),
+    find_slice=lambda settings: (settings.after, settings.dataset or ""),
     work="diagnosis.work:DiagnoseNights",
 )
 
 
 def _run_options() -> dict[str, list[click.Option]]:
-    return grouped(
-        options_of(ChangeJobSettings),
+    return merge_groups(
+        build_options(ChangeJobSettings),
         evaluation_options(without=("tie_bounds", "confidence", "metrics", "allow_unmatched")),
     )
 
@@ -62,7 +62,9 @@ RUNS = Command(
     """,
     settings=RunsJobSettings,
     options=_run_options,
-    read=lambda given: RunsJobSettings(evaluation=evaluation_of(given), chosen=settings_of(ChangeJobSettings, given)),
+    read=lambda given: RunsJobSettings(
+        evaluation=evaluation_of(given), chosen=build_settings(ChangeJobSettings, given)
+    ),
     reads=(rankings("Rankings to diagnose: a path, a catalog table, or a SQL query."), JUDGMENTS),
     explains=True,
     check=_check_runs,

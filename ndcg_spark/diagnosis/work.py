@@ -20,7 +20,7 @@ from ndcg_spark.evaluation.rules import RULES, rules_lines
 from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.evaluation.work import OfRankings
 from ndcg_spark.history.frames import require_present
-from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell
+from ndcg_spark.jobs.printing import MAX_SEGMENTS, make_cell
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.metrics import EVERY
 
@@ -41,20 +41,20 @@ def show_shifts(rows: list[dict[str, Any]], settings: ShiftJobSettings) -> None:
         groups.setdefault((row["run"], row["metric"], row["k"], row["segment_by"]), []).append(row)
     for (run, metric, k, by), its in groups.items():
         title = f"{labels.metric_at(metric, k)} by {by}, {settings.before} to {settings.after}"
-        table = Table(title=cell(f"{title}, run {run}" if run else title))
-        table.add_column(cell(by))
+        table = Table(title=make_cell(f"{title}, run {run}" if run else title))
+        table.add_column(make_cell(by))
         for name in ("share before", "after", "mean before", "after", "mix", "within", "change"):
             table.add_column(name, justify="right")
         total = its[0]
-        for row in [*its[1 : MOST_SEGMENTS + 1], total]:
+        for row in [*its[1 : MAX_SEGMENTS + 1], total]:
             name = labels.OVERALL if row["is_total"] else labels.text(row["segment"])
             shares = [f"{row[f'weight_{night}'] / total[f'weight_{night}']:.1%}" for night in ("before", "after")]
             means = [labels.number(row[f"value_{night}"]) for night in ("before", "after")]
             parts = [f"{row[part]:+.4f}" for part in ("mix", "within", "change")]
-            table.add_row(cell(name), *shares, *means, *parts)
+            table.add_row(make_cell(name), *shares, *means, *parts)
         _console().print(table)
-        if len(its) > MOST_SEGMENTS + 1:
-            print(f"... and {len(its) - MOST_SEGMENTS - 1} more segments; --json has all of them.")
+        if len(its) > MAX_SEGMENTS + 1:
+            print(f"... and {len(its) - MAX_SEGMENTS - 1} more segments; --json has all of them.")
 
 
 def show_losses(rows: list[dict[str, Any]]) -> None:
@@ -67,10 +67,10 @@ def show_losses(rows: list[dict[str, Any]]) -> None:
         table.add_column(name)
     for name in ("queries", "NDCG", "not retrieved", "ranked too low", "best swap adds (DCG)"):
         table.add_column(name, justify="right")
-    for (run, by, segment, k), its in list(groups.items())[:MOST_SEGMENTS]:
+    for (run, by, segment, k), its in list(groups.items())[:MAX_SEGMENTS]:
         name, n_queries = labels.segment_at(by, segment), f"{its['ndcg']['n_queries']:,}"
         shown = [its[metric]["value"] for metric in ("ndcg", "lost_not_retrieved", "lost_ranked_low", "swap_gain")]
-        table.add_row(cell(run), cell(name), labels.cutoff(k), n_queries, *map(labels.number, shown))
+        table.add_row(make_cell(run), make_cell(name), labels.cutoff(k), n_queries, *map(labels.number, shown))
     _console().print(table)
     for (run, by, _, k), its in groups.items():
         ranks = [its[f"ndcg_rank_{rank}"]["value"] for rank in range(1, _PROFILE + 1) if f"ndcg_rank_{rank}" in its]
@@ -86,15 +86,17 @@ def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], chosen: Cha
         if not its:
             print(printable(f"No query {change} from {chosen.baseline} to {chosen.run}."))
             continue
-        table = Table(title=cell(f"queries that {change} most from {chosen.baseline} to {chosen.run}"))
+        table = Table(title=make_cell(f"queries that {change} most from {chosen.baseline} to {chosen.run}"))
         for name in ("query", "change"):
             table.add_column(name)
         for run in (chosen.baseline, chosen.run):
-            table.add_column(cell(f"{run}: item (relevance)"), overflow="fold")
+            table.add_column(make_cell(f"{run}: item (relevance)"), overflow="fold")
         for row in its:
             query = ", ".join(str(row[name]) for name in keys)
             moved = f"{row['baseline_value']:.4f} -> {row['value']:.4f}"
-            table.add_row(cell(query), moved, *(cell(_listed(row[name])) for name in ("baseline_list", "list")))
+            table.add_row(
+                make_cell(query), moved, *(make_cell(_listed(row[name])) for name in ("baseline_list", "list"))
+            )
         _console().print(table)
 
 
@@ -182,7 +184,7 @@ class DiagnoseRuns(OfRankings[RunsJobSettings]):
                 evaluation, baseline=chosen.baseline, run=chosen.run, n=chosen.top, depth=chosen.depth
             )
 
-    def explanation(self) -> Sequence[tuple[str, str]]:
+    def explain(self) -> Sequence[tuple[str, str]]:
         return ("input", self.inputs.name), ("strategy", self.inputs.strategy)
 
     def run(self) -> Outcome:

@@ -21,13 +21,19 @@ from ndcg_spark.evaluation.settings import (
     refuse_unread,
     refuse_unread_k,
 )
-from ndcg_spark.jobs.command import READ_FORMATS, Command, Gates, Reads, Writes
-from ndcg_spark.jobs.options import changes_of, grouped, options_of, run_date_of, settings_of
-from ndcg_spark.jobs.places import needed_packages
+from ndcg_spark.jobs.command import READ_FORMATS, Command, Gates, Input, Output
+from ndcg_spark.jobs.options import (
+    build_options,
+    build_override_options,
+    build_settings,
+    merge_groups,
+    parse_run_date,
+)
+from ndcg_spark.jobs.places import name_missing_packages
 from ndcg_spark.metrics import MetricAt, all_metrics
 from ndcg_spark.metrics.base import FIRST_SEEN
 
-JUDGMENTS = Reads(
+JUDGMENTS = Input(
     name="judgments",
     about="Table with the relevances, if the input has none.",
     required=False,
@@ -39,8 +45,8 @@ _OWN = ("cutoffs", "metrics", "as_of")
 """Fields that are read from several options, or from `--run-date`."""
 
 
-def rankings(about: str, *, required: bool = True) -> Reads:
-    return Reads(name="input", about=about, required=required, formats=f"trec-run, {READ_FORMATS}")
+def rankings(about: str, *, required: bool = True) -> Input:
+    return Input(name="input", about=about, required=required, formats=f"trec-run, {READ_FORMATS}")
 
 
 def cutoff_option(about: str, metavar: str = "1,3,5,10") -> click.Option:
@@ -58,24 +64,24 @@ def evaluation_options(*, without: Collection[str] = ()) -> dict[str, list[click
     own = [cutoff_option("Cutoffs, computed in one pass; `all` is the whole list.")]
     own += [] if "metrics" in without else [metrics_option("ndcg@10,ap@100,p(rel=2)@5,rr")]
     left = (*_OWN, *without)
-    return grouped(
+    return merge_groups(
         {"Input": [], "Columns": [], "Metric": own},
-        {"Metric": options_of(EvaluationSettings, without=left)["Metric"][:1]},
-        changes_of(Convention, without=("name",)),
-        options_of(EvaluationSettings, without=(*left, "convention")),
+        {"Metric": build_options(EvaluationSettings, without=left)["Metric"][:1]},
+        build_override_options(Convention, without=("name",)),
+        build_options(EvaluationSettings, without=(*left, "convention")),
     )
 
 
 def evaluation_of(given: Mapping[str, Any]) -> EvaluationSettings:
     metrics, cutoffs = asked_metrics(given)
     ages = any(need == FIRST_SEEN for one in metrics for need in one.metric.needs)
-    return settings_of(
+    return build_settings(
         EvaluationSettings,
         given,
         convention=convention_of(given),
         cutoffs=cutoffs,
         metrics=metrics,
-        as_of=run_date_of(given.get("run_date")) if ages else None,
+        as_of=parse_run_date(given.get("run_date")) if ages else None,
     )
 
 
@@ -109,10 +115,10 @@ def asked_metrics(given: Mapping[str, Any]) -> tuple[tuple[MetricAt, ...], tuple
     return metrics_of(metrics, k) if metrics is not None else ((), cutoffs_of(k or 10))
 
 
-PER_QUERY_OUTPUT = Writes(
+PER_QUERY_OUTPUT = Output(
     name="per_query_output", holds="queries", about="Table of the metrics of every query to write."
 )
-OUTPUT = Writes(name="output", holds="metrics", about="Metric table to write: a folder or a catalog table.")
+OUTPUT = Output(name="output", holds="metrics", about="Metric table to write: a folder or a catalog table.")
 
 
 EXPLAIN_DIFFERENCE = Command(
@@ -127,7 +133,7 @@ EXPLAIN_DIFFERENCE = Command(
     Exit codes: 0 done, 2 refused input or options, 130 interrupted.
     """,
     settings=DifferenceJobSettings,
-    options=lambda: grouped(
+    options=lambda: merge_groups(
         evaluation_options(without=("metrics", "tie_bounds", "confidence", "segment_sets", "allow_unmatched")),
         {"Metric": [click.Option(["--to"], required=True, metavar="CONVENTION", help="The other convention: a name "
                                  "that `ndcg-spark conventions` lists, and changes, as 'trec_eval;gain=linear'.")]},
@@ -155,7 +161,7 @@ MEAN_NDCG = Command(
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """,
     settings=EvaluationSettings,
-    options=lambda: grouped(
+    options=lambda: merge_groups(
         evaluation_options(),
         {"Running": [click.Option(["--explain-difference"], metavar="CONVENTION", help="Print why this convention "
                                   "gives another mean, rule by rule, at one k; nothing is written. As "
@@ -166,9 +172,9 @@ MEAN_NDCG = Command(
     reads=(
         rankings("Rankings: a path, a catalog table, or a SQL query."),
         JUDGMENTS,
-        Reads(name="items", about="Catalogue: one row per item, for metrics that need it, such as ild and coverage.",
+        Input(name="items", about="Catalogue: one row per item, for metrics that need it, such as ild and coverage.",
               required=False),
-        Reads(name="interactions", about="What users have met before: user and item, for novelty and first_new.",
+        Input(name="interactions", about="What users have met before: user and item, for novelty and first_new.",
               required=False),
     ),
     writes=(PER_QUERY_OUTPUT, OUTPUT),
@@ -187,7 +193,7 @@ MEAN_NDCG = Command(
 @click.command("conventions")
 def conventions() -> None:
     """List the conventions: what each changes against the default, and which tool it reproduces."""
-    with needed_packages():
+    with name_missing_packages():
         from rich import box
         from rich.console import Console
         from rich.table import Table
@@ -204,7 +210,7 @@ def conventions() -> None:
 @click.command("metrics")
 def metrics() -> None:
     """List the metrics: their parameters with defaults, what they are, and where they come from."""
-    with needed_packages():
+    with name_missing_packages():
         from rich import box
         from rich.console import Console
         from rich.table import Table

@@ -16,8 +16,8 @@ from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.stored import METRIC_SCHEMA, PROVENANCE, SUMMARY_SCHEMA, build_query_schema
 from ndcg_spark.jobs.command import Request
-from ndcg_spark.jobs.options import flag_of
-from ndcg_spark.jobs.outputs import REJECT_SCHEMA, Accounts, table_with_provenance
+from ndcg_spark.jobs.options import format_flag
+from ndcg_spark.jobs.outputs import REJECT_SCHEMA, InputCounts, add_provenance_to_table
 from ndcg_spark.jobs.runner import Job, Work
 from ndcg_spark.sources.local import LocalTable, open_local
 from ndcg_spark.tables.slices import Frame
@@ -38,7 +38,7 @@ def open_sources(request: Request[Any]) -> dict[str, LocalTable] | str:
 
 def open_rankings(request: Request[Any], settings: EvaluationSettings) -> LocalRanking | str:
     """Open what is read, and decide how it is ranked; or say in a clause why Spark has to do it."""
-    others = [flag_of(name) for name in request.sources if name not in ("input", "judgments")]
+    others = [format_flag(name) for name in request.sources if name not in ("input", "judgments")]
     if others:
         return f"the table of {others[0]} is joined in Spark"
     tables = open_sources(request)
@@ -84,12 +84,12 @@ class OfLocalRankings(Work[S]):
     def check_originals(self) -> None:
         """Rows are kept as JSON, whatever they have."""
 
-    def rejects(self, accounts: Accounts | None) -> pa.Table:
+    def build_rejects(self, accounts: InputCounts | None) -> pa.Table:
         """Read the tables that have bad rows."""
         rows = find_rejects(self.ranking, self.ranking.tables if accounts is None else accounts.with_rejects)
         return rows.append_column("run", pa.repeat("", rows.num_rows)).cast(REJECT_SCHEMA)
 
-    def advice(self, message: str) -> str:
+    def add_advice(self, message: str) -> str:
         return with_options(message, self.plan.others, lambda query: differing_columns(self.ranking, query))
 
 
@@ -111,7 +111,7 @@ class LocalMeanNdcg(OfLocalRankings[EvaluationSettings], Means):
     def schemas(self) -> Mapping[str, pa.Schema]:
         """Of the metric table and, if they are wanted, of queries."""
         found = {"output": METRIC_SCHEMA}
-        if self.job.wants("per_query_output"):
+        if self.job.is_requested("per_query_output"):
             found["per_query_output"] = build_query_schema(self.plan.rankings, self.ranking.settings).append(
                 METRIC_SCHEMA.field("computed_at")
             )
@@ -124,10 +124,10 @@ class LocalMeanNdcg(OfLocalRankings[EvaluationSettings], Means):
         return rows, None if queries is None else self._stored(queries)
 
     def _stored(self, queries: pa.Table) -> pa.Table:
-        return table_with_provenance(per_query_rows(queries, self.ranking.settings), {}, (), self.job.now)
+        return add_provenance_to_table(per_query_rows(queries, self.ranking.settings), {}, (), self.job.now)
 
     def check_matched(self, rows: list[Row]) -> list[str]:
         return self.ranking.check_matched(top_items(rows))
 
     def metric_table(self, summary: list[Row], facts: Mapping[str, Any]) -> Frame:
-        return table_with_provenance(pa.Table.from_pylist(summary, SUMMARY_SCHEMA), facts, PROVENANCE, self.job.now)
+        return add_provenance_to_table(pa.Table.from_pylist(summary, SUMMARY_SCHEMA), facts, PROVENANCE, self.job.now)

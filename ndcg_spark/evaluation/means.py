@@ -17,7 +17,7 @@ from ndcg_spark.evaluation.tasks.partial_ranking import SEVERAL_RANKERS
 from ndcg_spark.evaluation.tasks.partial_sums import N_LOST, build_empty_summary
 from ndcg_spark.evaluation.tasks.scoring import list_uncounted_statuses
 from ndcg_spark.evaluation.tasks.stored import HIDDEN
-from ndcg_spark.jobs.outputs import Accounts, rejected_counts
+from ndcg_spark.jobs.outputs import InputCounts, summarize_rejected
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.tables import Rows
@@ -123,7 +123,7 @@ class Means(Work[EvaluationSettings]):
 
     # -------------------------------------------------------------------------------------------------- what is done
 
-    def explanation(self) -> Sequence[tuple[str, str]]:
+    def explain(self) -> Sequence[tuple[str, str]]:
         """Say how rankings would be ranked and why, and what it costs."""
         settings = self.fitted
         changed = settings.convention.differences()
@@ -144,7 +144,7 @@ class Means(Work[EvaluationSettings]):
 
     def run(self) -> Outcome:
         """Rank, score and sum, and count bad rows if there are any."""
-        wants_queries = self.job.wants("per_query_output")
+        wants_queries = self.job.is_requested("per_query_output")
         with self.job.step("ranking and scoring"):
             rows, queries = self.evaluate(per_query=wants_queries)
         rows = [row for row in rows if row["run"] is not None]  # rejected rows without a run; `accounts` has them
@@ -158,14 +158,14 @@ class Means(Work[EvaluationSettings]):
         gates = [result for gate in self.request.gates for result in gate.results(summary)]
         facts = self._facts(summary, accounts, gates)
         runs = sorted({row["run"] for row in summary})
-        tables = {"output": Rows(frame=self.metric_table(summary, facts), slices=self.job.slices(runs))}
+        tables = {"output": Rows(frame=self.metric_table(summary, facts), slices=self.job.build_slices(runs))}
         if queries is not None:
             has = {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]}
-            slices = self.job.slices(runs, empty=sorted(set(runs) - has))
+            slices = self.job.build_slices(runs, empty=sorted(set(runs) - has))
             tables["per_query_output"] = Rows(frame=queries, slices=slices)
         return Outcome(facts=facts, tables=tables, lines=self._lines(facts))
 
-    def _or_empty(self, rows: list[dict[str, Any]], accounts: Accounts | None) -> list[dict[str, Any]]:
+    def _or_empty(self, rows: list[dict[str, Any]], accounts: InputCounts | None) -> list[dict[str, Any]]:
         """Refuse rows over no query, unless these are accepted."""
         if any(row["n_queries"] for row in rows):
             return rows
@@ -182,7 +182,7 @@ class Means(Work[EvaluationSettings]):
         return [{**row, RULES: self.fitted.rules_of_means} for row in rows]
 
     def _facts(
-        self, summary: list[dict[str, Any]], accounts: Accounts | None, gates: list[dict[str, Any]]
+        self, summary: list[dict[str, Any]], accounts: InputCounts | None, gates: list[dict[str, Any]]
     ) -> dict[str, Any]:
         overall = printed.counted_rows(summary)
 
@@ -190,7 +190,7 @@ class Means(Work[EvaluationSettings]):
             return sum(int(row[name]) for row in overall)
 
         evaluated, left_out = total("n_rows"), total("n_left_out")
-        counts = rejected_counts(accounts)
+        counts = summarize_rejected(accounts)
         n_rejected = counts["rejected"]
         read = accounts.read if accounts else evaluated + left_out
         if read != evaluated + left_out + n_rejected:

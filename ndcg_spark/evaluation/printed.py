@@ -17,7 +17,7 @@ from ndcg_spark.evaluation.settings import MANY_REJECTED, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, N_LOST
 from ndcg_spark.evaluation.tasks.scoring import list_uncounted_statuses
-from ndcg_spark.jobs.printing import MOST_SEGMENTS, cell
+from ndcg_spark.jobs.printing import MAX_SEGMENTS, make_cell
 from ndcg_spark.metrics.judged import Judged
 from ndcg_spark.metrics.normalized_gain import NDCG, TIE_BOUNDS
 
@@ -33,7 +33,7 @@ def show_summary(summary: list[dict[str, Any]]) -> None:
     groups: dict[tuple[str, str, str | None], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["run"], row["segment_by"], row["segment"]), []).append(row)
-    shown = list(groups)[:MOST_SEGMENTS]
+    shown = list(groups)[:MAX_SEGMENTS]
     if sys.stdout.isatty():
         _show_table({key: groups[key] for key in shown})
     else:
@@ -54,9 +54,9 @@ def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]])
     for row in first:
         table.add_column(labels.metric(row), justify="right")
     for (run, by, segment), rows in groups.items():
-        name = cell(labels.segment_at(by, segment))
+        name = make_cell(labels.segment_at(by, segment))
         cells = map(labels.mean, rows)
-        table.add_row(*([cell(run)] if with_runs else []), name, f"{rows[0]['n_queries']:,}", *cells)
+        table.add_row(*([make_cell(run)] if with_runs else []), name, f"{rows[0]['n_queries']:,}", *cells)
     Console().print(table)
 
 
@@ -194,13 +194,13 @@ def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) 
     console = Console(width=None if sys.stdout.isatty() else 120)
     for run, rows in groupby(steps, key=lambda row: row["run"]):
         found = list(rows)
-        table = Table(title=cell(f"run {run}") if run else None, box=box.SIMPLE)
+        table = Table(title=make_cell(f"run {run}") if run else None, box=box.SIMPLE)
         for name in ("part", "from", "to"):
             table.add_column(name)
         for name in ("mean NDCG", "contribution", "queries"):
             table.add_column(name, justify="right")
         for row in found:
-            cells = [cell(one) for one in (row["part"] or "(start)", row["before"], row["after"])]
+            cells = [make_cell(one) for one in (row["part"] or "(start)", row["before"], row["after"])]
             numbers = [labels.number(row[name], ".6f") for name in ("value", "contribution")]
             table.add_row(*cells, *numbers, str(row["n_queries"]))
         console.print(table)

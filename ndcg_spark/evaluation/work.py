@@ -34,7 +34,7 @@ from ndcg_spark.evaluation.means import Means, Row, input_name, refuse_scored, w
 from ndcg_spark.evaluation.plan import RankingPlan, fit_settings, require_query
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
 from ndcg_spark.evaluation.tasks.stored import PROVENANCE
-from ndcg_spark.jobs.outputs import with_provenance
+from ndcg_spark.jobs.outputs import add_provenance
 from ndcg_spark.jobs.runner import Job, Outcome, Work
 from ndcg_spark.sources.formats import Table
 from ndcg_spark.tables.slices import Frame
@@ -99,7 +99,7 @@ def stored_metrics(
 ) -> DataFrame:
     """Rows of the metric table; lazy."""
     values = [tuple(row[name] for name in SUMMARY_SCHEMA.fieldNames()) for row in summary]
-    return with_provenance(spark.createDataFrame(values, SUMMARY_SCHEMA), facts, PROVENANCE, now).coalesce(1)
+    return add_provenance(spark.createDataFrame(values, SUMMARY_SCHEMA), facts, PROVENANCE, now).coalesce(1)
 
 
 S = TypeVar("S")
@@ -119,11 +119,11 @@ class OfRankings(Work[S]):
             require_query(self.inputs.settings)
         return self.inputs
 
-    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+    def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
         """Reasons why rows are bad, by the name of their table; lazy."""
         return self.inputs.ranking.report_bad_rows(originals=originals)
 
-    def advice(self, message: str) -> str:
+    def add_advice(self, message: str) -> str:
         inputs = self.inputs
         return with_options(message, inputs.ranking.plan.others, lambda query: _differing(inputs, query))
 
@@ -156,7 +156,7 @@ class MeanNdcg(OfRankings[EvaluationSettings], Means):
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of the metric table, and of queries if they are wanted: that takes Spark a while."""
         found = {"output": METRIC_SCHEMA}
-        if self.job.wants("per_query_output"):
+        if self.job.is_requested("per_query_output"):
             queries = build_per_query_schema(self.inputs.rankings, self.inputs.settings)
             found["per_query_output"] = queries.add("computed_at", "timestamp")
         return found
@@ -167,7 +167,7 @@ class MeanNdcg(OfRankings[EvaluationSettings], Means):
         # Others count bad rows by reason (only if there are any) and rows of catalog tables, and write the run log.
         bad = 0 if settings.on_invalid != "reject" else 1 if self.inputs.judgments is None else 2
         # Means of a table with metrics of queries are made of that table.
-        costs = ranking.costs(means_only=not self.job.wants("per_query_output"))
+        costs = ranking.costs(means_only=not self.job.is_requested("per_query_output"))
         actions = 1 + named + bad
         cost = f"{'; '.join(costs)}; at least {actions} action{'s' if actions > 1 else ''}"
         return "; ".join([f"{ranking.source}: {ranking.reason}", *filter(None, [ranking.advice])]), cost
@@ -177,18 +177,18 @@ class MeanNdcg(OfRankings[EvaluationSettings], Means):
         ranking = self.inputs.ranking
         queries = ranking.per_query(rejected=True, keep_refusals=True) if per_query else None
         if queries is not None:
-            self.job.keep(queries)
+            self.job.persist(queries)
         rows = [row.asDict() for row in collect(ranking.summary(queries, keep_refusals=True))]
         if queries is None:
             return rows, None
-        return rows, with_provenance(
+        return rows, add_provenance(
             select_per_query_rows(raise_refusals(queries), self.inputs.settings), {}, (), self.job.now
         )
 
     def run(self) -> Outcome:
         """Rank, score and sum: an action, one more to count bad rows if there are any."""
         if self.inputs.ranking.fell_back:
-            self.job.tell(f"read by Spark: {self.inputs.ranking.reason}")
+            self.job.log(f"read by Spark: {self.inputs.ranking.reason}")
         return super().run()
 
     def check_matched(self, rows: list[Row]) -> list[str]:

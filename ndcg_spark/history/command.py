@@ -5,9 +5,9 @@ from __future__ import annotations
 from ndcg_spark.core.flag import settings_in
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.history.settings import FlagJobSettings, RollUpJobSettings
-from ndcg_spark.jobs.command import Command, Reads, Request, Writes
+from ndcg_spark.jobs.command import Command, Input, Output, Request
 
-METRIC_TABLE = Reads(
+METRIC_TABLE = Input(
     name="input",
     about="Metric table, as mean-ndcg --output writes it: a path or a catalog table.",
     follows=("mean-ndcg.output",),
@@ -28,13 +28,13 @@ ROLL_UP = Command(
     """,
     settings=RollUpJobSettings,
     reads=(
-        Reads(name="input", about="Metric table or comparison table, as mean-ndcg and compare-runs --output write "
+        Input(name="input", about="Metric table or comparison table, as mean-ndcg and compare-runs --output write "
               "them: a path or a catalog table.", follows=("mean-ndcg.output",), nights="period"),
     ),
     writes=(
-        Writes(name="output", holds="periods", about="Table of periods to write: a folder or a catalog table."),
+        Output(name="output", holds="periods", about="Table of periods to write: a folder or a catalog table."),
     ),
-    slice_of=lambda settings: (settings.roll_up.end, settings.rows.dataset or ""),
+    find_slice=lambda settings: (settings.roll_up.end, settings.rows.dataset or ""),
     nights={"start": 0, "end": 0},
     long_rows=lambda settings: True,  # stored replicates are long
     work="history.work:RollUp",
@@ -64,16 +64,16 @@ FLAG_CHANGES = Command(
     settings=FlagJobSettings,
     reads=(
         METRIC_TABLE,
-        Reads(name="per_query", about="Metrics of every query, as --per-query-output of mean-ndcg writes them: a "
+        Input(name="per_query", about="Metrics of every query, as --per-query-output of mean-ndcg writes them: a "
               "night that is held against the night before it is compared query by query.", required=False,
               follows=("mean-ndcg.per_query_output",), nights="until"),
     ),
     writes=(
-        Writes(name="output", holds="flags", about="Table of the nights judged to write: a folder or a catalog "
+        Output(name="output", holds="flags", about="Table of the nights judged to write: a folder or a catalog "
                "table."),
     ),
     check=_check_query,
     nights={"end": 0},
-    slice_of=lambda settings: (settings.flags.end, settings.rows.dataset or ""),
+    find_slice=lambda settings: (settings.flags.end, settings.rows.dataset or ""),
     work="history.work:FlagChanges",
 )  # fmt: skip

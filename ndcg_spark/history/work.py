@@ -38,8 +38,8 @@ from ndcg_spark.history.tasks import (
     USUAL,
     series_name,
 )
-from ndcg_spark.jobs.outputs import SOURCE_TIME, with_provenance
-from ndcg_spark.jobs.printing import show_cells
+from ndcg_spark.jobs.outputs import SOURCE_TIME, add_provenance
+from ndcg_spark.jobs.printing import print_rows
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.metrics import EVERY
 from ndcg_spark.sources.formats import Table
@@ -156,11 +156,11 @@ class RollUp(Work[RollUpJobSettings]):
         with self.job.step("looking for nights"):
             nights = found_nights(table, self.rows, self.settings.rows, settings.as_of)
         settings = replace(settings, as_of=settings.as_of or nights.last)
-        self.job.note(night=settings.end or settings.as_of, dataset=nights.dataset)
+        self.job.record(night=settings.end or settings.as_of, dataset=nights.dataset)
         periods = frames.rolled_up(self.rows, settings)
         # Holm ties the rows of a baseline together: they are one slice of a period.
         by = "baseline" if "baseline" in periods.columns else "run"
-        self.job.keep(periods)
+        self.job.persist(periods)
         with self.job.step("adding nights up"):
             keys = [
                 SliceKey(row["period_end"], row[by], row["period"])
@@ -177,7 +177,7 @@ class RollUp(Work[RollUpJobSettings]):
             newest = plain.where(wanted).orderBy(F.desc("period_end"), listed, *series).limit(MOST_PERIODS + 1)
             rows = newest.orderBy(listed, "period_end", *series).collect()
             shown = [row.asDict() for row in rows]
-            every = [row.asDict() for row in plain.collect()] if self.job.wants("json") else []
+            every = [row.asDict() for row in plain.collect()] if self.job.is_requested("json") else []
         facts = {
             "periods": every,  # empty unless JSON was requested
             "as_of": str(settings.as_of),
@@ -189,7 +189,7 @@ class RollUp(Work[RollUpJobSettings]):
         }
         columns = {"night": "period_end", "part": "period", "run": by}
         slices = Slices(dataset=nights.dataset, keys=tuple(keys), columns=columns)
-        stored = with_provenance(periods, facts, PROVENANCE).repartition("period", "period_end", by)
+        stored = add_provenance(periods, facts, PROVENANCE).repartition("period", "period_end", by)
         assumed = dict.fromkeys(row["independence"] for row in shown)
         compared = any("baseline" in row for row in shown)
         more = f"; the newest {MOST_PERIODS} rows are shown, --output has all" if len(shown) > MOST_PERIODS else ""
@@ -198,7 +198,7 @@ class RollUp(Work[RollUpJobSettings]):
             facts=facts,
             tables={"output": Rows(frame=stored, slices=slices)},
             lines=(
-                lambda: show_cells(title, [_cells(row, nights.first) for row in shown[-MOST_PERIODS:]]),
+                lambda: print_rows(title, [_cells(row, nights.first) for row in shown[-MOST_PERIODS:]]),
                 f"periods: {len(keys):,}, with nights up to {settings.as_of}{more}",
                 f"intervals: independence={', '.join(assumed) or settings.independence}",
                 *rules_lines(row[RULES] for row in shown),
@@ -239,13 +239,13 @@ class FlagChanges(Work[FlagJobSettings]):
         with self.job.step("looking for nights"):
             nights = found_nights(table, self.rows, self.settings.rows, self.settings.flags.end)
         end = self.settings.flags.end or nights.last
-        self.job.note(night=end, dataset=nights.dataset)
+        self.job.record(night=end, dataset=nights.dataset)
         settings = replace(self.settings.flags, start=self.settings.flags.start or end, end=end)
         pairs = None if self.per_query is None else self.per_query.frame
         if pairs is not None and "dataset" in pairs.columns:
             pairs = pairs.where(F.col("dataset") == nights.dataset)
         judged = frames.flagged_nights(self.rows, settings, per_query=pairs, query=self.settings.query)
-        self.job.keep(judged)
+        self.job.persist(judged)
         with self.job.step("judging nights"):
             keys = tuple(
                 SliceKey(row["night"], row["run"]) for row in judged.select("night", "run").distinct().collect()
@@ -267,7 +267,7 @@ class FlagChanges(Work[FlagJobSettings]):
                 SOURCE_TIME: nights.computed_at,
             }
         slices = Slices(dataset=nights.dataset, keys=keys, columns={"night": "night", "run": "run"})
-        stored = with_provenance(judged, facts, PROVENANCE).repartition("night", "run")
+        stored = add_provenance(judged, facts, PROVENANCE).repartition("night", "run")
         return Outcome(
             facts=facts,
             tables={"output": Rows(frame=stored, slices=slices)},

@@ -1,4 +1,4 @@
-"""A job as data: its settings, the tables that it reads and writes, and its work. Loads no Spark."""
+"""Commands as data: settings, input and output tables, and the class that does the work. Spark is not imported."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import click
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.logs import log_format_option
 from ndcg_spark.jobs.options import (
+    build_options,
+    build_settings,
     config_options,
-    config_text,
-    flag_of,
-    grouped,
-    options_of,
-    pairs_of,
-    run_date_of,
-    settings_of,
+    format_config,
+    format_flag,
+    merge_groups,
+    parse_pairs,
+    parse_run_date,
 )
-from ndcg_spark.jobs.places import Source, Target, check_file, check_places, dataset_of, needed_packages
-from ndcg_spark.jobs.settings import Shared
+from ndcg_spark.jobs.places import Source, Target, check_file, check_places, choose_dataset, name_missing_packages
+from ndcg_spark.jobs.settings import SharedSettings
 
 if TYPE_CHECKING:
     from ndcg_spark.jobs.engine import Engine
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 READ_FORMATS = "parquet, orc, csv, tsv, json, table, sql, or any other that Spark reads"
 WRITTEN_FORMATS = "parquet, or table; delta or iceberg for a table of that format"
-_LAST = ("Output", "Checks", "Running", "Operations")
+_LAST_GROUPS = ("Output", "Checks", "Running", "Operations")
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists its options under titles; `--help` is in the last group."""
+    """A click command whose help groups options under titles; `--help` is in the last group."""
 
     def __init__(self, *args: Any, groups: Mapping[str, Sequence[click.Option]], **options: Any) -> None:
-        options["params"] = [one for group in groups.values() for one in group]
+        options["params"] = [option for group in groups.values() for option in group]
         super().__init__(*args, **options)
         self.groups = groups
 
     def invoke(self, ctx: click.Context) -> Any:
         if ctx.params.pop("print_config", False):
-            click.echo(config_text(ctx, self.groups))
+            click.echo(format_config(ctx, self.groups))
             return 0
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        grouped = [option for options in self.groups.values() for option in options]
-        others = [param for param in self.get_params(ctx) if param not in grouped]
+        grouped_options = [option for options in self.groups.values() for option in options]
+        others = [param for param in self.get_params(ctx) if param not in grouped_options]
         for title, options in self.groups.items():
             shown = [*options, *(others if title == list(self.groups)[-1] else [])]
             records = [record for param in shown if (record := param.get_help_record(ctx)) is not None]
@@ -60,13 +60,13 @@ class GroupedCommand(click.Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reads:
-    """A table to read: `--NAME`, its format, and reader options. The first one that is given names the data set.
+class Input:
+    """Input table of a command: `--NAME`, its format, and reader options. The first input names the data set.
 
-    In a night it is the table that an earlier step wrote: the last of those that `follows` names, as
-    "mean-ndcg.output". It is not where the step itself names the table `instead_of`. Results of a night are made of
-    one of its `nights`, of all `until` then, or of those of a `period`. `with_gates`: gates of the step that wrote it
-    are those of the step that reads it, unless it has some of its own.
+    `follows` lists outputs of earlier steps of a night, such as "mean-ndcg.output"; the last of them that the night
+    has is the default, unless the step names the table `instead_of`. `nights` are the nights that a result depends
+    on: its own (`one`), all `until` it, or a `period`. `with_gates`: the gates of the step that wrote the table apply
+    to the reading step, unless that has gates of its own.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Reads:
 
     @property
     def options(self) -> list[click.Option]:
-        flag = flag_of(self.name)
+        flag = format_flag(self.name)
         return [
             click.Option([flag], required=self.required, metavar="REF", help=self.about),
             click.Option([f"{flag}-format"], metavar="F", help=f"Format of that table: {self.formats}.  [default: "
@@ -90,14 +90,16 @@ class Reads:
                          "that table; may be repeated."),
         ]  # fmt: skip
 
-    def source(self, given: Mapping[str, Any]) -> Source:
+    def source(self, params: Mapping[str, Any]) -> Source:
         name = self.name
-        return Source(reference=given[name], kind=given[f"{name}_format"], options=pairs_of(given[f"{name}_option"]))
+        return Source(
+            reference=params[name], kind=params[f"{name}_format"], options=parse_pairs(params[f"{name}_option"])
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writes:
-    """A table to write, `--NAME` and its format, or one `file`; logs call it what it `holds`."""
+class Output:
+    """Output of a command: a table (`--NAME`, its format) or, with `file`, a text file. `holds` names it in logs."""
 
     name: str
     holds: str
@@ -108,10 +110,10 @@ class Writes:
     @property
     def options(self) -> list[click.Option]:
         if self.file:
-            return [click.Option([flag_of(self.name)], metavar="FILE", help=self.about)]
+            return [click.Option([format_flag(self.name)], metavar="FILE", help=self.about)]
         return [
-            click.Option([flag_of(self.name)], metavar="REF", help=self.about),
-            click.Option([flag_of(self._format)], metavar="F", help=f"Format of that table: "
+            click.Option([format_flag(self.name)], metavar="REF", help=self.about),
+            click.Option([format_flag(self._format)], metavar="F", help=f"Format of that table: "
                          f"{WRITTEN_FORMATS}."),
         ]  # fmt: skip
 
@@ -119,16 +121,16 @@ class Writes:
     def _format(self) -> str:
         return f"{self.name.removesuffix('_output')}_format"
 
-    def target(self, given: Mapping[str, Any]) -> Target | None:
-        if not given[self.name]:
+    def target(self, params: Mapping[str, Any]) -> Target | None:
+        if not params[self.name]:
             return None
-        return Target(reference=given[self.name], kind=given[self._format], grow=given["schema"] == "grow")
+        return Target(reference=params[self.name], kind=params[self._format], grow=params["schema"] == "grow")
 
 
-REJECTS = Writes(
+REJECTS = Output(
     name="rejects", holds="rejects", about="Table of the rejected rows and their reasons to write.", group="Checks"
 )
-RUN_LOG = Writes(
+RUN_LOG = Output(
     name="run_log",
     holds="run log",
     about="Table with one row per run of a job to write: how it ended, when, and on what.",
@@ -138,7 +140,7 @@ RUN_LOG = Writes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates(Generic[S]):
-    """Conditions on results that set the exit code: an example, their subject, and the function that parses one."""
+    """Gates of a command: conditions on results that set the exit code. `read` parses the text of a gate."""
 
     example: str
     about: str
@@ -154,14 +156,18 @@ class Gates(Generic[S]):
 class Command(Generic[S]):
     """A job, as the command line and the runner know it.
 
-    `without` are fields of the settings that have no option. `sliced`: results are stored under `--run-date` and
-    `--dataset`; else `slice_of` names the night and data set of a run. `check` refuses settings that contradict
-    other options. `nights` are the options that name the night, and the days between them and it. `long_rows`:
-    Spark must weigh rows on their way to workers. `options` and `read` replace options and settings made from the
-    fields. `instead` is the command that some options are short for; `ignores` are tables that play no part, as a
-    file for `--config` may name them for another command. `writes` become visible in their order, so the one that
-    others wait for is the last. `work` is a class as "module:name", loaded when the command is called; `local` is
-    the class that does the same without Spark, if there is one.
+    - `without`: fields of the settings that have no option.
+    - `sliced`: results are stored under `--run-date` and `--dataset`; otherwise `find_slice` returns the night and
+      the data set of a run.
+    - `check` refuses settings that contradict other options.
+    - `nights`: options that hold the night, with the number of days from the option's date to the night.
+    - `long_rows`: rows are so long that Spark must check the size of each batch for workers.
+    - `options` and `read` replace the options and settings that are derived from the fields.
+    - `instead` returns the command that these options are an abbreviation for.
+    - `ignores` returns tables that are not used; a `--config` file may name them for another command.
+    - `writes` become visible in this order; the output that other jobs wait for is the last.
+    - `work` is a class as "module:name", imported when the command runs; `local` is the class that works without
+      Spark, or empty.
     """
 
     name: str
@@ -169,8 +175,8 @@ class Command(Generic[S]):
     about: str
     settings: type[S]
     without: frozenset[str] = frozenset()
-    reads: tuple[Reads, ...]
-    writes: tuple[Writes, ...] = ()
+    reads: tuple[Input, ...]
+    writes: tuple[Output, ...] = ()
     json: bool = True
     sliced: bool = False
     rejects: bool = False
@@ -178,98 +184,98 @@ class Command(Generic[S]):
     explains: bool = False
     gates: Gates[S] | None = None
     check: Callable[[Request[S]], None] = lambda request: None
-    slice_of: Callable[[S], tuple[date | None, str]] = lambda settings: (None, "")
+    find_slice: Callable[[S], tuple[date | None, str]] = lambda settings: (None, "")
     nights: Mapping[str, int] = field(default_factory=lambda: {"run_date": 0})
     long_rows: Callable[[S], bool] = lambda settings: False
     options: Callable[[], dict[str, list[click.Option]]] | None = None
     read: Callable[[Mapping[str, Any]], S] | None = None
-    instead: Callable[[Mapping[str, Any]], Command[Any] | None] = lambda given: None
-    ignores: Callable[[Mapping[str, Any]], Collection[str]] = lambda given: ()
+    instead: Callable[[Mapping[str, Any]], Command[Any] | None] = lambda params: None
+    ignores: Callable[[Mapping[str, Any]], Collection[str]] = lambda params: ()
     work: str
     local: str = ""
 
     @property
-    def written(self) -> tuple[Writes, ...]:
-        """Tables that it may write, in the order of writing: rejected rows first."""
+    def outputs(self) -> tuple[Output, ...]:
+        """Outputs in the order of writing: rejected rows first."""
         return (*((REJECTS,) if self.rejects else ()), *self.writes)
 
     @property
-    def listed(self) -> tuple[Writes, ...]:
-        """Tables that it may write, in the order of messages."""
-        return self.written[::-1]
+    def shown_outputs(self) -> tuple[Output, ...]:
+        """Outputs in the order of messages."""
+        return self.outputs[::-1]
 
-    def settings_of(self, given: Mapping[str, Any]) -> S:
-        return settings_of(self.settings, given) if self.read is None else self.read(given)
+    def build_settings(self, params: Mapping[str, Any]) -> S:
+        return build_settings(self.settings, params) if self.read is None else self.read(params)
 
     def groups(self) -> dict[str, list[click.Option]]:
-        """Options by their title in the help."""
-        own = options_of(self.settings, without=self.without) if self.options is None else self.options()
+        """Group the options under the titles of the help."""
+        own_options = build_options(self.settings, without=self.without) if self.options is None else self.options()
         shared = {
             "run_date": self.sliced, "dataset": self.sliced, "json": self.json, "explain": self.explains,
             "allow_empty": self.allows_empty, "max_reject_fraction": self.rejects,
             **dict.fromkeys(("engine", "processes", "memory"), bool(self.local)),
         }  # fmt: skip
-        return grouped(
+        return merge_groups(
             {"Input": []},
-            *({one.group: one.options} for one in self.reads),
-            {title: [] for title in own if title not in _LAST},
-            *({one.group: one.options} for one in self.writes[::-1]),
-            own,
+            *({table.group: table.options} for table in self.reads),
+            {title: [] for title in own_options if title not in _LAST_GROUPS},
+            *({table.group: table.options} for table in self.writes[::-1]),
+            own_options,
             *([{REJECTS.group: REJECTS.options}] if self.rejects else []),
-            options_of(Shared, without={name for name, has in shared.items() if not has}),
+            build_options(SharedSettings, without={name for name, is_offered in shared.items() if not is_offered}),
             {"Checks": [self.gates.option]} if self.gates else {},
             {"Operations": [*config_options(), *RUN_LOG.options, log_format_option()]},
         )
 
-    def as_click(self) -> click.Command:
+    def to_click(self) -> click.Command:
         last = self.name.split()[-1]
         return GroupedCommand(
-            last, groups=self.groups(), callback=self._called, help=self.about, short_help=self.short or None
+            last, groups=self.groups(), callback=self._run, help=self.about, short_help=self.short or None
         )
 
-    def _called(self, **given: Any) -> int:
-        request, command = request_of(self, given), self.instead(given) or self
+    def _run(self, **params: Any) -> int:
+        request, command = build_request(self, params), self.instead(params) or self
         if command is not self:
-            request = request_of(command, given)
-        with needed_packages():
+            request = build_request(command, params)
+        with name_missing_packages():
             from ndcg_spark.jobs.engine import choose_engine
             from ndcg_spark.jobs.runner import run
         engine = choose_engine(request)
         return run(request, command.load_work(engine), engine).code
 
     def load_work(self, engine: Engine) -> type[Work[S]]:
-        """Load the class that does the work by an engine, and require its packages."""
-        with needed_packages(engine.reason):
-            module, _, name = (self.local if engine.is_local else self.work).partition(":")
-            work: type[Work[S]] = getattr(import_module(f"ndcg_spark.{module}"), name)
+        """Import the class that does the work on an engine, and check its packages."""
+        with name_missing_packages(engine.reason):
+            module, _, attribute = (self.local if engine.is_local else self.work).partition(":")
+            work: type[Work[S]] = getattr(import_module(f"ndcg_spark.{module}"), attribute)
             work.require_packages()
         return work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandGroup:
-    """Commands whose names begin with one word."""
+    """Commands that share the first word of their names."""
 
     name: str
     about: str
     commands: tuple[Command[Any], ...]
 
-    def as_click(self) -> click.Group:
-        within = {one.name.split()[-1]: one.as_click() for one in self.commands}
-        return click.Group(self.name, commands=within, help=self.about, no_args_is_help=False)
+    def to_click(self) -> click.Group:
+        commands = {command.name.split()[-1]: command.to_click() for command in self.commands}
+        return click.Group(self.name, commands=commands, help=self.about, no_args_is_help=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Generic[S]):
-    """The checked options of one run of a command: all that can be known before Spark loads.
+    """Checked options of a run of a command: everything that is known before Spark is imported.
 
-    `sources` and `targets` are by `Reads.name` and `Writes.name`; `files` are other outputs. Results are
-    stored under `run_date`. `in_force` are the options as they were given.
+    `sources` and `targets` are keyed by `Input.name` and `Output.name`; `files` are the outputs that are not tables.
+    Results are stored under `run_date`. `in_force` holds the options that have a value, unparsed.
     """
 
     command: Command[S]
     settings: S
-    shared: Shared
+    shared: SharedSettings
     sources: Mapping[str, Source]
     targets: Mapping[str, Target]
     files: Mapping[str, str]
@@ -284,53 +290,62 @@ class Request(Generic[S]):
 
     @property
     def logged_slice(self) -> tuple[date | None, str]:
-        """Night and data set of its rows in the run log, as far as options name them."""
-        return (self.run_date, self.dataset) if self.command.sliced else self.command.slice_of(self.settings)
+        """Night and data set of the run in the run log, as far as options name them."""
+        return (self.run_date, self.dataset) if self.command.sliced else self.command.find_slice(self.settings)
 
     @property
     def paths(self) -> dict[str, str]:
-        """Files to write, by their option."""
+        """Files to write, by option."""
         json = self.shared.json
         return {**self.files, **({} if json in (None, "-") else {"json": json})}
 
     @property
-    def written(self) -> str:
-        """Outputs and their places, as a phrase; empty if there are none."""
-        named = [one for one in self.command.listed if one.name in self.targets]
-        return ", ".join(f"{one.holds} to {self.targets[one.name].reference}" for one in named)
+    def outputs_text(self) -> str:
+        """Outputs and their places as text, such as "metrics to out/metrics"; empty if there are none."""
+        outputs = [output for output in self.command.shown_outputs if output.name in self.targets]
+        return ", ".join(f"{output.holds} to {self.targets[output.name].reference}" for output in outputs)
 
 
-def request_of(command: Command[S], given: Mapping[str, Any]) -> Request[S]:
-    settings, shared, ignored = command.settings_of(given), settings_of(Shared, given), command.ignores(given)
-    read = [one for one in command.reads if (given[one.name] or one.required) and one.name not in ignored]
-    sources = {one.name: one.source(given) for one in read}
-    asked = [one for one in command.listed if one.name not in ignored]
-    tables = {one.name: one.target(given) for one in asked if not one.file}
-    targets = {name: target for name, target in tables.items() if target is not None}
+def build_request(command: Command[S], params: Mapping[str, Any]) -> Request[S]:
+    """Build the request of a command from click's parameters; refuse options that contradict each other."""
+    settings, shared, ignored = (
+        command.build_settings(params),
+        build_settings(SharedSettings, params),
+        command.ignores(params),
+    )
+    inputs = [
+        table for table in command.reads if (params[table.name] or table.required) and table.name not in ignored
+    ]
+    sources = {table.name: table.source(params) for table in inputs}
+    requested = [table for table in command.shown_outputs if table.name not in ignored]
+    outputs = {table.name: table.target(params) for table in requested if not table.file}
+    targets = {name: target for name, target in outputs.items() if target is not None}
     dataset = ""
     if command.sliced and sources:
-        dataset = dataset_of(shared.dataset, next(iter(sources.values())), is_stored=bool(targets))
+        dataset = choose_dataset(shared.dataset, next(iter(sources.values())), is_stored=bool(targets))
     request = Request(
         command=command,
         settings=settings,
         shared=shared,
         sources=sources,
         targets=targets,
-        files={one.name: given[one.name] for one in asked if one.file and given[one.name] is not None},
-        gates=() if command.gates is None else tuple(command.gates.read(text, settings) for text in given["gate"]),
-        run_date=run_date_of(given.get("run_date")),
+        files={
+            table.name: params[table.name] for table in requested if table.file and params[table.name] is not None
+        },
+        gates=() if command.gates is None else tuple(command.gates.read(text, settings) for text in params["gate"]),
+        run_date=parse_run_date(params.get("run_date")),
         dataset=dataset,
-        on_invalid=given.get("on_invalid") or "fail",
-        spark_settings=pairs_of(shared.conf),
-        run_log=RUN_LOG.target(given),
-        log_format=given["log_format"],
-        in_force={name: value for name, value in given.items() if value not in (None, ())},
+        on_invalid=params.get("on_invalid") or "fail",
+        spark_settings=parse_pairs(shared.conf),
+        run_log=RUN_LOG.target(params),
+        log_format=params["log_format"],
+        in_force={name: value for name, value in params.items() if value not in (None, ())},
     )
     command.check(request)
     if "rejects" in targets and request.on_invalid != "reject":
-        raise InvalidParameterError("--rejects goes with --on-invalid reject.")
-    written = targets if request.run_log is None else {**targets, "run_log": request.run_log}
-    check_places(sources, written)
+        raise InvalidParameterError("--rejects needs --on-invalid reject.")
+    all_targets = targets if request.run_log is None else {**targets, "run_log": request.run_log}
+    check_places(sources, all_targets)
     for name, path in request.paths.items():
-        check_file(flag_of(name), path)
+        check_file(format_flag(name), path)
     return request

@@ -1,4 +1,4 @@
-"""The engine of a job: Spark, or processes of this machine where nothing points to a Spark. Loads neither."""
+"""Choice of the engine of a job: Spark, or local processes without Spark. Imports neither engine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ndcg_spark.core.engine import asked_engine, points_to_spark
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 from ndcg_spark.jobs.command import Request
-from ndcg_spark.jobs.options import flag_of
-from ndcg_spark.jobs.places import Target, needed_packages
+from ndcg_spark.jobs.options import format_flag
+from ndcg_spark.jobs.places import Target, name_missing_packages
 from ndcg_spark.local.pandas_later import leave_pandas_out
 from ndcg_spark.tables.kinds import TABLE_KINDS
 from ndcg_spark.tables.places import canonical, is_local
@@ -22,9 +22,9 @@ SPARK: Final = "spark"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """The engine of a run, and why it was chosen, in a clause.
+    """The engine of a run, and the reason for the choice as a clause.
 
-    `opened` is what the local engine has opened, or the refusal that the run is to raise once it has started.
+    `opened` holds the tables that the local engine has opened, or the refusal that the run raises when it starts.
     """
 
     name: str = SPARK
@@ -40,53 +40,56 @@ class Engine:
 
 
 def choose_engine(request: Request[Any], *, in_night: bool = False, reads: bool = True) -> Engine:
-    """Choose the engine of a job, and open what the local one reads. Reads schemas and footers of files.
+    """Choose the engine of a job, and open the tables that the local engine reads. Reads schemas and file footers.
 
-    The environment is asked where there is a choice; `in_night`, the session of the night's other steps is none.
-    Without `reads`, as long as an earlier step has to write what is read, nothing is opened. Refused is
-    `--engine local` where only Spark can do the job.
+    With `--engine auto`, signs of a Spark session in the environment choose Spark, except `in_night`, where the
+    session belongs to other steps. Nothing is opened unless `reads`: the inputs may be outputs of a step that has not
+    run yet. Refuses `--engine local` if only Spark can do the job.
     """
     name = request.command.name
     if not request.command.local and request.shared.engine != LOCAL:
         return Engine(reason=f"{name} runs on Spark")
-    wanted, where = asked_engine(request.shared.engine, f"--engine {request.shared.engine}")
-    if wanted == SPARK:
-        return Engine(reason=where)
-    hint = points_to_spark() if wanted != LOCAL and not in_night else None
-    obstacle = hint or (_obstacle(request) if request.command.local else f"{name} runs on Spark")
+    requested, origin = asked_engine(request.shared.engine, f"--engine {request.shared.engine}")
+    if requested == SPARK:
+        return Engine(reason=origin)
+    hint = points_to_spark() if requested != LOCAL and not in_night else None
+    obstacle = hint or (_find_obstacle(request) if request.command.local else f"{name} runs on Spark")
     if obstacle is None:
-        opened = _open(request) if reads else None
+        opened = _open_tables(request) if reads else None
         if not isinstance(opened, str):
-            reason = where if wanted == LOCAL else "inputs and outputs are files, and no session is given"
+            reason = origin if requested == LOCAL else "inputs and outputs are files, and no session is given"
             return Engine(name=LOCAL, reason=reason, opened=opened)
         obstacle = opened
-    if wanted == LOCAL:
-        raise InvalidParameterError(f"{where} cannot do this: {obstacle.rstrip('.')}; --engine spark can.")
+    if requested == LOCAL:
+        raise InvalidParameterError(f"{origin} cannot do this: {obstacle.rstrip('.')}; --engine spark can.")
     return Engine(reason=obstacle)
 
 
-def _obstacle(request: Request[Any]) -> str | None:
-    """Say in a clause which options only Spark can follow; None if there are none."""
+def _find_obstacle(request: Request[Any]) -> str | None:
+    """Describe an option that only Spark supports, as a clause; None if there is none."""
     if request.spark_settings:
         return "--conf is for Spark"
     targets = {**request.targets, **({} if request.run_log is None else {"run_log": request.run_log})}
     for name, target in targets.items():
-        if is_of_spark(target):
+        if needs_spark(target):
             place = redacted(target.reference)
-            path = "" if "/" in place else f", as {f'./{place}'!r} would be"
-            return f"{flag_of(name)} {place!r} is not a folder of this machine{path}"
+            suggestion = "" if "/" in place else f", as {f'./{place}'!r} would be"
+            return f"{format_flag(name)} {place!r} is not a folder of this machine{suggestion}"
     return None
 
 
-def is_of_spark(target: Target | None) -> bool:
-    """Check for a table that only Spark writes."""
+def needs_spark(target: Target | None) -> bool:
+    """Check whether only Spark can write a table."""
     return target is not None and (target.format in TABLE_KINDS or not is_local(canonical(target.reference)))
 
 
-def _open(request: Request[Any]) -> Any:
-    """Open what a command reads without Spark; a clause says why only Spark can. A refusal is returned."""
+def _open_tables(request: Request[Any]) -> Any:
+    """Open the inputs of a command without Spark.
+
+    Returns a clause if only Spark can open them, and a refusal instead of raising it.
+    """
     module, _, name = request.command.local.partition(":")
-    with needed_packages():
+    with name_missing_packages():
         leave_pandas_out()
         work = getattr(import_module(f"ndcg_spark.{module}"), name)
     try:

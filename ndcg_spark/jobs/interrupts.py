@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as one `KeyboardInterrupt`, without the tracebacks of the libraries between."""
+"""Ctrl-C and SIGTERM as one `KeyboardInterrupt`, without the tracebacks of py4j and pyspark."""
 
 from __future__ import annotations
 
@@ -14,66 +14,69 @@ from contextlib import contextmanager
 from ndcg_spark.errors import PartlyWrittenError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""Those that end a job: Ctrl-C, and what schedulers, Kubernetes and systemd send before they kill."""
-_LOUD = ("py4j", "pyspark")
+"""Signals that end a job: Ctrl-C, and the signal that schedulers, Kubernetes and systemd send before they kill."""
+_NOISY_LOGGERS = ("py4j", "pyspark")
 _SECONDS_BETWEEN = 0.05
 _NEVER = logging.CRITICAL + 1
-_PY4J = re.compile(r"[\\/]py4j[\\/]\w+\.py$")
-"""Files of py4j, which logs interrupted calls by the root logger, past its own."""
+_PY4J_FILE = re.compile(r"[\\/]py4j[\\/]\w+\.py$")
+"""Source files of py4j: it logs interrupted calls with the root logger, so its own logger's level does not help."""
 
 
 class TerminatedError(KeyboardInterrupt):
-    """A job was told to end by SIGTERM."""
+    """SIGTERM ended the job."""
 
 
-class Interrupts:
-    """Handlers of Ctrl-C and SIGTERM: the first waits until Spark has started, later ones raise at once.
+class InterruptHandlers:
+    """Handlers of Ctrl-C and SIGTERM: the first signal waits until Spark has started, later signals raise at once.
 
-    Java that is interrupted while it starts stays behind. A `KeyboardInterrupt` within a finalizer, such as those of
-    py4j, is printed and lost, so the signal is sent again. The loggers of py4j are silent after a signal: pyspark's
-    own handler calls Java in the middle of another call, and that failure would be logged.
+    If Java is interrupted while it starts, its process is orphaned. A `KeyboardInterrupt` inside a finalizer, such as
+    those of py4j, is printed and lost, so the signal is sent again. The loggers of py4j are silenced after a signal:
+    pyspark's own handler calls Java in the middle of another call, and that failure would be logged.
     """
 
     def __init__(self) -> None:
         self.seen: KeyboardInterrupt | None = None
         self._starting = True
-        self._is_main = threading.current_thread() is threading.main_thread()  # no other thread may have handlers
-        self._before = {one: signal.getsignal(one) for one in SIGNALS}
-        self._levels = {name: logging.getLogger(name).level for name in _LOUD}
+        self._is_main = (
+            threading.current_thread() is threading.main_thread()
+        )  # Python allows signal handlers in the main thread only
+        self._before = {signal_number: signal.getsignal(signal_number) for signal_number in SIGNALS}
+        self._levels = {name: logging.getLogger(name).level for name in _NOISY_LOGGERS}
         self._again: threading.Timer | None = None
         self._hook_before = sys.unraisablehook
         if self._is_main:
             sys.unraisablehook = self._send_again
         self._install()
-        self._hush()  # pyspark installs its handler before it has started
+        self._silence_loggers()  # pyspark installs its own handler before Spark has started
 
-    def started(self) -> None:
-        """Take the place of the handler that pyspark has installed; raise if there was a signal meanwhile."""
+    def finish_start(self) -> None:
+        """Replace the handler that pyspark has installed; raise if a signal arrived during the start."""
         self._install()
         self._starting = False
         if self.seen:
             raise self.seen
-        self._be_loud()
+        self._restore_loggers()
 
-    def end(self) -> None:
+    def restore(self) -> None:
+        """Restore the previous handlers and the levels of the loggers."""
         if self._is_main:
             sys.unraisablehook = self._hook_before
             if self._again is not None:
                 self._again.cancel()
-            for one, before in self._before.items():
-                default = signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL
-                signal.signal(one, default if before is None else before)
-        self._be_loud()
+            for signal_number, before in self._before.items():
+                default = signal.default_int_handler if signal_number == signal.SIGINT else signal.SIG_DFL
+                signal.signal(signal_number, default if before is None else before)
+        self._restore_loggers()
 
     def _install(self) -> None:
         if self._is_main:
-            for one, before in self._before.items():  # a job in the background of a shell goes on ignoring Ctrl-C
-                signal.signal(one, signal.SIG_IGN if before is signal.SIG_IGN else self._interrupt)
+            for signal_number, before in self._before.items():  # a background job of a shell keeps ignoring Ctrl-C
+                signal.signal(signal_number, signal.SIG_IGN if before is signal.SIG_IGN else self._interrupt)
 
     def _interrupt(self, number: int, _: object) -> None:
         first = self.seen is None
         self.seen = TerminatedError() if number == signal.SIGTERM else KeyboardInterrupt()
-        self._hush()
+        self._silence_loggers()
         if not (self._starting and first):
             raise self.seen
 
@@ -86,28 +89,30 @@ class Interrupts:
         self._again.daemon = True
         self._again.start()
 
-    def _hush(self) -> None:
-        for name in _LOUD:
+    def _silence_loggers(self) -> None:
+        for name in _NOISY_LOGGERS:
             logging.getLogger(name).setLevel(_NEVER)
-        logging.getLogger().addFilter(_not_of_py4j)  # of a logger, it sees no records of loggers below
+        logging.getLogger().addFilter(
+            _is_not_from_py4j
+        )  # filters of other loggers do not see their children's records
 
-    def _be_loud(self) -> None:
-        logging.getLogger().removeFilter(_not_of_py4j)
+    def _restore_loggers(self) -> None:
+        logging.getLogger().removeFilter(_is_not_from_py4j)
         for name, level in self._levels.items():
             logging.getLogger(name).setLevel(level)
 
 
-def _not_of_py4j(record: logging.LogRecord) -> bool:
-    return _PY4J.search(record.pathname) is None
+def _is_not_from_py4j(record: logging.LogRecord) -> bool:
+    return _PY4J_FILE.search(record.pathname) is None
 
 
-def _terminate(number: int, frame: object) -> None:
+def _terminate(_: int, frame: object) -> None:
     raise TerminatedError
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
-    """End the block with `TerminatedError` on SIGTERM, as before a job has handlers of its own."""
+def raise_on_sigterm() -> Iterator[None]:
+    """Raise `TerminatedError` in the block on SIGTERM, for the time before a job installs its own handlers."""
     is_main = threading.current_thread() is threading.main_thread()
     handles = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if handles:
@@ -120,16 +125,16 @@ def terminable() -> Iterator[None]:
 
 
 @contextmanager
-def quiet_interrupts() -> Iterator[Interrupts]:
-    """End the block with `KeyboardInterrupt` or `TerminatedError` alone; call `started` once there is a session."""
-    interrupts = Interrupts()
+def handle_interrupts() -> Iterator[InterruptHandlers]:
+    """Raise `KeyboardInterrupt` or `TerminatedError` for a signal; call `finish_start` when the session is open."""
+    interrupts = InterruptHandlers()
     try:
         yield interrupts
-    except PartlyWrittenError:  # more to be known than that it was interrupted
+    except PartlyWrittenError:  # the user must know more than that the job was interrupted
         raise
     except Exception:
-        if interrupts.seen:  # what fails on the way out, as to stop a session whose Java has ended, is no news
+        if interrupts.seen:  # errors of cleanup, such as stopping a session whose Java has ended, are not reported
             raise interrupts.seen from None
         raise
     finally:
-        interrupts.end()
+        interrupts.restore()

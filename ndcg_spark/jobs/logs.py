@@ -29,22 +29,22 @@ LOGGER = "ndcg_spark"
 
 def log_format_option() -> click.Option:
     return click.Option(["--log-format"], type=click.Choice(LOG_FORMATS), default="text", show_default=True,
-                        envvar="NDCG_SPARK_LOG_FORMAT", is_eager=True, callback=_use, help="Form of the log lines on "
-                        "standard error: for people, or one JSON object a line.")  # fmt: skip
+                        envvar="NDCG_SPARK_LOG_FORMAT", is_eager=True, callback=_set_log_format, help="Form of "
+                        "the log lines on standard error: for people, or one JSON object a line.")  # fmt: skip
 
 
-def form_asked_for(arguments: Sequence[str]) -> str:
-    """Find `--log-format` before options are parsed, so that errors in them are logged in that form."""
-    asked = [*[one.partition("=")[2] for one in arguments if one.startswith("--log-format=")],
-             *[after for one, after in itertools.pairwise(arguments) if one == "--log-format"]]  # fmt: skip
-    found = asked[-1] if asked else os.environ.get("NDCG_SPARK_LOG_FORMAT", "")
-    return found if found in LOG_FORMATS else LOG_FORMATS[0]
+def find_log_format(arguments: Sequence[str]) -> str:
+    """Find `--log-format` before options are parsed, so that option errors are logged in that format."""
+    formats = [*[argument.partition("=")[2] for argument in arguments if argument.startswith("--log-format=")],
+             *[after for argument, after in itertools.pairwise(arguments) if argument == "--log-format"]]  # fmt: skip
+    log_format = formats[-1] if formats else os.environ.get("NDCG_SPARK_LOG_FORMAT", "")
+    return log_format if log_format in LOG_FORMATS else LOG_FORMATS[0]
 
 
-def _use(context: click.Context, _: click.Parameter, form: str) -> str:
-    if isinstance(context.obj, Logs):
-        context.obj.use(form)
-    return form
+def _set_log_format(context: click.Context, _: click.Parameter, log_format: str) -> str:
+    if isinstance(context.obj, CommandLog):
+        context.obj.set_format(log_format)
+    return log_format
 
 
 class JsonFormatter(logging.Formatter):
@@ -55,7 +55,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         now = datetime.fromtimestamp(record.created, timezone.utc)
-        entry: dict[str, Any] = {
+        line: dict[str, Any] = {
             "ts": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
@@ -65,14 +65,15 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             error, frames = record.exc_info[1], traceback.extract_tb(record.exc_info[2])
             stack = [
-                {"class": None, "method": one.name, "file": one.filename, "line": str(one.lineno)} for one in frames
+                {"class": None, "method": frame.name, "file": frame.filename, "line": str(frame.lineno)}
+                for frame in frames
             ]
-            entry["exception"] = {"class": type(error).__name__, "msg": str(error), "stacktrace": stack}
-        return json.dumps(redacted_values(entry), ensure_ascii=False, default=str)
+            line["exception"] = {"class": type(error).__name__, "msg": str(error), "stacktrace": stack}
+        return json.dumps(redacted_values(line), ensure_ascii=False, default=str)
 
 
-class Logs:
-    """Log lines of a command in this process. Close it afterwards: it leaves no handler behind."""
+class CommandLog:
+    """Log of a command in this process. `close` removes its handler."""
 
     def __init__(self) -> None:
         self._logger = logging.getLogger(LOGGER)
@@ -83,9 +84,9 @@ class Logs:
     def is_json(self) -> bool:
         return self._handler is not None
 
-    def use(self, form: str) -> None:
+    def set_format(self, log_format: str) -> None:
         self.close()
-        if form == "json":
+        if log_format == "json":
             self._handler = logging.StreamHandler(sys.stderr)
             self._handler.setFormatter(JsonFormatter())
             self._logger.addHandler(self._handler)
@@ -104,13 +105,13 @@ class Logs:
 
 
 class Progress:
-    """Report progress on standard error: a spinner at a terminal, a line for each step in a log.
+    """Report progress on standard error: a spinner on a terminal, otherwise a line for each step.
 
-    It keeps the times of steps and the facts of `note` for the run log. `context` is part of every JSON line.
+    The times of steps and the facts of `record` go to the run log. `context` is part of every JSON line.
     """
 
     def __init__(self, log_format: str = "text", context: Mapping[str, Any] | None = None) -> None:
-        from rich.console import Console  # help does without it
+        from rich.console import Console  # not imported for --help, which must be fast
 
         self.steps: list[tuple[str, float]] = []
         self.facts: dict[str, Any] = {}
@@ -122,9 +123,9 @@ class Progress:
         self._step = ""
 
     @contextmanager
-    def step(self, what: str) -> Iterator[None]:
+    def step(self, label: str) -> Iterator[None]:
         began = time.monotonic()
-        self._step = redacted(what)
+        self._step = redacted(label)
         try:
             if self._live:
                 with self._console.status(self._step) as self._status:
@@ -134,15 +135,15 @@ class Progress:
         finally:
             self._status = None
             seconds = time.monotonic() - began
-            self.steps.append((what, seconds))  # of a run that fails, the last one is where
-        self.line(f"{what}: {seconds:.1f} s", step=what, seconds=round(seconds, 3))
+            self.steps.append((label, seconds))  # the last step of a failed run is the one that failed
+        self.log(f"{label}: {seconds:.1f} s", step=label, seconds=round(seconds, 3))
 
-    def note(self, **facts: Any) -> None:
+    def record(self, **facts: Any) -> None:
         self.facts.update(facts)
 
-    def line(self, text: str, **context: Any) -> None:
-        """Print a line; `context` is for its JSON."""
-        text = "\\n".join(redacted(text).splitlines())  # names of paths may hold any character
+    def log(self, text: str, **context: Any) -> None:
+        """Print a line, or log it with `context` as JSON."""
+        text = "\\n".join(redacted(text).splitlines())  # paths may contain any character, line breaks too
         if self._log is not None:
             level = logging.WARNING if text.startswith("warning: ") else logging.INFO
             self._log.log(level, text.removeprefix("warning: "), extra={"context": {**self._context, **context}})
@@ -152,23 +153,25 @@ class Progress:
             print(text, file=sys.stderr, flush=True)
 
     @contextmanager
-    def watching(self, spark: SparkSession) -> Iterator[None]:
-        """Show how many tasks are done at a terminal on Spark Connect; a classic session has its own bar."""
+    def show_tasks(self, spark: SparkSession) -> Iterator[None]:
+        """Show the number of finished tasks on a terminal with Spark Connect; classic sessions have their own bar."""
         if not self._live:
             yield
             return
-        with suppress(Exception):  # a classic session or Spark 3.5; each says so in its own way
-            spark.registerProgressHandler(self.tasks)  # type: ignore[arg-type]  # any function will do
+        with suppress(Exception):  # classic sessions and Spark 3.5 lack this; their errors differ
+            spark.registerProgressHandler(self.update_tasks)  # type: ignore[arg-type]  # any function will do
         try:
             yield
         finally:
             with suppress(Exception):  # as above; or the session has ended
-                spark.removeProgressHandler(self.tasks)  # type: ignore[arg-type]  # as above
+                spark.removeProgressHandler(self.update_tasks)  # type: ignore[arg-type]  # as above
 
-    def tasks(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-        """Show how far an operation is; the progress handler of Spark Connect."""
-        known = list(stages or ())
-        total = sum(one.num_tasks for one in known)
+    def update_tasks(
+        self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool
+    ) -> None:
+        """Show the progress of an operation; the progress handler of Spark Connect."""
+        known_stages = list(stages or ())
+        total = sum(stage.num_tasks for stage in known_stages)
         if self._status is not None and total and not done:
-            ready = sum(one.num_completed_tasks for one in known)
+            ready = sum(stage.num_completed_tasks for stage in known_stages)
             self._status.update(f"{self._step}: {ready} of {total} tasks, {inflight_tasks} running")

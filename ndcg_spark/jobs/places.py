@@ -14,14 +14,14 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError
-from ndcg_spark.jobs.options import flag_of
+from ndcg_spark.jobs.options import format_flag
 from ndcg_spark.sources.references import guess_format, strip_endings
 
-_NEEDED = ("numpy", "pyarrow", "pyspark", "pandas", "rich")
+_NEEDED_PACKAGES = ("numpy", "pyarrow", "pyspark", "pandas", "rich")
 
 
 @contextmanager
-def needed_packages(why_spark: str = "") -> Iterator[None]:
+def name_missing_packages(why_spark: str = "") -> Iterator[None]:
     """Import in this block what needs packages, after options are checked; a package that fails is refused by name.
 
     `why_spark` is a clause for the refusal that names PySpark.
@@ -30,14 +30,14 @@ def needed_packages(why_spark: str = "") -> Iterator[None]:
         with redirect_stderr(io.StringIO()):  # NumPy prints stacks about modules that were made for another one
             yield
     except Exception:
-        for name in _NEEDED:
-            refused = _refused_import(name, why_spark)
+        for name in _NEEDED_PACKAGES:
+            refused = _check_import(name, why_spark)
             if refused is not None:
                 raise refused from None
         raise
 
 
-def _refused_import(name: str, why_spark: str) -> MissingPackageError | None:
+def _check_import(name: str, why_spark: str) -> MissingPackageError | None:
     """Return why a package cannot be imported; None if it can."""
     try:
         with redirect_stderr(io.StringIO()):
@@ -59,7 +59,7 @@ def _refused_import(name: str, why_spark: str) -> MissingPackageError | None:
 
 
 _DATE = re.compile(r"(?:^|[-_.])?(?<!\d)\d{4}([-_]?)\d{2}\1\d{2}(?!\d)")
-_OF_A_PART = re.compile(r"[^=]+=.*|\d*|part-\d.*|.*[*?\[{].*")
+_PART_NAME = re.compile(r"[^=]+=.*|\d*|part-\d.*|.*[*?\[{].*")
 """Files and folders of one night or part: their names differ every night, which names of data sets must not."""
 
 
@@ -89,17 +89,17 @@ class Target(Place):
     grow: bool = True
 
 
-def named_place(name: str, reference: str) -> str:
-    return f"{flag_of(name)} {reference!r}"
+def format_place(name: str, reference: str) -> str:
+    return f"{format_flag(name)} {reference!r}"
 
 
 def check_places(read: Mapping[str, Source], written: Mapping[str, Target]) -> None:
     """Refuse to write two tables to one place, or over an input."""
     places: dict[str, str] = {}
     for name, source in read.items():
-        places.setdefault(os.path.abspath(source.reference), flag_of(name))
+        places.setdefault(os.path.abspath(source.reference), format_flag(name))
     for name, target in written.items():
-        place, flag = os.path.abspath(target.reference), flag_of(name)
+        place, flag = os.path.abspath(target.reference), format_flag(name)
         if place in places:
             raise InvalidParameterError(
                 f"{places[place]} and {flag} are both {target.reference!r}; give each its own place."
@@ -120,7 +120,7 @@ def check_file(flag: str, path: str) -> None:
         raise InvalidParameterError(f"{flag} {path!r} cannot be written: {error.strerror}.") from error
 
 
-def dataset_of(name: str | None, source: Source, *, is_stored: bool) -> str:
+def choose_dataset(name: str | None, source: Source, *, is_stored: bool) -> str:
     """Name the data set of a job: `--dataset`, `query` for SQL, else the last part of the reference without dates.
 
     Parts such as `run_date=2026-01-31`, `2026/01/31`, `part-00000.parquet` or `*.csv` are passed over.
@@ -136,5 +136,5 @@ def dataset_of(name: str | None, source: Source, *, is_stored: bool) -> str:
         return "query"
     reference = redacted(source.reference).rstrip("/")  # the name is stored
     names = [strip_endings(part) or part for part in reversed(reference.split("/")) if part]
-    lasting = (_DATE.sub("", name) for name in names if not _OF_A_PART.fullmatch(name))
+    lasting = (_DATE.sub("", name) for name in names if not _PART_NAME.fullmatch(name))
     return next(filter(None, lasting), names[0] if names else source.reference)

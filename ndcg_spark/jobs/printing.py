@@ -1,4 +1,4 @@
-"""What a person reads, whatever the job: tables, intervals, gates; JSON; streams that a job outlives."""
+"""Printed output of all jobs: tables, gates and JSON; standard streams that survive a closed pipe or a full disk."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ndcg_spark.errors import json_printable, printable
 if TYPE_CHECKING:
     from rich.text import Text
 
-MOST_SEGMENTS = 30
+MAX_SEGMENTS = 30
 
 
-def cell(text: str, style: str = "") -> Text:
-    """Make a cell in which brackets and colons are neither markup nor emoji."""
-    from rich.text import Text  # help does without it
+def make_cell(text: str, style: str = "") -> Text:
+    """Make a table cell; brackets and colons in it are not markup or emoji."""
+    from rich.text import Text  # not imported for --help, which must be fast
 
     return Text(printable(text), style=style)
 
 
-def show_cells(title: str, rows: list[dict[str, str]]) -> None:
-    """Print rows of named texts: a table at a terminal, else a line each, in which the first two have no names."""
+def print_rows(title: str, rows: list[dict[str, str]]) -> None:
+    """Print rows as a table on a terminal, else as one line each, where the first two columns have no names."""
     if not sys.stdout.isatty():
         for row in rows:
             first, second, *others = row.items()
@@ -35,32 +35,35 @@ def show_cells(title: str, rows: list[dict[str, str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=cell(title))
+    table = Table(title=make_cell(title))
     for name in rows[0] if rows else ():
-        table.add_column(cell(name))
+        table.add_column(make_cell(name))
     for row in rows:
-        table.add_row(*map(cell, row.values()))
+        table.add_row(*map(make_cell, row.values()))
     Console().print(table)
 
 
-def gate_line(gate: Mapping[str, Any]) -> str:
-    """Say whether a gate is met, by which run (empty: one ranker without a name) and with what value."""
+def format_gate(gate: Mapping[str, Any]) -> str:
+    """Format the outcome of a gate: whether it is met, the run (if it has a name), and the value."""
     value = labels.number(gate["value"], ".6f")
-    who = f"{gate['run']} against {gate['baseline']}" if "baseline" in gate else gate["run"]
-    about = f"{who}: {value}" if who else value
-    return printable(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({about})")
+    pair = f"{gate['run']} against {gate['baseline']}" if "baseline" in gate else gate["run"]
+    detail = f"{pair}: {value}" if pair else value
+    return printable(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({detail})")
 
 
-def to_json(facts: Mapping[str, Any]) -> str:
+def format_json(facts: Mapping[str, Any]) -> str:
     return json_printable(json.dumps(facts, ensure_ascii=False, allow_nan=False, default=str))
 
 
-class _Lasting:
-    """A stream that escapes what its encoding lacks and outlives its reader or disk; None: a closed one."""
+class _TolerantStream:
+    """Standard stream that survives a closed pipe or a full disk, and escapes what its encoding lacks.
+
+    `stream` is None if the stream was closed when the process started.
+    """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._is_open = stream is not None
-        # Whoever writes to a descriptor that is open for reading is told the same as of a closed one.
+        # Writing to a descriptor that is open for reading fails with the same error as writing to a closed one.
         self._stream = stream or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
         self.lost: OSError | None = None
 
@@ -84,13 +87,13 @@ class _Lasting:
                 self.lost = error
 
     def end(self) -> None:
-        """Flush for the last time; what is left of a lost stream goes nowhere, as Python will flush it again."""
+        """Flush once more. Python flushes again at exit, so the rest of a lost stream goes to the null device."""
         self.flush()
         with suppress(OSError, ValueError):
             if self.lost is not None:
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, self._stream.fileno())
-                os.close(nowhere)
+                null_device = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null_device, self._stream.fileno())
+                os.close(null_device)
             if not self._is_open:
                 self._stream.close()
 
@@ -99,11 +102,11 @@ class _Lasting:
 
 
 @contextmanager
-def lasting_streams(prog: str) -> Iterator[None]:
-    """Let the block go on where nothing can be printed; lost standard output is a warning on standard error."""
+def tolerate_lost_streams(prog: str) -> Iterator[None]:
+    """Continue the block if its output cannot be printed; warn about lost standard output on standard error."""
     before = sys.stdout, sys.stderr
-    _fill_descriptors()
-    out, err = _Lasting(before[0]), _Lasting(before[1])
+    _open_missing_descriptors()
+    out, err = _TolerantStream(before[0]), _TolerantStream(before[1])
     sys.stdout, sys.stderr = out, err
     try:
         yield
@@ -115,8 +118,8 @@ def lasting_streams(prog: str) -> Iterator[None]:
         err.end()
 
 
-def _fill_descriptors() -> None:
-    """Open closed standard descriptors to nowhere: else the next file or socket would get what Java prints."""
+def _open_missing_descriptors() -> None:
+    """Open closed standard descriptors on the null device; else Java would print into the next file or socket."""
     for number in range(3):
         try:
             os.fstat(number)

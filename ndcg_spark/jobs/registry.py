@@ -1,4 +1,4 @@
-"""The commands by name, loaded when they are asked for."""
+"""Commands by name; each is imported when it is used."""
 
 from __future__ import annotations
 
@@ -30,13 +30,19 @@ COMMANDS = {
 
 
 def load_command(name: str) -> Command[Any] | CommandGroup | click.Command:
-    """Load what goes by one word on the command line."""
+    """Import a command, or a group of commands, by the first word of the command line."""
     module, _, attribute = COMMANDS[name].partition(":")
-    found: Command[Any] | CommandGroup | click.Command = getattr(import_module(f"ndcg_spark.{module}"), attribute)
-    return found
+    command: Command[Any] | CommandGroup | click.Command = getattr(import_module(f"ndcg_spark.{module}"), attribute)
+    return command
 
 
-def all_jobs() -> Iterator[Command[Any]]:
-    """Load every command that is a job, those of groups one by one."""
-    for one in map(load_command, COMMANDS):
-        yield from (one.commands if isinstance(one, CommandGroup) else [one] if isinstance(one, Command) else [])
+def load_jobs() -> Iterator[Command[Any]]:
+    """Import every command that is a job, including the members of groups."""
+    for command in map(load_command, COMMANDS):
+        yield from (
+            command.commands
+            if isinstance(command, CommandGroup)
+            else [command]
+            if isinstance(command, Command)
+            else []
+        )

@@ -25,7 +25,7 @@ from ndcg_spark.core.redaction import redacted, redacted_values
 from ndcg_spark.errors import NdcgSparkError, one_line
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import check_target
-from ndcg_spark.jobs.places import Source, Target, named_place
+from ndcg_spark.jobs.places import Source, Target, format_place
 from ndcg_spark.sources.stores import is_hidden, list_files, walk_folder
 from ndcg_spark.tables.claims import Tell
 from ndcg_spark.tables.folders import FolderWrite
@@ -42,76 +42,76 @@ GATE_NOT_MET, FLAGGED = "gate_not_met", "flagged"
 ENDED_WELL = (SUCCEEDED, GATE_NOT_MET, FLAGGED)
 """Statuses of runs that have written what they were asked for."""
 INTERRUPTED, FAILED = "interrupted", "failed"
-MOST_FILES = 10_000
+MAX_FILES = 10_000
 """Asking a file system about more of them takes longer than a second on some."""
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
-def input_identities(spark: SparkSession | None, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
+def describe_inputs(spark: SparkSession | None, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
     """Describe the tables that a job reads. Asks file system and catalog; reads no rows.
 
     Local files have `files`, `bytes`, `newest`; remote files and queries `files` and `digest`, a hash of their sorted
     names, which Spark never uses twice; Delta and Iceberg tables `version`. `unknown` says why a state was not found.
     """
-    return [_identity(spark, name, source) for name, source in sources.items() if source.reference]
+    return [_describe_input(spark, name, source) for name, source in sources.items() if source.reference]
 
 
-def _identity(spark: SparkSession | None, name: str, source: Source) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _describe_input(spark: SparkSession | None, name: str, source: Source) -> dict[str, Any]:
+    facts: dict[str, Any] = {
         "option": name.replace("_", "-"),
         "reference": redacted(source.reference),
         "format": source.format,
     }
     try:
-        return found | _state(spark, source.reference, source.format)
+        return facts | _read_state(spark, source.reference, source.format)
     except spark_errors(OSError) as error:  # a job that cannot read its input says so itself
-        return found | {"unknown": one_line(redacted(first_line(error)))}
+        return facts | {"unknown": one_line(redacted(first_line(error)))}
 
 
-def _state(spark: SparkSession | None, reference: str, kind: str) -> dict[str, Any]:
+def _read_state(spark: SparkSession | None, reference: str, kind: str) -> dict[str, Any]:
     if spark is None:
-        return file_facts(reference) or _digest(list_files(reference))
+        return describe_files(reference) or _hash_names(list_files(reference))
     if kind == "sql":
         from ndcg_spark.sources.formats import read_query
 
-        return _digest_of_names(read_query(spark, reference))
+        return _hash_input_files(read_query(spark, reference))
     if kind == "table":
-        return _table_facts(spark, reference)
-    here = file_facts(reference)
-    remote = not here and "://" in reference and not reference.startswith("file:")
+        return _describe_table(spark, reference)
+    file_state = describe_files(reference)
+    remote = not file_state and "://" in reference and not reference.startswith("file:")
     # As text no file is opened to find out its columns.
-    return _digest_of_names(spark.read.format("text").load(reference)) if remote else here
+    return _hash_input_files(spark.read.format("text").load(reference)) if remote else file_state
 
 
-def _digest_of_names(frame: DataFrame) -> dict[str, Any]:
-    return _digest(frame.inputFiles())
+def _hash_input_files(frame: DataFrame) -> dict[str, Any]:
+    return _hash_names(frame.inputFiles())
 
 
-def _digest(files: Sequence[str] | str) -> dict[str, Any]:
+def _hash_names(files: Sequence[str] | str) -> dict[str, Any]:
     names = [] if isinstance(files, str) else sorted(files)
     return {"files": len(names), "digest": sha256("\n".join(names).encode()).hexdigest()[:16]} if names else {}
 
 
-def file_facts(reference: str) -> dict[str, Any]:
+def describe_files(reference: str) -> dict[str, Any]:
     """Count the files of a local path, and find the newest; nothing for a remote path, a glob, or too many files."""
     place = Path(tables.canonical(reference))
     if not place.is_absolute() or not place.exists():
         return {}
     files, size, newest = 0, 0, 0.0
-    for path in _files(place):
-        facts = path.stat()
-        files, size, newest = files + 1, size + facts.st_size, max(newest, facts.st_mtime)
-        if files > MOST_FILES:
+    for path in _walk_files(place):
+        status = path.stat()
+        files, size, newest = files + 1, size + status.st_size, max(newest, status.st_mtime)
+        if files > MAX_FILES:
             return {}
     stamp = datetime.fromtimestamp(newest, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
     log = place / "_delta_log"
     names = os.listdir(log) if log.is_dir() else []
-    commits = [int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))]
+    commits = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
     version = {"version": max(commits)} if commits else {}
     return {"files": files, "bytes": size, "newest": stamp, **version} if files else {}
 
 
-def _files(place: Path) -> Iterator[Path]:
+def _walk_files(place: Path) -> Iterator[Path]:
     if place.is_file():
         yield place
         return
@@ -120,7 +120,7 @@ def _files(place: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in names if not is_hidden(name))
 
 
-def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
+def _describe_table(spark: SparkSession, table: str) -> dict[str, Any]:
     """Version of a Delta or Iceberg table; the files of another one that lies on this machine."""
     from ndcg_spark.tables.catalog import describe
     from ndcg_spark.tables.commits import IcebergLog
@@ -134,7 +134,7 @@ def _table_facts(spark: SparkSession, table: str) -> dict[str, Any]:
         current = IcebergLog(spark, table, ()).read_version()
         return {} if current is None else {"version": current}
     location = facts.get("location")
-    return file_facts(location) if location else {}
+    return describe_files(location) if location else {}
 
 
 COUNTS = ("rows_read", "rows_evaluated", "rows_rejected", "rows_left_out", "n_queries", "n_lost_queries")
@@ -164,9 +164,9 @@ class RunLog:
 
     def check(self, readings: Sequence[tables.Reading]) -> None:
         """Raise when rows cannot be written there, or when that is where the job reads or writes other tables."""
-        found = check_target(self._spark, "run_log", self._target, RUN_LOG_SCHEMA, readings, self._tell)
+        reading = check_target(self._spark, "run_log", self._target, RUN_LOG_SCHEMA, readings, self._tell)
         if self._target.format == "parquet":
-            (place,) = found.folders
+            (place,) = reading.folders
             self._folder = find_shared_folder(self._spark, place, self.reference)
 
     def write(self, row: Mapping[str, Any], slices: tables.Slices | None = None) -> None:
@@ -186,18 +186,18 @@ class RunLog:
                 stack.enter_context(closing(write))
                 place = write.claim.rows / write.folders[0]
                 place.mkdir(parents=True)
-                pq.write_table(_as_arrow(rows, slices.dataset), place / "part-00000.parquet")
+                pq.write_table(_build_arrow_table(rows, slices.dataset), place / "part-00000.parquet")
             return write
         target = self._target
         return stack.enter_context(
             closing(
                 tables.stage_slices(
-                    self._frame(rows), self.reference, target.kind, slices, grow=target.grow, tell=self._tell
+                    self._build_frame(rows), self.reference, target.kind, slices, grow=target.grow, tell=self._tell
                 )
             )
         )
 
-    def _frame(self, rows: Sequence[Mapping[str, Any]]) -> Frame:
+    def _build_frame(self, rows: Sequence[Mapping[str, Any]]) -> Frame:
         if self._spark is None:
             return pa.Table.from_pylist([*rows], RUN_LOG_SCHEMA)
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -206,13 +206,13 @@ class RunLog:
         return self._spark.createDataFrame(values, from_arrow_schema(RUN_LOG_SCHEMA)).coalesce(1)
 
 
-def _as_arrow(rows: Sequence[Mapping[str, Any]], dataset: str) -> pa.Table:
+def _build_arrow_table(rows: Sequence[Mapping[str, Any]], dataset: str) -> pa.Table:
     """Write rows in the types that Spark gives them, with the data set as the last column."""
     schema = RUN_LOG_SCHEMA.append(pa.field("dataset", _TEXT))
     return pa.Table.from_pylist([{**row, "dataset": dataset} for row in rows], schema)
 
 
-def versions(spark: SparkSession | None) -> dict[str, str | None]:
+def collect_versions(spark: SparkSession | None) -> dict[str, str | None]:
     """Find what computes a run; without Spark, its version is None."""
     return {
         "package_version": __version__,
@@ -223,43 +223,43 @@ def versions(spark: SparkSession | None) -> dict[str, str | None]:
     }
 
 
-def counts_of(outcome: Mapping[str, Any]) -> dict[str, int]:
+def extract_counts(outcome: Mapping[str, Any]) -> dict[str, int]:
     """Take counts out of what a job says of its run in JSON; those that it does not have are missing."""
     rows, queries = outcome.get("rows") or {}, outcome.get("queries") or {}
-    found = {f"rows_{name}": rows.get(name) for name in ("read", "evaluated", "rejected", "left_out")}
-    found |= {"n_queries": queries.get("in_mean"), "n_lost_queries": queries.get("lost")}
-    return {name: int(value) for name, value in found.items() if value is not None}
+    counts = {f"rows_{name}": rows.get(name) for name in ("read", "evaluated", "rejected", "left_out")}
+    counts |= {"n_queries": queries.get("in_mean"), "n_lost_queries": queries.get("lost")}
+    return {name: int(value) for name, value in counts.items() if value is not None}
 
 
-def logged_options(request: Request[Any]) -> str:
+def format_options(request: Request[Any]) -> str:
     """Write the options in force as JSON, without credentials."""
-    return as_json(redacted_values(dict(request.in_force)))
+    return to_json(redacted_values(dict(request.in_force)))
 
 
-def as_json(value: Any) -> str:
+def to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def other_places(spark: SparkSession | None, request: Request[Any]) -> list[tables.Reading]:
+def find_places(spark: SparkSession | None, request: Request[Any]) -> list[tables.Reading]:
     """Find where a job reads and writes, as far as that is known before it opens its tables. Runs no action."""
-    found = []
+    readings = []
     for name, source in request.sources.items():
         reference, kind = source.reference, source.format
         with suppress(*spark_errors()):  # what cannot be opened is refused by the job
-            frame = None if spark is None else _frame_named(spark, reference, kind)
-            found.append(tables.reading_of(spark, named_place(name, reference), reference, kind, frame))
+            frame = None if spark is None else _open_frame(spark, reference, kind)
+            readings.append(tables.reading_of(spark, format_place(name, reference), reference, kind, frame))
     for name, target in request.targets.items():
         reference = target.reference
         with suppress(*spark_errors(NdcgSparkError)):  # an output that cannot be written is refused by the job
-            place = tables.canonical(_place(spark, reference, is_table=target.format in TABLE_KINDS))
-            found.append(tables.Reading(name=named_place(name, reference), folders=frozenset([place])))
+            place = tables.canonical(_resolve_place(spark, reference, is_table=target.format in TABLE_KINDS))
+            readings.append(tables.Reading(name=format_place(name, reference), folders=frozenset([place])))
     for name, path in request.paths.items():
         file = tables.canonical(os.path.abspath(path))
-        found.append(tables.Reading(name=named_place(name, path), files=frozenset([file])))
-    return found
+        readings.append(tables.Reading(name=format_place(name, path), files=frozenset([file])))
+    return readings
 
 
-def _frame_named(spark: SparkSession, reference: str, kind: str) -> DataFrame | None:
+def _open_frame(spark: SparkSession, reference: str, kind: str) -> DataFrame | None:
     """Rows of a table or a query; None for a path."""
     from ndcg_spark.sources.formats import read_query
 
@@ -267,7 +267,7 @@ def _frame_named(spark: SparkSession, reference: str, kind: str) -> DataFrame | 
     return read_query(spark, reference) if kind == "sql" else frame
 
 
-def _place(spark: SparkSession | None, reference: str, *, is_table: bool) -> str:
+def _resolve_place(spark: SparkSession | None, reference: str, *, is_table: bool) -> str:
     if spark is None or not is_table:
         return resolve_spark_path(spark, reference)
     from ndcg_spark.tables.catalog import locate_table
@@ -275,7 +275,7 @@ def _place(spark: SparkSession | None, reference: str, *, is_table: bool) -> str
     return locate_table(spark, reference)
 
 
-def logged_runs(
+def read_runs(
     spark: SparkSession | None, place: Target, night: date, dataset: str, *, later: bool = False
 ) -> list[dict[str, Any]]:
     """Read the rows of a night, with those of `later` ones, and data set; none if there is no run log yet.
@@ -297,9 +297,9 @@ def logged_runs(
     if spark is None:
         return []
     try:
-        found = open_table(spark, place.reference, None if place.format in TABLE_KINDS else place.kind).frame
+        log = open_table(spark, place.reference, None if place.format in TABLE_KINDS else place.kind).frame
     except NdcgSparkError:  # it is not there yet
         return []
-    is_wanted = found["run_date"] >= night if later else found["run_date"] == night
-    chosen = found.where(is_wanted & (found["dataset"] == dataset))
-    return [row.asDict() for row in chosen.collect()]
+    is_wanted = log["run_date"] >= night if later else log["run_date"] == night
+    rows = log.where(is_wanted & (log["dataset"] == dataset))
+    return [row.asDict() for row in rows.collect()]

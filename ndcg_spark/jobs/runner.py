@@ -23,19 +23,19 @@ from ndcg_spark.core.redaction import redacted, redacted_values
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, PartlyWrittenError, find_refusal, printable, text_of
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.engine import Engine
-from ndcg_spark.jobs.interrupts import TerminatedError, quiet_interrupts
+from ndcg_spark.jobs.interrupts import TerminatedError, handle_interrupts
 from ndcg_spark.jobs.logs import Progress
-from ndcg_spark.jobs.options import with_flags
+from ndcg_spark.jobs.options import spell_flags
 from ndcg_spark.jobs.outputs import (
     REJECT_SCHEMA,
-    Accounts,
-    account,
+    InputCounts,
+    build_refusal,
     check_target,
-    refusal_of,
+    count_inputs,
     write_all,
 )
-from ndcg_spark.jobs.places import Target, named_place
-from ndcg_spark.jobs.printing import gate_line, to_json
+from ndcg_spark.jobs.places import Target, format_place
+from ndcg_spark.jobs.printing import format_gate, format_json
 from ndcg_spark.jobs.run_log import (
     FAILED,
     FLAGGED,
@@ -45,12 +45,12 @@ from ndcg_spark.jobs.run_log import (
     STARTED,
     SUCCEEDED,
     RunLog,
-    as_json,
-    counts_of,
-    input_identities,
-    logged_options,
-    other_places,
-    versions,
+    collect_versions,
+    describe_inputs,
+    extract_counts,
+    find_places,
+    format_options,
+    to_json,
 )
 from ndcg_spark.tables import Rows, Slices, canonical, reading_of, refuse_inside_table, refuse_nested, refusing
 from ndcg_spark.tables.kinds import TABLE_KINDS
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from ndcg_spark.core.row_counts import RowCount
     from ndcg_spark.sources.formats import Table
 
-_BY_CODE = {0: SUCCEEDED, 1: FAILED, 2: REFUSED, 3: GATE_NOT_MET}
+_STATUS_BY_CODE = {0: SUCCEEDED, 1: FAILED, 2: REFUSED, 3: GATE_NOT_MET}
 _SECONDS_AFTER_SIGNAL = 10
-_LONGEST = 1000
+_MAX_MESSAGE_CHARACTERS = 1000
 
 
 class JobRun:
@@ -87,29 +87,29 @@ class JobRun:
     def tags(self) -> tuple[str, ...]:
         return f"ndcg-spark {self.command}", f"ndcg-spark run {self.id}"
 
-    def exit(self, code: int, status: str | None = None) -> None:
+    def set_exit(self, code: int, status: str | None = None) -> None:
         """Note the exit code, and the status if the code does not tell it."""
         self._code, self._status = code, status
 
     def start(self) -> None:
         """Log that the run starts. An action, if there is a run log."""
         if self.request.run_log is not None:
-            self._log = self._opened(self.request.run_log)
+            self._log = self._open_log(self.request.run_log)
         if self._is_watched:
             about = {"run_date": str(self._night), "dataset": self._dataset, "status": STARTED}
-            self.progress.line(f"run {self.id}: {STARTED}", **about)
+            self.progress.log(f"run {self.id}: {STARTED}", **about)
 
-    def _opened(self, place: Target) -> RunLog:
-        log = RunLog(self.spark, place, self._slice(), self.progress.line)
-        log.check(other_places(self.spark, self.request))
+    def _open_log(self, place: Target) -> RunLog:
+        log = RunLog(self.spark, place, self._build_slice(), self.progress.log)
+        log.check(find_places(self.spark, self.request))
         self._row = {
             "run_id": self.id,
             "command": self.command,
             "status": STARTED,
             "started_at": self._started_at,
-            "config": logged_options(self.request),
-            "inputs": as_json(input_identities(self.spark, self.request.sources)),
-            **versions(self.spark),
+            "config": format_options(self.request),
+            "inputs": to_json(describe_inputs(self.spark, self.request.sources)),
+            **collect_versions(self.spark),
         }
         log.write(self._row)
         return log
@@ -119,7 +119,7 @@ class JobRun:
 
         A run log that cannot be written any more is a warning: what the job has written stays.
         """
-        status, message = ended(error, self._code)
+        status, message = describe_end(error, self._code)
         status = self._status or status if error is None else status
         seconds = time.monotonic() - self._began
         stopped = 143 if isinstance(error, TerminatedError) else 130
@@ -129,21 +129,21 @@ class JobRun:
                 "status": status,
                 "exit_code": code,
                 "seconds": round(seconds, 3),
-                **counts_of(self.progress.facts),
+                **extract_counts(self.progress.facts),
             }
-            self.progress.line(f"run {self.id}: {status} after {seconds:.1f} s", **about)
+            self.progress.log(f"run {self.id}: {status} after {seconds:.1f} s", **about)
         if self._log is None:
             return
         row = {"status": status, "exit_code": code, "seconds": seconds, "message": message}
-        row = {**self._row, **row, **self._facts(), "finished_at": datetime.now(timezone.utc)}
+        row = {**self._row, **row, **self._build_facts(), "finished_at": datetime.now(timezone.utc)}
         try:
             if status == INTERRUPTED:
                 self._write_in_time(self._log, row)
             else:
-                self._log.write(row, self._slice())
+                self._log.write(row, self._build_slice())
         except Exception as problem:
-            why = " ".join(str(problem).split())[:_LONGEST]
-            self.progress.line(f"warning: the end of this run is not in the run log {self._log.reference!r}: {why}")
+            why = " ".join(str(problem).split())[:_MAX_MESSAGE_CHARACTERS]
+            self.progress.log(f"warning: the end of this run is not in the run log {self._log.reference!r}: {why}")
 
     def _write_in_time(self, log: RunLog, row: dict[str, Any]) -> None:
         """Write a row while Spark may still be busy with what was interrupted; that has to end soon anyway."""
@@ -153,7 +153,7 @@ class JobRun:
                 if self.spark is not None:
                     self.spark.interruptTag(self.tags[-1])
             try:
-                log.write(row, self._slice())
+                log.write(row, self._build_slice())
             except Exception as problem:
                 failed.append(problem)
 
@@ -166,57 +166,57 @@ class JobRun:
         if failed:
             raise failed[0]
 
-    def _slice(self) -> Slices:
+    def _build_slice(self) -> Slices:
         """Slice of the run in the run log: the night and data set are what the job found, if no option names them."""
         facts = self.progress.facts
         night, dataset = facts.get("night") or self._night, self._dataset or facts.get("dataset") or ""
         return Slices.for_night(night, dataset, [self.id], whole=True)
 
-    def _facts(self) -> dict[str, Any]:
+    def _build_facts(self) -> dict[str, Any]:
         facts = self.progress.facts
-        steps = [{"step": redacted(what), "seconds": round(seconds, 3)} for what, seconds in self.progress.steps]
-        outputs = [redacted_values(one) for one in facts.get("outputs", [])]
+        steps = [{"step": redacted(label), "seconds": round(seconds, 3)} for label, seconds in self.progress.steps]
+        outputs = [redacted_values(output) for output in facts.get("outputs", [])]
         reasons = (facts.get("rows") or {}).get("rejected_by_reason")
         return {
-            **counts_of(facts),
-            "rejected_by_reason": None if reasons is None else as_json(reasons),
+            **extract_counts(facts),
+            "rejected_by_reason": None if reasons is None else to_json(reasons),
             "config_hash": facts.get("config_hash"),
-            "outputs": as_json(outputs),
-            "steps": as_json(steps),
+            "outputs": to_json(outputs),
+            "steps": to_json(steps),
         }
 
 
-def ended(error: BaseException | None, code: int) -> tuple[str, str | None]:
+def describe_end(error: BaseException | None, code: int) -> tuple[str, str | None]:
     """Return the status of a run, from its error or else its exit code, and a line that says why."""
     if error is None:
-        return _BY_CODE[code], None
+        return _STATUS_BY_CODE[code], None
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, None
-    text = with_flags(find_refusal(text_of(error)) or text_of(error))
+    text = spell_flags(find_refusal(text_of(error)) or text_of(error))
     if isinstance(error, NdcgSparkError) and not isinstance(error, PartlyWrittenError):
-        return REFUSED, redacted(" ".join(text.split()))[:_LONGEST]
+        return REFUSED, redacted(" ".join(text.split()))[:_MAX_MESSAGE_CHARACTERS]
     first = first_line(error) if isinstance(error, spark_errors()) else next(iter(text.strip().splitlines()), "")
-    return FAILED, redacted(f"{type(error).__name__}: {first}")[:_LONGEST]
+    return FAILED, redacted(f"{type(error).__name__}: {first}")[:_MAX_MESSAGE_CHARACTERS]
 
 
 @contextmanager
-def job_run(request: Request[Any], engine: Engine) -> Iterator[JobRun]:
+def open_run(request: Request[Any], engine: Engine) -> Iterator[JobRun]:
     """Open the session of a job, if Spark runs it, and log its start and end.
 
     The block calls `exit` of the run with its exit code.
     """
-    with _session(request, engine) as spark:
+    with _open_session(request, engine) as spark:
         run = JobRun(spark, request)
         if request.shared.explain:  # nothing will run
             yield run
             return
         with ExitStack() as stack:
             if spark is not None:
-                stack.enter_context(tagged(spark, run.tags))
-                stack.enter_context(run.progress.watching(spark))
+                stack.enter_context(tag_jobs(spark, run.tags))
+                stack.enter_context(run.progress.show_tasks(spark))
             run.start()
             try:
-                with _surroundings_named():
+                with _explain_crashes():
                     yield run
             except BaseException as error:
                 run.end(error)
@@ -225,33 +225,33 @@ def job_run(request: Request[Any], engine: Engine) -> Iterator[JobRun]:
 
 
 @contextmanager
-def _session(request: Request[Any], engine: Engine) -> Iterator[SparkSession | None]:
+def _open_session(request: Request[Any], engine: Engine) -> Iterator[SparkSession | None]:
     """Open a session if Spark runs a job; either engine ends in one `KeyboardInterrupt`."""
     if engine.is_local:
-        with quiet_interrupts() as interrupts:
-            interrupts.started()
+        with handle_interrupts() as interrupts:
+            interrupts.finish_start()
             yield None
         return
-    from ndcg_spark.jobs.session import spark_session
+    from ndcg_spark.jobs.session import open_session
 
-    with spark_session(
+    with open_session(
         f"ndcg-spark {request.command.name}",
         request.spark_settings,
         short_lists=not request.command.long_rows(request.settings),
-        tables=catalog_tables(request),
+        tables=list_catalog_tables(request),
     ) as spark:
         yield spark
 
 
-def catalog_tables(request: Request[Any]) -> dict[str, str]:
+def list_catalog_tables(request: Request[Any]) -> dict[str, str]:
     """Catalog tables that are written, with the run log, and the format of each."""
-    written = [*request.targets.values(), *([request.run_log] if request.run_log else [])]
-    formats = {one.reference: one.format for one in written}
+    targets = [*request.targets.values(), *([request.run_log] if request.run_log else [])]
+    formats = {target.reference: target.format for target in targets}
     return {name: kind for name, kind in formats.items() if kind in TABLE_KINDS and "/" not in name}
 
 
 @contextmanager
-def _surroundings_named() -> Iterator[None]:
+def _explain_crashes() -> Iterator[None]:
     """Replace a crash of any action by what the machine or its Python workers lack."""
     try:
         yield
@@ -263,13 +263,13 @@ def _surroundings_named() -> Iterator[None]:
 
 
 @contextmanager
-def tagged(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
+def tag_jobs(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
     """Label the Spark jobs of this thread, where sessions can do that (Spark 4; Connect 3.5)."""
     added = []
     with suppress(Exception):  # without tags jobs are harder to find, and that is all
-        there = spark.getTags()
+        existing = spark.getTags()
         for tag in tags:
-            if tag not in there:
+            if tag not in existing:
                 spark.addTag(tag)
                 added.append(tag)
     try:
@@ -282,7 +282,7 @@ def tagged(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
 
 S = TypeVar("S")
 EXIT_DONE, EXIT_GATE = 0, 3
-Made: TypeAlias = "Mapping[str, pa.Schema | T.StructType]"
+PlannedSchemas: TypeAlias = "Mapping[str, pa.Schema | T.StructType]"
 """Columns of tables that will be written."""
 Line: TypeAlias = str | Callable[[], None]
 """A line to print, or a function that prints several. `warning: ` sends it to standard error."""
@@ -321,16 +321,16 @@ class Job(Generic[S]):
         work: type[Work[S]],
         engine: Engine,
         *,
-        made: Made = MappingProxyType({}),
+        planned: PlannedSchemas = MappingProxyType({}),
         opened: Mapping[str, Table] = MappingProxyType({}),
     ) -> None:
         if isinstance(engine.opened, NdcgSparkError):
             raise engine.opened
         self.session, self.request, self.settings, self.engine = spark, request, request.settings, engine
         self.now = datetime.now(timezone.utc)  # of all tables that one run writes
-        self.tables: dict[str, Table] = {} if spark is None else _open_tables(spark, request, made, opened)
-        self.accounts: Accounts | None = None
-        self.step, self.note, self.tell, self._stack = progress.step, progress.note, progress.line, stack
+        self.tables: dict[str, Table] = {} if spark is None else _open_tables(spark, request, planned, opened)
+        self.input_counts: InputCounts | None = None
+        self.step, self.record, self.log, self._stack = progress.step, progress.record, progress.log, stack
         self.work = work(self)
 
     @property
@@ -340,14 +340,14 @@ class Job(Generic[S]):
             raise RuntimeError("this job runs without Spark.")
         return self.session
 
-    def wants(self, name: str) -> bool:
+    def is_requested(self, name: str) -> bool:
         return self.request.shared.json is not None if name == "json" else name in self.request.targets
 
-    def slices(self, runs: Sequence[str] = ("",), *, empty: Sequence[str] = (), whole: bool = False) -> Slices:
+    def build_slices(self, runs: Sequence[str] = ("",), *, empty: Sequence[str] = (), whole: bool = False) -> Slices:
         """Slices of runs under the night and data set of the request; see `Slices.for_night`."""
         return Slices.for_night(self.request.run_date, self.request.dataset, runs, empty=empty, whole=whole)
 
-    def keep(self, frame: DataFrame) -> bool:
+    def persist(self, frame: DataFrame) -> bool:
         """Cache rows until the job ends; False where the platform has no cache."""
         from pyspark.errors import PySparkException
 
@@ -358,15 +358,15 @@ class Job(Generic[S]):
         self._stack.callback(frame.unpersist)
         return True
 
-    def count_bad_rows(self, all_valid: Callable[[], int | None] = lambda: None) -> Accounts | None:
+    def count_bad_rows(self, all_valid: Callable[[], int | None] = lambda: None) -> InputCounts | None:
         """Read each table: count bad rows and refuse too many; None unless they are left out.
 
         `all_valid` returns the number of rows of the first table if none can be bad; it is not read again then.
         """
         if self.request.on_invalid == "reject":
             with self.step("counting bad rows"):
-                self.accounts = account(self.work, self.request.shared.max_reject_fraction, all_valid())
-        return self.accounts
+                self.input_counts = count_inputs(self.work, self.request.shared.max_reject_fraction, all_valid())
+        return self.input_counts
 
 
 class Work(Generic[S]):
@@ -387,13 +387,13 @@ class Work(Generic[S]):
     def schemas(self) -> Mapping[str, T.StructType | pa.Schema]:
         return {}
 
-    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+    def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
         """Reasons why rows are bad, by table, as from `report_bad_rows`; lazy."""
         return {}
 
     def check_originals(self) -> None:
         """Refuse rows that cannot be kept as they came."""
-        self.checked(originals=True)
+        self.check_rows(originals=True)
 
     def count_rows(self, all_valid: int | None = None) -> dict[str, RowCount]:
         """Run an action for each table: count its rows by reason.
@@ -402,33 +402,33 @@ class Work(Generic[S]):
         """
         from ndcg_spark.core.bad_rows import RowCount, count_rows
 
-        tables, counted = self.checked(originals=False), {}
+        tables, counts = self.check_rows(originals=False), {}
         if all_valid is not None:
-            counted[next(iter(tables))] = RowCount(read=all_valid, rejected={}, examples={})
-        return counted | {name: count_rows(rows) for name, rows in tables.items() if name not in counted}
+            counts[next(iter(tables))] = RowCount(read=all_valid, rejected={}, examples={})
+        return counts | {name: count_rows(rows) for name, rows in tables.items() if name not in counts}
 
-    def rejects(self, accounts: Accounts | None) -> DataFrame | pa.Table:
+    def build_rejects(self, accounts: InputCounts | None) -> DataFrame | pa.Table:
         """Bad rows as they are stored (`source`, `reason`, `row`, `run`). Tables without any are not read again."""
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F
 
         from ndcg_spark.core.bad_rows import rejects_table
 
-        tables = {name: rejects_table(rows, name) for name, rows in self.checked(originals=True).items()}
-        parts = [
+        tables = {name: rejects_table(rows, name) for name, rows in self.check_rows(originals=True).items()}
+        frames = [
             rows if accounts is None or name in accounts.with_rejects else rows.limit(0)
             for name, rows in tables.items()
         ]
-        return reduce(DataFrame.unionByName, parts).withColumn("run", F.lit(""))
+        return reduce(DataFrame.unionByName, frames).withColumn("run", F.lit(""))
 
-    def advice(self, message: str) -> str:
+    def add_advice(self, message: str) -> str:
         """Add the options of the command line to a refusal of rows."""
         return message
 
     def check_columns(self) -> None:
         """Refuse columns that `run` would refuse: before a night, in which an earlier job makes the tables."""
 
-    def explanation(self) -> Sequence[tuple[str, str]]:
+    def explain(self) -> Sequence[tuple[str, str]]:
         """Labels and texts for `--explain`: the steps of the job and their cost."""
         return ()
 
@@ -442,7 +442,7 @@ class Work(Generic[S]):
 
 
 def _open_tables(
-    spark: SparkSession, request: Request[Any], made: Made, opened: Mapping[str, Table]
+    spark: SparkSession, request: Request[Any], planned: PlannedSchemas, opened: Mapping[str, Table]
 ) -> dict[str, Table]:
     """Open what a job reads, if it is not `opened`; tables of `made` are there without rows."""
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -453,16 +453,16 @@ def _open_tables(
         types = from_arrow_schema(schema) if isinstance(schema, pa.Schema) else schema
         return Table(frame=spark.createDataFrame([], types), name=name, path=None)
 
-    found = dict(opened)
+    tables = dict(opened)
     for name, source in request.sources.items():
-        if name in made:
-            found[name] = to_be_made(made[name], source.reference)
+        if name in planned:
+            tables[name] = to_be_made(planned[name], source.reference)
         elif name not in opened:
-            found[name] = open_table(spark, source.reference, source.kind, source.options)
-    return {name: found[name] for name in request.sources}
+            tables[name] = open_table(spark, source.reference, source.kind, source.options)
+    return {name: tables[name] for name in request.sources}
 
 
-class Ended(NamedTuple):
+class JobResult(NamedTuple):
     """How a run ended: exit code, status as in the run log, and the JSON of its results."""
 
     code: int
@@ -472,35 +472,35 @@ class Ended(NamedTuple):
 
 def run(
     request: Request[S], work: type[Work[S]], engine: Engine, opened: Mapping[str, Table] = MappingProxyType({})
-) -> Ended:
+) -> JobResult:
     """Run a job. A refusal means that nothing was written. `opened` are tables that Spark has opened before."""
-    with job_run(request, engine) as run:
+    with open_run(request, engine) as run:
         with ExitStack() as stack:
             job = Job(run.spark, request, run.progress, stack, work, engine, opened=opened)
             _check_outputs(run.spark, job, run.progress)
-            with _refusals(job):
+            with _convert_refusals(job):
                 if request.shared.explain:
-                    _explain(job)
-                    return Ended(EXIT_DONE, SUCCEEDED, {})
+                    _print_explanation(job)
+                    return JobResult(EXIT_DONE, SUCCEEDED, {})
                 outcome = job.work.run()
-                _write(outcome, job, run.progress)
-        _tell(outcome, request, run.progress)
+                _write_outputs(outcome, job, run.progress)
+        _print_outcome(outcome, request, run.progress)
         code = EXIT_DONE if outcome.met and all(gate["met"] for gate in outcome.gates) else EXIT_GATE
-        status = FLAGGED if outcome.facts.get("flags") else _BY_CODE[code]
-        run.exit(code, status)
-        return Ended(code, status, outcome.facts)
+        status = FLAGGED if outcome.facts.get("flags") else _STATUS_BY_CODE[code]
+        run.set_exit(code, status)
+        return JobResult(code, status, outcome.facts)
 
 
-class Checked(NamedTuple):
+class CheckedJob(NamedTuple):
     """A job that can run: the columns of its outputs, and the tables that Spark has opened for it."""
 
-    outputs: Made
+    outputs: PlannedSchemas
     opened: Mapping[str, Table]
 
 
 def check(
-    request: Request[S], work: type[Work[S]], engine: Engine, spark: SparkSession | None, made: Made
-) -> Checked:
+    request: Request[S], work: type[Work[S]], engine: Engine, spark: SparkSession | None, planned: PlannedSchemas
+) -> CheckedJob:
     """Refuse what can be refused before a job runs.
 
     `made` are tables that an earlier job will write, as they are named in `request.sources`, without their rows.
@@ -508,22 +508,22 @@ def check(
     """
     with ExitStack() as stack:
         progress = Progress(request.log_format)
-        job = Job(spark, request, progress, stack, work, engine, made=made)
+        job = Job(spark, request, progress, stack, work, engine, planned=planned)
         _check_outputs(spark, job, progress)
         job.work.check_columns()
-        opened = {name: table for name, table in job.tables.items() if name not in made}
-        return Checked(job.work.schemas(), opened)
+        opened = {name: table for name, table in job.tables.items() if name not in planned}
+        return CheckedJob(job.work.schemas(), opened)
 
 
-def _explain(job: Job[S]) -> None:
-    request, told = job.request, [*job.work.explanation()]
+def _print_explanation(job: Job[S]) -> None:
+    request, labelled = job.request, [*job.work.explain()]
     if request.command.local:
-        told.append(("engine", str(job.engine)))
-    if request.command.written:
+        labelled.append(("engine", str(job.engine)))
+    if request.command.outputs:
         night = f"replacing {request.run_date} of data set {request.dataset!r} only"
-        told.append(("would write", f"{request.written}, {night}" if request.written else "nothing"))
-    width = max(len(label) for label, _ in told) + 2
-    lines = [redacted(f"{label:{width}}{text}") for label, text in told]
+        labelled.append(("would write", f"{request.outputs_text}, {night}" if request.outputs_text else "nothing"))
+    width = max(len(label) for label, _ in labelled) + 2
+    lines = [redacted(f"{label:{width}}{text}") for label, text in labelled]
     print("\n".join(map(printable, [*lines, job.work.EXPLAINED])))
 
 
@@ -537,13 +537,13 @@ def _check_outputs(spark: SparkSession | None, job: Job[S], progress: Progress) 
     schemas = {"rejects": REJECT_SCHEMA, **work.schemas()}
     frames = {name: table.frame for name, table in job.tables.items()}
     readings = [
-        reading_of(spark, named_place(name, source.reference), source.reference, source.kind, frames.get(name))
+        reading_of(spark, format_place(name, source.reference), source.reference, source.kind, frames.get(name))
         for name, source in request.sources.items()
     ]
-    for one in request.command.listed:
-        if one.name in request.targets:
-            target, schema = request.targets[one.name], schemas[one.name]
-            readings.append(check_target(spark, one.name, target, schema, readings, progress.line))
+    for output in request.command.shown_outputs:
+        if output.name in request.targets:
+            target, schema = request.targets[output.name], schemas[output.name]
+            readings.append(check_target(spark, output.name, target, schema, readings, progress.log))
     for path in request.paths.values():
         refuse_nested(canonical(os.path.abspath(path)), path, readings)
         with refusing(path):
@@ -551,15 +551,15 @@ def _check_outputs(spark: SparkSession | None, job: Job[S], progress: Progress) 
 
 
 @contextmanager
-def _refusals(job: Job[S]) -> Iterator[None]:
+def _convert_refusals(job: Job[S]) -> Iterator[None]:
     """Turn Spark's errors about bad rows into refusals that say that nothing was written."""
     try:
         yield
     except Exception as error:
-        refused = refusal_of(error, job.work)
+        refused = build_refusal(error, job.work)
         if refused is None:
             raise
-        if type(refused) is InputRefusedError and job.request.command.written:
+        if type(refused) is InputRefusedError and job.request.command.outputs:
             text = text_of(refused)
             if "othing was written" not in text:
                 sentence = text if text.endswith("?") else f"{text.rstrip('.')}."
@@ -567,37 +567,37 @@ def _refusals(job: Job[S]) -> Iterator[None]:
         raise refused from error
 
 
-def _write(outcome: Outcome, job: Job[S], progress: Progress) -> None:
+def _write_outputs(outcome: Outcome, job: Job[S], progress: Progress) -> None:
     """Write all outputs, or none. Spark runs an action for each table, and one more for each catalog table."""
     request, tables = job.request, dict(outcome.tables)
-    planned: list[Rows] = []
+    rows_to_write: list[Rows] = []
     files: list[tuple[str, str, str]] = []
     if "rejects" in request.targets and outcome.tables:
-        tables["rejects"] = Rows(frame=job.work.rejects(job.accounts), slices=job.slices(empty=[""]))
-    for one in request.command.written:
-        made = tables.get(one.name)
-        if isinstance(made, str):
-            files.append((one.holds, request.files[one.name], made))
-        elif made is not None and one.name in request.targets:
-            target = request.targets[one.name]
-            planned.append(
-                replace(made, reference=target.reference, kind=target.kind, grow=target.grow, holds=one.holds)
+        tables["rejects"] = Rows(frame=job.work.build_rejects(job.input_counts), slices=job.build_slices(empty=[""]))
+    for output in request.command.outputs:
+        content = tables.get(output.name)
+        if isinstance(content, str):
+            files.append((output.holds, request.files[output.name], content))
+        elif content is not None and output.name in request.targets:
+            target = request.targets[output.name]
+            rows_to_write.append(
+                replace(content, reference=target.reference, kind=target.kind, grow=target.grow, holds=output.holds)
             )
     if "json" in request.paths:
-        files.append(("JSON", request.paths["json"], to_json(outcome.facts)))
-    write_all(planned, files, outcome.facts, progress)
+        files.append(("JSON", request.paths["json"], format_json(outcome.facts)))
+    write_all(rows_to_write, files, outcome.facts, progress)
 
 
-def _tell(outcome: Outcome, request: Request[S], progress: Progress) -> None:
+def _print_outcome(outcome: Outcome, request: Request[S], progress: Progress) -> None:
     for line in outcome.lines:
         if callable(line):
             line()
         elif line.startswith("warning: "):
-            progress.line(line)
+            progress.log(line)
         else:
-            print(printable(with_flags(line)))
+            print(printable(spell_flags(line)))
     for gate in outcome.gates:
-        print(gate_line(gate))
+        print(format_gate(gate))
     if request.shared.json == "-":
         sys.stdout.flush()
-        print(to_json(outcome.facts), flush=True)
+        print(format_json(outcome.facts), flush=True)

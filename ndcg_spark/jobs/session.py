@@ -26,14 +26,14 @@ from ndcg_spark.core.session import BATCH_BYTES, LARGEST_BATCH, LASTING_CATALOG,
 from ndcg_spark.core.workers import add_package_to_workers
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError, NdcgSparkError, OutputRefusedError
 from ndcg_spark.jobs import worker_daemon
-from ndcg_spark.jobs.interrupts import quiet_interrupts
+from ndcg_spark.jobs.interrupts import handle_interrupts
 from ndcg_spark.tables.catalog import list_session_tables
 
 JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 _FILES_BESIDE_JARS = 100
 """Files that Java has open beside its jars when a small job runs; with 64 fewer it ends for want of them."""
-_ASK_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
-_PATIENCE = 60
+_PRINT_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
+_TIMEOUT_SECONDS = 60
 
 
 def check_arrow() -> None:
@@ -44,34 +44,36 @@ def check_arrow() -> None:
         raise MissingPackageError(f"{why}: pip install --upgrade pyarrow, for Python workers, too.") from None
 
 
-def check_surroundings(settings: Mapping[str, str]) -> None:
+def check_environment(settings: Mapping[str, str]) -> None:
     """Refuse to start a local session where Spark, Java, the Python of workers, or files are missing."""
-    home = _checked_home()
+    home = _find_spark_home()
     _check_temporary_folder()
     if home is not None:
-        _check_limit_of_files(home)
+        _check_open_file_limit(home)
         _check_java(home)
     _check_local_folders(settings)
     if settings.get("spark.master", "local").startswith("local"):  # else it is a path on other machines
         _check_worker_python(os.environ["PYSPARK_PYTHON"])
 
 
-def _checked_home() -> Path | None:
+def _find_spark_home() -> Path | None:
     """The folder of the Spark that will start; None if pyspark finds it."""
-    named = os.environ.get("SPARK_HOME")
-    home = Path(named or Path(pyspark.__file__).parent)
+    spark_home = os.environ.get("SPARK_HOME")
+    home = Path(spark_home or Path(pyspark.__file__).parent)
     if not (home / "bin" / "spark-submit").exists():
-        if not named:
+        if not spark_home:
             return None
         raise NdcgSparkError(
-            f"SPARK_HOME is {named!r}, where there is no Spark (no bin/spark-submit): unset it, to use the Spark of "
+            f"SPARK_HOME is {spark_home!r}, which has no bin/spark-submit: unset it, to use the Spark of "
             f"the installed pyspark {pyspark.__version__}."
         )
-    found = re.search(r"-([\d.]+)[^-]*\.jar$", next((one.name for one in home.glob("jars/spark-core_*.jar")), ""))
-    if found and found[1].split(".")[:2] != pyspark.__version__.split(".")[:2]:
+    version_match = re.search(
+        r"-([\d.]+)[^-]*\.jar$", next((path.name for path in home.glob("jars/spark-core_*.jar")), "")
+    )
+    if version_match and version_match[1].split(".")[:2] != pyspark.__version__.split(".")[:2]:
         raise NdcgSparkError(
-            f"SPARK_HOME is {str(home)!r}, a Spark {found[1].rstrip('.')}, and the installed pyspark is "
-            f"{pyspark.__version__}: unset SPARK_HOME, or pip install pyspark=={found[1].rstrip('.')}."
+            f"SPARK_HOME is {str(home)!r}, a Spark {version_match[1].rstrip('.')}, and the installed pyspark is "
+            f"{pyspark.__version__}: unset SPARK_HOME, or pip install pyspark=={version_match[1].rstrip('.')}."
         )
     return home
 
@@ -88,11 +90,11 @@ def _check_temporary_folder() -> None:
 def _check_local_folders(settings: Mapping[str, str]) -> None:
     """Refuse temporary folders of which none is writable; the Java of Spark would end without a message."""
     name = "SPARK_LOCAL_DIRS" if "SPARK_LOCAL_DIRS" in os.environ else "spark.local.dir"
-    named = os.environ.get(name, settings.get(name))
-    if named is None:
+    folders = os.environ.get(name, settings.get(name))
+    if folders is None:
         return
     why = "it names none"
-    for folder in filter(None, named.split(",")):
+    for folder in filter(None, folders.split(",")):
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -102,11 +104,11 @@ def _check_local_folders(settings: Mapping[str, str]) -> None:
             return
         why = "Permission denied"
     raise NdcgSparkError(
-        f"{name} is {named!r}, where Spark cannot have temporary files ({why}): name another folder."
+        f"{name} is {folders!r}, where Spark cannot have temporary files ({why}): name another folder."
     )
 
 
-def _check_limit_of_files(home: Path) -> None:
+def _check_open_file_limit(home: Path) -> None:
     try:
         import resource
     except ImportError:  # not on Windows
@@ -125,21 +127,21 @@ def _check_java(home: Path) -> None:
         return  # it may set JAVA_HOME
     oldest = 8 if pyspark.__version__.startswith("3.") else 17
     advice = f"install Java {max(oldest, 17)}, or set JAVA_HOME to one"
-    of_home = os.environ.get("JAVA_HOME")
-    java = shutil.which(Path(of_home, "bin", "java") if of_home else "java")
+    java_home = os.environ.get("JAVA_HOME")
+    java = shutil.which(Path(java_home, "bin", "java") if java_home else "java")
     if java is None:
         raise NdcgSparkError(
-            f"Spark needs Java, and there is no bin/java in JAVA_HOME={of_home!r}: {advice}."
-            if of_home
+            f"Spark needs Java, and there is no bin/java in JAVA_HOME={java_home!r}: {advice}."
+            if java_home
             else f"Spark needs Java, and there is no java on PATH: {advice}."
         )
     try:
         release = (Path(java).resolve().parents[1] / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:  # some have no such file
         return
-    found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
-    if found and int(found[1]) < oldest:
-        raise NdcgSparkError(f"Spark needs Java {oldest} or later, and {java} is Java {found[1]}: {advice}.")
+    version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
+    if version and int(version[1]) < oldest:
+        raise NdcgSparkError(f"Spark needs Java {oldest} or later, and {java} is Java {version[1]}: {advice}.")
 
 
 def _check_worker_python(python: str) -> None:
@@ -149,24 +151,28 @@ def _check_worker_python(python: str) -> None:
     if shutil.which(python) is None:
         raise NdcgSparkError(f"PYSPARK_PYTHON is {python!r}, which is no program: {cure}.")
     try:
-        said = subprocess.run(
-            [python, "-c", _ASK_VERSION], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE
+        answer = subprocess.run(
+            [python, "-c", _PRINT_VERSION],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NdcgSparkError(f"PYSPARK_PYTHON is {python!r}, which does not run ({error}): {cure}.") from None
-    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    if said.returncode:
-        last = (said.stderr.strip() or f"exit code {said.returncode}").splitlines()[-1]
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if answer.returncode:
+        last = (answer.stderr.strip() or f"exit code {answer.returncode}").splitlines()[-1]
         raise NdcgSparkError(f"PYSPARK_PYTHON is {python!r}, which does not run ({last}): {cure}.")
-    if said.stdout.strip() != here:
+    if answer.stdout.strip() != version:
         raise NdcgSparkError(
-            f"PYSPARK_PYTHON is {python!r}, Python {said.stdout.strip()}, and this program runs Python {here} "
+            f"PYSPARK_PYTHON is {python!r}, Python {answer.stdout.strip()}, and this program runs Python {version} "
             f"({sys.executable}); Spark needs the same for both: {cure}."
         )
 
 
 @contextmanager
-def spark_session(
+def open_session(
     app_name: str, settings: Mapping[str, str], *, short_lists: bool, tables: Mapping[str, str] = {}
 ) -> Iterator[SparkSession]:
     """Open a session, and stop it afterwards if it was made here. `settings` are for a local session only.
@@ -176,7 +182,7 @@ def spark_session(
     """
     check_arrow()
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints the stack of what we explain
-    with quiet_interrupts() as interrupts:
+    with handle_interrupts() as interrupts:
         active = SparkSession.getActiveSession()
         if active is not None or any(name in os.environ for name in PROVIDED):
             if settings:
@@ -184,23 +190,27 @@ def spark_session(
             spark = active or SparkSession.builder.appName(app_name).getOrCreate()
             if active is None and "SPARK_REMOTE" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
                 add_package_to_workers(spark)  # there is no line of a user to do that; Databricks installs packages
-            interrupts.started()
-            if active is None and not _of_a_server(spark):
-                _refuse_forgotten(spark, tables)
+            interrupts.finish_start()
+            if active is None and not _is_remote(spark):
+                _refuse_temporary_tables(spark, tables)
             yield spark
             return
         with as_file(files("ndcg_spark.jobs") / "log4j2-quiet.properties") as log_settings:
             java = (f'"-Dlog4j2.configurationFile={log_settings}"', settings.get(JAVA_OPTIONS, ""))
             use_this_python()
-            check_surroundings(settings)
+            check_environment(settings)
             python = settings.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"])
             spark = _start_local(
                 app_name,
-                {**local_settings(python, short_lists=short_lists), **settings, JAVA_OPTIONS: " ".join(java).strip()},
+                {
+                    **build_local_settings(python, short_lists=short_lists),
+                    **settings,
+                    JAVA_OPTIONS: " ".join(java).strip(),
+                },
             )
             try:
-                interrupts.started()
-                _refuse_forgotten(spark, tables)
+                interrupts.finish_start()
+                _refuse_temporary_tables(spark, tables)
                 yield spark
             finally:
                 with warnings.catch_warnings():
@@ -209,36 +219,36 @@ def spark_session(
                     spark.stop()
 
 
-def _of_a_server(spark: SparkSession) -> bool:
+def _is_remote(spark: SparkSession) -> bool:
     """Check for a session on a server that somebody else runs: its catalog outlives the job."""
     on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
     return on_connect and not os.environ.get("SPARK_REMOTE", "").startswith("local")
 
 
-def _refuse_forgotten(spark: SparkSession, tables: Mapping[str, str]) -> None:
+def _refuse_temporary_tables(spark: SparkSession, tables: Mapping[str, str]) -> None:
     """Refuse catalog tables that end with this session, whose files would block the next one."""
-    found = list_session_tables(spark, tables)
-    if found:
-        folders = ", ".join(f"./{table.replace('`', '')}" for table in found)
+    names = list_session_tables(spark, tables)
+    if names:
+        folders = ", ".join(f"./{table.replace('`', '')}" for table in names)
         raise OutputRefusedError(
-            f"table{'s' * (len(found) > 1)} {', '.join(map(repr, found))} would be forgotten when the job ends: the "
+            f"table{'s' * (len(names) > 1)} {', '.join(map(repr, names))} would be forgotten when the job ends: the "
             f"catalog of its session is kept in memory. For a folder name a path ({folders}); for a table that lasts "
             f"start Spark with {LASTING_CATALOG}."
         )
 
 
-def local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
+def build_local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
     """Settings of a session of our own, whose workers run `python`."""
     cores = os.cpu_count() or 1
-    unweighed = {BATCH_BYTES: LARGEST_BATCH} if short_lists else {}
+    batch_size = {BATCH_BYTES: LARGEST_BATCH} if short_lists else {}
     own_daemon = worker_daemon.SETTINGS if python == sys.executable else {}
     return {
-        **unweighed,
+        **batch_size,
         **own_daemon,
         "spark.master": f"local[{cores}]",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": f"{_memory_share()}m",
+        "spark.driver.memory": f"{_compute_driver_memory()}m",
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # it takes the stack at every column expression
         "spark.sql.files.maxPartitionBytes": "32m",  # what a core sorts at once then fits its caches better
         "spark.sql.shuffle.partitions": str(32 * cores),  # adaptive execution puts small ones together
@@ -248,7 +258,7 @@ def local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
     }
 
 
-def _memory_share() -> int:
+def _compute_driver_memory() -> int:
     """Megabytes for the JVM: a third of the machine, between 1 and 8 GB."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20

@@ -1,4 +1,4 @@
-"""What several jobs are asked alike."""
+"""Settings that are common to all jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Schema: TypeAlias = Literal["grow", "strict"]
 _SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 
 
-def bytes_of(text: str) -> int:
+def parse_bytes(text: str) -> int:
     """Parse a size of memory.
 
     >>> bytes_of("512m")
@@ -28,8 +28,8 @@ def bytes_of(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
-    """What a job stores under which name, what it refuses, and how it runs.
+class SharedSettings:
+    """Options of every job: names under which results are stored, limits, and how the job runs.
 
     Parameters
     ----------
@@ -69,13 +69,13 @@ class Shared:
     explain: Annotated[bool, Flag(group="Running")] = False
     engine: EngineName = "auto"
     processes: Annotated[int | None, Flag(metavar="N", shown="as many as cores")] = None
-    memory: Annotated[int | None, Flag(metavar="SIZE", shown="a quarter of the memory", read=bytes_of)] = None
+    memory: Annotated[int | None, Flag(metavar="SIZE", shown="a quarter of the memory", read=parse_bytes)] = None
     conf: Annotated[tuple[str, ...], Flag(metavar="NAME=VALUE", repeated=True)] = ()
     schema: Annotated[Schema, Flag(group="Operations")] = "grow"
 
     def __post_init__(self) -> None:
         fraction = self.max_reject_fraction
         if fraction is not None and not 0 <= fraction <= 1:
-            raise InvalidParameterError(f"--max-reject-fraction must lie between 0 and 1; got {fraction}.")
+            raise InvalidParameterError(f"--max-reject-fraction must be between 0 and 1; got {fraction}.")
         if self.processes is not None and self.processes < 1:
             raise InvalidParameterError(f"--processes must be at least 1; got {self.processes}.")

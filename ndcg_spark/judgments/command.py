@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ndcg_spark.jobs.command import Command, CommandGroup, Reads, Writes
+from ndcg_spark.jobs.command import Command, CommandGroup, Input, Output
 from ndcg_spark.judgments.settings import EventSettings, RatingSettings
 
-_OUTPUT = Writes(name="output", holds="judgments", about="Judgments table to write: a folder or a catalog table.")
+_OUTPUT = Output(name="output", holds="judgments", about="Judgments table to write: a folder or a catalog table.")
 
 
 EVENTS = Command(
@@ -21,7 +21,7 @@ EVENTS = Command(
     """,
     settings=EventSettings,
     reads=(
-        Reads(name="input", about="Event log, one row per event: a path, a catalog table, or a SQL query."),
+        Input(name="input", about="Event log, one row per event: a path, a catalog table, or a SQL query."),
     ),
     writes=(_OUTPUT,),
     sliced=True,
@@ -45,11 +45,11 @@ ANNOTATORS = Command(
     """,
     settings=RatingSettings,
     reads=(
-        Reads(name="input", about="Ratings, one row per query, item and annotator: a path, a catalog table, or a SQL "
+        Input(name="input", about="Ratings, one row per query, item and annotator: a path, a catalog table, or a SQL "
               "query."),
     ),
     writes=(
-        Writes(name="disputes", holds="disputes", about="Table to write: disputed items and their ratings."),
+        Output(name="disputes", holds="disputes", about="Table to write: disputed items and their ratings."),
         _OUTPUT,
     ),
     sliced=True,

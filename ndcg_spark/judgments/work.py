@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.jobs.outputs import rejected_counts
+from ndcg_spark.jobs.outputs import summarize_rejected
 from ndcg_spark.jobs.runner import Job, Outcome, Work
 from ndcg_spark.judgments import frames
 from ndcg_spark.judgments.settings import EventSettings, RatingSettings
@@ -52,7 +52,7 @@ class _JudgmentWork(Work[S]):
     def run(self) -> Outcome:
         """Judge and count. Runs one action, and one more for agreement."""
         accounts = self.job.count_bad_rows()
-        self.job.keep(self.judgments)
+        self.job.persist(self.judgments)
         with self.job.step("judging"):
             aggregates = [F.count(F.lit(1)).alias("n"), F.count("relevance").alias("n_judged")]
             aggregates += [F.sum(column).alias(column) for column in self.COUNT_COLUMNS]
@@ -64,7 +64,7 @@ class _JudgmentWork(Work[S]):
                 "judgments": _sum_counts(counts, "n"),
                 "judged": _sum_counts(counts, "n_judged"),
                 "by_rule": {row["rule"]: row["n"] for row in counts},
-                "rows": {**rows, **rejected_counts(accounts)},
+                "rows": {**rows, **summarize_rejected(accounts)},
                 **self.stamp(input=self.table.name),
                 **self._measure_agreement(counts),
             }
@@ -74,10 +74,10 @@ class _JudgmentWork(Work[S]):
                 f"the input has no {self.KIND} to judge; nothing was written (--allow-empty deletes the existing "
                 "rows)."
             )
-        tables = {"output": Rows(frame=self.judgments, slices=self.job.slices(empty=[""] if allows else []))}
+        tables = {"output": Rows(frame=self.judgments, slices=self.job.build_slices(empty=[""] if allows else []))}
         if "disputed" in self.judgments.columns:
             disputes = self.judgments.where("disputed")
-            tables["disputes"] = Rows(frame=disputes, slices=self.job.slices(empty=[""]))
+            tables["disputes"] = Rows(frame=disputes, slices=self.job.build_slices(empty=[""]))
         return Outcome(facts=facts, tables=tables, lines=self._summarize(facts))
 
     def _summarize(self, facts: Mapping[str, Any]) -> Iterator[str]:
@@ -86,7 +86,7 @@ class _JudgmentWork(Work[S]):
         yield f"judgments: {facts['judgments']:,} ({by_rule}), {unjudged:,} of them without relevance"
         yield from self._describe_rows(facts)
 
-    def explanation(self) -> Sequence[tuple[str, str]]:
+    def explain(self) -> Sequence[tuple[str, str]]:
         return ("input", self.table.name), *self._explain(), ("bad rows", self.request.on_invalid)
 
     @abstractmethod
@@ -107,7 +107,7 @@ class FromEvents(_JudgmentWork[EventSettings]):
     def _make_judgments(self) -> DataFrame:
         return frames.judge_events(self.frame, self.settings)
 
-    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+    def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
         reasons = frames.check_events(self.frame, self.settings, originals=originals)
         return {"events": reasons}
 
@@ -144,7 +144,7 @@ class FromRatings(_JudgmentWork[RatingSettings]):
     def _make_judgments(self) -> DataFrame:
         return frames.judge_ratings(self.frame, self.settings)
 
-    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+    def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
         reasons = frames.check_ratings(self.frame, self.settings, originals=originals)
         return {"ratings": reasons}
 

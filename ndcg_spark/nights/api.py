@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, datetime, timezone
 
-from ndcg_spark.jobs.logs import Logs
+from ndcg_spark.jobs.logs import CommandLog
 from ndcg_spark.nights.results import StepResult
 from ndcg_spark.nights.steps import read_night
 from ndcg_spark.nights.work import NightRun, session_of
@@ -55,7 +55,7 @@ def nightly(
         If somebody else runs this night of the data set.
     """
     found = read_night(config, night or datetime.now(timezone.utc).date(), dataset=dataset)
-    run = NightRun(found, found.chosen([only] if isinstance(only, str) else only, start), Logs(), "nightly")
+    run = NightRun(found, found.chosen([only] if isinstance(only, str) else only, start), CommandLog(), "nightly")
     with session_of([run]) as spark:
         run.run(spark, resume=resume)
     return run.results

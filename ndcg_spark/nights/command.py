@@ -11,10 +11,10 @@ import click
 
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 from ndcg_spark.jobs.command import GroupedCommand
-from ndcg_spark.jobs.endings import DONE, tell_end, worst
-from ndcg_spark.jobs.logs import Logs, log_format_option
-from ndcg_spark.jobs.options import night_of, run_date_of
-from ndcg_spark.jobs.places import Source, check_file, dataset_of, needed_packages
+from ndcg_spark.jobs.endings import DONE, choose_exit_code, report_error
+from ndcg_spark.jobs.logs import CommandLog, log_format_option
+from ndcg_spark.jobs.options import parse_date, parse_run_date
+from ndcg_spark.jobs.places import Source, check_file, choose_dataset, name_missing_packages
 from ndcg_spark.nights.steps import read_night
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ _GROUPS = {
 
 def _nights(run_date: str | None, backfill: str | None) -> list[date]:
     if backfill is None:
-        return [run_date_of(run_date)]
+        return [parse_run_date(run_date)]
     if run_date is not None:
         raise InvalidParameterError("--backfill names the nights; leave --run-date out.")
-    days = [night_of("--backfill", text) for text in backfill.split("..")]
+    days = [parse_date("--backfill", text) for text in backfill.split("..")]
     first, last = days[0], days[-1]
     if len(days) != 2 or first is None or last is None or first > last:
         raise InvalidParameterError(f"--backfill must be as 2026-01-01..2026-01-31; got {backfill!r}.")
@@ -73,7 +73,7 @@ def _nights(run_date: str | None, backfill: str | None) -> list[date]:
 
 @click.command("nightly", cls=GroupedCommand, groups=_GROUPS, help=_ABOUT, short_help="All steps of a night.")
 @click.pass_obj
-def nightly(logs: Logs | None, /, **given: Any) -> int:
+def nightly(logs: CommandLog | None, /, **given: Any) -> int:
     """Run one night, or several one after another; a refused night does not stop the others."""
     days = _nights(given["run_date"], given["backfill"])
     more = {name: given[name] for name in ("dataset", "conf", "log_format")}
@@ -84,13 +84,15 @@ def nightly(logs: Logs | None, /, **given: Any) -> int:
     if given["plan"]:
         click.echo("\n".join(line for one in nights for line in one.lines()))
         return DONE
-    with needed_packages():
+    with name_missing_packages():
         from ndcg_spark.nights.message import write_message
         from ndcg_spark.nights.work import NightRun, session_of, stale_lines
     prog = "ndcg-spark nightly"
     each = zip(nights, chosen, strict=True)
     is_brief = len(nights) > 1
-    runs = [NightRun(one, its, logs or Logs(), f"{prog} {one.run_date}", is_brief=is_brief) for one, its in each]
+    runs = [
+        NightRun(one, its, logs or CommandLog(), f"{prog} {one.run_date}", is_brief=is_brief) for one, its in each
+    ]
     codes = []
     with session_of(runs) as spark:
         for run in runs:
@@ -99,13 +101,13 @@ def nightly(logs: Logs | None, /, **given: Any) -> int:
             except NdcgSparkError as error:
                 if len(nights) == 1:
                     raise
-                codes.append(tell_end(error, run.logs, run.prog))
+                codes.append(report_error(error, run.logs, run.prog))
             finally:
                 if given["message"]:  # that of another night would be taken for this one's
                     write_message(run.message, given["message"])
         for line in stale_lines(spark, runs, given["config"]):
             click.echo(line)
-    return worst(codes)
+    return choose_exit_code(codes)
 
 
 def _info(reference: str, kind: str | None, label: str) -> TableInfo:
@@ -115,11 +117,11 @@ def _info(reference: str, kind: str | None, label: str) -> TableInfo:
     found = open_local(reference, kind, label=label)
     if not isinstance(found, str):
         return found.info
-    with needed_packages(found):
+    with name_missing_packages(found):
         from ndcg_spark.core.columns import info_of
-        from ndcg_spark.jobs.session import spark_session
+        from ndcg_spark.jobs.session import open_session
         from ndcg_spark.sources.formats import open_table
-    with spark_session("ndcg-spark init", {}, short_lists=True) as spark:
+    with open_session("ndcg-spark init", {}, short_lists=True) as spark:
         return info_of(open_table(spark, reference, kind).frame, label)
 
 
@@ -153,13 +155,13 @@ def init(
     if Path(output).exists():
         raise InvalidParameterError(f"--output {output!r} is there; remove it, or name another file.")
     check_file("--output", output)
-    with needed_packages():
+    with name_missing_packages():
         from ndcg_spark.nights.guess import night_file, with_run_date
     info = _info(reference, input_format, "input")
     judged = (judgments, _info(judgments, judgments_format, "judgments table")) if judgments else None
     source = Source(reference=reference, kind=input_format, options={})
     formats = {"input": input_format, "judgments": judgments_format}
-    text = night_file(reference, info, judged, dataset_of(dataset, source, is_stored=True), formats)
+    text = night_file(reference, info, judged, choose_dataset(dataset, source, is_stored=True), formats)
     Path(output).write_text(text, encoding="utf-8")
     night = f" --run-date {of_night}" if (of_night := with_run_date(reference)[1]) else ""
     click.echo(f"{output}: look at the columns, then run: ndcg-spark nightly --config {shlex.quote(output)}{night}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ndcg_spark.errors import json_printable, printable
 from ndcg_spark.history.causes import causes_of
-from ndcg_spark.jobs.printing import gate_line
+from ndcg_spark.jobs.printing import format_gate
 from ndcg_spark.nights.results import NOT_RUN, StepResult
 from ndcg_spark.nights.steps import Night
 
@@ -44,7 +44,7 @@ def message_of(night: Night, results: Sequence[StepResult], code: int, refusal: 
 def _lines_of_steps(results: Sequence[StepResult]) -> Iterator[str]:
     """Gates that were missed, and flags: what steps say where no report does."""
     for one in results:
-        yield from (gate_line(gate) for gate in one.facts.get("gates", ()) if not gate["met"])
+        yield from (format_gate(gate) for gate in one.facts.get("gates", ()) if not gate["met"])
         yield from (cause.line for cause in causes_of(one.facts.get("flags", ())))
 
 

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from ndcg_spark.core.labels import listed
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.jobs.command import Reads
-from ndcg_spark.jobs.engine import is_of_spark
+from ndcg_spark.jobs.command import Input
+from ndcg_spark.jobs.engine import needs_spark
 from ndcg_spark.jobs.outputs import SOURCE_TIME
 from ndcg_spark.jobs.places import Source, Target
-from ndcg_spark.jobs.run_log import ENDED_WELL, logged_runs
+from ndcg_spark.jobs.run_log import ENDED_WELL, read_runs
 from ndcg_spark.nights.steps import Night, Step
 from ndcg_spark.sources.local import open_local
 from ndcg_spark.tables import canonical
@@ -87,7 +87,7 @@ def has_later_nights(night: Night) -> bool:
     """Return whether a folder that a step writes has a later night, or a table that only Spark can look into."""
     places = [place for step in night.steps if step.needs for place in step.request.targets.values()]
     places += [] if night.request.run_log is None else [night.request.run_log]
-    return any(is_of_spark(place) or _has_later(place, night.run_date) for place in places)
+    return any(needs_spark(place) or _has_later(place, night.run_date) for place in places)
 
 
 def _has_later(place: Target, night: date) -> bool:
@@ -95,7 +95,7 @@ def _has_later(place: Target, night: date) -> bool:
     return any(name > f"run_date={night}" for name in names)
 
 
-def _older(made: Iterable[_Made], read: Reads, computed: Mapping[date, datetime]) -> Iterator[date]:
+def _older(made: Iterable[_Made], read: Input, computed: Mapping[date, datetime]) -> Iterator[date]:
     """Nights that have to run again: of a period, its last one."""
     for one in made:
         first = {"one": one.end, "period": one.start}.get(read.nights)
@@ -109,7 +109,7 @@ def _results(spark: SparkSession | None, night: Night, step: Step, first: date) 
     request = step.request
     if request.command.name == "report":
         place, pages = night.request.run_log, dict[str, dict[str, Any]]()
-        for row in [] if place is None else logged_runs(spark, place, first, night.dataset, later=True):
+        for row in [] if place is None else read_runs(spark, place, first, night.dataset, later=True):
             if row["command"] == "report" and row["status"] in ENDED_WELL:
                 for output in json.loads(row["outputs"] or "[]"):
                     before = pages.setdefault(str(output), row)

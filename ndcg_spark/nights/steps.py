@@ -13,12 +13,19 @@ import click
 
 from ndcg_spark.core.redaction import redacted
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.jobs.command import Command, Request, request_of
-from ndcg_spark.jobs.options import closest, keys_of, named_in_refusals, pairs_of, read_toml, values_in_table
-from ndcg_spark.jobs.registry import all_jobs
-from ndcg_spark.jobs.settings import Shared
+from ndcg_spark.jobs.command import Command, Request, build_request
+from ndcg_spark.jobs.options import (
+    index_options,
+    parse_pairs,
+    prefix_refusals,
+    read_config_table,
+    read_toml,
+    suggest_closest,
+)
+from ndcg_spark.jobs.registry import load_jobs
+from ndcg_spark.jobs.settings import SharedSettings
 
-_NIGHT = Command(name="nightly", about="", settings=Shared, reads=(), sliced=True, work="")
+_NIGHT = Command(name="nightly", about="", settings=SharedSettings, reads=(), sliced=True, work="")
 When: TypeAlias = Literal["always", "flagged"]
 _OF_STEP = ("command", "name", "when")
 _OF_NIGHT = ("run_date", "conf", "log_format")
@@ -40,7 +47,7 @@ class Step:
         """Places of the tables and files, by what they hold."""
         request = self.request
         places = {name: target.reference for name, target in request.targets.items()} | dict(request.files)
-        return {one.holds: redacted(places[one.name]) for one in request.command.listed if one.name in places}
+        return {one.holds: redacted(places[one.name]) for one in request.command.shown_outputs if one.name in places}
 
     @property
     def dataset(self) -> str:
@@ -74,7 +81,7 @@ class Night:
         for name in (*only, *(() if first is None else (first,))):
             if name not in names:
                 raise InvalidParameterError(
-                    f"no step is named {name!r}{closest(name, names)}; the steps are {', '.join(names)}."
+                    f"no step is named {name!r}{suggest_closest(name, names)}; the steps are {', '.join(names)}."
                 )
         start = 0 if first is None else names.index(first)
         return tuple(one for one in self.steps[start:] if not only or one.name in only)
@@ -85,8 +92,8 @@ class Night:
         requests = [one.request for one in self.steps]
         return Request(
             command=_NIGHT,
-            settings=Shared(),
-            shared=Shared(),
+            settings=SharedSettings(),
+            shared=SharedSettings(),
             sources={},
             targets={},
             files={},
@@ -112,7 +119,7 @@ def read_night(
 ) -> Night:
     """Read a file of a night, and check the options of each of its steps."""
     shared, steps = _parts(path)
-    jobs = {one.name: one for one in all_jobs()}
+    jobs = {one.name: one for one in load_jobs()}
     _refuse_unknown_keys(path, shared, jobs)
     given = {"dataset": dataset, "log_format": log_format}
     found: list[Step] = []
@@ -121,11 +128,11 @@ def read_night(
         name = str(table.get("name", job.name))
         if name in (one.name for one in found):
             raise InvalidParameterError(f"{path}: two steps are {name!r}; give each a name, as name = 'weekly'.")
-        with named_in_refusals(f"{path}, step {name!r}"):
+        with prefix_refusals(f"{path}, step {name!r}"):
             request = _request(job, table, shared, given, found, run_date)
             found.append(Step(name=name, request=request, needs=_needs(request, found), when=_when(table)))
         given["dataset"] = given["dataset"] or request.dataset or None
-    settings = pairs_of([*_texts(shared.get("conf")), *conf])
+    settings = parse_pairs([*_texts(shared.get("conf")), *conf])
     in_force = {"config": path, **shared, "step": steps}
     return Night(
         run_date=run_date,
@@ -151,10 +158,12 @@ def _parts(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _refuse_unknown_keys(path: str, shared: Mapping[str, Any], jobs: Mapping[str, Command[Any]]) -> None:
-    known = {key for job in jobs.values() for key in keys_of(job.as_click())}
+    known = {key for job in jobs.values() for key in index_options(job.to_click())}
     for key in shared:
         if key.replace("_", "-") not in known:
-            raise InvalidParameterError(f"{path}: unknown key {key!r}{closest(key.replace('_', '-'), known)}.")
+            raise InvalidParameterError(
+                f"{path}: unknown key {key!r}{suggest_closest(key.replace('_', '-'), known)}."
+            )
     if "run-date" in shared or "run_date" in shared:
         raise InvalidParameterError(f"{path}: the night is named by --run-date, not by the file.")
 
@@ -162,7 +171,7 @@ def _refuse_unknown_keys(path: str, shared: Mapping[str, Any], jobs: Mapping[str
 def _job_of(path: str, number: int, table: Mapping[str, Any], jobs: Mapping[str, Command[Any]]) -> Command[Any]:
     command = str(table.get("command", ""))
     if command not in jobs:
-        named = f"has the command {command!r}{closest(command, jobs)}" if command else "has no command"
+        named = f"has the command {command!r}{suggest_closest(command, jobs)}" if command else "has no command"
         raise InvalidParameterError(f"{path}: step {number} {named}; there are {', '.join(jobs)}.")
     return jobs[command]
 
@@ -183,14 +192,14 @@ def _request(
     run_date: date,
 ) -> Request[Any]:
     """Check a step: keys of its own as on a command line, tables of earlier steps, and keys outside of steps."""
-    command = job.as_click()
+    command = job.to_click()
     context = click.Context(command, info_name=job.name)
     others = {key.replace("_", "-") for key in shared}
-    own = values_in_table(_dated(table, run_date, _OF_STEP), context)
+    own = read_config_table(_dated(table, run_date, _OF_STEP), context)
     for name in _OF_NIGHT:
         if name in own:
             raise InvalidParameterError(f"{name.replace('_', '-')} holds for the whole night; leave it out.")
-    defaults = values_in_table(_dated(shared, run_date, ("conf",)), context, others)
+    defaults = read_config_table(_dated(shared, run_date, ("conf",)), context, others)
     defaults |= {name: value for name, value in given.items() if value is not None}
     defaults |= {name: str(run_date + timedelta(days=days)) for name, days in job.nights.items()}
     for read in job.reads:
@@ -206,7 +215,7 @@ def _request(
     known = {str(one.name) for one in command.params}
     defaults = {name: value for name, value in defaults.items() if name in known}
     with command.make_context(job.name, _arguments(command, own), default_map=defaults) as parsed:
-        return request_of(job, {name: its for name, its in parsed.params.items() if name != "print_config"})
+        return build_request(job, {name: its for name, its in parsed.params.items() if name != "print_config"})
 
 
 def _output(step: Step, name: str) -> str | None:

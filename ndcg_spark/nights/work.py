@@ -26,25 +26,25 @@ from ndcg_spark.errors import (
 )
 from ndcg_spark.jobs import endings
 from ndcg_spark.jobs.command import Request
-from ndcg_spark.jobs.engine import Engine, choose_engine, is_of_spark
+from ndcg_spark.jobs.engine import Engine, choose_engine, needs_spark
 from ndcg_spark.jobs.interrupts import TerminatedError
-from ndcg_spark.jobs.logs import Logs
+from ndcg_spark.jobs.logs import CommandLog
 from ndcg_spark.jobs.run_log import (
     ENDED_WELL,
     FLAGGED,
     GATE_NOT_MET,
     INTERRUPTED,
     REFUSED,
-    as_json,
-    input_identities,
-    logged_options,
-    logged_runs,
+    describe_inputs,
+    format_options,
+    read_runs,
+    to_json,
 )
 from ndcg_spark.jobs.runner import (
     JobRun,
-    catalog_tables,
     check,
-    ended,
+    describe_end,
+    list_catalog_tables,
     run,
 )
 from ndcg_spark.nights.message import message_of
@@ -64,7 +64,9 @@ if TYPE_CHECKING:
 class NightRun:
     """Run the steps of a night; `is_brief` prints one line for the night, and not what each step prints."""
 
-    def __init__(self, night: Night, steps: Sequence[Step], logs: Logs, prog: str, *, is_brief: bool = False) -> None:
+    def __init__(
+        self, night: Night, steps: Sequence[Step], logs: CommandLog, prog: str, *, is_brief: bool = False
+    ) -> None:
         self.night, self.steps, self.request, self.logs, self.prog = night, steps, night.request, logs, prog
         self.is_brief = is_brief
         self.results: list[StepResult] = []
@@ -78,7 +80,7 @@ class NightRun:
     def code(self) -> int:
         """The exit code of the night."""
         codes = [one.exit_code for one in self.results if one.exit_code is not None]
-        return endings.worst([*codes, *([] if self.refusal is None else [endings.REFUSED])])
+        return endings.choose_exit_code([*codes, *([] if self.refusal is None else [endings.REFUSED])])
 
     @property
     def _status(self) -> str | None:
@@ -118,7 +120,7 @@ class NightRun:
                 if shown and not self.is_brief:
                     print("\n".join([f"steps of {self.night.run_date}:", *(f"  {one.line}" for one in shown)]))
             whole.progress.steps += [(f"{one.step}: {one.status}", one.seconds) for one in self.results]
-            whole.exit(self.code, self._status)
+            whole.set_exit(self.code, self._status)
             whole.end()
         if shown:
             lines = self.message["lines"]
@@ -174,8 +176,8 @@ class NightRun:
         return redirect_stdout(io.StringIO()) if is_repeated else nullcontext()
 
     def _failed(self, step: Step, error: BaseException, seconds: float) -> StepResult:
-        code = endings.tell_end(error, self.logs, f"{self.prog}: {step.name}")
-        status, message = ended(error, code)
+        code = endings.report_error(error, self.logs, f"{self.prog}: {step.name}")
+        status, message = describe_end(error, code)
         return StepResult(step=step.name, status=status, exit_code=code, seconds=seconds, message=message or "")
 
     # ------------------------------------------------------------------------------------- before anything runs
@@ -223,17 +225,17 @@ def session_of(runs: Sequence[NightRun]) -> Iterator[SparkSession | None]:
     """Open one session for all steps of all nights that need one."""
     steps = [step for one in runs for step in one.steps]
     needing = [step for one in runs for step in one.steps if not one.engines[step.name].is_local]
-    if not needing and not any(is_of_spark(one.request.run_log) for one in runs):
+    if not needing and not any(needs_spark(one.request.run_log) for one in runs):
         yield None
         return
-    from ndcg_spark.jobs.session import spark_session
+    from ndcg_spark.jobs.session import open_session
 
     requests = [one.request for one in steps]
-    with spark_session(
+    with open_session(
         "ndcg-spark nightly",
         runs[0].night.spark_settings,
         short_lists=not any(one.command.long_rows(one.settings) for one in requests),
-        tables={name: kind for one in requests for name, kind in catalog_tables(one).items()},
+        tables={name: kind for one in requests for name, kind in list_catalog_tables(one).items()},
     ) as spark:
         yield spark
 
@@ -284,14 +286,14 @@ def ended_before(spark: SparkSession | None, request: Request[Any], steps: Seque
     if place is None:
         raise InvalidParameterError("--resume needs a run log: write run-log = ... into the file, outside of steps.")
     datasets = {step.request.logged_slice[1] for step in steps}
-    rows = {dataset: logged_runs(spark, place, request.run_date, dataset) for dataset in datasets}
+    rows = {dataset: read_runs(spark, place, request.run_date, dataset) for dataset in datasets}
     found: dict[str, StepResult] = {}
     for step in steps:
         its, again = step.request, {one.name for one in steps} - found.keys()
         same = {
             "command": its.command.name,
-            "config": logged_options(its),
-            "inputs": as_json(input_identities(spark, its.sources)),
+            "config": format_options(its),
+            "inputs": to_json(describe_inputs(spark, its.sources)),
             "package_version": __version__,
         }
         writers = [row for row in rows[its.logged_slice[1]] if may_have_written(row, its)]
@@ -312,7 +314,7 @@ def may_have_written(row: Mapping[str, Any], request: Request[Any]) -> bool:
     """Return whether a run of the run log may have written to one of the places of a request."""
     if row["command"] != request.command.name or row["status"] == REFUSED:
         return False
-    before, now = json.loads(row["config"]), json.loads(logged_options(request))
+    before, now = json.loads(row["config"]), json.loads(format_options(request))
     names = {*request.targets, *request.files} & now.keys()
     return not names or any(before.get(name) == now[name] for name in names)
 
@@ -321,7 +323,7 @@ def may_have_written(row: Mapping[str, Any], request: Request[Any]) -> bool:
 def only_run(request: Request[Any]) -> Iterator[None]:
     """Refuse to run one night of a data set twice at the same time, by a lock in the folder of the run log."""
     place = request.run_log
-    if place is None or is_of_spark(place):
+    if place is None or needs_spark(place):
         yield
         return
     night = f"run_date={request.run_date}/slice={slice_name(request.dataset, 'nightly')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
+from ndcg_spark.jobs.command import Command, Gates, Input, Output, Request
 from ndcg_spark.reports.settings import ReportJobSettings, require_texts
 
 
@@ -34,25 +34,25 @@ REPORT = Command(
     """,
     settings=ReportJobSettings,
     reads=(
-        Reads(name="metrics", about="Metric table of one or many nights: a path, a catalog table, or a SQL query.",
+        Input(name="metrics", about="Metric table of one or many nights: a path, a catalog table, or a SQL query.",
               follows=("mean-ndcg.output",), nights="until", with_gates=True),
-        Reads(name="per_query", about="Per-query table: adds how queries are distributed, and those to look at.",
+        Input(name="per_query", about="Per-query table: adds how queries are distributed, and those to look at.",
               required=False, follows=("mean-ndcg.per_query_output",)),
-        Reads(name="comparison", about="Comparison table: adds the differences between runs.", required=False,
+        Input(name="comparison", about="Comparison table: adds the differences between runs.", required=False,
               follows=("compare-runs.output",)),
-        Reads(name="flags", about="Table that flag-changes wrote: marks the nights far from their history.",
+        Input(name="flags", about="Table that flag-changes wrote: marks the nights far from their history.",
               required=False, follows=("flag-changes.output",)),
-        Reads(name="query_texts", about="Table with the text of each query: its key columns as in the per-query "
+        Input(name="query_texts", about="Table with the text of each query: its key columns as in the per-query "
               "table, and a column of the text.", required=False),
     ),
     writes=(
-        Writes(name="output", holds="page", about="HTML file to write; it is one file and loads nothing.", file=True),
-        Writes(name="index", holds="index", about="HTML file to write that lists the nights with their verdicts, and "
+        Output(name="output", holds="page", about="HTML file to write; it is one file and loads nothing.", file=True),
+        Output(name="index", holds="index", about="HTML file to write that lists the nights with their verdicts, and "
                "links to the pages beside it.", file=True),
     ),
     json=False,
     gates=Gates(example="ndcg@10>=0.40", about="an overall mean", read=lambda text, settings: text),
     check=_check,
-    slice_of=lambda settings: (settings.run_date, settings.dataset or ""),
+    find_slice=lambda settings: (settings.run_date, settings.dataset or ""),
     work="reports.work:DrawReport",
 )  # fmt: skip

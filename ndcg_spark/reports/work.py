@@ -43,7 +43,7 @@ class DrawReport(Work[ReportJobSettings]):
                 limits=settings.limits,
             )
         contents, output = found.contents, self.request.files["output"]
-        self.job.note(night=contents.run_date, dataset=contents.dataset)
+        self.job.record(night=contents.run_date, dataset=contents.dataset)
         with self.job.step(f"drawing {output}"):
             from ndcg_spark.reports.index import index_of
 

@@ -12,13 +12,13 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.command import OUTPUT, PER_QUERY_OUTPUT, asked_metrics, cutoff_option, metrics_option
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.jobs.command import Command, Gates, Reads, Request, Writes
-from ndcg_spark.jobs.options import flag_of, grouped, options_of, settings_of
+from ndcg_spark.jobs.command import Command, Gates, Input, Output, Request
+from ndcg_spark.jobs.options import build_options, build_settings, format_flag, merge_groups
 from ndcg_spark.retrieval.settings import QueryColumns, RetrievalJobSettings, RetrievalSettings
 
 
 def _options() -> dict[str, list[click.Option]]:
-    of_queries = options_of(QueryColumns)
+    of_queries = build_options(QueryColumns)
     evaluation = [
         cutoff_option("Cutoffs, evaluated in one pass; the largest is the number of items retrieved. `all` evaluates "
                       "whole lists.", "1,10,100"),
@@ -28,8 +28,8 @@ def _options() -> dict[str, list[click.Option]]:
                      "'default;ties=item_asc'."),
         *of_queries["Retrieval"],
     ]  # fmt: skip
-    own = options_of(RetrievalSettings)
-    return grouped(
+    own = build_options(RetrievalSettings)
+    return merge_groups(
         {"Columns": own["Columns"] + of_queries["Columns"], "Retrieval": own["Retrieval"] + evaluation},
         {title: its for title, its in own.items() if title not in ("Columns", "Retrieval")},
     )
@@ -37,7 +37,7 @@ def _options() -> dict[str, list[click.Option]]:
 
 def _settings(given: Mapping[str, Any]) -> RetrievalJobSettings:
     metrics, cutoffs = asked_metrics(given)
-    settings, of_queries = settings_of(RetrievalSettings, given), settings_of(QueryColumns, given)
+    settings, of_queries = build_settings(RetrievalSettings, given), build_settings(QueryColumns, given)
     evaluation = EvaluationSettings(
         columns=Columns(query=(settings.query,), item=settings.item, weight=of_queries.weight),
         convention=Convention.parse(given["convention"]),
@@ -51,7 +51,7 @@ def _settings(given: Mapping[str, Any]) -> RetrievalJobSettings:
 
 def _check(request: Request[RetrievalJobSettings]) -> None:
     if not request.settings.evaluates:
-        needing = [flag_of(name) for name in request.targets if name != "rankings_output"]
+        needing = [format_flag(name) for name in request.targets if name != "rankings_output"]
         needing += ["--gate"] if request.gates else []
         if needing:
             raise InvalidParameterError(f"{needing[0]} needs --labels-col, the column that decides relevance.")
@@ -77,13 +77,13 @@ RETRIEVE = Command(
     options=_options,
     read=_settings,
     reads=(
-        Reads(name="queries", about="Query table: a path, a catalog table, or a SQL query."),
-        Reads(name="corpus", about="Table of all items, as --queries."),
+        Input(name="queries", about="Query table: a path, a catalog table, or a SQL query."),
+        Input(name="corpus", about="Table of all items, as --queries."),
     ),
     writes=(
-        Writes(name="rankings_output", holds="rankings", about="Table of the items found to write: query, item, "
+        Output(name="rankings_output", holds="rankings", about="Table of the items found to write: query, item, "
                "score, rank, and relevance where there are labels."),
-        Writes(name="judgments_output", holds="judgments", about="Table of the relevant items of each query in the "
+        Output(name="judgments_output", holds="judgments", about="Table of the relevant items of each query in the "
                "whole corpus to write; it can be large."),
         PER_QUERY_OUTPUT,
         OUTPUT,

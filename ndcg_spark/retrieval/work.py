@@ -31,9 +31,9 @@ class Retrieve(Work[RetrievalJobSettings]):
         settings, evaluation = self.settings.retrieval, self.settings.evaluation
         queries, corpus = self.tables["queries"].frame, self.tables["corpus"].frame
         found = {}
-        if job.wants("rankings_output"):
+        if job.is_requested("rankings_output"):
             found["rankings_output"] = retrieved_items(queries, corpus, settings, k=evaluation.max_k or 0)
-        if job.wants("judgments_output"):
+        if job.is_requested("judgments_output"):
             found["judgments_output"] = labelled_items(queries, corpus, settings)
         self.frames = {name: frame.withColumn("run", F.lit(settings.run)) for name, frame in found.items()}
         self.per_query: DataFrame | None = None
@@ -42,7 +42,7 @@ class Retrieve(Work[RetrievalJobSettings]):
 
     def schemas(self) -> Mapping[str, T.StructType]:
         found = {name: frame.schema for name, frame in self.frames.items()} | {"output": METRIC_SCHEMA}
-        if self.per_query is not None and self.job.wants("per_query_output"):
+        if self.per_query is not None and self.job.is_requested("per_query_output"):
             found["per_query_output"] = select_per_query_rows(self.per_query, self.settings.evaluation).schema
         return found
 
@@ -50,18 +50,20 @@ class Retrieve(Work[RetrievalJobSettings]):
         """Search and score, if there are labels: run an action. Named outputs are searched again when written."""
         runs, summary = [self.settings.retrieval.run], []
         if self.per_query is not None:
-            if self.job.wants("per_query_output"):
-                self.job.keep(self.per_query)
+            if self.job.is_requested("per_query_output"):
+                self.job.persist(self.per_query)
             with self.job.step("searching and scoring"):
                 rows = [row.asDict() for row in summarize(self.per_query, self.settings.evaluation).collect()]
             summary = sorted(rows, key=row_order)
         facts = self._facts(summary)
         tables = {
-            name: Rows(frame=frame, slices=self.job.slices(runs, empty=runs if name == "judgments_output" else []))
+            name: Rows(
+                frame=frame, slices=self.job.build_slices(runs, empty=runs if name == "judgments_output" else [])
+            )
             for name, frame in self.frames.items()
         }
         if self.per_query is not None:
-            slices = self.job.slices(runs)
+            slices = self.job.build_slices(runs)
             tables["output"] = Rows(frame=stored_metrics(self.job.spark, summary, facts, self.job.now), slices=slices)
             queries = select_per_query_rows(self.per_query, self.settings.evaluation)
             tables["per_query_output"] = Rows(frame=queries, slices=slices)

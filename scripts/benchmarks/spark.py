@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 import ndcg_spark
 from ndcg_spark.evaluation.settings import SHORT
 from ndcg_spark.functions import ndcg_at
-from ndcg_spark.jobs.session import local_settings
+from ndcg_spark.jobs.session import build_local_settings
 
 
 def make_session(memory: str, k: int, kind: str = "job") -> SparkSession:
@@ -24,7 +24,7 @@ def make_session(memory: str, k: int, kind: str = "job") -> SparkSession:
         "spark.log.level": "ERROR",
     }
     if kind == "job":
-        of_job = local_settings(sys.executable, short_lists=k <= SHORT)
+        of_job = build_local_settings(sys.executable, short_lists=k <= SHORT)
         settings = of_job | settings | {"spark.sql.shuffle.partitions": "64"}
     return SparkSession.builder.appName("ndcg-spark bench").config(map=settings).getOrCreate()
 

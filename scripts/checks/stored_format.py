@@ -35,9 +35,9 @@ from ndcg_spark import PRESETS
 from ndcg_spark.comparison.spark_results import tables_on_spark
 from ndcg_spark.comparison.tables import comparison_settings
 from ndcg_spark.evaluation import evaluation_settings
-from ndcg_spark.jobs.command import request_of
-from ndcg_spark.jobs.options import keys_of
-from ndcg_spark.jobs.registry import all_jobs
+from ndcg_spark.jobs.command import build_request
+from ndcg_spark.jobs.options import index_options
+from ndcg_spark.jobs.registry import load_jobs
 from ndcg_spark.main import cli
 from ndcg_spark.retrieval import RetrievalSettings
 from ndcg_spark.tables import slice_name
@@ -104,7 +104,7 @@ COMPARISONS: list[dict[str, Any]] = [
     {"metrics": "ndcg", "unpaired": "drop", "margin": 0.01, "alpha": 0.1},
     {"metrics": "ndcg", "convention": "default;no_relevant=skip"},
 ]
-SETTINGS: dict[str, Callable[[dict[str, Any]], Any]] = {one.name: partial(request_of, one) for one in all_jobs()}
+SETTINGS: dict[str, Callable[[dict[str, Any]], Any]] = {one.name: partial(build_request, one) for one in load_jobs()}
 """What reads the options of each command."""
 RETRIEVALS: list[dict[str, Any]] = [
     {},
@@ -145,7 +145,7 @@ def options(_: Any, __: Path) -> dict[str, Any]:
     return {
         name: {
             "options": {str(one.name): option_of(one) for one in command.params},
-            "config_keys": " ".join(sorted(keys_of(command))),
+            "config_keys": " ".join(sorted(index_options(command))),
         }
         for name, command in commands_of(cli)
     }

@@ -107,11 +107,11 @@ def run_all(typed: list[list[str]], *, refusals: bool, most: Mapping[str, int] |
     """
     from pyspark.sql import SparkSession
 
-    from ndcg_spark.jobs.session import local_settings
+    from ndcg_spark.jobs.session import build_local_settings
     from ndcg_spark.main import main as ndcg_spark
 
     quiet = files("ndcg_spark.jobs") / "log4j2-quiet.properties"
-    settings = local_settings(sys.executable, short_lists=True)
+    settings = build_local_settings(sys.executable, short_lists=True)
     settings |= {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={quiet}"'}
     spark = SparkSession.builder.appName("demo").config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

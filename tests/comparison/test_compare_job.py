@@ -371,7 +371,7 @@ def test_bad_rows_are_left_out_counted_and_written(request, rankings, tmp_path, 
         (("--per-query", "T", "--judgments", "nowhere"), "--judgments is about rankings"),
         (("--per-query", "T", "--score-col", "nowhere"), "--score-col is about rankings"),
         (("--per-query", "T", "--gain", "linear"), "--gain is about rankings"),
-        (("--input", "T", "--rejects", "r"), "--rejects goes with --on-invalid reject"),
+        (("--input", "T", "--rejects", "r"), "--rejects needs --on-invalid reject"),
         (("--per-query", "T", "--k", "7"), "there are no queries to compare"),
     ],
 )  # fmt: skip

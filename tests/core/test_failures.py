@@ -25,8 +25,8 @@ from ndcg_spark.errors import (
     OutputRefusedError,
     mark_refusal,
 )
-from ndcg_spark.jobs.outputs import refusal_of
-from ndcg_spark.jobs.runner import ended
+from ndcg_spark.jobs.outputs import build_refusal
+from ndcg_spark.jobs.runner import describe_end
 from ndcg_spark.tables import refusing
 
 Py4JError = pytest.importorskip("py4j.protocol", reason="a client of Spark Connect has no Java").Py4JError
@@ -96,7 +96,7 @@ LOST = {
 @pytest.mark.parametrize("text", IN_PYTHON.values(), ids=IN_PYTHON)
 def test_an_error_in_python_is_named(text: str) -> None:
     assert first_line(OldError(text, None)) == "MemoryError: no room for 8 GiB"
-    assert ended(OldError(text, None), 0) == ("failed", "OldError: MemoryError: no room for 8 GiB")
+    assert describe_end(OldError(text, None), 0) == ("failed", "OldError: MemoryError: no room for 8 GiB")
 
 
 @pytest.mark.parametrize("text", LOST.values(), ids=LOST)
@@ -136,10 +136,10 @@ def test_an_error_that_scala_has_boxed_says_what_is_in_it() -> None:
 class Tables:
     """Tables of a job whose rows are not what is wrong."""
 
-    def checked(self, *, originals: bool) -> dict[str, DataFrame]:
+    def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
         raise AssertionError("nothing is read for these errors")
 
-    def advice(self, message: str) -> str:
+    def add_advice(self, message: str) -> str:
         return message
 
 
@@ -148,19 +148,21 @@ def test_a_refusal_that_spark_3_5_hands_on_as_an_error_of_java() -> None:
     error = Py4JError(
         f"An error occurred while calling o1.collectToPython.\n: java.lang.RuntimeException: {raised}\n\tat x"
     )
-    assert str(refusal_of(error, Tables())) == "an item comes twice in the ranking of query q=1. Nothing was written."
+    assert (
+        str(build_refusal(error, Tables())) == "an item comes twice in the ranking of query q=1. Nothing was written."
+    )
 
 
 class Advising(Tables):
-    def advice(self, message: str) -> str:
+    def add_advice(self, message: str) -> str:
         return f"{message} Remove it."
 
 
 def test_a_refusal_that_python_raised_is_told_with_advice_as_one_of_spark_is() -> None:
     raised, other = InputRefusedError("an item comes twice."), OutputRefusedError("there is no folder.")
-    assert str(refusal_of(raised, Advising())) == "an item comes twice. Remove it. Nothing was written."
-    assert refusal_of(raised, Tables()) is raised
-    assert refusal_of(other, Advising()) is other
+    assert str(build_refusal(raised, Advising())) == "an item comes twice. Remove it. Nothing was written."
+    assert build_refusal(raised, Tables()) is raised
+    assert build_refusal(other, Advising()) is other
 
 
 SPARK_4 = """An error occurred while calling o660.collectToPython.
@@ -197,7 +199,9 @@ SPARK_3_5_TASK = """An error occurred while calling o1.collectToPython.
 )
 def test_a_file_that_spark_cannot_read_is_no_crash(text: str, told: str) -> None:
     for error in (Py4JError(text), OldError(text, None)):
-        assert str(refusal_of(error, Tables())) == f"{told}; restore the file, or leave it out. Nothing was written."
+        assert (
+            str(build_refusal(error, Tables())) == f"{told}; restore the file, or leave it out. Nothing was written."
+        )
 
 
 FULL = (
@@ -269,7 +273,7 @@ def test_a_block_of_a_notebook_raises_refusals_as_ours() -> None:
 
 
 def test_another_error_of_spark_is_a_crash() -> None:
-    assert refusal_of(Py4JError("x\n: org.apache.spark.SparkException: [INTERNAL_ERROR] y"), Tables()) is None
+    assert build_refusal(Py4JError("x\n: org.apache.spark.SparkException: [INTERNAL_ERROR] y"), Tables()) is None
 
 
 @pytest.mark.parametrize("error", [Py4JError(""), OldError("", None), OldError("\n", None), TimeoutError()], ids=repr)
@@ -315,4 +319,4 @@ def test_of_files_with_two_types_the_way_out_is_a_cast(text: str) -> None:
         "files."
     )
     for error in (Py4JError(text), OldError(text, None)):
-        assert str(refusal_of(error, Tables())) == f"{said} Nothing was written."
+        assert str(build_refusal(error, Tables())) == f"{said} Nothing was written."

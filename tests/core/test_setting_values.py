@@ -34,7 +34,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "EventSettings": {"grades": {"click": 1.0}},
 }
 """What a class has no default for."""
-OF_COMMANDS = ("JobSettings", "MetricRows", "QueryColumns", "Shared", "ChosenPair")
+OF_COMMANDS = ("JobSettings", "MetricRows", "QueryColumns", "SharedSettings", "ChosenPair")
 """Ends of names of what a command alone makes, of values that click has checked."""
 
 

@@ -111,5 +111,5 @@ def test_two_nights_without_a_segment_in_common_are_refused(metrics, tmp_path):
 )
 def test_options_are_refused_before_spark_starts(monkeypatch, arguments, message):
     # stands in for: the session, because none may start
-    monkeypatch.setattr("ndcg_spark.jobs.session.spark_session", None)
+    monkeypatch.setattr("ndcg_spark.jobs.session.open_session", None)
     assert_refused(command("diagnose", *arguments), message)

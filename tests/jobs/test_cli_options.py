@@ -15,12 +15,12 @@ from ndcg_spark.conventions import CHOICES, PRESETS, Convention
 from ndcg_spark.errors import InvalidParameterError, text_of
 from ndcg_spark.evaluation.command import MEAN_NDCG
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.jobs.command import Request, request_of
-from ndcg_spark.jobs.options import with_flags
+from ndcg_spark.jobs.command import Request, build_request
+from ndcg_spark.jobs.options import spell_flags
 from ndcg_spark.jobs.places import Source, Target
 from ndcg_spark.main import main
 
-mean_ndcg = MEAN_NDCG.as_click()
+mean_ndcg = MEAN_NDCG.to_click()
 
 
 def parsed(*words: str) -> dict:
@@ -29,7 +29,7 @@ def parsed(*words: str) -> dict:
 
 
 def config_of(*words: str, reference: str = "in.parquet") -> Request[EvaluationSettings]:
-    return request_of(MEAN_NDCG, parsed("--input", reference, *words))
+    return build_request(MEAN_NDCG, parsed("--input", reference, *words))
 
 
 def test_the_defaults_are_those_of_the_specification():
@@ -247,11 +247,11 @@ def test_flags_with_equals_signs_and_commas_and_changes_in_the_name():
         (["--segment-cols", "a,,b"], "--segment-cols must be column names"),
         (["--segment-cols", "k"], "'k' has a name that results use"),
         (["--confidence", "95"], "confidence must lie between 0 and 1"),
-        (["--max-reject-fraction", "1.5"], "--max-reject-fraction must lie between 0 and 1; got 1.5"),
-        (["--max-reject-fraction", "nan"], "--max-reject-fraction must lie between 0 and 1"),
+        (["--max-reject-fraction", "1.5"], "--max-reject-fraction must be between 0 and 1; got 1.5"),
+        (["--max-reject-fraction", "nan"], "--max-reject-fraction must be between 0 and 1"),
         (["--output", "m", "--run-log", "./m"], "--output and --run-log are both './m'; give each its own place"),
         (["--run-log", "in.parquet"], "--input and --run-log are both 'in.parquet'"),
-        (["--rejects", "/r"], "--rejects goes with --on-invalid reject"),
+        (["--rejects", "/r"], "--rejects needs --on-invalid reject"),
         (["--input-option", "header"], "'header' is not of the form NAME=VALUE"),
         (["--conf", "=x"], "'=x' is not of the form NAME=VALUE"),
         (["--gate", "ndcg@5>=0.4"], "ndcg@5 is not computed; there are ndcg@10"),
@@ -262,7 +262,7 @@ def test_flags_with_equals_signs_and_commas_and_changes_in_the_name():
 def test_options_that_are_refused(words, message, capsys):
     with pytest.raises(InvalidParameterError) as caught:
         config_of(*words)
-    assert message in with_flags(text_of(caught.value))
+    assert message in spell_flags(text_of(caught.value))
     assert main(["mean-ndcg", "--input", "in.parquet", *words], prog="job") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("job: ")

@@ -15,7 +15,7 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.printed import counts_line, queries_text, rejected_lines, show_summary, unjudged_lines
 from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
-from ndcg_spark.jobs.printing import MOST_SEGMENTS, gate_line, to_json
+from ndcg_spark.jobs.printing import MAX_SEGMENTS, format_gate, format_json
 
 
 def row(run="", by="", segment="", metric="ndcg", k=10, value=0.5, n=1234, half=0.25):
@@ -53,7 +53,7 @@ def test_a_gate_may_name_the_run_that_it_is_about(text, run):
     rows = [row(run="bm25", value=0.5), row(run="a: b", value=0.3)]
     found = [(one["run"], one["met"]) for one in gate.results(rows)]
     assert found == [one for one in (("bm25", True), ("a: b", False)) if run in (None, one[0])]
-    lines = [gate_line(one) for one in gate.results(rows)]
+    lines = [format_gate(one) for one in gate.results(rows)]
     assert (f"gate {text}: NOT MET (a: b: 0.300000)" in lines) == (run != "bm25")
 
 
@@ -188,9 +188,9 @@ def test_a_table_at_a_terminal(monkeypatch):
 
 
 def test_more_groups_than_a_person_reads_are_counted(capsys):
-    show_summary([row(by="shop", segment=f"{n:03d}") for n in range(MOST_SEGMENTS + 7)])
+    show_summary([row(by="shop", segment=f"{n:03d}") for n in range(MAX_SEGMENTS + 7)])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == MOST_SEGMENTS + 1
+    assert len(lines) == MAX_SEGMENTS + 1
     assert lines[-1] == "... and 7 more groups; --output and --json have all of them."
 
 
@@ -263,7 +263,7 @@ def test_json_is_one_line_that_keeps_every_bit():
         "computed_at": datetime(2026, 2, 1, 3, 4, 5),
         "note": 'a\nb "c"',
     }
-    text = to_json(outcome)
+    text = format_json(outcome)
     assert "\n" not in text
     assert "bm25 ü" in text
     read = json.loads(text)
@@ -275,4 +275,4 @@ def test_json_is_one_line_that_keeps_every_bit():
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_json_has_no_word_for_nan(value):
     with pytest.raises(ValueError, match="not JSON compliant"):
-        to_json({"metrics": [row(value=value, half=None)]})
+        format_json({"metrics": [row(value=value, half=None)]})

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.jobs.options import options_in_file
+from ndcg_spark.jobs.options import read_config_file
 from ndcg_spark.main import cli, main
 
 FILE = """
@@ -80,7 +80,7 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
 
 
 def test_a_command_within_a_command_has_a_table_within_a_table(tmp_path: Path) -> None:
-    found = options_in_file(written(tmp_path, FILE), context_of("build-judgments", "events"))
+    found = read_config_file(written(tmp_path, FILE), context_of("build-judgments", "events"))
     assert found == {
         "run_date": "2026-01-31", "dataset": "search", "input": "prod.events", "half_life": 30, "min_impressions": 3,
     }  # fmt: skip
@@ -88,12 +88,12 @@ def test_a_command_within_a_command_has_a_table_within_a_table(tmp_path: Path) -
 
 def test_tables_win_over_keys_outside_of_them(tmp_path: Path) -> None:
     path = written(tmp_path, 'k = 10\nmetrics = "ap"\n[mean-ndcg]\nk = "5"')
-    assert options_in_file(path, context_of("mean-ndcg")) == {"k": "5", "metrics": "ap"}
+    assert read_config_file(path, context_of("mean-ndcg")) == {"k": "5", "metrics": "ap"}
 
 
 def test_keys_outside_of_tables_hold_for_commands_that_have_them(tmp_path: Path) -> None:
     path = written(tmp_path, 'dataset = "search"\nk = 10\nrun-log = "log"')
-    assert options_in_file(path, context_of("diagnose", "runs")) == {"k": "10", "run_log": "log"}
+    assert read_config_file(path, context_of("diagnose", "runs")) == {"k": "10", "run_log": "log"}
 
 
 def all_commands(command: click.Command = cli, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -111,7 +111,7 @@ def test_options_of_a_run_log_are_a_file(tmp_path: Path, names: tuple[str, ...])
         if type(one.type).__name__ == "StringParamType" and not one.multiple and one.name != "config"
     }  # fmt: skip
     path = written(tmp_path, "".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items()))
-    assert options_in_file(path, context) == options
+    assert read_config_file(path, context) == options
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_what_a_file_may_not_say(tmp_path: Path, capsys: pytest.CaptureFixture, 
 def test_a_whole_number_is_no_fraction(tmp_path: Path) -> None:
     path = written(tmp_path, "min-impressions = 1.5")
     with pytest.raises(InvalidParameterError, match="'min-impressions' must be a whole number"):
-        options_in_file(path, context_of("build-judgments", "events"))
+        read_config_file(path, context_of("build-judgments", "events"))
 
 
 @pytest.mark.parametrize("name", ["missing.toml", "."])
@@ -197,7 +197,7 @@ def test_every_option_of_every_job_can_stand_in_a_file(tmp_path: Path, names: tu
         lines.append(f"{option.opts[0][2:]} = {str(given).lower() if given is True else repr(given)}")
         expected[name] = given
     assert {"run_log", "run_log_format", "log_format", "conf"} <= set(expected)
-    assert options_in_file(written(tmp_path, "\n".join(lines)), context) == expected
+    assert read_config_file(written(tmp_path, "\n".join(lines)), context) == expected
 
 
 def test_which_options_take_an_array_for_a_list_with_commas() -> None:
@@ -211,7 +211,7 @@ def test_which_options_take_an_array_for_a_list_with_commas() -> None:
 
 def test_dates_and_times_need_no_quotes(tmp_path: Path) -> None:
     path = written(tmp_path, "as-of = 2026-01-31T18:00:00Z\nfrom = 2026-01-01")
-    found = options_in_file(path, context_of("build-judgments", "events"))
+    found = read_config_file(path, context_of("build-judgments", "events"))
     assert found == {"as_of": "2026-01-31T18:00:00+00:00", "start": "2026-01-01"}
     assert datetime.datetime.fromisoformat(found["as_of"]).tzinfo is not None
 

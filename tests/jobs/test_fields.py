@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.command import GroupedCommand
-from ndcg_spark.jobs.options import grouped, options_of, sentences_of, settings_of
+from ndcg_spark.jobs.options import build_options, build_settings, merge_groups, read_parameter_docs
 
 Size = Literal["small", "large"]
 
@@ -66,11 +66,11 @@ class Sample:
 
 
 def test_options_stand_under_the_title_of_the_field_before():
-    found = options_of(Sample, without={"price"})
+    found = build_options(Sample, without={"price"})
     assert {title: [one.opts[0] for one in its] for title, its in found.items()} == {
         "": ["--on"], "Things": ["--sizes", "--item-col"], "Box": ["--size", "--is-blue", "--weights"],
     }  # fmt: skip
-    more = grouped({"Box": [1], "End": [2]}, {"Things": [3], "Box": [4]})
+    more = merge_groups({"Box": [1], "End": [2]}, {"Things": [3], "Box": [4]})
     assert (list(more), more["Box"]) == (["Box", "End", "Things"], [1, 4])
 
 
@@ -87,7 +87,7 @@ def test_options_stand_under_the_title_of_the_field_before():
     ],
 )
 def test_an_option_has_type_default_and_sentence_of_its_field(name, kind, default, sentence):
-    (one,) = (its for options in options_of(Sample).values() for its in options if its.name == name)
+    (one,) = (its for options in build_options(Sample).values() for its in options if its.name == name)
     told = one.to_info_dict()
     assert (told["type"]["name"], one.help, one.required) == (kind, sentence, name == "day")
     assert (told["default"] if default is not None else None) == default
@@ -96,9 +96,9 @@ def test_an_option_has_type_default_and_sentence_of_its_field(name, kind, defaul
 def made(*arguments: str) -> Sample:
     found = []
 
-    @click.command("make", cls=GroupedCommand, groups=grouped(options_of(Sample)))
+    @click.command("make", cls=GroupedCommand, groups=merge_groups(build_options(Sample)))
     def make(**given):
-        found.append(settings_of(Sample, given))
+        found.append(build_settings(Sample, given))
 
     ended = CliRunner().invoke(make, [*arguments], standalone_mode=False)
     if ended.exception is not None:
@@ -146,4 +146,4 @@ def test_what_a_field_does_not_take_is_refused(given, kind, told):
 def test_without_docstrings_there_are_no_sentences():
     """As under `python -OO`."""
     bare = type("Bare", (), {})
-    assert sentences_of(bare) == {}
+    assert read_parameter_docs(bare) == {}

@@ -23,8 +23,8 @@ from support.main_job import command
 from support.spark_rankings import SHORT_LIVED
 
 from ndcg_spark import main
-from ndcg_spark.jobs.interrupts import TerminatedError, quiet_interrupts
-from ndcg_spark.jobs.worker_daemon import ends_quietly
+from ndcg_spark.jobs.interrupts import TerminatedError, handle_interrupts
+from ndcg_spark.jobs.worker_daemon import suppress_shutdown_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120  # seconds; on an idle machine everything here takes about ten
@@ -111,11 +111,11 @@ def interrupt() -> None:
 
 
 def starting(n_interrupts: int, reached: list[str]) -> None:
-    with quiet_interrupts() as interrupts:
+    with handle_interrupts() as interrupts:
         for _ in range(n_interrupts):
             interrupt()
         reached.append("the end of the start")
-        interrupts.started()
+        interrupts.finish_start()
         reached.append("the job")
 
 
@@ -140,8 +140,8 @@ def test_an_interrupt_within_a_finalizer_is_not_lost(capfd):
     hook = sys.unraisablehook
 
     def work() -> None:
-        with quiet_interrupts() as interrupts:
-            interrupts.started()
+        with handle_interrupts() as interrupts:
+            interrupts.finish_start()
             handle = Handle()
             watched = weakref.ref(handle, lambda _: interrupt())
             del handle
@@ -158,8 +158,8 @@ def test_an_interrupt_within_a_finalizer_is_not_lost(capfd):
 @pytest.mark.usefixtures("before")
 def test_what_fails_after_an_interrupt_is_not_told(interrupted):
     def work() -> None:
-        with quiet_interrupts() as interrupts:
-            interrupts.started()
+        with handle_interrupts() as interrupts:
+            interrupts.finish_start()
             try:
                 if interrupted:
                     interrupt()
@@ -175,8 +175,8 @@ def test_what_schedulers_send_ends_a_job_as_ctrl_c_does():
     before, undone = signal.getsignal(signal.SIGTERM), []
 
     def work() -> None:
-        with quiet_interrupts() as interrupts:
-            interrupts.started()
+        with handle_interrupts() as interrupts:
+            interrupts.finish_start()
             try:
                 signal.raise_signal(signal.SIGTERM)
             finally:
@@ -201,8 +201,8 @@ def test_lines_of_the_package_are_logged_after_an_interrupt(before, caplog):
     py4j = as_of("/spark/python/lib/py4j-0.10.9.9-src.zip/py4j/java_gateway.py")
 
     def work() -> None:
-        with quiet_interrupts() as interrupts:
-            interrupts.started()
+        with handle_interrupts() as interrupts:
+            interrupts.finish_start()
             try:
                 interrupt()
             finally:
@@ -227,8 +227,8 @@ def test_a_session_in_another_thread_leaves_signals_alone():
     found = []
 
     def work() -> None:
-        with quiet_interrupts() as interrupts:
-            interrupts.started()
+        with handle_interrupts() as interrupts:
+            interrupts.finish_start()
             found.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)
@@ -241,7 +241,7 @@ def test_a_worker_that_is_interrupted_ends_without_a_traceback():
     def worker() -> int:
         raise KeyboardInterrupt
 
-    assert ends_quietly(worker)() == 1
+    assert suppress_shutdown_errors(worker)() == 1
 
 
 @pytest.mark.parametrize(

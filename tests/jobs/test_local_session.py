@@ -28,8 +28,8 @@ from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.jobs import runner, session
 from ndcg_spark.jobs.command import RUN_LOG, Command
 from ndcg_spark.jobs.places import Target
-from ndcg_spark.jobs.registry import all_jobs
-from ndcg_spark.jobs.worker_daemon import ends_quietly, freezes_survivors, zips_last
+from ndcg_spark.jobs.registry import load_jobs
+from ndcg_spark.jobs.worker_daemon import freeze_survivors, move_zips_last, suppress_shutdown_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,7 +66,7 @@ def settings_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]
     monkeypatch.setattr(session, "_start_local", lambda name, settings: started.append(settings) or Started(settings))
 
     def settings_of(of_user: dict[str, str], *, short: bool = True) -> dict[str, str]:
-        with session.spark_session("a job", of_user, short_lists=short):
+        with session.open_session("a job", of_user, short_lists=short):
             return started[-1]
 
     return settings_of
@@ -99,7 +99,7 @@ def session_from_outside(
         monkeypatch.setattr(SparkSession, "getActiveSession", lambda: there if active else None)
         monkeypatch.setattr(SparkSession, "builder", builder)
         monkeypatch.setattr("ndcg_spark.jobs.session.add_package_to_workers", sent.append)
-        with session.spark_session("a job", **{"settings": {}, "short_lists": True, **more}) as found:
+        with session.open_session("a job", **{"settings": {}, "short_lists": True, **more}) as found:
             return found is there, sent
 
     return run
@@ -181,7 +181,7 @@ def test_a_session_on_a_server_that_somebody_else_runs_is_known(monkeypatch, kin
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     if remote is not None:
         monkeypatch.setenv("SPARK_REMOTE", remote)
-    assert session._of_a_server(kind.__new__(kind)) is of_a_server
+    assert session._is_remote(kind.__new__(kind)) is of_a_server
 
 
 IN_TURN = """
@@ -230,10 +230,10 @@ def tables_to_write(command: click.Command) -> set[str | None]:
     return {name for name, text in about.items() if re.search("[Tt]able .*to write", text)}
 
 
-@pytest.mark.parametrize("command", [*all_jobs()], ids=lambda one: one.name)
+@pytest.mark.parametrize("command", [*load_jobs()], ids=lambda one: one.name)
 def test_outputs_of_all_jobs_are_known_for_tables_by_their_names(command: Command[Any]) -> None:
-    written = [one for one in (*command.listed, RUN_LOG) if not one.file]
-    made = command.as_click()
+    written = [one for one in (*command.shown_outputs, RUN_LOG) if not one.file]
+    made = command.to_click()
     assert tables_to_write(made) == {one.name for one in written}
     given = {str(one.name): None for one in made.params} | {"schema": "grow"}
     for one in written:
@@ -244,7 +244,7 @@ def test_outputs_of_all_jobs_are_known_for_tables_by_their_names(command: Comman
 
 def test_catalog_tables_are_known_by_their_options() -> None:
     def written(run_log: Target | None = None, **targets: Target) -> dict[str, str]:
-        return runner.catalog_tables(SimpleNamespace(targets=targets, run_log=run_log))
+        return runner.list_catalog_tables(SimpleNamespace(targets=targets, run_log=run_log))
 
     folder, table = Target(reference="folder/r", kind=None), Target(reference="prod.m", kind=None)
     delta, log = Target(reference="q", kind="delta"), Target(reference="log", kind=None)
@@ -284,10 +284,10 @@ def test_workers_take_the_installed_pyspark_unless_they_run_another_python(
 
 
 def test_a_worker_whose_socket_is_closed_ends_without_a_word():
-    assert ends_quietly(ending(BrokenPipeError()))(None, True) == 1
-    assert ends_quietly(ending(0))(None, True) == 0
+    assert suppress_shutdown_errors(ending(BrokenPipeError()))(None, True) == 1
+    assert suppress_shutdown_errors(ending(0))(None, True) == 0
     with pytest.raises(ValueError, match="a mistake"):
-        ends_quietly(ending(ValueError("a mistake")))(None, True)
+        suppress_shutdown_errors(ending(ValueError("a mistake")))(None, True)
 
 
 DAEMON = [sys.executable, "-m", "ndcg_spark.jobs.worker_daemon", "pyspark.worker"]
@@ -334,7 +334,7 @@ def test_a_worker_that_spark_no_longer_wants_ends_without_a_word():
 def test_what_outlives_a_task_is_looked_through_once():
     gc.unfreeze()
     try:
-        assert freezes_survivors(ending(0))(None, True) == 0
+        assert freeze_survivors(ending(0))(None, True) == 0
         assert gc.get_freeze_count() > len(sys.modules)
     finally:
         gc.unfreeze()
@@ -342,7 +342,7 @@ def test_what_outlives_a_task_is_looked_through_once():
 
 def test_zips_of_spark_come_after_what_is_installed():
     path = ["", "/files", "/spark/pyspark.zip", "/spark/py4j-0.10.9.9-src.zip", "/spark/core.jar", "/site-packages"]
-    assert zips_last(path) == ["", "/files", "/spark/core.jar", "/site-packages", *path[2:4]]
+    assert move_zips_last(path) == ["", "/files", "/spark/core.jar", "/site-packages", *path[2:4]]
 
 
 def test_workers_come_from_the_installed_pyspark():

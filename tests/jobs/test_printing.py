@@ -15,7 +15,7 @@ from support.processes import terminal
 
 from ndcg_spark.errors import one_line
 from ndcg_spark.evaluation.printed import show_summary
-from ndcg_spark.jobs.printing import lasting_streams
+from ndcg_spark.jobs.printing import tolerate_lost_streams
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +25,7 @@ def test_a_pipe_that_nobody_reads_is_a_warning(capsys):
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w", encoding="utf-8") as pipe, redirect_stdout(pipe):
-        with lasting_streams("job"):
+        with tolerate_lost_streams("job"):
             print("some of it", flush=True)
             print("more")
         assert sys.stdout is pipe
@@ -35,7 +35,7 @@ def test_a_pipe_that_nobody_reads_is_a_warning(capsys):
 def test_a_full_disk_is_a_warning(capsys):
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
-    with open("/dev/full", "w", encoding="utf-8") as full, redirect_stdout(full), lasting_streams("job"):
+    with open("/dev/full", "w", encoding="utf-8") as full, redirect_stdout(full), tolerate_lost_streams("job"):
         print("results")
     assert "job: warning: standard output ended early: No space left on device" in capsys.readouterr().err
 
@@ -43,20 +43,20 @@ def test_a_full_disk_is_a_warning(capsys):
 def test_signs_that_the_terminal_lacks_are_escaped():
     content = io.BytesIO()
     ascii_only = io.TextIOWrapper(content, encoding="ascii")
-    with redirect_stdout(ascii_only), lasting_streams("job"):
+    with redirect_stdout(ascii_only), tolerate_lost_streams("job"):
         print("0.40 \u00b1 0.01, run \u691c\u7d22")
     assert content.getvalue() == b"0.40 \\xb1 0.01, run \\u691c\\u7d22\n"
 
 
 def test_errors_of_the_block_pass():
-    with pytest.raises(KeyError), lasting_streams("job"):
+    with pytest.raises(KeyError), tolerate_lost_streams("job"):
         raise KeyError
 
 
 def test_a_pipe_of_warnings_that_nobody_reads_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
-    with open(writer, "w", encoding="utf-8") as pipe, redirect_stderr(pipe), lasting_streams("job"):
+    with open(writer, "w", encoding="utf-8") as pipe, redirect_stderr(pipe), tolerate_lost_streams("job"):
         print("a step", file=sys.stderr, flush=True)
 
 
@@ -73,8 +73,8 @@ def test_streams_that_the_shell_has_closed(tmp_path, redirection, out, err):
     """Python has None in their place. A file that is opened meanwhile must not get what Java prints."""
     script = """if True:
         import subprocess, sys
-        from ndcg_spark.jobs.printing import lasting_streams
-        with lasting_streams("prog"), open("table", "w") as table:
+        from ndcg_spark.jobs.printing import tolerate_lost_streams
+        with tolerate_lost_streams("prog"), open("table", "w") as table:
             print("results", flush=True)
             print("", end="", file=sys.stderr, flush=sys.stderr.isatty())
             code = subprocess.call(["sh", "-c", "echo of Java; echo of Java >&2; cat"], stdin=subprocess.DEVNULL)

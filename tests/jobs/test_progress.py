@@ -18,7 +18,7 @@ from support.processes import terminal, wait_for
 
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.places import Source
-from ndcg_spark.jobs.run_log import file_facts, input_identities
+from ndcg_spark.jobs.run_log import describe_files, describe_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ def test_tasks_are_counted_on_connect() -> None:
     ]
     with at_a_terminal() as shown:
         progress = Progress()
-        with progress.watching(session):
+        with progress.show_tasks(session):
             (handler,) = session.handlers
             handler(stages=stages, inflight_tasks=1, operation_id="x", done=False)  # no step is shown
             with progress.step("ranking"):
@@ -73,7 +73,7 @@ def test_the_handler_goes_when_a_job_fails() -> None:
     session, had = ConnectSession(), []
 
     def fail() -> None:
-        with Progress().watching(session):
+        with Progress().show_tasks(session):
             had.extend(session.handlers)
             raise ValueError("no")
 
@@ -90,7 +90,7 @@ def test_a_classic_session_has_its_own_bar(spark: SparkSession) -> None:
             spark.registerProgressHandler(print)
     with at_a_terminal() as shown:
         progress = Progress()
-        with progress.watching(spark), progress.step("ranking"):
+        with progress.show_tasks(spark), progress.step("ranking"):
             wait_for("ranking", shown)
         text = shown()
     assert [what for what, _ in progress.steps] == ["ranking"]
@@ -99,7 +99,7 @@ def test_a_classic_session_has_its_own_bar(spark: SparkSession) -> None:
 
 def test_a_log_file_gets_no_handler() -> None:
     session = ConnectSession()
-    with Progress().watching(session):
+    with Progress().show_tasks(session):
         assert session.handlers == []
 
 
@@ -128,17 +128,17 @@ def test_files_are_counted_without_those_that_readers_pass_over(tmp_path: Path) 
         write(tmp_path / "t" / name, "12345", 1_900_000_000)
     # 1,000,000,000 seconds after 1970 is 2001-09-09T01:46:40Z
     expected = {"files": 2, "bytes": 8, "newest": "2001-09-09T01:47:40Z"}
-    assert file_facts(str(tmp_path / "t")) == file_facts(f"file://{tmp_path}/t") == expected
-    assert file_facts(str(tmp_path / "t" / "country=DE" / "a.parquet"))["bytes"] == 3
+    assert describe_files(str(tmp_path / "t")) == describe_files(f"file://{tmp_path}/t") == expected
+    assert describe_files(str(tmp_path / "t" / "country=DE" / "a.parquet"))["bytes"] == 3
     write(tmp_path / "t" / "_country=US" / "c.parquet", "i", 1)  # Spark reads it
-    assert file_facts(str(tmp_path / "t"))["files"] == 3
+    assert describe_files(str(tmp_path / "t"))["files"] == 3
 
 
 def test_the_version_of_a_delta_table_is_its_last_commit(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", "abc", 1)
     for name in ("00000000000000000009.json", "00000000000000000010.json", "00000000000000000010.checkpoint.parquet"):
         write(tmp_path / "_delta_log" / name, "{}", 1)
-    assert file_facts(str(tmp_path))["version"] == 10
+    assert describe_files(str(tmp_path))["version"] == 10
 
 
 def test_files_that_cannot_be_listed_are_no_fewer_files(public_folder: Path, spark: SparkSession) -> None:
@@ -147,7 +147,7 @@ def test_files_that_cannot_be_listed_are_no_fewer_files(public_folder: Path, spa
     closed_folder(public_folder / "more")
     source = Source(reference=str(public_folder), kind="parquet", options={})
     with bound_by_permissions():
-        (found,) = input_identities(spark, {"input": source})
+        (found,) = describe_inputs(spark, {"input": source})
     assert found.pop("unknown") == f"[Errno 13] Permission denied: '{public_folder}/more'"
     assert found == {"option": "input", "reference": str(public_folder), "format": "parquet"}
 
@@ -158,7 +158,7 @@ def test_columns_called_like_facts_of_a_table_are_no_facts(spark: SparkSession, 
     monkeypatch.chdir(tmp_path)
     spark.sql("CREATE VIEW identity_view AS SELECT 'x' AS location, 'y' AS provider")
     try:
-        (found,) = input_identities(spark, {"input": Source(reference="identity_view", kind=None, options={})})
+        (found,) = describe_inputs(spark, {"input": Source(reference="identity_view", kind=None, options={})})
     finally:
         spark.sql("DROP VIEW identity_view")
     assert found == {"option": "input", "reference": "identity_view", "format": "table"}
@@ -166,7 +166,7 @@ def test_columns_called_like_facts_of_a_table_are_no_facts(spark: SparkSession, 
 
 @pytest.mark.parametrize("reference", ["s3://bucket/t", "none", "in*.parquet", "hdfs://name/t"])
 def test_what_is_not_a_local_path_has_no_facts(reference: str) -> None:
-    assert file_facts(reference) == {}
+    assert describe_files(reference) == {}
 
 
 SNAPSHOT = "SELECT name, snapshot_id FROM prod.t.refs WHERE type = 'BRANCH'"
@@ -197,7 +197,7 @@ def test_tables_with_versions(spark: SparkSession) -> None:
     ):  # fmt: skip
         described = [("query_id", "string", None), ("Provider", provider, "")]
         session = Catalog(conf=spark.conf, EXTENDED=described, **answers)
-        (found,) = input_identities(session, {"input": Source(reference="prod.t", kind=None, options={})})
+        (found,) = describe_inputs(session, {"input": Source(reference="prod.t", kind=None, options={})})
         assert found == {"option": "input", "reference": "prod.t", "format": "table", **facts}
         assert session.asked == ["DESCRIBE TABLE EXTENDED prod.t", statement]
 
@@ -211,6 +211,6 @@ def test_a_query_is_known_by_its_text_and_the_names_of_its_files(spark: SparkSes
         (f"text.`{tmp_path}/t`", {"files": 2, "digest": digest}),
     ):
         query = f"SELECT * FROM (SELECT value AS token FROM {read}) WHERE token = 'S3CRET'"
-        (found,) = input_identities(spark, {"input": Source(reference=query, kind=None, options={})})
+        (found,) = describe_inputs(spark, {"input": Source(reference=query, kind=None, options={})})
         assert found.pop("reference") == query.replace("S3CRET", "***")
         assert found == {"option": "input", "format": "sql", **facts}

@@ -12,17 +12,17 @@ from ndcg_spark.clicks.command import JUDGMENTS
 from ndcg_spark.comparison.command import COMPARE_RUNS
 from ndcg_spark.diagnosis.command import RUNS
 from ndcg_spark.evaluation.command import MEAN_NDCG
-from ndcg_spark.jobs.command import Command, Request, request_of
+from ndcg_spark.jobs.command import Command, Request, build_request
 from ndcg_spark.main import cli, main
 
 
 def requested(command: Command[Any], *words: object) -> Request[Any]:
     """The request that words on the command line give, in the context of the command, as when it is called."""
-    made = command.as_click()
+    made = command.to_click()
     with click.Context(cli, info_name="ndcg-spark", **cli.context_settings) as root:
         context = made.make_context(command.name, [*map(str, words)], parent=root)
         with context:
-            return request_of(command, context.params)
+            return build_request(command, context.params)
 
 
 def test_a_table_for_another_command_plays_no_part(tmp_path: Path) -> None:

@@ -368,7 +368,7 @@ def test_a_run_log_in_the_place_of_an_output_is_found(spark, tmp_path: Path) -> 
             ("run_log_place.metrics", "table", there),
         ):
             target = Target(reference=output, kind=kind)
-            (place,) = run_log.other_places(spark, SimpleNamespace(sources={}, targets={"output": target}, paths={}))
+            (place,) = run_log.find_places(spark, SimpleNamespace(sources={}, targets={"output": target}, paths={}))
             assert place.touches(canonical(log)), kind
             assert not place.touches(canonical(f"{there}/log")), kind
     finally:
@@ -376,5 +376,5 @@ def test_a_run_log_in_the_place_of_an_output_is_found(spark, tmp_path: Path) -> 
 
 
 def test_how_a_run_ended() -> None:
-    assert job_run.ended(None, 0) == ("succeeded", None)
-    assert job_run.ended(None, 3) == ("gate_not_met", None)
+    assert job_run.describe_end(None, 0) == ("succeeded", None)
+    assert job_run.describe_end(None, 3) == ("gate_not_met", None)

@@ -116,8 +116,8 @@ SURROUNDINGS: dict[str, tuple[Callable[[Path], dict[str, str | None]], tuple[str
     ),
     "SPARK_HOME of none": (
         lambda _: {"SPARK_HOME": "/nowhere"},
-        ("SPARK_HOME is '/nowhere', where there is no Spark", f"unset it, to use the Spark of the installed pyspark "
-         f"{pyspark.__version__}"),
+        ("SPARK_HOME is '/nowhere', which has no bin/spark-submit",
+         f"unset it, to use the Spark of the installed pyspark {pyspark.__version__}"),
     ),
     "SPARK_HOME of another": (
         another_spark,
@@ -214,14 +214,14 @@ def test_no_folder_for_temporary_files_at_all_is_a_line(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [nowhere])
     with pytest.raises(NdcgSparkError, match=r"No usable temporary .*set TMPDIR to a folder on another"):
-        checks.check_surroundings({})
+        checks.check_environment({})
 
 
 def test_what_does_not_say_its_version_is_taken_as_it_is(monkeypatch, tmp_path):
     """A Spark whose jars have other names, and a Java whose `release` has no version; both may be fitting."""
     monkeypatch.setenv("SPARK_HOME", another_spark(tmp_path)["SPARK_HOME"])
     (tmp_path / "spark" / "jars" / "spark-core_2.12-3.3.1.jar").rename(tmp_path / "spark" / "jars" / "core.jar")
-    assert checks._checked_home() == tmp_path / "spark"
+    assert checks._find_spark_home() == tmp_path / "spark"
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     monkeypatch.setenv("JAVA_HOME", old_java(tmp_path)["JAVA_HOME"])
     with pytest.raises(NdcgSparkError, match="is Java 7"):
@@ -234,7 +234,7 @@ def test_a_machine_without_a_limit_of_open_files_is_no_small_one(monkeypatch):
     """Python tells such a limit as -1."""
     # stands in for: a machine without a limit, because Linux gives every process a number
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
-    checks._check_limit_of_files(Path(pyspark.__file__).parent)
+    checks._check_open_file_limit(Path(pyspark.__file__).parent)
 
 
 def test_what_java_refuses_is_a_line(tmp_path):

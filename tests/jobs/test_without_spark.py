@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ndcg_spark.jobs.registry import all_jobs
+from ndcg_spark.jobs.registry import load_jobs
 
 ALLOWED = (*sys.stdlib_module_names, "ndcg_spark", "click", "numpy", "tomli", "typing_extensions")
 PROGRAM = f"""
@@ -31,7 +31,7 @@ for arguments in json.load(sys.stdin):
     ended.append([code, out.getvalue(), err.getvalue()])
 print(json.dumps(ended))
 """
-COMMANDS = ((), *(tuple(one.name.split()) for one in all_jobs()), ("conventions",), ("metrics",))
+COMMANDS = ((), *(tuple(one.name.split()) for one in load_jobs()), ("conventions",), ("metrics",))
 REFUSED = (
     (("mean-ndcg", "--input", "x", "--k", "x"), "k must be a whole number from 1 on, or all; got 'x'"),
     (("mean-ndcg", "--input", "x", "--metrics", "precison"), "did you mean 'precision'"),

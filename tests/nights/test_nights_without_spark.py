@@ -17,7 +17,7 @@ from support.main_job import assert_refused, command, files_below, stored_rows
 from support.night_files import FILE, NIGHT, OTHER, logged, night_folder, nightly, statuses, write_file
 
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.jobs.endings import worst
+from ndcg_spark.jobs.endings import choose_exit_code
 from ndcg_spark.nights.steps import read_night
 from ndcg_spark.tables.claims import claim_slices
 from ndcg_spark.tables.slices import slice_name
@@ -295,7 +295,7 @@ def test_to_go_on_needs_a_run_log(folder):
     [([], 0), ([0, 3], 3), ([3, 2, 0], 2), ([2, 1], 1), ([1, 143], 143), ([130, 143, 1], 130)],
 )
 def test_the_worst_exit_code_counts(codes, code):
-    assert worst(codes) == code
+    assert choose_exit_code(codes) == code
 
 
 def test_the_night_is_put_into_texts(folder):

@@ -17,7 +17,7 @@ from support.source_rules import PACKAGE, WITH_SETTINGS, Source, public, sources
 from ndcg_spark import compare, evaluate, readable_errors, tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.api import OPTIONS
-from ndcg_spark.jobs.options import flag_of
+from ndcg_spark.jobs.options import format_flag
 from ndcg_spark.main import cli
 
 OF_OTHERS = {"--conf", "--master", "--packages", "--py-files", "--upgrade"}
@@ -109,7 +109,7 @@ def test_options_that_errors_name_are_arguments_of_python_and_flags():
     assert {"ReportJobSettings", "ComparisonJobSettings"} < {one.__name__ for one in of_jobs()}
     assert {"query", "run", "segments", "weight"} <= set(NAMED)
     assert set(NAMED) - arguments_of_python() == set()
-    assert {name for name in NAMED if flag_of(name).split()[0] not in FLAGS} == set()
+    assert {name for name in NAMED if format_flag(name).split()[0] not in FLAGS} == set()
 
 
 def test_one_error_is_spelled_for_each_reader(spark, tmp_path):

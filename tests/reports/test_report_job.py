@@ -96,7 +96,7 @@ REFUSED = [
 def test_options_are_refused_before_spark_starts(tmp_path, monkeypatch, options, named):
     monkeypatch.chdir(tmp_path)
     # stands in for: the session, because none may start
-    monkeypatch.setattr("ndcg_spark.jobs.session.spark_session", None)
+    monkeypatch.setattr("ndcg_spark.jobs.session.open_session", None)
     folder = tmp_path / "stored"
     write_table(folder / "metrics" / "1.parquet", ROWS)
     for name, text in {"summary.json": json.dumps(SUMMARY), "page.html": "<p>", "list.json": "[1]"}.items():

@@ -120,7 +120,7 @@ def test_no_query_with_a_relevant_item_is_no_mean(codes_178, tmp_path):
 def test_options_that_cannot_be_met_are_refused_before_spark_starts(tmp_path, monkeypatch, options, named):
     monkeypatch.chdir(tmp_path)
     # stands in for: the session, because none may start
-    monkeypatch.setattr("ndcg_spark.jobs.session.spark_session", None)
+    monkeypatch.setattr("ndcg_spark.jobs.session.open_session", None)
     tables(tmp_path, {"query_id": ["q"]}, {"item_id": ["a"]})
     before = files_below(tmp_path)
     read = ("--queries", "queries.parquet", "--corpus", "items.parquet", "--metric", "hamming")
