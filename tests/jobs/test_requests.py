@@ -65,7 +65,7 @@ def test_a_column_without_a_name_is_none() -> None:
     ("words", "named"),
     [
         (("mean-ndcg", "--input", "x", "--explain-difference", "sklearn", "--gate", "rubbish"), "gate 'rubbish'"),
-        (("mean-ndcg", "--input", "x", "--explain-difference", "sklearn", "--rejects", "r"), "--rejects goes with"),
+        (("mean-ndcg", "--input", "x", "--explain-difference", "sklearn", "--rejects", "r"), "--rejects needs"),
         (("mean-ndcg", "--input", "x", "--explain-difference", "sklearn", "--output", "x"), "--input and --output"),
         (("mean-ndcg", "--input", "x", "--explain-difference", "sklaern"), "unknown convention 'sklaern'"),
         (("explain-difference", "--input", "x", "--to", "sklaern"), "unknown convention 'sklaern'"),
