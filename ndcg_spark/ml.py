@@ -30,7 +30,7 @@ from ndcg_spark.errors import (
     text_of,
 )
 from ndcg_spark.evaluation.api import evaluate
-from ndcg_spark.evaluation.settings import NullScore, metrics_of, one_cutoff_of
+from ndcg_spark.evaluation.settings import NullScore, parse_metrics, parse_single_cutoff
 from ndcg_spark.metrics import MetricAt
 
 MISSING_PREDICTIONS = ("error", "drop", "unretrieved")
@@ -213,7 +213,7 @@ class NdcgEvaluator(
 
     def _metric(self) -> MetricAt:
         name = self.getMetricName()
-        (asked, *others), _ = metrics_of(name, [one_cutoff_of(self.getK())])
+        (asked, *others), _ = parse_metrics(name, [parse_single_cutoff(self.getK())])
         if others:
             raise InvalidParameterError(f"metricName must name one metric at one cutoff; got {name!r}.")
         if asked.metric.needs:

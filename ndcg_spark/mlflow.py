@@ -19,8 +19,8 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.core.arrow_tables import ArrowTable
 from ndcg_spark.core.given import is_of_spark, on_spark, refuses_streams
 from ndcg_spark.errors import InputRefusedError, cannot_import, text_of
-from ndcg_spark.evaluation.matching import top_items
-from ndcg_spark.evaluation.merging import METRIC_TABLE, summary_rows
+from ndcg_spark.evaluation.matching import read_top_items
+from ndcg_spark.evaluation.merging import METRIC_TABLE, read_summary_rows
 from ndcg_spark.evaluation.results import LocalEvaluation, Results
 from ndcg_spark.evaluation.rules import RULES, combine_rules, write_rules
 from ndcg_spark.evaluation.tasks.stored import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA
@@ -194,7 +194,7 @@ def _imported() -> Any:
 def _collected(result: Evaluation | LocalEvaluation | DataFrame | ArrowTable) -> list[dict[str, Any]]:
     if isinstance(result, Results):
         rows = _rows_of(result.summary)
-        result._check_matched(top_items(rows))
+        result._check_matched(read_top_items(rows))
         return rows
     if is_of_spark(result):
         (frame,) = on_spark({"result": result}).values()
@@ -202,7 +202,9 @@ def _collected(result: Evaluation | LocalEvaluation | DataFrame | ArrowTable) ->
     table = open_memory_table(result, "result", label=METRIC_TABLE)
     there = [name for name in _NIGHTS if table.info.has(name)]
     stamps = [(name, table.info.require(name, f"column of a {METRIC_TABLE}")) for name in (*_STAMPS, *there)]
-    return _rows_of(summary_rows(table, pa.schema([*(SUMMARY_SCHEMA.field(name) for name in _COLUMNS), *stamps])))
+    return _rows_of(
+        read_summary_rows(table, pa.schema([*(SUMMARY_SCHEMA.field(name) for name in _COLUMNS), *stamps]))
+    )
 
 
 def _rows_of(rows: DataFrame | pa.Table) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from ndcg_spark.business.settings import LinkJobSettings, LinkSettings
 from ndcg_spark.business.tasks import DOWN_DOWN, FLAT_UP, LINK_COLUMNS, NO_DIRECTION, UP_DOWN
 from ndcg_spark.core import labels
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.rules import RULES, rules_lines
+from ndcg_spark.evaluation.rules import RULES, format_rules_notes
 from ndcg_spark.history.tasks import series_name
 from ndcg_spark.history.work import PROVENANCE, found_nights, result_schema, taken_rows
 from ndcg_spark.jobs.outputs import SOURCE_TIME, add_provenance
@@ -110,7 +110,7 @@ def _lines(facts: Mapping[str, Any], settings: LinkSettings) -> Iterator[Line]:
     without = sorted({row["metric"] for row in facts["links"] if row["note"] == NO_DIRECTION})
     if without:
         yield f"no alarm is about {', '.join(without)} and click-through: neither more nor less of it is better"
-    yield from rules_lines(row[RULES] for row in facts["links"])
+    yield from format_rules_notes(row[RULES] for row in facts["links"])
     yield from (f"ALARM {_alarm(row, settings)}" for row in facts["alarms"])
     if not facts["alarms"]:
         yield "no alarm"

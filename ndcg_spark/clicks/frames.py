@@ -37,7 +37,7 @@ from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import option
-from ndcg_spark.evaluation.settings import segment_sets_of
+from ndcg_spark.evaluation.settings import parse_segment_sets
 
 TABLE = "impressions"
 """What the table is called for a person."""
@@ -522,7 +522,7 @@ def inverse_propensity_estimates(
     ----------
     Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
     """
-    settings = settings_from(WeightSettings, {**locals(), "segment_sets": segment_sets_of(segments)})
+    settings = settings_from(WeightSettings, {**locals(), "segment_sets": parse_segment_sets(segments)})
     return propensity_estimates(impressions, settings, _by_position(propensities))
 
 

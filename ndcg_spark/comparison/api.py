@@ -15,7 +15,7 @@ from ndcg_spark.core.arrow_tables import ArrowTable
 from ndcg_spark.core.engine import asked_engine, leave_to_spark
 from ndcg_spark.core.given import is_of_spark, refuses_streams
 from ndcg_spark.core.student import require_scipy
-from ndcg_spark.evaluation.api import Cutoffs, within_memory
+from ndcg_spark.evaluation.api import Cutoffs, find_memory_obstacle
 from ndcg_spark.evaluation.results import LocalEvaluation
 from ndcg_spark.evaluation.settings import refuse_unread_k
 from ndcg_spark.sources.local import LocalTable, open_memory_table
@@ -179,7 +179,7 @@ def _tables_here(results: Any, engine: str) -> Tables | str:
         for name, (one, _) in named.items()
     }
     in_memory = {name: one for name, one in opened.items() if isinstance(one, LocalTable)}
-    obstacle = within_memory(in_memory) if engine == "auto" else None
+    obstacle = find_memory_obstacle(in_memory) if engine == "auto" else None
     return obstacle or [(_queries(opened[name]), run) for name, (_, run) in named.items()]
 
 

@@ -14,14 +14,14 @@ from ndcg_spark.core import labels
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.command import (
     JUDGMENTS,
-    convention_of,
-    evaluation_of,
     evaluation_options,
-    given_here,
-    refuse_unread_here,
+    read_command_line,
+    read_convention,
+    read_evaluation_settings,
+    refuse_unread_flags,
 )
 from ndcg_spark.evaluation.command import rankings as rankings_table
-from ndcg_spark.evaluation.gates import COMPARISONS, contrary_line, named_metric
+from ndcg_spark.evaluation.gates import COMPARISONS, describe_contrary_gate, parse_named_metric
 from ndcg_spark.evaluation.settings import EvaluationSettings, refuse_unread_k
 from ndcg_spark.jobs.command import Command, Gates, Input, Output, Request
 from ndcg_spark.jobs.options import build_options, build_settings, merge_groups, parse_names
@@ -66,7 +66,7 @@ class ComparisonGate:
             raise InvalidParameterError(
                 f"gate {text!r}: there is no number {column!r}; there are {', '.join(GATED)}."
             )
-        metric = named_metric(named, text)
+        metric = parse_named_metric(named, text)
         try:
             bound = float(number)
         except ValueError:
@@ -76,7 +76,11 @@ class ComparisonGate:
     @property
     def contrary(self) -> str:
         """A line if it asks for what is worse; else empty."""
-        return contrary_line(self.text, str(self.metric.metric), self.comparison) if self.column in OF_RUN else ""
+        return (
+            describe_contrary_gate(self.text, str(self.metric.metric), self.comparison)
+            if self.column in OF_RUN
+            else ""
+        )
 
     def results(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Hold every pair's row over all queries against the gate: `gate`, `run`, `baseline`, `value`, `met`.
@@ -135,7 +139,7 @@ def _settings(given: Mapping[str, Any]) -> ComparisonJobSettings:
         of_queries |= {"query": parse_names(given["query_col"]), "weight": given["weight_col"]}
         of_queries |= {"metrics": given["metrics"], "k": k}
     else:
-        rankings = evaluation_of({**given, "confidence": 1 - statistics.alpha})
+        rankings = read_evaluation_settings({**given, "confidence": 1 - statistics.alpha})
         cluster, columns = chosen.cluster, (*rankings.segment_columns, *rankings.columns.query)
         if cluster is not None and cluster not in columns:  # so that results carry it
             rankings = replace(rankings, segment_sets=(*rankings.segment_sets, (cluster,)))
@@ -145,7 +149,7 @@ def _settings(given: Mapping[str, Any]) -> ComparisonJobSettings:
         rankings=rankings,
         of_queries=of_queries,
         run_column=given["run_col"] or "run",
-        convention=convention_of(given),
+        convention=read_convention(given),
         chosen=chosen,
         statistics=statistics,
     )
@@ -162,11 +166,11 @@ def _check(request: Request[ComparisonJobSettings]) -> None:
     alone = "per_query" not in sources or request.settings.chosen.baseline is None
     if "baseline_per_query" in sources and alone:
         raise InvalidParameterError("--baseline-per-query goes with --per-query and --baseline NAME.")
-    here, settings = given_here(), request.settings
+    here, settings = read_command_line(), request.settings
     statistics = settings.statistics
     refuse_unread_seed(statistics.replicates, statistics.flips, given="seed" in here)
     if settings.rankings is not None:
-        refuse_unread_here(settings.rankings)
+        refuse_unread_flags(settings.rankings)
     elif "k" in here and settings.of_queries["metrics"] is not None:
         refuse_unread_k(settings.of_queries["metrics"])
 
@@ -179,7 +183,7 @@ def _refuse_of_rankings() -> None:
     about = {one.name for options in evaluation_options(without=_LEFT_OUT).values() for one in options}
     about |= {"judgments", "judgments_format", "judgments_option", "input_format", "input_option"}
     about |= {"rejects", "rejects_format", "max_reject_fraction"}
-    named = set(given_here()) & (about - _OF_QUERIES)
+    named = set(read_command_line()) & (about - _OF_QUERIES)
     for one in click.get_current_context().command.params if named else ():
         if one.name in named:
             raise InvalidParameterError(

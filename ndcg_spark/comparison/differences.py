@@ -18,7 +18,7 @@ from ndcg_spark.comparison.tasks.finishing import RESULT_SCHEMA, TOP_ITEMS
 from ndcg_spark.core import labels
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.rules import RULES, rules_lines
+from ndcg_spark.evaluation.rules import RULES, format_rules_notes
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.stored import PROVENANCE
 from ndcg_spark.jobs.outputs import SOURCE_TIME, InputCounts
@@ -264,7 +264,7 @@ class Differences(Work[ComparisonJobSettings], ABC):
                 f"Queries weigh as in their means (stored column {settings.weight!r}); "
                 "--weight-col '' takes no weights."
             )
-        yield from rules_lines(row[RULES] for row in rows)
+        yield from format_rules_notes(row[RULES] for row in rows)
         yield lambda: show_comparison(rows, settings, verbose=self.settings.verbose)
         yield from filter(None, (gate.contrary for gate in self.request.gates))
         yield from self.matched

@@ -15,9 +15,9 @@ from ndcg_spark.comparison.tasks.pairing import RUN
 from ndcg_spark.core.row_counts import RowCount
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.evaluation.local import LocalRanking
-from ndcg_spark.evaluation.local_work import OfLocalRankings, open_rankings, open_sources
+from ndcg_spark.evaluation.local_work import LocalRankingWork, open_rankings, open_sources
 from ndcg_spark.evaluation.results import LocalEvaluation
-from ndcg_spark.evaluation.settings import segment_sets_of
+from ndcg_spark.evaluation.settings import parse_segment_sets
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import add_provenance_to_table
 from ndcg_spark.jobs.runner import Job
@@ -26,7 +26,7 @@ from ndcg_spark.sources.slices import DATASET, RUN_DATE
 from ndcg_spark.tables.slices import Frame
 
 
-class LocalCompareRuns(OfLocalRankings[ComparisonJobSettings], Differences):
+class LocalCompareRuns(LocalRankingWork[ComparisonJobSettings], Differences):
     """Comparing runs in this process; rankings are evaluated by processes of this machine."""
 
     def __init__(self, job: Job[ComparisonJobSettings]) -> None:
@@ -54,7 +54,7 @@ class LocalCompareRuns(OfLocalRankings[ComparisonJobSettings], Differences):
         if named != RUN and (len(tables) > 1 or tables["per_query"].info.has(named)):
             return f"the run column of --per-query is not {RUN!r}"
         infos, given = [table.info for table in tables.values()], settings.of_queries
-        segments = [name for names in segment_sets_of(given["segments"]) for name in names]
+        segments = [name for names in parse_segment_sets(given["segments"]) for name in names]
         return needs_spark(infos, (*given["query"], RUN_DATE, DATASET), settings.chosen.cluster, segments) or tables
 
     def input_names(self) -> tuple[str, str]:

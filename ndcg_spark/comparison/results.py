@@ -18,7 +18,7 @@ from ndcg_spark.core.shown import BESIDE, Shown
 from ndcg_spark.errors import InputRefusedError, one_line
 from ndcg_spark.evaluation.matching import TopItems
 from ndcg_spark.evaluation.results import Results
-from ndcg_spark.evaluation.rules import RULES, rules_lines
+from ndcg_spark.evaluation.rules import RULES, format_rules_notes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ class ComparedRuns(Shown):
     def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
         """Refuse judgments that match nothing; say where they match little, and where rules differ or are unknown."""
         lines = check_compared(beside, self.evaluations, allowed=self.allow_unmatched)
-        return [*lines, *rules_lines(row[RULES] for row in beside)]
+        return [*lines, *format_rules_notes(row[RULES] for row in beside)]
 
     def _explained(self, refused: InputRefusedError) -> InputRefusedError:
         """Look into each evaluation, until one has bad rows: count these, as it does itself."""

@@ -12,7 +12,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import Flag, check_values
 from ndcg_spark.errors import InvalidParameterError, check_fraction, one_of, option
-from ndcg_spark.evaluation.settings import EvaluationSettings, asked_name, cutoffs_of, read_metric, split_metrics
+from ndcg_spark.evaluation.settings import (
+    EvaluationSettings,
+    normalize_metric_name,
+    parse_cutoffs,
+    read_metric,
+    split_metrics,
+)
 from ndcg_spark.metrics import EVERY, MetricAt, NamedMetric, in_order
 from ndcg_spark.metrics.normalized_gain import NDCG
 
@@ -254,10 +260,10 @@ def compared_metrics(
     >>> [str(one) for one in compared_metrics("ndcg@10,p(rel=2)@5", None)]
     ['ndcg@10', 'p(rel=2)@5']
     """
-    everywhere = (EVERY,) if k is None else cutoffs_of(k)
+    everywhere = (EVERY,) if k is None else parse_cutoffs(k)
     metrics: dict[MetricAt, None] = {}
     for text in split_metrics("ndcg" if names is None else names):
-        one, asked = read_metric(text), asked_name(text)
+        one, asked = read_metric(text), normalize_metric_name(text)
         if MetricAt(one.metric, EVERY) not in metrics:  # whose name holds at each cutoff
             ks = everywhere if one.k == EVERY else (one.k,)
             metrics |= dict.fromkeys(MetricAt(one.metric, k, asked) for k in ks)  # which keeps the first name

@@ -21,7 +21,7 @@ from ndcg_spark.evaluation.api import Cutoffs
 from ndcg_spark.evaluation.plan import require_query
 from ndcg_spark.evaluation.results import Results
 from ndcg_spark.evaluation.rules import RULES, combine_rules, read_rules
-from ndcg_spark.evaluation.settings import EvaluationSettings, cutoffs_of, segment_sets_of
+from ndcg_spark.evaluation.settings import EvaluationSettings, parse_cutoffs, parse_segment_sets
 from ndcg_spark.metrics import EVERY, Metric, MetricAt, in_order, parse_metric
 
 
@@ -112,7 +112,7 @@ def comparison_settings(
         metrics=compared,
         weight=weight or None,
         query=(query,) if isinstance(query, str) else ("query_id",) if query is None else tuple(query),
-        segment_sets=segment_sets_of(segments or ()),
+        segment_sets=parse_segment_sets(segments or ()),
         same_ideal=used.ideal == "judged",
         skips_no_relevant=used.no_relevant == "skip",
         rules=rules.text,
@@ -261,7 +261,7 @@ def _common_metrics(
             f"{option('metrics')} and {option('k')} of the evaluations so that they share one."
         )
     if k is not None:
-        at = cutoffs_of(k)
+        at = parse_cutoffs(k)
         return tuple(one for one in common if one.k in at)
     if evaluated[0].metrics:
         return tuple(common)

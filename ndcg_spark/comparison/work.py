@@ -15,13 +15,13 @@ from ndcg_spark.comparison.tables import QueryTable, Tables
 from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.spark_results import Evaluation
-from ndcg_spark.evaluation.work import OfRankings
+from ndcg_spark.evaluation.work import RankingWork
 from ndcg_spark.jobs.outputs import add_provenance
 from ndcg_spark.jobs.runner import Job
 from ndcg_spark.tables.slices import Frame
 
 
-class CompareRuns(OfRankings[ComparisonJobSettings], Differences):
+class CompareRuns(RankingWork[ComparisonJobSettings], Differences):
     """Comparing runs by Spark."""
 
     def __init__(self, job: Job[ComparisonJobSettings]) -> None:

@@ -11,7 +11,7 @@ from ndcg_spark.core.flag import several
 from ndcg_spark.core.labels import cutoffs
 from ndcg_spark.diagnosis.frames import most_changed
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.settings import cutoff_of
+from ndcg_spark.evaluation.settings import parse_cutoff
 from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.metrics import Metric
 
@@ -81,7 +81,7 @@ def changed_queries(
     unknown = [name for name in segments if name not in (*settings.segment_columns, *settings.columns.query)]
     if unknown:
         raise InvalidParameterError(f"segment {unknown[0]!r} is no segment column of the evaluation.")
-    k = evaluated[metric][-1] if k is None else cutoff_of(k)
+    k = evaluated[metric][-1] if k is None else parse_cutoff(k)
     if k not in evaluated[metric]:
         raise InvalidParameterError(f"{metric!r} was evaluated at k={cutoffs(evaluated[metric])}; got k={k!r}.")
     return most_changed(

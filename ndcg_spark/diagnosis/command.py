@@ -6,7 +6,13 @@ import click
 
 from ndcg_spark.diagnosis.settings import ChangeJobSettings, RunsJobSettings, ShiftJobSettings
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.command import JUDGMENTS, evaluation_of, evaluation_options, rankings, refuse_unread_here
+from ndcg_spark.evaluation.command import (
+    JUDGMENTS,
+    evaluation_options,
+    rankings,
+    read_evaluation_settings,
+    refuse_unread_flags,
+)
 from ndcg_spark.jobs.command import Command, CommandGroup, Input, Request
 from ndcg_spark.jobs.options import build_options, build_settings, merge_groups
 
@@ -43,7 +49,7 @@ def _run_options() -> dict[str, list[click.Option]]:
 
 
 def _check_runs(request: Request[RunsJobSettings]) -> None:
-    refuse_unread_here(request.settings.evaluation)
+    refuse_unread_flags(request.settings.evaluation)
     chosen = request.settings.chosen
     if (chosen.baseline is None) != (chosen.run is None):
         raise InvalidParameterError("--baseline and --run go together: they name the two runs whose queries changed.")
@@ -63,7 +69,7 @@ RUNS = Command(
     settings=RunsJobSettings,
     options=_run_options,
     read=lambda given: RunsJobSettings(
-        evaluation=evaluation_of(given), chosen=build_settings(ChangeJobSettings, given)
+        evaluation=read_evaluation_settings(given), chosen=build_settings(ChangeJobSettings, given)
     ),
     reads=(rankings("Rankings to diagnose: a path, a catalog table, or a SQL query."), JUDGMENTS),
     explains=True,

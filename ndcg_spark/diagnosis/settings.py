@@ -8,7 +8,7 @@ from typing import Annotated
 
 from ndcg_spark.core.flag import Flag
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.gates import named_metric
+from ndcg_spark.evaluation.gates import parse_named_metric
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.metrics import MetricAt
 
@@ -51,7 +51,7 @@ class ShiftJobSettings:
     @property
     def means(self) -> MetricAt:
         """The metric, at its cutoff or at every one."""
-        return named_metric(self.metric, self.metric)
+        return parse_named_metric(self.metric, self.metric)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from ndcg_spark.diagnosis.api import changed_queries
 from ndcg_spark.diagnosis.frames import score_losses, shift_of_means, summarize_losses
 from ndcg_spark.diagnosis.settings import ChangeJobSettings, RunsJobSettings, ShiftJobSettings
 from ndcg_spark.errors import InputRefusedError, printable
-from ndcg_spark.evaluation.rules import RULES, rules_lines
+from ndcg_spark.evaluation.rules import RULES, format_rules_notes
 from ndcg_spark.evaluation.spark_results import Evaluation
-from ndcg_spark.evaluation.work import OfRankings
+from ndcg_spark.evaluation.work import RankingWork
 from ndcg_spark.history.frames import require_present
 from ndcg_spark.jobs.printing import MAX_SEGMENTS, make_cell
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
@@ -138,7 +138,7 @@ class DiagnoseNights(Work[ShiftJobSettings]):
         nights = {"before": settings.before.isoformat(), "after": settings.after.isoformat()}
         return Outcome(
             facts={"shifts": rows, **nights, "metric": str(settings.means.metric)},
-            lines=(lambda: show_shifts(rows, settings), *rules_lines(row[RULES] for row in rows)),
+            lines=(lambda: show_shifts(rows, settings), *format_rules_notes(row[RULES] for row in rows)),
         )
 
     def _require_names(self) -> None:
@@ -170,7 +170,7 @@ def _means(table: DataFrame, settings: ShiftJobSettings) -> DataFrame:
     return rows.where(F.col("segment_by").isin(*settings.segments)) if settings.segments else rows
 
 
-class DiagnoseRuns(OfRankings[RunsJobSettings]):
+class DiagnoseRuns(RankingWork[RunsJobSettings]):
     """Report what runs lose, and which queries changed most between two."""
 
     def __init__(self, job: Job[RunsJobSettings]) -> None:

@@ -25,11 +25,11 @@ from ndcg_spark.evaluation.settings import (
     NullScore,
     Source,
     Strategy,
-    cutoffs_of,
-    metrics_of,
-    refuse_unread,
+    parse_cutoffs,
+    parse_metrics,
+    parse_segment_sets,
     refuse_unread_k,
-    segment_sets_of,
+    refuse_unread_options,
 )
 from ndcg_spark.sources.local import LocalTable, open_local, open_memory_table
 from ndcg_spark.sources.references import format_reference
@@ -42,12 +42,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ndcg_spark")
 
 
-OF_COLUMNS, OF_ITEMS, OF_PLAN = (
+COLUMN_OPTIONS, ITEM_OPTIONS, SETTING_OPTIONS = (
     tuple(one.field for one in settings_in(settings) if not one.is_nested)
     for settings in (Columns, ItemColumns, EvaluationSettings)
 )
-NAMED = ("k", "metrics", "segments", *OF_COLUMNS, *OF_ITEMS)
-OPTIONS = (*NAMED, *(name for name in OF_PLAN if name not in ("cutoffs", "segment_sets", "metrics")))
+_PARSED_OPTIONS = ("k", "metrics", "segments", *COLUMN_OPTIONS, *ITEM_OPTIONS)
+OPTIONS = (
+    *_PARSED_OPTIONS,
+    *(name for name in SETTING_OPTIONS if name not in ("cutoffs", "segment_sets", "metrics")),
+)
 """Arguments of `evaluate` that say how rankings are evaluated."""
 _Table: TypeAlias = "DataFrame | ArrowTable | str | os.PathLike[str]"
 Cutoffs: TypeAlias = int | str | Sequence[int | str | None] | None
@@ -79,20 +82,20 @@ def evaluation_settings(**options: Any) -> EvaluationSettings:
         near = difflib.get_close_matches(unknown[0], OPTIONS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InvalidParameterError(f"there is no option {unknown[0]!r}.{hint}")
-    columns = {name: options[name] for name in OF_COLUMNS if name in options}
+    columns = {name: options[name] for name in COLUMN_OPTIONS if name in options}
     for name in ("query", "score", "ranked"):
         if name in columns:
             columns[name] = () if columns[name] is None else several(name, columns[name])
     k, named = options.get("k"), options.get("metrics")
-    metrics, cutoffs = ((), cutoffs_of(10 if k is None else k)) if named is None else metrics_of(named, k)
+    metrics, cutoffs = ((), parse_cutoffs(10 if k is None else k)) if named is None else parse_metrics(named, k)
     return EvaluationSettings(
         columns=Columns(**columns),
-        item_columns=ItemColumns(**{name: options[name] for name in OF_ITEMS if name in options}),
+        item_columns=ItemColumns(**{name: options[name] for name in ITEM_OPTIONS if name in options}),
         convention=Convention.parse(options.get("convention", "default")),
         cutoffs=cutoffs,
         metrics=metrics,
-        segment_sets=segment_sets_of(options.get("segments", ())),
-        **{name: its for name, its in options.items() if name not in (*NAMED, "convention")},
+        segment_sets=parse_segment_sets(options.get("segments", ())),
+        **{name: its for name, its in options.items() if name not in (*_PARSED_OPTIONS, "convention")},
     )
 
 
@@ -252,7 +255,7 @@ def evaluate(
         from ndcg_spark.evaluation.spark_results import evaluate_on_spark
 
         found = evaluate_on_spark(tables, settings)
-    refuse_unread(found.settings)
+    refuse_unread_options(found.settings)
     if k is not None and metrics is not None:
         refuse_unread_k(metrics)
     return found
@@ -267,12 +270,12 @@ def choose_engine(
     else the environment variable `NDCG_SPARK_ENGINE`, says otherwise. `what`, a verb, is for refusals.
     """
     asked, where = asked_engine(engine, option("engine", repr(engine)))
-    obstacle = f"{where} was asked for" if asked == "spark" else _obstacle(tables, asked)
+    obstacle = f"{where} was asked for" if asked == "spark" else _find_obstacle(tables, asked)
     if obstacle is None:
-        opened = {_ROLES[name]: _opened(name, table) for name, table in tables.items()}
+        opened = {_TABLE_LABELS[name]: _open_table(name, table) for name, table in tables.items()}
         clauses = [one for one in opened.values() if isinstance(one, str)]
         local = {name: one for name, one in opened.items() if isinstance(one, LocalTable)}
-        obstacle = clauses[0] if clauses else within_memory(local) if asked == "auto" else None
+        obstacle = clauses[0] if clauses else find_memory_obstacle(local) if asked == "auto" else None
     if obstacle is None:
         rankings = [rank_locally(local, settings) for settings in several]
         obstacle = next((one for one in rankings if isinstance(one, str)), None)
@@ -282,14 +285,14 @@ def choose_engine(
     return None
 
 
-_ROLES = {"data": "input", "judgments": "judgments"}
+_TABLE_LABELS = {"data": "input", "judgments": "judgments"}
 
 
-def _obstacle(tables: Mapping[str, Any], engine: str) -> str | None:
+def _find_obstacle(tables: Mapping[str, Any], engine: str) -> str | None:
     """Say in a clause why Spark has to evaluate tables, from what they are."""
     if any(map(is_of_spark, tables.values())):
         return "a table is one of Spark"
-    if tables.keys() - _ROLES.keys():
+    if tables.keys() - _TABLE_LABELS.keys():
         return "metrics of items are joined in Spark"
     if engine == "auto" and has_pyspark() and any(map(_is_reference, tables.values())):
         return "Spark reads paths unless engine='local' is asked for"
@@ -300,16 +303,16 @@ def _is_reference(table: object) -> bool:
     return isinstance(table, str | os.PathLike)
 
 
-def _opened(name: str, table: Any) -> LocalTable | str:
+def _open_table(name: str, table: Any) -> LocalTable | str:
     label = "input" if name == "data" else name
     if _is_reference(table):
         return open_local(format_reference(table), label=label)
     return open_memory_table(table, name, label=label, or_path=True)
 
 
-def within_memory(tables: Mapping[str, LocalTable]) -> str | None:
+def find_memory_obstacle(tables: Mapping[str, LocalTable]) -> str | None:
     """Say in a clause that an active session should take large tables; log a line."""
-    limit = Resources.of_machine().memory
+    limit = Resources.from_machine().memory
     in_memory = sum(table.n_bytes for table in tables.values() if not table.name)
     if in_memory <= limit or points_to_spark() is None:
         return None

@@ -16,10 +16,10 @@ from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.settings import (
     DifferenceJobSettings,
     EvaluationSettings,
-    cutoffs_of,
-    metrics_of,
-    refuse_unread,
+    parse_cutoffs,
+    parse_metrics,
     refuse_unread_k,
+    refuse_unread_options,
 )
 from ndcg_spark.jobs.command import READ_FORMATS, Command, Gates, Input, Output
 from ndcg_spark.jobs.options import (
@@ -72,20 +72,20 @@ def evaluation_options(*, without: Collection[str] = ()) -> dict[str, list[click
     )
 
 
-def evaluation_of(given: Mapping[str, Any]) -> EvaluationSettings:
-    metrics, cutoffs = asked_metrics(given)
+def read_evaluation_settings(given: Mapping[str, Any]) -> EvaluationSettings:
+    metrics, cutoffs = read_metrics(given)
     ages = any(need == FIRST_SEEN for one in metrics for need in one.metric.needs)
     return build_settings(
         EvaluationSettings,
         given,
-        convention=convention_of(given),
+        convention=read_convention(given),
         cutoffs=cutoffs,
         metrics=metrics,
         as_of=parse_run_date(given.get("run_date")) if ages else None,
     )
 
 
-def given_here() -> dict[str, Any]:
+def read_command_line() -> dict[str, Any]:
     """Parameters that are on the command line; a file for --config may serve several commands."""
     context = click.get_current_context(silent=True)
     if context is None:
@@ -94,25 +94,25 @@ def given_here() -> dict[str, Any]:
     return {name: its for name, its in context.params.items() if context.get_parameter_source(name) is here}
 
 
-def refuse_unread_here(settings: EvaluationSettings) -> None:
+def refuse_unread_flags(settings: EvaluationSettings) -> None:
     """Raise for an option on the command line that nothing reads beside the others."""
-    here = given_here()
+    here = read_command_line()
     if "explain_difference" in here:  # whose other convention may read it
         return
-    refuse_unread(settings, [name.removesuffix("_col") for name in here])
+    refuse_unread_options(settings, [name.removesuffix("_col") for name in here])
     if "k" in here and here.get("metrics") is not None:
         refuse_unread_k(here["metrics"])
 
 
-def convention_of(given: Mapping[str, Any]) -> Convention:
+def read_convention(given: Mapping[str, Any]) -> Convention:
     changes = {flag: given[flag] for flag in _CHANGES if given[flag] is not None}
     return Convention.parse(given["convention"]).changed(changes)
 
 
-def asked_metrics(given: Mapping[str, Any]) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
+def read_metrics(given: Mapping[str, Any]) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
     k = None if given["k"] is None else [one.strip() for one in given["k"].split(",")]
     metrics = given.get("metrics")
-    return metrics_of(metrics, k) if metrics is not None else ((), cutoffs_of(k or 10))
+    return parse_metrics(metrics, k) if metrics is not None else ((), parse_cutoffs(k or 10))
 
 
 PER_QUERY_OUTPUT = Output(
@@ -139,7 +139,8 @@ EXPLAIN_DIFFERENCE = Command(
                                  "that `ndcg-spark conventions` lists, and changes, as 'trec_eval;gain=linear'.")]},
     ),
     read=lambda given: DifferenceJobSettings(
-        evaluation=evaluation_of(given), to=Convention.parse(given.get("to", given.get("explain_difference")))
+        evaluation=read_evaluation_settings(given),
+        to=Convention.parse(given.get("to", given.get("explain_difference"))),
     ),
     reads=(rankings("Rankings: a path, a catalog table, or a SQL query."), JUDGMENTS),
     sliced=True,  # in the run log
@@ -167,7 +168,7 @@ MEAN_NDCG = Command(
                                   "gives another mean, rule by rule, at one k; nothing is written. As "
                                   "`ndcg-spark explain-difference --to CONVENTION`.")]},
     ),
-    read=evaluation_of,
+    read=read_evaluation_settings,
     instead=lambda given: EXPLAIN_DIFFERENCE if given["explain_difference"] and not given["explain"] else None,
     reads=(
         rankings("Rankings: a path, a catalog table, or a SQL query."),
@@ -182,7 +183,7 @@ MEAN_NDCG = Command(
     rejects=True,
     allows_empty=True,
     explains=True,
-    check=lambda request: refuse_unread_here(request.settings),
+    check=lambda request: refuse_unread_flags(request.settings),
     gates=Gates(example="ndcg@10>=0.40", about="an overall mean", read=Gate.parse),
     long_rows=lambda settings: settings.has_long_lists,
     work="evaluation.work:MeanNdcg",

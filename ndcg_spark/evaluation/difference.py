@@ -28,7 +28,7 @@ from ndcg_spark.evaluation.settings import (
     NullScore,
     Source,
     Strategy,
-    one_cutoff_of,
+    parse_single_cutoff,
 )
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ class Step(NamedTuple):
     settings: EvaluationSettings
 
 
-def difference_steps(
-    settings: EvaluationSettings, other: Convention | str, k: int | str | None = "same"
-) -> list[Step]:
+def list_steps(settings: EvaluationSettings, other: Convention | str, k: int | str | None = "same") -> list[Step]:
     """List steps from one convention to another at cutoff `k`, one part changed at a time.
 
     The first step has no part; parts in which both agree are left out.
@@ -74,24 +72,24 @@ def difference_steps(
     settings = replace(settings, segment_sets=(), tie_bounds=False, metrics=())
     found = [Step("", "", "", settings)]
     parts = list(PARTS.items())
-    wanted = settings.cutoffs if k == "same" else (one_cutoff_of(k, "the k of the other convention"),)
+    wanted = settings.cutoffs if k == "same" else (parse_single_cutoff(k, "the k of the other convention"),)
     if wanted[0] is not None and (settings.max_k is None or settings.max_k > wanted[0]):
-        _cut(found, wanted)  # a table of discounts must reach as far as the cutoff at every step
+        _append_cutoff_step(found, wanted)  # a table of discounts must reach as far as the cutoff at every step
     for part, choices in parts[:-1]:
-        _append(found, part, choices, other)
-    _cut(found, wanted)
-    _append(found, *parts[-1], other)
+        _append_step(found, part, choices, other)
+    _append_cutoff_step(found, wanted)
+    _append_step(found, *parts[-1], other)
     return found
 
 
-def _cut(found: list[Step], cutoffs: tuple[int | None, ...]) -> None:
+def _append_cutoff_step(found: list[Step], cutoffs: tuple[int | None, ...]) -> None:
     last = found[-1].settings
     if cutoffs != last.cutoffs:
         before, after = map(cutoff, (*last.cutoffs, *cutoffs))
         found.append(Step("cutoff", before, after, replace(last, cutoffs=cutoffs)))
 
 
-def _append(found: list[Step], part: str, choices: tuple[str, ...], other: Convention) -> None:
+def _append_step(found: list[Step], part: str, choices: tuple[str, ...], other: Convention) -> None:
     last = found[-1].settings
     before = {choice: getattr(last.convention, choice) for choice in choices}
     after: dict[str, Any] = {choice: getattr(other, choice) for choice in choices}
@@ -154,7 +152,7 @@ class LocalExplanation:
     def queries(self) -> pa.Table:
         """One row per run and query. Evaluates the first and the last step when it is first asked for."""
         keys = ["run", *self.conventions[0].columns.query]
-        first, last = (_shares(one, keys, side) for one, side in zip(self._ends, ("a", "b"), strict=True))
+        first, last = (_compute_shares(one, keys, side) for one, side in zip(self._ends, ("a", "b"), strict=True))
         found = first.join(last, keys, join_type="full outer", use_threads=False)
         a, b = (pc.fill_null(pc.multiply(found[f"value_{side}"], found[f"share_{side}"]), 0.0) for side in ("a", "b"))
         found = found.append_column("contribution", pc.subtract(b, a)).drop_columns(["share_a", "share_b"])
@@ -193,7 +191,7 @@ _STEPS = pa.schema(
 )
 
 
-def _shares(evaluation: LocalEvaluation, keys: Sequence[str], side: str) -> pa.Table:
+def _compute_shares(evaluation: LocalEvaluation, keys: Sequence[str], side: str) -> pa.Table:
     """The value of each query, and its share in the weight of those of its run that have one."""
     rows = evaluation.per_query
     values = rows.column("ndcg")
@@ -278,7 +276,7 @@ def explain_difference(
     """
     given = dict(locals())
     settings = evaluation_settings(convention=a, **{name: its for name, its in given.items() if name in OPTIONS})
-    steps = difference_steps(settings, b, k_b)
+    steps = list_steps(settings, b, k_b)
     tables = {"data": data} | ({} if judgments is None else {"judgments": judgments})
     rankings = choose_engine(tables, [one.settings for one in steps], "auto", "explain")
     if rankings is None:

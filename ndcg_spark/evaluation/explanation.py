@@ -29,23 +29,23 @@ from ndcg_spark.evaluation.settings import (
     DuplicateCheck,
     EvaluationSettings,
     NullScore,
-    one_cutoff_of,
+    parse_single_cutoff,
 )
 from ndcg_spark.evaluation.tasks.partial_ranking import advise_on_repeats
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, add_gains
 
-SHOWN = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")
+RESULT_COLUMNS = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")
 
 
-def ranked_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
+def rank_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Rank every row and show what it adds, as `explain_ranks` describes it. Lazy."""
     columns, names = settings.columns, canonical_names(settings)
     if columns.rank is not None:
         raise InvalidParameterError(f"ranks are explained of rows with scores: leave {option('rank')} out.")
     if columns.item is None:
         raise InvalidParameterError(f"ranks are explained item by item: name the item column ({option('item')}).")
-    taken = sorted(name for name in columns.query if name.lower() in {*SHOWN, RUN})
+    taken = sorted(name for name in columns.query if name.lower() in {*RESULT_COLUMNS, RUN})
     if taken:
         raise InvalidParameterError(f"query column {taken[0]!r} has the name of a column of the result; rename it.")
     rows = select_canonical_columns(frame, plan_rows(info_of(frame), settings, judged=True))
@@ -55,10 +55,10 @@ def ranked_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
         way_out = settings.convention.advice("ties", "item_asc")
         raise InvalidParameterError(f"items are shown, which no rule of these settings needs; use {way_out}.")
     keys = [*([RUN] if RUN in rows.columns else []), *names.query]
-    rows = _without_duplicates(rows, settings, keys).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
+    rows = _check_duplicates(rows, settings, keys).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
     placed = add_ranks(rows, settings)
     if settings.convention.ties in ("best", "worst"):
-        placed = _by_gain(placed, settings, keys)
+        placed = _order_ties_by_gain(placed, settings, keys)
     n_ranked = F.count("place").over(Window.partitionBy(*columns_of(keys)))
     ideal_rank = F.lit(None).cast("int") if settings.convention.ideal == "k_ones" else F.col("ideal_place")
     shown = placed.select(
@@ -77,7 +77,7 @@ def ranked_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     return in_workers(shown, add_gains, settings.convention, settings.max_k, schema=schema)
 
 
-def _without_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
+def _check_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
     if settings.convention.duplicates != "error":
         return resolve_duplicates(rows, settings)
     if settings.check_duplicates == "none":
@@ -90,7 +90,7 @@ def _without_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: lis
     )
 
 
-def _by_gain(placed: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
+def _order_ties_by_gain(placed: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
     """Place tied items in the best or the worst order. An unjudged item gains 0."""
     gain: Column = F.coalesce(build_ideal_key(settings), F.lit(0.0))
     order = gain.desc() if settings.convention.ties == "best" else gain.asc()
@@ -177,8 +177,8 @@ def explain_ranks(
     --------
     >>> explain_ranks(rankings.where("query_id = 'q1'"), k=5).orderBy("rank").show()  # doctest: +SKIP
     """
-    given = dict(locals()) | {"k": one_cutoff_of(k)}
-    return ranked_rows(given.pop("data"), evaluation_settings(**given))
+    given = dict(locals()) | {"k": parse_single_cutoff(k)}
+    return rank_rows(given.pop("data"), evaluation_settings(**given))
 
 
 def explain_on_spark(
@@ -207,11 +207,13 @@ def explain_on_spark(
     merged = merged.withColumn("contribution", F.col("value") - F.lag("value").over(by_step))
     ends = [score_queries(rankings[at].rankings(), rankings[at].settings) for at in (0, -1)]
     return Explanation(
-        conventions=tuple(one.settings for one in steps), steps=merged, queries=_query_gaps(*ends, settings=settings)
+        conventions=tuple(one.settings for one in steps),
+        steps=merged,
+        queries=_compute_query_gaps(*ends, settings=settings),
     )
 
 
-def _query_gaps(first: DataFrame, second: DataFrame, *, settings: EvaluationSettings) -> DataFrame:
+def _compute_query_gaps(first: DataFrame, second: DataFrame, *, settings: EvaluationSettings) -> DataFrame:
     keys = ["run", *settings.columns.query]
     weighted = settings.columns.weight is not None
 

@@ -73,10 +73,10 @@ class Gate:
     @property
     def contrary(self) -> str:
         """A line if it asks for what is worse; else empty."""
-        return contrary_line(self.text, self.metric, self.comparison)
+        return describe_contrary_gate(self.text, self.metric, self.comparison)
 
 
-def contrary_line(text: str, metric: str, comparison: str) -> str:
+def describe_contrary_gate(text: str, metric: str, comparison: str) -> str:
     """Say that a gate asks for more of a metric of which less is better, or for less where more is; else empty."""
     asks_for_more, larger_is_better = comparison in (">", ">="), direction_of(metric)
     if larger_is_better in (None, asks_for_more):
@@ -87,7 +87,7 @@ def contrary_line(text: str, metric: str, comparison: str) -> str:
 
 def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:
     """Find a computed (metric, k) by the name a user gave; it may omit the only cutoff. `what` is for messages."""
-    metric = named_metric(named, what)
+    metric = parse_named_metric(named, what)
     name, k = str(metric.metric), metric.k
     cutoffs = [at for known, at in computed if known == name]
     if k == EVERY and len(cutoffs) > 1:
@@ -100,7 +100,7 @@ def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: st
     return name, k
 
 
-def named_metric(named: str, what: str) -> MetricAt:
+def parse_named_metric(named: str, what: str) -> MetricAt:
     """Read a metric as `read_metric`; `what` is for messages."""
     try:
         return read_metric(named)

@@ -27,11 +27,11 @@ from ndcg_spark.evaluation.plan import (
 )
 from ndcg_spark.evaluation.plan_columns import TablePlan, read_keys
 from ndcg_spark.evaluation.plan_lists import (
-    ONE_TRUTH,
+    ONE_LIST_PER_QUERY,
     LongRows,
     LongTables,
     plan_long_tables,
-    reads_of_empty_lists,
+    read_empty_lists,
 )
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings, ItemColumns
@@ -66,16 +66,16 @@ from ndcg_spark.local.pool import Job, Pool
 from ndcg_spark.sources.local import LocalTable
 from ndcg_spark.sources.parquet import PartSizes, find_part_bounds, read_footers, split_files
 
-BYTES_OF_A_PARTITION = 2**21
+PARTITION_BYTES = 2**21
 """Bytes of files for each partition id: what is merged at once then fits a cache."""
-BYTES_OF_A_PROCESS = 2**25
+MIN_PROCESS_BYTES = 2**25
 """Bytes of files below which another process costs more than it brings."""
-MOST_PARTITIONS = 2**12
-BYTES_OF_A_SHARE = 2**26
+MAX_PARTITIONS = 2**12
+MAX_SHARE_BYTES = 2**26
 """Of messages, which a process merges at once; fewer if the memory is short."""
-MOST_SHARES = 8
+MAX_SHARE_COPIES = 8
 """How many times a share may be in memory while it is merged."""
-PARTS_OF_A_PROCESS, SMALLEST_PART, LARGEST_PART = 4, 2**22, 2**28
+PARTS_PER_PROCESS, MIN_PART_BYTES, MAX_PART_BYTES = 4, 2**22, 2**28
 _WORKERS_IMPORT = ("ndcg_spark.evaluation.local",)
 
 
@@ -87,7 +87,7 @@ class Resources:
     memory: int
 
     @classmethod
-    def of_machine(cls, processes: int | None = None, memory: int | None = None) -> Resources:
+    def from_machine(cls, processes: int | None = None, memory: int | None = None) -> Resources:
         """Take what is given, else all cores and a quarter of the memory."""
         if memory is None:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
@@ -95,9 +95,9 @@ class Resources:
         cores = len(own_cores(0)) if own_cores else os.cpu_count() or 1
         return cls(processes=processes or cores, memory=memory)
 
-    def for_bytes(self, n_bytes: int) -> Resources:
+    def limit_processes(self, n_bytes: int) -> Resources:
         """Take fewer processes for small tables: one more costs as much as reading some millions of rows."""
-        return replace(self, processes=max(1, min(self.processes, n_bytes // BYTES_OF_A_PROCESS)))
+        return replace(self, processes=max(1, min(self.processes, n_bytes // MIN_PROCESS_BYTES)))
 
 
 def rank_locally(
@@ -116,34 +116,36 @@ def rank_locally(
     long = None
     if settings.columns.ranked and judgments is not None:
         given, long = data, plan_long_tables(data.info, judgments.info, settings)
-        data = _long_table(data, long.rows)
+        data = _to_long_table(data, long.rows)
         if long.judgments is not None:
             if settings.check_duplicates != "none":
                 _refuse_repeated_queries(judgments, settings)
-            judgments = _long_table(judgments, long.judgments)
+            judgments = _to_long_table(judgments, long.judgments)
         tables, settings = {"input": data, "judgments": judgments}, long.settings
     plan = plan_ranking(data.info, None if judgments is None else judgments.info, settings, fitted=True)
-    obstacle = _obstacle(plan)
+    obstacle = _find_obstacle(plan)
     if obstacle is not None:
         return obstacle
     if plan.spark_reads is not None or not data.files:
         require_spark_allowed(settings, plan.spark_reads or NO_FILES)
-    resources = Resources.of_machine(processes, memory).for_bytes(sum(table.n_bytes for table in tables.values()))
+    resources = Resources.from_machine(processes, memory).limit_processes(
+        sum(table.n_bytes for table in tables.values())
+    )
     n = resources.processes
-    rows = _task_of(data, plan.rows, n, sorted_by=_sorted_by(plan))
-    judged = None if plan.judgments is None or judgments is None else _task_of(judgments, plan.judgments, n)
+    rows = _plan_parts(data, plan.rows, n, sorted_by=_find_sort_column(plan))
+    judged = None if plan.judgments is None or judgments is None else _plan_parts(judgments, plan.judgments, n)
     for one in (rows, judged):
         if isinstance(one, str):
             return one
     assert isinstance(rows, FilesTask)
     assert not isinstance(judged, str)
-    empty = None if long is None else _empty_lists(given, long, plan, fitted, rows)
+    empty = None if long is None else _plan_empty_lists(given, long, plan, fitted, rows)
     return LocalRanking(
         fitted=fitted, plan=plan, tables=tables, rows=rows, judged=judged, empty=empty, resources=resources
     )
 
 
-def _long_table(table: LocalTable, long: LongRows) -> LocalTable:
+def _to_long_table(table: LocalTable, long: LongRows) -> LocalTable:
     """The long rows of a table with lists."""
     source = pa.schema({name: table.info.type_of(name) for name in (*long.kept, *(one.name for one in long.lists))})
 
@@ -154,11 +156,11 @@ def _long_table(table: LocalTable, long: LongRows) -> LocalTable:
     return replace(table, info=info, divide=divide, files=())
 
 
-def _empty_lists(
+def _plan_empty_lists(
     table: LocalTable, long: LongTables, plan: RankingPlan, settings: EvaluationSettings, rows: FilesTask
 ) -> FilesTask | None:
     """Plan the rows with empty lists, which name runs and segments; None where nothing is lost without them."""
-    names = list(reads_of_empty_lists(table.info, settings))
+    names = list(read_empty_lists(table.info, settings))
     run, keys = long.rows.run, tuple(one.source[0] for one in read_keys(table.info, settings).values())
     if run is not None:
         names = [col.RUN, *names]
@@ -184,10 +186,10 @@ def _refuse_repeated_queries(judgments: LocalTable, settings: EvaluationSettings
     twice = sorted((row for row in counted.to_pylist() if row["n_sum"] > 1), key=repr)
     if twice:
         n = twice[0].pop("n_sum")
-        raise InputRefusedError(f"query {labels.key(twice[0])} comes in {n} rows; {ONE_TRUTH}")
+        raise InputRefusedError(f"query {labels.key(twice[0])} comes in {n} rows; {ONE_LIST_PER_QUERY}")
 
 
-def _obstacle(plan: RankingPlan) -> str | None:
+def _find_obstacle(plan: RankingPlan) -> str | None:
     """Say in a clause why a plan needs Spark."""
     settings = plan.settings
     if plan.needs_spark is not None:
@@ -203,7 +205,7 @@ def _obstacle(plan: RankingPlan) -> str | None:
     return None
 
 
-def _sorted_by(plan: RankingPlan) -> str | None:
+def _find_sort_column(plan: RankingPlan) -> str | None:
     """Name the column by which files may be sorted such that queries in them are complete."""
     columns = plan.settings.columns
     if plan.strategy == ENGINE and plan.judgments is None and len(columns.query) == 1 and columns.run is None:
@@ -211,20 +213,20 @@ def _sorted_by(plan: RankingPlan) -> str | None:
     return None
 
 
-def _task_of(
+def _plan_parts(
     table: LocalTable, plan: TablePlan, n_processes: int, *, sorted_by: str | None = None
 ) -> FilesTask | str:
     """Divide a table into parts; or say in a clause why its files cannot be read here."""
     reads = [*plan.columns.values(), *(one for its in plan.runs.values() for one in its.values())]
     names = dict.fromkeys([*([] if sorted_by is None else [sorted_by]), *(one.source[0] for one in reads)])
     fields = {name: table.info.type_of(name) for name in [*names, *([MALFORMED] if plan.has_malformed else [])]}
-    schema, wanted = pa.schema(fields), PARTS_OF_A_PROCESS * n_processes if n_processes > 1 else 1
+    schema, wanted = pa.schema(fields), PARTS_PER_PROCESS * n_processes if n_processes > 1 else 1
     if not table.files:
         return FilesTask(parts=table.parts(wanted), plan=plan, schema=schema)
     footers = read_footers(table.files, {name: name for name in schema.names}, schema)
     if isinstance(footers, str):
         return footers
-    sizes = PartSizes(wanted=wanted, smallest=SMALLEST_PART, largest=LARGEST_PART)
+    sizes = PartSizes(wanted=wanted, smallest=MIN_PART_BYTES, largest=MAX_PART_BYTES)
     parts = split_files([one.identity for one in footers], sizes)
     bounds = None if sorted_by is None else find_part_bounds(footers, parts)
     return FilesTask(parts=parts, plan=plan, schema=schema, bounds=bounds)
@@ -282,7 +284,7 @@ def _count_reasons(files: FilesTask, rules: RowRules) -> dict[str | None, tuple[
     return found
 
 
-def _row_count(parts: Iterable[Mapping[str | None, tuple[int, str | None]]]) -> RowCount:
+def _sum_row_counts(parts: Iterable[Mapping[str | None, tuple[int, str | None]]]) -> RowCount:
     rejected: dict[str, int] = {}
     examples: dict[str, str] = {}
     read = 0
@@ -295,7 +297,7 @@ def _row_count(parts: Iterable[Mapping[str | None, tuple[int, str | None]]]) -> 
     return RowCount(read=read, rejected=dict(sorted(rejected.items())), examples=examples)
 
 
-def _keys_of(files: FilesTask, rules: RowRules, keys: Sequence[str], value: str) -> pa.Table:
+def _read_keys(files: FilesTask, rules: RowRules, keys: Sequence[str], value: str) -> pa.Table:
     """Keys that valid rows have; those of rows without a value are left out. All runs are one without a column."""
     found = []
     names = canonical_names(rules.settings)
@@ -311,11 +313,11 @@ def _keys_of(files: FilesTask, rules: RowRules, keys: Sequence[str], value: str)
     return pa.concat_tables(found) if found else pa.table({name: pa.array([]) for name in keys})
 
 
-def _unique(batch: pa.RecordBatch) -> list[Any]:
+def _list_unique(batch: pa.RecordBatch) -> list[Any]:
     return list(pc.unique(batch.column(0)).to_pylist())
 
 
-def _tuples(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _iterate_tuples(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
 
 
@@ -363,10 +365,10 @@ class LocalRanking:
 
     def summary(self) -> pa.Table:
         """Means of all metrics; see `summarize`. Runs."""
-        task = self._task(counts_relevant=False)
+        task = self._build_task(counts_relevant=False)
         columns = [name for name in self.plan.rankings.names if name != "n_relevant"]  # of no use to means
         tasks = build_scoring_task(columns, self.settings), build_summing_task(self.settings)
-        return self._finished(self._run(task, _sum_part, merge_and_add_up, tasks))
+        return self._finish_means(self._run(task, _sum_part, merge_and_add_up, tasks))
 
     @property
     def queries(self) -> pa.Schema:
@@ -379,22 +381,22 @@ class LocalRanking:
         read = self.plan.rows.columns[col.RUN]
         schema = pa.schema([self.rows.schema.field(read.source[0])])
         rows = replace(self.rows, plan=TablePlan(columns={col.RUN: read}), schema=schema)
-        found = {run for at in range(len(rows.parts)) for batch in rows.read_part(at) for run in _unique(batch)}
+        found = {run for at in range(len(rows.parts)) for batch in rows.read_part(at) for run in _list_unique(batch)}
         return sorted(run for run in found if run is not None)
 
     def rankings(self, *, rejected: bool = False) -> pa.Table:
         """One row per query; see `rank_queries`. Runs. `rejected` adds counts of rejected rows, as for Spark."""
-        task = self._task(counts_relevant=True)
-        found = _table(self._run(task, _rank_part, merge_rankings, ()), self.plan.rankings)
-        return found if rejected else _without_rejected(found)
+        task = self._build_task(counts_relevant=True)
+        found = _to_table(self._run(task, _rank_part, merge_rankings, ()), self.plan.rankings)
+        return found if rejected else _drop_rejected(found)
 
     def per_query(self, *, rejected: bool = False) -> pa.Table:
         """Metrics of every query; see `score_queries`. Runs."""
-        task, schema = self._task(counts_relevant=True), self.plan.rankings
+        task, schema = self._build_task(counts_relevant=True), self.plan.rankings
         scoring, kinds = build_scoring_task(schema.names, self.settings), build_scored_schema(schema, self.settings)
-        found = _table(self._run(task, _score_part, _merge_and_score, (scoring,)), kinds)
+        found = _to_table(self._run(task, _score_part, _merge_and_score, (scoring,)), kinds)
         if not rejected:
-            found = _without_rejected(found)
+            found = _drop_rejected(found)
         return found.append_column(RULES, pa.repeat(pa.scalar(self.settings.rules, pa.string()), found.num_rows))
 
     def evaluate(self, *, per_query: bool) -> tuple[pa.Table, pa.Table | None]:
@@ -403,7 +405,7 @@ class LocalRanking:
             return self.summary(), None
         queries = self.per_query(rejected=True)
         task = build_summing_task(self.settings, queries.column_names)
-        return self._finished(add_up(iter(queries.drop_columns([RULES]).to_batches()), task)), queries
+        return self._finish_means(add_up(iter(queries.drop_columns([RULES]).to_batches()), task)), queries
 
     def count_bad_rows(self) -> dict[str, RowCount]:
         """Count the rows of each table, and of them the bad ones by reason. Runs."""
@@ -411,11 +413,13 @@ class LocalRanking:
         tables = {"input": self.rows} | ({} if self.judged is None else {"judgments": self.judged})
         with Pool(self.n_processes, imports=_WORKERS_IMPORT) as pool:
             return {
-                name: _row_count(pool.run([(_count_reasons, (part, rules[name])) for part in _each(files)]))
+                name: _sum_row_counts(
+                    pool.run([(_count_reasons, (part, rules[name])) for part in _split_parts(files)])
+                )
                 for name, files in tables.items()
             }
 
-    def explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
+    def explain_bad_rows(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
         """Count bad rows by reason, where a refusal names the first of them; `data` has them."""
         counted = self.count_bad_rows()["input"]
         if not counted.rejected:  # it is one of the judgments
@@ -435,17 +439,17 @@ class LocalRanking:
         assert self.judged is not None
         settings, names = self.settings, canonical_names(self.settings)
         queries, wanted = list(names.query), {run.run for run in runs}
-        judged = _keys_of(self.judged, RowRules(settings, judgments=True), [*queries, col.ITEM], col.RELEVANCE)
-        items, known = set(judged.column(col.ITEM).to_pylist()), set(_tuples(judged, queries))
+        judged = _read_keys(self.judged, RowRules(settings, judgments=True), [*queries, col.ITEM], col.RELEVANCE)
+        items, known = set(judged.column(col.ITEM).to_pylist()), set(_iterate_tuples(judged, queries))
         judged_item, judged_query = min(items, default=None), min(known, default=())
         value = col.RANK if col.RANK in self.plan.rows.columns else col.SCORE
-        rows = _keys_of(self.rows, RowRules(settings), [col.RUN, *queries, col.ITEM], value)
+        rows = _read_keys(self.rows, RowRules(settings), [col.RUN, *queries, col.ITEM], value)
         if runs[0].is_table:
             rows = rows.drop_columns([col.RUN]).append_column(col.RUN, pa.repeat(runs[0].run, rows.num_rows))
         found: dict[str, Match] = {}
         for run in wanted.intersection(pc.unique(rows.column(col.RUN)).to_pylist()):
             its = rows.filter(pc.equal(rows.column(col.RUN), pa.scalar(run)))
-            own_items, own = set(its.column(col.ITEM).to_pylist()), set(_tuples(its, queries))
+            own_items, own = set(its.column(col.ITEM).to_pylist()), set(_iterate_tuples(its, queries))
             found[run] = Match(
                 query_judged=not own.isdisjoint(known),
                 item_judged=not own_items.isdisjoint(items),
@@ -456,14 +460,14 @@ class LocalRanking:
             )
         return found
 
-    def _finished(self, partial: Iterable[pa.RecordBatch]) -> pa.Table:
-        merged = merge_partials(_table(partial, PARTIAL_SCHEMA))
+    def _finish_means(self, partial: Iterable[pa.RecordBatch]) -> pa.Table:
+        merged = merge_partials(_to_table(partial, PARTIAL_SCHEMA))
         means = pa.Table.from_batches(list(finish_means(iter([merged]), self.settings.confidence)))
         rules = pa.repeat(pa.scalar(self.settings.rules_of_means, pa.string()), means.num_rows)
         return means.append_column(RULES, rules)
 
-    def _task(self, *, counts_relevant: bool) -> RankingTask:
-        n = max(1, min(MOST_PARTITIONS, self.n_bytes // BYTES_OF_A_PARTITION))
+    def _build_task(self, *, counts_relevant: bool) -> RankingTask:
+        n = max(1, min(MAX_PARTITIONS, self.n_bytes // PARTITION_BYTES))
         return replace(self.plan.task, n_partitions=n, counts_relevant=counts_relevant)
 
     def _run(
@@ -476,38 +480,42 @@ class LocalRanking:
             limit = self.resources.memory if pool.processes < 2 else HELD_BYTES
             jobs: list[Job]
             if self.plan.strategy == ARRAYS:
-                jobs = [(collect, (of_part, (one, task, *tasks), pool.folder, limit)) for one in _each(self.rows)]
+                jobs = [
+                    (collect, (of_part, (one, task, *tasks), pool.folder, limit)) for one in _split_parts(self.rows)
+                ]
             else:
                 sums = of_messages is merge_and_add_up
-                sent = list(pool.run(self._sending(task, tasks if sums else (), pool.folder, limit)))
+                sent = list(pool.run(self._list_send_jobs(task, tasks if sums else (), pool.folder, limit)))
                 n_bytes = sum(int(one.sizes.sum()) for one in sent)
-                share = min(BYTES_OF_A_SHARE, max(1, self.resources.memory // (MOST_SHARES * pool.processes)))
-                n = max(PARTS_OF_A_PROCESS * pool.processes, n_bytes // share)
+                share = min(MAX_SHARE_BYTES, max(1, self.resources.memory // (MAX_SHARE_COPIES * pool.processes)))
+                n = max(PARTS_PER_PROCESS * pool.processes, n_bytes // share)
                 jobs = [(merge, (of_messages, its, (task, *tasks), pool.folder, limit)) for its in shares(sent, n)]
             for found in pool.run(jobs):
                 yield from rows_in(found)
 
-    def _sending(self, task: RankingTask, of_means: Sequence[Any], folder: str, limit: int) -> list[Job]:
-        jobs: list[Job] = [(send, (_send_part, (one, task, *of_means), folder, limit)) for one in _each(self.rows)]
+    def _list_send_jobs(self, task: RankingTask, of_means: Sequence[Any], folder: str, limit: int) -> list[Job]:
+        jobs: list[Job] = [
+            (send, (_send_part, (one, task, *of_means), folder, limit)) for one in _split_parts(self.rows)
+        ]
         if self.judged is not None:
-            jobs += [(send, (_send_judged_part, (one, task), folder, limit)) for one in _each(self.judged)]
+            jobs += [(send, (_send_judged_part, (one, task), folder, limit)) for one in _split_parts(self.judged)]
         if self.empty is not None:
-            jobs += [(send, (_send_empty_part, (one, task), folder, limit)) for one in _each(self.empty)]
+            jobs += [(send, (_send_empty_part, (one, task), folder, limit)) for one in _split_parts(self.empty)]
         return jobs
 
 
-def _each(files: FilesTask) -> Iterator[FilesTask]:
+def _split_parts(files: FilesTask) -> Iterator[FilesTask]:
     """Each part by itself."""
     for at, part in enumerate(files.parts):
         yield replace(files, parts=(part,), bounds=None if files.bounds is None else (files.bounds[at],))
 
 
-def _table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+def _to_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     found = [batch.select(schema.names).cast(schema) for batch in batches]
     return pa.Table.from_batches(found, schema)
 
 
-def per_query_rows(queries: pa.Table, settings: EvaluationSettings) -> pa.Table:
+def select_per_query_rows(queries: pa.Table, settings: EvaluationSettings) -> pa.Table:
     """Metrics of the queries that were not dropped, without the accounts that only sums need."""
     kept = queries.filter(
         pc.invert(pc.is_in(queries.column("status"), pa.array(list_dropped_statuses(settings.convention))))
@@ -515,7 +523,7 @@ def per_query_rows(queries: pa.Table, settings: EvaluationSettings) -> pa.Table:
     return kept.drop_columns([name for name in SUM_ONLY_COUNTS if name in kept.column_names])
 
 
-def _without_rejected(found: pa.Table) -> pa.Table:
+def _drop_rejected(found: pa.Table) -> pa.Table:
     """Leave out what only counts rejected rows."""
     if N_REJECTED not in found.column_names:
         return found

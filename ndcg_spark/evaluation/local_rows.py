@@ -29,14 +29,14 @@ def find_rejects(ranking: LocalRanking, names: Collection[str]) -> pa.Table:
         return pa.concat_tables([REJECTS.empty_table(), *pool.run(jobs)])
 
 
-def differing_columns(ranking: LocalRanking, query: str) -> list[str] | None:
+def find_differing_columns(ranking: LocalRanking, query: str) -> list[str] | None:
     """Read the main table: unused columns in which rows of the same query and item differ, most items first.
 
     `query` is text such as `query_id=7`. Empty if no item comes twice; None if there is no such query.
     """
     others, item = ranking.plan.others, str(ranking.settings.columns.item)
     values: dict[Any, dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
-    for row in _rows_of(ranking, query, [item, *others]):
+    for row in _read_query_rows(ranking, query, [item, *others]):
         for name in others:
             values[row[item]][name].add(row[name])
     if not values:
@@ -45,7 +45,7 @@ def differing_columns(ranking: LocalRanking, query: str) -> list[str] | None:
     return sorted(n_items, key=lambda name: (-n_items[name], others.index(name)))
 
 
-def _rows_of(ranking: LocalRanking, query: str, names: list[str]) -> Iterator[dict[str, Any]]:
+def _read_query_rows(ranking: LocalRanking, query: str, names: list[str]) -> Iterator[dict[str, Any]]:
     keys, info = list(ranking.settings.columns.query), ranking.tables["input"].info
     schema = pa.schema([(name, info.type_of(name)) for name in dict.fromkeys([*keys, *names])])
     kind, text = schema.field(0).type, query.removeprefix(f"{keys[0]}=")

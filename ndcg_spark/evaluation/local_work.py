@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from ndcg_spark.core.row_counts import RowCount
-from ndcg_spark.evaluation.local import LocalRanking, per_query_rows, rank_locally
-from ndcg_spark.evaluation.local_rows import differing_columns, find_rejects
-from ndcg_spark.evaluation.matching import top_items
-from ndcg_spark.evaluation.means import Means, Row, input_name, refuse_scored, with_options
+from ndcg_spark.evaluation.local import LocalRanking, rank_locally, select_per_query_rows
+from ndcg_spark.evaluation.local_rows import find_differing_columns, find_rejects
+from ndcg_spark.evaluation.matching import read_top_items
+from ndcg_spark.evaluation.means import Means, Row, add_option_advice, format_input_name, refuse_per_query_table
 from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.stored import METRIC_SCHEMA, PROVENANCE, SUMMARY_SCHEMA, build_query_schema
@@ -48,19 +48,19 @@ def open_rankings(request: Request[Any], settings: EvaluationSettings) -> LocalR
         unread = [name for table in tables.values() for name in (*table.info.refused, *table.info.spellings)]
         if unread:
             return f"column {unread[0]!r} of bad rows is kept as it came by Spark alone"
-    refuse_scored(tables["input"].info, settings, request.sources["input"].reference)
+    refuse_per_query_table(tables["input"].info, settings, request.sources["input"].reference)
     shared = request.shared
     return rank_locally(tables, settings, processes=shared.processes, memory=shared.memory)
 
 
-class OfLocalRankings(Work[S]):
+class LocalRankingWork(Work[S]):
     """Doing something with rankings, by processes of this machine."""
 
     ranking: LocalRanking
 
     @property
     def input_name(self) -> str:
-        return input_name(self.ranking.tables["input"], self.ranking.tables.get("judgments"), self.fitted)
+        return format_input_name(self.ranking.tables["input"], self.ranking.tables.get("judgments"), self.fitted)
 
     @property
     def fitted(self) -> EvaluationSettings:
@@ -90,10 +90,10 @@ class OfLocalRankings(Work[S]):
         return rows.append_column("run", pa.repeat("", rows.num_rows)).cast(REJECT_SCHEMA)
 
     def add_advice(self, message: str) -> str:
-        return with_options(message, self.plan.others, lambda query: differing_columns(self.ranking, query))
+        return add_option_advice(message, self.plan.others, lambda query: find_differing_columns(self.ranking, query))
 
 
-class LocalMeanNdcg(OfLocalRankings[EvaluationSettings], Means):
+class LocalMeanNdcg(LocalRankingWork[EvaluationSettings], Means):
     """Means per run and segment, by processes of this machine."""
 
     def __init__(self, job: Job[EvaluationSettings]) -> None:
@@ -121,13 +121,13 @@ class LocalMeanNdcg(OfLocalRankings[EvaluationSettings], Means):
         """Read the files once."""
         summary, queries = self.ranking.evaluate(per_query=per_query)
         rows: list[Row] = summary.select(SUMMARY_SCHEMA.names).to_pylist()
-        return rows, None if queries is None else self._stored(queries)
+        return rows, None if queries is None else self._to_stored_table(queries)
 
-    def _stored(self, queries: pa.Table) -> pa.Table:
-        return add_provenance_to_table(per_query_rows(queries, self.ranking.settings), {}, (), self.job.now)
+    def _to_stored_table(self, queries: pa.Table) -> pa.Table:
+        return add_provenance_to_table(select_per_query_rows(queries, self.ranking.settings), {}, (), self.job.now)
 
     def check_matched(self, rows: list[Row]) -> list[str]:
-        return self.ranking.check_matched(top_items(rows))
+        return self.ranking.check_matched(read_top_items(rows))
 
     def metric_table(self, summary: list[Row], facts: Mapping[str, Any]) -> Frame:
         return add_provenance_to_table(pa.Table.from_pylist(summary, SUMMARY_SCHEMA), facts, PROVENANCE, self.job.now)

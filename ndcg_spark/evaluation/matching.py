@@ -40,7 +40,7 @@ class TopItems:
         return "ranked" if self.k is None else f"ranked among the first {self.k}"
 
 
-def top_items(summary: Sequence[Mapping[str, Any]]) -> list[TopItems]:
+def read_top_items(summary: Sequence[Mapping[str, Any]]) -> list[TopItems]:
     """Read rows of a summary: all queries, at the largest cutoff, of each run that has rows."""
     last: dict[str, Mapping[str, Any]] = {}
     for row in summary:
@@ -110,16 +110,16 @@ def _refuse_unmatched(run: TopItems, match: Match, settings: EvaluationSettings)
             f"{run.label}no query is judged: the judgments have no row with a relevance; {way_out}."
         )
     if not match.query_judged:
-        pair = _pair(settings.columns.query, match.query, match.judged_query)
+        pair = _format_pair(settings.columns.query, match.query, match.judged_query)
         raise InputRefusedError(f"{run.label}none of its queries is judged; compare {pair}. {way_out}.")
     if not match.item_judged:
-        pair = _pair((str(settings.columns.item),), (match.item,), (match.judged_item,))
+        pair = _format_pair((str(settings.columns.item),), (match.item,), (match.judged_item,))
         raise InputRefusedError(
             f"{run.label}{run.none_judged}, and no judged item occurs anywhere in it; compare {pair}. {way_out}."
         )
 
 
-def _pair(names: Sequence[str], first: Sequence[Any], second: Sequence[Any]) -> str:
+def _format_pair(names: Sequence[str], first: Sequence[Any], second: Sequence[Any]) -> str:
     """Show keys of two tables next to each other: `sku='ABC-1' with 'abc-1'`."""
     shown = ", ".join(f"{name}={value!r}" for name, value in zip(names, first, strict=True))
     return f"{shown} with {', '.join(map(repr, second))}"

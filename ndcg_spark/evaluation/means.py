@@ -35,14 +35,14 @@ class NamedTable(Protocol):
     def name(self) -> str: ...
 
 
-def input_name(table: NamedTable, judgments: NamedTable | None, settings: EvaluationSettings) -> str:
+def format_input_name(table: NamedTable, judgments: NamedTable | None, settings: EvaluationSettings) -> str:
     """Name what was read, for the metric table."""
     judged = f" judged by {judgments.name}" if judgments else ""
     share = f", {settings.sample:g} of the queries" if settings.sample < 1 else ""
     return f"{table.name}{judged}{share}"
 
 
-def refuse_scored(info: TableInfo, settings: EvaluationSettings, reference: str) -> None:
+def refuse_per_query_table(info: TableInfo, settings: EvaluationSettings, reference: str) -> None:
     """Refuse metrics of queries in place of rankings. `reference` names the input in messages."""
     names = info.names
     has_order = settings.columns.rank in names or any(name in names for name in settings.columns.score)
@@ -53,7 +53,7 @@ def refuse_scored(info: TableInfo, settings: EvaluationSettings, reference: str)
         )
 
 
-def with_options(message: str, others: Sequence[str], differing: Callable[[str], Sequence[str] | None]) -> str:
+def add_option_advice(message: str, others: Sequence[str], differing: Callable[[str], Sequence[str] | None]) -> str:
     """Spell advice on a repeated item in options; name columns that may tell rankers apart.
 
     `differing` finds those of the unused columns `others` in which rows of a query (`query_id=7`) differ; None if
@@ -151,21 +151,21 @@ class Means(Work[EvaluationSettings]):
         self.matched = self.check_matched(rows)
         used = sum(
             int(row["n_rows"]) + int(row["n_left_out"])
-            for row in printed.counted_rows(sorted(rows, key=labels.row_order))
+            for row in printed.select_overall_rows(sorted(rows, key=labels.row_order))
         )
         accounts = self.job.count_bad_rows(lambda: used if used == self.count_all() else None)
-        summary = sorted(self._or_empty(rows, accounts), key=labels.row_order)
+        summary = sorted(self._require_queries(rows, accounts), key=labels.row_order)
         gates = [result for gate in self.request.gates for result in gate.results(summary)]
-        facts = self._facts(summary, accounts, gates)
+        facts = self._collect_facts(summary, accounts, gates)
         runs = sorted({row["run"] for row in summary})
         tables = {"output": Rows(frame=self.metric_table(summary, facts), slices=self.job.build_slices(runs))}
         if queries is not None:
             has = {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]}
             slices = self.job.build_slices(runs, empty=sorted(set(runs) - has))
             tables["per_query_output"] = Rows(frame=queries, slices=slices)
-        return Outcome(facts=facts, tables=tables, lines=self._lines(facts))
+        return Outcome(facts=facts, tables=tables, lines=self._format_lines(facts))
 
-    def _or_empty(self, rows: list[dict[str, Any]], accounts: InputCounts | None) -> list[dict[str, Any]]:
+    def _require_queries(self, rows: list[dict[str, Any]], accounts: InputCounts | None) -> list[dict[str, Any]]:
         """Refuse rows over no query, unless these are accepted."""
         if any(row["n_queries"] for row in rows):
             return rows
@@ -173,7 +173,7 @@ class Means(Work[EvaluationSettings]):
             found = max((row["n_missing"] + row["n_unjudged"] + row["n_no_relevant"] for row in rows), default=0)
             why = f"none of {found} queries counts under these rules" if found else "there are no rows to evaluate"
             if accounts and accounts.rejected:
-                why += f" ({printed.reasons_text(accounts.rejected)})"
+                why += f" ({printed.format_reasons(accounts.rejected)})"
             raise InputRefusedError(f"{why}; nothing was written (--allow-empty writes that over what was there).")
         if rows or self.fitted.columns.run is not None:
             return rows
@@ -181,10 +181,10 @@ class Means(Work[EvaluationSettings]):
         rows = build_empty_summary(runs, [one for one in self.fitted.computed if one.shown])
         return [{**row, RULES: self.fitted.rules_of_means} for row in rows]
 
-    def _facts(
+    def _collect_facts(
         self, summary: list[dict[str, Any]], accounts: InputCounts | None, gates: list[dict[str, Any]]
     ) -> dict[str, Any]:
-        overall = printed.counted_rows(summary)
+        overall = printed.select_overall_rows(summary)
 
         def total(name: str) -> int:
             return sum(int(row[name]) for row in overall)
@@ -226,22 +226,22 @@ class Means(Work[EvaluationSettings]):
             facts["judgment_rows"] = accounts.judgments
         return facts
 
-    def _lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
+    def _format_lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
         asked = [labels.metric_at(one.metric, one.k) for one in self.fitted.asked]
         yield lambda: printed.show_summary(sorted(facts["metrics"], key=lambda row: labels.row_order(row, asked)))
-        settings, n_runs = self.fitted, len(printed.counted_rows(facts["metrics"]))
-        queries = printed.queries_text(
+        settings, n_runs = self.fitted, len(printed.select_overall_rows(facts["metrics"]))
+        queries = printed.format_query_counts(
             facts["queries"], settings, list_uncounted_statuses(settings.convention), n_runs=n_runs
         )
-        yield printed.counts_line(facts["rows"], queries)
+        yield printed.format_counts(facts["rows"], queries)
         # Lists mostly name the relevant items alone: all others would be told of.
         if settings.columns.relevant is None:
-            yield from printed.unjudged_lines(facts["metrics"])
-        yield from printed.rejected_lines(facts["rows"], facts["queries"], facts.get("judgment_rows"))
-        overall = printed.counted_rows(facts["metrics"])
-        yield from printed.different_queries(overall, settings, judged_apart=self.is_judged_apart)
+            yield from printed.format_unjudged(facts["metrics"])
+        yield from printed.format_rejects(facts["rows"], facts["queries"], facts.get("judgment_rows"))
+        overall = printed.select_overall_rows(facts["metrics"])
+        yield from printed.compare_query_counts(overall, settings, judged_apart=self.is_judged_apart)
         yield from self.matched
         if facts["sample"] < 1:
             yield f"sample: {facts['sample']:g} of the queries, by hash; the intervals are about the mean of all"
         yield from filter(None, (gate.contrary for gate in self.request.gates))
-        yield from printed.tie_warnings(facts["metrics"])
+        yield from printed.warn_ties(facts["metrics"])

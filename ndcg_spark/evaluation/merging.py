@@ -13,7 +13,7 @@ from ndcg_spark.core.engine import asked_engine, leave_to_spark
 from ndcg_spark.core.given import is_of_spark, on_spark, refuses_streams
 from ndcg_spark.core.schemas import TableInfo, type_text
 from ndcg_spark.errors import InputRefusedError, check_fraction
-from ndcg_spark.evaluation.api import within_memory
+from ndcg_spark.evaluation.api import find_memory_obstacle
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.tasks.partial_sums import OPTIONAL_COUNTS, PARTIAL_SCHEMA, finish_means, merge_partials
 from ndcg_spark.evaluation.tasks.stored import SUMMARY_SCHEMA
@@ -72,9 +72,9 @@ def merge_summaries(
         obstacle = "the table is one of Spark"
     if obstacle is None:
         table = open_memory_table(summaries, "summaries", label=METRIC_TABLE)
-        obstacle = within_memory({"summaries": table}) if asked == "auto" else None
+        obstacle = find_memory_obstacle({"summaries": table}) if asked == "auto" else None
         if obstacle is None:
-            return _merge(summary_rows(table, _MERGED), confidence, across_rules=across_rules)
+            return _merge(read_summary_rows(table, _MERGED), confidence, across_rules=across_rules)
     leave_to_spark(obstacle, asked, where, "merge")
     from ndcg_spark.evaluation.frames.summary import merge_on_spark
 
@@ -89,7 +89,7 @@ def _merge(rows: pa.Table, confidence: float, *, across_rules: bool) -> pa.Table
     return sorted_rows(means.select(SUMMARY_SCHEMA.names).cast(SUMMARY_SCHEMA))
 
 
-def summary_rows(table: LocalTable, wanted: pa.Schema) -> pa.Table:
+def read_summary_rows(table: LocalTable, wanted: pa.Schema) -> pa.Table:
     """Read rows of a summary or metric table; counts, rules and names that it lacks are null, as a user's may."""
     info, may_lack = table.info, (*OPTIONAL_COUNTS, labels.ASKED, RULES)
     there = [one for one in wanted if one.name not in may_lack or info.has(one.name)]

@@ -19,9 +19,9 @@ from ndcg_spark.evaluation.plan_columns import (
     has_plain_text,
     plan_judgments,
     plan_rows,
-    with_common_keys,
+    unify_keys,
 )
-from ndcg_spark.evaluation.plan_lists import plan_lists, settings_of_lists
+from ndcg_spark.evaluation.plan_lists import build_long_settings, plan_lists
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS, N_REJECTED
@@ -123,11 +123,11 @@ def plan_ranking(
         )
     if settings.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
-    require_carried(settings, rows, *([] if judgments is None else [judgments]))
+    require_carried_columns(settings, rows, *([] if judgments is None else [judgments]))
     read = plan_rows(rows, settings, judged=judgments is None)
     judged = None if judgments is None else plan_judgments(judgments, settings)
     if judged is not None:
-        read, judged = with_common_keys(read, judged, settings)
+        read, judged = unify_keys(read, judged, settings)
     is_window = settings.strategy == "window"
     reasons = {
         "strategy=window ranks in Spark": is_window,
@@ -140,7 +140,7 @@ def plan_ranking(
         judgments=judged,
         strategy=WINDOW if is_window else ENGINE,
         reason="the reference was asked for" if is_window else "",
-        others=other_columns(rows, settings),
+        others=list_unused_columns(rows, settings),
         spark_reads=next((reason for reason, holds in reasons.items() if holds), None),
     )
 
@@ -159,7 +159,7 @@ def _plan_arrays(info: TableInfo, judgments: TableInfo | None, settings: Evaluat
     columns, fitted = settings.columns, settings
     if columns.ranked:
         what, how = f"column {columns.ranked[0]!r} has lists", "ranked"
-        fitted = settings_of_lists(info, settings)
+        fitted = build_long_settings(info, settings)
     elif is_array(info, columns.relevance):
         what, how = f"column {columns.relevance!r} is an array", "scored"
         if judgments is not None:
@@ -172,7 +172,7 @@ def _plan_arrays(info: TableInfo, judgments: TableInfo | None, settings: Evaluat
             )
     else:
         return None
-    require_carried(settings, info)
+    require_carried_columns(settings, info)
     return RankingPlan(
         settings=fitted,
         rows=plan_lists(info, settings),
@@ -217,7 +217,7 @@ def is_array(info: TableInfo, column: str) -> bool:
     return column in info.names and pa.types.is_list(info.type_of(column))
 
 
-def other_columns(info: TableInfo, settings: EvaluationSettings) -> tuple[str, ...]:
+def list_unused_columns(info: TableInfo, settings: EvaluationSettings) -> tuple[str, ...]:
     """Columns that the settings do not use and that may name a ranker."""
     columns = settings.columns
     used = {*columns.query, *columns.score, *settings.segment_columns, columns.item, columns.rank, columns.relevance}
@@ -230,7 +230,7 @@ def other_columns(info: TableInfo, settings: EvaluationSettings) -> tuple[str, .
     )
 
 
-def require_carried(settings: EvaluationSettings, *tables: TableInfo) -> None:
+def require_carried_columns(settings: EvaluationSettings, *tables: TableInfo) -> None:
     """Raise unless each segment, weight and order column is in one of the tables."""
     columns = settings.columns
     wanted = [(name, option("segments")) for name in settings.carried_segments]

@@ -74,7 +74,7 @@ class TablePlan:
         return pa.schema([*fields, *runs, *((name, pa.string()) for name in self.bad_rows)])
 
 
-def item_needed(settings: EvaluationSettings, judged: bool) -> str | None:
+def find_item_need(settings: EvaluationSettings, judged: bool) -> str | None:
     """Say what needs the item column, if anything does."""
     convention = settings.convention
     if not judged:
@@ -93,14 +93,14 @@ def plan_rows(info: TableInfo, settings: EvaluationSettings, *, judged: bool) ->
     columns, names = settings.columns, canonical_names(settings)
     reads = read_keys(info, settings)
     if columns.rank is not None:
-        reads[col.RANK] = _number(info, columns.rank, option("rank"), "rank")
+        reads[col.RANK] = _read_number(info, columns.rank, option("rank"), "rank")
     for name, column in names.scores.items():
-        reads[name] = _number(info, column, option("score"), "score")
-    reads |= _item_and_carried(info, settings, item_needed(settings, judged))
+        reads[name] = _read_number(info, column, option("score"), "score")
+    reads |= _read_item_and_carried(info, settings, find_item_need(settings, judged))
     if columns.order is not None and info.has(columns.order):
-        reads[col.ORDER] = _order(info, columns.order)
+        reads[col.ORDER] = _read_order(info, columns.order)
     if judged:
-        reads[col.RELEVANCE] = _number(info, columns.relevance, option("relevance"), "relevance")
+        reads[col.RELEVANCE] = _read_number(info, columns.relevance, option("relevance"), "relevance")
     has_malformed = MALFORMED in info.names
     scores, others = (
         [name for name, one in reads.items() if one.reason and (name in names.scores) == its] for its in (True, False)
@@ -115,10 +115,10 @@ def plan_rows(info: TableInfo, settings: EvaluationSettings, *, judged: bool) ->
 def plan_judgments(info: TableInfo, settings: EvaluationSettings) -> TablePlan:
     """Plan the canonical columns of a judgments table, as `plan_rows`. A null relevance judges nothing."""
     order = settings.columns.order
-    reads = read_keys(info, settings, run=False) | _item_and_carried(info, settings, "joining judgments")
+    reads = read_keys(info, settings, run=False) | _read_item_and_carried(info, settings, "joining judgments")
     if settings.convention.duplicates == "first" and order is not None and info.has(order):
-        reads[col.ORDER] = _order(info, order)
-    reads[col.RELEVANCE] = _number(info, settings.columns.relevance, option("relevance"), "relevance")
+        reads[col.ORDER] = _read_order(info, order)
+    reads[col.RELEVANCE] = _read_number(info, settings.columns.relevance, option("relevance"), "relevance")
     has_malformed = MALFORMED in info.names
     reasons = tuple(name for name, one in reads.items() if one.reason)
     bad_rows = {col.BAD_ROW: reasons} if reasons or has_malformed else {}
@@ -169,7 +169,7 @@ def number_type(kind: pa.DataType) -> pa.DataType:
     return kind if pa.types.is_integer(kind) or pa.types.is_floating(kind) else pa.float64()
 
 
-def _number(info: TableInfo, column: str, part: str, what: str) -> ColumnRead:
+def _read_number(info: TableInfo, column: str, part: str, what: str) -> ColumnRead:
     """Read a column of numbers in its own type where workers read it; text and decimals as doubles."""
     kind = info.require_number(column, part)
     if pa.types.is_string(kind):
@@ -178,14 +178,16 @@ def _number(info: TableInfo, column: str, part: str, what: str) -> ColumnRead:
     return ColumnRead((column,), Conversion.AS_IS if wanted == kind else Conversion.CAST, wanted)
 
 
-def _order(info: TableInfo, column: str) -> ColumnRead:
+def _read_order(info: TableInfo, column: str) -> ColumnRead:
     kind = info.require(column, option("order"))
     if pa.types.is_string(kind) and info.is_text:
         return read_double(info, column, option("order"))
     return ColumnRead((column,), Conversion.AS_IS, kind)
 
 
-def _item_and_carried(info: TableInfo, settings: EvaluationSettings, needs_item: str | None) -> dict[str, ColumnRead]:
+def _read_item_and_carried(
+    info: TableInfo, settings: EvaluationSettings, needs_item: str | None
+) -> dict[str, ColumnRead]:
     """Read item, segments and weight where the table has them or a rule needs them."""
     columns = settings.columns
     if needs_item and columns.item is None:
@@ -211,9 +213,7 @@ def read_carried(info: TableInfo, settings: EvaluationSettings, *, required: boo
     return reads
 
 
-def with_common_keys(
-    run: TablePlan, judgments: TablePlan, settings: EvaluationSettings
-) -> tuple[TablePlan, TablePlan]:
+def unify_keys(run: TablePlan, judgments: TablePlan, settings: EvaluationSettings) -> tuple[TablePlan, TablePlan]:
     """Read keys and segments of two tables in one type; refuse text beside numbers."""
     names = canonical_names(settings)
     wider: tuple[dict[str, ColumnRead], dict[str, ColumnRead]] = ({}, {})

@@ -46,12 +46,12 @@ class ListColumn:
 def plan_lists(info: TableInfo, settings: EvaluationSettings) -> TablePlan:
     """Plan the canonical columns of a table with one row a query. Several ranked columns are a row each."""
     keys = read_keys(info, settings)
-    lists, runs = _relevances(info, settings), {}
+    lists, runs = _read_relevances(info, settings), {}
     if settings.columns.ranked:
-        *ranked, relevant = with_common_items([*ranked_lists(info, settings), relevant_list(info, settings)])
+        *ranked, relevant = unify_items([*read_ranked_lists(info, settings), read_relevant_list(info, settings)])
         grades = relevant.numbers or replace(relevant.items, conversion=Conversion.ONES, type=pa.list_(pa.float64()))
         lists = {col.IDEAL_ITEMS: relevant.items, col.IDEAL_LIST: grades}
-        runs = {one.name: _ranked_columns(one) for one in ranked}
+        runs = {one.name: _ranked_reads(one) for one in ranked}
         if len(runs) == 1:
             (its,) = runs.values()
             lists, runs = its | lists, {}
@@ -59,14 +59,14 @@ def plan_lists(info: TableInfo, settings: EvaluationSettings) -> TablePlan:
     return TablePlan(columns=columns, runs=runs, sample=settings.sample)
 
 
-def _ranked_columns(one: ListColumn) -> dict[str, ColumnRead]:
+def _ranked_reads(one: ListColumn) -> dict[str, ColumnRead]:
     found = {col.RANKED_ITEMS: one.items}
     if one.numbers is not None:
         found[col.RANKED_SCORES if one.has_scores else col.RANKED_RANKS] = one.numbers
     return found
 
 
-def settings_of_lists(info: TableInfo, settings: EvaluationSettings) -> EvaluationSettings:
+def build_long_settings(info: TableInfo, settings: EvaluationSettings) -> EvaluationSettings:
     """Build the settings of the long table of the lists. Ranks are positions unless lists have scores."""
     columns, convention = settings.columns, settings.convention
     taken = {*columns.query, *settings.segment_columns, columns.weight, columns.run, columns.item}
@@ -75,7 +75,7 @@ def settings_of_lists(info: TableInfo, settings: EvaluationSettings) -> Evaluati
         return name if name not in taken else free(f"{name}_")
 
     ordered = convention.ties == "input_order" or convention.duplicates == "first"
-    lists = ranked_lists(info, settings)[0]
+    lists = read_ranked_lists(info, settings)[0]
     columns = replace(
         columns,
         ranked=(),
@@ -94,18 +94,18 @@ def settings_of_lists(info: TableInfo, settings: EvaluationSettings) -> Evaluati
     return replace(found, columns=replace(columns, query=(), ranked=settings.columns.ranked[:1]))
 
 
-def _relevances(info: TableInfo, settings: EvaluationSettings) -> dict[str, ColumnRead]:
+def _read_relevances(info: TableInfo, settings: EvaluationSettings) -> dict[str, ColumnRead]:
     """Read arrays of relevances, in rank order and ideal."""
     columns = settings.columns
     if columns.ranked:
         return {}
-    found = _relevance_lists(info, columns.relevance, "relevance", settings, (col.RANKED_LIST, col.RANKED_ITEMS))
+    found = _read_relevance_lists(info, columns.relevance, "relevance", settings, (col.RANKED_LIST, col.RANKED_ITEMS))
     if columns.ideal is not None:
-        found |= _relevance_lists(info, columns.ideal, "ideal", settings, (col.IDEAL_LIST, col.IDEAL_ITEMS))
+        found |= _read_relevance_lists(info, columns.ideal, "ideal", settings, (col.IDEAL_LIST, col.IDEAL_ITEMS))
     return found
 
 
-def _relevance_lists(
+def _read_relevance_lists(
     info: TableInfo, column: str, part: str, settings: EvaluationSettings, names: tuple[str, str]
 ) -> dict[str, ColumnRead]:
     kind, doubles = info.require(column, option(part)), pa.list_(pa.float64())
@@ -139,10 +139,10 @@ def _is_relevance(kind: pa.DataType, *, or_null: bool = False) -> bool:
     return bool(is_number(kind) or pa.types.is_boolean(kind) or (or_null and pa.types.is_null(kind)))
 
 
-def ranked_lists(info: TableInfo, settings: EvaluationSettings) -> list[ListColumn]:
+def read_ranked_lists(info: TableInfo, settings: EvaluationSettings) -> list[ListColumn]:
     """Read the ranked columns, all with numbers or none, which are of one type."""
     columns = settings.columns
-    by = _Numbers(option("score"), columns.score[0], Columns().score[0], SCORES)
+    by = _NumberFields(option("score"), columns.score[0], Columns().score[0], SCORES)
     found = [_read_lists(info, name, option("ranked"), columns, by) for name in columns.ranked]
     if by.is_named and any(one.numbers is None for one in found):
         raise InputRefusedError(
@@ -157,11 +157,11 @@ def ranked_lists(info: TableInfo, settings: EvaluationSettings) -> list[ListColu
             "after the other."
         )
     if len({one.numbers.type for one in found if one.numbers is not None}) > 1:
-        found = [replace(one, numbers=_cast(one.numbers, pa.float64())) for one in found]
+        found = [replace(one, numbers=_cast_numbers(one.numbers, pa.float64())) for one in found]
     return found
 
 
-def relevant_list(info: TableInfo, settings: EvaluationSettings) -> ListColumn:
+def read_relevant_list(info: TableInfo, settings: EvaluationSettings) -> ListColumn:
     """Read the column of relevant items."""
     columns, part = settings.columns, option("relevant")
     name = columns.relevant
@@ -174,8 +174,8 @@ def relevant_list(info: TableInfo, settings: EvaluationSettings) -> ListColumn:
     if pa.types.is_map(kind) and (is_key(kind.key_type) or kind.key_type == NO_KEYS):
         its_type = pa.null() if kind.key_type == NO_KEYS else kind.key_type
         items = ColumnRead((name, KEYS), Conversion.AS_IS, pa.list_(its_type))
-        return ListColumn(name, items, _list_numbers((name, VALUES), kind.item_type, part))
-    by = _Numbers(option("relevance"), columns.relevance, Columns().relevance, GRADES)
+        return ListColumn(name, items, _read_list_numbers((name, VALUES), kind.item_type, part))
+    by = _NumberFields(option("relevance"), columns.relevance, Columns().relevance, GRADES)
     found = _read_lists(info, name, part, columns, by)
     fields = [one.name for one in fields_of(kind)]
     if found.numbers is None and len(fields) > 1:
@@ -187,7 +187,7 @@ def relevant_list(info: TableInfo, settings: EvaluationSettings) -> ListColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class _Numbers:
+class _NumberFields:
     """How fields with numbers are called: as the user asked for, or else as is usual."""
 
     part: str
@@ -205,10 +205,12 @@ class _Numbers:
         return (self.asked,) if self.is_named else self.usual
 
 
-def _read_lists(info: TableInfo, name: str, part: str, columns: Columns, by: _Numbers) -> ListColumn:
+def _read_lists(info: TableInfo, name: str, part: str, columns: Columns, by: _NumberFields) -> ListColumn:
     """Read a column of arrays of ids, or of structs with an id and maybe a number."""
     kind = info.require(name, part)
-    unfit = InputRefusedError(f"column {name!r} ({part}) must be {_forms(kind, part)}; it is {info.type_text(name)}.")
+    unfit = InputRefusedError(
+        f"column {name!r} ({part}) must be {_describe_forms(kind, part)}; it is {info.type_text(name)}."
+    )
     if not pa.types.is_list(kind):
         raise unfit
     if is_key(kind.value_type) or pa.types.is_null(kind.value_type):
@@ -217,7 +219,7 @@ def _read_lists(info: TableInfo, name: str, part: str, columns: Columns, by: _Nu
     if not fields:
         raise unfit
     numbers = (info.field_named(name, usual) for usual in by.fields)
-    its, item = next((one for one in numbers if one), None), _item_of(info, name, list(fields), columns, by)
+    its, item = next((one for one in numbers if one), None), _find_item_field(info, name, list(fields), columns, by)
     for found, asked, named_by in ((item, columns.item, option("item")), (its or not by.is_named, by.asked, by.part)):
         if not found:
             raise InputRefusedError(
@@ -231,10 +233,12 @@ def _read_lists(info: TableInfo, name: str, part: str, columns: Columns, by: _Nu
     if its is None:
         return ListColumn(name, items)
     by_rank = its.lower() == RANK and not by.is_named
-    return ListColumn(name, items, _list_numbers((name, its), fields[its], part), by_rank)
+    return ListColumn(name, items, _read_list_numbers((name, its), fields[its], part), by_rank)
 
 
-def _item_of(info: TableInfo, name: str, fields: Sequence[str], columns: Columns, by: _Numbers) -> str | None:
+def _find_item_field(
+    info: TableInfo, name: str, fields: Sequence[str], columns: Columns, by: _NumberFields
+) -> str | None:
     """The field with ids: that named as the item column or, if none was named, the first without numbers."""
     found = None if columns.item is None else info.field_named(name, columns.item)
     if found or columns.item not in (None, Columns().item):
@@ -243,7 +247,7 @@ def _item_of(info: TableInfo, name: str, fields: Sequence[str], columns: Columns
     return next((one for one in fields if one.lower() not in numbers), None)
 
 
-def _forms(kind: pa.DataType, part: str) -> str:
+def _describe_forms(kind: pa.DataType, part: str) -> str:
     if part == option("ranked"):
         return "an array of ids, or of structs with an id"
     is_struct = pa.types.is_struct(kind)
@@ -251,7 +255,7 @@ def _forms(kind: pa.DataType, part: str) -> str:
     return f"an array of ids, an array of structs with an id and a grade, or a map from id to grade{hint}"
 
 
-def _list_numbers(source: tuple[str, str], kind: pa.DataType, part: str) -> ColumnRead:
+def _read_list_numbers(source: tuple[str, str], kind: pa.DataType, part: str) -> ColumnRead:
     """Read numbers of lists in the types that workers read: those of long tables."""
     if not _is_relevance(kind, or_null=True):
         what = "grades" if part == option("relevant") else "scores or ranks"
@@ -262,17 +266,17 @@ def _list_numbers(source: tuple[str, str], kind: pa.DataType, part: str) -> Colu
     return ColumnRead(source, Conversion.AS_IS if wanted == kind else Conversion.CAST, pa.list_(wanted))
 
 
-def _cast(read: ColumnRead | None, kind: pa.DataType) -> ColumnRead | None:
+def _cast_numbers(read: ColumnRead | None, kind: pa.DataType) -> ColumnRead | None:
     return None if read is None else replace(read, conversion=Conversion.CAST, type=pa.list_(kind))
 
 
-def with_common_items(lists: Sequence[ListColumn], *, like: pa.DataType | None = None) -> list[ListColumn]:
+def unify_items(lists: Sequence[ListColumn], *, like: pa.DataType | None = None) -> list[ListColumn]:
     """Read items of all lists in one type; refuse text beside numbers.
 
     Lists that are all empty (`array()`) take the type of other items, else that of `like`.
     """
     known = next((kind for kind in map(_item_type, lists) if not pa.types.is_null(kind)), like or pa.string())
-    lists = [_of_type(one, known) if pa.types.is_null(_item_type(one)) else one for one in lists]
+    lists = [_cast_items(one, known) if pa.types.is_null(_item_type(one)) else one for one in lists]
     first = _item_type(lists[0])
     for one in lists[1:]:
         kind = _item_type(one)
@@ -284,19 +288,19 @@ def with_common_items(lists: Sequence[ListColumn], *, like: pa.DataType | None =
         )
     if len(set(map(_item_type, lists))) == 1:
         return list(lists)
-    return [_of_type(one, pa.int64()) for one in lists]
+    return [_cast_items(one, pa.int64()) for one in lists]
 
 
 def _item_type(one: ListColumn) -> pa.DataType:
     return one.items.type.value_type
 
 
-def _of_type(one: ListColumn, kind: pa.DataType) -> ListColumn:
+def _cast_items(one: ListColumn, kind: pa.DataType) -> ListColumn:
     """Lists with items of another type; those of `array()`, which are all empty, have none."""
     return replace(one, items=replace(one.items, conversion=Conversion.CAST, type=pa.list_(kind)))
 
 
-ONE_TRUTH = "a table of relevant items has one row for each query. Put all items of a query into one list."
+ONE_LIST_PER_QUERY = "a table of relevant items has one row for each query. Put all items of a query into one list."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,18 +352,18 @@ def plan_long_tables(info: TableInfo, judged: TableInfo, settings: EvaluationSet
     named_so = [(name, option("query")) for name in columns.query]
     for name, part in [*named_so, *([] if columns.run is None else [(columns.run, option("run"))])]:
         info.require(name, part)
-    found = settings_of_lists(info, settings)
-    relevant = [] if columns.relevant is None else [relevant_list(judged, settings)]
+    found = build_long_settings(info, settings)
+    relevant = [] if columns.relevant is None else [read_relevant_list(judged, settings)]
     like = judged.type_of(columns.item) if columns.item in judged.names else None
-    ranked = with_common_items([*ranked_lists(info, settings), *relevant], like=like)
+    ranked = unify_items([*read_ranked_lists(info, settings), *relevant], like=like)
     item, order = str(columns.item), found.columns.order
     judgments = None
     if relevant:
-        kept, number = _kept(judged, settings), columns.relevance
+        kept, number = _find_kept_columns(judged, settings), columns.relevance
         judgments = LongRows(lists=(ranked.pop(),), kept=kept, item=item, number=number, order=order, relevant=True)
     rows = LongRows(
         lists=tuple(ranked),
-        kept=_kept(info, settings),
+        kept=_find_kept_columns(info, settings),
         item=item,
         number=found.columns.rank or found.columns.score[0],
         run=found.columns.run if len(ranked) > 1 else None,
@@ -368,14 +372,14 @@ def plan_long_tables(info: TableInfo, judged: TableInfo, settings: EvaluationSet
     return LongTables(settings=found, rows=rows, judgments=judgments)
 
 
-def _kept(info: TableInfo, settings: EvaluationSettings) -> tuple[str, ...]:
+def _find_kept_columns(info: TableInfo, settings: EvaluationSettings) -> tuple[str, ...]:
     """Find the columns of a table that settings name, beside lists."""
     columns = settings.columns
     names = (*columns.query, *settings.segment_columns, columns.weight, columns.run)
     return tuple(name for name in dict.fromkeys(names) if name is not None and info.has(name))
 
 
-def reads_of_empty_lists(info: TableInfo, settings: EvaluationSettings) -> dict[str, ColumnRead]:
+def read_empty_lists(info: TableInfo, settings: EvaluationSettings) -> dict[str, ColumnRead]:
     """Read what empty lists tell, which the long table lacks: the run and, if there are segments, query and segments.
 
     Several ranked columns also tell the names of all runs.

@@ -17,9 +17,9 @@ try:
 except ImportError as error:
     raise cannot_import(error, "plots need matplotlib", "matplotlib", "report") from None
 
-MOST_SEGMENTS = 24
+MAX_SEGMENTS = 24
 """Groups that are drawn, those with the most queries; the table has all."""
-MOST_RUNS = 8
+MAX_RUNS = 8
 """Runs whose queries are drawn."""
 N_BINS = 20
 
@@ -36,7 +36,7 @@ class Group:
     n: int
 
 
-def step_of(groups: Sequence[Group], *, within_1: bool) -> float:
+def choose_bin_width(groups: Sequence[Group], *, within_1: bool) -> float:
     """Choose a bin width near 1/20 of what most values span: 1, 2 or 5 times a power of ten."""
     spans = [1.0] if within_1 else []
     for group in () if within_1 else groups:
@@ -60,7 +60,7 @@ def draw(metric: str, groups: Sequence[Group], counts: Mapping[str, Mapping[int,
     """Draw groups, in their order, and the counts of queries by run and bin."""
     labels = list(dict.fromkeys(one.label for one in groups))
     runs = list(dict.fromkeys(one.run for one in groups))
-    shown = runs[:MOST_RUNS]
+    shown = runs[:MAX_RUNS]
     height = max(3.2, 0.8 + 0.28 * len(labels) * max(1, len(runs) / 2), 0.8 + 0.9 * len(shown))
     figure = Plot(figsize=(10, height), layout="constrained")
     grid = figure.add_gridspec(1, 2)
@@ -105,13 +105,13 @@ def _draw_means(axes: Axes, groups: Sequence[Group], labels: Sequence[str], runs
     axes.grid(axis="x", alpha=0.3)
 
 
-def groups_of(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
+def select_groups(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
     """Groups of rows with `run`, `label`, `value`, `ci_low`, `ci_high` and `n_queries`; the largest, in order."""
     known = [row for row in rows if row["value"] is not None]
     sizes: dict[str, int] = {}
     for row in known:
         sizes[row["label"]] = sizes.get(row["label"], 0) + row["n_queries"]
-    kept = set(sorted(sizes, key=lambda label: -sizes[label])[:MOST_SEGMENTS])
+    kept = set(sorted(sizes, key=lambda label: -sizes[label])[:MAX_SEGMENTS])
     return [
         Group(
             run=row["run"], label=row["label"], value=row["value"], low=row["ci_low"], high=row["ci_high"],

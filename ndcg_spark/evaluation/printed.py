@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ndcg_spark.core import labels
 from ndcg_spark.errors import option, printable
-from ndcg_spark.evaluation.settings import MANY_REJECTED, EvaluationSettings
+from ndcg_spark.evaluation.settings import REJECT_WARNING_SHARE, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, N_LOST
 from ndcg_spark.evaluation.tasks.scoring import list_uncounted_statuses
@@ -38,7 +38,7 @@ def show_summary(summary: list[dict[str, Any]]) -> None:
         _show_table({key: groups[key] for key in shown})
     else:
         for key in shown:
-            print(_line(groups[key]))
+            print(_format_line(groups[key]))
     if len(groups) > len(shown):
         print(f"... and {len(groups) - len(shown)} more groups; --output and --json have all of them.")
 
@@ -60,14 +60,14 @@ def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]])
     Console().print(table)
 
 
-def _line(rows: list[dict[str, Any]]) -> str:
+def _format_line(rows: list[dict[str, Any]]) -> str:
     first = rows[0]
     run = f"run={first['run']} " if first["run"] else ""
     values = "  ".join(f"{labels.metric(row)} {labels.mean(row)}" for row in rows)
     return f"{printable(run + labels.segment(first))} queries={first['n_queries']}  {values}"
 
 
-def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def select_overall_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Select one overall row per run, at its metric's largest cutoff, preferring the metric with most queries."""
     last = {(row["run"], row["metric"]): row for row in summary if not row["segment_by"]}
     found: dict[str, dict[str, Any]] = {}
@@ -77,14 +77,14 @@ def counted_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def counts_line(rows: Mapping[str, Any], queries: str) -> str:
-    """Say what became of rows and, by a text of `queries_text`, of queries, in a line."""
+def format_counts(rows: Mapping[str, Any], queries: str) -> str:
+    """Say what became of rows and, by a text of `format_query_counts`, of queries, in a line."""
     parts = [f"rows: {rows['read']:,} read = {rows['evaluated']:,} evaluated"]
     parts.append(f"{rows['rejected']:,} rejected + {rows['left_out']:,} left out by rule")
     return f"{' + '.join(parts)}; {queries}"
 
 
-def queries_text(
+def format_query_counts(
     queries: Mapping[str, int], settings: EvaluationSettings, outside: Collection[str], *, n_runs: int = 1
 ) -> str:
     """Say how many queries are in the mean, and how many have which status; those of `outside` are in no mean."""
@@ -102,15 +102,15 @@ def queries_text(
 _STATUSES = {"no_relevant": "with nothing relevant", "missing": "missing", "unjudged": "unjudged"}
 
 
-def lines_of_means(summary: list[dict[str, Any]], settings: EvaluationSettings, *, judged_apart: bool) -> list[str]:
+def format_notes(summary: list[dict[str, Any]], settings: EvaluationSettings, *, judged_apart: bool) -> list[str]:
     """Say below means what is missing or left out, and if runs have different queries; empty where all is plain."""
-    overall = counted_rows(summary)
+    overall = select_overall_rows(summary)
     total = {name: sum(int(row[name] or 0) for row in overall) for name in COUNTS}
     lines = []
     if total["n_missing"] or total["n_unjudged"] or total["n_no_relevant"]:
         queries = {"in_mean": total["n_queries"], **{name: total[f"n_{name}"] for name in _STATUSES}}
         lines.append(
-            queries_text(
+            format_query_counts(
                 queries,
                 settings,
                 list_uncounted_statuses(settings.convention),
@@ -119,10 +119,10 @@ def lines_of_means(summary: list[dict[str, Any]], settings: EvaluationSettings, 
         )
     if total[N_REJECTED]:
         lines.append(f"rows: {total[N_REJECTED]:,} rejected; queries that lost all of theirs: {total[N_LOST]:,}")
-    return lines + different_queries(overall, settings, judged_apart=judged_apart)
+    return lines + compare_query_counts(overall, settings, judged_apart=judged_apart)
 
 
-def different_queries(
+def compare_query_counts(
     overall: list[dict[str, Any]], settings: EvaluationSettings, *, judged_apart: bool
 ) -> list[str]:
     """Tell of runs of one table that have more and fewer queries: what a run lacks costs it nothing."""
@@ -143,7 +143,7 @@ def different_queries(
     ]
 
 
-def rejected_lines(
+def format_rejects(
     rows: Mapping[str, Any], queries: Mapping[str, int], judgment_rows: Mapping[str, Any] | None = None
 ) -> list[str]:
     """Say per table why rows were rejected and how many queries lost all of theirs, and at last if they are many."""
@@ -151,19 +151,19 @@ def rejected_lines(
     of_queries = f"; {lost:,} {'query lost all its' if lost == 1 else 'queries lost all their'} rows" if lost else ""
     tables = [("", rows["rejected_by_reason"], of_queries)]
     tables.append(("judgments: ", (judgment_rows or {}).get("rejected", {}), ""))
-    found = [f"{table}{reasons_text(reasons)}{rest}" for table, reasons, rest in tables if reasons]
+    found = [f"{table}{format_reasons(reasons)}{rest}" for table, reasons, rest in tables if reasons]
     n_rejected, read = sum(rows["rejected_by_reason"].values()), rows.get("read", 0)
-    if read and (share := n_rejected / read) >= MANY_REJECTED:
+    if read and (share := n_rejected / read) >= REJECT_WARNING_SHARE:
         found.append(f"{share:.1%} of the rows were rejected; --max-reject-fraction refuses a night with so many")
     return found
 
 
-def reasons_text(reasons: dict[str, int]) -> str:
+def format_reasons(reasons: dict[str, int]) -> str:
     parts = ", ".join(f"{reason} {n:,}" for reason, n in reasons.items())
     return f"{sum(reasons.values()):,} rejected: {parts}"
 
 
-def unjudged_lines(summary: list[dict[str, Any]]) -> list[str]:
+def format_unjudged(summary: list[dict[str, Any]]) -> list[str]:
     """Count the unjudged items among the first k, at the largest cutoff; empty where there are none."""
     overall = [row for row in summary if not row["segment_by"]]
     k = max((row["k"] for row in overall), key=labels.cutoff_order, default=None)
@@ -178,7 +178,7 @@ def unjudged_lines(summary: list[dict[str, Any]]) -> list[str]:
     return [f"{whose}: {n:,} {where} {'is' if n == 1 else 'are'} unjudged{share}"]
 
 
-def tie_warnings(summary: list[dict[str, Any]]) -> list[str]:
+def warn_ties(summary: list[dict[str, Any]]) -> list[str]:
     """Warn of scorers whose first k ranks are mostly one tie group; empty where tie bounds were not asked for."""
     shares = [row for row in summary if row["metric"] == "tied_share" and not row["segment_by"]]
     return [

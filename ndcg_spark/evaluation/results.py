@@ -16,9 +16,9 @@ from ndcg_spark.core.arrow_tables import sorted_rows
 from ndcg_spark.core.batches import float_values, plain_array
 from ndcg_spark.core.shown import BESIDE, Shown
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_line, text_of
-from ndcg_spark.evaluation.local import LocalRanking, per_query_rows
-from ndcg_spark.evaluation.matching import TopItems, top_items
-from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
+from ndcg_spark.evaluation.local import LocalRanking, select_per_query_rows
+from ndcg_spark.evaluation.matching import TopItems, read_top_items
+from ndcg_spark.evaluation.settings import EvaluationSettings, parse_metrics
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
 from ndcg_spark.metrics import Metric, MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
@@ -67,11 +67,11 @@ class Results(Shown):
         """Count the bad rows by reason, where a refusal names the first of them. `data` has them."""
         raise NotImplementedError
 
-    def _chosen(self, metric: str | None) -> MetricAt:
+    def _choose_metric(self, metric: str | None) -> MetricAt:
         drawn = [one for one in self.settings.computed if one.shown and isinstance(one.metric, Metric)]
         if metric is None and drawn:
             return [one for one in drawn if one.metric == drawn[0].metric][-1]
-        (asked, *more), _ = metrics_of(metric or "ndcg")
+        (asked, *more), _ = parse_metrics(metric or "ndcg")
         for one in drawn:
             if one == asked and not more:
                 return one
@@ -137,7 +137,7 @@ class LocalEvaluation(Results):
     @property
     def per_query_table(self) -> pa.Table:
         """`per_query` as tables of nights have it: without queries that a rule drops, and columns for sums."""
-        return per_query_rows(self.per_query, self.settings)
+        return select_per_query_rows(self.per_query, self.settings)
 
     def means(self) -> pa.Table:
         """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `ci_low`, `ci_high`, `n`.
@@ -165,16 +165,16 @@ class LocalEvaluation(Results):
         matplotlib.figure.Figure
             As from `Evaluation.plot`, which also says what is refused.
         """
-        from ndcg_spark.evaluation.plots import N_BINS, draw, groups_of, step_of
+        from ndcg_spark.evaluation.plots import N_BINS, choose_bin_width, draw, select_groups
 
-        chosen = self._chosen(metric)
+        chosen = self._choose_metric(metric)
         rows = self.summary.drop_columns(["state"]).to_pylist()
-        self.ranking.check_matched(top_items(rows))
+        self.ranking.check_matched(read_top_items(rows))
         drawn = [row for row in rows if row["metric"] == str(chosen.metric) and row["k"] == chosen.k]
         asked, _ = self._order_of_means
-        drawn.sort(key=lambda row: _order_for_people(row, asked))
-        groups = groups_of([{**row, "label": labels.segment(row)} for row in drawn])
-        step = step_of(groups, within_1=chosen.metric.within_1)
+        drawn.sort(key=lambda row: _display_order(row, asked))
+        groups = select_groups([{**row, "label": labels.segment(row)} for row in drawn])
+        step = choose_bin_width(groups, within_1=chosen.metric.within_1)
         k = pa.scalar(chosen.k, pa.int32())
         of_k = pc.field("k").is_null() if chosen.k is None else pc.equal(pc.field("k"), k)
         queries = self.per_query_table.filter(of_k & pc.field(chosen.metric.column).is_valid())
@@ -208,15 +208,15 @@ class LocalEvaluation(Results):
         asked, without = self._order_of_means
         rows = self.summary.drop_columns(["state"]).to_pylist()
         rows = [row for row in rows if labels.metric_at(row["metric"], row["k"]) not in without]
-        rows.sort(key=lambda row: _order_for_people(row, asked))
+        rows.sort(key=lambda row: _display_order(row, asked))
         names = ["run", "segment", "metric", "value", "interval", "ci_low", "ci_high", "n", BESIDE]
-        return names, [_row_for_people(row) for row in rows]
+        return names, [_format_row(row) for row in rows]
 
     def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
-        from ndcg_spark.evaluation.printed import lines_of_means
+        from ndcg_spark.evaluation.printed import format_notes
 
-        matched = self.ranking.check_matched(top_items(beside))
-        return lines_of_means(beside, self.settings, judged_apart=self.ranking.judged is not None) + matched
+        matched = self.ranking.check_matched(read_top_items(beside))
+        return format_notes(beside, self.settings, judged_apart=self.ranking.judged is not None) + matched
 
     def _run(self, compute: Any) -> Any:
         try:
@@ -232,16 +232,16 @@ class LocalEvaluation(Results):
     def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
         if not text_of(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
             return refused
-        return self.ranking.explained(refused, data)
+        return self.ranking.explain_bad_rows(refused, data)
 
 
-def _order_for_people(row: Mapping[str, Any], asked: Sequence[str]) -> tuple[Any, ...]:
+def _display_order(row: Mapping[str, Any], asked: Sequence[str]) -> tuple[Any, ...]:
     """As `labels.row_order_sql`: by segment and metric, and the runs of each next to each other."""
     segment = row["segment_by"], row["segment"] is None, row["segment"] or ""
     return *segment, *labels.metric_order(row["metric"], row["k"], asked), row["run"] or ""
 
 
-def _row_for_people(row: Mapping[str, Any]) -> dict[str, Any]:
+def _format_row(row: Mapping[str, Any]) -> dict[str, Any]:
     low, high = row["ci_low"], row["ci_high"]
     return {
         "run": row["run"],

@@ -31,16 +31,16 @@ def read_rules(text: str | None) -> dict[str, str]:
     return {name: value for name, _, value in parts}
 
 
-def with_weight(rules: str | None, *, weighted: bool) -> str | None:
+def add_weight(rules: str | None, *, weighted: bool) -> str | None:
     return f"{rules};weight={'yes' if weighted else 'no'}" if rules else None
 
 
-def same_rules(one: str | None, other: str | None) -> bool | None:
+def have_same_rules(one: str | None, other: str | None) -> bool | None:
     """Whether two results are by the same rules; None where that is not known."""
-    return not differing_rules([one, other]) if one and other else None
+    return not find_differing_rules([one, other]) if one and other else None
 
 
-def differing_rules(texts: Iterable[str | None]) -> dict[str, list[str]]:
+def find_differing_rules(texts: Iterable[str | None]) -> dict[str, list[str]]:
     """Values of the fields that differ; what one text does not have is not known of it."""
     values: dict[str, dict[str, None]] = {}
     for text in texts:
@@ -49,13 +49,13 @@ def differing_rules(texts: Iterable[str | None]) -> dict[str, list[str]]:
     return {name: list(several) for name, several in values.items() if len(several) > 1}
 
 
-def rules_difference(texts: Iterable[str | None]) -> str:
+def format_difference(texts: Iterable[str | None]) -> str:
     """Name each field that differs, and its values; empty where none does.
 
-    >>> rules_difference(["ties=expected;sample=1.0", "ties=worst;sample=0.5"])
+    >>> format_difference(["ties=expected;sample=1.0", "ties=worst;sample=0.5"])
     'ties: expected and worst; sample: 1.0 and 0.5'
     """
-    return "; ".join(f"{name}: {' and '.join(values)}" for name, values in differing_rules(texts).items())
+    return "; ".join(f"{name}: {' and '.join(values)}" for name, values in find_differing_rules(texts).items())
 
 
 def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> str | None:
@@ -64,10 +64,10 @@ def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> st
     Unknown rules count as those that are known, and the last field says so. `what` begins the message.
     """
     texts = list(dict.fromkeys(texts))
-    differing = differing_rules(texts)
+    differing = find_differing_rules(texts)
     if differing and not across:
         raise InputRefusedError(
-            f"{what} would combine results of different rules ({rules_difference(texts)}); compute them by the same "
+            f"{what} would combine results of different rules ({format_difference(texts)}); compute them by the same "
             f"rules, or choose {option('across_rules', 'True')} to combine them all the same."
         )
     known = [text for text in texts if text]
@@ -79,7 +79,7 @@ def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> st
     return write_rules(fields)
 
 
-def rules_lines(texts: Iterable[str | None]) -> list[str]:
+def format_rules_notes(texts: Iterable[str | None]) -> list[str]:
     """Say what results are combined of, where that is not one set of rules that is known."""
     texts = list(texts)
     mixed = dict.fromkeys(name for text in texts for name, value in read_rules(text).items() if value == MIXED)

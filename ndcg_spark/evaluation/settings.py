@@ -16,7 +16,7 @@ from ndcg_spark.conventions.forms import check_discount
 from ndcg_spark.core.flag import Flag, OnInvalid, check_values
 from ndcg_spark.core.labels import cutoff_order
 from ndcg_spark.errors import InvalidParameterError, check_fraction, option
-from ndcg_spark.evaluation.rules import RULES, with_weight, write_rules
+from ndcg_spark.evaluation.rules import RULES, add_weight, write_rules
 from ndcg_spark.metrics import EVERY, CatalogueMetric, Metric, MetricAt, Need, in_order, parse_metric
 from ndcg_spark.metrics.base import FIRST_SEEN, TOPICS
 from ndcg_spark.metrics.normalized_gain import GAINS, NDCG, TIE_BOUNDS
@@ -25,12 +25,12 @@ Strategy: TypeAlias = Literal["auto", "engine", "window"]
 Source: TypeAlias = Literal["auto", "spark", "parquet"]
 NullScore: TypeAlias = Literal["bad", "unretrieved"]
 DuplicateCheck: TypeAlias = Literal["top", "all", "none"]
-USUAL_QUERY = ("query_id",)
+DEFAULT_QUERY = ("query_id",)
 MAX_K = 1_000_000
 MAX_RANK = 10_000_000
-SHORT = 200
+MAX_SHORT_K = 200
 """Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
-MANY_REJECTED = 0.1
+REJECT_WARNING_SHARE = 0.1
 """Share of rejected rows from which the job says so, and the report if it is also more than twice the usual share."""
 PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
@@ -43,10 +43,10 @@ ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_us
 """Further names that rankings have where metrics need items."""
 
 
-def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def parse_segment_sets(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Parse segment sets: each a column, or columns joined by `+`.
 
-    >>> segment_sets_of(["country", "country+device"])
+    >>> parse_segment_sets(["country", "country+device"])
     (('country',), ('country', 'device'))
     """
     listed = [segments] if isinstance(segments, str) else list(segments)
@@ -59,7 +59,7 @@ def segment_sets_of(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...
 
 def read_segment_sets(text: str) -> tuple[tuple[str, ...], ...]:
     """Read segment sets from one text: `country,country+device`."""
-    return segment_sets_of([one.strip() for one in text.split(",")] if text else ())
+    return parse_segment_sets([one.strip() for one in text.split(",")] if text else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class Columns:
     """
 
     places: ClassVar[bool] = False
-    query: Annotated[tuple[str, ...], Flag(group="Columns", metavar="A,B")] = USUAL_QUERY
+    query: Annotated[tuple[str, ...], Flag(group="Columns", metavar="A,B")] = DEFAULT_QUERY
     item: str | None = "item_id"
     score: Annotated[tuple[str, ...], Flag(metavar="A,B")] = ("score",)
     rank: Annotated[str | None, Flag(shown="rank, if the input has no score")] = None
@@ -146,7 +146,7 @@ class Columns:
             raise InvalidParameterError(f"several ranked columns are runs themselves: leave {option('run')} out.")
         beside = {"rank": self.rank is not None, "ideal": self.ideal is not None}
         beside["score"] = len(self.score) > 1
-        fitted = not self.query and self.relevant is None  # as by `settings_of_lists`
+        fitted = not self.query and self.relevant is None  # as by `build_long_settings`
         for name in (name for name, given in beside.items() if given and not fitted):
             raise InvalidParameterError(
                 f"{option('ranked')} names lists, which have ranks or scores of their own: leave {option(name)} out."
@@ -183,7 +183,7 @@ class Columns:
         tuple of str
             The query columns; empty where each row is a query.
         """
-        lacks = self.ranked and self.query == USUAL_QUERY and self.query[0] not in map(str.lower, columns)
+        lacks = self.ranked and self.query == DEFAULT_QUERY and self.query[0] not in map(str.lower, columns)
         return () if lacks else self.query
 
     @property
@@ -337,7 +337,7 @@ class EvaluationSettings:
         check_discount(self.convention.discount, self.max_k)
         self._check_metrics()
         named = {*self.columns.query, *self.segment_columns}
-        refuse_marks("query or segment", named)
+        refuse_special_characters("query or segment", named)
         reserved = {*RESERVED, *self.metric_columns, *(ITEM_RESERVED if self.needs else ())}
         taken = sorted(name for name in named if name.lower() in reserved)  # Spark does not mind the case
         if taken:
@@ -461,7 +461,7 @@ class EvaluationSettings:
     @property
     def has_long_lists(self) -> bool:
         """Whether a list may be much longer than a small k, so that ten thousand rankings might not fit in memory."""
-        return self.max_k is None or self.max_k > SHORT
+        return self.max_k is None or self.max_k > MAX_SHORT_K
 
     @property
     def resolves_duplicates(self) -> bool:
@@ -512,7 +512,7 @@ class EvaluationSettings:
     @property
     def rules_of_means(self) -> str:
         """The same, and whether queries weigh."""
-        return str(with_weight(self.rules, weighted=self.columns.weight is not None))
+        return str(add_weight(self.rules, weighted=self.columns.weight is not None))
 
     @property
     def digest(self) -> str:
@@ -529,7 +529,7 @@ class EvaluationSettings:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def refuse_marks(what: str, names: Iterable[str]) -> None:
+def refuse_special_characters(what: str, names: Iterable[str]) -> None:
     """Raise `InvalidParameterError` for names with a dot or backtick, which Spark cannot hand to Python workers."""
     marked = sorted(name for name in names if "." in name or "`" in name)
     if marked:
@@ -541,7 +541,7 @@ def refuse_marks(what: str, names: Iterable[str]) -> None:
         )
 
 
-def cutoff_of(k: object) -> int | None:
+def parse_cutoff(k: object) -> int | None:
     """Read a cutoff: a whole number from 1 on, also as text; None stands for `all` and None, the whole list."""
     if k is None or k == "all":
         return None
@@ -549,47 +549,47 @@ def cutoff_of(k: object) -> int | None:
         number = int(k) if isinstance(k, str) else k
     except ValueError:
         number = k
-    return whole_k(number, or_else=", or all")
+    return check_k(number, or_else=", or all")
 
 
-def cutoffs_of(k: int | str | Sequence[int | str | None] | None) -> tuple[int | None, ...]:
+def parse_cutoffs(k: int | str | Sequence[int | str | None] | None) -> tuple[int | None, ...]:
     """Sort cutoffs and drop repeats; `all` or None is the whole list and comes last.
 
-    >>> cutoffs_of(["all", 10, 1]), cutoffs_of("1,3")
+    >>> parse_cutoffs(["all", 10, 1]), parse_cutoffs("1,3")
     ((1, 10, None), (1, 3))
     """
     if isinstance(k, str):
         k = [one.strip() for one in k.split(",")]
     given = list(k) if isinstance(k, Iterable) else [k]
-    return tuple(sorted({cutoff_of(one) for one in given}, key=cutoff_order))
+    return tuple(sorted({parse_cutoff(one) for one in given}, key=cutoff_order))
 
 
-def one_cutoff_of(k: object, name: str = "k") -> int | None:
+def parse_single_cutoff(k: object, name: str = "k") -> int | None:
     """Read what must be one cutoff; `name` is what it is called where the user wrote it."""
-    found = cutoffs_of(k)  # type: ignore[arg-type]  # which refuses what is none
+    found = parse_cutoffs(k)  # type: ignore[arg-type]  # which refuses what is none
     if len(found) != 1:
         raise InvalidParameterError(f"{name} must be one cutoff; got {k!r}.")
     return found[0]
 
 
-def metrics_of(
+def parse_metrics(
     names: str | Sequence[str], k: int | str | Sequence[int | str | None] | None = None
 ) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
     """Parse metrics, each once and by its first name, and sort all cutoffs. `k` is for names without a cutoff.
 
-    >>> metrics, cutoffs = metrics_of(["ndcg@10", "p(rel=2)@5", "AP"])
+    >>> metrics, cutoffs = parse_metrics(["ndcg@10", "p(rel=2)@5", "AP"])
     >>> [str(one) for one in metrics], cutoffs
     (['ndcg@10', 'p(rel=2)@5', 'ap'], (5, 10, None))
     """
-    elsewhere = (None,) if k is None else cutoffs_of(k)
+    elsewhere = (None,) if k is None else parse_cutoffs(k)
     found: dict[MetricAt, None] = {}
     for text in split_metrics(names):
-        one, asked = read_metric(text), asked_name(text)
+        one, asked = read_metric(text), normalize_metric_name(text)
         ks = (one.k,) if one.k != EVERY else elsewhere if one.metric.takes_cutoff else (None,)
         found |= dict.fromkeys(MetricAt(one.metric, at, asked) for at in ks)  # which keeps the first name
     if not found:
         raise InvalidParameterError("metrics must name at least one metric, such as ndcg@10.")
-    return tuple(found), cutoffs_of([one.k for one in found])
+    return tuple(found), parse_cutoffs([one.k for one in found])
 
 
 def read_metric(text: str) -> MetricAt:
@@ -599,10 +599,10 @@ def read_metric(text: str) -> MetricAt:
     ('p(rel=2)@5', True)
     """
     metric, k = parse_metric(text)
-    return MetricAt(metric, EVERY if k is None else one_cutoff_of(k))
+    return MetricAt(metric, EVERY if k is None else parse_single_cutoff(k))
 
 
-def asked_name(text: str) -> str:
+def normalize_metric_name(text: str) -> str:
     return re.sub(r"\s", "", text.partition("@")[0])
 
 
@@ -612,7 +612,7 @@ def split_metrics(names: str | Sequence[str]) -> list[str]:
     return [one for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()]
 
 
-def whole_k(k: object, *, or_else: str = "") -> int:
+def check_k(k: object, *, or_else: str = "") -> int:
     """Read a cutoff that is a number: a whole one from 1 on, which neither 2.0 nor True is."""
     try:
         if not isinstance(k, bool):
@@ -626,7 +626,7 @@ def whole_k(k: object, *, or_else: str = "") -> int:
 
 def check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
     """Raise `InvalidParameterError` unless cutoffs are whole numbers from 1 on that rise, or None at the end."""
-    numbers = [whole_k(k, or_else=", or None for the whole list") for k in cutoffs if k is not None]
+    numbers = [check_k(k, or_else=", or None for the whole list") for k in cutoffs if k is not None]
     if not cutoffs:
         raise InvalidParameterError("k needs at least one cutoff, such as 10, or all.")
     if numbers and max(numbers) > MAX_K:
@@ -644,7 +644,7 @@ class DifferenceJobSettings:
     to: Convention
 
 
-def unread_options(settings: EvaluationSettings) -> dict[str, str]:
+def find_unread_options(settings: EvaluationSettings) -> dict[str, str]:
     """Name the options that differ from their defaults and that nothing reads, each with the reason."""
     columns, convention = settings.columns, settings.convention
     found = {}
@@ -664,9 +664,9 @@ def unread_options(settings: EvaluationSettings) -> dict[str, str]:
     return found
 
 
-def refuse_unread(settings: EvaluationSettings, given: Collection[str] | None = None) -> None:
+def refuse_unread_options(settings: EvaluationSettings, given: Collection[str] | None = None) -> None:
     """Raise for an option that nothing reads: one of those `given`, or any that differs from its default."""
-    for name, why in unread_options(settings).items():
+    for name, why in find_unread_options(settings).items():
         if given is None or name in given:
             raise InvalidParameterError(f"nothing reads {option(name)}: {why}; leave it out.")
 

@@ -20,7 +20,7 @@ from ndcg_spark.evaluation.frames.columns import report_bad_rows
 from ndcg_spark.evaluation.frames.matching import check_matched
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
 from ndcg_spark.evaluation.frames.summary import format_means, select_per_query_rows
-from ndcg_spark.evaluation.matching import TopItems, top_items
+from ndcg_spark.evaluation.matching import TopItems, read_top_items
 from ndcg_spark.evaluation.results import Results
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
@@ -128,9 +128,9 @@ class Evaluation(Results):
         Spark cost: an action on `summary` and one on `per_query`, which count queries by bins of their values; each
         ranks anew.
         """
-        from ndcg_spark.evaluation.plots import N_BINS, draw, groups_of, step_of
+        from ndcg_spark.evaluation.plots import N_BINS, choose_bin_width, draw, select_groups
 
-        chosen = self._chosen(metric)
+        chosen = self._choose_metric(metric)
         of_k = F.col("k").eqNullSafe(F.lit(chosen.k))
         drawn = (F.col("metric") == str(chosen.metric)) & of_k
         summary = filter_rows(self.ranking.summary(keep_refusals=True), drawn | (F.col("segment_by") == ""))
@@ -140,9 +140,9 @@ class Evaluation(Results):
             with readable_errors():
                 means = means.drop("state").withColumns({"label": F.expr(labels.SEGMENT_SQL), "drawn": drawn})
                 rows = [row.asDict() for row in collect(means)]
-                check_matched(top_items(rows), self.ranking)
-                groups = groups_of([row for row in rows if row["drawn"]])
-                step = step_of(groups, within_1=chosen.metric.within_1)
+                check_matched(read_top_items(rows), self.ranking)
+                groups = select_groups([row for row in rows if row["drawn"]])
+                step = choose_bin_width(groups, within_1=chosen.metric.within_1)
                 # The last bin of values within 0 and 1 has 1, too.
                 last = F.when(value == 1, N_BINS - 1) if chosen.metric.within_1 else F.lit(None).cast("int")
                 bin_ = F.coalesce(last, F.floor(F.round(value / step, 9)).cast("int"))
@@ -160,10 +160,10 @@ class Evaluation(Results):
 
     def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
         """What was left out, and whether runs have the same queries; refuse judgments that match nothing."""
-        from ndcg_spark.evaluation.printed import lines_of_means
+        from ndcg_spark.evaluation.printed import format_notes
 
-        matched = check_matched(top_items(beside), self.ranking)
-        return lines_of_means(beside, self.settings, judged_apart=not self.ranking.tables.relevances_in_run) + matched
+        matched = check_matched(read_top_items(beside), self.ranking)
+        return format_notes(beside, self.settings, judged_apart=not self.ranking.tables.relevances_in_run) + matched
 
     def _check_matched(
         self, found: Sequence[TopItems], *, beside: Sequence[TopItems] = (), allowed: bool = False

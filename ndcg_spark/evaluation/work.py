@@ -18,7 +18,7 @@ from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation import printed
-from ndcg_spark.evaluation.difference import difference_steps
+from ndcg_spark.evaluation.difference import list_steps
 from ndcg_spark.evaluation.explanation import explain_on_spark
 from ndcg_spark.evaluation.frames.duplicates import find_differing_columns
 from ndcg_spark.evaluation.frames.matching import check_matched
@@ -29,8 +29,8 @@ from ndcg_spark.evaluation.frames.summary import (
     build_per_query_schema,
     select_per_query_rows,
 )
-from ndcg_spark.evaluation.matching import top_items
-from ndcg_spark.evaluation.means import Means, Row, input_name, refuse_scored, with_options
+from ndcg_spark.evaluation.matching import read_top_items
+from ndcg_spark.evaluation.means import Means, Row, add_option_advice, format_input_name, refuse_per_query_table
 from ndcg_spark.evaluation.plan import RankingPlan, fit_settings, require_query
 from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSettings
 from ndcg_spark.evaluation.tasks.stored import PROVENANCE
@@ -52,7 +52,7 @@ class Inputs:
 
     @property
     def name(self) -> str:
-        return input_name(self.table, self.judgments, self.settings)
+        return format_input_name(self.table, self.judgments, self.settings)
 
     @cached_property
     def ranking(self) -> Ranking:
@@ -78,23 +78,23 @@ class Inputs:
         return self.ranking.rankings()
 
 
-def inputs_of(tables: Mapping[str, Table], settings: EvaluationSettings, reference: str) -> Inputs:
+def open_inputs(tables: Mapping[str, Table], settings: EvaluationSettings, reference: str) -> Inputs:
     """Fit settings to opened tables. Reads schemas. `reference` names the input in messages."""
     table = tables["input"]
     info = info_of(table.frame)
-    refuse_scored(info, settings, reference)
+    refuse_per_query_table(info, settings, reference)
     others = {name: tables.get(name) for name in ("judgments", "items", "interactions")}
     return Inputs(table=table, settings=fit_settings(info, settings), **others)
 
 
-def _differing(inputs: Inputs, query: str) -> Sequence[str] | None:
+def _try_find_differing(inputs: Inputs, query: str) -> Sequence[str] | None:
     """Run an action (a scan); None if there are no rows of the query, or it fails: the refusal matters more."""
     with suppress(*SPARK_ERRORS):
         return find_differing_columns(inputs.table.frame, inputs.settings, query)
     return None
 
 
-def stored_metrics(
+def build_metric_table(
     spark: SparkSession, summary: list[dict[str, Any]], facts: Mapping[str, Any], now: datetime
 ) -> DataFrame:
     """Rows of the metric table; lazy."""
@@ -103,10 +103,10 @@ def stored_metrics(
 
 
 S = TypeVar("S")
-MOST_QUERIES = 10
+MAX_LISTED_QUERIES = 10
 
 
-class OfRankings(Work[S]):
+class RankingWork(Work[S]):
     """Doing something with rankings."""
 
     inputs: Inputs
@@ -114,7 +114,7 @@ class OfRankings(Work[S]):
     """Whether queries must have names, which rows of lists may lack."""
 
     def open(self, settings: EvaluationSettings) -> Inputs:
-        self.inputs = inputs_of(self.tables, settings, self.request.sources["input"].reference)
+        self.inputs = open_inputs(self.tables, settings, self.request.sources["input"].reference)
         if self.by_query:
             require_query(self.inputs.settings)
         return self.inputs
@@ -125,10 +125,12 @@ class OfRankings(Work[S]):
 
     def add_advice(self, message: str) -> str:
         inputs = self.inputs
-        return with_options(message, inputs.ranking.plan.others, lambda query: _differing(inputs, query))
+        return add_option_advice(
+            message, inputs.ranking.plan.others, lambda query: _try_find_differing(inputs, query)
+        )
 
 
-class MeanNdcg(OfRankings[EvaluationSettings], Means):
+class MeanNdcg(RankingWork[EvaluationSettings], Means):
     """Means per run and segment, by Spark."""
 
     by_query = False
@@ -192,16 +194,16 @@ class MeanNdcg(OfRankings[EvaluationSettings], Means):
         return super().run()
 
     def check_matched(self, rows: list[Row]) -> list[str]:
-        return check_matched(top_items(rows), self.inputs.ranking)
+        return check_matched(read_top_items(rows), self.inputs.ranking)
 
     def count_all(self) -> int | None:
         return self.inputs.ranking.count()
 
     def metric_table(self, summary: list[Row], facts: Mapping[str, Any]) -> Frame:
-        return stored_metrics(self.job.spark, summary, facts, self.job.now)
+        return build_metric_table(self.job.spark, summary, facts, self.job.now)
 
 
-class ExplainDifference(OfRankings[DifferenceJobSettings]):
+class ExplainDifference(RankingWork[DifferenceJobSettings]):
     """Why another convention gives another mean."""
 
     def __init__(self, job: Job[DifferenceJobSettings]) -> None:
@@ -211,12 +213,12 @@ class ExplainDifference(OfRankings[DifferenceJobSettings]):
     def run(self) -> Outcome:
         """Evaluate each step, and find the queries that carry most: two actions."""
         inputs, judgments = self.inputs, self.inputs.judgments
-        steps = difference_steps(inputs.settings, self.settings.to)
+        steps = list_steps(inputs.settings, self.settings.to)
         found = explain_on_spark(inputs.table.frame, steps, judgments=judgments.frame if judgments else None)
         with self.job.step("evaluating each step"):
             rows = [row.asDict() for row in found.steps.orderBy("run", "step").collect()]
             largest = found.queries.orderBy(F.abs("contribution").desc(), *inputs.settings.columns.query)
-            queries = [row.asDict() for row in largest.limit(MOST_QUERIES).collect()]
+            queries = [row.asDict() for row in largest.limit(MAX_LISTED_QUERIES).collect()]
         if not any(row["n_queries"] for row in rows):
             raise InputRefusedError("there is no query whose means could be explained.")
         return Outcome(

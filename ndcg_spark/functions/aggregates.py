@@ -164,7 +164,7 @@ def reciprocal_rank_at(
 def _make_cut(k: int | str | None, ties: str) -> formulas.Cut:
     one_of("ties", ties, ("expected", "best", "worst"))
     sign = -1.0 if ties == "worst" else 1.0
-    return formulas.Cut(arguments.parse_cutoff(k), F.lit(ties == "expected"), F.lit(sign), arguments.format_k(k))
+    return formulas.Cut(arguments.make_cutoff(k), F.lit(ties == "expected"), F.lit(sign), arguments.format_k(k))
 
 
 def _compute_gain(relevance: Column | str, gain: str) -> Expression:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from ndcg_spark.conventions.forms import DiscountForm, check_discount, parse_discount
 from ndcg_spark.core.columns import refuse
 from ndcg_spark.errors import InvalidParameterError, one_of
-from ndcg_spark.evaluation.settings import check_cutoffs, cutoff_of
+from ndcg_spark.evaluation.settings import check_cutoffs, parse_cutoff
 from ndcg_spark.functions import formulas
 from ndcg_spark.functions.formulas import Expression
 
@@ -101,9 +101,9 @@ def bind_denominator(denominator: str) -> formulas.Metric:
     return partial(formulas.average_precision, denominator=denominator)
 
 
-def parse_cutoff(k: int | str | None) -> Column:
+def make_cutoff(k: int | str | None) -> Column:
     """Check a cutoff; return `WHOLE` for whole lists."""
-    number = cutoff_of(k)
+    number = parse_cutoff(k)
     check_cutoffs((number,))
     return F.lit(formulas.WHOLE if number is None else number)
 
@@ -111,7 +111,7 @@ def parse_cutoff(k: int | str | None) -> Column:
 def resolve_discount(discount: str, k: int | str | None) -> DiscountForm:
     """Parse a discount and check that it covers the cutoff."""
     form = parse_discount(discount)
-    check_discount(discount, cutoff_of(k))
+    check_discount(discount, parse_cutoff(k))
     return form
 
 
@@ -174,7 +174,7 @@ def format_column(value: Column | str) -> str:
 
 def format_k(k: int | str | None) -> str:
     """Format a cutoff for the name of a result column; empty for whole lists."""
-    number = cutoff_of(k)
+    number = parse_cutoff(k)
     return "" if number is None else f", k={number}"
 
 

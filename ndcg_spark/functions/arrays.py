@@ -134,7 +134,7 @@ def reciprocal_rank(ranked: Column | str, *, k: int | str | None = None, rel: fl
 
 def _make_cut(k: int | str | None) -> formulas.Cut:
     """Build the cut of lists in rank order, which have no ties."""
-    return formulas.Cut(arguments.parse_cutoff(k), F.lit(False), F.lit(1.0), arguments.format_k(k))
+    return formulas.Cut(arguments.make_cutoff(k), F.lit(False), F.lit(1.0), arguments.format_k(k))
 
 
 def _apply_to_hits(

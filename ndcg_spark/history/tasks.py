@@ -26,7 +26,7 @@ from ndcg_spark.core.exact import Limbs, add_limbs
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
 from ndcg_spark.errors import InputRefusedError, option
-from ndcg_spark.evaluation.rules import RULES, combine_rules, same_rules
+from ndcg_spark.evaluation.rules import RULES, combine_rules, have_same_rules
 from ndcg_spark.history.settings import EPOCH, FlagSettings, RollUpSettings, asks_for
 from ndcg_spark.metrics import EVERY, MetricAt, direction_of, judge_change
 from ndcg_spark.metrics.normalized_gain import NDCG
@@ -313,7 +313,7 @@ def _judged(
 
 
 def _is_history(other: dict[str, Any], one: dict[str, Any]) -> bool:
-    same = same_rules(other[RULES], one[RULES])
+    same = have_same_rules(other[RULES], one[RULES])
     return bool(other["config_hash"] == one["config_hash"]) if same is None else same
 
 

@@ -16,7 +16,7 @@ from ndcg_spark.comparison.printed import verdict_text
 from ndcg_spark.core import labels
 from ndcg_spark.core.columns import computed_micros, has_column, require_column, time_of
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.rules import RULES, rules_lines
+from ndcg_spark.evaluation.rules import RULES, format_rules_notes
 from ndcg_spark.history import frames
 from ndcg_spark.history.causes import causes_of
 from ndcg_spark.history.settings import (
@@ -201,7 +201,7 @@ class RollUp(Work[RollUpJobSettings]):
                 lambda: print_rows(title, [_cells(row, nights.first) for row in shown[-MOST_PERIODS:]]),
                 f"periods: {len(keys):,}, with nights up to {settings.as_of}{more}",
                 f"intervals: independence={', '.join(assumed) or settings.independence}",
-                *rules_lines(row[RULES] for row in shown),
+                *format_rules_notes(row[RULES] for row in shown),
             ),
         )
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from ndcg_spark.core.flag import Flag, OnInvalid, check_values
 from ndcg_spark.errors import InvalidParameterError, option
-from ndcg_spark.evaluation.settings import refuse_marks
+from ndcg_spark.evaluation.settings import refuse_special_characters
 
 EventRule: TypeAlias = Literal["best", "sum", "last"]
 NegativeRule: TypeAlias = Literal["override", "latest"]
@@ -252,7 +252,7 @@ class RatingColumns:
     def __post_init__(self) -> None:
         check_values(self)
         check_keys(self.query, self.item, RATING_RESERVED)
-        refuse_marks("query or item", (*self.query, self.item))
+        refuse_special_characters("query or item", (*self.query, self.item))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

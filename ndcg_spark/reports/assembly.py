@@ -22,7 +22,7 @@ from ndcg_spark.core.workers import raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.frames.matching import check_matched
 from ndcg_spark.evaluation.gates import find_metric
-from ndcg_spark.evaluation.matching import top_items
+from ndcg_spark.evaluation.matching import read_top_items
 from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.jobs.outputs import StagedFile
 from ndcg_spark.metrics import direction_of
@@ -205,7 +205,7 @@ def report(
     here = None if production in seen else production
     shown, notes = choose_shown_runs(rows, chosen, limits, asked=bool(runs), production=here)
     if isinstance(metrics, Evaluation):
-        notes += [f"Judgments: {line}." for line in check_matched(top_items(rows), metrics.ranking)]
+        notes += [f"Judgments: {line}." for line in check_matched(read_top_items(rows), metrics.ranking)]
     baseline = None if baseline in seen else baseline
     if baseline is not None and baseline not in shown:
         known = ", ".join(map(repr, shown))

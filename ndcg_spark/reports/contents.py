@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ndcg_spark.core import labels
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.rules import same_rules
+from ndcg_spark.evaluation.rules import have_same_rules
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.reports.wording import metric_name, plain, segment_name, segment_values
 
@@ -211,7 +211,7 @@ class Night:
 
     def is_like(self, other: Night) -> bool:
         """Return whether both were computed by the same rules or, where these are not known, configured alike."""
-        same = same_rules(self.rules, other.rules)
+        same = have_same_rules(self.rules, other.rules)
         return self.config_hash == other.config_hash if same is None else same
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.core.columns import columns_of, has_column, named, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
-from ndcg_spark.evaluation.rules import RULES, rules_difference
+from ndcg_spark.evaluation.rules import RULES, format_difference
 from ndcg_spark.metrics import direction_of, parse_metric
 from ndcg_spark.reports.contents import (
     ChangedQuery,
@@ -240,8 +240,8 @@ class Queries(Section):
             return queries
         against = day(before) if baseline is None else plain(baseline)
         earlier = {} if before is None else table.rules(before)
-        differ = [rules_difference([*texts, *rules.get(run, ())]) for run, texts in earlier.items()]
-        if any(differ) or (baseline is not None and rules_difference(one.rules for one in standings)):
+        differ = [format_difference([*texts, *rules.get(run, ())]) for run, texts in earlier.items()]
+        if any(differ) or (baseline is not None and format_difference(one.rules for one in standings)):
             return replace(
                 queries, not_covered=(f"Losses against {against} are not shown: other rules, other values.",)
             )

@@ -16,7 +16,7 @@ from ndcg_spark.core.columns import has_column, named, require_column, utc_text
 from ndcg_spark.core.labels import metric_at
 from ndcg_spark.core.workers import collect
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.rules import MIXED, RULES, read_rules, rules_difference
+from ndcg_spark.evaluation.rules import MIXED, RULES, format_difference, read_rules
 from ndcg_spark.jobs.outputs import SOURCE_TIME
 from ndcg_spark.reports.contents import Comparison, Mean, Standing, columns
 from ndcg_spark.reports.settings import ReportLimits
@@ -175,7 +175,7 @@ def require_rules(standings: Iterable[Standing], run: str, texts: Iterable[str |
     """Refuse a table whose rows of a run were computed by other rules than the means of that run."""
     means = [one.rules for one in standings if one.mean.run == run]
     known = [text for text in texts if MIXED not in read_rules(text).values()]  # else combined on purpose
-    difference = rules_difference([*means, *known])
+    difference = format_difference([*means, *known])
     if difference:
         raise InputRefusedError(
             f"the {table} has rows of run {run!r} by other rules than its means ({difference}); evaluate both by "

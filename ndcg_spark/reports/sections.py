@@ -18,7 +18,7 @@ from ndcg_spark.conventions.convention import in_words
 from ndcg_spark.core.workers import raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.rules import RULES, differing_rules, read_rules, rules_difference
+from ndcg_spark.evaluation.rules import RULES, find_differing_rules, format_difference, read_rules
 from ndcg_spark.history import tasks as night_flags
 from ndcg_spark.history.frames import missing_series
 from ndcg_spark.history.settings import days_between, missing_nights
@@ -477,7 +477,7 @@ class Contents:
     @property
     def rules_differ(self) -> str:
         """Differences between the rules of the runs."""
-        return plain(rules_difference(one.rules for one in self.standings))
+        return plain(format_difference(one.rules for one in self.standings))
 
     @property
     def label(self) -> str:
@@ -505,7 +505,7 @@ class Contents:
         tables: dict[str, list[Standing]] = {}
         for one in self.standings:
             rules = one.rules or next(iter(texts), None)
-            about = ", ".join(f"{name}={read_rules(rules).get(name)}" for name in differing_rules(texts))
+            about = ", ".join(f"{name}={read_rules(rules).get(name)}" for name in find_differing_rules(texts))
             tables.setdefault(about, []).append(one)
         return list(tables.items())
 

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from statistics import NormalDist
 
 from ndcg_spark.core import labels
-from ndcg_spark.evaluation.settings import MANY_REJECTED
+from ndcg_spark.evaluation.settings import REJECT_WARNING_SHARE
 from ndcg_spark.history.settings import is_behind
 from ndcg_spark.metrics import judge_change
 from ndcg_spark.reports import wording as w
@@ -176,7 +176,7 @@ def _thin(contents: Contents) -> Told:
     for one in contents.standings:
         mean, before = one.mean, one.before
         rejected, usual = mean.rejected or 0.0, one.usually_rejected
-        if rejected >= MANY_REJECTED and rejected > 2 * (usual or 0.0):
+        if rejected >= REJECT_WARNING_SHARE and rejected > 2 * (usual or 0.0):
             usually = "" if usual is None else f", usually {_percent(usual)}"
             most = f", most for {contents.accounting.rejected[0][0]}" if contents.accounting.rejected else ""
             rows = f"{w.count(mean.n_rejected)} of {w.count(mean.n_read)} rows ({_percent(rejected)}{usually})"

@@ -9,7 +9,7 @@ import click
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.command import OUTPUT, PER_QUERY_OUTPUT, asked_metrics, cutoff_option, metrics_option
+from ndcg_spark.evaluation.command import OUTPUT, PER_QUERY_OUTPUT, cutoff_option, metrics_option, read_metrics
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.jobs.command import Command, Gates, Input, Output, Request
@@ -36,7 +36,7 @@ def _options() -> dict[str, list[click.Option]]:
 
 
 def _settings(given: Mapping[str, Any]) -> RetrievalJobSettings:
-    metrics, cutoffs = asked_metrics(given)
+    metrics, cutoffs = read_metrics(given)
     settings, of_queries = build_settings(RetrievalSettings, given), build_settings(QueryColumns, given)
     evaluation = EvaluationSettings(
         columns=Columns(query=(settings.query,), item=settings.item, weight=of_queries.weight),

@@ -13,7 +13,7 @@ from ndcg_spark.core.flag import settings_from
 from ndcg_spark.core.given import takes_tables
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, in_workers
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
-from ndcg_spark.evaluation.settings import MAX_K, EvaluationSettings, whole_k
+from ndcg_spark.evaluation.settings import MAX_K, EvaluationSettings, check_k
 from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS
 from ndcg_spark.evaluation.tasks.query_rows import WEIGHT
 from ndcg_spark.retrieval.settings import Metric, RetrievalSettings, ZeroVector
@@ -27,7 +27,7 @@ _ANY_NUMBER = 2**62
 def retrieved_items(queries: DataFrame, corpus: DataFrame, settings: RetrievalSettings, *, k: int = 10) -> DataFrame:
     """Implement `retrieve`. Lazy."""
     try:
-        fits = whole_k(k) <= MAX_K
+        fits = check_k(k) <= MAX_K
     except InvalidParameterError:  # a whole list has no meaning here
         fits = False
     if not fits:

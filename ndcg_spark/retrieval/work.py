@@ -13,10 +13,10 @@ from pyspark.sql import types as T
 from ndcg_spark.core.labels import row_order
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA, score_queries, select_per_query_rows, summarize
-from ndcg_spark.evaluation.printed import counted_rows, queries_text, show_summary
+from ndcg_spark.evaluation.printed import format_query_counts, select_overall_rows, show_summary
 from ndcg_spark.evaluation.tasks.scoring import list_uncounted_statuses
 from ndcg_spark.evaluation.tasks.stored import HIDDEN
-from ndcg_spark.evaluation.work import stored_metrics
+from ndcg_spark.evaluation.work import build_metric_table
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.retrieval.frames import labelled_items, ranked_corpus, retrieved_items
 from ndcg_spark.retrieval.settings import RetrievalJobSettings
@@ -64,7 +64,9 @@ class Retrieve(Work[RetrievalJobSettings]):
         }
         if self.per_query is not None:
             slices = self.job.build_slices(runs)
-            tables["output"] = Rows(frame=stored_metrics(self.job.spark, summary, facts, self.job.now), slices=slices)
+            tables["output"] = Rows(
+                frame=build_metric_table(self.job.spark, summary, facts, self.job.now), slices=slices
+            )
             queries = select_per_query_rows(self.per_query, self.settings.evaluation)
             tables["per_query_output"] = Rows(frame=queries, slices=slices)
         return Outcome(facts=facts, tables=tables, lines=self._lines(facts))
@@ -74,7 +76,7 @@ class Retrieve(Work[RetrievalJobSettings]):
         settings, evaluation = self.settings.retrieval, self.settings.evaluation
         queries: dict[str, int] = {}
         if self.settings.evaluates:
-            overall = counted_rows(summary)
+            overall = select_overall_rows(summary)
             names = ("no_relevant", "missing", "unjudged")
             counted = {name: sum(int(row[f"n_{name}"]) for row in overall) for name in names}
             queries = {"in_mean": sum(int(row["n_queries"]) for row in overall), **counted}
@@ -99,4 +101,4 @@ class Retrieve(Work[RetrievalJobSettings]):
         if self.settings.evaluates:
             yield lambda: show_summary(facts["metrics"])
             evaluation = self.settings.evaluation
-            yield queries_text(facts["queries"], evaluation, list_uncounted_statuses(evaluation.convention))
+            yield format_query_counts(facts["queries"], evaluation, list_uncounted_statuses(evaluation.convention))

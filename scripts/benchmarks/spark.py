@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import ndcg_spark
-from ndcg_spark.evaluation.settings import SHORT
+from ndcg_spark.evaluation.settings import MAX_SHORT_K
 from ndcg_spark.functions import ndcg_at
 from ndcg_spark.jobs.session import build_local_settings
 
@@ -24,7 +24,7 @@ def make_session(memory: str, k: int, kind: str = "job") -> SparkSession:
         "spark.log.level": "ERROR",
     }
     if kind == "job":
-        of_job = build_local_settings(sys.executable, short_lists=k <= SHORT)
+        of_job = build_local_settings(sys.executable, short_lists=k <= MAX_SHORT_K)
         settings = of_job | settings | {"spark.sql.shuffle.partitions": "64"}
     return SparkSession.builder.appName("ndcg-spark bench").config(map=settings).getOrCreate()
 

@@ -16,7 +16,7 @@ from ndcg_spark import Convention, compare
 from ndcg_spark.core.flag import Setting, settings_in
 from ndcg_spark.errors import InvalidParameterError, option, spelled
 from ndcg_spark.evaluation import evaluation_settings, explain_ranks
-from ndcg_spark.evaluation.settings import EvaluationSettings, one_cutoff_of
+from ndcg_spark.evaluation.settings import EvaluationSettings, parse_single_cutoff
 from ndcg_spark.history import FlagSettings, RollUpSettings
 from ndcg_spark.metrics import EVERY, MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
@@ -109,7 +109,7 @@ def test_hashes_do_not_tell_a_whole_number_from_a_fraction():
 def test_one_cutoff_is_one(k):
     for name in ("k", "k_b"):
         with pytest.raises(InvalidParameterError, match=f"^{name} must be one cutoff; got "):
-            one_cutoff_of(k, name)
+            parse_single_cutoff(k, name)
     with pytest.raises(InvalidParameterError, match=r"^k must be one cutoff"):
         explain_ranks(None, k=k)
 

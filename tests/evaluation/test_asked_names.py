@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 import ndcg_spark
 from ndcg_spark import merge_summaries
-from ndcg_spark.evaluation.settings import metrics_of
+from ndcg_spark.evaluation.settings import parse_metrics
 from ndcg_spark.history import roll_up
 
 SCHEMA = "query_id string, item_id long, score double, relevance double"
@@ -33,7 +33,7 @@ def asked_in(summary) -> dict[tuple[str, int | None], str | None]:
     ],
 )
 def test_the_first_name_of_a_metric_is_kept(metrics, k, names):
-    assert [one.asked_at for one in metrics_of(metrics, k)[0]] == names
+    assert [one.asked_at for one in parse_metrics(metrics, k)[0]] == names
 
 
 def test_a_summary_has_the_names_that_were_asked_for(spark):

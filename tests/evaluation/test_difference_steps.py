@@ -9,13 +9,13 @@ import pytest
 from ndcg_spark import PRESETS, Convention, explain_difference
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import Columns, EvaluationSettings
-from ndcg_spark.evaluation.difference import PARTS, difference_steps
+from ndcg_spark.evaluation.difference import PARTS, list_steps
 
 
 def test_the_steps_end_at_the_other_convention_and_change_a_part_each():
     columns = Columns(order="pos")
     for a, b in permutations(PRESETS.values(), 2):
-        steps = difference_steps(EvaluationSettings(columns=columns, convention=a), b)
+        steps = list_steps(EvaluationSettings(columns=columns, convention=a), b)
         assert (steps[0][3].convention, steps[-1][3].convention.digest) == (a, b.digest), (a.name, b.name)
         parts = [part for part, *_ in steps[1:]]
         assert parts == [part for part in PARTS if part in parts], (a.name, b.name)
@@ -33,19 +33,17 @@ def test_one_cutoff_is_explained():
 @pytest.mark.parametrize(("a", "b"), list(permutations(["best", "first", "error"], 2)))
 def test_the_choice_of_duplicates_is_changed_too(a, b):
     settings = EvaluationSettings(columns=Columns(order="pos"), convention=Convention(duplicates=a))
-    assert difference_steps(settings, Convention(duplicates=b))[-1][3].convention.duplicates == b
+    assert list_steps(settings, Convention(duplicates=b))[-1][3].convention.duplicates == b
 
 
 def test_one_convention_twice_has_no_parts():
     for convention in PRESETS.values():
         settings = EvaluationSettings(columns=Columns(order="pos"), convention=convention)
-        assert difference_steps(settings, convention) == [("", "", "", settings)]
+        assert list_steps(settings, convention) == [("", "", "", settings)]
 
 
 def test_the_other_cutoff_is_read_as_any_cutoff():
-    steps = {
-        k: difference_steps(EvaluationSettings(cutoffs=(10,)), Convention(), k)[1:] for k in (5, "5", None, "all")
-    }
+    steps = {k: list_steps(EvaluationSettings(cutoffs=(10,)), Convention(), k)[1:] for k in (5, "5", None, "all")}
     assert [(part, a, b, settings.cutoffs) for [(part, a, b, settings)] in steps.values()] == [
         ("cutoff", "10", "5", (5,)),
         ("cutoff", "10", "5", (5,)),
@@ -53,15 +51,15 @@ def test_the_other_cutoff_is_read_as_any_cutoff():
         ("cutoff", "10", "all", (None,)),
     ]
     for k in (10, "10", "same"):
-        assert difference_steps(EvaluationSettings(cutoffs=(10,)), Convention(), k)[1:] == []
+        assert list_steps(EvaluationSettings(cutoffs=(10,)), Convention(), k)[1:] == []
     with pytest.raises(InvalidParameterError, match="ten"):
-        difference_steps(EvaluationSettings(), Convention(), "ten")
+        list_steps(EvaluationSettings(), Convention(), "ten")
 
 
 @pytest.mark.parametrize(("k", "k_b"), [(3, 2), (2, 3)])
 def test_a_table_of_discounts_reaches_as_far_as_the_cutoff_at_every_step(k, k_b):
     tables = {2: "table:1,0.5", 3: "table:1,0.5,0.25"}
     settings = EvaluationSettings(cutoffs=(k,), convention=Convention(discount=tables[k]))
-    steps = difference_steps(settings, Convention(discount=tables[k_b]), k_b)
+    steps = list_steps(settings, Convention(discount=tables[k_b]), k_b)
     assert {part for part, *_ in steps} == {"", "cutoff", "discount"}
     assert (steps[-1][3].cutoffs, steps[-1][3].convention.discount) == ((k_b,), tables[k_b])

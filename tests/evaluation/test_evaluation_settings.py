@@ -15,13 +15,13 @@ from ndcg_spark.evaluation.settings import (
     RESERVED,
     Columns,
     EvaluationSettings,
-    cutoffs_of,
-    metrics_of,
-    segment_sets_of,
+    parse_cutoffs,
+    parse_metrics,
+    parse_segment_sets,
 )
 
-((AP,), _) = metrics_of("ap@5")
-((BEST,), _) = metrics_of("ndcg_best@5")
+((AP,), _) = parse_metrics("ap@5")
+((BEST,), _) = parse_metrics("ndcg_best@5")
 BY_ITEM = Convention(ties="item_asc")
 
 
@@ -160,12 +160,12 @@ def test_the_digest_differs_for_every_choice_that_can_change_a_number():
     ],
 )
 def test_cutoffs(given_cutoffs, expected):
-    assert cutoffs_of(given_cutoffs) == expected
+    assert parse_cutoffs(given_cutoffs) == expected
 
 
 @given(st.lists(st.none() | st.just("all") | st.integers(1, 50), min_size=1))
 def test_any_cutoffs_come_in_an_order_that_a_plan_takes(given_cutoffs):
-    cutoffs = cutoffs_of(given_cutoffs)
+    cutoffs = parse_cutoffs(given_cutoffs)
     assert set(cutoffs) == {None if k == "all" else k for k in given_cutoffs}
     assert EvaluationSettings(cutoffs=cutoffs).cutoffs == cutoffs
 
@@ -174,19 +174,19 @@ def test_any_cutoffs_come_in_an_order_that_a_plan_takes(given_cutoffs):
 def test_cutoffs_that_are_no_whole_numbers_are_named(bad):
     for given_cutoffs in (bad, [5, bad]):
         with pytest.raises(InvalidParameterError, match=f"from 1 on, or all; got '{bad}'"):
-            cutoffs_of(given_cutoffs)
+            parse_cutoffs(given_cutoffs)
 
 
 @pytest.mark.parametrize("given_cutoffs", ["1,", "1,,3", ["1,3"], "5;6"])
 def test_commas_stand_between_cutoffs_of_a_text_alone(given_cutoffs):
     with pytest.raises(InvalidParameterError, match=r"from 1 on, or all; got '(|1,3|5;6)'"):
-        cutoffs_of(given_cutoffs)
+        parse_cutoffs(given_cutoffs)
 
 
 @pytest.mark.parametrize("bad", [2.5, 2.0, True, math.inf, math.nan])
 def test_a_fraction_is_not_cut_down_to_a_cutoff(bad):
     with pytest.raises(InvalidParameterError, match=r"k must be a whole number"):
-        cutoffs_of([bad])
+        parse_cutoffs([bad])
 
 
 # --- Segments
@@ -204,10 +204,10 @@ def test_a_fraction_is_not_cut_down_to_a_cutoff(bad):
     ],
 )
 def test_segment_sets(texts, sets):
-    assert segment_sets_of(texts) == sets
+    assert parse_segment_sets(texts) == sets
 
 
 @pytest.mark.parametrize("texts", [[""], ["a+"], ["+"], ["a", " "], ["a", "a"], ["a+b", "a +b"], ["a+a"]])
 def test_segment_sets_that_are_none(texts):
     with pytest.raises(InvalidParameterError, match="segments= must be column names, each set once"):
-        segment_sets_of(texts)
+        parse_segment_sets(texts)

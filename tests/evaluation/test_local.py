@@ -41,9 +41,9 @@ def ranked(tables: Mapping[str, pa.Table], settings: EvaluationSettings, **optio
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many partitions and processes for small tables, too."""
-    monkeypatch.setattr(local, "BYTES_OF_A_PARTITION", 64)
-    monkeypatch.setattr(local, "BYTES_OF_A_PROCESS", 64)
-    monkeypatch.setattr(local, "SMALLEST_PART", 64)
+    monkeypatch.setattr(local, "PARTITION_BYTES", 64)
+    monkeypatch.setattr(local, "MIN_PROCESS_BYTES", 64)
+    monkeypatch.setattr(local, "MIN_PART_BYTES", 64)
 
 
 @pytest.mark.parametrize("form", ["long", "judgments", "structs"])
@@ -255,7 +255,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import ndcg_spark
 from ndcg_spark.evaluation import local
-local.BYTES_OF_A_PROCESS = local.BYTES_OF_A_PARTITION = 64
+local.MIN_PROCESS_BYTES = local.PARTITION_BYTES = 64
 pq.write_table(pa.table({SIX!r}), "six.parquet", row_group_size=2)
 def of_this_module(relevance):
     return relevance
@@ -289,13 +289,13 @@ def test_nobody_runs_the_main_module_again(tmp_path: Path, place: str):
     assert ended.stderr == ""
     lines = [line.split() for line in ended.stdout.splitlines()]
     assert [float(value) for _, value in lines] == pytest.approx([LINEAR] * 3)
-    assert {int(n_processes) for n_processes, _ in lines} == {Resources.of_machine().processes}
+    assert {int(n_processes) for n_processes, _ in lines} == {Resources.from_machine().processes}
 
 
 def test_processes_beside_an_active_session(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """As in a notebook: a session has threads and connections, an event loop runs the cell."""
-    monkeypatch.setattr(local, "BYTES_OF_A_PROCESS", 64)
-    monkeypatch.setattr(local, "BYTES_OF_A_PARTITION", 64)
+    monkeypatch.setattr(local, "MIN_PROCESS_BYTES", 64)
+    monkeypatch.setattr(local, "PARTITION_BYTES", 64)
     pq.write_table(pa.table(SIX), tmp_path / "six.parquet", row_group_size=2)
     rows = spark.range(3)
     assert rows.count() == 3
@@ -305,7 +305,7 @@ def test_processes_beside_an_active_session(spark: Any, tmp_path: Path, monkeypa
         return found.summary.column("value").to_pylist()[0], found.ranking.n_processes
 
     for table in (pd.DataFrame(SIX), tmp_path / "six.parquet"):
-        assert asyncio.run(cell(table)) == (pytest.approx(LINEAR), Resources.of_machine().processes)
+        assert asyncio.run(cell(table)) == (pytest.approx(LINEAR), Resources.from_machine().processes)
         assert rows.count() == 3
 
 

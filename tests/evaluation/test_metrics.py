@@ -20,7 +20,7 @@ import ndcg_spark
 from ndcg_spark.diagnosis import changed_queries
 from ndcg_spark.errors import InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import evaluation_settings, summarize
-from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
+from ndcg_spark.evaluation.settings import EvaluationSettings, parse_metrics
 from ndcg_spark.evaluation.tasks.scoring import build_scoring_task
 from ndcg_spark.metrics import parse_metric
 
@@ -212,7 +212,7 @@ def test_every_form_has_the_bits_of_the_long_table():
     """A run and judgments, given ranks, and arrays as well."""
     rows = [Row(query=query, item=item, score=score, relevance=relevance)
             for query, item, score, relevance in random_table(2, tied=False)]  # fmt: skip
-    choices, (metrics, cutoffs) = Choices(ties="item_asc"), metrics_of([*METRICS, *ORDERED])
+    choices, (metrics, cutoffs) = Choices(ties="item_asc"), parse_metrics([*METRICS, *ORDERED])
     found = {}
     for form, tables, columns in forms(rows, choices):
         missing = {"null_score": "unretrieved"} if form in ("long", "rank") else {}

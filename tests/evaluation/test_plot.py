@@ -12,7 +12,7 @@ from support.spark_rankings import close
 
 from ndcg_spark import evaluate
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
-from ndcg_spark.evaluation.plots import MOST_SEGMENTS, N_BINS, Group, groups_of, step_of
+from ndcg_spark.evaluation.plots import MAX_SEGMENTS, N_BINS, Group, choose_bin_width, select_groups
 
 RUNS = ("a", "b")
 
@@ -79,11 +79,11 @@ def test_bad_rows_are_refused_in_a_line(rankings):
 
 
 def test_a_bin_is_a_twentieth_of_what_values_span():
-    assert step_of([], within_1=True) == 0.05
+    assert choose_bin_width([], within_1=True) == 0.05
     group = Group(run="", label="all", value=6.0, low=5.0, high=7.0, n=64)  # a deviation of about 4: 18 / 20
-    assert step_of([group], within_1=False) == 1.0
+    assert choose_bin_width([group], within_1=False) == 1.0
     one = Group(run="", label="all", value=0.0, low=None, high=None, n=1)
-    assert close(step_of([one], within_1=False), 1.0)
+    assert close(choose_bin_width([one], within_1=False), 1.0)
 
 
 def test_the_largest_groups_are_drawn():
@@ -98,4 +98,4 @@ def test_the_largest_groups_are_drawn():
         }
         for n in range(100)
     ]
-    assert [one.label for one in groups_of(rows)] == [f"g={n}" for n in range(99 - MOST_SEGMENTS, 99)]
+    assert [one.label for one in select_groups(rows)] == [f"g={n}" for n in range(99 - MAX_SEGMENTS, 99)]

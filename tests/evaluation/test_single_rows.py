@@ -16,7 +16,7 @@ from support.spark_rankings import array_table, close, convention_of, scored_tab
 from ndcg_spark import Convention
 from ndcg_spark import evaluate as evaluate_tables
 from ndcg_spark.errors import InvalidParameterError
-from ndcg_spark.evaluation.explanation import ranked_rows
+from ndcg_spark.evaluation.explanation import rank_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 
 # --- Single rows
@@ -31,7 +31,7 @@ def test_rows_add_up_to_dcg_and_idcg(spark, name):
     }[name]
     rows = random_rows(80, negatives=name == "negatives")
     settings = EvaluationSettings(convention=convention_of(choices), cutoffs=(None,), null_score="unretrieved")
-    viewed = ranked_rows(scored_table(spark, rows), settings).collect()
+    viewed = rank_rows(scored_table(spark, rows), settings).collect()
     by_query: dict[str, list] = {}
     for row in viewed:
         by_query.setdefault(row["query_id"], []).append(row)
@@ -50,7 +50,7 @@ def test_rows_add_up_to_dcg_and_idcg(spark, name):
 def test_the_view_of_a_query(spark):
     """Rank, ideal rank, gain and discount of each item, an unretrieved and an unjudged one among them."""
     rows = ranked((1.0, None), unretrieved=(2.0,))
-    viewed = ranked_rows(scored_table(spark, rows), EvaluationSettings(null_score="unretrieved")).collect()
+    viewed = rank_rows(scored_table(spark, rows), EvaluationSettings(null_score="unretrieved")).collect()
     gain = gain_function("exponential")
     third = 1 / 1.584962500721156
     assert {row["item"]: (row["rank"], row["ideal_rank"], row["gain"]) for row in viewed} == {
@@ -67,16 +67,16 @@ def test_the_view_of_a_query(spark):
 def test_the_view_ranks_by_score_and_shows_items(spark):
     frame = scored_table(spark, ranked((1.0,)))
     with pytest.raises(InvalidParameterError, match="leave rank= out"):
-        ranked_rows(frame, EvaluationSettings(columns=Columns(rank="rank")))
+        rank_rows(frame, EvaluationSettings(columns=Columns(rank="rank")))
     with pytest.raises(InvalidParameterError, match="name the item column"):
-        ranked_rows(frame, EvaluationSettings(columns=Columns(item=None)))
+        rank_rows(frame, EvaluationSettings(columns=Columns(item=None)))
     with pytest.raises(
         InvalidParameterError, match="no rule of these settings needs; use convention='default;ties=item_asc'"
     ):
-        ranked_rows(frame, EvaluationSettings(check_duplicates="none"))
+        rank_rows(frame, EvaluationSettings(check_duplicates="none"))
     for name in ("gain", "Item"):  # whatever its case
         with pytest.raises(InvalidParameterError, match=f"'{name}' has the name of a column of the result"):
-            ranked_rows(frame.withColumnRenamed("query_id", name), EvaluationSettings(columns=Columns(query=(name,))))
+            rank_rows(frame.withColumnRenamed("query_id", name), EvaluationSettings(columns=Columns(query=(name,))))
 
 
 LONG = "query_id string, item_id string, score double, relevance int"
@@ -97,7 +97,7 @@ def test_rows_add_up_whatever_the_ties_the_ideal_and_the_cutoff(spark):
         options = {"null_score": "unretrieved", "convention": convention}
         (result,) = evaluate_tables(table(rows, LONG), k=k, **options).per_query.to_pylist()
         expected[f"{convention} {k}"] = (result["dcg"], result["idcg"])
-        view = ranked_rows(frame, EvaluationSettings(cutoffs=(k,), check_duplicates="all", **options))
+        view = rank_rows(frame, EvaluationSettings(cutoffs=(k,), check_duplicates="all", **options))
         sums = (F.sum(F.col("gain") * F.coalesce(name, F.lit(0.0))) for name in ("discount", "ideal_discount"))
         views.append(view.agg(F.lit(f"{convention} {k}"), *sums))
     found = {row[0]: (row[1], row[2]) for row in reduce(lambda one, other: one.union(other), views).collect()}
@@ -107,14 +107,14 @@ def test_rows_add_up_whatever_the_ties_the_ideal_and_the_cutoff(spark):
 
 def test_the_view_refuses_or_resolves_duplicates_as_evaluate_does(spark):
     frame = spark.createDataFrame(TWICE, LONG)
-    assert "comes twice" in refusal(ranked_rows(frame, EvaluationSettings()))
+    assert "comes twice" in refusal(rank_rows(frame, EvaluationSettings()))
     best = EvaluationSettings(convention=Convention(duplicates="best"))
-    assert [row["relevance"] for row in ranked_rows(frame, best).collect()] == [1.0]
+    assert [row["relevance"] for row in rank_rows(frame, best).collect()] == [1.0]
 
 
 def test_the_view_has_no_ideal_ranks_where_the_ideal_is_not_made_of_rows(spark):
     frame = spark.createDataFrame([("q", "a", 0.5, 1), ("q", "b", 0.4, 0)], LONG)
-    shown = ranked_rows(frame, EvaluationSettings(convention=Convention(ideal="k_ones"))).collect()
+    shown = rank_rows(frame, EvaluationSettings(convention=Convention(ideal="k_ones"))).collect()
     assert {row["ideal_rank"] for row in shown} == {None}
 
 
@@ -148,7 +148,7 @@ def test_evaluate_starts_no_job(spark):
         found.append(evaluate_tables(long.drop("relevance"), judgments=judgments, strategy="window"))
         found.append(evaluate_tables(long, rank="rank"))
         found.append(evaluate_tables(arrays, relevance="ranked", k=3))
-        ranked_rows(long, EvaluationSettings()).schema  # noqa: B018  # laziness is what is tested
+        rank_rows(long, EvaluationSettings()).schema  # noqa: B018  # laziness is what is tested
         assert all(one.summary.schema and one.per_query.schema for one in found)
 
     assert jobs_of(spark, describe) == 0

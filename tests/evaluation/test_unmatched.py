@@ -20,7 +20,7 @@ from support.main_job import assert_refused, command, mean_ndcg
 from ndcg_spark import compare, evaluate, report
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.matching import check_matched
-from ndcg_spark.evaluation.matching import TopItems, top_items
+from ndcg_spark.evaluation.matching import TopItems, read_top_items
 
 K = 3
 N_ITEMS = 6
@@ -238,7 +238,7 @@ def test_counts_are_read_of_all_queries_at_the_largest_cutoff():
 
     rows = [row("a", 5), row("a", 10, n=20), row("b", None, n=30), row("b", 10), row("a", None, "country"),
             row("c", 10, n_rows=0), row(None, 10)]  # fmt: skip
-    found = [(one.run, one.k, one.n_items, one.n_judged) for one in top_items(rows)]
+    found = [(one.run, one.k, one.n_items, one.n_judged) for one in read_top_items(rows)]
     assert found == [("a", 10, 20, 16), ("b", None, 30, 26)]
 
 

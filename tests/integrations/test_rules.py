@@ -30,7 +30,7 @@ from ndcg_spark.core.exact import MOMENTS, N_LIMBS
 from ndcg_spark.diagnosis.tasks import divide_changes
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Columns, Evaluation, EvaluationSettings, ItemColumns
-from ndcg_spark.evaluation.rules import combine_rules, read_rules, rules_lines
+from ndcg_spark.evaluation.rules import combine_rules, format_rules_notes, read_rules
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, finish_means
 from ndcg_spark.history.settings import FlagSettings, RollUpSettings
 from ndcg_spark.history.tasks import flag_nights, roll_up_nights
@@ -239,7 +239,7 @@ def test_results_of_two_rules_are_refused(combine, name):
         combine(one, other, False)
     (mixed,) = combine(one, other, True)
     assert read_rules(mixed)[name] == "mixed"
-    assert rules_lines([mixed]) == [
+    assert format_rules_notes([mixed]) == [
         f"rules: results of different rules are combined, as asked for; they differ in {name}"
     ]
 
@@ -249,7 +249,7 @@ def test_results_that_differ_in_something_else_are_combined(combine):
     for name, settings in alike().items():
         (rules,) = combine(BASE.rules, settings.rules, False)
         assert str(rules).startswith(BASE.rules), name
-        assert rules_lines([rules]) == []
+        assert format_rules_notes([rules]) == []
 
 
 @pytest.mark.parametrize("combine", COMBINING)
@@ -258,7 +258,7 @@ def test_unknown_rules_are_taken_for_those_that_are_known(combine):
     assert nothing is None
     (rules,) = combine(None, BASE.rules, False)
     assert read_rules(rules).items() >= {**read_rules(BASE.rules), "unknown": "some"}.items()
-    (line,) = rules_lines([rules, None])
+    (line,) = format_rules_notes([rules, None])
     assert "do not say by which rules" in line
 
 

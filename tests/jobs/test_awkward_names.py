@@ -29,7 +29,7 @@ from ndcg_spark.clicks.frames import judged_impressions
 from ndcg_spark.diagnosis import changed_queries, score_losses
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Columns, EvaluationSettings, evaluation_settings
-from ndcg_spark.evaluation.explanation import ranked_rows
+from ndcg_spark.evaluation.explanation import rank_rows
 from ndcg_spark.judgments import EventColumns, EventSettings, RatingColumns, RatingSettings
 from ndcg_spark.judgments.frames import judge_events, judge_ratings
 
@@ -428,7 +428,7 @@ OF_RANKINGS = {
         frame, "linear;ties=item_asc", "mllib_binary", k=3, score=name("new"), query=name("query_id"),
         item=name("item_id"), relevance=name("relevance"),
     ).queries,
-    "explain_ranks": lambda frame, name: ranked_rows(frame, EvaluationSettings(columns=Columns(
+    "explain_ranks": lambda frame, name: rank_rows(frame, EvaluationSettings(columns=Columns(
         query=(name("query_id"),), item=name("item_id"), score=(name("new"),), relevance=name("relevance"),
     ))),
     "compare": lambda frame, name: compare(two_runs(frame, name), baseline=name("old")).summary.drop(

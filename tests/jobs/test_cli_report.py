@@ -13,8 +13,14 @@ from support.processes import terminal
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.printed import counts_line, queries_text, rejected_lines, show_summary, unjudged_lines
-from ndcg_spark.evaluation.settings import EvaluationSettings, metrics_of
+from ndcg_spark.evaluation.printed import (
+    format_counts,
+    format_query_counts,
+    format_rejects,
+    format_unjudged,
+    show_summary,
+)
+from ndcg_spark.evaluation.settings import EvaluationSettings, parse_metrics
 from ndcg_spark.jobs.printing import MAX_SEGMENTS, format_gate, format_json
 
 
@@ -114,7 +120,7 @@ def test_comparisons(comparison, met):
 
 
 def test_a_gate_on_another_metric_names_it_as_it_was_asked_for():
-    metrics, cutoffs = metrics_of(["P(rel=2)@5", "rprec"])
+    metrics, cutoffs = parse_metrics(["P(rel=2)@5", "rprec"])
     settings = EvaluationSettings(
         cutoffs=cutoffs, metrics=metrics, convention=Convention.parse("default;ties=item_asc")
     )
@@ -201,7 +207,7 @@ def test_an_empty_summary_prints_nothing(capsys):
 
 def test_the_accounts_in_a_line():
     rows = {"read": 1000, "evaluated": 990, "rejected": 4, "left_out": 6}
-    assert counts_line(rows, "queries: 3") == (
+    assert format_counts(rows, "queries: 3") == (
         "rows: 1,000 read = 990 evaluated + 4 rejected + 6 left out by rule; queries: 3"
     )
 
@@ -218,17 +224,17 @@ def test_the_accounts_in_a_line():
 )  # fmt: skip
 def test_queries_in_a_line(metrics, outside, n_runs, told):
     """Where every metric leaves out queries without a value, nobody knows of which status those in the mean are."""
-    asked, cutoffs = metrics_of(metrics)
+    asked, cutoffs = parse_metrics(metrics)
     settings = EvaluationSettings(metrics=asked, cutoffs=cutoffs)
     queries = {"in_mean": 1200, "no_relevant": 3, "missing": 2, "unjudged": 1}
     whose = "queries" if n_runs == 1 else "queries, those of 2 runs added up"
-    assert queries_text(queries, settings, outside, n_runs=n_runs) == f"{whose}: 1,200 in the mean{told}"
+    assert format_query_counts(queries, settings, outside, n_runs=n_runs) == f"{whose}: 1,200 in the mean{told}"
 
 
 def test_unjudged_items_in_a_line():
     def of(*found):
         rows = [row(run, metric=metric, k=k, n=n) | {"n_unjudged_items": items} for run, metric, k, n, items in found]
-        return unjudged_lines(rows)
+        return format_unjudged(rows)
 
     assert of(("a", "ndcg", 5, 9, 9), ("a", "ndcg", 10, 9, 1)) == [
         "items: 1 among the first 10 is unjudged; see the metric judged@10"
@@ -245,12 +251,12 @@ def test_unjudged_items_in_a_line():
 
 def test_why_rows_were_rejected_in_a_line():
     rows = {"read": 1000, "rejected_by_reason": {"nan_score": 1, "null_query": 2}}
-    assert rejected_lines(rows, {"lost": 1}) == ["3 rejected: nan_score 1, null_query 2; 1 query lost all its rows"]
-    assert rejected_lines(rows, {"lost": 2000}, {"read": 9, "rejected": {"null_item": 1200}}) == [
+    assert format_rejects(rows, {"lost": 1}) == ["3 rejected: nan_score 1, null_query 2; 1 query lost all its rows"]
+    assert format_rejects(rows, {"lost": 2000}, {"read": 9, "rejected": {"null_item": 1200}}) == [
         "3 rejected: nan_score 1, null_query 2; 2,000 queries lost all their rows",
         "judgments: 1,200 rejected: null_item 1,200",
     ]
-    assert rejected_lines({"read": 0, "rejected_by_reason": {}}, {"lost": 0}) == []
+    assert format_rejects({"read": 0, "rejected_by_reason": {}}, {"lost": 0}) == []
 
 
 # --- JSON

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ndcg_spark import compare, errors, evaluate, merge_summaries, ndcg, readable_errors
-from ndcg_spark.evaluation.explanation import ranked_rows
+from ndcg_spark.evaluation.explanation import rank_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.tables import Rows, Slices, write_together
 
@@ -108,7 +108,7 @@ KINDS = {
     "settings that fit no view": Kind(
         "InvalidParameterError",
         "ranks are explained of rows with scores: leave rank= out.",
-        lambda spark, _: ranked_rows(table(spark), EvaluationSettings(columns=Columns(rank="rank"))),
+        lambda spark, _: rank_rows(table(spark), EvaluationSettings(columns=Columns(rank="rank"))),
     ),
     "name of nothing": Kind(
         "InputRefusedError",

@@ -31,7 +31,7 @@ from ndcg_spark.comparison.tasks.summing import (
 from ndcg_spark.core import labels
 from ndcg_spark.core.student import detectable_effect, required_units
 from ndcg_spark.errors import InputRefusedError, option
-from ndcg_spark.evaluation.rules import MIXED, RULES, combine_rules, read_rules, with_weight
+from ndcg_spark.evaluation.rules import MIXED, RULES, add_weight, combine_rules, read_rules
 from ndcg_spark.metrics import EVERY, at_cutoff, direction_of, judge_change
 
 _TEXT, _INT, _WHOLE, _NUMBER, _WHOLES = pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.list_(pa.int64())
@@ -133,7 +133,7 @@ def _rules(totals: Totals, run: str, baseline: str, settings: ComparisonSettings
             f"{what} is of two samples, and would count queries that one of them does not have as missing; choose "
             f"{option('unpaired', 'drop')}."
         )
-    return with_weight(rules, weighted=settings.weight is not None)
+    return add_weight(rules, weighted=settings.weight is not None)
 
 
 def settled(row: dict[str, Any], *, is_companion: bool, one_side_empty: bool) -> dict[str, Any]:

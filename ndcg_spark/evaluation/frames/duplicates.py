@@ -12,7 +12,7 @@ from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_
 from ndcg_spark.core.session import in_tasks
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.columns import TOPICS_COLUMN
-from ndcg_spark.evaluation.plan import other_columns
+from ndcg_spark.evaluation.plan import list_unused_columns
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import advise_on_repeats
 from ndcg_spark.evaluation.tasks.query_rows import (
@@ -74,7 +74,7 @@ def find_differing_columns(frame: DataFrame, settings: EvaluationSettings, query
 
     `query` is text such as `query_id=7`. Empty if no item comes twice; None if there is no such query.
     """
-    others, item = other_columns(info_of(frame), settings), str(settings.columns.item)
+    others, item = list_unused_columns(info_of(frame), settings), str(settings.columns.item)
 
     def differs(name: str) -> Column:
         """Whether the rows of an item have two values, of which one may be null."""

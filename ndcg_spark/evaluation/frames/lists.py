@@ -13,11 +13,11 @@ from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.evaluation.frames.columns import read_column
 from ndcg_spark.evaluation.plan_columns import ColumnRead, read_keys
 from ndcg_spark.evaluation.plan_lists import (
-    ONE_TRUTH,
+    ONE_LIST_PER_QUERY,
     ListColumn,
     LongRows,
     plan_long_tables,
-    reads_of_empty_lists,
+    read_empty_lists,
 )
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
@@ -50,7 +50,7 @@ def _explode_judgments(frame: DataFrame, info: TableInfo, settings: EvaluationSe
         query = settings.columns.query
         is_known = reduce(and_, [key.isNotNull() for key in keys])
         n_rows = F.count(F.when(is_known, 1)).over(Window.partitionBy(*keys))
-        message = ("query ", key_text(query, {}), " comes in ", n_rows.cast("string"), f" rows; {ONE_TRUTH}")
+        message = ("query ", key_text(query, {}), " comes in ", n_rows.cast("string"), f" rows; {ONE_LIST_PER_QUERY}")
         kind = frame.schema[query[0]].dataType.simpleString()
         frame = frame.withColumn(query[0], raise_if(named(query[0]), n_rows > 1, *message, kind=kind))
     return _explode_lists(frame, long)
@@ -62,7 +62,7 @@ def select_empty_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFr
     Several ranked columns also yield the names of all runs, without a query. None where nothing is lost.
     """
     columns, info, spark = settings.columns, info_of(frame), frame.sparkSession
-    read = reads_of_empty_lists(info, settings)
+    read = read_empty_lists(info, settings)
     chosen = [read_column(frame, one).alias(name) for name, one in read.items()]
     if len(columns.ranked) > 1:
         found = spark.range(1).select(F.explode(F.array(*[F.lit(name) for name in columns.ranked])).alias(col.RUN))
