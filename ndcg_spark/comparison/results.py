@@ -199,5 +199,5 @@ def check_compared(
         its_runs = (
             list(found.values()) if run is None else [replace(found[run], is_table=True)] if run in found else []
         )
-        lines += evaluation._check_matched(its_runs, beside=list(found.values()), allowed=allowed)
+        lines += evaluation._check_matched(its_runs, other_runs=list(found.values()), allowed=allowed)
     return lines

@@ -79,23 +79,27 @@ def evaluation_settings(**options: Any) -> EvaluationSettings:
     """
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
-        near = difflib.get_close_matches(unknown[0], OPTIONS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        close_matches = difflib.get_close_matches(unknown[0], OPTIONS, n=1)
+        hint = f" Did you mean {close_matches[0]!r}?" if close_matches else ""
         raise InvalidParameterError(f"there is no option {unknown[0]!r}.{hint}")
-    columns = {name: options[name] for name in COLUMN_OPTIONS if name in options}
-    for name in ("query", "score", "ranked"):
-        if name in columns:
-            columns[name] = () if columns[name] is None else several(name, columns[name])
-    k, named = options.get("k"), options.get("metrics")
-    metrics, cutoffs = ((), parse_cutoffs(10 if k is None else k)) if named is None else parse_metrics(named, k)
+    columns = {argument: options[argument] for argument in COLUMN_OPTIONS if argument in options}
+    for argument in ("query", "score", "ranked"):
+        if argument in columns:
+            columns[argument] = () if columns[argument] is None else several(argument, columns[argument])
+    k, metric_names = options.get("k"), options.get("metrics")
+    metrics, cutoffs = (
+        ((), parse_cutoffs(10 if k is None else k)) if metric_names is None else parse_metrics(metric_names, k)
+    )
     return EvaluationSettings(
         columns=Columns(**columns),
-        item_columns=ItemColumns(**{name: options[name] for name in ITEM_OPTIONS if name in options}),
+        item_columns=ItemColumns(**{argument: options[argument] for argument in ITEM_OPTIONS if argument in options}),
         convention=Convention.parse(options.get("convention", "default")),
         cutoffs=cutoffs,
         metrics=metrics,
         segment_sets=parse_segment_sets(options.get("segments", ())),
-        **{name: its for name, its in options.items() if name not in (*_PARSED_OPTIONS, "convention")},
+        **{
+            argument: value for argument, value in options.items() if argument not in (*_PARSED_OPTIONS, "convention")
+        },
     )
 
 
@@ -243,45 +247,53 @@ def evaluate(
     >>> result.summary.where("metric = 'ndcg'").show()  # doctest: +SKIP
     >>> evaluate(recommended, ranked="prediction", relevant="label", k=10).show()  # doctest: +SKIP
     """
-    given = dict(locals())
-    settings = evaluation_settings(**{name: its for name, its in given.items() if name in OPTIONS})
-    others = {name: given[name] for name in ("judgments", "items", "interactions") if given[name] is not None}
-    tables = {"data": data, **others}
+    arguments = dict(locals())
+    settings = evaluation_settings(
+        **{argument: value for argument, value in arguments.items() if argument in OPTIONS}
+    )
+    other_tables = {
+        argument: arguments[argument]
+        for argument in ("judgments", "items", "interactions")
+        if arguments[argument] is not None
+    }
+    tables = {"data": data, **other_tables}
     rankings = choose_engine(tables, [settings], engine, "evaluate")
     if rankings is not None:
         (ranking,) = rankings
-        found: Evaluation | LocalEvaluation = LocalEvaluation(settings=ranking.fitted, ranking=ranking, given=tables)
+        evaluation: Evaluation | LocalEvaluation = LocalEvaluation(
+            settings=ranking.fitted, ranking=ranking, given=tables
+        )
     else:
         from ndcg_spark.evaluation.spark_results import evaluate_on_spark
 
-        found = evaluate_on_spark(tables, settings)
-    refuse_unread_options(found.settings)
+        evaluation = evaluate_on_spark(tables, settings)
+    refuse_unread_options(evaluation.settings)
     if k is not None and metrics is not None:
         refuse_unread_k(metrics)
-    return found
+    return evaluation
 
 
 def choose_engine(
-    tables: Mapping[str, Any], several: Sequence[EvaluationSettings], engine: EngineName, what: str
+    tables: Mapping[str, Any], settings_list: Sequence[EvaluationSettings], engine: EngineName, action: str
 ) -> list[LocalRanking] | None:
     """Rank tables and paths on this machine by each of some settings, if that is asked for and possible.
 
     None leaves it to Spark. Tables in memory are ranked here, and paths where PySpark is not installed; `engine`, or
     else the environment variable `NDCG_SPARK_ENGINE`, says otherwise. `what`, a verb, is for refusals.
     """
-    asked, where = asked_engine(engine, option("engine", repr(engine)))
-    obstacle = f"{where} was asked for" if asked == "spark" else _find_obstacle(tables, asked)
+    requested, origin = asked_engine(engine, option("engine", repr(engine)))
+    obstacle = f"{origin} was asked for" if requested == "spark" else _find_obstacle(tables, requested)
     if obstacle is None:
         opened = {_TABLE_LABELS[name]: _open_table(name, table) for name, table in tables.items()}
         clauses = [one for one in opened.values() if isinstance(one, str)]
         local = {name: one for name, one in opened.items() if isinstance(one, LocalTable)}
-        obstacle = clauses[0] if clauses else find_memory_obstacle(local) if asked == "auto" else None
+        obstacle = clauses[0] if clauses else find_memory_obstacle(local) if requested == "auto" else None
     if obstacle is None:
-        rankings = [rank_locally(local, settings) for settings in several]
+        rankings = [rank_locally(local, settings) for settings in settings_list]
         obstacle = next((one for one in rankings if isinstance(one, str)), None)
         if obstacle is None:
             return [one for one in rankings if isinstance(one, LocalRanking)]
-    leave_to_spark(obstacle, asked, where, what)
+    leave_to_spark(obstacle, requested, origin, action)
     return None
 
 
@@ -313,8 +325,8 @@ def _open_table(name: str, table: Any) -> LocalTable | str:
 def find_memory_obstacle(tables: Mapping[str, LocalTable]) -> str | None:
     """Say in a clause that an active session should take large tables; log a line."""
     limit = Resources.from_machine().memory
-    in_memory = sum(table.n_bytes for table in tables.values() if not table.name)
-    if in_memory <= limit or points_to_spark() is None:
+    n_bytes = sum(table.n_bytes for table in tables.values() if not table.name)
+    if n_bytes <= limit or points_to_spark() is None:
         return None
-    _log.warning("tables of %d MB, above a quarter of the memory, go to the active Spark session", in_memory // 2**20)
+    _log.warning("tables of %d MB, above a quarter of the memory, go to the active Spark session", n_bytes // 2**20)
     return "tables are above a quarter of the memory, and a session is active"

@@ -61,27 +61,27 @@ def metrics_option(examples: str) -> click.Option:
 
 def evaluation_options(*, without: Collection[str] = ()) -> dict[str, list[click.Option]]:
     """Build the options of an evaluation, but for fields of `EvaluationSettings` that a command leaves out."""
-    own = [cutoff_option("Cutoffs, computed in one pass; `all` is the whole list.")]
-    own += [] if "metrics" in without else [metrics_option("ndcg@10,ap@100,p(rel=2)@5,rr")]
-    left = (*_OWN, *without)
+    metric_options = [cutoff_option("Cutoffs, computed in one pass; `all` is the whole list.")]
+    metric_options += [] if "metrics" in without else [metrics_option("ndcg@10,ap@100,p(rel=2)@5,rr")]
+    excluded = (*_OWN, *without)
     return merge_groups(
-        {"Input": [], "Columns": [], "Metric": own},
-        {"Metric": build_options(EvaluationSettings, without=left)["Metric"][:1]},
+        {"Input": [], "Columns": [], "Metric": metric_options},
+        {"Metric": build_options(EvaluationSettings, without=excluded)["Metric"][:1]},
         build_override_options(Convention, without=("name",)),
-        build_options(EvaluationSettings, without=(*left, "convention")),
+        build_options(EvaluationSettings, without=(*excluded, "convention")),
     )
 
 
-def read_evaluation_settings(given: Mapping[str, Any]) -> EvaluationSettings:
-    metrics, cutoffs = read_metrics(given)
-    ages = any(need == FIRST_SEEN for one in metrics for need in one.metric.needs)
+def read_evaluation_settings(arguments: Mapping[str, Any]) -> EvaluationSettings:
+    metrics, cutoffs = read_metrics(arguments)
+    needs_age = any(need == FIRST_SEEN for metric_at in metrics for need in metric_at.metric.needs)
     return build_settings(
         EvaluationSettings,
-        given,
-        convention=read_convention(given),
+        arguments,
+        convention=read_convention(arguments),
         cutoffs=cutoffs,
         metrics=metrics,
-        as_of=parse_run_date(given.get("run_date")) if ages else None,
+        as_of=parse_run_date(arguments.get("run_date")) if needs_age else None,
     )
 
 
@@ -90,28 +90,32 @@ def read_command_line() -> dict[str, Any]:
     context = click.get_current_context(silent=True)
     if context is None:
         return {}
-    here = ParameterSource.COMMANDLINE
-    return {name: its for name, its in context.params.items() if context.get_parameter_source(name) is here}
+    command_line = ParameterSource.COMMANDLINE
+    return {
+        parameter: value
+        for parameter, value in context.params.items()
+        if context.get_parameter_source(parameter) is command_line
+    }
 
 
 def refuse_unread_flags(settings: EvaluationSettings) -> None:
     """Raise for an option on the command line that nothing reads beside the others."""
-    here = read_command_line()
-    if "explain_difference" in here:  # whose other convention may read it
+    arguments = read_command_line()
+    if "explain_difference" in arguments:  # whose other convention may read it
         return
-    refuse_unread_options(settings, [name.removesuffix("_col") for name in here])
-    if "k" in here and here.get("metrics") is not None:
-        refuse_unread_k(here["metrics"])
+    refuse_unread_options(settings, [parameter.removesuffix("_col") for parameter in arguments])
+    if "k" in arguments and arguments.get("metrics") is not None:
+        refuse_unread_k(arguments["metrics"])
 
 
-def read_convention(given: Mapping[str, Any]) -> Convention:
-    changes = {flag: given[flag] for flag in _CHANGES if given[flag] is not None}
-    return Convention.parse(given["convention"]).changed(changes)
+def read_convention(arguments: Mapping[str, Any]) -> Convention:
+    changes = {flag: arguments[flag] for flag in _CHANGES if arguments[flag] is not None}
+    return Convention.parse(arguments["convention"]).changed(changes)
 
 
-def read_metrics(given: Mapping[str, Any]) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
-    k = None if given["k"] is None else [one.strip() for one in given["k"].split(",")]
-    metrics = given.get("metrics")
+def read_metrics(arguments: Mapping[str, Any]) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
+    k = None if arguments["k"] is None else [cutoff.strip() for cutoff in arguments["k"].split(",")]
+    metrics = arguments.get("metrics")
     return parse_metrics(metrics, k) if metrics is not None else ((), parse_cutoffs(k or 10))
 
 
@@ -220,13 +224,15 @@ def metrics() -> None:
     for name in ("metric", "parameters", "value of a query", "needs", "source"):
         table.add_column(name, overflow="fold", no_wrap=name == "metric")
     for name, metric in all_metrics().items():
-        shown = f"{name}@k" if metric.takes_cutoff else name
+        label = f"{name}@k" if metric.takes_cutoff else name
         if metric.aliases:
-            shown += f"\n({', '.join(metric.aliases)})"
+            label += f"\n({', '.join(metric.aliases)})"
         parameters = [
-            f"{one.name}={one.default:g}" if isinstance(one.default, float) else f"{one.name}={one.default}"
-            for one in fields(metric)
+            f"{parameter.name}={parameter.default:g}"
+            if isinstance(parameter.default, float)
+            else f"{parameter.name}={parameter.default}"
+            for parameter in fields(metric)
         ]
         needs = ", ".join(map(str, metric().needs)) or "relevances"
-        table.add_row(shown, "\n".join(parameters) or "-", metric.about, needs, metric.source)
+        table.add_row(label, "\n".join(parameters) or "-", metric.about, needs, metric.source)
     Console(width=None if sys.stdout.isatty() else 120).print(table)

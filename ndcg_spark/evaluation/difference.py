@@ -70,38 +70,38 @@ def list_steps(settings: EvaluationSettings, other: Convention | str, k: int | s
         raise InvalidParameterError(f"a difference is explained at one k; got {len(settings.cutoffs)} cutoffs.")
     other = Convention.parse(other)
     settings = replace(settings, segment_sets=(), tie_bounds=False, metrics=())
-    found = [Step("", "", "", settings)]
+    steps = [Step("", "", "", settings)]
     parts = list(PARTS.items())
-    wanted = settings.cutoffs if k == "same" else (parse_single_cutoff(k, "the k of the other convention"),)
-    if wanted[0] is not None and (settings.max_k is None or settings.max_k > wanted[0]):
-        _append_cutoff_step(found, wanted)  # a table of discounts must reach as far as the cutoff at every step
+    cutoffs = settings.cutoffs if k == "same" else (parse_single_cutoff(k, "the k of the other convention"),)
+    if cutoffs[0] is not None and (settings.max_k is None or settings.max_k > cutoffs[0]):
+        _append_cutoff_step(steps, cutoffs)  # a table of discounts must reach as far as the cutoff at every step
     for part, choices in parts[:-1]:
-        _append_step(found, part, choices, other)
-    _append_cutoff_step(found, wanted)
-    _append_step(found, *parts[-1], other)
-    return found
+        _append_step(steps, part, choices, other)
+    _append_cutoff_step(steps, cutoffs)
+    _append_step(steps, *parts[-1], other)
+    return steps
 
 
-def _append_cutoff_step(found: list[Step], cutoffs: tuple[int | None, ...]) -> None:
-    last = found[-1].settings
+def _append_cutoff_step(steps: list[Step], cutoffs: tuple[int | None, ...]) -> None:
+    last = steps[-1].settings
     if cutoffs != last.cutoffs:
         before, after = map(cutoff, (*last.cutoffs, *cutoffs))
-        found.append(Step("cutoff", before, after, replace(last, cutoffs=cutoffs)))
+        steps.append(Step("cutoff", before, after, replace(last, cutoffs=cutoffs)))
 
 
-def _append_step(found: list[Step], part: str, choices: tuple[str, ...], other: Convention) -> None:
-    last = found[-1].settings
+def _append_step(steps: list[Step], part: str, choices: tuple[str, ...], other: Convention) -> None:
+    last = steps[-1].settings
     before = {choice: getattr(last.convention, choice) for choice in choices}
     after: dict[str, Any] = {choice: getattr(other, choice) for choice in choices}
     if before != after:
         changed = [choice for choice in choices if before[choice] != after[choice]]
-        named = len(choices) > 1
+        has_several = len(choices) > 1
         texts = [
-            ", ".join(f"{choice}={side[choice]}" if named else str(side[choice]) for choice in changed)
+            ", ".join(f"{choice}={side[choice]}" if has_several else str(side[choice]) for choice in changed)
             for side in (before, after)
         ]
         settings = replace(last, convention=replace(last.convention, **after))
-        found.append(Step(part, texts[0], texts[1], settings))
+        steps.append(Step(part, texts[0], texts[1], settings))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,20 +131,20 @@ class LocalExplanation:
     @property
     def conventions(self) -> tuple[EvaluationSettings, ...]:
         """From the first convention to the second, one part changed at a time."""
-        return tuple(one.settings for one in self.changes)
+        return tuple(step.settings for step in self.changes)
 
     @cached_property
     def steps(self) -> pa.Table:
         """One row per run and step. Evaluates each step when it is first asked for."""
         rows: list[dict[str, Any]] = []
-        for at, (step, one) in enumerate(zip(self.changes, self.evaluations, strict=True)):
-            facts = {"step": at, "part": step.part, "before": step.before, "after": step.after}
-            means = one.summary.filter((pc.field("metric") == "ndcg") & (pc.field("segment_by") == ""))
+        for index, (step, evaluation) in enumerate(zip(self.changes, self.evaluations, strict=True)):
+            facts = {"step": index, "part": step.part, "before": step.before, "after": step.after}
+            means = evaluation.summary.filter((pc.field("metric") == "ndcg") & (pc.field("segment_by") == ""))
             rows += [{**row, **facts} for row in means.select(["run", "value", "n_queries"]).to_pylist()]
         rows.sort(key=lambda row: (row["run"], row["step"]))
         for before, row in pairwise(rows):
-            ends = before["value"], row["value"]
-            if row["run"] == before["run"] and None not in ends:
+            values = before["value"], row["value"]
+            if row["run"] == before["run"] and None not in values:
                 row["contribution"] = row["value"] - before["value"]
         return pa.Table.from_pylist(rows, _STEPS)
 
@@ -152,11 +152,15 @@ class LocalExplanation:
     def queries(self) -> pa.Table:
         """One row per run and query. Evaluates the first and the last step when it is first asked for."""
         keys = ["run", *self.conventions[0].columns.query]
-        first, last = (_compute_shares(one, keys, side) for one, side in zip(self._ends, ("a", "b"), strict=True))
-        found = first.join(last, keys, join_type="full outer", use_threads=False)
-        a, b = (pc.fill_null(pc.multiply(found[f"value_{side}"], found[f"share_{side}"]), 0.0) for side in ("a", "b"))
-        found = found.append_column("contribution", pc.subtract(b, a)).drop_columns(["share_a", "share_b"])
-        return found.sort_by([(name, "ascending") for name in keys])
+        first, last = (
+            _compute_shares(evaluation, keys, side) for evaluation, side in zip(self._ends, ("a", "b"), strict=True)
+        )
+        joined = first.join(last, keys, join_type="full outer", use_threads=False)
+        a, b = (
+            pc.fill_null(pc.multiply(joined[f"value_{side}"], joined[f"share_{side}"]), 0.0) for side in ("a", "b")
+        )
+        joined = joined.append_column("contribution", pc.subtract(b, a)).drop_columns(["share_a", "share_b"])
+        return joined.sort_by([(key, "ascending") for key in keys])
 
     @property
     def _ends(self) -> tuple[LocalEvaluation, LocalEvaluation]:
@@ -197,11 +201,11 @@ def _compute_shares(evaluation: LocalEvaluation, keys: Sequence[str], side: str)
     values = rows.column("ndcg")
     weights = pa.repeat(1.0, len(rows)) if evaluation.settings.columns.weight is None else rows.column("weight")
     weights = pc.if_else(values.is_valid(), pc.cast(weights, pa.float64()), pa.scalar(None, pa.float64()))
-    found = rows.select(keys).append_column(f"value_{side}", values).append_column("weight", weights)
-    totals = found.group_by("run", use_threads=False).aggregate([("weight", "sum")])
-    at = pc.index_in(found.column("run"), value_set=totals.column("run"))
-    shares = pc.divide(weights, totals.column("weight_sum").take(at))
-    return found.append_column(f"share_{side}", shares).drop_columns(["weight"])
+    values_and_weights = rows.select(keys).append_column(f"value_{side}", values).append_column("weight", weights)
+    totals = values_and_weights.group_by("run", use_threads=False).aggregate([("weight", "sum")])
+    run_index = pc.index_in(values_and_weights.column("run"), value_set=totals.column("run"))
+    shares = pc.divide(weights, totals.column("weight_sum").take(run_index))
+    return values_and_weights.append_column(f"share_{side}", shares).drop_columns(["weight"])
 
 
 @refuses_streams
@@ -274,8 +278,10 @@ def explain_difference(
     -----
     Spark cost: none until an action. `steps` then evaluates the data once per step, `queries` twice.
     """
-    given = dict(locals())
-    settings = evaluation_settings(convention=a, **{name: its for name, its in given.items() if name in OPTIONS})
+    arguments = dict(locals())
+    settings = evaluation_settings(
+        convention=a, **{argument: value for argument, value in arguments.items() if argument in OPTIONS}
+    )
     steps = list_steps(settings, b, k_b)
     tables = {"data": data} | ({} if judgments is None else {"judgments": judgments})
     rankings = choose_engine(tables, [one.settings for one in steps], "auto", "explain")

@@ -45,23 +45,23 @@ def rank_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
         raise InvalidParameterError(f"ranks are explained of rows with scores: leave {option('rank')} out.")
     if columns.item is None:
         raise InvalidParameterError(f"ranks are explained item by item: name the item column ({option('item')}).")
-    taken = sorted(name for name in columns.query if name.lower() in {*RESULT_COLUMNS, RUN})
-    if taken:
-        raise InvalidParameterError(f"query column {taken[0]!r} has the name of a column of the result; rename it.")
+    clashes = sorted(name for name in columns.query if name.lower() in {*RESULT_COLUMNS, RUN})
+    if clashes:
+        raise InvalidParameterError(f"query column {clashes[0]!r} has the name of a column of the result; rename it.")
     rows = select_canonical_columns(frame, plan_rows(info_of(frame), settings, judged=True))
     rows = select_valid_rows(explode_scores(rows, settings), RowRules(settings))
     rows = rows.withColumn(RELEVANCE, F.col(RELEVANCE).cast("double"))
     if ITEM not in rows.columns:
-        way_out = settings.convention.advice("ties", "item_asc")
-        raise InvalidParameterError(f"items are shown, which no rule of these settings needs; use {way_out}.")
+        advice = settings.convention.advice("ties", "item_asc")
+        raise InvalidParameterError(f"items are shown, which no rule of these settings needs; use {advice}.")
     keys = [*([RUN] if RUN in rows.columns else []), *names.query]
     rows = _check_duplicates(rows, settings, keys).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
-    placed = add_ranks(rows, settings)
+    ranked = add_ranks(rows, settings)
     if settings.convention.ties in ("best", "worst"):
-        placed = _order_ties_by_gain(placed, settings, keys)
+        ranked = _order_ties_by_gain(ranked, settings, keys)
     n_ranked = F.count("place").over(Window.partitionBy(*columns_of(keys)))
     ideal_rank = F.lit(None).cast("int") if settings.convention.ideal == "k_ones" else F.col("ideal_place")
-    shown = placed.select(
+    selected = ranked.select(
         *[named(name).alias(names.query.get(name, name)) for name in keys],
         ITEM,
         SCORE,
@@ -71,10 +71,10 @@ def rank_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
         F.col("tied").cast("int").alias("tied"),
         n_ranked.cast("int").alias("n_ranked"),
     )
-    kept = [one for one in shown.schema if one.name not in ("tied", "n_ranked")]
-    added = [T.StructField(name, T.DoubleType()) for name in ("gain", "discount", "ideal_discount")]
-    schema = T.StructType([*kept, *added])
-    return in_workers(shown, add_gains, settings.convention, settings.max_k, schema=schema)
+    fields = [field for field in selected.schema if field.name not in ("tied", "n_ranked")]
+    weights = [T.StructField(name, T.DoubleType()) for name in ("gain", "discount", "ideal_discount")]
+    schema = T.StructType([*fields, *weights])
+    return in_workers(selected, add_gains, settings.convention, settings.max_k, schema=schema)
 
 
 def _check_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
@@ -82,21 +82,21 @@ def _check_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: list[
         return resolve_duplicates(rows, settings)
     if settings.check_duplicates == "none":
         return rows
-    twice = F.count(F.lit(1)).over(Window.partitionBy(*columns_of([*keys, ITEM]))) > 1
+    is_repeated = F.count(F.lit(1)).over(Window.partitionBy(*columns_of([*keys, ITEM]))) > 1
     advice = advise_on_repeats("ranking", settings, ())
     message = ("an item comes twice in query ", key_text(keys, canonical_names(settings).query), f". {advice}")
-    return rows.withColumn("twice", twice).withColumn(
+    return rows.withColumn("twice", is_repeated).withColumn(
         RELEVANCE, raise_if(F.col(RELEVANCE), F.col("twice"), *message, kind="double")
     )
 
 
-def _order_ties_by_gain(placed: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
+def _order_ties_by_gain(ranked: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
     """Place tied items in the best or the worst order. An unjudged item gains 0."""
     gain: Column = F.coalesce(build_ideal_key(settings), F.lit(0.0))
     order = gain.desc() if settings.convention.ties == "best" else gain.asc()
     within = Window.partitionBy(*columns_of(keys), "place").orderBy(order, F.col(ITEM))
     number = F.row_number().over(within)
-    return placed.withColumn("place", F.when(F.col("place").isNotNull(), F.col("place") + number - 1)).withColumn(
+    return ranked.withColumn("place", F.when(F.col("place").isNotNull(), F.col("place") + number - 1)).withColumn(
         "tied", F.lit(1)
     )
 
@@ -177,8 +177,8 @@ def explain_ranks(
     --------
     >>> explain_ranks(rankings.where("query_id = 'q1'"), k=5).orderBy("rank").show()  # doctest: +SKIP
     """
-    given = dict(locals()) | {"k": parse_single_cutoff(k)}
-    return rank_rows(given.pop("data"), evaluation_settings(**given))
+    arguments = dict(locals()) | {"k": parse_single_cutoff(k)}
+    return rank_rows(arguments.pop("data"), evaluation_settings(**arguments))
 
 
 def explain_on_spark(
@@ -193,19 +193,19 @@ def explain_on_spark(
         .where("metric = 'ndcg' and segment_by = ''")
         .select(
             "run",
-            F.lit(at).alias("step"),
+            F.lit(index).alias("step"),
             F.lit(step.part).alias("part"),
             F.lit(step.before).alias("before"),
             F.lit(step.after).alias("after"),
             "value",
             "n_queries",
         )
-        for at, (one, step) in enumerate(zip(rankings, steps, strict=True))
+        for index, (one, step) in enumerate(zip(rankings, steps, strict=True))
     ]
     by_step = Window.partitionBy("run").orderBy("step")
     merged = reduce(DataFrame.unionByName, rows)
     merged = merged.withColumn("contribution", F.col("value") - F.lag("value").over(by_step))
-    ends = [score_queries(rankings[at].rankings(), rankings[at].settings) for at in (0, -1)]
+    ends = [score_queries(rankings[index].rankings(), rankings[index].settings) for index in (0, -1)]
     return Explanation(
         conventions=tuple(one.settings for one in steps),
         steps=merged,
@@ -215,17 +215,17 @@ def explain_on_spark(
 
 def _compute_query_gaps(first: DataFrame, second: DataFrame, *, settings: EvaluationSettings) -> DataFrame:
     keys = ["run", *settings.columns.query]
-    weighted = settings.columns.weight is not None
+    has_weights = settings.columns.weight is not None
 
     def side(scored: DataFrame, name: str) -> DataFrame:
-        weight = F.when(F.col("ndcg").isNotNull(), F.col("weight") if weighted else F.lit(1.0))
-        chosen = scored.select(
+        weight = F.when(F.col("ndcg").isNotNull(), F.col("weight") if has_weights else F.lit(1.0))
+        weighted_values = scored.select(
             *columns_of(keys), F.col("ndcg").alias(f"value_{name}"), weight.alias(f"weight_{name}")
         )
         total = F.sum(f"weight_{name}").over(Window.partitionBy("run"))
-        return chosen.withColumn(f"share_{name}", F.col(f"weight_{name}") / total)
+        return weighted_values.withColumn(f"share_{name}", F.col(f"weight_{name}") / total)
 
     joined = side(first, "a").join(side(second, "b"), keys, "full")
-    parts = [F.coalesce(F.col(f"value_{name}") * F.col(f"share_{name}"), F.lit(0.0)) for name in ("a", "b")]
-    contribution = (parts[1] - parts[0]).alias("contribution")
+    terms = [F.coalesce(F.col(f"value_{name}") * F.col(f"share_{name}"), F.lit(0.0)) for name in ("a", "b")]
+    contribution = (terms[1] - terms[0]).alias("contribution")
     return joined.select(*columns_of(keys), "value_a", "value_b", contribution)

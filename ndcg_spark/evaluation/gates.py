@@ -35,23 +35,25 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str, settings: EvaluationSettings) -> Gate:
-        return cls.among(text, [(str(one.metric), one.k) for one in settings.computed if one.shown])
+        return cls.among(
+            text, [(str(metric_at.metric), metric_at.k) for metric_at in settings.computed if metric_at.shown]
+        )
 
     @classmethod
     def among(cls, text: str, computed: Sequence[tuple[str, int | None]]) -> Gate:
         """Read a gate on one of some metrics, given as (metric, k)."""
-        found = _FORM.fullmatch(text)
-        if found is None:
+        match = _FORM.fullmatch(text)
+        if match is None:
             raise InvalidParameterError(
                 f"gate {text!r} is not of the form METRIC@K>=NUMBER, as ndcg@10>=0.40, or RUN: METRIC@K>=NUMBER."
             )
-        run, named, comparison, number = found.groups()
-        name, k = find_metric(named, computed, f"gate {text!r}")
+        run, metric_text, comparison, number = match.groups()
+        metric, k = find_metric(metric_text, computed, f"gate {text!r}")
         try:
             bound = float(number)
         except ValueError:
             raise InvalidParameterError(f"gate {text!r}: {number!r} is no number.") from None
-        return cls(text, name, k, comparison, bound, None if run is None else run.strip())
+        return cls(text, metric, k, comparison, bound, None if run is None else run.strip())
 
     def results(self, summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Compare the overall mean of each run with the gate: `gate`, `run`, `value`, `met`. A null meets no gate."""
@@ -85,24 +87,24 @@ def describe_contrary_gate(text: str, metric: str, comparison: str) -> str:
     return f"gate {text} asks for {wanted} of {metric}, of which {better} is better."
 
 
-def find_metric(named: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:
+def find_metric(text: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:
     """Find a computed (metric, k) by the name a user gave; it may omit the only cutoff. `what` is for messages."""
-    metric = parse_named_metric(named, what)
-    name, k = str(metric.metric), metric.k
-    cutoffs = [at for known, at in computed if known == name]
+    metric_at_k = parse_named_metric(text, what)
+    name, k = str(metric_at_k.metric), metric_at_k.k
+    cutoffs = [cutoff for known, cutoff in computed if known == name]
     if k == EVERY and len(cutoffs) > 1:
         raise InvalidParameterError(f"{what}: name the cutoff too, as {metric_at(name, cutoffs[0])}.")
     if k == EVERY:
         k = cutoffs[0] if cutoffs else None
     if k not in cutoffs:
-        known = ", ".join(metric_at(*one) for one in computed)
+        known = ", ".join(metric_at(*metric_and_k) for metric_and_k in computed)
         raise InvalidParameterError(f"{what}: {metric_at(name, k)} is not computed; there are {known}.")
     return name, k
 
 
-def parse_named_metric(named: str, what: str) -> MetricAt:
+def parse_named_metric(text: str, what: str) -> MetricAt:
     """Read a metric as `read_metric`; `what` is for messages."""
     try:
-        return read_metric(named)
+        return read_metric(text)
     except InvalidParameterError as error:
         raise InvalidParameterError(f"{what}: {text_of(error)}") from None

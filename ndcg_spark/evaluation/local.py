@@ -91,8 +91,8 @@ class Resources:
         """Take what is given, else all cores and a quarter of the memory."""
         if memory is None:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-        own_cores = getattr(os, "sched_getaffinity", None)  # of Linux
-        cores = len(own_cores(0)) if own_cores else os.cpu_count() or 1
+        affinity = getattr(os, "sched_getaffinity", None)  # of Linux
+        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
         return cls(processes=processes or cores, memory=memory)
 
     def limit_processes(self, n_bytes: int) -> Resources:
@@ -115,7 +115,7 @@ def rank_locally(
     settings = fitted = fit_settings(data.info, settings)
     long = None
     if settings.columns.ranked and judgments is not None:
-        given, long = data, plan_long_tables(data.info, judgments.info, settings)
+        lists, long = data, plan_long_tables(data.info, judgments.info, settings)
         data = _to_long_table(data, long.rows)
         if long.judgments is not None:
             if settings.check_duplicates != "none":
@@ -131,15 +131,17 @@ def rank_locally(
     resources = Resources.from_machine(processes, memory).limit_processes(
         sum(table.n_bytes for table in tables.values())
     )
-    n = resources.processes
-    rows = _plan_parts(data, plan.rows, n, sorted_by=_find_sort_column(plan))
-    judged = None if plan.judgments is None or judgments is None else _plan_parts(judgments, plan.judgments, n)
-    for one in (rows, judged):
-        if isinstance(one, str):
-            return one
+    n_processes = resources.processes
+    rows = _plan_parts(data, plan.rows, n_processes, sorted_by=_find_sort_column(plan))
+    judged = (
+        None if plan.judgments is None or judgments is None else _plan_parts(judgments, plan.judgments, n_processes)
+    )
+    for task in (rows, judged):
+        if isinstance(task, str):
+            return task
     assert isinstance(rows, FilesTask)
     assert not isinstance(judged, str)
-    empty = None if long is None else _plan_empty_lists(given, long, plan, fitted, rows)
+    empty = None if long is None else _plan_empty_lists(lists, long, plan, fitted, rows)
     return LocalRanking(
         fitted=fitted, plan=plan, tables=tables, rows=rows, judged=judged, empty=empty, resources=resources
     )
@@ -147,10 +149,12 @@ def rank_locally(
 
 def _to_long_table(table: LocalTable, long: LongRows) -> LocalTable:
     """The long rows of a table with lists."""
-    source = pa.schema({name: table.info.type_of(name) for name in (*long.kept, *(one.name for one in long.lists))})
+    source = pa.schema(
+        {column: table.info.type_of(column) for column in (*long.kept, *(lists.name for lists in long.lists))}
+    )
 
-    def divide(wanted: int) -> list[LongPart]:
-        return [LongPart(part, source, long) for part in table.parts(wanted)]
+    def divide(n_parts: int) -> list[LongPart]:
+        return [LongPart(part, source, long) for part in table.parts(n_parts)]
 
     info = replace(table.info, schema=long.schema(table.info))
     return replace(table, info=info, divide=divide, files=())
@@ -160,33 +164,33 @@ def _plan_empty_lists(
     table: LocalTable, long: LongTables, plan: RankingPlan, settings: EvaluationSettings, rows: FilesTask
 ) -> FilesTask | None:
     """Plan the rows with empty lists, which name runs and segments; None where nothing is lost without them."""
-    names = list(read_empty_lists(table.info, settings))
-    run, keys = long.rows.run, tuple(one.source[0] for one in read_keys(table.info, settings).values())
+    columns = list(read_empty_lists(table.info, settings))
+    run, keys = long.rows.run, tuple(read.source[0] for read in read_keys(table.info, settings).values())
     if run is not None:
-        names = [col.RUN, *names]
-    if not names:
+        columns = [col.RUN, *columns]
+    if not columns:
         return None
-    reads = {name: plan.rows.columns[name] for name in names}
-    schema = pa.schema({one.source[0]: rows.schema.field(one.source[0]).type for one in reads.values()})
-    lists = tuple(one.name for one in long.rows.lists)
-    source = {name: table.info.type_of(name) for name in (*schema.names, *keys, *lists) if name != run}
+    reads = {column: plan.rows.columns[column] for column in columns}
+    schema = pa.schema({read.source[0]: rows.schema.field(read.source[0]).type for read in reads.values()})
+    lists = tuple(read.name for read in long.rows.lists)
+    source = {column: table.info.type_of(column) for column in (*schema.names, *keys, *lists) if column != run}
     parts = [EmptyListsPart(part, pa.schema(source), lists, run, keys) for part in table.parts(len(rows.parts))]
     return FilesTask(parts=tuple(parts), plan=TablePlan(columns=reads), schema=schema)
 
 
 def _refuse_repeated_queries(judgments: LocalTable, settings: EvaluationSettings) -> None:
     """Raise where a query has two lists of relevant items. Reads the query columns."""
-    names = list(settings.columns.query)
-    schema = pa.schema({name: judgments.info.require_key(name, option("query")) for name in names})
-    batches = (batch for part in judgments.parts(1) for batch in part.read(names, schema, 2**20))
-    found = pa.Table.from_batches(batches, schema)
-    for name in names:
-        found = found.filter(found.column(name).is_valid())
-    counted = found.append_column("n", pa.repeat(1, len(found))).group_by(names).aggregate([("n", "sum")])
-    twice = sorted((row for row in counted.to_pylist() if row["n_sum"] > 1), key=repr)
-    if twice:
-        n = twice[0].pop("n_sum")
-        raise InputRefusedError(f"query {labels.key(twice[0])} comes in {n} rows; {ONE_LIST_PER_QUERY}")
+    columns = list(settings.columns.query)
+    schema = pa.schema({column: judgments.info.require_key(column, option("query")) for column in columns})
+    batches = (batch for part in judgments.parts(1) for batch in part.read(columns, schema, 2**20))
+    queries = pa.Table.from_batches(batches, schema)
+    for column in columns:
+        queries = queries.filter(queries.column(column).is_valid())
+    counted = queries.append_column("n", pa.repeat(1, len(queries))).group_by(columns).aggregate([("n", "sum")])
+    repeated = sorted((row for row in counted.to_pylist() if row["n_sum"] > 1), key=repr)
+    if repeated:
+        n = repeated[0].pop("n_sum")
+        raise InputRefusedError(f"query {labels.key(repeated[0])} comes in {n} rows; {ONE_LIST_PER_QUERY}")
 
 
 def _find_obstacle(plan: RankingPlan) -> str | None:
@@ -217,17 +221,19 @@ def _plan_parts(
     table: LocalTable, plan: TablePlan, n_processes: int, *, sorted_by: str | None = None
 ) -> FilesTask | str:
     """Divide a table into parts; or say in a clause why its files cannot be read here."""
-    reads = [*plan.columns.values(), *(one for its in plan.runs.values() for one in its.values())]
-    names = dict.fromkeys([*([] if sorted_by is None else [sorted_by]), *(one.source[0] for one in reads)])
-    fields = {name: table.info.type_of(name) for name in [*names, *([MALFORMED] if plan.has_malformed else [])]}
-    schema, wanted = pa.schema(fields), PARTS_PER_PROCESS * n_processes if n_processes > 1 else 1
+    reads = [*plan.columns.values(), *(read for run_columns in plan.runs.values() for read in run_columns.values())]
+    columns = dict.fromkeys([*([] if sorted_by is None else [sorted_by]), *(read.source[0] for read in reads)])
+    fields = {
+        column: table.info.type_of(column) for column in [*columns, *([MALFORMED] if plan.has_malformed else [])]
+    }
+    schema, n_parts = pa.schema(fields), PARTS_PER_PROCESS * n_processes if n_processes > 1 else 1
     if not table.files:
-        return FilesTask(parts=table.parts(wanted), plan=plan, schema=schema)
-    footers = read_footers(table.files, {name: name for name in schema.names}, schema)
+        return FilesTask(parts=table.parts(n_parts), plan=plan, schema=schema)
+    footers = read_footers(table.files, {column: column for column in schema.names}, schema)
     if isinstance(footers, str):
         return footers
-    sizes = PartSizes(wanted=wanted, smallest=MIN_PART_BYTES, largest=MAX_PART_BYTES)
-    parts = split_files([one.identity for one in footers], sizes)
+    sizes = PartSizes(wanted=n_parts, smallest=MIN_PART_BYTES, largest=MAX_PART_BYTES)
+    parts = split_files([read.identity for read in footers], sizes)
     bounds = None if sorted_by is None else find_part_bounds(footers, parts)
     return FilesTask(parts=parts, plan=plan, schema=schema, bounds=bounds)
 
@@ -235,11 +241,13 @@ def _plan_parts(
 # ---------------------------------------------------------------------------------- what worker processes run
 
 
-def _send_part(files: FilesTask, task: RankingTask, *of_means: ScoringTask | SummingTask) -> Iterator[pa.RecordBatch]:
+def _send_part(
+    files: FilesTask, task: RankingTask, *summing_tasks: ScoringTask | SummingTask
+) -> Iterator[pa.RecordBatch]:
     """Send the rows of the only part; with the tasks of means, complete queries are summed here."""
-    if of_means and files.bounds is not None:
+    if summing_tasks and files.bounds is not None:
         first = pa.RecordBatch.from_pydict({"number": [0]})
-        return send_complete(iter([first]), files, task, *of_means)  # type: ignore[arg-type]
+        return send_complete(iter([first]), files, task, *summing_tasks)  # type: ignore[arg-type]
     return send_rows(files.read_part(0), task)
 
 
@@ -275,21 +283,24 @@ def _merge_and_score(
 
 def _count_reasons(files: FilesTask, rules: RowRules) -> dict[str | None, tuple[int, str | None]]:
     """Count rows by the reason why they are bad, with the lowest key; None are valid rows."""
-    found: dict[str | None, tuple[int, str | None]] = {}
+    counts: dict[str | None, tuple[int, str | None]] = {}
     for batch in find_bad_rows(files.read_part(0), rules):
-        columns = [batch.column(name).to_pylist() for name in ("reason", "n", "key")]
+        columns = [batch.column(column).to_pylist() for column in ("reason", "n", "key")]
         for reason, n, key in zip(*columns, strict=True):
-            n_before, first = found.get(reason, (0, key))
-            found[reason] = n_before + n, min((one for one in (first, key) if one is not None), default=None)
-    return found
+            n_before, first = counts.get(reason, (0, key))
+            counts[reason] = (
+                n_before + n,
+                min((example for example in (first, key) if example is not None), default=None),
+            )
+    return counts
 
 
 def _sum_row_counts(parts: Iterable[Mapping[str | None, tuple[int, str | None]]]) -> RowCount:
     rejected: dict[str, int] = {}
     examples: dict[str, str] = {}
     read = 0
-    for found in parts:
-        for reason, (n, key) in found.items():
+    for counts in parts:
+        for reason, (n, key) in counts.items():
             read += n
             if reason is not None:
                 rejected[reason] = rejected.get(reason, 0) + n
@@ -299,26 +310,26 @@ def _sum_row_counts(parts: Iterable[Mapping[str | None, tuple[int, str | None]]]
 
 def _read_keys(files: FilesTask, rules: RowRules, keys: Sequence[str], value: str) -> pa.Table:
     """Keys that valid rows have; those of rows without a value are left out. All runs are one without a column."""
-    found = []
+    tables = []
     names = canonical_names(rules.settings)
-    for at in range(len(files.parts)):
-        for batch in files.read_part(at):
+    for index in range(len(files.parts)):
+        for batch in files.read_part(index):
             for run in split_runs(plain_texts(batch), names) if value == col.SCORE else (plain_texts(batch),):
                 rows = select_valid(run, rules)
                 rows = rows.filter(rows.column(value).is_valid())
-                columns = {name: rows.column(name) for name in keys if name in rows.schema.names}
+                columns = {column: rows.column(column) for column in keys if column in rows.schema.names}
                 if col.RUN in keys and col.RUN not in columns:
                     columns[col.RUN] = pa.repeat(pa.scalar(""), rows.num_rows)
-                found.append(pa.table(columns))
-    return pa.concat_tables(found) if found else pa.table({name: pa.array([]) for name in keys})
+                tables.append(pa.table(columns))
+    return pa.concat_tables(tables) if tables else pa.table({column: pa.array([]) for column in keys})
 
 
 def _list_unique(batch: pa.RecordBatch) -> list[Any]:
     return list(pc.unique(batch.column(0)).to_pylist())
 
 
-def _iterate_tuples(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+def _iterate_tuples(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(rows.column(column).to_pylist() for column in columns), strict=True)
 
 
 # ---------------------------------------------------------------------------------------------------- the steps
@@ -374,30 +385,32 @@ class LocalRanking:
     def queries(self) -> pa.Schema:
         """Columns of `per_query`."""
         scored = build_scored_schema(self.plan.rankings, self.settings)
-        return pa.schema([*(one for one in scored if one.name != N_REJECTED), (RULES, pa.string())])
+        return pa.schema([*(field for field in scored if field.name != N_REJECTED), (RULES, pa.string())])
 
     def runs(self) -> list[str]:
         """List the runs of the run column, sorted. Reads it."""
         read = self.plan.rows.columns[col.RUN]
         schema = pa.schema([self.rows.schema.field(read.source[0])])
         rows = replace(self.rows, plan=TablePlan(columns={col.RUN: read}), schema=schema)
-        found = {run for at in range(len(rows.parts)) for batch in rows.read_part(at) for run in _list_unique(batch)}
-        return sorted(run for run in found if run is not None)
+        names = {
+            run for index in range(len(rows.parts)) for batch in rows.read_part(index) for run in _list_unique(batch)
+        }
+        return sorted(run for run in names if run is not None)
 
     def rankings(self, *, rejected: bool = False) -> pa.Table:
         """One row per query; see `rank_queries`. Runs. `rejected` adds counts of rejected rows, as for Spark."""
         task = self._build_task(counts_relevant=True)
-        found = _to_table(self._run(task, _rank_part, merge_rankings, ()), self.plan.rankings)
-        return found if rejected else _drop_rejected(found)
+        query_rows = _to_table(self._run(task, _rank_part, merge_rankings, ()), self.plan.rankings)
+        return query_rows if rejected else _drop_rejected(query_rows)
 
     def per_query(self, *, rejected: bool = False) -> pa.Table:
         """Metrics of every query; see `score_queries`. Runs."""
         task, schema = self._build_task(counts_relevant=True), self.plan.rankings
         scoring, kinds = build_scoring_task(schema.names, self.settings), build_scored_schema(schema, self.settings)
-        found = _to_table(self._run(task, _score_part, _merge_and_score, (scoring,)), kinds)
+        queries = _to_table(self._run(task, _score_part, _merge_and_score, (scoring,)), kinds)
         if not rejected:
-            found = _drop_rejected(found)
-        return found.append_column(RULES, pa.repeat(pa.scalar(self.settings.rules, pa.string()), found.num_rows))
+            queries = _drop_rejected(queries)
+        return queries.append_column(RULES, pa.repeat(pa.scalar(self.settings.rules, pa.string()), queries.num_rows))
 
     def evaluate(self, *, per_query: bool) -> tuple[pa.Table, pa.Table | None]:
         """Run once: the summary and, if wanted, metrics of every query with counts of rejected rows."""
@@ -419,46 +432,49 @@ class LocalRanking:
                 for name, files in tables.items()
             }
 
-    def explain_bad_rows(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
+    def explain_bad_rows(self, refusal: InputRefusedError, data: str = "data") -> InputRefusedError:
         """Count bad rows by reason, where a refusal names the first of them; `data` has them."""
-        counted = self.count_bad_rows()["input"]
-        if not counted.rejected:  # it is one of the judgments
-            return refused
+        row_count = self.count_bad_rows()["input"]
+        if not row_count.rejected:  # it is one of the judgments
+            return refusal
         advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
-        return InputRefusedError(f"{describe_bad_rows(counted, data)}; {advice}.")
+        return InputRefusedError(f"{describe_bad_rows(row_count, data)}; {advice}.")
 
     def check_matched(
-        self, found: Sequence[TopItems], *, beside: Sequence[TopItems] = (), allowed: bool = False
+        self, runs: Sequence[TopItems], *, other_runs: Sequence[TopItems] = (), allowed: bool = False
     ) -> list[str]:
         """Check the judgments of a table of their own by `check_top_items`; reads both tables if none matches."""
         if self.judged is None:
             return []
-        return check_top_items(found, self.settings, self._find_matches, beside=beside, allowed=allowed)
+        return check_top_items(runs, self.settings, self._find_matches, other_runs=other_runs, allowed=allowed)
 
     def _find_matches(self, runs: Sequence[TopItems]) -> dict[str, Match]:
         assert self.judged is not None
         settings, names = self.settings, canonical_names(self.settings)
-        queries, wanted = list(names.query), {run.run for run in runs}
+        queries, run_names = list(names.query), {run.run for run in runs}
         judged = _read_keys(self.judged, RowRules(settings, judgments=True), [*queries, col.ITEM], col.RELEVANCE)
-        items, known = set(judged.column(col.ITEM).to_pylist()), set(_iterate_tuples(judged, queries))
-        judged_item, judged_query = min(items, default=None), min(known, default=())
+        judged_items, judged_queries = set(judged.column(col.ITEM).to_pylist()), set(_iterate_tuples(judged, queries))
+        judged_item, judged_query = min(judged_items, default=None), min(judged_queries, default=())
         value = col.RANK if col.RANK in self.plan.rows.columns else col.SCORE
         rows = _read_keys(self.rows, RowRules(settings), [col.RUN, *queries, col.ITEM], value)
         if runs[0].is_table:
             rows = rows.drop_columns([col.RUN]).append_column(col.RUN, pa.repeat(runs[0].run, rows.num_rows))
-        found: dict[str, Match] = {}
-        for run in wanted.intersection(pc.unique(rows.column(col.RUN)).to_pylist()):
-            its = rows.filter(pc.equal(rows.column(col.RUN), pa.scalar(run)))
-            own_items, own = set(its.column(col.ITEM).to_pylist()), set(_iterate_tuples(its, queries))
-            found[run] = Match(
-                query_judged=not own.isdisjoint(known),
-                item_judged=not own_items.isdisjoint(items),
-                item=min(own_items),
-                query=min(own),
+        matches: dict[str, Match] = {}
+        for run in run_names.intersection(pc.unique(rows.column(col.RUN)).to_pylist()):
+            run_rows = rows.filter(pc.equal(rows.column(col.RUN), pa.scalar(run)))
+            run_items, run_queries = (
+                set(run_rows.column(col.ITEM).to_pylist()),
+                set(_iterate_tuples(run_rows, queries)),
+            )
+            matches[run] = Match(
+                query_judged=not run_queries.isdisjoint(judged_queries),
+                item_judged=not run_items.isdisjoint(judged_items),
+                item=min(run_items),
+                query=min(run_queries),
                 judged_item=judged_item,
                 judged_query=judged_query,
             )
-        return found
+        return matches
 
     def _finish_means(self, partial: Iterable[pa.RecordBatch]) -> pa.Table:
         merged = merge_partials(_to_table(partial, PARTIAL_SCHEMA))
@@ -471,7 +487,7 @@ class LocalRanking:
         return replace(self.plan.task, n_partitions=n, counts_relevant=counts_relevant)
 
     def _run(
-        self, task: RankingTask, of_part: Callable[..., Any], of_messages: Callable[..., Any], tasks: Sequence[Any]
+        self, task: RankingTask, run_part: Callable[..., Any], run_messages: Callable[..., Any], tasks: Sequence[Any]
     ) -> Iterator[pa.RecordBatch]:
         """Run a function over parts of rows that are a query each; else send rows, and merge what arrives."""
         with Pool(self.n_processes, imports=_WORKERS_IMPORT) as pool:
@@ -481,51 +497,55 @@ class LocalRanking:
             jobs: list[Job]
             if self.plan.strategy == ARRAYS:
                 jobs = [
-                    (collect, (of_part, (one, task, *tasks), pool.folder, limit)) for one in _split_parts(self.rows)
+                    (collect, (run_part, (message, task, *tasks), pool.folder, limit))
+                    for message in _split_parts(self.rows)
                 ]
             else:
-                sums = of_messages is merge_and_add_up
+                sums = run_messages is merge_and_add_up
                 sent = list(pool.run(self._list_send_jobs(task, tasks if sums else (), pool.folder, limit)))
-                n_bytes = sum(int(one.sizes.sum()) for one in sent)
+                n_bytes = sum(int(message.sizes.sum()) for message in sent)
                 share = min(MAX_SHARE_BYTES, max(1, self.resources.memory // (MAX_SHARE_COPIES * pool.processes)))
-                n = max(PARTS_PER_PROCESS * pool.processes, n_bytes // share)
-                jobs = [(merge, (of_messages, its, (task, *tasks), pool.folder, limit)) for its in shares(sent, n)]
-            for found in pool.run(jobs):
-                yield from rows_in(found)
+                n_shares = max(PARTS_PER_PROCESS * pool.processes, n_bytes // share)
+                jobs = [
+                    (merge, (run_messages, message_share, (task, *tasks), pool.folder, limit))
+                    for message_share in shares(sent, n_shares)
+                ]
+            for output in pool.run(jobs):
+                yield from rows_in(output)
 
-    def _list_send_jobs(self, task: RankingTask, of_means: Sequence[Any], folder: str, limit: int) -> list[Job]:
+    def _list_send_jobs(self, task: RankingTask, summing_tasks: Sequence[Any], folder: str, limit: int) -> list[Job]:
         jobs: list[Job] = [
-            (send, (_send_part, (one, task, *of_means), folder, limit)) for one in _split_parts(self.rows)
+            (send, (_send_part, (part, task, *summing_tasks), folder, limit)) for part in _split_parts(self.rows)
         ]
         if self.judged is not None:
-            jobs += [(send, (_send_judged_part, (one, task), folder, limit)) for one in _split_parts(self.judged)]
+            jobs += [(send, (_send_judged_part, (part, task), folder, limit)) for part in _split_parts(self.judged)]
         if self.empty is not None:
-            jobs += [(send, (_send_empty_part, (one, task), folder, limit)) for one in _split_parts(self.empty)]
+            jobs += [(send, (_send_empty_part, (part, task), folder, limit)) for part in _split_parts(self.empty)]
         return jobs
 
 
 def _split_parts(files: FilesTask) -> Iterator[FilesTask]:
     """Each part by itself."""
-    for at, part in enumerate(files.parts):
-        yield replace(files, parts=(part,), bounds=None if files.bounds is None else (files.bounds[at],))
+    for index, part in enumerate(files.parts):
+        yield replace(files, parts=(part,), bounds=None if files.bounds is None else (files.bounds[index],))
 
 
 def _to_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    found = [batch.select(schema.names).cast(schema) for batch in batches]
-    return pa.Table.from_batches(found, schema)
+    tables = [batch.select(schema.names).cast(schema) for batch in batches]
+    return pa.Table.from_batches(tables, schema)
 
 
 def select_per_query_rows(queries: pa.Table, settings: EvaluationSettings) -> pa.Table:
     """Metrics of the queries that were not dropped, without the accounts that only sums need."""
-    kept = queries.filter(
+    rows = queries.filter(
         pc.invert(pc.is_in(queries.column("status"), pa.array(list_dropped_statuses(settings.convention))))
     )
-    return kept.drop_columns([name for name in SUM_ONLY_COUNTS if name in kept.column_names])
+    return rows.drop_columns([column for column in SUM_ONLY_COUNTS if column in rows.column_names])
 
 
-def _drop_rejected(found: pa.Table) -> pa.Table:
+def _drop_rejected(rankings: pa.Table) -> pa.Table:
     """Leave out what only counts rejected rows."""
-    if N_REJECTED not in found.column_names:
-        return found
-    ranked = pc.or_(pc.greater(found.column("n_rows"), 0), pc.greater(found.column("n_judged"), 0))
-    return found.filter(ranked).drop_columns([N_REJECTED])
+    if N_REJECTED not in rankings.column_names:
+        return rankings
+    is_ranked = pc.or_(pc.greater(rankings.column("n_rows"), 0), pc.greater(rankings.column("n_judged"), 0))
+    return rankings.filter(is_ranked).drop_columns([N_REJECTED])

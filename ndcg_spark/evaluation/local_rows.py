@@ -17,14 +17,14 @@ from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.local.pool import Job, Pool
 
 
-def find_rejects(ranking: LocalRanking, names: Collection[str]) -> pa.Table:
+def find_rejects(ranking: LocalRanking, labels: Collection[str]) -> pa.Table:
     """Read the named tables, `input` or `judgments`: their bad rows (`source`, `reason`, `row`)."""
     jobs: list[Job] = []
-    for name, files in (("input", ranking.rows), ("judgments", ranking.judged)):
-        if files is not None and name in names:
-            whole = replace(files, schema=ranking.tables[name].info.schema, bounds=None)
-            rules = RowRules(ranking.settings, judgments=name == "judgments")
-            jobs += [(find_originals, (replace(whole, parts=(part,)), rules, name)) for part in files.parts]
+    for label, files in (("input", ranking.rows), ("judgments", ranking.judged)):
+        if files is not None and label in labels:
+            whole_table = replace(files, schema=ranking.tables[label].info.schema, bounds=None)
+            rules = RowRules(ranking.settings, judgments=label == "judgments")
+            jobs += [(find_originals, (replace(whole_table, parts=(part,)), rules, label)) for part in files.parts]
     with Pool(ranking.n_processes, imports=(__name__,)) as pool:
         return pa.concat_tables([REJECTS.empty_table(), *pool.run(jobs)])
 
@@ -37,19 +37,21 @@ def find_differing_columns(ranking: LocalRanking, query: str) -> list[str] | Non
     others, item = ranking.plan.others, str(ranking.settings.columns.item)
     values: dict[Any, dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
     for row in _read_query_rows(ranking, query, [item, *others]):
-        for name in others:
-            values[row[item]][name].add(row[name])
+        for column in others:
+            values[row[item]][column].add(row[column])
     if not values:
         return None
-    n_items = Counter(name for columns in values.values() for name, its in columns.items() if len(its) > 1)
-    return sorted(n_items, key=lambda name: (-n_items[name], others.index(name)))
+    n_items = Counter(
+        column for columns in values.values() for column, distinct in columns.items() if len(distinct) > 1
+    )
+    return sorted(n_items, key=lambda column: (-n_items[column], others.index(column)))
 
 
 def _read_query_rows(ranking: LocalRanking, query: str, names: list[str]) -> Iterator[dict[str, Any]]:
     keys, info = list(ranking.settings.columns.query), ranking.tables["input"].info
     schema = pa.schema([(name, info.type_of(name)) for name in dict.fromkeys([*keys, *names])])
-    kind, text = schema.field(0).type, query.removeprefix(f"{keys[0]}=")
-    is_plain = len(keys) == 1 and (pa.types.is_string(kind) or pa.types.is_integer(kind))
+    key_type, text = schema.field(0).type, query.removeprefix(f"{keys[0]}=")
+    is_plain = len(keys) == 1 and (pa.types.is_string(key_type) or pa.types.is_integer(key_type))
     for part in ranking.rows.parts:
         for batch in part.read(schema.names, schema, ranking.rows.batch_rows):
             rows = batch.filter(pc.equal(batch.column(0).cast(pa.string()), text)) if is_plain else batch

@@ -28,19 +28,19 @@ S = TypeVar("S")
 def open_sources(request: Request[Any]) -> dict[str, LocalTable] | str:
     """Open all tables that a job reads; or say in a clause why Spark has to read one."""
     tables: dict[str, LocalTable] = {}
-    for name, source in request.sources.items():
-        table = open_local(source.reference, source.kind, source.options, label=name)
+    for label, source in request.sources.items():
+        table = open_local(source.reference, source.kind, source.options, label=label)
         if isinstance(table, str):
             return table
-        tables[name] = table
+        tables[label] = table
     return tables
 
 
 def open_rankings(request: Request[Any], settings: EvaluationSettings) -> LocalRanking | str:
     """Open what is read, and decide how it is ranked; or say in a clause why Spark has to do it."""
-    others = [format_flag(name) for name in request.sources if name not in ("input", "judgments")]
-    if others:
-        return f"the table of {others[0]} is joined in Spark"
+    joined = [format_flag(name) for name in request.sources if name not in ("input", "judgments")]
+    if joined:
+        return f"the table of {joined[0]} is joined in Spark"
     tables = open_sources(request)
     if isinstance(tables, str):
         return tables
@@ -110,12 +110,12 @@ class LocalMeanNdcg(LocalRankingWork[EvaluationSettings], Means):
 
     def schemas(self) -> Mapping[str, pa.Schema]:
         """Of the metric table and, if they are wanted, of queries."""
-        found = {"output": METRIC_SCHEMA}
+        table_schemas = {"output": METRIC_SCHEMA}
         if self.job.is_requested("per_query_output"):
-            found["per_query_output"] = build_query_schema(self.plan.rankings, self.ranking.settings).append(
+            table_schemas["per_query_output"] = build_query_schema(self.plan.rankings, self.ranking.settings).append(
                 METRIC_SCHEMA.field("computed_at")
             )
-        return found
+        return table_schemas
 
     def evaluate(self, *, per_query: bool) -> tuple[list[Row], Frame | None]:
         """Read the files once."""

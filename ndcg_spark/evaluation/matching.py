@@ -42,13 +42,13 @@ class TopItems:
 
 def read_top_items(summary: Sequence[Mapping[str, Any]]) -> list[TopItems]:
     """Read rows of a summary: all queries, at the largest cutoff, of each run that has rows."""
-    last: dict[str, Mapping[str, Any]] = {}
+    last_rows: dict[str, Mapping[str, Any]] = {}
     for row in summary:
         if row["segment_by"] or row["run"] is None or not row["n_rows"] + row["n_left_out"]:
             continue
-        other = last.setdefault(row["run"], row)
+        other = last_rows.setdefault(row["run"], row)
         if other["k"] is not None and (row["k"] is None or row["k"] > other["k"]):
-            last[row["run"]] = row
+            last_rows[row["run"]] = row
     return [
         TopItems(
             run=run,
@@ -56,7 +56,7 @@ def read_top_items(summary: Sequence[Mapping[str, Any]]) -> list[TopItems]:
             n_items=row["n_top_items"],
             n_judged=row["n_top_items"] - row["n_unjudged_items"],
         )
-        for run, row in sorted(last.items())
+        for run, row in sorted(last_rows.items())
     ]
 
 
@@ -73,11 +73,11 @@ class Match:
 
 
 def check_top_items(
-    found: Sequence[TopItems],
+    runs: Sequence[TopItems],
     settings: EvaluationSettings,
     find_matches: Callable[[Sequence[TopItems]], Mapping[str, Match]],
     *,
-    beside: Sequence[TopItems] = (),
+    other_runs: Sequence[TopItems] = (),
     allowed: bool = False,
 ) -> list[str]:
     """Refuse a run that a table of judgments does not match; return lines about runs with few judged items.
@@ -87,14 +87,14 @@ def check_top_items(
     without a valid row. `beside` are runs to compare the shares with; `allowed` refuses nothing.
     """
     lines = []
-    unmatched = [run for run in found if not run.n_judged]
+    unmatched = [run for run in runs if not run.n_judged]
     if unmatched and not (allowed or settings.allow_unmatched):
         matches = find_matches(unmatched)
         unmatched = [run for run in unmatched if run.run in matches]
         for run in unmatched:
             _refuse_unmatched(run, matches[run.run], settings)
-    best = max((*found, *beside), key=lambda run: run.share, default=None)
-    for run in found:
+    best = max((*runs, *other_runs), key=lambda run: run.share, default=None)
+    for run in runs:
         if not run.n_judged:
             lines += [f"{run.label}{run.none_judged}"] if run in unmatched else []
         elif best is not None and (run.share < LOW_SHARE or run.share < LOW_RATIO * best.share):
@@ -104,22 +104,22 @@ def check_top_items(
 
 
 def _refuse_unmatched(run: TopItems, match: Match, settings: EvaluationSettings) -> None:
-    way_out = f"{option('allow_unmatched', 'True')} keeps the zeros"
+    advice = f"{option('allow_unmatched', 'True')} keeps the zeros"
     if match.judged_item is None:
         raise InputRefusedError(
-            f"{run.label}no query is judged: the judgments have no row with a relevance; {way_out}."
+            f"{run.label}no query is judged: the judgments have no row with a relevance; {advice}."
         )
     if not match.query_judged:
         pair = _format_pair(settings.columns.query, match.query, match.judged_query)
-        raise InputRefusedError(f"{run.label}none of its queries is judged; compare {pair}. {way_out}.")
+        raise InputRefusedError(f"{run.label}none of its queries is judged; compare {pair}. {advice}.")
     if not match.item_judged:
         pair = _format_pair((str(settings.columns.item),), (match.item,), (match.judged_item,))
         raise InputRefusedError(
-            f"{run.label}{run.none_judged}, and no judged item occurs anywhere in it; compare {pair}. {way_out}."
+            f"{run.label}{run.none_judged}, and no judged item occurs anywhere in it; compare {pair}. {advice}."
         )
 
 
 def _format_pair(names: Sequence[str], first: Sequence[Any], second: Sequence[Any]) -> str:
     """Show keys of two tables next to each other: `sku='ABC-1' with 'abc-1'`."""
-    shown = ", ".join(f"{name}={value!r}" for name, value in zip(names, first, strict=True))
-    return f"{shown} with {', '.join(map(repr, second))}"
+    keys = ", ".join(f"{name}={value!r}" for name, value in zip(names, first, strict=True))
+    return f"{keys} with {', '.join(map(repr, second))}"

@@ -44,9 +44,9 @@ def format_input_name(table: NamedTable, judgments: NamedTable | None, settings:
 
 def refuse_per_query_table(info: TableInfo, settings: EvaluationSettings, reference: str) -> None:
     """Refuse metrics of queries in place of rankings. `reference` names the input in messages."""
-    names = info.names
-    has_order = settings.columns.rank in names or any(name in names for name in settings.columns.score)
-    if not has_order and {"k", *(one.column for one in GAINS), "status"} <= set(names):
+    columns = info.names
+    has_order = settings.columns.rank in columns or any(column in columns for column in settings.columns.score)
+    if not has_order and {"k", *(metric.column for metric in GAINS), "status"} <= set(columns):
         raise InputRefusedError(
             f"--input {reference!r} is a per-query table (metrics of queries), not rankings; compare-runs reads it "
             "by --per-query."
@@ -59,18 +59,18 @@ def add_option_advice(message: str, others: Sequence[str], differing: Callable[[
     `differing` finds those of the unused columns `others` in which rows of a query (`query_id=7`) differ; None if
     there are no such rows, or they cannot be read.
     """
-    what, asked, _ = message.partition(f" {SEVERAL_RANKERS}")
-    if not asked:
+    problem, has_advice, _ = message.partition(f" {SEVERAL_RANKERS}")
+    if not has_advice:
         return message
     columns: Sequence[str] | None = others
-    query = _QUERY.match(what)
-    if query and (found := differing(query[1] or query[2])) is not None:
-        columns = found or None
-    which = f"remove it, or say which counts: {_WHICH}."
+    query = _QUERY.match(problem)
+    if query and (columns_found := differing(query[1] or query[2])) is not None:
+        columns = columns_found or None
+    choice = f"remove it, or say which counts: {_WHICH}."
     if columns is None:
-        return f"{what} {which.capitalize()}"
-    named = " or ".join(f"--run-col {name}" for name in columns[:3]) or "--run-col"
-    return f"{what} {SEVERAL_RANKERS} Then name the column that tells them apart: {named}. Else {which}"
+        return f"{problem} {choice.capitalize()}"
+    run_options = " or ".join(f"--run-col {column}" for column in columns[:3]) or "--run-col"
+    return f"{problem} {SEVERAL_RANKERS} Then name the column that tells them apart: {run_options}. Else {choice}"
 
 
 class Means(Work[EvaluationSettings]):
@@ -127,15 +127,15 @@ class Means(Work[EvaluationSettings]):
         """Say how rankings would be ranked and why, and what it costs."""
         settings = self.fitted
         changed = settings.convention.differences()
-        choices = ", ".join(f"{name}={value}" for name, value in changed.items()) or "all as by default"
+        choices = ", ".join(f"{choice}={value}" for choice, value in changed.items()) or "all as by default"
         source, cost = self.sources()
-        metrics = ", ".join(one.label for one in settings.computed if one.shown)
+        metrics = ", ".join(metric_at.label for metric_at in settings.computed if metric_at.shown)
         return (
             ("input", self.input_name),
             ("cutoffs", f"{labels.cutoffs(settings.cutoffs)} (all in one pass)"),
             ("metrics", metrics if settings.metrics else "ndcg, dcg, idcg"),
             ("convention", f"{settings.convention} (digest {settings.convention.digest}; {choices})"),
-            ("segments", ", ".join("+".join(names) for names in settings.segment_sets) or "none"),
+            ("segments", ", ".join("+".join(segment_set) for segment_set in settings.segment_sets) or "none"),
             ("strategy", self.plan.strategy),
             ("source", source),
             ("cost", cost),
@@ -160,8 +160,8 @@ class Means(Work[EvaluationSettings]):
         runs = sorted({row["run"] for row in summary})
         tables = {"output": Rows(frame=self.metric_table(summary, facts), slices=self.job.build_slices(runs))}
         if queries is not None:
-            has = {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]}
-            slices = self.job.build_slices(runs, empty=sorted(set(runs) - has))
+            non_empty_runs = {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]}
+            slices = self.job.build_slices(runs, empty=sorted(set(runs) - non_empty_runs))
             tables["per_query_output"] = Rows(frame=queries, slices=slices)
         return Outcome(facts=facts, tables=tables, lines=self._format_lines(facts))
 
@@ -170,15 +170,19 @@ class Means(Work[EvaluationSettings]):
         if any(row["n_queries"] for row in rows):
             return rows
         if not self.request.shared.allow_empty:
-            found = max((row["n_missing"] + row["n_unjudged"] + row["n_no_relevant"] for row in rows), default=0)
-            why = f"none of {found} queries counts under these rules" if found else "there are no rows to evaluate"
+            n_queries = max((row["n_missing"] + row["n_unjudged"] + row["n_no_relevant"] for row in rows), default=0)
+            reason = (
+                f"none of {n_queries} queries counts under these rules"
+                if n_queries
+                else "there are no rows to evaluate"
+            )
             if accounts and accounts.rejected:
-                why += f" ({printed.format_reasons(accounts.rejected)})"
-            raise InputRefusedError(f"{why}; nothing was written (--allow-empty writes that over what was there).")
+                reason += f" ({printed.format_reasons(accounts.rejected)})"
+            raise InputRefusedError(f"{reason}; nothing was written (--allow-empty writes that over what was there).")
         if rows or self.fitted.columns.run is not None:
             return rows
         runs = self.fitted.columns.runs or ("",)
-        rows = build_empty_summary(runs, [one for one in self.fitted.computed if one.shown])
+        rows = build_empty_summary(runs, [metric_at for metric_at in self.fitted.computed if metric_at.shown])
         return [{**row, RULES: self.fitted.rules_of_means} for row in rows]
 
     def _collect_facts(
@@ -186,8 +190,8 @@ class Means(Work[EvaluationSettings]):
     ) -> dict[str, Any]:
         overall = printed.select_overall_rows(summary)
 
-        def total(name: str) -> int:
-            return sum(int(row[name]) for row in overall)
+        def total(column: str) -> int:
+            return sum(int(row[column]) for row in overall)
 
         evaluated, left_out = total("n_rows"), total("n_left_out")
         counts = summarize_rejected(accounts)
@@ -200,7 +204,7 @@ class Means(Work[EvaluationSettings]):
             )
         settings = self.fitted
         facts: dict[str, Any] = {
-            "metrics": [{name: value for name, value in row.items() if name not in HIDDEN} for row in summary],
+            "metrics": [{column: value for column, value in row.items() if column not in HIDDEN} for row in summary],
             "rows": {
                 "read": read,
                 "evaluated": evaluated,
@@ -210,7 +214,7 @@ class Means(Work[EvaluationSettings]):
             },
             "queries": {
                 "in_mean": total("n_queries"),
-                **{name: total(f"n_{name}") for name in ("no_relevant", "missing", "unjudged")},
+                **{column: total(f"n_{column}") for column in ("no_relevant", "missing", "unjudged")},
                 "lost": total(N_LOST),
             },
             **self.stamp(
@@ -227,8 +231,8 @@ class Means(Work[EvaluationSettings]):
         return facts
 
     def _format_lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
-        asked = [labels.metric_at(one.metric, one.k) for one in self.fitted.asked]
-        yield lambda: printed.show_summary(sorted(facts["metrics"], key=lambda row: labels.row_order(row, asked)))
+        requested = [labels.metric_at(metric_at.metric, metric_at.k) for metric_at in self.fitted.asked]
+        yield lambda: printed.show_summary(sorted(facts["metrics"], key=lambda row: labels.row_order(row, requested)))
         settings, n_runs = self.fitted, len(printed.select_overall_rows(facts["metrics"]))
         queries = printed.format_query_counts(
             facts["queries"], settings, list_uncounted_statuses(settings.convention), n_runs=n_runs

@@ -66,16 +66,16 @@ def merge_summaries(
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     check_fraction("confidence", confidence)
-    asked, where = asked_engine("auto", "")
-    obstacle = f"{where} was asked for" if asked == "spark" else None
+    requested, origin = asked_engine("auto", "")
+    obstacle = f"{origin} was asked for" if requested == "spark" else None
     if is_of_spark(summaries):
         obstacle = "the table is one of Spark"
     if obstacle is None:
         table = open_memory_table(summaries, "summaries", label=METRIC_TABLE)
-        obstacle = find_memory_obstacle({"summaries": table}) if asked == "auto" else None
+        obstacle = find_memory_obstacle({"summaries": table}) if requested == "auto" else None
         if obstacle is None:
             return _merge(read_summary_rows(table, _MERGED), confidence, across_rules=across_rules)
-    leave_to_spark(obstacle, asked, where, "merge")
+    leave_to_spark(obstacle, requested, origin, "merge")
     from ndcg_spark.evaluation.frames.summary import merge_on_spark
 
     (frame,) = on_spark({"summaries": summaries}).values()
@@ -89,16 +89,16 @@ def _merge(rows: pa.Table, confidence: float, *, across_rules: bool) -> pa.Table
     return sorted_rows(means.select(SUMMARY_SCHEMA.names).cast(SUMMARY_SCHEMA))
 
 
-def read_summary_rows(table: LocalTable, wanted: pa.Schema) -> pa.Table:
+def read_summary_rows(table: LocalTable, target: pa.Schema) -> pa.Table:
     """Read rows of a summary or metric table; counts, rules and names that it lacks are null, as a user's may."""
-    info, may_lack = table.info, (*OPTIONAL_COUNTS, labels.ASKED, RULES)
-    there = [one for one in wanted if one.name not in may_lack or info.has(one.name)]
-    kinds = {one.name: info.require(one.name, f"column of a {METRIC_TABLE}") for one in there}
-    schema = pa.schema(list(kinds.items()))
+    info, optional = table.info, (*OPTIONAL_COUNTS, labels.ASKED, RULES)
+    present = [field for field in target if field.name not in optional or info.has(field.name)]
+    types = {field.name: info.require(field.name, f"column of a {METRIC_TABLE}") for field in present}
+    schema = pa.schema(list(types.items()))
     batches = (batch for part in table.parts(1) for batch in part.read(schema.names, schema, 2**20))
     rows = pa.Table.from_batches(batches, schema)
-    nothing = {one.name: pa.nulls(len(rows), one.type) for one in wanted}
-    return pa.table(nothing | {one.name: _cast(rows.column(one.name), one, info) for one in there})
+    nulls = {field.name: pa.nulls(len(rows), field.type) for field in target}
+    return pa.table(nulls | {field.name: _cast(rows.column(field.name), field, info) for field in present})
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, info: TableInfo) -> pa.ChunkedArray:

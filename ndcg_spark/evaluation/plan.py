@@ -61,10 +61,10 @@ class RankingPlan:
             "a sample is taken by text that Spark alone writes": self.rows.sample < 1
             and not all(map(has_plain_text, keys)),
             "Spark alone writes runs of this type as text": any(
-                one.conversion is Conversion.SPARK_TEXT for its in reads for one in its.values()
+                read.conversion is Conversion.SPARK_TEXT for columns in reads for read in columns.values()
             ),
         }
-        return next((reason for reason, holds in reasons.items() if holds), None)
+        return next((reason for reason, is_true in reasons.items() if is_true), None)
 
     @property
     def rankings(self) -> pa.Schema:
@@ -76,7 +76,9 @@ class RankingPlan:
         fields += [(name, pa.int64()) for name in (*COUNTS, *rejected)]
         fields += [("n_at_least", counts)] if settings.levels else []
         for name, label in names.carried.items():
-            tables = [one.columns for one in (self.rows, self.judgments) if one is not None and name in one.columns]
+            tables = [
+                table.columns for table in (self.rows, self.judgments) if table is not None and name in table.columns
+            ]
             fields += [(label, tables[0][name].type)] if tables else []
         fields.append(("ranked", doubles))
         from_rows = col.RANKED_LIST not in rows.names
@@ -124,10 +126,10 @@ def plan_ranking(
     if settings.convention.ideal == "unsorted":
         raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
     require_carried_columns(settings, rows, *([] if judgments is None else [judgments]))
-    read = plan_rows(rows, settings, judged=judgments is None)
-    judged = None if judgments is None else plan_judgments(judgments, settings)
-    if judged is not None:
-        read, judged = unify_keys(read, judged, settings)
+    row_plan = plan_rows(rows, settings, judged=judgments is None)
+    judgment_plan = None if judgments is None else plan_judgments(judgments, settings)
+    if judgment_plan is not None:
+        row_plan, judgment_plan = unify_keys(row_plan, judgment_plan, settings)
     is_window = settings.strategy == "window"
     reasons = {
         "strategy=window ranks in Spark": is_window,
@@ -136,12 +138,12 @@ def plan_ranking(
     }
     return RankingPlan(
         settings=settings,
-        rows=read,
-        judgments=judged,
+        rows=row_plan,
+        judgments=judgment_plan,
         strategy=WINDOW if is_window else ENGINE,
         reason="the reference was asked for" if is_window else "",
         others=list_unused_columns(rows, settings),
-        spark_reads=next((reason for reason, holds in reasons.items() if holds), None),
+        spark_reads=next((reason for reason, is_true in reasons.items() if is_true), None),
     )
 
 
@@ -158,10 +160,10 @@ def _plan_arrays(info: TableInfo, judgments: TableInfo | None, settings: Evaluat
     """Plan a table with one row a query; None for any other."""
     columns, fitted = settings.columns, settings
     if columns.ranked:
-        what, how = f"column {columns.ranked[0]!r} has lists", "ranked"
+        what, action = f"column {columns.ranked[0]!r} has lists", "ranked"
         fitted = build_long_settings(info, settings)
     elif is_array(info, columns.relevance):
-        what, how = f"column {columns.relevance!r} is an array", "scored"
+        what, action = f"column {columns.relevance!r} is an array", "scored"
         if judgments is not None:
             raise InvalidParameterError("arrays of relevances need no judgments table.")
         if len(columns.score) > 1:
@@ -178,7 +180,7 @@ def _plan_arrays(info: TableInfo, judgments: TableInfo | None, settings: Evaluat
         rows=plan_lists(info, settings),
         judgments=None,
         strategy=ARRAYS,
-        reason=f"{what}: each row is {how} where it is",
+        reason=f"{what}: each row is {action} where it is",
         spark_reads=what,
     )
 
@@ -188,10 +190,10 @@ def fit_settings(info: TableInfo, settings: EvaluationSettings) -> EvaluationSet
     columns = settings.columns
     if columns.ranked and not columns.query_columns(info.names):
         needs = {"sample": settings.sample < 1}
-        needs |= {f"metric {str(one)!r}": bool(one.metric.needs) for one in settings.computed}
-        for what in (what for what, holds in needs.items() if holds):
+        needs |= {f"metric {str(metric_at)!r}": bool(metric_at.metric.needs) for metric_at in settings.computed}
+        for part in (part for part, is_true in needs.items() if is_true):
             raise InvalidParameterError(
-                f"{what} needs to know the query of a row: name its column ({option('query')})."
+                f"{part} needs to know the query of a row: name its column ({option('query')})."
             )
         settings = replace(settings, columns=replace(columns, query=()))
     if not is_array(info, columns.relevance):  # arrays are in rank order already
@@ -222,20 +224,22 @@ def list_unused_columns(info: TableInfo, settings: EvaluationSettings) -> tuple[
     columns = settings.columns
     used = {*columns.query, *columns.score, *settings.segment_columns, columns.item, columns.rank, columns.relevance}
     used |= {columns.run, columns.weight, columns.order, MALFORMED}
-    kinds = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
+    type_checks = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
     return tuple(
-        one.name
-        for one in info.schema
-        if one.name not in used and one.name not in info.spellings and any(is_kind(one.type) for is_kind in kinds)
+        field.name
+        for field in info.schema
+        if field.name not in used
+        and field.name not in info.spellings
+        and any(is_type(field.type) for is_type in type_checks)
     )
 
 
 def require_carried_columns(settings: EvaluationSettings, *tables: TableInfo) -> None:
     """Raise unless each segment, weight and order column is in one of the tables."""
     columns = settings.columns
-    wanted = [(name, option("segments")) for name in settings.carried_segments]
-    for name, part in ((columns.weight, option("weight")), (columns.order, option("order"))):
-        wanted += [] if name is None else [(name, part)]
-    for name, part in wanted:
-        if not any(table.has(name) for table in tables):
-            tables[0].require(name, part)
+    wanted = [(column, option("segments")) for column in settings.carried_segments]
+    for column, column_option in ((columns.weight, option("weight")), (columns.order, option("order"))):
+        wanted += [] if column is None else [(column, column_option)]
+    for column, column_option in wanted:
+        if not any(table.has(column) for table in tables):
+            tables[0].require(column, column_option)

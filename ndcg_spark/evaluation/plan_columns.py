@@ -63,15 +63,15 @@ class TablePlan:
 
     @property
     def query(self) -> tuple[str, ...]:
-        return tuple(name for name in self.columns if name.startswith("query_"))
+        return tuple(column for column in self.columns if column.startswith("query_"))
 
     @property
     def schema(self) -> pa.Schema:
         """Types of the canonical columns."""
-        of_runs = next(iter(self.runs.values()), {})
-        fields = [(name, one.type) for name, one in (*self.columns.items(), *of_runs.items())]
+        run_columns = next(iter(self.runs.values()), {})
+        fields = [(column, read.type) for column, read in (*self.columns.items(), *run_columns.items())]
         runs = [(col.RUN, pa.string())] if self.runs else []
-        return pa.schema([*fields, *runs, *((name, pa.string()) for name in self.bad_rows)])
+        return pa.schema([*fields, *runs, *((column, pa.string()) for column in self.bad_rows)])
 
 
 def find_item_need(settings: EvaluationSettings, judged: bool) -> str | None:
@@ -103,7 +103,8 @@ def plan_rows(info: TableInfo, settings: EvaluationSettings, *, judged: bool) ->
         reads[col.RELEVANCE] = _read_number(info, columns.relevance, option("relevance"), "relevance")
     has_malformed = MALFORMED in info.names
     scores, others = (
-        [name for name, one in reads.items() if one.reason and (name in names.scores) == its] for its in (True, False)
+        [name for name, read in reads.items() if read.reason and (name in names.scores) == is_score]
+        for is_score in (True, False)
     )
     if len(names.scores) > 1 and scores:
         bad_rows = {name_bad_row(name): (name, *others) if name in scores else (*others,) for name in names.scores}
@@ -120,7 +121,7 @@ def plan_judgments(info: TableInfo, settings: EvaluationSettings) -> TablePlan:
         reads[col.ORDER] = _read_order(info, order)
     reads[col.RELEVANCE] = _read_number(info, settings.columns.relevance, option("relevance"), "relevance")
     has_malformed = MALFORMED in info.names
-    reasons = tuple(name for name, one in reads.items() if one.reason)
+    reasons = tuple(name for name, read in reads.items() if read.reason)
     bad_rows = {col.BAD_ROW: reasons} if reasons or has_malformed else {}
     return TablePlan(columns=reads, bad_rows=bad_rows, has_malformed=has_malformed, sample=settings.sample)
 
@@ -131,35 +132,35 @@ def read_keys(info: TableInfo, settings: EvaluationSettings, *, run: bool = True
     if run and settings.columns.run is not None:
         reads[col.RUN] = read_text(info, settings.columns.run, option("run"))
     return reads | {
-        name: read_key(info, its, option("query")) for name, its in canonical_names(settings).query.items()
+        name: read_key(info, column, option("query")) for name, column in canonical_names(settings).query.items()
     }
 
 
 def read_key(info: TableInfo, column: str, part: str) -> ColumnRead:
-    kind = info.require_key(column, part)
-    cleaned = pa.types.is_floating(kind)
-    return ColumnRead((column,), Conversion.CLEAN_ZERO if cleaned else Conversion.AS_IS, kind)
+    key_type = info.require_key(column, part)
+    is_float = pa.types.is_floating(key_type)
+    return ColumnRead((column,), Conversion.CLEAN_ZERO if is_float else Conversion.AS_IS, key_type)
 
 
-def has_plain_text(kind: pa.DataType) -> bool:
+def has_plain_text(key_type: pa.DataType) -> bool:
     """Check for a type of keys that Arrow writes as text as Spark does."""
-    kinds = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
-    return any(its(kind) for its in kinds)
+    checks = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
+    return any(is_type(key_type) for is_type in checks)
 
 
 def read_text(info: TableInfo, column: str, part: str) -> ColumnRead:
     """Read a column of keys as text."""
-    kind = info.require_key(column, part)
-    as_text = Conversion.TO_TEXT if has_plain_text(kind) else Conversion.SPARK_TEXT
-    return ColumnRead((column,), Conversion.AS_IS if pa.types.is_string(kind) else as_text, pa.string())
+    key_type = info.require_key(column, part)
+    conversion = Conversion.TO_TEXT if has_plain_text(key_type) else Conversion.SPARK_TEXT
+    return ColumnRead((column,), Conversion.AS_IS if pa.types.is_string(key_type) else conversion, pa.string())
 
 
 def read_double(info: TableInfo, column: str, part: str) -> ColumnRead:
     """Read a column of numbers, or of text in a text table, as doubles."""
-    kind = info.require_number(column, part)
-    is_text, is_double = pa.types.is_string(kind), kind == pa.float64()
-    change = Conversion.PARSE_DOUBLE if is_text else Conversion.AS_IS if is_double else Conversion.CAST
-    return ColumnRead((column,), change, pa.float64())
+    source_type = info.require_number(column, part)
+    is_text, is_double = pa.types.is_string(source_type), source_type == pa.float64()
+    conversion = Conversion.PARSE_DOUBLE if is_text else Conversion.AS_IS if is_double else Conversion.CAST
+    return ColumnRead((column,), conversion, pa.float64())
 
 
 def number_type(kind: pa.DataType) -> pa.DataType:
@@ -171,18 +172,18 @@ def number_type(kind: pa.DataType) -> pa.DataType:
 
 def _read_number(info: TableInfo, column: str, part: str, what: str) -> ColumnRead:
     """Read a column of numbers in its own type where workers read it; text and decimals as doubles."""
-    kind = info.require_number(column, part)
-    if pa.types.is_string(kind):
+    source_type = info.require_number(column, part)
+    if pa.types.is_string(source_type):
         return ColumnRead((column,), Conversion.PARSE_DOUBLE, pa.float64(), f"{what}_not_a_number")
-    wanted = number_type(kind)
-    return ColumnRead((column,), Conversion.AS_IS if wanted == kind else Conversion.CAST, wanted)
+    target_type = number_type(source_type)
+    return ColumnRead((column,), Conversion.AS_IS if target_type == source_type else Conversion.CAST, target_type)
 
 
 def _read_order(info: TableInfo, column: str) -> ColumnRead:
-    kind = info.require(column, option("order"))
-    if pa.types.is_string(kind) and info.is_text:
+    order_type = info.require(column, option("order"))
+    if pa.types.is_string(order_type) and info.is_text:
         return read_double(info, column, option("order"))
-    return ColumnRead((column,), Conversion.AS_IS, kind)
+    return ColumnRead((column,), Conversion.AS_IS, order_type)
 
 
 def _read_item_and_carried(
@@ -192,10 +193,10 @@ def _read_item_and_carried(
     columns = settings.columns
     if needs_item and columns.item is None:
         raise InvalidParameterError(f"{needs_item} needs an item column ({option('item')}).")
-    is_looked_for = needs_item is None and settings.checks_top_duplicates and columns.item is not None
-    is_there = is_looked_for and (columns.item != Columns().item or info.has(str(columns.item)))
+    is_checked = needs_item is None and settings.checks_top_duplicates and columns.item is not None
+    has_item = is_checked and (columns.item != Columns().item or info.has(str(columns.item)))
     reads = {}
-    if columns.item is not None and (needs_item or is_there):
+    if columns.item is not None and (needs_item or has_item):
         reads[col.ITEM] = read_key(info, columns.item, option("item"))
     return reads | read_carried(info, settings)
 
@@ -216,12 +217,12 @@ def read_carried(info: TableInfo, settings: EvaluationSettings, *, required: boo
 def unify_keys(run: TablePlan, judgments: TablePlan, settings: EvaluationSettings) -> tuple[TablePlan, TablePlan]:
     """Read keys and segments of two tables in one type; refuse text beside numbers."""
     names = canonical_names(settings)
-    wider: tuple[dict[str, ColumnRead], dict[str, ColumnRead]] = ({}, {})
+    widened: tuple[dict[str, ColumnRead], dict[str, ColumnRead]] = ({}, {})
     for name, label in {**names.query, col.ITEM: settings.columns.item, **names.segments}.items():
         if name not in run.columns or name not in judgments.columns:
             continue
         reads = run.columns[name], judgments.columns[name]
-        left, right = (one.type for one in reads)
+        left, right = (read.type for read in reads)
         if left == right:
             continue
         if not (pa.types.is_integer(left) and pa.types.is_integer(right)):
@@ -229,8 +230,8 @@ def unify_keys(run: TablePlan, judgments: TablePlan, settings: EvaluationSetting
                 f"column {label!r} is {type_text(left)} in the run and {type_text(right)} in the judgments; cast one "
                 "of them so that values compare."
             )
-        for its, one in zip(wider, reads, strict=True):
-            its[name] = replace(one, conversion=Conversion.CAST, type=pa.int64())
-    tables = zip((run, judgments), wider, strict=True)
-    first, second = (replace(plan, columns={**plan.columns, **its}) for plan, its in tables)
+        for columns, read in zip(widened, reads, strict=True):
+            columns[name] = replace(read, conversion=Conversion.CAST, type=pa.int64())
+    tables = zip((run, judgments), widened, strict=True)
+    first, second = (replace(plan, columns={**plan.columns, **columns}) for plan, columns in tables)
     return first, second

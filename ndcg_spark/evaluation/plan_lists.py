@@ -51,47 +51,48 @@ def plan_lists(info: TableInfo, settings: EvaluationSettings) -> TablePlan:
         *ranked, relevant = unify_items([*read_ranked_lists(info, settings), read_relevant_list(info, settings)])
         grades = relevant.numbers or replace(relevant.items, conversion=Conversion.ONES, type=pa.list_(pa.float64()))
         lists = {col.IDEAL_ITEMS: relevant.items, col.IDEAL_LIST: grades}
-        runs = {one.name: _ranked_reads(one) for one in ranked}
+        runs = {lists_read.name: _ranked_reads(lists_read) for lists_read in ranked}
         if len(runs) == 1:
-            (its,) = runs.values()
-            lists, runs = its | lists, {}
+            (run_columns,) = runs.values()
+            lists, runs = run_columns | lists, {}
     columns = keys | lists | read_carried(info, settings, required=True)
     return TablePlan(columns=columns, runs=runs, sample=settings.sample)
 
 
-def _ranked_reads(one: ListColumn) -> dict[str, ColumnRead]:
-    found = {col.RANKED_ITEMS: one.items}
-    if one.numbers is not None:
-        found[col.RANKED_SCORES if one.has_scores else col.RANKED_RANKS] = one.numbers
-    return found
+def _ranked_reads(lists: ListColumn) -> dict[str, ColumnRead]:
+    reads = {col.RANKED_ITEMS: lists.items}
+    if lists.numbers is not None:
+        reads[col.RANKED_SCORES if lists.has_scores else col.RANKED_RANKS] = lists.numbers
+    return reads
 
 
 def build_long_settings(info: TableInfo, settings: EvaluationSettings) -> EvaluationSettings:
     """Build the settings of the long table of the lists. Ranks are positions unless lists have scores."""
     columns, convention = settings.columns, settings.convention
-    taken = {*columns.query, *settings.segment_columns, columns.weight, columns.run, columns.item}
+    used = {*columns.query, *settings.segment_columns, columns.weight, columns.run, columns.item}
 
-    def free(name: str) -> str:
-        return name if name not in taken else free(f"{name}_")
+    def find_free_name(column: str) -> str:
+        return column if column not in used else find_free_name(f"{column}_")
 
-    ordered = convention.ties == "input_order" or convention.duplicates == "first"
+    needs_order = convention.ties == "input_order" or convention.duplicates == "first"
     lists = read_ranked_lists(info, settings)[0]
     columns = replace(
         columns,
         ranked=(),
         relevant=None,
         query=columns.query or (ROW,),
-        rank=None if lists.has_scores else free(RANK),
-        score=(free("score"),),
-        order=columns.order or (free(POSITION) if ordered else None),  # judgments may have a column of that order
-        run=free(col.RUN) if len(columns.ranked) > 1 else columns.run,
+        rank=None if lists.has_scores else find_free_name(RANK),
+        score=(find_free_name("score"),),
+        order=columns.order
+        or (find_free_name(POSITION) if needs_order else None),  # judgments may have a column of that order
+        run=find_free_name(col.RUN) if len(columns.ranked) > 1 else columns.run,
     )
     if lists.numbers is None:
         columns = PlaceColumns(**asdict(columns))
-    found = replace(settings, columns=columns)
+    long_settings = replace(settings, columns=columns)
     if settings.columns.query:
-        return found
-    return replace(found, columns=replace(columns, query=(), ranked=settings.columns.ranked[:1]))
+        return long_settings
+    return replace(long_settings, columns=replace(columns, query=(), ranked=settings.columns.ranked[:1]))
 
 
 def _read_relevances(info: TableInfo, settings: EvaluationSettings) -> dict[str, ColumnRead]:
@@ -99,91 +100,97 @@ def _read_relevances(info: TableInfo, settings: EvaluationSettings) -> dict[str,
     columns = settings.columns
     if columns.ranked:
         return {}
-    found = _read_relevance_lists(info, columns.relevance, "relevance", settings, (col.RANKED_LIST, col.RANKED_ITEMS))
+    reads = _read_relevance_lists(info, columns.relevance, "relevance", settings, (col.RANKED_LIST, col.RANKED_ITEMS))
     if columns.ideal is not None:
-        found |= _read_relevance_lists(info, columns.ideal, "ideal", settings, (col.IDEAL_LIST, col.IDEAL_ITEMS))
-    return found
+        reads |= _read_relevance_lists(info, columns.ideal, "ideal", settings, (col.IDEAL_LIST, col.IDEAL_ITEMS))
+    return reads
 
 
 def _read_relevance_lists(
     info: TableInfo, column: str, part: str, settings: EvaluationSettings, names: tuple[str, str]
 ) -> dict[str, ColumnRead]:
-    kind, doubles = info.require(column, option(part)), pa.list_(pa.float64())
-    fields = {one.name: one.type for one in fields_of(kind)} if pa.types.is_list(kind) else {}
-    relevance, item = (info.field_named(column, name) if fields else None for name in ("relevance", "item"))
+    column_type, doubles = info.require(column, option(part)), pa.list_(pa.float64())
+    fields = {field.name: field.type for field in fields_of(column_type)} if pa.types.is_list(column_type) else {}
+    relevance, item = (
+        info.field_named(column, field_name) if fields else None for field_name in ("relevance", "item")
+    )
     if names[0] == col.RANKED_LIST and settings.lists_items and item is None:
         raise InvalidParameterError(
             f"metric {settings.metric_with(settings.needs[0])!r} needs items: column {column!r} must be an array of "
             "structs with fields item and relevance."
         )
-    if pa.types.is_list(kind) and _is_relevance(kind.value_type, or_null=True):
+    if pa.types.is_list(column_type) and _is_relevance(column_type.value_type, or_null=True):
         return {names[0]: ColumnRead((column,), Conversion.CAST, doubles)}
     if relevance is None or not _is_relevance(fields[relevance]):
         raise InputRefusedError(
             f"column {column!r} must be an array of numbers, or of structs with a numeric field 'relevance'; it is "
             f"{info.type_text(column)}."
         )
-    found = {names[0]: ColumnRead((column, relevance), Conversion.CAST, doubles)}
+    reads = {names[0]: ColumnRead((column, relevance), Conversion.CAST, doubles)}
     if item and settings.convention.duplicates != "error":
         raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
     if item and (settings.check_duplicates != "none" or settings.lists_items):
         info.check(f"{column}.{item}", f"field {item!r} of column {column!r} ({option(part)})")
         if not is_key(fields[item]):
-            what = f"items of column {column!r} ({option(part)}) are {type_text(fields[item])}"
-            raise InputRefusedError(f"{what}; cast them to text first.")
-        found[names[1]] = ColumnRead((column, item), Conversion.AS_IS, pa.list_(fields[item]))
-    return found
+            items = f"items of column {column!r} ({option(part)}) are {type_text(fields[item])}"
+            raise InputRefusedError(f"{items}; cast them to text first.")
+        reads[names[1]] = ColumnRead((column, item), Conversion.AS_IS, pa.list_(fields[item]))
+    return reads
 
 
-def _is_relevance(kind: pa.DataType, *, or_null: bool = False) -> bool:
-    return bool(is_number(kind) or pa.types.is_boolean(kind) or (or_null and pa.types.is_null(kind)))
+def _is_relevance(value_type: pa.DataType, *, or_null: bool = False) -> bool:
+    return bool(
+        is_number(value_type) or pa.types.is_boolean(value_type) or (or_null and pa.types.is_null(value_type))
+    )
 
 
 def read_ranked_lists(info: TableInfo, settings: EvaluationSettings) -> list[ListColumn]:
     """Read the ranked columns, all with numbers or none, which are of one type."""
     columns = settings.columns
-    by = _NumberFields(option("score"), columns.score[0], Columns().score[0], SCORES)
-    found = [_read_lists(info, name, option("ranked"), columns, by) for name in columns.ranked]
-    if by.is_named and any(one.numbers is None for one in found):
+    number_fields = _NumberFields(option("score"), columns.score[0], Columns().score[0], SCORES)
+    lists = [_read_lists(info, column, option("ranked"), columns, number_fields) for column in columns.ranked]
+    if number_fields.is_named and any(list_column.numbers is None for list_column in lists):
         raise InputRefusedError(
-            f"column {found[0].name!r} ({option('ranked')}) has ids alone, and no {by.asked!r} ({by.part}); leave "
-            "that out."
+            f"column {lists[0].name!r} ({option('ranked')}) has ids alone, and no "
+            f"{number_fields.asked!r} ({number_fields.part}); leave that out."
         )
-    roles = {(one.numbers is not None, one.has_scores): one.name for one in found}
+    roles = {(list_column.numbers is not None, list_column.has_scores): list_column.name for list_column in lists}
     if len(roles) > 1:
         names = ", ".join(map(repr, roles.values()))
         raise InputRefusedError(
             f"of columns {names} ({option('ranked')}) some have scores, and others ranks or ids alone; evaluate one "
             "after the other."
         )
-    if len({one.numbers.type for one in found if one.numbers is not None}) > 1:
-        found = [replace(one, numbers=_cast_numbers(one.numbers, pa.float64())) for one in found]
-    return found
+    if len({list_column.numbers.type for list_column in lists if list_column.numbers is not None}) > 1:
+        lists = [
+            replace(list_column, numbers=_cast_numbers(list_column.numbers, pa.float64())) for list_column in lists
+        ]
+    return lists
 
 
 def read_relevant_list(info: TableInfo, settings: EvaluationSettings) -> ListColumn:
     """Read the column of relevant items."""
     columns, part = settings.columns, option("relevant")
-    name = columns.relevant
-    if name is None:
+    column = columns.relevant
+    if column is None:
         raise InvalidParameterError(
             f"lists of items ({option('ranked')}) need the items that are relevant: a column ({part}) or a table of "
             "judgments."
         )
-    kind = info.require(name, part)
-    if pa.types.is_map(kind) and (is_key(kind.key_type) or kind.key_type == NO_KEYS):
-        its_type = pa.null() if kind.key_type == NO_KEYS else kind.key_type
-        items = ColumnRead((name, KEYS), Conversion.AS_IS, pa.list_(its_type))
-        return ListColumn(name, items, _read_list_numbers((name, VALUES), kind.item_type, part))
-    by = _NumberFields(option("relevance"), columns.relevance, Columns().relevance, GRADES)
-    found = _read_lists(info, name, part, columns, by)
-    fields = [one.name for one in fields_of(kind)]
-    if found.numbers is None and len(fields) > 1:
+    column_type = info.require(column, part)
+    if pa.types.is_map(column_type) and (is_key(column_type.key_type) or column_type.key_type == NO_KEYS):
+        item_type = pa.null() if column_type.key_type == NO_KEYS else column_type.key_type
+        items = ColumnRead((column, KEYS), Conversion.AS_IS, pa.list_(item_type))
+        return ListColumn(column, items, _read_list_numbers((column, VALUES), column_type.item_type, part))
+    number_fields = _NumberFields(option("relevance"), columns.relevance, Columns().relevance, GRADES)
+    lists = _read_lists(info, column, part, columns, number_fields)
+    fields = [field.name for field in fields_of(column_type)]
+    if lists.numbers is None and len(fields) > 1:
         raise InputRefusedError(
-            f"column {name!r} ({part}) has structs with fields {', '.join(fields)}, of which none is called "
-            f"{' or '.join(by.fields)}: name the field of grades ({by.part})."
+            f"column {column!r} ({part}) has structs with fields {', '.join(fields)}, of which none is called "
+            f"{' or '.join(number_fields.fields)}: name the field of grades ({number_fields.part})."
         )
-    return found
+    return lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,69 +212,79 @@ class _NumberFields:
         return (self.asked,) if self.is_named else self.usual
 
 
-def _read_lists(info: TableInfo, name: str, part: str, columns: Columns, by: _NumberFields) -> ListColumn:
+def _read_lists(
+    info: TableInfo, column: str, part: str, columns: Columns, number_fields: _NumberFields
+) -> ListColumn:
     """Read a column of arrays of ids, or of structs with an id and maybe a number."""
-    kind = info.require(name, part)
-    unfit = InputRefusedError(
-        f"column {name!r} ({part}) must be {_describe_forms(kind, part)}; it is {info.type_text(name)}."
+    column_type = info.require(column, part)
+    error = InputRefusedError(
+        f"column {column!r} ({part}) must be {_describe_forms(column_type, part)}; it is {info.type_text(column)}."
     )
-    if not pa.types.is_list(kind):
-        raise unfit
-    if is_key(kind.value_type) or pa.types.is_null(kind.value_type):
-        return ListColumn(name, ColumnRead((name,), Conversion.AS_IS, kind))
-    fields = {one.name: one.type for one in fields_of(kind)}
+    if not pa.types.is_list(column_type):
+        raise error
+    if is_key(column_type.value_type) or pa.types.is_null(column_type.value_type):
+        return ListColumn(column, ColumnRead((column,), Conversion.AS_IS, column_type))
+    fields = {one.name: one.type for one in fields_of(column_type)}
     if not fields:
-        raise unfit
-    numbers = (info.field_named(name, usual) for usual in by.fields)
-    its, item = next((one for one in numbers if one), None), _find_item_field(info, name, list(fields), columns, by)
-    for found, asked, named_by in ((item, columns.item, option("item")), (its or not by.is_named, by.asked, by.part)):
-        if not found:
+        raise error
+    candidates = (info.field_named(column, usual) for usual in number_fields.fields)
+    number_field, item = (
+        next((one for one in candidates if one), None),
+        _find_item_field(info, column, list(fields), columns, number_fields),
+    )
+    for field_found, requested, option_text in (
+        (item, columns.item, option("item")),
+        (number_field or not number_fields.is_named, number_fields.asked, number_fields.part),
+    ):
+        if not field_found:
             raise InputRefusedError(
-                f"column {name!r} ({part}) has structs with fields {', '.join(fields)}; none is {asked!r} "
-                f"({named_by})."
+                f"column {column!r} ({part}) has structs with fields {', '.join(fields)}; none is {requested!r} "
+                f"({option_text})."
             )
-    info.check(f"{name}.{item}", f"field {item!r} of column {name!r} ({part})")
+    info.check(f"{column}.{item}", f"field {item!r} of column {column!r} ({part})")
     if not is_key(fields[str(item)]):
-        raise unfit
-    items = ColumnRead((name, str(item)), Conversion.AS_IS, pa.list_(fields[str(item)]))
-    if its is None:
-        return ListColumn(name, items)
-    by_rank = its.lower() == RANK and not by.is_named
-    return ListColumn(name, items, _read_list_numbers((name, its), fields[its], part), by_rank)
+        raise error
+    items = ColumnRead((column, str(item)), Conversion.AS_IS, pa.list_(fields[str(item)]))
+    if number_field is None:
+        return ListColumn(column, items)
+    by_rank = number_field.lower() == RANK and not number_fields.is_named
+    return ListColumn(column, items, _read_list_numbers((column, number_field), fields[number_field], part), by_rank)
 
 
 def _find_item_field(
-    info: TableInfo, name: str, fields: Sequence[str], columns: Columns, by: _NumberFields
+    info: TableInfo, column: str, fields: Sequence[str], columns: Columns, number_fields: _NumberFields
 ) -> str | None:
     """The field with ids: that named as the item column or, if none was named, the first without numbers."""
-    found = None if columns.item is None else info.field_named(name, columns.item)
-    if found or columns.item not in (None, Columns().item):
-        return found
-    numbers = {usual.lower() for usual in (*by.fields, *SCORES, *GRADES)}
-    return next((one for one in fields if one.lower() not in numbers), None)
+    item = None if columns.item is None else info.field_named(column, columns.item)
+    if item or columns.item not in (None, Columns().item):
+        return item
+    numbers = {field_name.lower() for field_name in (*number_fields.fields, *SCORES, *GRADES)}
+    return next((field for field in fields if field.lower() not in numbers), None)
 
 
-def _describe_forms(kind: pa.DataType, part: str) -> str:
+def _describe_forms(column_type: pa.DataType, part: str) -> str:
     if part == option("ranked"):
         return "an array of ids, or of structs with an id"
-    is_struct = pa.types.is_struct(kind)
+    is_struct = pa.types.is_struct(column_type)
     hint = " (a dict of pandas or json is no map: make it a list of id and grade)" if is_struct else ""
     return f"an array of ids, an array of structs with an id and a grade, or a map from id to grade{hint}"
 
 
-def _read_list_numbers(source: tuple[str, str], kind: pa.DataType, part: str) -> ColumnRead:
+def _read_list_numbers(source: tuple[str, str], value_type: pa.DataType, part: str) -> ColumnRead:
     """Read numbers of lists in the types that workers read: those of long tables."""
-    if not _is_relevance(kind, or_null=True):
-        what = "grades" if part == option("relevant") else "scores or ranks"
+    if not _is_relevance(value_type, or_null=True):
+        content = "grades" if part == option("relevant") else "scores or ranks"
         raise InputRefusedError(
-            f"the {what} in column {source[0]!r} ({part}) are {type_text(kind)}; cast them to numbers."
+            f"the {content} in column {source[0]!r} ({part}) are {type_text(value_type)}; cast them to numbers."
         )
-    wanted = number_type(kind)
-    return ColumnRead(source, Conversion.AS_IS if wanted == kind else Conversion.CAST, pa.list_(wanted))
+    target_type = number_type(value_type)
+    return ColumnRead(
+        source, Conversion.AS_IS if target_type == value_type else Conversion.CAST, pa.list_(target_type)
+    )
 
 
-def _cast_numbers(read: ColumnRead | None, kind: pa.DataType) -> ColumnRead | None:
-    return None if read is None else replace(read, conversion=Conversion.CAST, type=pa.list_(kind))
+def _cast_numbers(read: ColumnRead | None, value_type: pa.DataType) -> ColumnRead | None:
+    return None if read is None else replace(read, conversion=Conversion.CAST, type=pa.list_(value_type))
 
 
 def unify_items(lists: Sequence[ListColumn], *, like: pa.DataType | None = None) -> list[ListColumn]:
@@ -275,29 +292,36 @@ def unify_items(lists: Sequence[ListColumn], *, like: pa.DataType | None = None)
 
     Lists that are all empty (`array()`) take the type of other items, else that of `like`.
     """
-    known = next((kind for kind in map(_item_type, lists) if not pa.types.is_null(kind)), like or pa.string())
-    lists = [_cast_items(one, known) if pa.types.is_null(_item_type(one)) else one for one in lists]
-    first = _item_type(lists[0])
-    for one in lists[1:]:
-        kind = _item_type(one)
-        if kind == first or (pa.types.is_integer(kind) and pa.types.is_integer(first)):
+    default_type = next(
+        (item_type for item_type in map(_item_type, lists) if not pa.types.is_null(item_type)), like or pa.string()
+    )
+    lists = [
+        _cast_items(list_column, default_type) if pa.types.is_null(_item_type(list_column)) else list_column
+        for list_column in lists
+    ]
+    first_type = _item_type(lists[0])
+    for list_column in lists[1:]:
+        item_type = _item_type(list_column)
+        if item_type == first_type or (pa.types.is_integer(item_type) and pa.types.is_integer(first_type)):
             continue
         raise InputRefusedError(
-            f"items are {type_text(first)} in column {lists[0].name!r} and {type_text(kind)} in column {one.name!r}; "
-            "cast one of them so that values compare."
+            f"items are {type_text(first_type)} in column {lists[0].name!r} and {type_text(item_type)} in column "
+            f"{list_column.name!r}; cast one of them so that values compare."
         )
     if len(set(map(_item_type, lists))) == 1:
         return list(lists)
-    return [_cast_items(one, pa.int64()) for one in lists]
+    return [_cast_items(list_column, pa.int64()) for list_column in lists]
 
 
-def _item_type(one: ListColumn) -> pa.DataType:
-    return one.items.type.value_type
+def _item_type(list_column: ListColumn) -> pa.DataType:
+    return list_column.items.type.value_type
 
 
-def _cast_items(one: ListColumn, kind: pa.DataType) -> ListColumn:
+def _cast_items(list_column: ListColumn, item_type: pa.DataType) -> ListColumn:
     """Lists with items of another type; those of `array()`, which are all empty, have none."""
-    return replace(one, items=replace(one.items, conversion=Conversion.CAST, type=pa.list_(kind)))
+    return replace(
+        list_column, items=replace(list_column.items, conversion=Conversion.CAST, type=pa.list_(item_type))
+    )
 
 
 ONE_LIST_PER_QUERY = "a table of relevant items has one row for each query. Put all items of a query into one list."
@@ -324,8 +348,10 @@ class LongRows:
         first, runs = self.lists[0], {} if self.run is None else {self.run: pa.string()}
         places = {} if self.order is None else {self.order: pa.int32()}
         number = pa.int32() if first.numbers is None else first.numbers.type.value_type
-        kept = {name: info.type_of(name) for name in self.kept}
-        return pa.schema({**kept, **runs, self.item: first.items.type.value_type, self.number: number, **places})
+        kept_columns = {column: info.type_of(column) for column in self.kept}
+        return pa.schema(
+            {**kept_columns, **runs, self.item: first.items.type.value_type, self.number: number, **places}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,34 +375,36 @@ def plan_long_tables(info: TableInfo, judged: TableInfo, settings: EvaluationSet
         raise InvalidParameterError(f"joining judgments needs a query column ({option('query')}).")
     if columns.item is None:
         raise InvalidParameterError(f"joining judgments needs an item column ({option('item')}).")
-    named_so = [(name, option("query")) for name in columns.query]
-    for name, part in [*named_so, *([] if columns.run is None else [(columns.run, option("run"))])]:
-        info.require(name, part)
-    found = build_long_settings(info, settings)
+    query_options = [(column, option("query")) for column in columns.query]
+    for column, column_option in [*query_options, *([] if columns.run is None else [(columns.run, option("run"))])]:
+        info.require(column, column_option)
+    long_settings = build_long_settings(info, settings)
     relevant = [] if columns.relevant is None else [read_relevant_list(judged, settings)]
-    like = judged.type_of(columns.item) if columns.item in judged.names else None
-    ranked = unify_items([*read_ranked_lists(info, settings), *relevant], like=like)
-    item, order = str(columns.item), found.columns.order
+    like_type = judged.type_of(columns.item) if columns.item in judged.names else None
+    ranked = unify_items([*read_ranked_lists(info, settings), *relevant], like=like_type)
+    item, order = str(columns.item), long_settings.columns.order
     judgments = None
     if relevant:
-        kept, number = _find_kept_columns(judged, settings), columns.relevance
-        judgments = LongRows(lists=(ranked.pop(),), kept=kept, item=item, number=number, order=order, relevant=True)
+        kept_columns, number = _find_kept_columns(judged, settings), columns.relevance
+        judgments = LongRows(
+            lists=(ranked.pop(),), kept=kept_columns, item=item, number=number, order=order, relevant=True
+        )
     rows = LongRows(
         lists=tuple(ranked),
         kept=_find_kept_columns(info, settings),
         item=item,
-        number=found.columns.rank or found.columns.score[0],
-        run=found.columns.run if len(ranked) > 1 else None,
+        number=long_settings.columns.rank or long_settings.columns.score[0],
+        run=long_settings.columns.run if len(ranked) > 1 else None,
         order=order,
     )
-    return LongTables(settings=found, rows=rows, judgments=judgments)
+    return LongTables(settings=long_settings, rows=rows, judgments=judgments)
 
 
 def _find_kept_columns(info: TableInfo, settings: EvaluationSettings) -> tuple[str, ...]:
     """Find the columns of a table that settings name, beside lists."""
     columns = settings.columns
-    names = (*columns.query, *settings.segment_columns, columns.weight, columns.run)
-    return tuple(name for name in dict.fromkeys(names) if name is not None and info.has(name))
+    candidates = (*columns.query, *settings.segment_columns, columns.weight, columns.run)
+    return tuple(column for column in dict.fromkeys(candidates) if column is not None and info.has(column))
 
 
 def read_empty_lists(info: TableInfo, settings: EvaluationSettings) -> dict[str, ColumnRead]:

@@ -51,29 +51,29 @@ class Plot(Figure):
     """A figure that notebooks show, also where nothing has told them how to show figures."""
 
     def _repr_png_(self) -> bytes:
-        held = io.BytesIO()
-        self.savefig(held, format="png")
-        return held.getvalue()
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
 
 
 def draw(metric: str, groups: Sequence[Group], counts: Mapping[str, Mapping[int, int]], step: float) -> Figure:
     """Draw groups, in their order, and the counts of queries by run and bin."""
-    labels = list(dict.fromkeys(one.label for one in groups))
-    runs = list(dict.fromkeys(one.run for one in groups))
-    shown = runs[:MAX_RUNS]
-    height = max(3.2, 0.8 + 0.28 * len(labels) * max(1, len(runs) / 2), 0.8 + 0.9 * len(shown))
+    labels = list(dict.fromkeys(group.label for group in groups))
+    runs = list(dict.fromkeys(group.run for group in groups))
+    drawn_runs = runs[:MAX_RUNS]
+    height = max(3.2, 0.8 + 0.28 * len(labels) * max(1, len(runs) / 2), 0.8 + 0.9 * len(drawn_runs))
     figure = Plot(figsize=(10, height), layout="constrained")
     grid = figure.add_gridspec(1, 2)
     left = figure.add_subplot(grid[0])
     _draw_means(left, groups, labels, runs)
     left.set_title(f"mean {metric}", loc="left")
-    rows = grid[1].subgridspec(max(1, len(shown)), 1).subplots(sharex=True, sharey=True, squeeze=False)[:, 0]
-    for at, run in enumerate(shown):
-        _draw_counts(rows[at], counts.get(run, {}), step, f"C{at}", run)
-    most = max((n for run in shown for n in counts.get(run, {}).values()), default=1)
-    rows[0].set_ylim(0, 1.05 * most)  # after all are drawn: they share it
-    of_them = "" if len(shown) == len(runs) else f", first {len(shown)} of {len(runs)} runs"
-    rows[0].set_title(f"number of queries{of_them}", loc="left")
+    rows = grid[1].subgridspec(max(1, len(drawn_runs)), 1).subplots(sharex=True, sharey=True, squeeze=False)[:, 0]
+    for index, run in enumerate(drawn_runs):
+        _draw_counts(rows[index], counts.get(run, {}), step, f"C{index}", run)
+    max_count = max((n for run in drawn_runs for n in counts.get(run, {}).values()), default=1)
+    rows[0].set_ylim(0, 1.05 * max_count)  # after all are drawn: they share it
+    note = "" if len(drawn_runs) == len(runs) else f", first {len(drawn_runs)} of {len(runs)} runs"
+    rows[0].set_title(f"number of queries{note}", loc="left")
     rows[-1].set_xlabel(f"{metric} of a query")
     left.set_xlabel(f"mean {metric}, with its interval")
     if len(runs) > 1:
@@ -90,16 +90,16 @@ def _draw_counts(axes: Axes, counts: Mapping[int, int], step: float, color: str,
 
 
 def _draw_means(axes: Axes, groups: Sequence[Group], labels: Sequence[str], runs: Sequence[str]) -> None:
-    for at, run in enumerate(runs):
-        its = [one for one in groups if one.run == run]
-        shift = 0.5 * (at - (len(runs) - 1) / 2) / max(1, len(runs))
+    for index, run in enumerate(runs):
+        run_groups = [group for group in groups if group.run == run]
+        shift = 0.5 * (index - (len(runs) - 1) / 2) / max(1, len(runs))
         ends: list[list[float]] = [[], []]
-        for one in its:
-            ends[0].append(0.0 if one.low is None else one.value - one.low)
-            ends[1].append(0.0 if one.high is None else one.high - one.value)
-        places = [labels.index(one.label) + shift for one in its]
-        values = [one.value for one in its]
-        axes.errorbar(values, places, xerr=ends, fmt="o", capsize=3, color=f"C{at}", label=run or "all")
+        for group in run_groups:
+            ends[0].append(0.0 if group.low is None else group.value - group.low)
+            ends[1].append(0.0 if group.high is None else group.high - group.value)
+        places = [labels.index(group.label) + shift for group in run_groups]
+        values = [group.value for group in run_groups]
+        axes.errorbar(values, places, xerr=ends, fmt="o", capsize=3, color=f"C{index}", label=run or "all")
     axes.set_yticks(range(len(labels)), labels, parse_math=False)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.3)
@@ -107,16 +107,16 @@ def _draw_means(axes: Axes, groups: Sequence[Group], labels: Sequence[str], runs
 
 def select_groups(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
     """Groups of rows with `run`, `label`, `value`, `ci_low`, `ci_high` and `n_queries`; the largest, in order."""
-    known = [row for row in rows if row["value"] is not None]
+    valued = [row for row in rows if row["value"] is not None]
     sizes: dict[str, int] = {}
-    for row in known:
+    for row in valued:
         sizes[row["label"]] = sizes.get(row["label"], 0) + row["n_queries"]
-    kept = set(sorted(sizes, key=lambda label: -sizes[label])[:MAX_SEGMENTS])
+    largest = set(sorted(sizes, key=lambda label: -sizes[label])[:MAX_SEGMENTS])
     return [
         Group(
             run=row["run"], label=row["label"], value=row["value"], low=row["ci_low"], high=row["ci_high"],
             n=row["n_queries"],
         )
-        for row in known
-        if row["label"] in kept
+        for row in valued
+        if row["label"] in largest
     ]  # fmt: skip

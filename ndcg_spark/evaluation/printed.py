@@ -26,9 +26,9 @@ NEARLY_CONSTANT = 0.5
 
 def show_summary(summary: list[dict[str, Any]]) -> None:
     """Print means per run and segment, from sorted rows: a table at a terminal, else a line a group."""
-    bounds = {one.name for one in TIE_BOUNDS}
-    beside = {one.name for one in NDCG.comes_with} | bounds
-    rows = [row for row in summary if row["metric"] not in beside]
+    bounds = {metric.name for metric in TIE_BOUNDS}
+    companions = {metric.name for metric in NDCG.comes_with} | bounds
+    rows = [row for row in summary if row["metric"] not in companions]
     rows = rows or [row for row in summary if row["metric"] not in bounds] or summary
     groups: dict[tuple[str, str, str | None], list[dict[str, Any]]] = {}
     for row in rows:
@@ -54,9 +54,9 @@ def _show_table(groups: dict[tuple[str, str, str | None], list[dict[str, Any]]])
     for row in first:
         table.add_column(labels.metric(row), justify="right")
     for (run, by, segment), rows in groups.items():
-        name = make_cell(labels.segment_at(by, segment))
+        label = make_cell(labels.segment_at(by, segment))
         cells = map(labels.mean, rows)
-        table.add_row(*([make_cell(run)] if with_runs else []), name, f"{rows[0]['n_queries']:,}", *cells)
+        table.add_row(*([make_cell(run)] if with_runs else []), label, f"{rows[0]['n_queries']:,}", *cells)
     Console().print(table)
 
 
@@ -69,12 +69,12 @@ def _format_line(rows: list[dict[str, Any]]) -> str:
 
 def select_overall_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Select one overall row per run, at its metric's largest cutoff, preferring the metric with most queries."""
-    last = {(row["run"], row["metric"]): row for row in summary if not row["segment_by"]}
-    found: dict[str, dict[str, Any]] = {}
-    for (run, _), row in last.items():
-        if run not in found or row["n_queries"] > found[run]["n_queries"]:
-            found[run] = row
-    return list(found.values())
+    last_rows = {(row["run"], row["metric"]): row for row in summary if not row["segment_by"]}
+    by_run: dict[str, dict[str, Any]] = {}
+    for (run, _), row in last_rows.items():
+        if run not in by_run or row["n_queries"] > by_run[run]["n_queries"]:
+            by_run[run] = row
+    return list(by_run.values())
 
 
 def format_counts(rows: Mapping[str, Any], queries: str) -> str:
@@ -88,15 +88,17 @@ def format_query_counts(
     queries: Mapping[str, int], settings: EvaluationSettings, outside: Collection[str], *, n_runs: int = 1
 ) -> str:
     """Say how many queries are in the mean, and how many have which status; those of `outside` are in no mean."""
-    whose = "queries" if n_runs == 1 else f"queries, those of {n_runs} runs added up"
-    found = f"{whose}: {queries['in_mean']:,} in the mean"
+    subject = "queries" if n_runs == 1 else f"queries, those of {n_runs} runs added up"
+    text = f"{subject}: {queries['in_mean']:,} in the mean"
     # Metrics without a value for an empty list leave out queries of any status, and means those of weight 0.
-    if settings.columns.weight is not None or all(one.metric.undefined for one in settings.computed if one.shown):
-        return f"{found}; of all {', '.join(f'{queries[name]:,} {words}' for name, words in _STATUSES.items())}"
-    among = [f"{queries[name]:,} {words}" for name, words in _STATUSES.items() if name not in outside]
-    beside = [f"{queries[name]:,} {words}" for name, words in _STATUSES.items() if name in outside]
-    found += f", among them {', '.join(among)}" if among else ""
-    return found + (f"; left out: {', '.join(beside)}" if beside else "")
+    if settings.columns.weight is not None or all(
+        metric_at.metric.undefined for metric_at in settings.computed if metric_at.shown
+    ):
+        return f"{text}; of all {', '.join(f'{queries[status]:,} {words}' for status, words in _STATUSES.items())}"
+    included = [f"{queries[status]:,} {words}" for status, words in _STATUSES.items() if status not in outside]
+    excluded = [f"{queries[status]:,} {words}" for status, words in _STATUSES.items() if status in outside]
+    text += f", among them {', '.join(included)}" if included else ""
+    return text + (f"; left out: {', '.join(excluded)}" if excluded else "")
 
 
 _STATUSES = {"no_relevant": "with nothing relevant", "missing": "missing", "unjudged": "unjudged"}
@@ -105,10 +107,10 @@ _STATUSES = {"no_relevant": "with nothing relevant", "missing": "missing", "unju
 def format_notes(summary: list[dict[str, Any]], settings: EvaluationSettings, *, judged_apart: bool) -> list[str]:
     """Say below means what is missing or left out, and if runs have different queries; empty where all is plain."""
     overall = select_overall_rows(summary)
-    total = {name: sum(int(row[name] or 0) for row in overall) for name in COUNTS}
+    totals = {column: sum(int(row[column] or 0) for row in overall) for column in COUNTS}
     lines = []
-    if total["n_missing"] or total["n_unjudged"] or total["n_no_relevant"]:
-        queries = {"in_mean": total["n_queries"], **{name: total[f"n_{name}"] for name in _STATUSES}}
+    if totals["n_missing"] or totals["n_unjudged"] or totals["n_no_relevant"]:
+        queries = {"in_mean": totals["n_queries"], **{column: totals[f"n_{column}"] for column in _STATUSES}}
         lines.append(
             format_query_counts(
                 queries,
@@ -117,8 +119,8 @@ def format_notes(summary: list[dict[str, Any]], settings: EvaluationSettings, *,
                 n_runs=sum(row["run"] is not None for row in overall),
             )
         )
-    if total[N_REJECTED]:
-        lines.append(f"rows: {total[N_REJECTED]:,} rejected; queries that lost all of theirs: {total[N_LOST]:,}")
+    if totals[N_REJECTED]:
+        lines.append(f"rows: {totals[N_REJECTED]:,} rejected; queries that lost all of theirs: {totals[N_LOST]:,}")
     return lines + compare_query_counts(overall, settings, judged_apart=judged_apart)
 
 
@@ -128,15 +130,18 @@ def compare_query_counts(
     """Tell of runs of one table that have more and fewer queries: what a run lacks costs it nothing."""
     if judged_apart or settings.columns.run is None:
         return []
-    outside = [f"n_{name}" for name in list_uncounted_statuses(settings.convention) if f"n_{name}" in COUNTS]
-    n_of = {row["run"]: row["n_queries"] + sum(row[name] for name in outside) for row in overall}
-    n_of.pop(None, None)  # rows that tell no run
-    if len(n_of) < 2:
+    outside = [f"n_{column}" for column in list_uncounted_statuses(settings.convention) if f"n_{column}" in COUNTS]
+    n_queries = {row["run"]: row["n_queries"] + sum(row[column] for column in outside) for row in overall}
+    n_queries.pop(None, None)  # rows that tell no run
+    if len(n_queries) < 2:
         return []
-    fewest, most = (min(n_of, key=lambda run: (n_of[run], run)), max(n_of, key=lambda run: (n_of[run], run)))
-    if n_of[fewest] == n_of[most]:
+    fewest, most = (
+        min(n_queries, key=lambda run: (n_queries[run], run)),
+        max(n_queries, key=lambda run: (n_queries[run], run)),
+    )
+    if n_queries[fewest] == n_queries[most]:
         return []
-    numbers = f"{fewest!r} has {n_of[fewest]:,}, {most!r} {n_of[most]:,}"
+    numbers = f"{fewest!r} has {n_queries[fewest]:,}, {most!r} {n_queries[most]:,}"
     return [
         f"runs have different numbers of queries: {numbers}. What a run lacks counts as 0 only where relevances are "
         f"a table of their own ({option('judgments')})."
@@ -148,14 +153,14 @@ def format_rejects(
 ) -> list[str]:
     """Say per table why rows were rejected and how many queries lost all of theirs, and at last if they are many."""
     lost = queries["lost"]
-    of_queries = f"; {lost:,} {'query lost all its' if lost == 1 else 'queries lost all their'} rows" if lost else ""
-    tables = [("", rows["rejected_by_reason"], of_queries)]
+    lost_text = f"; {lost:,} {'query lost all its' if lost == 1 else 'queries lost all their'} rows" if lost else ""
+    tables = [("", rows["rejected_by_reason"], lost_text)]
     tables.append(("judgments: ", (judgment_rows or {}).get("rejected", {}), ""))
-    found = [f"{table}{format_reasons(reasons)}{rest}" for table, reasons, rest in tables if reasons]
+    lines = [f"{table}{format_reasons(reasons)}{rest}" for table, reasons, rest in tables if reasons]
     n_rejected, read = sum(rows["rejected_by_reason"].values()), rows.get("read", 0)
     if read and (share := n_rejected / read) >= REJECT_WARNING_SHARE:
-        found.append(f"{share:.1%} of the rows were rejected; --max-reject-fraction refuses a night with so many")
-    return found
+        lines.append(f"{share:.1%} of the rows were rejected; --max-reject-fraction refuses a night with so many")
+    return lines
 
 
 def format_reasons(reasons: dict[str, int]) -> str:
@@ -171,11 +176,11 @@ def format_unjudged(summary: list[dict[str, Any]]) -> list[str]:
     n = sum(by_run.values())
     if not n:
         return []
-    whose = "items" if len(by_run) == 1 else f"items, those of {len(by_run)} runs added up"
+    subject = "items" if len(by_run) == 1 else f"items, those of {len(by_run)} runs added up"
     metric = labels.metric_at(Judged.name, k)
     share = "" if any(row["metric"] == Judged.name for row in summary) else f"; see the metric {metric}"
     where = "in the lists" if k is None else f"among the first {k}"
-    return [f"{whose}: {n:,} {where} {'is' if n == 1 else 'are'} unjudged{share}"]
+    return [f"{subject}: {n:,} {where} {'is' if n == 1 else 'are'} unjudged{share}"]
 
 
 def warn_ties(summary: list[dict[str, Any]]) -> list[str]:
@@ -193,19 +198,19 @@ def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) 
     """Print how a gap between two conventions comes about: its steps, by run, and queries that carry most of it."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     for run, rows in groupby(steps, key=lambda row: row["run"]):
-        found = list(rows)
+        run_steps = list(rows)
         table = Table(title=make_cell(f"run {run}") if run else None, box=box.SIMPLE)
         for name in ("part", "from", "to"):
             table.add_column(name)
         for name in ("mean NDCG", "contribution", "queries"):
             table.add_column(name, justify="right")
-        for row in found:
-            cells = [make_cell(one) for one in (row["part"] or "(start)", row["before"], row["after"])]
+        for row in run_steps:
+            cells = [make_cell(text) for text in (row["part"] or "(start)", row["before"], row["after"])]
             numbers = [labels.number(row[name], ".6f") for name in ("value", "contribution")]
             table.add_row(*cells, *numbers, str(row["n_queries"]))
         console.print(table)
-        if found[0]["value"] is not None and found[-1]["value"] is not None:
-            print(f"gap {found[-1]['value'] - found[0]['value']:+.6f}")
+        if run_steps[0]["value"] is not None and run_steps[-1]["value"] is not None:
+            print(f"gap {run_steps[-1]['value'] - run_steps[0]['value']:+.6f}")
     print("queries that carry most of it:")
     for query in queries:
         name = labels.key({name: value for name, value in query.items() if name not in _QUERY_VALUES and value != ""})

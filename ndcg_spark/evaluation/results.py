@@ -38,19 +38,24 @@ class Results(Shown):
 
     @property
     def _first_line(self) -> str:
-        metrics = ", ".join(one.label for one in self.settings.asked)
-        segments = ", ".join("+".join(names) for names in self.settings.segment_sets)
+        metrics = ", ".join(metric_at.label for metric_at in self.settings.asked)
+        segments = ", ".join("+".join(segment_set) for segment_set in self.settings.segment_sets)
         by = f", by {segments}" if segments else ""
         return f"Evaluation: {metrics}{by}; convention {self.settings.convention}"
 
     @property
     def _order_of_means(self) -> tuple[list[str], list[str]]:
         """Names of metrics in the order that was asked for, and of those that people are not shown."""
-        with_ndcg = [one for one in self.settings.computed if one.metric in NDCG.comes_with and not one.asked]
-        asked, without = (
-            [labels.metric_at(one.metric, one.k) for one in metrics] for metrics in (self.settings.asked, with_ndcg)
+        companions = [
+            metric_at
+            for metric_at in self.settings.computed
+            if metric_at.metric in NDCG.comes_with and not metric_at.asked
+        ]
+        requested, hidden = (
+            [labels.metric_at(metric_at.metric, metric_at.k) for metric_at in metrics]
+            for metrics in (self.settings.asked, companions)
         )
-        return asked, without
+        return requested, hidden
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -58,7 +63,7 @@ class Results(Shown):
         return {"convention": str(self.settings.convention), "config_hash": self.settings.digest}
 
     def _check_matched(
-        self, found: Sequence[TopItems], *, beside: Sequence[TopItems] = (), allowed: bool = False
+        self, runs: Sequence[TopItems], *, other_runs: Sequence[TopItems] = (), allowed: bool = False
     ) -> list[str]:
         """Check the judgments of a table of their own, as `check_top_items`."""
         raise NotImplementedError
@@ -68,15 +73,19 @@ class Results(Shown):
         raise NotImplementedError
 
     def _choose_metric(self, metric: str | None) -> MetricAt:
-        drawn = [one for one in self.settings.computed if one.shown and isinstance(one.metric, Metric)]
+        drawn = [
+            metric_at
+            for metric_at in self.settings.computed
+            if metric_at.shown and isinstance(metric_at.metric, Metric)
+        ]
         if metric is None and drawn:
-            return [one for one in drawn if one.metric == drawn[0].metric][-1]
-        (asked, *more), _ = parse_metrics(metric or "ndcg")
-        for one in drawn:
-            if one == asked and not more:
-                return one
-        have = ", ".join(one.label for one in drawn)
-        raise InvalidParameterError(f"metric {metric!r} was not computed for each query; there are: {have}.")
+            return [metric_at for metric_at in drawn if metric_at.metric == drawn[0].metric][-1]
+        (requested, *others), _ = parse_metrics(metric or "ndcg")
+        for metric_at in drawn:
+            if metric_at == requested and not others:
+                return metric_at
+        computed = ", ".join(metric_at.label for metric_at in drawn)
+        raise InvalidParameterError(f"metric {metric!r} was not computed for each query; there are: {computed}.")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -147,10 +156,10 @@ class LocalEvaluation(Results):
         pyarrow.Table
             As `Evaluation.means`.
         """
-        names, rows = self._collected()
-        kinds = {"value": pa.float64(), "ci_low": pa.float64(), "ci_high": pa.float64(), "n": pa.int64()}
-        schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names if name != BESIDE])
-        return pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema)
+        columns, rows = self._collected()
+        types = {"value": pa.float64(), "ci_low": pa.float64(), "ci_high": pa.float64(), "n": pa.int64()}
+        schema = pa.schema([(column, types.get(column, pa.string())) for column in columns if column != BESIDE])
+        return pa.Table.from_pylist([{column: row[column] for column in schema.names} for row in rows], schema)
 
     def plot(self, metric: str | None = None) -> Figure:
         """Draw means by segment with their intervals, and how many queries have which value.
@@ -167,26 +176,26 @@ class LocalEvaluation(Results):
         """
         from ndcg_spark.evaluation.plots import N_BINS, choose_bin_width, draw, select_groups
 
-        chosen = self._choose_metric(metric)
+        metric_at = self._choose_metric(metric)
         rows = self.summary.drop_columns(["state"]).to_pylist()
         self.ranking.check_matched(read_top_items(rows))
-        drawn = [row for row in rows if row["metric"] == str(chosen.metric) and row["k"] == chosen.k]
-        asked, _ = self._order_of_means
-        drawn.sort(key=lambda row: _display_order(row, asked))
+        drawn = [row for row in rows if row["metric"] == str(metric_at.metric) and row["k"] == metric_at.k]
+        requested, _ = self._order_of_means
+        drawn.sort(key=lambda row: _display_order(row, requested))
         groups = select_groups([{**row, "label": labels.segment(row)} for row in drawn])
-        step = choose_bin_width(groups, within_1=chosen.metric.within_1)
-        k = pa.scalar(chosen.k, pa.int32())
-        of_k = pc.field("k").is_null() if chosen.k is None else pc.equal(pc.field("k"), k)
-        queries = self.per_query_table.filter(of_k & pc.field(chosen.metric.column).is_valid())
-        values = float_values(plain_array(queries.column(chosen.metric.column)))[0]
+        step = choose_bin_width(groups, within_1=metric_at.metric.within_1)
+        k = pa.scalar(metric_at.k, pa.int32())
+        is_k = pc.field("k").is_null() if metric_at.k is None else pc.equal(pc.field("k"), k)
+        queries = self.per_query_table.filter(is_k & pc.field(metric_at.metric.column).is_valid())
+        values = float_values(plain_array(queries.column(metric_at.metric.column)))[0]
         bins = np.floor(np.round(values / step, 9)).astype(np.int64)
-        if chosen.metric.within_1:  # the last bin of values within 0 and 1 has 1, too
+        if metric_at.metric.within_1:  # the last bin of values within 0 and 1 has 1, too
             bins[values == 1] = N_BINS - 1
         counts: dict[str, dict[int, int]] = {}
         for run, bin_ in zip(queries.column("run").to_pylist(), bins.tolist(), strict=True):
-            of_run = counts.setdefault(run, {})
-            of_run[bin_] = of_run.get(bin_, 0) + 1
-        return draw(chosen.label, groups, counts, step)
+            run_counts = counts.setdefault(run, {})
+            run_counts[bin_] = run_counts.get(bin_, 0) + 1
+        return draw(metric_at.label, groups, counts, step)
 
     def to_spark(self, spark: SparkSession | None = None) -> Evaluation:
         """Evaluate the same by Spark: lazy DataFrames with the same numbers.
@@ -205,12 +214,12 @@ class LocalEvaluation(Results):
         return evaluate_on_spark(self.given, self.settings, spark)
 
     def _collected(self) -> tuple[list[str], list[dict[str, Any]]]:
-        asked, without = self._order_of_means
+        requested, hidden = self._order_of_means
         rows = self.summary.drop_columns(["state"]).to_pylist()
-        rows = [row for row in rows if labels.metric_at(row["metric"], row["k"]) not in without]
-        rows.sort(key=lambda row: _display_order(row, asked))
-        names = ["run", "segment", "metric", "value", "interval", "ci_low", "ci_high", "n", BESIDE]
-        return names, [_format_row(row) for row in rows]
+        rows = [row for row in rows if labels.metric_at(row["metric"], row["k"]) not in hidden]
+        rows.sort(key=lambda row: _display_order(row, requested))
+        columns = ["run", "segment", "metric", "value", "interval", "ci_low", "ci_high", "n", BESIDE]
+        return columns, [_format_row(row) for row in rows]
 
     def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
         from ndcg_spark.evaluation.printed import format_notes
@@ -225,9 +234,9 @@ class LocalEvaluation(Results):
             raise InputRefusedError(one_line(str(self._explained(error)))) from None
 
     def _check_matched(
-        self, found: Sequence[TopItems], *, beside: Sequence[TopItems] = (), allowed: bool = False
+        self, runs: Sequence[TopItems], *, other_runs: Sequence[TopItems] = (), allowed: bool = False
     ) -> list[str]:
-        return self.ranking.check_matched(found, beside=beside, allowed=allowed)
+        return self.ranking.check_matched(runs, other_runs=other_runs, allowed=allowed)
 
     def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
         if not text_of(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
@@ -235,10 +244,10 @@ class LocalEvaluation(Results):
         return self.ranking.explain_bad_rows(refused, data)
 
 
-def _display_order(row: Mapping[str, Any], asked: Sequence[str]) -> tuple[Any, ...]:
+def _display_order(row: Mapping[str, Any], requested: Sequence[str]) -> tuple[Any, ...]:
     """As `labels.row_order_sql`: by segment and metric, and the runs of each next to each other."""
     segment = row["segment_by"], row["segment"] is None, row["segment"] or ""
-    return *segment, *labels.metric_order(row["metric"], row["k"], asked), row["run"] or ""
+    return *segment, *labels.metric_order(row["metric"], row["k"], requested), row["run"] or ""
 
 
 def _format_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,7 +261,7 @@ def _format_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "ci_low": low,
         "ci_high": high,
         "n": row["n_queries"],
-        BESIDE: {name: row[name] for name in ("segment_by", "run", "metric", "k", *COUNTS)}
+        BESIDE: {column: row[column] for column in ("segment_by", "run", "metric", "k", *COUNTS)}
         if row["segment_by"] == ""
         else None,
     }

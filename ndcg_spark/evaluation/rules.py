@@ -18,7 +18,7 @@ UNKNOWN_LINE = (
 
 
 def write_rules(fields: Mapping[str, str]) -> str:
-    return ";".join(f"{name}={value}" for name, value in fields.items())
+    return ";".join(f"{field}={value}" for field, value in fields.items())
 
 
 def read_rules(text: str | None) -> dict[str, str]:
@@ -28,25 +28,25 @@ def read_rules(text: str | None) -> dict[str, str]:
     {'gain': 'table:0=0,1=3', 'ties': 'expected'}
     """
     parts = (part.partition("=") for part in text.split(";")) if text else ()
-    return {name: value for name, _, value in parts}
+    return {field: value for field, _, value in parts}
 
 
 def add_weight(rules: str | None, *, weighted: bool) -> str | None:
     return f"{rules};weight={'yes' if weighted else 'no'}" if rules else None
 
 
-def have_same_rules(one: str | None, other: str | None) -> bool | None:
+def have_same_rules(first: str | None, second: str | None) -> bool | None:
     """Whether two results are by the same rules; None where that is not known."""
-    return not find_differing_rules([one, other]) if one and other else None
+    return not find_differing_rules([first, second]) if first and second else None
 
 
 def find_differing_rules(texts: Iterable[str | None]) -> dict[str, list[str]]:
     """Values of the fields that differ; what one text does not have is not known of it."""
     values: dict[str, dict[str, None]] = {}
     for text in texts:
-        for name, value in read_rules(text).items():
-            values.setdefault(name, {})[value] = None
-    return {name: list(several) for name, several in values.items() if len(several) > 1}
+        for field, value in read_rules(text).items():
+            values.setdefault(field, {})[value] = None
+    return {field: list(distinct) for field, distinct in values.items() if len(distinct) > 1}
 
 
 def format_difference(texts: Iterable[str | None]) -> str:
@@ -55,7 +55,7 @@ def format_difference(texts: Iterable[str | None]) -> str:
     >>> format_difference(["ties=expected;sample=1.0", "ties=worst;sample=0.5"])
     'ties: expected and worst; sample: 1.0 and 0.5'
     """
-    return "; ".join(f"{name}: {' and '.join(values)}" for name, values in find_differing_rules(texts).items())
+    return "; ".join(f"{field}: {' and '.join(values)}" for field, values in find_differing_rules(texts).items())
 
 
 def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> str | None:
@@ -64,8 +64,8 @@ def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> st
     Unknown rules count as those that are known, and the last field says so. `what` begins the message.
     """
     texts = list(dict.fromkeys(texts))
-    differing = find_differing_rules(texts)
-    if differing and not across:
+    conflicts = find_differing_rules(texts)
+    if conflicts and not across:
         raise InputRefusedError(
             f"{what} would combine results of different rules ({format_difference(texts)}); compute them by the same "
             f"rules, or choose {option('across_rules', 'True')} to combine them all the same."
@@ -73,7 +73,7 @@ def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> st
     known = [text for text in texts if text]
     if not known:
         return None
-    fields = {name: MIXED if name in differing else value for name, value in read_rules(known[0]).items()}
+    fields = {field: MIXED if field in conflicts else value for field, value in read_rules(known[0]).items()}
     if len(known) < len(texts):
         fields[UNKNOWN] = "some"
     return write_rules(fields)
@@ -82,6 +82,6 @@ def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> st
 def format_rules_notes(texts: Iterable[str | None]) -> list[str]:
     """Say what results are combined of, where that is not one set of rules that is known."""
     texts = list(texts)
-    mixed = dict.fromkeys(name for text in texts for name, value in read_rules(text).items() if value == MIXED)
+    mixed = dict.fromkeys(field for text in texts for field, value in read_rules(text).items() if value == MIXED)
     lines = [f"rules: results of different rules are combined, as asked for; they differ in {', '.join(mixed)}"]
     return lines[: bool(mixed)] + [UNKNOWN_LINE] * any(UNKNOWN in read_rules(text) for text in texts)

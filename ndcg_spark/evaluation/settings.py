@@ -49,17 +49,17 @@ def parse_segment_sets(segments: str | Sequence[str]) -> tuple[tuple[str, ...], 
     >>> parse_segment_sets(["country", "country+device"])
     (('country',), ('country', 'device'))
     """
-    listed = [segments] if isinstance(segments, str) else list(segments)
-    sets = tuple(tuple(name.strip() for name in one.split("+")) for one in listed)
-    repeats = len(set(sets)) < len(sets) or any(len(set(names)) < len(names) for names in sets)
-    if repeats or not all(name for names in sets for name in names):
-        raise InvalidParameterError(f"{option('segments')} must be column names, each set once; got {listed}.")
+    texts = [segments] if isinstance(segments, str) else list(segments)
+    sets = tuple(tuple(column.strip() for column in text.split("+")) for text in texts)
+    repeats = len(set(sets)) < len(sets) or any(len(set(columns)) < len(columns) for columns in sets)
+    if repeats or not all(column for columns in sets for column in columns):
+        raise InvalidParameterError(f"{option('segments')} must be column names, each set once; got {texts}.")
     return sets
 
 
 def read_segment_sets(text: str) -> tuple[tuple[str, ...], ...]:
     """Read segment sets from one text: `country,country+device`."""
-    return parse_segment_sets([one.strip() for one in text.split(",")] if text else ())
+    return parse_segment_sets([segment_set.strip() for segment_set in text.split(",")] if text else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +144,13 @@ class Columns:
             raise InvalidParameterError(f"{option('ranked')} names a column twice: {', '.join(self.ranked)}.")
         if len(self.ranked) > 1 and self.run is not None:
             raise InvalidParameterError(f"several ranked columns are runs themselves: leave {option('run')} out.")
-        beside = {"rank": self.rank is not None, "ideal": self.ideal is not None}
-        beside["score"] = len(self.score) > 1
-        fitted = not self.query and self.relevant is None  # as by `build_long_settings`
-        for name in (name for name, given in beside.items() if given and not fitted):
+        conflicts = {"rank": self.rank is not None, "ideal": self.ideal is not None}
+        conflicts["score"] = len(self.score) > 1
+        is_fitted = not self.query and self.relevant is None  # as by `build_long_settings`
+        for field_name in (field_name for field_name, is_set in conflicts.items() if is_set and not is_fitted):
             raise InvalidParameterError(
-                f"{option('ranked')} names lists, which have ranks or scores of their own: leave {option(name)} out."
+                f"{option('ranked')} names lists, which have ranks or scores of their own: leave {option(field_name)} "
+                "out."
             )
 
     def with_default_rank(self, columns: Sequence[str]) -> Columns:
@@ -164,11 +165,11 @@ class Columns:
         -------
         Columns
         """
-        named = self.score != ("score",) or any(name.lower() == "score" for name in columns)
-        ranks = [name for name in columns if name.lower() == "rank"]
-        if self.rank is not None or self.ranked or named or not ranks:
+        has_score = self.score != ("score",) or any(column.lower() == "score" for column in columns)
+        rank_columns = [column for column in columns if column.lower() == "rank"]
+        if self.rank is not None or self.ranked or has_score or not rank_columns:
             return self
-        return replace(self, rank="rank" if "rank" in ranks else ranks[0])
+        return replace(self, rank="rank" if "rank" in rank_columns else rank_columns[0])
 
     def query_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Query columns of a table with these columns; none for lists, if none was named and the usual one lacks.
@@ -183,8 +184,8 @@ class Columns:
         tuple of str
             The query columns; empty where each row is a query.
         """
-        lacks = self.ranked and self.query == DEFAULT_QUERY and self.query[0] not in map(str.lower, columns)
-        return () if lacks else self.query
+        has_no_query = self.ranked and self.query == DEFAULT_QUERY and self.query[0] not in map(str.lower, columns)
+        return () if has_no_query else self.query
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -336,13 +337,15 @@ class EvaluationSettings:
             raise InvalidParameterError(f"sample must be above 0 and at most 1; got {self.sample}.")
         check_discount(self.convention.discount, self.max_k)
         self._check_metrics()
-        named = {*self.columns.query, *self.segment_columns}
-        refuse_special_characters("query or segment", named)
+        key_columns = {*self.columns.query, *self.segment_columns}
+        refuse_special_characters("query or segment", key_columns)
         reserved = {*RESERVED, *self.metric_columns, *(ITEM_RESERVED if self.needs else ())}
-        taken = sorted(name for name in named if name.lower() in reserved)  # Spark does not mind the case
-        if taken:
+        clashes = sorted(
+            column for column in key_columns if column.lower() in reserved
+        )  # Spark does not mind the case
+        if clashes:
             raise InvalidParameterError(
-                f"query or segment column {taken[0]!r} has a name that results use for themselves; rename it."
+                f"query or segment column {clashes[0]!r} has a name that results use for themselves; rename it."
             )
         has_order = self.columns.order or self.columns.ranked
         if self.convention.ties == "input_order" and not has_order and not self.columns.rank:
@@ -357,29 +360,29 @@ class EvaluationSettings:
     def _check_metrics(self) -> None:
         if len(set(self.metrics)) < len(self.metrics):
             raise InvalidParameterError(f"a metric is named twice: {', '.join(map(str, self.metrics))}.")
-        for one in self.metrics:
-            if one.k not in self.cutoffs:
-                raise InvalidParameterError(f"metric {str(one)!r} is at none of the cutoffs {self.cutoffs}.")
-            if one.metric.needs_ties and not self.convention.groups_ties:
+        for metric_at in self.metrics:
+            if metric_at.k not in self.cutoffs:
+                raise InvalidParameterError(f"metric {str(metric_at)!r} is at none of the cutoffs {self.cutoffs}.")
+            if metric_at.metric.needs_ties and not self.convention.groups_ties:
                 raise InvalidParameterError(
-                    f"metric {str(one)!r} needs {self._groups_ties()}; got ties={self.convention.ties}."
+                    f"metric {str(metric_at)!r} needs {self._groups_ties()}; got ties={self.convention.ties}."
                 )
-        for one in self.computed:
-            in_order = self.ranks_given or self.columns.ranked  # whose lists may have scores, which shows later
-            if one.metric.needs_order and self.groups_ties and not in_order:
+        for metric_at in self.computed:
+            has_order = self.ranks_given or self.columns.ranked  # whose lists may have scores, which shows later
+            if metric_at.metric.needs_order and self.groups_ties and not has_order:
                 raise InvalidParameterError(
-                    f"metric {str(one)!r} needs an order of tied items, which ties={self.convention.ties} is not: "
-                    f"choose {self.convention.advice('ties', 'item_asc')}, or item_desc or input_order."
+                    f"metric {str(metric_at)!r} needs an order of tied items, which ties={self.convention.ties} is "
+                    f"not: choose {self.convention.advice('ties', 'item_asc')}, or item_desc or input_order."
                 )
-            if any(need.what == "first_seen" for need in one.metric.needs) and self.as_of is None:
+            if any(need.what == "first_seen" for need in metric_at.metric.needs) and self.as_of is None:
                 raise InvalidParameterError(
-                    f"metric {str(one)!r} needs {option('as_of')}, the day on which ages are counted."
+                    f"metric {str(metric_at)!r} needs {option('as_of')}, the day on which ages are counted."
                 )
         if self.needs and self.columns.item is None:
             raise InvalidParameterError(
                 f"metric {self.metric_with(self.needs[0])!r} needs an item column ({option('item')})."
             )
-        if self.tie_bounds and self.metrics and all(one.metric.name != "ndcg" for one in self.metrics):
+        if self.tie_bounds and self.metrics and all(metric_at.metric.name != "ndcg" for metric_at in self.metrics):
             raise InvalidParameterError("tie bounds are those of ndcg: name ndcg among the metrics.")
 
     def _groups_ties(self) -> str:
@@ -389,7 +392,7 @@ class EvaluationSettings:
     def asked(self) -> tuple[MetricAt, ...]:
         """The metrics that are named, or NDCG at all cutoffs."""
         metrics = self.metrics or tuple(MetricAt(NDCG, k) for k in self.cutoffs)
-        return tuple(replace(one, asked=one.asked or str(one.metric)) for one in metrics)
+        return tuple(replace(metric_at, asked=metric_at.asked or str(metric_at.metric)) for metric_at in metrics)
 
     @property
     def computed(self) -> tuple[MetricAt, ...]:
@@ -397,24 +400,24 @@ class EvaluationSettings:
 
         Where per-query tables have one of `GAINS`, they have all of these and all tie bounds; summaries do not.
         """
-        asked, bounds = {one: one for one in self.asked}, TIE_BOUNDS if self.tie_bounds else ()
+        requested, bounds = {metric_at: metric_at for metric_at in self.asked}, TIE_BOUNDS if self.tie_bounds else ()
         metrics: list[MetricAt] = []
-        for one in asked:
-            beside = (*one.metric.comes_with, *(bounds if one.metric == NDCG else ()))
-            metrics += [one, *(MetricAt(metric, one.k) for metric in beside)]
-        at = dict.fromkeys(one.k for one in metrics if one.metric in (*GAINS, *TIE_BOUNDS))
-        metrics += [MetricAt(metric, k, shown=False) for k in at for metric in (*GAINS, *bounds)]
-        return in_order(asked.get(one, one) for one in metrics)
+        for metric_at in requested:
+            companions = (*metric_at.metric.comes_with, *(bounds if metric_at.metric == NDCG else ()))
+            metrics += [metric_at, *(MetricAt(metric, metric_at.k) for metric in companions)]
+        cutoffs = dict.fromkeys(metric_at.k for metric_at in metrics if metric_at.metric in (*GAINS, *TIE_BOUNDS))
+        metrics += [MetricAt(metric, k, shown=False) for k in cutoffs for metric in (*GAINS, *bounds)]
+        return in_order(requested.get(metric_at, metric_at) for metric_at in metrics)
 
     @property
     def catalogue_metrics(self) -> tuple[MetricAt, ...]:
         """The metrics of all lists together."""
-        return tuple(one for one in self.computed if isinstance(one.metric, CatalogueMetric))
+        return tuple(metric_at for metric_at in self.computed if isinstance(metric_at.metric, CatalogueMetric))
 
     @property
     def needs(self) -> tuple[Need, ...]:
         """What metrics read beside relevances, each once. Where there is anything, lists carry their items."""
-        return tuple(dict.fromkeys(need for one in self.computed for need in one.metric.needs))
+        return tuple(dict.fromkeys(need for metric_at in self.computed for need in metric_at.metric.needs))
 
     def metric_with(self, need: Need) -> str:
         """Name the first metric that needs something, for messages.
@@ -427,19 +430,19 @@ class EvaluationSettings:
         -------
         str
         """
-        return next(str(one) for one in self.computed if need in one.metric.needs)
+        return next(str(metric_at) for metric_at in self.computed if need in metric_at.metric.needs)
 
     @property
     def metric_columns(self) -> tuple[str, ...]:
         """Columns of values in per-query tables: those of `GAINS` and of tie bounds come first."""
-        metrics = (one.metric for one in self.computed if isinstance(one.metric, Metric))
+        metrics = (metric_at.metric for metric_at in self.computed if isinstance(metric_at.metric, Metric))
         first = (*GAINS, *(TIE_BOUNDS if self.tie_bounds else ()))
         return tuple(dict.fromkeys(metric.column for metric in (*first, *metrics)))
 
     @property
     def levels(self) -> tuple[float, ...]:
         """Relevances of which metrics must know how many judged items reach them."""
-        metrics = (one.metric for one in self.computed if isinstance(one.metric, Metric))
+        metrics = (metric_at.metric for metric_at in self.computed if isinstance(metric_at.metric, Metric))
         return tuple(sorted({level for metric in metrics for level in metric.levels}))
 
     @property
@@ -481,12 +484,12 @@ class EvaluationSettings:
     @property
     def segment_columns(self) -> tuple[str, ...]:
         """The columns of all segment sets, each once, in the order of first use."""
-        return tuple(dict.fromkeys(name for names in self.segment_sets for name in names))
+        return tuple(dict.fromkeys(column for segment_set in self.segment_sets for column in segment_set))
 
     @property
     def carried_segments(self) -> tuple[str, ...]:
         """Segment columns that are not query columns."""
-        return tuple(name for name in self.segment_columns if name not in self.columns.query)
+        return tuple(column for column in self.segment_columns if column not in self.columns.query)
 
     @property
     def rules(self) -> str:
@@ -517,7 +520,7 @@ class EvaluationSettings:
     @property
     def digest(self) -> str:
         """Sixteen hex digits that change with any choice that can change a number."""
-        parts: dict[str, object] = {
+        choices: dict[str, object] = {
             "columns": asdict(self.columns),
             "convention": self.convention.digest,
             "cutoffs": self.cutoffs,
@@ -525,19 +528,19 @@ class EvaluationSettings:
             "policies": (self.on_invalid, self.null_score, self.check_duplicates, self.confidence, self.sample),
         }
         if self.item_columns != ItemColumns():  # metrics beside do not change what NDCG is merged by
-            parts["item_columns"] = asdict(self.item_columns)
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+            choices["item_columns"] = asdict(self.item_columns)
+        return hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def refuse_special_characters(what: str, names: Iterable[str]) -> None:
+def refuse_special_characters(what: str, columns: Iterable[str]) -> None:
     """Raise `InvalidParameterError` for names with a dot or backtick, which Spark cannot hand to Python workers."""
-    marked = sorted(name for name in names if "." in name or "`" in name)
-    if marked:
-        name = marked[0]
-        quoted, other = f"`{name.replace('`', '``')}`", name.replace(".", "_").replace("`", "_")
+    refused = sorted(column for column in columns if "." in column or "`" in column)
+    if refused:
+        column = refused[0]
+        quoted, replacement = f"`{column.replace('`', '``')}`", column.replace(".", "_").replace("`", "_")
         raise InvalidParameterError(
-            f"{what} column {name!r} has a dot or backtick in its name; rename it where it is read: "
-            f"SELECT *, {quoted} AS {other} FROM ..., or .withColumnRenamed({name!r}, {other!r})."
+            f"{what} column {column!r} has a dot or backtick in its name; rename it where it is read: "
+            f"SELECT *, {quoted} AS {replacement} FROM ..., or .withColumnRenamed({column!r}, {replacement!r})."
         )
 
 
@@ -559,17 +562,17 @@ def parse_cutoffs(k: int | str | Sequence[int | str | None] | None) -> tuple[int
     ((1, 10, None), (1, 3))
     """
     if isinstance(k, str):
-        k = [one.strip() for one in k.split(",")]
-    given = list(k) if isinstance(k, Iterable) else [k]
-    return tuple(sorted({parse_cutoff(one) for one in given}, key=cutoff_order))
+        k = [cutoff.strip() for cutoff in k.split(",")]
+    values = list(k) if isinstance(k, Iterable) else [k]
+    return tuple(sorted({parse_cutoff(cutoff) for cutoff in values}, key=cutoff_order))
 
 
 def parse_single_cutoff(k: object, name: str = "k") -> int | None:
     """Read what must be one cutoff; `name` is what it is called where the user wrote it."""
-    found = parse_cutoffs(k)  # type: ignore[arg-type]  # which refuses what is none
-    if len(found) != 1:
+    cutoffs = parse_cutoffs(k)  # type: ignore[arg-type]  # which refuses what is none
+    if len(cutoffs) != 1:
         raise InvalidParameterError(f"{name} must be one cutoff; got {k!r}.")
-    return found[0]
+    return cutoffs[0]
 
 
 def parse_metrics(
@@ -581,15 +584,19 @@ def parse_metrics(
     >>> [str(one) for one in metrics], cutoffs
     (['ndcg@10', 'p(rel=2)@5', 'ap'], (5, 10, None))
     """
-    elsewhere = (None,) if k is None else parse_cutoffs(k)
-    found: dict[MetricAt, None] = {}
+    default_cutoffs = (None,) if k is None else parse_cutoffs(k)
+    metrics: dict[MetricAt, None] = {}
     for text in split_metrics(names):
-        one, asked = read_metric(text), normalize_metric_name(text)
-        ks = (one.k,) if one.k != EVERY else elsewhere if one.metric.takes_cutoff else (None,)
-        found |= dict.fromkeys(MetricAt(one.metric, at, asked) for at in ks)  # which keeps the first name
-    if not found:
+        metric_at, requested = read_metric(text), normalize_metric_name(text)
+        cutoffs = (
+            (metric_at.k,) if metric_at.k != EVERY else default_cutoffs if metric_at.metric.takes_cutoff else (None,)
+        )
+        metrics |= dict.fromkeys(
+            MetricAt(metric_at.metric, cutoff, requested) for cutoff in cutoffs
+        )  # which keeps the first name
+    if not metrics:
         raise InvalidParameterError("metrics must name at least one metric, such as ndcg@10.")
-    return tuple(found), parse_cutoffs([one.k for one in found])
+    return tuple(metrics), parse_cutoffs([metric_at.k for metric_at in metrics])
 
 
 def read_metric(text: str) -> MetricAt:
@@ -609,7 +616,7 @@ def normalize_metric_name(text: str) -> str:
 def split_metrics(names: str | Sequence[str]) -> list[str]:
     """Split texts at the commas between metrics, not at those within their parentheses."""
     texts = [names] if isinstance(names, str) else list(names)
-    return [one for several in texts for one in re.split(r",(?![^(]*\))", several) if one.strip()]
+    return [metric for text in texts for metric in re.split(r",(?![^(]*\))", text) if metric.strip()]
 
 
 def check_k(k: object, *, or_else: str = "") -> int:
@@ -647,33 +654,36 @@ class DifferenceJobSettings:
 def find_unread_options(settings: EvaluationSettings) -> dict[str, str]:
     """Name the options that differ from their defaults and that nothing reads, each with the reason."""
     columns, convention = settings.columns, settings.convention
-    found = {}
+    reasons = {}
     has_order = settings.ranks_given or columns.ranked  # but copies in judgments beside lists have none
     reads_order = convention.duplicates == "first" or (convention.ties == "input_order" and not has_order)
     if columns.order is not None and not reads_order:
         rules = (convention.advice("ties", "input_order"), convention.advice("duplicates", "first"))
-        found["order"] = f"only {' and '.join(rules)} do, of rows without ranks"
+        reasons["order"] = f"only {' and '.join(rules)} do, of rows without ranks"
     if columns.score != Columns().score and columns.rank is not None:
-        found["score"] = f"ranks are given ({option('rank')})"
+        reasons["score"] = f"ranks are given ({option('rank')})"
     if settings.check_duplicates != "top" and convention.duplicates != "error":
-        found["check_duplicates"] = f"duplicates={convention.duplicates} searches all rows"
+        reasons["check_duplicates"] = f"duplicates={convention.duplicates} searches all rows"
     if settings.item_columns.topics != ItemColumns().topics and TOPICS not in settings.needs:
-        found["topics"] = "no metric reads topics, as alpha_ndcg does"
+        reasons["topics"] = "no metric reads topics, as alpha_ndcg does"
     if settings.as_of is not None and FIRST_SEEN not in settings.needs:
-        found["as_of"] = "no metric counts ages, as first_appearance does"
-    return found
+        reasons["as_of"] = "no metric counts ages, as first_appearance does"
+    return reasons
 
 
-def refuse_unread_options(settings: EvaluationSettings, given: Collection[str] | None = None) -> None:
+def refuse_unread_options(settings: EvaluationSettings, names: Collection[str] | None = None) -> None:
     """Raise for an option that nothing reads: one of those `given`, or any that differs from its default."""
-    for name, why in find_unread_options(settings).items():
-        if given is None or name in given:
-            raise InvalidParameterError(f"nothing reads {option(name)}: {why}; leave it out.")
+    for option_name, reason in find_unread_options(settings).items():
+        if names is None or option_name in names:
+            raise InvalidParameterError(f"nothing reads {option(option_name)}: {reason}; leave it out.")
 
 
 def refuse_unread_k(names: str | Sequence[str]) -> None:
     """Raise where each metric names its cutoff, or has none, so that nothing reads `k`."""
-    if all(one.k != EVERY or not one.metric.takes_cutoff for one in map(read_metric, split_metrics(names))):
+    if all(
+        metric_at.k != EVERY or not metric_at.metric.takes_cutoff
+        for metric_at in map(read_metric, split_metrics(names))
+    ):
         raise InvalidParameterError(
             f"nothing reads {option('k')}: each of the metrics names its cutoff, or has none; leave it out."
         )

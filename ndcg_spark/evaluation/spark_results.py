@@ -98,8 +98,8 @@ class Evaluation(Results):
         return raise_refusals(self._means())
 
     def _means(self, *beside: str) -> DataFrame:
-        asked, without = self._order_of_means
-        return format_means(self.ranking.summary(keep_refusals=True), asked=asked, without=without, beside=beside)
+        requested, hidden = self._order_of_means
+        return format_means(self.ranking.summary(keep_refusals=True), asked=requested, without=hidden, beside=beside)
 
     def plot(self, metric: str | None = None) -> Figure:
         """Run two actions and draw means by segment with their intervals, and how many queries have which value.
@@ -130,30 +130,30 @@ class Evaluation(Results):
         """
         from ndcg_spark.evaluation.plots import N_BINS, choose_bin_width, draw, select_groups
 
-        chosen = self._choose_metric(metric)
-        of_k = F.col("k").eqNullSafe(F.lit(chosen.k))
-        drawn = (F.col("metric") == str(chosen.metric)) & of_k
+        metric_at = self._choose_metric(metric)
+        is_k = F.col("k").eqNullSafe(F.lit(metric_at.k))
+        drawn = (F.col("metric") == str(metric_at.metric)) & is_k
         summary = filter_rows(self.ranking.summary(keep_refusals=True), drawn | (F.col("segment_by") == ""))
         means = summary.orderBy(*map(F.expr, labels.row_order_sql()))
-        value = F.col(chosen.metric.column)
+        value = F.col(metric_at.metric.column)
         try:
             with readable_errors():
                 means = means.drop("state").withColumns({"label": F.expr(labels.SEGMENT_SQL), "drawn": drawn})
                 rows = [row.asDict() for row in collect(means)]
                 check_matched(read_top_items(rows), self.ranking)
                 groups = select_groups([row for row in rows if row["drawn"]])
-                step = choose_bin_width(groups, within_1=chosen.metric.within_1)
+                step = choose_bin_width(groups, within_1=metric_at.metric.within_1)
                 # The last bin of values within 0 and 1 has 1, too.
-                last = F.when(value == 1, N_BINS - 1) if chosen.metric.within_1 else F.lit(None).cast("int")
-                bin_ = F.coalesce(last, F.floor(F.round(value / step, 9)).cast("int"))
-                valued = self.per_query_table.where(of_k & value.isNotNull())
-                counted = valued.groupBy("run", bin_.alias("bin")).count().collect()
+                last_bin = F.when(value == 1, N_BINS - 1) if metric_at.metric.within_1 else F.lit(None).cast("int")
+                bin_ = F.coalesce(last_bin, F.floor(F.round(value / step, 9)).cast("int"))
+                valued = self.per_query_table.where(is_k & value.isNotNull())
+                bin_counts = valued.groupBy("run", bin_.alias("bin")).count().collect()
         except InputRefusedError as error:
             raise self._explained(error) from error
         counts: dict[str, dict[int, int]] = {}
-        for run, bin_, n in counted:
+        for run, bin_, n in bin_counts:
             counts.setdefault(run, {})[bin_] = n
-        return draw(chosen.label, groups, counts, step)
+        return draw(metric_at.label, groups, counts, step)
 
     def _for_people(self) -> DataFrame:
         return self._means("segment_by", "run", "metric", "k", *COUNTS)
@@ -166,9 +166,9 @@ class Evaluation(Results):
         return format_notes(beside, self.settings, judged_apart=not self.ranking.tables.relevances_in_run) + matched
 
     def _check_matched(
-        self, found: Sequence[TopItems], *, beside: Sequence[TopItems] = (), allowed: bool = False
+        self, runs: Sequence[TopItems], *, other_runs: Sequence[TopItems] = (), allowed: bool = False
     ) -> list[str]:
-        return check_matched(found, self.ranking, beside=beside, allowed=allowed)
+        return check_matched(runs, self.ranking, other_runs=other_runs, allowed=allowed)
 
     def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
         """Run an action: count the bad rows by reason, where a refusal names the first of them. `data` has them."""
@@ -176,13 +176,13 @@ class Evaluation(Results):
             return refused
         try:
             with readable_errors():
-                counted = count_rows(report_bad_rows(self.ranking.rows, RowRules(self.ranking.settings)))
+                row_count = count_rows(report_bad_rows(self.ranking.rows, RowRules(self.ranking.settings)))
         except InputRefusedError:  # windows, and rules for duplicates, check rows before they are counted
             return refused
-        if not counted.rejected:  # it is one of the judgments
+        if not row_count.rejected:  # it is one of the judgments
             return refused
         advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
-        return InputRefusedError(f"{describe_bad_rows(counted, data)}; {advice}.")
+        return InputRefusedError(f"{describe_bad_rows(row_count, data)}; {advice}.")
 
     @cached_property
     def rankings(self) -> DataFrame:
@@ -213,6 +213,6 @@ def evaluate_on_spark(
     tables: Mapping[str, Any], settings: EvaluationSettings, spark: SparkSession | None = None
 ) -> Evaluation:
     """Evaluate `data`, and perhaps `judgments`, `items` and `interactions`: DataFrames, other tables or paths."""
-    taken = on_spark(tables, spark)
-    ranking = choose_ranking(taken.pop("data"), settings, **taken)
+    frames = on_spark(tables, spark)
+    ranking = choose_ranking(frames.pop("data"), settings, **frames)
     return Evaluation(settings=ranking.fitted, ranking=ranking)

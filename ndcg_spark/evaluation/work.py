@@ -83,8 +83,8 @@ def open_inputs(tables: Mapping[str, Table], settings: EvaluationSettings, refer
     table = tables["input"]
     info = info_of(table.frame)
     refuse_per_query_table(info, settings, reference)
-    others = {name: tables.get(name) for name in ("judgments", "items", "interactions")}
-    return Inputs(table=table, settings=fit_settings(info, settings), **others)
+    other_tables = {name: tables.get(name) for name in ("judgments", "items", "interactions")}
+    return Inputs(table=table, settings=fit_settings(info, settings), **other_tables)
 
 
 def _try_find_differing(inputs: Inputs, query: str) -> Sequence[str] | None:
@@ -98,7 +98,7 @@ def build_metric_table(
     spark: SparkSession, summary: list[dict[str, Any]], facts: Mapping[str, Any], now: datetime
 ) -> DataFrame:
     """Rows of the metric table; lazy."""
-    values = [tuple(row[name] for name in SUMMARY_SCHEMA.fieldNames()) for row in summary]
+    values = [tuple(row[column] for column in SUMMARY_SCHEMA.fieldNames()) for row in summary]
     return add_provenance(spark.createDataFrame(values, SUMMARY_SCHEMA), facts, PROVENANCE, now).coalesce(1)
 
 
@@ -157,20 +157,20 @@ class MeanNdcg(RankingWork[EvaluationSettings], Means):
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Of the metric table, and of queries if they are wanted: that takes Spark a while."""
-        found = {"output": METRIC_SCHEMA}
+        schemas_by_output = {"output": METRIC_SCHEMA}
         if self.job.is_requested("per_query_output"):
             queries = build_per_query_schema(self.inputs.rankings, self.inputs.settings)
-            found["per_query_output"] = queries.add("computed_at", "timestamp")
-        return found
+            schemas_by_output["per_query_output"] = queries.add("computed_at", "timestamp")
+        return schemas_by_output
 
     def sources(self) -> tuple[str, str]:
         settings, ranking = self.inputs.settings, self.inputs.ranking
-        named = sum(name in self.request.targets for name in ("output", "per_query_output", "rejects"))
+        n_outputs = sum(name in self.request.targets for name in ("output", "per_query_output", "rejects"))
         # Others count bad rows by reason (only if there are any) and rows of catalog tables, and write the run log.
-        bad = 0 if settings.on_invalid != "reject" else 1 if self.inputs.judgments is None else 2
+        n_counts = 0 if settings.on_invalid != "reject" else 1 if self.inputs.judgments is None else 2
         # Means of a table with metrics of queries are made of that table.
         costs = ranking.costs(means_only=not self.job.is_requested("per_query_output"))
-        actions = 1 + named + bad
+        actions = 1 + n_outputs + n_counts
         cost = f"{'; '.join(costs)}; at least {actions} action{'s' if actions > 1 else ''}"
         return "; ".join([f"{ranking.source}: {ranking.reason}", *filter(None, [ranking.advice])]), cost
 
@@ -214,10 +214,10 @@ class ExplainDifference(RankingWork[DifferenceJobSettings]):
         """Evaluate each step, and find the queries that carry most: two actions."""
         inputs, judgments = self.inputs, self.inputs.judgments
         steps = list_steps(inputs.settings, self.settings.to)
-        found = explain_on_spark(inputs.table.frame, steps, judgments=judgments.frame if judgments else None)
+        explanation = explain_on_spark(inputs.table.frame, steps, judgments=judgments.frame if judgments else None)
         with self.job.step("evaluating each step"):
-            rows = [row.asDict() for row in found.steps.orderBy("run", "step").collect()]
-            largest = found.queries.orderBy(F.abs("contribution").desc(), *inputs.settings.columns.query)
+            rows = [row.asDict() for row in explanation.steps.orderBy("run", "step").collect()]
+            largest = explanation.queries.orderBy(F.abs("contribution").desc(), *inputs.settings.columns.query)
             queries = [row.asDict() for row in largest.limit(MAX_LISTED_QUERIES).collect()]
         if not any(row["n_queries"] for row in rows):
             raise InputRefusedError("there is no query whose means could be explained.")

@@ -36,8 +36,7 @@ from ndcg_spark.evaluation.plan_columns import plan_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.sources.formats import open_table
-from ndcg_spark.sources.local import open_local
-from ndcg_spark.sources.local import open_memory_table as local_table_of
+from ndcg_spark.sources.local import open_local, open_memory_table
 from ndcg_spark.sources.references import guess_format
 
 CHOICES = Choices()
@@ -526,7 +525,7 @@ def test_an_item_column_is_asked_for_where_judgments_are_joined():
 
 def test_no_item_column_is_asked_for_where_no_rule_needs_items():
     """Ranks that are given are used as they are, whatever the rule of ties; so nothing asks for items."""
-    info = local_table_of(with_columns(drop(TABLE, "item_id"), rank=1), "data").info
+    info = open_memory_table(with_columns(drop(TABLE, "item_id"), rank=1), "data").info
     by_item = Convention(ties="item_asc")
     for item in (None, "item_id"):
         assert "item" not in plan_rows(info, EvaluationSettings(columns=Columns(item=item)), judged=True).columns

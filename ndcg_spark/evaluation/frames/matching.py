@@ -21,7 +21,7 @@ _ITEM_JUDGED, _QUERY_JUDGED, _JUDGED = "item_judged", "query_judged", "judged"
 
 
 def check_matched(
-    found: Sequence[TopItems], ranking: Ranking, *, beside: Sequence[TopItems] = (), allowed: bool = False
+    found: Sequence[TopItems], ranking: Ranking, *, other_runs: Sequence[TopItems] = (), allowed: bool = False
 ) -> list[str]:
     """Check the judgments of a table of their own by `check_top_items`.
 
@@ -30,7 +30,7 @@ def check_matched(
     if ranking.tables.relevances_in_run:
         return []
     find = partial(_find_matches, ranking=ranking)
-    return check_top_items(found, ranking.settings, find, beside=beside, allowed=allowed)
+    return check_top_items(found, ranking.settings, find, other_runs=other_runs, allowed=allowed)
 
 
 def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> Mapping[str, Match]:
