@@ -149,8 +149,8 @@ class Columns:
         is_fitted = not self.query and self.relevant is None  # as by `build_long_settings`
         for field_name in (field_name for field_name, is_set in conflicts.items() if is_set and not is_fitted):
             raise InvalidParameterError(
-                f"{option('ranked')} names lists, which have ranks or scores of their own: leave {option(field_name)} "
-                "out."
+                f"{option('ranked')} names lists, which have ranks or scores of their own: leave "
+                f"{option(field_name)} out."
             )
 
     def with_default_rank(self, columns: Sequence[str]) -> Columns:
