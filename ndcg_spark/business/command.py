@@ -8,6 +8,7 @@ from ndcg_spark.jobs.command import Command, Input, Output
 
 BUSINESS_LINK = Command(
     name="business-link",
+    reads_results=True,
     short="A metric beside click-through and conversion, with alarms.",
     about="""
     Hold a ranking metric against click-through and conversion, night by night and for each segment.

@@ -18,6 +18,7 @@ from ndcg_spark.jobs.options import build_options, build_settings, merge_groups
 
 NIGHTS = Command(
     name="diagnose nights",
+    reads_results=True,
     short="Between two nights.",
     about="""
     Divide the change of a mean between two nights into mix and within.

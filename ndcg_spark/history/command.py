@@ -16,6 +16,7 @@ METRIC_TABLE = Input(
 
 ROLL_UP = Command(
     name="roll-up",
+    reads_results=True,
     short="Weeks, months and rolling weeks of metrics or comparisons.",
     about="""
     Add the nights of a metric table or comparison table up to ISO weeks, months and rolling seven days, exactly.
@@ -49,6 +50,7 @@ def _check_query(request: Request[FlagJobSettings]) -> None:
 
 FLAG_CHANGES = Command(
     name="flag-changes",
+    reads_results=True,
     short="Nights that are far from what was usual.",
     about="""
     Flag nights of a metric table whose value is far from the earlier nights of the same weekday.

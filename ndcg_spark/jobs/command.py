@@ -162,6 +162,7 @@ class Command(Generic[S]):
     - `check` refuses settings that contradict other options.
     - `nights`: options that hold the night, with the number of days from the option's date to the night.
     - `long_rows`: rows are so long that Spark must check the size of each batch for workers.
+    - `reads_results`: it reads only tables that other commands wrote, which are small beside rankings.
     - `options` and `read` replace the options and settings that are derived from the fields.
     - `instead` returns the command that these options are an abbreviation for.
     - `ignores` returns tables that are not used; a `--config` file may name them for another command.
@@ -187,6 +188,7 @@ class Command(Generic[S]):
     find_slice: Callable[[S], tuple[date | None, str]] = lambda settings: (None, "")
     nights: Mapping[str, int] = field(default_factory=lambda: {"run_date": 0})
     long_rows: Callable[[S], bool] = lambda settings: False
+    reads_results: bool = False
     options: Callable[[], dict[str, list[click.Option]]] | None = None
     read: Callable[[Mapping[str, Any]], S] | None = None
     instead: Callable[[Mapping[str, Any]], Command[Any] | None] = lambda params: None

@@ -238,6 +238,7 @@ def _open_session(request: Request[Any], engine: Engine) -> Iterator[SparkSessio
         f"ndcg-spark {request.command.name}",
         request.spark_settings,
         short_lists=not request.command.long_rows(request.settings),
+        small_tables=request.command.reads_results,
         tables=list_catalog_tables(request),
     ) as spark:
         yield spark

@@ -235,6 +235,7 @@ def session_of(runs: Sequence[NightRun]) -> Iterator[SparkSession | None]:
         "ndcg-spark nightly",
         runs[0].night.spark_settings,
         short_lists=not any(one.command.long_rows(one.settings) for one in requests),
+        small_tables=all(step.request.command.reads_results for step in needing),
         tables={name: kind for one in requests for name, kind in list_catalog_tables(one).items()},
     ) as spark:
         yield spark

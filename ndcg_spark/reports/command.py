@@ -22,6 +22,7 @@ def _check(request: Request[ReportJobSettings]) -> None:
 
 REPORT = Command(
     name="report",
+    reads_results=True,
     short="A page about a night, for people.",
     about="""
     Show a night to people: one HTML page of the metric table.

@@ -107,7 +107,6 @@ def night_costs(scratch: Path, rounds: int, warm_ups: int) -> list[str]:
     folder = scratch / "night"
     write_nights(folder)
     steps = [step for step in NIGHT_FILE.split("\n[[step]]") if '"roll-up"' not in step]
-    steps[0] = steps[0].partition("# For few rows")[0]
     (folder / "night.toml").write_text("\n[[step]]".join(steps), encoding="utf-8")
     shared = ["--dataset", "digits", "--run-log", "./run_log"]
     commands = [[*step.format(night=BAD).split(), *shared] for step in STEPS]

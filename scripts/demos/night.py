@@ -40,11 +40,6 @@ BUT_NEWS = rf"{LOGS}|^(?!FLAG|recovered|older|  to renew|.* (refused|failed|olde
 NIGHT_FILE = """\
 dataset = "digits"
 run-log = "./run_log"
-# For few rows: with these, Spark takes half of the time.
-conf = [
-    "spark.sql.shuffle.partitions=4",
-    "spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
-]
 
 [[step]]
 command = "mean-ndcg"
