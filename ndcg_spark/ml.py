@@ -1,4 +1,4 @@
-"""An evaluator for `pyspark.ml`: models are chosen by the numbers of `evaluate`."""
+"""An evaluator for `pyspark.ml`, which selects models by the numbers of `evaluate`."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ MISSING_PREDICTIONS = ("error", "drop", "unretrieved")
 _CHOICES = ("gain", "discount", "ties")
 
 
-def _names(value: Any) -> list[str]:
+def _to_names(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else TypeConverters.toListString(value)
 
 
-def _text(value: Any) -> str:
-    return str(value)  # k may be a number or `all`, and a saved evaluator holds what JSON can hold
+def _to_text(value: Any) -> str:
+    return str(value)  # k may be a number or `all`; a saved evaluator stores it as text
 
 
-def _param(name: str, about: str, convert: Callable[[Any], Any] = TypeConverters.toString) -> Param[Any]:
+def _make_param(name: str, about: str, convert: Callable[[Any], Any] = TypeConverters.toString) -> Param[Any]:
     return Param(Params._dummy(), name, about, typeConverter=convert)
 
 
@@ -54,52 +54,52 @@ def _is_array(dataset: DataFrame, column: str) -> bool:
 
 
 @contextmanager
-def _with_names_of_params() -> Iterator[None]:
-    """Name options of `evaluate` in errors as the evaluator does."""
+def _name_params_in_errors() -> Iterator[None]:
+    """Replace the names of options of `evaluate` in errors by the names of params."""
     params = {"query": "queryCol", "item": "itemCol", "score": "predictionCol", "relevance": "labelCol"}
     params |= {"ranked": "predictionCol", "relevant": "labelCol"}
     try:
         yield
     except NdcgSparkError as error:
-        named_so = spelled(text_of(error), lambda name, value: f"{params.get(name, name)}={value}")
-        raise type(error)(named_so) from error
+        message = spelled(text_of(error), lambda name, value: f"{params.get(name, name)}={value}")
+        raise type(error)(message) from error
 
 
 class NdcgEvaluator(
     Evaluator, HasLabelCol, HasPredictionCol, DefaultParamsReadable["NdcgEvaluator"], DefaultParamsWritable
 ):
-    """Evaluate predictions of a `pyspark.ml` model by the mean of a ranking metric.
+    """Evaluate predictions of a `pyspark.ml` model with the mean of a ranking metric.
 
     Use it with `CrossValidator` and `TrainValidationSplit`, or call `evaluate(predictions)`. The value is the overall
-    mean that `ndcg_spark.evaluate` computes with the same options; `isLargerBetter` is that of the metric.
+    mean that `ndcg_spark.evaluate` computes with the same options. `isLargerBetter` depends on the metric.
 
-    Columns of arrays, as `RankingEvaluator` of `pyspark.ml` has them, are lists, one row a query: `predictionCol` of
-    the items that are recommended, `labelCol` of those that are relevant. Under the convention `mllib_binary`, NDCG
-    has the value of that class.
+    Columns of arrays are lists with one row per query, as for `RankingEvaluator` of `pyspark.ml`: `predictionCol` has
+    the recommended items, `labelCol` the relevant items. Under the convention `mllib_binary`, NDCG has the same value
+    as with `RankingEvaluator`.
 
     Parameters
     ----------
     predictionCol : str
-        Scores, higher is better; or lists of items, as `ranked` of `evaluate`. Default: `prediction`.
+        Scores, where higher is better; or lists of items, as `ranked` of `evaluate`. Default: `prediction`.
     labelCol : str
         Relevances, where null is an unjudged item; or lists of items, as `relevant` of `evaluate`. Default: `label`.
     queryCol : str or list of str
         One or more columns that together identify a query; lists need none. Default: `query_id`.
     itemCol : str
-        Default: `item_id`, which may be missing where no rule needs items.
+        Column of items. Default: `item_id`, which may be missing if no rule needs items.
     k : int or "all"
         Cutoff of a metric whose name has none. Default: 10.
     metricName : str
-        Any metric of which more or less is better and that needs no table of items or interactions: `ndcg`, `ndcg@5`,
-        `ap`, `p(rel=2)@5`. Default: `ndcg`.
+        Any metric with a better direction that needs no table of items or interactions: `ndcg`, `ndcg@5`, `ap`,
+        `p(rel=2)@5`. Default: `ndcg`.
     convention : str
         Name of a preset, with changes after semicolons. Default: `default`.
     gain, discount, ties : str
         Choices that replace those of `convention`; see `Convention`.
     missingPrediction : str
-        What a row counts whose prediction is NaN or null, as of a user or item that a model has not met. `error`: it
-        is a bad row. `drop`: it is left out, also from the ideal list. `unretrieved`: its item is judged and not
-        retrieved, so that it lowers NDCG if it is relevant. Not for lists. Default: `error`.
+        Treatment of rows whose prediction is NaN or null, such as those of users or items that are new to the model.
+        `error`: the row is a bad row. `drop`: the row is ignored, also in the ideal list. `unretrieved`: the item is
+        judged but not retrieved, so it lowers NDCG if it is relevant. Not for lists. Default: `error`.
 
     See Also
     --------
@@ -108,11 +108,11 @@ class NdcgEvaluator(
 
     Notes
     -----
-    `evaluate` raises `InvalidParameterError` for a metric, convention or choice that does not exist,
-    `MissingColumnError`, and `InputRefusedError` for bad rows and where no query counts.
+    `evaluate` raises `InvalidParameterError` for an unknown metric, convention or choice, `MissingColumnError` for a
+    missing column, and `InputRefusedError` for bad rows and if no query counts.
 
-    Spark cost of `evaluate`: one action, with a shuffle of partial rankings and a small one of sums. It runs on
-    classic sessions and on Spark Connect; workers need this package.
+    Spark cost of `evaluate`: one action, with a shuffle of partial rankings and a small shuffle of sums. It runs in
+    classic sessions and on Spark Connect. Workers need this package.
 
     Examples
     --------
@@ -123,16 +123,16 @@ class NdcgEvaluator(
     0.8123
     """
 
-    queryCol = _param("queryCol", "columns that together identify a query", _names)  # noqa: N815  # as pyspark.ml
-    itemCol = _param("itemCol", "column of items")  # noqa: N815
-    k = _param("k", "cutoff of a metric whose name has none: a number from 1 on, or all", _text)
-    metricName = _param("metricName", "name of a metric, such as ndcg or ap@100")  # noqa: N815
-    convention = _param("convention", "name of a preset, with changes after semicolons")
-    gain = _param("gain", "gain, in place of that of the convention")
-    discount = _param("discount", "discount, in place of that of the convention")
-    ties = _param("ties", "order of items with equal scores, in place of that of the convention")
-    missingPrediction = _param(  # noqa: N815
-        "missingPrediction", f"what a row without prediction counts: {', '.join(MISSING_PREDICTIONS)}"
+    queryCol = _make_param("queryCol", "columns that together identify a query", _to_names)  # noqa: N815  # as pyspark.ml
+    itemCol = _make_param("itemCol", "column of items")  # noqa: N815
+    k = _make_param("k", "cutoff of a metric whose name has none: a whole number of at least 1, or all", _to_text)
+    metricName = _make_param("metricName", "name of a metric, such as ndcg or ap@100")  # noqa: N815
+    convention = _make_param("convention", "name of a preset, with changes after semicolons")
+    gain = _make_param("gain", "gain, instead of that of the convention")
+    discount = _make_param("discount", "discount, instead of that of the convention")
+    ties = _make_param("ties", "order of items with equal scores, instead of that of the convention")
+    missingPrediction = _make_param(  # noqa: N815
+        "missingPrediction", f"treatment of rows without a prediction: {', '.join(MISSING_PREDICTIONS)}"
     )
 
     _input_kwargs: dict[str, Any]
@@ -175,35 +175,35 @@ class NdcgEvaluator(
         ties: str | None = None,
         missingPrediction: str = "error",  # noqa: N803
     ) -> NdcgEvaluator:
-        """Set the params that are named; those that are None have their default again."""
+        """Set the given params. None resets a param to its default."""
         return self._use(self._input_kwargs)
 
-    def _use(self, given: dict[str, Any]) -> NdcgEvaluator:
-        """Set params, and clear those that are None, which `_set` would keep as a value."""
-        for name in [name for name, value in given.items() if value is None]:
-            self.clear(getattr(self, name))
-        return self._set(**{name: value for name, value in given.items() if value is not None})
+    def _use(self, params: dict[str, Any]) -> NdcgEvaluator:
+        """Set params, and clear those that are None, because `_set` would store None as a value."""
+        for param in [param for param, value in params.items() if value is None]:
+            self.clear(getattr(self, param))
+        return self._set(**{param: value for param, value in params.items() if value is not None})
 
-    @_with_names_of_params()
+    @_name_params_in_errors()
     def _evaluate(self, dataset: DataFrame) -> float:
-        asked, convention = self._metric(), self._convention()
+        metric, convention = self._metric(), self._convention()
         options: dict[str, Any] = {"item": self.getItemCol()} if self.isDefined(self.itemCol) else {}
         rows, null_score = self._rows(dataset)
         result = evaluate(
             rows,
             query=self.getQueryCol(),
             **self._columns(dataset),
-            metrics=metric_at(asked.metric, asked.k) if asked.metric.takes_cutoff else str(asked),
+            metrics=metric_at(metric.metric, metric.k) if metric.metric.takes_cutoff else str(metric),
             convention=convention,
             null_score=null_score,
             **options,
         )
-        this = (F.col("metric") == str(asked.metric)) & F.col("k").eqNullSafe(F.lit(asked.k))
+        is_metric = (F.col("metric") == str(metric.metric)) & F.col("k").eqNullSafe(F.lit(metric.k))
         with readable_errors():
-            found = result.summary.where((F.col("segment_by") == "") & this).select("value").collect()
-        if not found or found[0]["value"] is None:
-            raise InputRefusedError(f"no query counts for {asked} under convention {convention}: there is no mean.")
-        return float(found[0]["value"])
+            rows_of_mean = result.summary.where((F.col("segment_by") == "") & is_metric).select("value").collect()
+        if not rows_of_mean or rows_of_mean[0]["value"] is None:
+            raise InputRefusedError(f"no query counts for {metric} under convention {convention}, so it has no mean.")
+        return float(rows_of_mean[0]["value"])
 
     def _columns(self, dataset: DataFrame) -> dict[str, Any]:
         prediction, label = self.getPredictionCol(), self.getLabelCol()
@@ -212,21 +212,22 @@ class NdcgEvaluator(
         return {"score": prediction, "relevance": label}
 
     def _metric(self) -> MetricAt:
-        name = self.getMetricName()
-        (asked, *others), _ = parse_metrics(name, [parse_single_cutoff(self.getK())])
+        metric_name = self.getMetricName()
+        (metric, *others), _ = parse_metrics(metric_name, [parse_single_cutoff(self.getK())])
         if others:
-            raise InvalidParameterError(f"metricName must name one metric at one cutoff; got {name!r}.")
-        if asked.metric.needs:
-            needs = ", ".join(map(str, asked.metric.needs))
+            raise InvalidParameterError(f"metricName must name one metric at one cutoff; got {metric_name!r}.")
+        if metric.metric.needs:
+            needs = ", ".join(map(str, metric.metric.needs))
             raise InvalidParameterError(
-                f"metricName {name!r} needs more than predictions ({needs}); compute it with ndcg_spark.evaluate."
+                f"metricName {metric_name!r} needs more than predictions ({needs}); compute it with "
+                "ndcg_spark.evaluate."
             )
-        if asked.metric.larger_is_better is None:
+        if metric.metric.larger_is_better is None:
             raise InvalidParameterError(
-                f"metricName {name!r} cannot choose a model: neither more nor less of {asked.metric.name} is better; "
-                "name another metric, or compute it with ndcg_spark.evaluate."
+                f"metricName {metric_name!r} cannot choose a model: neither more nor less of {metric.metric.name} is "
+                "better; choose another metric, or compute it with ndcg_spark.evaluate."
             )
-        return asked
+        return metric
 
     def _convention(self) -> Convention:
         changes = {name: self.getOrDefault(name) for name in _CHOICES if self.isDefined(name)}
@@ -239,8 +240,8 @@ class NdcgEvaluator(
             return dataset, "bad"
         if _is_array(dataset, self.getPredictionCol()):
             raise InvalidParameterError(
-                f"missingPrediction={missing} is about rows without a score, and predictionCol has lists; leave it "
-                "out."
+                f"missingPrediction={missing} applies to scores, but predictionCol has lists; remove "
+                "missingPrediction."
             )
         prediction = self.getPredictionCol()
         score = F.nanvl(number(dataset, prediction, option("score"), "predictions"), F.lit(None))
@@ -250,7 +251,7 @@ class NdcgEvaluator(
         return rows, "unretrieved"
 
     def isLargerBetter(self) -> bool:  # noqa: N802
-        """Whether the best model has the largest value; refused for a metric of which neither direction is better."""
+        """Return True if the best model has the largest value. Refuse a metric without a better direction."""
         return bool(self._metric().metric.larger_is_better)
 
     def setPredictionCol(self, value: str) -> NdcgEvaluator:  # noqa: N802
@@ -263,7 +264,7 @@ class NdcgEvaluator(
         return self._set(queryCol=value)
 
     def getQueryCol(self) -> list[str]:  # noqa: N802
-        return _names(self.getOrDefault(self.queryCol))
+        return _to_names(self.getOrDefault(self.queryCol))
 
     def setItemCol(self, value: str) -> NdcgEvaluator:  # noqa: N802
         return self._set(itemCol=value)
@@ -314,34 +315,36 @@ def with_query_folds(
     fold_col: str = "fold",
     seed: int = 0,
 ) -> DataFrame:
-    """Add a column of folds in which all rows of a query share a fold, for `CrossValidator(foldCol=...)`.
+    """Add a column that assigns all rows of a query to the same fold, for `CrossValidator(foldCol=...)`.
 
-    Without such a column, `CrossValidator` draws folds row by row: lists are cut into parts, and rows of one query
-    are in training and validation at once.
+    Without such a column, `CrossValidator` draws folds row by row: it splits lists, and a query has rows in both
+    training and validation.
 
     Parameters
     ----------
     rows : DataFrame
+        Rows of training data.
     query : str or sequence of str
         One or more columns that together identify a query.
     num_folds : int
-        As `numFolds` of the `CrossValidator`; at least 2.
+        Number of folds, as `numFolds` of the `CrossValidator`; at least 2.
     fold_col : str
         Name of the new column.
     seed : int
-        Another seed makes other folds.
+        Seed of the assignment.
 
     Returns
     -------
     DataFrame
         Lazy: `rows` with an int column from 0 to `num_folds` - 1. The fold is a hash of the query, so it is the same
-        in every run and on every cluster. Folds differ in size as hashes do.
+        in every run and on every cluster. Folds differ in size, as the hashes are random.
 
     Raises
     ------
     InvalidParameterError
-        For fewer than two folds, or a name that a column has.
+        If `num_folds` is less than 2, or `fold_col` exists.
     MissingColumnError
+        If a query column does not exist.
 
     Notes
     -----
@@ -352,12 +355,12 @@ def with_query_folds(
     >>> folds = with_query_folds(training, "user", num_folds=5)  # doctest: +SKIP
     >>> CrossValidator(..., numFolds=5, foldCol="fold").fit(folds)  # doctest: +SKIP
     """
-    names = _names(query)
+    query_columns = _to_names(query)
     if num_folds < 2:
-        raise InvalidParameterError(f"num_folds must be a whole number from 2 on; got {num_folds!r}.")
-    for name in names:
-        require_column(rows, name, option("query"), "table")
-    if fold_col.lower() in {name.lower() for name in rows.columns}:
-        raise InvalidParameterError(f"fold_col {fold_col!r} is a column of the table; name another.")
-    keys = [named(name).cast("string") for name in names]  # as text, so that an int and a bigint agree
+        raise InvalidParameterError(f"num_folds must be a whole number of at least 2; got {num_folds!r}.")
+    for column in query_columns:
+        require_column(rows, column, option("query"), "table")
+    if fold_col.lower() in {column.lower() for column in rows.columns}:
+        raise InvalidParameterError(f"fold_col {fold_col!r} is a column of the table; choose another name.")
+    keys = [named(column).cast("string") for column in query_columns]  # as text, so that an int and a bigint agree
     return rows.withColumn(fold_col, F.pmod(F.xxhash64(F.lit(f"fold {seed}"), *keys), F.lit(num_folds)).cast("int"))

@@ -1,4 +1,4 @@
-"""The command that retrieves items, and evaluates them."""
+"""The command `retrieve`: it retrieves items, and evaluates them if there are labels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ndcg_spark.jobs.options import build_options, build_settings, format_flag, 
 from ndcg_spark.retrieval.settings import QueryColumns, RetrievalJobSettings, RetrievalSettings
 
 
-def _options() -> dict[str, list[click.Option]]:
-    of_queries = build_options(QueryColumns)
+def _build_options() -> dict[str, list[click.Option]]:
+    query_options = build_options(QueryColumns)
     evaluation = [
         cutoff_option("Cutoffs, evaluated in one pass; the largest is the number of items retrieved. `all` evaluates "
                       "whole lists.", "1,10,100"),
@@ -26,37 +26,40 @@ def _options() -> dict[str, list[click.Option]]:
         click.Option(["--convention"], default="default", show_default=True, metavar="NAME", help="Rules of the "
                      "evaluation: a name that `ndcg-spark conventions` lists, and changes, as "
                      "'default;ties=item_asc'."),
-        *of_queries["Retrieval"],
+        *query_options["Retrieval"],
     ]  # fmt: skip
-    own = build_options(RetrievalSettings)
+    retrieval_options = build_options(RetrievalSettings)
     return merge_groups(
-        {"Columns": own["Columns"] + of_queries["Columns"], "Retrieval": own["Retrieval"] + evaluation},
-        {title: its for title, its in own.items() if title not in ("Columns", "Retrieval")},
+        {
+            "Columns": retrieval_options["Columns"] + query_options["Columns"],
+            "Retrieval": retrieval_options["Retrieval"] + evaluation,
+        },
+        {title: options for title, options in retrieval_options.items() if title not in ("Columns", "Retrieval")},
     )
 
 
-def _settings(given: Mapping[str, Any]) -> RetrievalJobSettings:
-    metrics, cutoffs = read_metrics(given)
-    settings, of_queries = build_settings(RetrievalSettings, given), build_settings(QueryColumns, given)
+def _read_settings(options: Mapping[str, Any]) -> RetrievalJobSettings:
+    metrics, cutoffs = read_metrics(options)
+    settings, query_columns = build_settings(RetrievalSettings, options), build_settings(QueryColumns, options)
     evaluation = EvaluationSettings(
-        columns=Columns(query=(settings.query,), item=settings.item, weight=of_queries.weight),
-        convention=Convention.parse(given["convention"]),
+        columns=Columns(query=(settings.query,), item=settings.item, weight=query_columns.weight),
+        convention=Convention.parse(options["convention"]),
         cutoffs=cutoffs,
         metrics=metrics,
-        segment_sets=of_queries.segment_sets,
-        confidence=of_queries.confidence,
+        segment_sets=query_columns.segment_sets,
+        confidence=query_columns.confidence,
     )
     return RetrievalJobSettings(retrieval=settings, evaluation=evaluation)
 
 
-def _check(request: Request[RetrievalJobSettings]) -> None:
+def _check_request(request: Request[RetrievalJobSettings]) -> None:
     if not request.settings.evaluates:
-        needing = [format_flag(name) for name in request.targets if name != "rankings_output"]
-        needing += ["--gate"] if request.gates else []
-        if needing:
-            raise InvalidParameterError(f"{needing[0]} needs --labels-col, the column that decides relevance.")
+        needs_labels = [format_flag(target) for target in request.targets if target != "rankings_output"]
+        needs_labels += ["--gate"] if request.gates else []
+        if needs_labels:
+            raise InvalidParameterError(f"{needs_labels[0]} needs --labels-col, the column that defines relevance.")
         if not request.targets:
-            raise InvalidParameterError("there is nothing to do: name --labels-col, or --rankings-output.")
+            raise InvalidParameterError("there is nothing to do: set --labels-col or --rankings-output.")
     if "rankings_output" in request.targets and request.settings.evaluation.max_k is None:
         raise InvalidParameterError("--rankings-output needs a number of items: --k all is for evaluation only.")
 
@@ -65,17 +68,17 @@ RETRIEVE = Command(
     name="retrieve",
     short="The nearest items of each query.",
     about="""
-    Find the nearest items of each query, exactly, and evaluate them by labels.
+    Find the nearest items of each query by exact search, and evaluate them with labels.
 
     Both tables have an identifier, and a vector (array of numbers, pyspark.ml vector) or a code (binary or
-    array<bigint> with packed bits, array<tinyint> of +1 and -1). With --labels-col NDCG@k is printed, against the
-    best order of the whole corpus. Nothing is written unless an output is named.
+    array<bigint> with packed bits, array<tinyint> of +1 and -1). With --labels-col, NDCG@k is printed, relative to
+    the best order of the whole corpus. Nothing is written unless an output is named.
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """,
     settings=RetrievalJobSettings,
-    options=_options,
-    read=_settings,
+    options=_build_options,
+    read=_read_settings,
     reads=(
         Input(name="queries", about="Query table: a path, a catalog table, or a SQL query."),
         Input(name="corpus", about="Table of all items, as --queries."),
@@ -94,7 +97,7 @@ RETRIEVE = Command(
         about="an overall mean",
         read=lambda text, settings: Gate.parse(text, settings.evaluation),
     ),
-    check=_check,
+    check=_check_request,
     long_rows=lambda settings: True,  # blocks are some megabytes
     work="retrieval.work:Retrieve",
 )  # fmt: skip

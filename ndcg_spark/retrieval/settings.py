@@ -1,4 +1,4 @@
-"""How items are retrieved: frozen, without Spark."""
+"""Frozen settings of a retrieval. Without Spark."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MAX_PARTS = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalSettings:
-    """Everything that determines a retrieval, except the data and K.
+    """All choices that determine a retrieval, except the data and K.
 
     Parameters
     ----------
     metric
-        What items are ranked by: `cosine`, `inner` product, squared distance (`euclidean`), or bits that differ
-        (`hamming`).
+        Measure that ranks items: `cosine`, `inner` product, squared distance (`euclidean`), or number of differing
+        bits (`hamming`).
 
         The score is higher for a better item: minus the sum of squared differences, or minus the number of bits.
     query
@@ -34,8 +34,8 @@ class RetrievalSettings:
     vector
         Vectors, or codes, in both tables.
     labels
-        Labels in both tables: an array of 0 and 1 (relevance is the number of shared labels), or a value (1 where it
-        is the same). With it, the retrieval is evaluated.
+        Labels in both tables: an array of 0 and 1 (relevance is the number of shared labels), or a value (relevance
+        is 1 if it is equal). With it, the retrieval is evaluated.
     same
         Retrieve only items that agree with the query in this column, such as the tenant.
     exclude_self
@@ -51,8 +51,8 @@ class RetrievalSettings:
     block_bytes
         Size of the block of the corpus that a worker holds at once.
     held_pairs
-        About how many (query, item) pairs a worker holds as candidates. Together with K it decides how many queries
-        are searched at once.
+        Approximate number of (query, item) pairs that a worker holds as candidates. Together with K it determines how
+        many queries are searched at once.
     """
 
     metric: Annotated[Metric, Flag(group="Retrieval")] = "cosine"
@@ -71,28 +71,28 @@ class RetrievalSettings:
     def __post_init__(self) -> None:
         check_values(self)
         if not 1 <= self.parts <= MAX_PARTS:
-            raise InvalidParameterError(f"parts must lie between 1 and {MAX_PARTS}; got {self.parts}.")
-        for name, value in (("block_bytes", self.block_bytes), ("held_pairs", self.held_pairs)):
+            raise InvalidParameterError(f"parts must be between 1 and {MAX_PARTS}; got {self.parts}.")
+        for parameter, value in (("block_bytes", self.block_bytes), ("held_pairs", self.held_pairs)):
             if value < 1:
-                raise InvalidParameterError(f"{name} must be at least 1; got {value}.")
+                raise InvalidParameterError(f"{parameter} must be at least 1; got {value}.")
 
     @property
     def vector_column(self) -> str:
-        """Column with the vector or code."""
+        """Return the column with the vector or code."""
         return self.vector or ("code" if self.metric == "hamming" else "vector")
 
     @property
     def digest(self) -> str:
         """Sixteen hex digits that change with any choice that can change a number."""
         choices = asdict(self)
-        for name in ("parts", "block_bytes", "held_pairs", "run"):
-            choices.pop(name)
+        for field_name in ("parts", "block_bytes", "held_pairs", "run"):
+            choices.pop(field_name)
         return hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryColumns:
-    """Columns of the queries that say how their metrics are added up.
+    """Columns of the query table that determine how metrics are averaged.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class QueryColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalJobSettings:
-    """Settings of `retrieve`: cutoffs matter in any case, the rules of the evaluation only with labels."""
+    """Settings of `retrieve`. Without labels, only the cutoffs of the evaluation are used."""
 
     retrieval: RetrievalSettings
     evaluation: EvaluationSettings

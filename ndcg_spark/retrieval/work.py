@@ -1,4 +1,4 @@
-"""What `retrieve` does with its tables. What is called `run` runs actions."""
+"""The work of the command `retrieve`. Only `run` runs actions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ndcg_spark.evaluation.tasks.scoring import list_uncounted_statuses
 from ndcg_spark.evaluation.tasks.stored import HIDDEN
 from ndcg_spark.evaluation.work import build_metric_table
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
-from ndcg_spark.retrieval.frames import labelled_items, ranked_corpus, retrieved_items
+from ndcg_spark.retrieval.frames import list_labelled_items, rank_corpus, retrieve_items
 from ndcg_spark.retrieval.settings import RetrievalJobSettings
 from ndcg_spark.tables import Rows
 
@@ -30,24 +30,28 @@ class Retrieve(Work[RetrievalJobSettings]):
         super().__init__(job)
         settings, evaluation = self.settings.retrieval, self.settings.evaluation
         queries, corpus = self.tables["queries"].frame, self.tables["corpus"].frame
-        found = {}
+        frames = {}
         if job.is_requested("rankings_output"):
-            found["rankings_output"] = retrieved_items(queries, corpus, settings, k=evaluation.max_k or 0)
+            frames["rankings_output"] = retrieve_items(queries, corpus, settings, k=evaluation.max_k or 0)
         if job.is_requested("judgments_output"):
-            found["judgments_output"] = labelled_items(queries, corpus, settings)
-        self.frames = {name: frame.withColumn("run", F.lit(settings.run)) for name, frame in found.items()}
+            frames["judgments_output"] = list_labelled_items(queries, corpus, settings)
+        self.frames = {name: frame.withColumn("run", F.lit(settings.run)) for name, frame in frames.items()}
         self.per_query: DataFrame | None = None
         if self.settings.evaluates:
-            self.per_query = score_queries(ranked_corpus(queries, corpus, settings, evaluation), evaluation)
+            self.per_query = score_queries(rank_corpus(queries, corpus, settings, evaluation), evaluation)
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        found = {name: frame.schema for name, frame in self.frames.items()} | {"output": METRIC_SCHEMA}
+        columns_by_output = {output: frame.schema for output, frame in self.frames.items()} | {
+            "output": METRIC_SCHEMA
+        }
         if self.per_query is not None and self.job.is_requested("per_query_output"):
-            found["per_query_output"] = select_per_query_rows(self.per_query, self.settings.evaluation).schema
-        return found
+            columns_by_output["per_query_output"] = select_per_query_rows(
+                self.per_query, self.settings.evaluation
+            ).schema
+        return columns_by_output
 
     def run(self) -> Outcome:
-        """Search and score, if there are labels: run an action. Named outputs are searched again when written."""
+        """Run an action if there are labels: search and score. Outputs are searched again when they are written."""
         runs, summary = [self.settings.retrieval.run], []
         if self.per_query is not None:
             if self.job.is_requested("per_query_output"):
@@ -57,10 +61,10 @@ class Retrieve(Work[RetrievalJobSettings]):
             summary = sorted(rows, key=row_order)
         facts = self._facts(summary)
         tables = {
-            name: Rows(
-                frame=frame, slices=self.job.build_slices(runs, empty=runs if name == "judgments_output" else [])
+            output: Rows(
+                frame=frame, slices=self.job.build_slices(runs, empty=runs if output == "judgments_output" else [])
             )
-            for name, frame in self.frames.items()
+            for output, frame in self.frames.items()
         }
         if self.per_query is not None:
             slices = self.job.build_slices(runs)
@@ -72,17 +76,17 @@ class Retrieve(Work[RetrievalJobSettings]):
         return Outcome(facts=facts, tables=tables, lines=self._lines(facts))
 
     def _facts(self, summary: list[dict[str, Any]]) -> dict[str, Any]:
-        """Means, counts of queries, and gates; none if nothing was evaluated."""
+        """Return means, counts of queries, and gates; empty if nothing was evaluated."""
         settings, evaluation = self.settings.retrieval, self.settings.evaluation
         queries: dict[str, int] = {}
         if self.settings.evaluates:
             overall = select_overall_rows(summary)
-            names = ("no_relevant", "missing", "unjudged")
-            counted = {name: sum(int(row[f"n_{name}"]) for row in overall) for name in names}
-            queries = {"in_mean": sum(int(row["n_queries"]) for row in overall), **counted}
+            statuses = ("no_relevant", "missing", "unjudged")
+            uncounted = {name: sum(int(row[f"n_{name}"]) for row in overall) for name in statuses}
+            queries = {"in_mean": sum(int(row["n_queries"]) for row in overall), **uncounted}
             if not queries["in_mean"]:
-                why = ", ".join(f"{n} {name}" for name, n in counted.items())
-                raise InputRefusedError(f"no query counts in the mean ({why}); nothing was written.")
+                reason = ", ".join(f"{n} {name}" for name, n in uncounted.items())
+                raise InputRefusedError(f"no query counts in the mean ({reason}); nothing was written.")
         tables = self.tables
         return {
             "metrics": [{name: value for name, value in row.items() if name not in HIDDEN} for row in summary],

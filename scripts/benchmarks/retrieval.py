@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.retrieval import RetrievalSettings
-from ndcg_spark.retrieval.frames import retrieved_items
+from ndcg_spark.retrieval.frames import retrieve_items
 from scripts.benchmarks.data import write_once
 from scripts.benchmarks.engines import in_own_process
 from scripts.benchmarks.memory import PeakMemory, of_largest_worker
@@ -66,7 +66,7 @@ def _table(folder: Path, metric: str, n: int, name: str) -> Path:
 
 def by_library(spark: SparkSession, metric: str, queries: str, corpus: str) -> float:
     """Retrieve, and add up the scores."""
-    found = retrieved_items(
+    found = retrieve_items(
         spark.read.parquet(queries), spark.read.parquet(corpus), RetrievalSettings(metric=metric), k=K
     )
     return float(found.agg(F.sum("score")).collect()[0][0])

@@ -179,11 +179,11 @@ def add_comparisons(one: str | None, other: str | None, across: bool) -> set[str
 
 
 def log_rows(one: str | None, other: str | None, across: bool) -> set[str | None]:
-    from ndcg_spark.mlflow import _about
+    from ndcg_spark.mlflow import _describe_result
 
     stamps = {"convention": "x", "config_hash": "y", "package_version": "z"}
     rows = [{**stamps, "rules": one}, {**stamps, "config_hash": "other", "rules": other}]
-    return {_about(None, rows, across=across)["rules"]}  # type: ignore[arg-type]  # anything but an evaluation
+    return {_describe_result(None, rows, across=across)["rules"]}  # type: ignore[arg-type]  # anything but an evaluation
 
 
 WAYS: dict[str, tuple[Callable[..., set[str | None]], ...]] = {

@@ -337,7 +337,7 @@ def test_models_are_chosen_by_metrics_with_a_direction():
             found[name] = NdcgEvaluator(metricName=name).isLargerBetter()
         except InvalidParameterError as error:
             found[name] = str(error)
-    refused = "metricName {0!r} cannot choose a model: neither more nor less of {0} is better; name another metric"
+    refused = "metricName {0!r} cannot choose a model: neither more nor less of {0} is better; choose another metric"
     for name, larger in DIRECTIONS.items():
         if all_metrics()[name]().needs:
             assert found[name].startswith(f"metricName {name!r} needs more than predictions")

@@ -108,7 +108,7 @@ def test_a_package_that_is_broken_is_not_called_missing(tmp_path):
         says(lambda: import_module("ndcg_spark.core.student").require_scipy())
         says(lambda: import_module("ndcg_spark.reports.page"))
         says(lambda: import_module("ndcg_spark.reports.figures"))
-        says(lambda: import_module("ndcg_spark.mlflow")._imported())
+        says(lambda: import_module("ndcg_spark.mlflow")._import_mlflow())
     """
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).resolve().parents[2])])
     command = [sys.executable, "-c", script]

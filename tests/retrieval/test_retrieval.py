@@ -17,7 +17,7 @@ from ndcg_spark import evaluate
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation import evaluation_settings, score_queries, summarize_rankings
 from ndcg_spark.retrieval import RetrievalSettings
-from ndcg_spark.retrieval.frames import labelled_items, ranked_corpus, retrieved_items
+from ndcg_spark.retrieval.frames import list_labelled_items, rank_corpus, retrieve_items
 
 CODES = RetrievalSettings(metric="hamming", labels="labels", parts=2)
 
@@ -35,7 +35,7 @@ def tables_178(spark):
 
 def test_the_worked_codes(tables_178):
     settings = evaluation_settings(k=[4, 8])
-    rankings = ranked_corpus(*tables_178, CODES, settings)
+    rankings = rank_corpus(*tables_178, CODES, settings)
     values = {row["k"]: row["ndcg"] for row in score_queries(rankings, settings).collect()}
     assert values == pytest.approx({4: 0.355234221298, 8: 0.604153514849}, abs=1e-12)
     means = summarize_rankings(rankings, settings).where("metric = 'ndcg'").collect()
@@ -45,7 +45,7 @@ def test_the_worked_codes(tables_178):
 def test_other_metrics_of_the_worked_codes(tables_178):
     names = ["ap(denominator=hits)", "acg", "wap"]
     settings = evaluation_settings(metrics=[*names, "ap_r", "r"], k=[4, 8])
-    rows = summarize_rankings(ranked_corpus(*tables_178, CODES, settings), settings).collect()
+    rows = summarize_rankings(rank_corpus(*tables_178, CODES, settings), settings).collect()
     found = {(row["metric"], row["k"]): row["value"] for row in rows}
     wanted = {4: (0.879629629630, 1.083333333333, 1.152777777778), 8: (0.773888888889, 1.125, 1.157222222222)}
     for k, values in wanted.items():
@@ -56,11 +56,11 @@ def test_other_metrics_of_the_worked_codes(tables_178):
 
 def test_table_and_judgments_are_those_of_the_main_evaluation(tables_178):
     """The table of all items, judged by the table of relevant ones, has the NDCG of the direct evaluation."""
-    found = retrieved_items(*tables_178, CODES, k=100).collect()
+    found = retrieve_items(*tables_178, CODES, k=100).collect()
     assert [(row["item_id"], row["score"], row["rank"], row["relevance"]) for row in found] == [
         *zip("abcdefgh", (0, -1, -1, -2, -2, -2, -3, -5), range(1, 9), (1, 0, 2, 3, 0, 1, 0, 2), strict=True)
     ]
-    judgments = labelled_items(*tables_178, CODES)
+    judgments = list_labelled_items(*tables_178, CODES)
     assert {row["item_id"]: row["relevance"] for row in judgments.collect()} == {
         "a": 1,
         "c": 2,
@@ -68,7 +68,7 @@ def test_table_and_judgments_are_those_of_the_main_evaluation(tables_178):
         "f": 1,
         "h": 2,
     }
-    run = retrieved_items(*tables_178, CODES, k=100).drop("relevance")
+    run = retrieve_items(*tables_178, CODES, k=100).drop("relevance")
     values = evaluate(run, judgments=judgments, k=[4, 8], check_duplicates="none").per_query.collect()
     assert {row["k"]: row["ndcg"] for row in values} == pytest.approx(
         {4: 0.355234221298, 8: 0.604153514849}, abs=1e-12
@@ -84,7 +84,7 @@ def test_every_form_of_vector(spark):
         corpora[kind] = whole.selectExpr("item_id", f"cast(vector as array<{kind}>) vector")
     queries = spark.createDataFrame([("q", [1.0, 2.0, 2.0])], "query_id string, vector array<double>")
     for form, corpus in corpora.items():
-        found = retrieved_items(queries, corpus, RetrievalSettings(parts=1), k=2).collect()
+        found = retrieve_items(queries, corpus, RetrievalSettings(parts=1), k=2).collect()
         assert [(row["query_id"], row["item_id"], row["rank"]) for row in found] == [("q", 1, 1), ("q", 2, 2)], form
         assert [row["score"] for row in found] == pytest.approx([1, 8 / 9], abs=1e-15), form
 
@@ -106,7 +106,7 @@ def test_digits_are_retrieved_as_by_loops(spark):
     queries, corpus, images, labels = digits_tables(spark)
     retrieval = RetrievalSettings(metric="cosine", labels="digit", exclude_self=True, parts=3)
     settings = evaluation_settings(k=[10, 100])
-    values = score_queries(ranked_corpus(queries, corpus, retrieval, settings), settings).collect()
+    values = score_queries(rank_corpus(queries, corpus, retrieval, settings), settings).collect()
     assert len(values) == 2 * 60
     unit = images / np.sqrt((images**2).sum(axis=1))[:, None]
     for row in values:
@@ -126,7 +126,7 @@ def test_partitions_and_stripes_leave_no_trace(spark):
     found: list[Any] = []
     for partitions, parts, block_bytes in ((1, 1, 2**25), (5, 4, 5000)):
         settings = RetrievalSettings(labels="digit", same="digit", parts=parts, block_bytes=block_bytes)
-        rows = retrieved_items(
+        rows = retrieve_items(
             queries.repartition(partitions), corpus.repartition(partitions), settings, k=5
         ).collect()
         found.append(sorted(tuple(row) for row in rows))
@@ -137,7 +137,7 @@ def test_partitions_and_stripes_leave_no_trace(spark):
 def test_segments_weights_and_a_run_go_along(spark, tables_178):
     queries = tables_178[0].selectExpr("*", "'de' country", "2.5 importance")
     settings = evaluation_settings(k=4, segments=["country"], weight="importance")
-    rankings = ranked_corpus(
+    rankings = rank_corpus(
         queries, tables_178[1], RetrievalSettings(metric="hamming", labels="labels", run="h"), settings
     )
     rows = summarize_rankings(rankings, settings).where("metric = 'ndcg'").collect()
@@ -147,25 +147,25 @@ def test_segments_weights_and_a_run_go_along(spark, tables_178):
 def test_an_empty_corpus_finds_nothing(spark, tables_178):
     settings = evaluation_settings(k=4)
     empty = tables_178[1].where("item_id = 'z'")
-    assert retrieved_items(tables_178[0], empty, CODES, k=3).collect() == []
-    (row,) = score_queries(ranked_corpus(tables_178[0], empty, CODES, settings), settings).collect()
+    assert retrieve_items(tables_178[0], empty, CODES, k=3).collect() == []
+    (row,) = score_queries(rank_corpus(tables_178[0], empty, CODES, settings), settings).collect()
     assert (row["status"], row["n_items"]) == ("unjudged", 0)
 
 
 def test_what_schemas_show_is_refused_at_once(spark, tables_178):
     queries, corpus = tables_178
     with pytest.raises(MissingColumnError, match="'vector'"):
-        retrieved_items(queries, corpus, RetrievalSettings())
+        retrieve_items(queries, corpus, RetrievalSettings())
     with pytest.raises(InputRefusedError, match="metric='cosine' needs an array of numbers"):
-        retrieved_items(queries, corpus, RetrievalSettings(vector="code"))
+        retrieve_items(queries, corpus, RetrievalSettings(vector="code"))
     with pytest.raises(InputRefusedError, match="packed alike"):
-        retrieved_items(queries, corpus.selectExpr("item_id", "array(1L) code"), RetrievalSettings(metric="hamming"))
+        retrieve_items(queries, corpus.selectExpr("item_id", "array(1L) code"), RetrievalSettings(metric="hamming"))
     with pytest.raises(InvalidParameterError, match="metric must be one of"):
         RetrievalSettings(metric="l2")
     with pytest.raises(InvalidParameterError, match="k must be a whole number"):
-        retrieved_items(queries, corpus, CODES, k=0)
+        retrieve_items(queries, corpus, CODES, k=0)
     with pytest.raises(InvalidParameterError, match="needs labels"):
-        ranked_corpus(queries, corpus, RetrievalSettings(metric="hamming"), evaluation_settings(k=4))
+        rank_corpus(queries, corpus, RetrievalSettings(metric="hamming"), evaluation_settings(k=4))
 
 
 def test_columns_that_do_not_go_together_are_refused_at_once(tables_178):
@@ -192,33 +192,36 @@ def test_columns_that_do_not_go_together_are_refused_at_once(tables_178):
         ),
     ):  # fmt: skip
         with pytest.raises((InputRefusedError, InvalidParameterError)) as refused:
-            retrieved_items(left, right, settings, k=3)
+            retrieve_items(left, right, settings, k=3)
         assert str(refused.value) == message
-    with pytest.raises(InvalidParameterError, match="judgments need labels, the column that decides relevance"):
-        labelled_items(queries, corpus, replace(CODES, labels=None))
+    with pytest.raises(InvalidParameterError, match="judgments need labels, the column that defines relevance"):
+        list_labelled_items(queries, corpus, replace(CODES, labels=None))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"query": "session"}, "the query column of the evaluation is session, that of the retrieval query_id;"),
-        ({"convention": "default;ties=input_order", "order": "at"}, "needs rows in an order of their own; choose"),
+        (
+            {"query": "session"},
+            "the query column of the evaluation is session, but that of the retrieval is query_id;",
+        ),
+        ({"convention": "default;ties=input_order", "order": "at"}, "needs the order of the input rows; choose"),
         ({"metrics": "ild@4", "convention": "default;ties=item_asc"}, "metric 'ild@4' needs items: write the"),
-        ({"sample": 0.5}, "sample is not for retrieval: choose queries from the query table."),
+        ({"sample": 0.5}, "sample is not supported by retrieval: filter the query table instead."),
         ({"segments": ["vector"]}, "segment column 'vector' has a name that retrieval uses; rename it."),
         ({"segments": ["LABELS"]}, "segment column 'LABELS' has a name that retrieval uses; rename it."),
     ],
 )
 def test_evaluations_that_are_not_for_retrieval(options, message):
     with pytest.raises(InvalidParameterError) as refused:
-        ranked_corpus(None, None, CODES, evaluation_settings(**options))
+        rank_corpus(None, None, CODES, evaluation_settings(**options))
     assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"parts": 0}, "parts must lie between 1 and "),
+        ({"parts": 0}, "parts must be between 1 and "),
         ({"held_pairs": 0}, "held_pairs must be at least 1; got 0."),
         ({"block_bytes": -1}, "block_bytes must be at least 1; got -1."),
     ],
@@ -234,7 +237,7 @@ def test_sizes_that_are_none(option, message):
 @pytest.mark.parametrize("k", [2.0, "all", True, 0, None, 1_000_001])
 def test_a_k_that_is_no_number_of_items(k):
     with pytest.raises(InvalidParameterError, match=r"^k must be a whole number from 1 to 1,000,000; got .*\.$"):
-        retrieved_items(None, None, CODES, k=k)
+        retrieve_items(None, None, CODES, k=k)
 
 
 def test_the_two_zeros_are_one_label_and_one_group(spark):
@@ -248,12 +251,11 @@ def test_the_two_zeros_are_one_label_and_one_group(spark):
     )
     settings = RetrievalSettings(metric="hamming", labels="label", same="kept", parts=1)
     found = {
-        (row["query_id"], row["item_id"]): row["relevance"]
-        for row in retrieved_items(left, right, settings).collect()
+        (row["query_id"], row["item_id"]): row["relevance"] for row in retrieve_items(left, right, settings).collect()
     }
     assert found == {(query, item): float(item != "i1") for query in ("q-", "q+") for item in ("i-", "i+", "i1")}
     joined = left.join(right, (left["label"] == right["label"]) & (left["kept"] == right["kept"]))
-    judged = labelled_items(left, right, settings)
+    judged = list_labelled_items(left, right, settings)
     pairs = {(row["query_id"], row["item_id"]) for row in joined.select("query_id", "item_id").collect()}
     assert {(row["query_id"], row["item_id"]) for row in judged.collect()} == pairs
 
@@ -269,6 +271,6 @@ def test_a_label_of_an_array_that_an_int_does_not_hold(spark):
     narrow = corpus.withColumn("labels", F.expr("array(true, true)"))
     for ansi in ("true", "false"):
         with session_settings(spark, spark__sql__ansi__enabled=ansi):
-            assert "bad row: label_not_0_or_1 at query_id=a" in refusal(retrieved_items(queries, narrow, CODES))
+            assert "bad row: label_not_0_or_1 at query_id=a" in refusal(retrieve_items(queries, narrow, CODES))
     good = queries.withColumn("labels", F.expr("array(0L, 1L)"))
-    assert [row["relevance"] for row in retrieved_items(good, narrow, CODES).collect()] == [1.0]
+    assert [row["relevance"] for row in retrieve_items(good, narrow, CODES).collect()] == [1.0]

@@ -22,7 +22,7 @@ import ndcg_spark.retrieval.kernels
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.distances import HAS_BIT_COUNT
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.retrieval.tasks.merging import ideal_lists
+from ndcg_spark.retrieval.tasks.merging import build_ideal_lists
 
 METRICS = ("cosine", "inner", "euclidean", "hamming")
 
@@ -115,11 +115,11 @@ def test_an_item_of_large_norm_does_not_hide_small_ones():
 
 
 def test_the_ideal_list_has_the_best_k_by_gain():
-    relevances, offsets = ideal_lists(np.array([[5, 1, 1], [2, 0, 0]]), 3, Convention())
+    relevances, offsets = build_ideal_lists(np.array([[5, 1, 1], [2, 0, 0]]), 3, Convention())
     assert (relevances.tolist(), offsets.tolist()) == ([2.0, 1.0, 0.0, 0.0, 0.0], [0, 3, 5])
     by_table = Convention(gain="table:0=0,1=3,2=9")
-    assert ideal_lists(np.array([[5, 1, 1]]), 2, by_table)[0].tolist() == [2.0, 1.0]
-    assert ideal_lists(np.array([[1, 2, 1]]), None, Convention())[0].tolist() == [2.0, 1.0, 1.0, 0.0]
+    assert build_ideal_lists(np.array([[5, 1, 1]]), 2, by_table)[0].tolist() == [2.0, 1.0]
+    assert build_ideal_lists(np.array([[1, 2, 1]]), None, Convention())[0].tolist() == [2.0, 1.0, 1.0, 0.0]
 
 
 # --------------------------------------------------------------------------------------------------------- oracle

@@ -20,7 +20,7 @@ from ndcg_spark.core.distances import (
     words_of_bits,
     words_of_bytes,
 )
-from ndcg_spark.retrieval.kernels import best_items, kth_values, near_pairs, screen_of, tied_counts
+from ndcg_spark.retrieval.kernels import build_screen, count_ties, find_candidates, find_kth_values, select_best_items
 
 REAL = ("cosine", "inner", "euclidean")
 
@@ -46,9 +46,9 @@ def all_scores(metric, left, right):
 def test_a_screen_keeps_its_margin(metric, width, shape):
     rng = np.random.default_rng(width)
     left, right = (vectors_of(vectors(rng, n, width, shape)) for n in (40, 500))
-    screen, scores = screen_of(metric, left, right), all_scores(metric, left, right)
-    values = np.stack([screen.of_scores(column) for column in scores.T], axis=1)
-    off = np.abs(screen.tile(slice(0, 40), slice(0, 500)) - values)
+    screen, scores = build_screen(metric, left, right), all_scores(metric, left, right)
+    values = np.stack([screen.convert_scores(column) for column in scores.T], axis=1)
+    off = np.abs(screen.compute_tile(slice(0, 40), slice(0, 500)) - values)
     assert (off <= screen.margin[:, None]).all()
     assert off.max() > 0 or width == 1  # float32 does round, but not a cosine of one entry
 
@@ -63,7 +63,8 @@ def test_candidates_hold_the_best_and_all_that_tie_with_the_last(metric, shape):
         left, right = (vectors_of(vectors(rng, n, 8, shape)) for n in (30, 9000))
     scores = all_scores(metric, left, right)
     kth = np.sort(scores, axis=1)[:, -6]
-    found = {pair for pairs in near_pairs(screen_of(metric, left, right), 6, np.full(30, -np.inf), most_pairs=500)
+    screen = build_screen(metric, left, right)
+    found = {pair for pairs in find_candidates(screen, 6, np.full(30, -np.inf), max_pairs=500)
              for pair in zip(*(one.tolist() for one in pairs), strict=True)}  # fmt: skip
     assert set(zip(*(one.tolist() for one in np.nonzero(scores >= kth[:, None])), strict=True)) <= found
 
@@ -72,7 +73,7 @@ def test_vectors_far_from_the_origin_have_few_candidates():
     """Around their mean: around the origin all products agree to float32, and every pair would be a candidate."""
     rng = np.random.default_rng(5)
     left, right = (vectors_of(vectors(rng, n, 8, "far")) for n in (30, 9000))
-    pairs = list(near_pairs(screen_of("euclidean", left, right), 6, np.full(30, -np.inf)))
+    pairs = list(find_candidates(build_screen("euclidean", left, right), 6, np.full(30, -np.inf)))
     assert 30 * 6 <= sum(len(queries) for queries, _ in pairs) <= 30 * 12
 
 
@@ -120,7 +121,7 @@ def test_kth_values_are_those_of_a_sort(seed):
     value = np.concatenate([rng.normal(size=50) * 1e3, [0.0, -0.0, 1.0, 1.0, -1.0] * 2]).astype(np.float32)
     for k in (1, 3, 8):
         wanted = [sorted(value[query == one].tolist(), reverse=True) for one in range(10)]
-        got = kth_values(query, value, 10, k).tolist()
+        got = find_kth_values(query, value, 10, k).tolist()
         assert got == [one[k - 1] if len(one) >= k else -math.inf for one in wanted]
 
 
@@ -131,8 +132,8 @@ def test_first_items_and_tie_groups_are_those_of_loops(seed):
     relevance, k = rng.integers(0, 3, 50).astype(float), 7
     rows = sorted(range(50), key=lambda at: (query[at], -score[at], item[at]))
     kept = [at for at in rows if sum(query[other] == query[at] for other in rows[: rows.index(at)]) < k]
-    assert best_items(query, score, item, k, 4).tolist() == kept
-    found = list(zip(*tied_counts(query, score, relevance, np.ones(50, dtype=np.int64), k, 4), strict=True))
+    assert select_best_items(query, score, item, k, 4).tolist() == kept
+    found = list(zip(*count_ties(query, score, relevance, np.ones(50, dtype=np.int64), k, 4), strict=True))
     for one, _, _, count in found:
         assert count > 0
         nearer = {(q, s) for q, s, *_ in found if q == one}

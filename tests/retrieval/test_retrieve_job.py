@@ -112,7 +112,7 @@ def test_no_query_with_a_relevant_item_is_no_mean(codes_178, tmp_path):
         (("--output", "m"), "--output needs --labels-col"),
         (("--rankings-output", "r", "--k", "all"), "--k all is for evaluation"),
         (("--rankings-output", "r", "--output", "r", "--labels-col", "labels"), "each its own place"),
-        (("--rankings-output", "r", "--parts", "0"), "parts must lie between"),
+        (("--rankings-output", "r", "--parts", "0"), "parts must be between"),
         (("--rankings-output", "items.parquet"), "--corpus and --rankings-output are both"),
         (("--labels-col", "labels", "--convention", "default;ties=input_order"), "order"),
     ],

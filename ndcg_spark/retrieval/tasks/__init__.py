@@ -1,5 +1,5 @@
-"""Retrieval by vectors and codes: Arrow batches in, Arrow batches out.
+"""Retrieval with vectors and codes: Arrow batches in, Arrow batches out.
 
-`tables` reads rows and decides which are bad; `searching` packs them for the cells of (block of queries, stripe of
-the corpus) and finds the best of a cell; `merging` puts the cells of a query together and gives its answer.
+`tables` checks and packs rows. `searching` sends them to cells (block of queries, stripe of the corpus), and finds
+the best items of a cell. `merging` merges the cells of each query into its result.
 """

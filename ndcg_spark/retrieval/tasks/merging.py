@@ -1,4 +1,4 @@
-"""The best of all blocks of a query as rows or rankings, and the relevance of what was found."""
+"""Merge the best items of all cells into rows or rankings, and list the relevant items of each query."""
 
 from __future__ import annotations
 
@@ -23,11 +23,17 @@ from ndcg_spark.core.batches import (
 from ndcg_spark.core.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows, rank_of_rows, repeats
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.retrieval.tasks import searching
-from ndcg_spark.retrieval.tasks.searching import QueryBlock, arrivals, item_block, item_order, query_block
+from ndcg_spark.retrieval.tasks.searching import (
+    QueryBlock,
+    order_items,
+    read_arrivals,
+    read_item_block,
+    read_query_block,
+)
 from ndcg_spark.retrieval.tasks.tables import ID, RetrievalTask
 
-_ENTRIES = 2**18
-"""Of the rankings in a batch."""
+_MAX_BATCH_ENTRIES = 2**18
+"""Limit of list entries in a batch of rankings."""
 
 
 def merge_cells(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
@@ -36,50 +42,55 @@ def merge_cells(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Itera
     The result has rows (query, item, score, rank, relevance) or, for an evaluation, rankings as
     `evaluation.tasks.scoring` reads them.
     """
-    for arrived in arrivals(batches):
-        yield from _answers([rows for _, rows in arrived], task)
+    for payloads in read_arrivals(batches):
+        yield from _merge_queries([rows for _, rows in payloads], task)
 
 
-def _answers(held: list[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
+def _merge_queries(batches: list[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
     """Merge the partial results of the queries of one partition id."""
-    ids = pa.concat_arrays([batch.column(ID) for batch in held])
-    coded = ids.dictionary_encode()
-    codes, n = int_values(coded.indices), len(coded.dictionary)
-    first = np.full(n, len(codes), dtype=np.int64)
+    ids = pa.concat_arrays([batch.column(ID) for batch in batches])
+    encoded = ids.dictionary_encode()
+    codes, n_queries = int_values(encoded.indices), len(encoded.dictionary)
+    first = np.full(n_queries, len(codes), dtype=np.int64)
     np.minimum.at(first, codes, np.arange(len(codes)))
-    carried = joined([batch.select([ID, *task.carried]) for batch in held]).take(pa.array(first))
-    n_levels = max(int(lengths_of(list_offsets(batch.column(searching.LEVELS))).max(initial=0)) for batch in held)
-    levels, best, done = np.zeros((n, n_levels), dtype=np.int64), searching.Best(task, n), 0
-    for batch in held:
-        code = codes[done : done + batch.num_rows]
-        done += batch.num_rows
+    carried = joined([batch.select([ID, *task.carried]) for batch in batches]).take(pa.array(first))
+    n_levels = max(int(lengths_of(list_offsets(batch.column(searching.LEVELS))).max(initial=0)) for batch in batches)
+    levels, best, n_read = np.zeros((n_queries, n_levels), dtype=np.int64), searching.BestItems(task, n_queries), 0
+    for batch in batches:
+        batch_codes = codes[n_read : n_read + batch.num_rows]
+        n_read += batch.num_rows
         counts = int_values(batch.column(searching.LEVELS).flatten()).reshape(batch.num_rows, n_levels)
-        np.add.at(levels, code, counts)
-        found = entries_in(batch, searching.BEST)
-        if found is not None and found.offsets[-1]:
-            query = code[query_of_rows(found.offsets)]
-            other = found.columns[searching.COUNT if task.groups_ties else searching.ITEM]
-            best.add(query, found.numbers(searching.SCORE), found.numbers(searching.RELEVANCE), other)
-    entries = best.entries()
+        np.add.at(levels, batch_codes, counts)
+        best_entries = entries_in(batch, searching.BEST)
+        if best_entries is not None and best_entries.offsets[-1]:
+            query = batch_codes[query_of_rows(best_entries.offsets)]
+            items_or_counts = best_entries.columns[searching.COUNT if task.groups_ties else searching.ITEM]
+            best.add(
+                query,
+                best_entries.numbers(searching.SCORE),
+                best_entries.numbers(searching.RELEVANCE),
+                items_or_counts,
+            )
+    entries = best.list_entries()
     if not task.groups_ties:
-        _refuse_twice(carried.column(ID), entries, task)
+        _refuse_repeated_items(carried.column(ID), entries, task)
     if task.evaluation is None:
-        yield from _rows(carried, entries, task)
+        yield from _build_rows(carried, entries, task)
     else:
-        yield from _rankings(carried, levels, entries, task, task.evaluation)
+        yield from _build_rankings(carried, levels, entries, task, task.evaluation)
 
 
-def _refuse_twice(ids: pa.Array, entries: Entries, task: RetrievalTask) -> None:
-    twice = np.flatnonzero(repeats(item_order(entries.columns[searching.ITEM]), entries.offsets))
-    if len(twice):
-        query = value_at(ids, int(twice[0]))
+def _refuse_repeated_items(ids: pa.Array, entries: Entries, task: RetrievalTask) -> None:
+    repeated = np.flatnonzero(repeats(order_items(entries.columns[searching.ITEM]), entries.offsets))
+    if len(repeated):
+        query = value_at(ids, int(repeated[0]))
         raise InputRefusedError(
             f"an item comes twice among those found for {task.settings.query}={query}: column {task.settings.item!r} "
-            "of the corpus must have one row an item."
+            "of the corpus must identify items, with one row each."
         )
 
 
-def _rows(carried: pa.RecordBatch, entries: Entries, task: RetrievalTask) -> Iterator[pa.RecordBatch]:
+def _build_rows(carried: pa.RecordBatch, entries: Entries, task: RetrievalTask) -> Iterator[pa.RecordBatch]:
     if not entries.offsets[-1]:
         return
     items = pa.array(entries.columns[searching.ITEM])
@@ -92,28 +103,28 @@ def _rows(carried: pa.RecordBatch, entries: Entries, task: RetrievalTask) -> Ite
     if task.label_kind is not None:
         columns["relevance"] = pa.array(entries.numbers(searching.RELEVANCE))
     batch = pa.RecordBatch.from_pydict(columns)
-    for start in range(0, batch.num_rows, _ENTRIES):
-        yield batch.slice(start, _ENTRIES)
+    for start in range(0, batch.num_rows, _MAX_BATCH_ENTRIES):
+        yield batch.slice(start, _MAX_BATCH_ENTRIES)
 
 
-def _rankings(
+def _build_rankings(
     carried: pa.RecordBatch, levels: IntArray, entries: Entries, task: RetrievalTask, convention: Convention
 ) -> Iterator[pa.RecordBatch]:
-    """Write rankings, in batches of some hundred thousand entries."""
+    """Build rankings, in batches of some hundred thousand entries."""
     ideal_lengths = levels.sum(axis=1) if task.k is None else np.minimum(levels.sum(axis=1), task.k)
     sizes = np.cumsum(lengths_of(entries.offsets) + ideal_lengths)
     start = 0
     while start < len(sizes):
         before = sizes[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(sizes, before + _ENTRIES, side="right")))
-        some = np.arange(start, stop)
-        yield _ranking_batch(
-            carried.slice(start, stop - start), levels[some], entries.of_queries(some), task, convention
+        stop = max(start + 1, int(np.searchsorted(sizes, before + _MAX_BATCH_ENTRIES, side="right")))
+        numbers = np.arange(start, stop)
+        yield _build_ranking_batch(
+            carried.slice(start, stop - start), levels[numbers], entries.of_queries(numbers), task, convention
         )
         start = stop
 
 
-def _ranking_batch(
+def _build_ranking_batch(
     carried: pa.RecordBatch, levels: IntArray, entries: Entries, task: RetrievalTask, convention: Convention
 ) -> pa.RecordBatch:
     n_items = levels.sum(axis=1)
@@ -124,21 +135,21 @@ def _ranking_batch(
     columns["n_relevant"] = pa.array(levels[:, 1:].sum(axis=1))
     if task.levels:
         grades = np.arange(levels.shape[1])
-        columns["n_at_least"] = lists_of_counts([levels[:, grades >= one].sum(axis=1) for one in task.levels])
-    columns |= {name: carried.column(name) for name in task.carried}
+        columns["n_at_least"] = lists_of_counts([levels[:, grades >= level].sum(axis=1) for level in task.levels])
+    columns |= {column: carried.column(column) for column in task.carried}
     columns["ranked"] = list_column(pa.array(entries.numbers(searching.RELEVANCE)), entries.offsets)
     if task.groups_ties:
         columns["scores"] = list_column(pa.array(entries.numbers(searching.SCORE)), entries.offsets)
         columns["tied"] = list_column(pa.array(entries.numbers(searching.COUNT)), entries.offsets)
-    relevances, offsets = ideal_lists(levels, task.k, convention)
+    relevances, offsets = build_ideal_lists(levels, task.k, convention)
     columns["ideal"] = list_column(pa.array(relevances), offsets)
     return pa.RecordBatch.from_pydict(columns)
 
 
-def ideal_lists(levels: IntArray, k: int | None, convention: Convention) -> tuple[FloatArray, IntArray]:
+def build_ideal_lists(levels: IntArray, k: int | None, convention: Convention) -> tuple[FloatArray, IntArray]:
     """Expand counts of the relevances 0, 1, 2, ... into ideal lists: the k best by gain, and their offsets.
 
-    >>> relevances, offsets = ideal_lists(np.array([[5, 1, 1], [2, 0, 0]]), 3, Convention())
+    >>> relevances, offsets = build_ideal_lists(np.array([[5, 1, 1], [2, 0, 0]]), 3, Convention())
     >>> relevances.tolist(), offsets.tolist()
     ([2.0, 1.0, 0.0, 0.0, 0.0], [0, 3, 5])
     """
@@ -154,37 +165,39 @@ def ideal_lists(levels: IntArray, k: int | None, convention: Convention) -> tupl
 
 
 _QUERIES, _ITEMS = 64, 2**14
-"""Of the pairs that are judged at once."""
+"""Number of queries and items whose pairs are judged at once."""
 
 
 def judge_pairs(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
     """List relevant items, from batches of `EXCHANGE_SCHEMA`, sorted by cell and kind.
 
-    Pairs that are not relevant, or that a filter rules out, are left out.
+    Pairs that a filter excludes are ignored.
     """
-    for arrived in arrivals(batches):
-        sent, block = list[pa.RecordBatch](), None
-        for kind, rows in arrived:
+    for payloads in read_arrivals(batches):
+        query_batches, block = list[pa.RecordBatch](), None
+        for kind, rows in payloads:
             if kind == searching.QUERIES:
-                sent.append(rows)
-            elif sent:
-                block = query_block(joined(sent), task) if block is None else block
-                yield from _relevant(block, rows, task)
+                query_batches.append(rows)
+            elif query_batches:
+                block = read_query_block(joined(query_batches), task) if block is None else block
+                yield from _list_relevant(block, rows, task)
 
 
-def _relevant(queries: QueryBlock, rows: pa.RecordBatch, task: RetrievalTask) -> Iterator[pa.RecordBatch]:
-    items = item_block(rows, queries, task)
+def _list_relevant(queries: QueryBlock, rows: pa.RecordBatch, task: RetrievalTask) -> Iterator[pa.RecordBatch]:
+    items = read_item_block(rows, queries, task)
     for row, column in product(range(0, len(queries), _QUERIES), range(0, rows.num_rows, _ITEMS)):
-        across = slice(row, min(row + _QUERIES, len(queries)))
-        down = slice(column, min(column + _ITEMS, rows.num_rows))
-        pairs = np.indices((across.stop - row, down.stop - column)).reshape(2, -1)
+        query_slice = slice(row, min(row + _QUERIES, len(queries)))
+        item_slice = slice(column, min(column + _ITEMS, rows.num_rows))
+        pairs = np.indices((query_slice.stop - row, item_slice.stop - column)).reshape(2, -1)
         query, item = pairs[0] + row, pairs[1] + column
-        relevance = np.where(items.blocked(across, down).reshape(-1), 0.0, items.relevance(query, item))
-        at = np.flatnonzero(relevance > 0)
-        if len(at):
+        relevance = np.where(
+            items.find_blocked(query_slice, item_slice).reshape(-1), 0.0, items.compute_relevance(query, item)
+        )
+        indices = np.flatnonzero(relevance > 0)
+        if len(indices):
             columns = {
-                task.settings.query: queries.rows.column(ID).take(pa.array(query[at])),
-                task.settings.item: rows.column(ID).take(pa.array(item[at])),
-                "relevance": pa.array(relevance[at]),
+                task.settings.query: queries.rows.column(ID).take(pa.array(query[indices])),
+                task.settings.item: rows.column(ID).take(pa.array(item[indices])),
+                "relevance": pa.array(relevance[indices]),
             }
             yield pa.RecordBatch.from_pydict(columns)

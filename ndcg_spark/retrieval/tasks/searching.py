@@ -1,4 +1,4 @@
-"""Blocks of queries against blocks of the corpus: the best items so far, or counts per score and relevance."""
+"""Search blocks of the corpus for blocks of queries; keep the best items, or counts per score and relevance."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ndcg_spark.core.batches import (
 from ndcg_spark.core.distances import Vectors, WordArray, bit_counts, pair_scores, vectors_of
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, offsets_of
 from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.retrieval.kernels import Pairs, best_items, near_pairs, screen_of, tied_counts
+from ndcg_spark.retrieval.kernels import Pairs, build_screen, count_ties, find_candidates, select_best_items
 from ndcg_spark.retrieval.tasks import tables
 from ndcg_spark.retrieval.tasks.tables import RetrievalTask
 
@@ -42,11 +42,11 @@ QUERY, SCORE, ITEM, RELEVANCE, COUNT = "query", "score", "item", "relevance", "n
 
 
 @dataclass(slots=True)
-class Best:
-    """The best of each query of a block.
+class BestItems:
+    """The best items of each query of a block.
 
-    `kept` has, sorted, `query` (index in the block), `score`, `relevance`, and `item`, or `n` if tied items are
-    grouped. `kth` is the score of the K-th best of each query so far; -inf if there are fewer.
+    `kept` has the sorted columns `query` (index in the block), `score`, `relevance`, and `item`, or `n` if tied items
+    are grouped. `kth` is the score of the K-th best item of each query so far; -inf if there are fewer.
     """
 
     task: RetrievalTask
@@ -59,59 +59,59 @@ class Best:
     def __post_init__(self) -> None:
         self.kth = np.full(self.n_queries, -np.inf)
 
-    def add(self, query: IntArray, score: FloatArray, relevance: FloatArray, other: Values) -> None:
-        """Take scored pairs; `other` holds their items, or how many each stands for."""
+    def add(self, query: IntArray, score: FloatArray, relevance: FloatArray, items_or_counts: Values) -> None:
+        """Add scored pairs. `items_or_counts` holds their items, or the number of items of each pair."""
         name = COUNT if self.task.groups_ties else ITEM
-        self._arrived.append({QUERY: query, SCORE: score, RELEVANCE: relevance, name: other})
+        self._arrived.append({QUERY: query, SCORE: score, RELEVANCE: relevance, name: items_or_counts})
         self._n_arrived += len(query)
         n_kept = len(self.kept[QUERY]) if self.kept else 0
         if self._n_arrived > max(self.task.settings.held_pairs // 8, n_kept // 2):
             self.merge()
 
     def merge(self) -> None:
-        """Cut new and kept pairs to the best."""
-        parts = [*([self.kept] if self.kept else []), *self._arrived]
+        """Reduce new and kept pairs to the best."""
+        pair_sets = [*([self.kept] if self.kept else []), *self._arrived]
         self._arrived, self._n_arrived = [], 0
-        if not parts:
+        if not pair_sets:
             return
-        found = {name: _joined([part[name] for part in parts]) for name in parts[0]}
-        query, score, relevance = (np.asarray(found[name]) for name in (QUERY, SCORE, RELEVANCE))
+        merged = {column: _concat([pairs[column] for pairs in pair_sets]) for column in pair_sets[0]}
+        query, score, relevance = (np.asarray(merged[column]) for column in (QUERY, SCORE, RELEVANCE))
         k = self.task.k
         if self.task.groups_ties:
-            counted = tied_counts(query, score, relevance, np.asarray(found[COUNT]), k, self.n_queries)
-            self.kept = dict(zip((QUERY, SCORE, RELEVANCE, COUNT), counted, strict=True))
+            tied = count_ties(query, score, relevance, np.asarray(merged[COUNT]), k, self.n_queries)
+            self.kept = dict(zip((QUERY, SCORE, RELEVANCE, COUNT), tied, strict=True))
         else:
-            items = item_order(found[ITEM])
-            order = best_items(query, score, -items if self.task.items_fall else items, k, self.n_queries)
-            self.kept = {name: take_values(values, order) for name, values in found.items()}
+            items = order_items(merged[ITEM])
+            order = select_best_items(query, score, -items if self.task.items_fall else items, k, self.n_queries)
+            self.kept = {column: take_values(values, order) for column, values in merged.items()}
         self._find_kth()
 
     def _find_kth(self) -> None:
-        """Read the score of the K-th best: the lowest that is kept, if K are."""
+        """Set `kth` to the lowest score that is kept, for queries with at least K items."""
         if self.task.k is None:
             return
         query = np.asarray(self.kept[QUERY])
-        many = np.asarray(self.kept[COUNT]) if self.task.groups_ties else np.ones(len(query), dtype=np.int64)
-        totals = np.bincount(query, weights=many, minlength=self.n_queries)
+        counts = np.asarray(self.kept[COUNT]) if self.task.groups_ties else np.ones(len(query), dtype=np.int64)
+        totals = np.bincount(query, weights=counts, minlength=self.n_queries)
         ends = np.cumsum(np.bincount(query, minlength=self.n_queries))
-        full = totals >= self.task.k
-        self.kth[full] = np.asarray(self.kept[SCORE])[ends[full] - 1]
+        has_k = totals >= self.task.k
+        self.kth[has_k] = np.asarray(self.kept[SCORE])[ends[has_k] - 1]
 
-    def entries(self) -> Entries:
-        """Return the best of all queries, end to end: `score`, `relevance`, and `item` or `n`."""
+    def list_entries(self) -> Entries:
+        """Return the best items of all queries, end to end: `score`, `relevance`, and `item` or `n`."""
         self.merge()
         if not self.kept:
-            numbers, whole = np.zeros(0), np.zeros(0, dtype=np.int64)
-            name = COUNT if self.task.groups_ties else ITEM
-            empty: dict[str, Values] = {SCORE: numbers, RELEVANCE: numbers, name: whole}
+            numbers, integers = np.zeros(0), np.zeros(0, dtype=np.int64)
+            column = COUNT if self.task.groups_ties else ITEM
+            empty: dict[str, Values] = {SCORE: numbers, RELEVANCE: numbers, column: integers}
             return Entries(empty, np.zeros(self.n_queries + 1, dtype=np.int64))
         lengths = np.bincount(np.asarray(self.kept[QUERY]), minlength=self.n_queries)
-        columns = {name: values for name, values in self.kept.items() if name != QUERY}
+        columns = {column: values for column, values in self.kept.items() if column != QUERY}
         return Entries(columns, offsets_of(lengths))
 
 
-def item_order(items: Values) -> IntArray:
-    """Whole numbers in the order of items: numbers by value, texts by bytes."""
+def order_items(items: Values) -> IntArray:
+    """Return whole numbers in the order of items: numbers by value, texts by bytes."""
     if isinstance(items, np.ndarray):
         return items.astype(np.int64, copy=False)
     if pa.types.is_integer(items.type):
@@ -119,20 +119,20 @@ def item_order(items: Values) -> IntArray:
     return np.asarray(pc.rank(items, sort_keys="ascending", tiebreaker="dense").to_numpy(), dtype=np.int64)
 
 
-def _joined(parts: Sequence[Values]) -> Values:
-    if all(isinstance(part, np.ndarray) for part in parts):
-        return np.concatenate(parts)
-    arrays = [pa.array(part) for part in parts]
-    return pa.concat_arrays([one.cast(arrays[0].type) for one in arrays])
+def _concat(chunks: Sequence[Values]) -> Values:
+    if all(isinstance(chunk, np.ndarray) for chunk in chunks):
+        return np.concatenate(chunks)
+    arrays = [pa.array(chunk) for chunk in chunks]
+    return pa.concat_arrays([array.cast(arrays[0].type) for array in arrays])
 
 
-_AT_ONCE = 2**21
+_MAX_PATTERN_PAIRS = 2**21
 """Pairs of label patterns that are compared at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryBlock:
-    """Queries that are searched at once; relevances are from 0 to `n_levels` - 1."""
+    """Queries that are searched together. Relevances are from 0 to `n_levels` - 1."""
 
     rows: pa.RecordBatch
     vectors: Vectors
@@ -142,24 +142,24 @@ class QueryBlock:
         return int(self.rows.num_rows)
 
 
-def query_block(rows: pa.RecordBatch, task: RetrievalTask) -> QueryBlock:
-    """Read a block of packed queries. Raise for a query that comes twice."""
+def read_query_block(rows: pa.RecordBatch, task: RetrievalTask) -> QueryBlock:
+    """Read a block of packed queries. Raise for a repeated query."""
     counted = pc.value_counts(rows.column(tables.ID))
-    twice = np.flatnonzero(int_values(counted.field("counts")) > 1)
-    if len(twice):
-        found = value_at(counted.field("values"), int(twice[0]))
-        raise InputRefusedError(f"a query comes twice: {task.settings.query}={found}. Each must have one row.")
-    n_levels = tables.width_of(rows, tables.LABELS) + 1 if task.label_kind == "array" else 2
-    return QueryBlock(rows, vectors_of(tables.matrix_in(rows, tables.VECTOR)), n_levels)
+    repeated = np.flatnonzero(int_values(counted.field("counts")) > 1)
+    if len(repeated):
+        query = value_at(counted.field("values"), int(repeated[0]))
+        raise InputRefusedError(f"a query comes twice: {task.settings.query}={query}. Each must have one row.")
+    n_levels = tables.read_width(rows, tables.LABELS) + 1 if task.label_kind == "array" else 2
+    return QueryBlock(rows, vectors_of(tables.read_matrix(rows, tables.VECTOR)), n_levels)
 
 
 @dataclass(frozen=True, slots=True)
 class ItemBlock:
-    """Items next to a block of queries.
+    """Items that are searched for a block of queries.
 
-    `own_query` is the query that an item must not be found for, -1: none; it is None if no item is left out. `same`
-    are codes, of queries and of items, that must agree. `labels`, of queries and of items, are bits in words, or
-    codes of a value; None without relevance.
+    `own_query` is the query for which an item is excluded (-1: none); None without `exclude_self`. `same` are codes
+    of queries and of items that must agree. `labels`, of queries and of items, are bits in words, or codes of a
+    value; None without relevance.
     """
 
     rows: pa.RecordBatch
@@ -168,128 +168,130 @@ class ItemBlock:
     same: tuple[IntArray, IntArray] | None
     labels: tuple[NDArray[Any], NDArray[Any]] | None
 
-    def blocked(self, rows: slice, columns: slice) -> BoolArray:
-        """Pairs of a tile that a filter rules out."""
-        found = np.zeros((rows.stop - rows.start, columns.stop - columns.start), dtype=np.bool_)
+    def find_blocked(self, rows: slice, columns: slice) -> BoolArray:
+        """Return the mask of the pairs of a tile that a filter excludes."""
+        is_blocked = np.zeros((rows.stop - rows.start, columns.stop - columns.start), dtype=np.bool_)
         if self.same is not None:
-            found |= self.same[0][rows, None] != self.same[1][None, columns]
+            is_blocked |= self.same[0][rows, None] != self.same[1][None, columns]
         if self.own_query is not None:
-            own = self.own_query[columns]
-            at = np.flatnonzero((own >= rows.start) & (own < rows.stop))
-            found[own[at] - rows.start, at] = True
-        return found
+            own_query = self.own_query[columns]
+            indices = np.flatnonzero((own_query >= rows.start) & (own_query < rows.stop))
+            is_blocked[own_query[indices] - rows.start, indices] = True
+        return is_blocked
 
     @property
     def has_filters(self) -> bool:
         return self.same is not None or (self.own_query is not None and bool((self.own_query >= 0).any()))
 
-    def relevance(self, queries: IntArray, items: IntArray) -> FloatArray:
+    def compute_relevance(self, queries: IntArray, items: IntArray) -> FloatArray:
         if self.labels is None:
             return np.zeros(len(queries))
-        return _shared(self.labels[0][queries], self.labels[1][items]).astype(np.float64)
+        return _count_shared(self.labels[0][queries], self.labels[1][items]).astype(np.float64)
 
-    def level_counts(self, n_queries: int, n_levels: int) -> IntArray:
-        """Count the items of each relevance that a query may find, by pattern of labels instead of by item."""
+    def count_levels(self, n_queries: int, n_levels: int) -> IntArray:
+        """Count the allowed items of each relevance for each query, by pattern of labels instead of by item."""
         counts = np.zeros((n_queries, n_levels), dtype=np.int64)
         if self.labels is None:
             return counts
-        nothing = tuple(np.zeros(len(one), dtype=np.int64) for one in self.labels)
-        same = self.same or (nothing[0], nothing[1])
-        (of_query, place, _), (of_item, _, many) = (
-            _patterns(labels, codes) for labels, codes in zip(self.labels, same, strict=True)
+        no_codes = tuple(np.zeros(len(labels), dtype=np.int64) for labels in self.labels)
+        same = self.same or (no_codes[0], no_codes[1])
+        (query_patterns, pattern_of_query, _), (item_patterns, _, n_items) = (
+            _count_patterns(labels, codes) for labels, codes in zip(self.labels, same, strict=True)
         )
-        by_pattern = np.zeros((len(of_query), n_levels), dtype=np.int64)
-        step = max(1, _AT_ONCE // max(1, len(of_query) * of_query.shape[1]))
-        for start in range(0, len(of_item), step):
-            part, weight = of_item[start : start + step], many[start : start + step]
-            level = _shared(of_query[:, None, 1:], part[None, :, 1:], values=self.labels[0].ndim == 1)
-            level = np.where(of_query[:, None, 0] == part[None, :, 0], level, -1)
-            for one in range(int(level.max(initial=-1)) + 1):
-                by_pattern[:, one] += (level == one) @ weight
-        counts += by_pattern[place]
+        by_pattern = np.zeros((len(query_patterns), n_levels), dtype=np.int64)
+        step = max(1, _MAX_PATTERN_PAIRS // max(1, len(query_patterns) * query_patterns.shape[1]))
+        for start in range(0, len(item_patterns), step):
+            some_patterns, weight = item_patterns[start : start + step], n_items[start : start + step]
+            level = _count_shared(
+                query_patterns[:, None, 1:], some_patterns[None, :, 1:], values=self.labels[0].ndim == 1
+            )
+            level = np.where(query_patterns[:, None, 0] == some_patterns[None, :, 0], level, -1)
+            for number in range(int(level.max(initial=-1)) + 1):
+                by_pattern[:, number] += (level == number) @ weight
+        counts += by_pattern[pattern_of_query]
         if self.own_query is not None:
-            self._take_own(counts, self.own_query, same)
+            self._subtract_own(counts, self.own_query, same)
         return counts
 
-    def _take_own(self, counts: IntArray, own_query: IntArray, same: tuple[IntArray, IntArray]) -> None:
+    def _subtract_own(self, counts: IntArray, own_query: IntArray, same: tuple[IntArray, IntArray]) -> None:
         item = np.flatnonzero(own_query >= 0)
         query = own_query[item]
-        counted = same[0][query] == same[1][item]
-        item, query = item[counted], query[counted]
-        np.subtract.at(counts, (query, self.relevance(query, item).astype(np.int64)), 1)
+        agrees = same[0][query] == same[1][item]
+        item, query = item[agrees], query[agrees]
+        np.subtract.at(counts, (query, self.compute_relevance(query, item).astype(np.int64)), 1)
 
 
-def item_block(rows: pa.RecordBatch, queries: QueryBlock, task: RetrievalTask) -> ItemBlock:
+def read_item_block(rows: pa.RecordBatch, queries: QueryBlock, task: RetrievalTask) -> ItemBlock:
     """Read a block of packed items. Raise if vectors or labels differ in length from those of the queries."""
     tables.require_one_width(tables.VECTOR, queries.rows, rows)
     own_query = same = labels = None
     if task.settings.exclude_self:
-        own_query = _places(rows.column(tables.ID), queries.rows.column(tables.ID))
+        own_query = _find_places(rows.column(tables.ID), queries.rows.column(tables.ID))
     if task.settings.same is not None:
-        same = _codes(queries.rows.column(tables.SAME), rows.column(tables.SAME))
+        same = _encode_values(queries.rows.column(tables.SAME), rows.column(tables.SAME))
     if task.label_kind == "array":
         tables.require_one_width(tables.LABELS, queries.rows, rows)
-        labels = tables.matrix_in(queries.rows, tables.LABELS), tables.matrix_in(rows, tables.LABELS)
+        labels = tables.read_matrix(queries.rows, tables.LABELS), tables.read_matrix(rows, tables.LABELS)
     elif task.label_kind == "value":
-        labels = _codes(queries.rows.column(tables.LABELS), rows.column(tables.LABELS))
-    return ItemBlock(rows, vectors_of(tables.matrix_in(rows, tables.VECTOR)), own_query, same, labels)
+        labels = _encode_values(queries.rows.column(tables.LABELS), rows.column(tables.LABELS))
+    return ItemBlock(rows, vectors_of(tables.read_matrix(rows, tables.VECTOR)), own_query, same, labels)
 
 
-def _places(values: pa.Array, among: pa.Array) -> IntArray:
-    """Index of each value in an array without repeats; -1 if it is absent."""
-    if values.type != among.type:  # whole numbers of two sizes
-        values, among = values.cast(pa.int64()), among.cast(pa.int64())
-    return int_values(pc.fill_null(pc.index_in(values, value_set=among), -1))
+def _find_places(values: pa.Array, distinct: pa.Array) -> IntArray:
+    """Return the index of each value in an array of distinct values; -1 if it is absent."""
+    if values.type != distinct.type:  # whole numbers of two sizes
+        values, distinct = values.cast(pa.int64()), distinct.cast(pa.int64())
+    return int_values(pc.fill_null(pc.index_in(values, value_set=distinct), -1))
 
 
-def _codes(queries: pa.Array, items: pa.Array) -> tuple[IntArray, IntArray]:
-    """Small whole numbers for values, equal for equal values; -1 for an item whose value no query has."""
-    known = queries.unique()
-    return _places(queries, known), _places(items, known)
+def _encode_values(queries: pa.Array, items: pa.Array) -> tuple[IntArray, IntArray]:
+    """Encode values as small whole numbers, equal for equal values; -1 for an item whose value no query has."""
+    distinct = queries.unique()
+    return _find_places(queries, distinct), _find_places(items, distinct)
 
 
-def _shared(left: NDArray[Any], right: NDArray[Any], *, values: bool | None = None) -> NDArray[Any]:
-    """Relevance: labels in common, or 1 for the same value."""
+def _count_shared(left: NDArray[Any], right: NDArray[Any], *, values: bool | None = None) -> NDArray[Any]:
+    """Return the relevance: the number of labels in common, or 1 for the same value."""
     if left.ndim == 1:
         return np.asarray(left == right)
     if values:
         return np.asarray((left == right)[..., 0]).astype(np.int64)
-    both: WordArray = np.bitwise_and(left.view(np.uint64), right.view(np.uint64))
-    return np.asarray(bit_counts(both).sum(axis=-1, dtype=np.int64))
+    common: WordArray = np.bitwise_and(left.view(np.uint64), right.view(np.uint64))
+    return np.asarray(bit_counts(common).sum(axis=-1, dtype=np.int64))
 
 
-def _patterns(labels: NDArray[Any], same: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Distinct rows of (code, labels), the index of each row among them, and the count of each."""
+def _count_patterns(labels: NDArray[Any], same: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the distinct rows of (code, labels), the index of each row among them, and the count of each."""
     columns = [same, labels] if labels.ndim == 1 else [same, *labels.view(np.int64).T]
     matrix = np.column_stack(columns).astype(np.int64)
-    found, place, many = np.unique(matrix, axis=0, return_inverse=True, return_counts=True)
-    return found, place.reshape(-1), many
+    patterns, pattern_of_row, counts = np.unique(matrix, axis=0, return_inverse=True, return_counts=True)
+    return patterns, pattern_of_row.reshape(-1), counts
 
 
 QUERIES, ITEMS = range(2)
 N_BLOCKS = b"n_blocks"
-"""Metadata of a payload: number of blocks of queries."""
+"""Key in the metadata of a payload: the number of blocks of queries."""
 
 
 def send_rows(batches: Iterator[pa.RecordBatch], task: RetrievalTask, of_corpus: bool) -> Iterator[pa.RecordBatch]:
     """Pack canonical rows into batches of `EXCHANGE_SCHEMA`; the partition id is the cell."""
-    held, n_blocks, sizes = list[pa.RecordBatch](), 1, (tables.N_QUERIES, tables.N_ITEMS)
+    pending, n_blocks, sizes = list[pa.RecordBatch](), 1, (tables.N_QUERIES, tables.N_ITEMS)
     for batch in batches:
         if not batch.num_rows:
             continue
-        n_blocks = task.n_blocks(*[batch.column(name)[0].as_py() for name in sizes])
-        rows = plain_texts(batch.select([name for name in batch.schema.names if name not in sizes]))
-        held.append(tables.packed_rows(rows, task, of_corpus=of_corpus))
-        tables.require_one_width(tables.VECTOR, held[0], held[-1])
-        n_rows, n_bytes = sum(one.num_rows for one in held), sum(one.nbytes for one in held)
+        n_blocks = task.n_blocks(*[batch.column(column)[0].as_py() for column in sizes])
+        rows = plain_texts(batch.select([column for column in batch.schema.names if column not in sizes]))
+        pending.append(tables.pack_rows(rows, task, of_corpus=of_corpus))
+        tables.require_one_width(tables.VECTOR, pending[0], pending[-1])
+        n_rows, n_bytes = sum(packed.num_rows for packed in pending), sum(packed.nbytes for packed in pending)
         if n_rows >= task.sent_rows or n_bytes >= task.sent_bytes:
-            yield from _messages(joined(held), n_blocks, task, of_corpus=of_corpus)
-            held = []
-    if held:
-        yield from _messages(joined(held), n_blocks, task, of_corpus=of_corpus)
+            yield from _build_messages(joined(pending), n_blocks, task, of_corpus=of_corpus)
+            pending = []
+    if pending:
+        yield from _build_messages(joined(pending), n_blocks, task, of_corpus=of_corpus)
 
 
-def _messages(
+def _build_messages(
     rows: pa.RecordBatch, n_blocks: int, task: RetrievalTask, *, of_corpus: bool
 ) -> Iterator[pa.RecordBatch]:
     rows = rows.replace_schema_metadata({N_BLOCKS: str(n_blocks)})
@@ -312,24 +314,24 @@ LEVELS, BEST = "levels", "best"
 def search_cells(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Iterator[pa.RecordBatch]:
     """Search cells, from and to batches of `EXCHANGE_SCHEMA`, sorted by cell and kind.
 
-    Sent are the best of each query in this stripe, and how many of its items have each relevance. The partition id is
-    a part of the block.
+    Send the best items of each query in this stripe, and the number of its items with each relevance. The partition
+    id is a part of the block.
     """
-    for arrived in arrivals(batches):
-        sent, cell = list[pa.RecordBatch](), None
-        for kind, rows in arrived:
+    for payloads in read_arrivals(batches):
+        query_batches, cell = list[pa.RecordBatch](), None
+        for kind, rows in payloads:
             if kind == QUERIES:
-                sent.append(rows)
-            elif sent:  # else the stripe of a block that no query is in
-                cell = cell or _Cell(sent, task)
+                query_batches.append(rows)
+            elif query_batches:  # a block without queries needs no search
+                cell = cell or _Cell(query_batches, task)
                 cell.add_items(rows)
-        if sent:
-            cell = cell or _Cell(sent, task)
-            yield from cell.partials()
+        if query_batches:
+            cell = cell or _Cell(query_batches, task)
+            yield from cell.pack_partials()
 
 
-def arrivals(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[tuple[int, pa.RecordBatch]]]:
-    """Read an exchange: for each partition id, the kinds and batches that were sent."""
+def read_arrivals(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[tuple[int, pa.RecordBatch]]]:
+    """Read an exchange: yield for each partition id the kinds and batches that were sent."""
 
     def payloads() -> Iterator[tuple[int, int, pa.RecordBatch]]:
         for batch in batches:
@@ -343,105 +345,107 @@ def arrivals(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[tuple[int, 
 
 
 class _Cell:
-    """A block of queries, the best of each so far, and the part of a stripe that has not been searched yet."""
+    """A block of queries, their best items so far, and the items of a stripe that have not been searched yet."""
 
     def __init__(self, queries: list[pa.RecordBatch], task: RetrievalTask) -> None:
         self.task, self.items = task, list[pa.RecordBatch]()
         self._refuse_widths(queries)
-        self.block = query_block(joined(queries), task)
-        self.best = Best(task, len(self.block))
+        self.block = read_query_block(joined(queries), task)
+        self.best = BestItems(task, len(self.block))
         self.levels = np.zeros((len(self.block), self.block.n_levels), dtype=np.int64)
 
     def add_items(self, rows: pa.RecordBatch) -> None:
-        """Hold items until they are a block, then search it."""
+        """Collect items, and search them once they fill a block."""
         self.items.append(rows)
-        if sum(one.nbytes for one in self.items) >= self.task.settings.block_bytes:
+        if sum(batch.nbytes for batch in self.items) >= self.task.settings.block_bytes:
             self._search_block()
 
-    def partials(self) -> Iterator[pa.RecordBatch]:
-        """Search the last items, and pack the best of each query."""
+    def pack_partials(self) -> Iterator[pa.RecordBatch]:
+        """Search the remaining items, and pack the best of each query."""
         if self.items:
             self._search_block()
-        yield from partial_messages(self.block.rows, self.levels, self.best, self.task)
+        yield from pack_best(self.block.rows, self.levels, self.best, self.task)
 
     def _refuse_widths(self, batches: list[pa.RecordBatch]) -> None:
         """Raise if batches of one table differ in the length of vectors or labels."""
-        for name in (tables.VECTOR, tables.LABELS) if self.task.label_kind == "array" else (tables.VECTOR,):
-            tables.require_one_width(name, *batches)
+        for column in (tables.VECTOR, tables.LABELS) if self.task.label_kind == "array" else (tables.VECTOR,):
+            tables.require_one_width(column, *batches)
 
     def _search_block(self) -> None:
         self._refuse_widths(self.items)
-        items = item_block(joined(self.items), self.block, self.task)
+        items = read_item_block(joined(self.items), self.block, self.task)
         self.items = []
         if self.task.evaluation is not None:
-            self.levels += items.level_counts(len(self.block), self.block.n_levels)
+            self.levels += items.count_levels(len(self.block), self.block.n_levels)
         search_block(self.block, items, self.best, self.task)
 
 
-def search_block(queries: QueryBlock, items: ItemBlock, best: Best, task: RetrievalTask) -> None:
+def search_block(queries: QueryBlock, items: ItemBlock, best: BestItems, task: RetrievalTask) -> None:
     """Add to `best` the items of a block that may be among the best of their queries."""
-    screen = screen_of(task.settings.metric, queries.vectors, items.vectors)
+    screen = build_screen(task.settings.metric, queries.vectors, items.vectors)
     floor = np.full(len(queries), -np.inf)
 
     def raise_floor() -> None:
-        known = np.isfinite(best.kth)
-        values = screen.of_scores(np.where(known, best.kth, 0.0)) - 2 * screen.margin
-        np.maximum(floor, np.where(known, values, -np.inf), out=floor)
+        is_known = np.isfinite(best.kth)
+        values = screen.convert_scores(np.where(is_known, best.kth, 0.0)) - 2 * screen.margin
+        np.maximum(floor, np.where(is_known, values, -np.inf), out=floor)
 
     raise_floor()
-    blocked = items.blocked if items.has_filters else None
-    most = max(task.settings.held_pairs, 3 * len(queries) * (task.k or 0)) if task.k else task.settings.held_pairs
-    for pairs in near_pairs(screen, task.k, floor, blocked=blocked, most_pairs=most):
+    blocked = items.find_blocked if items.has_filters else None
+    max_pairs = (
+        max(task.settings.held_pairs, 3 * len(queries) * (task.k or 0)) if task.k else task.settings.held_pairs
+    )
+    for pairs in find_candidates(screen, task.k, floor, blocked=blocked, max_pairs=max_pairs):
         _add_pairs(pairs, queries, items, best, task)
         raise_floor()
 
 
-def _add_pairs(pairs: Pairs, queries: QueryBlock, items: ItemBlock, best: Best, task: RetrievalTask) -> None:
-    """Score pairs exactly and add them, in parts of `held_pairs`."""
+def _add_pairs(pairs: Pairs, queries: QueryBlock, items: ItemBlock, best: BestItems, task: RetrievalTask) -> None:
+    """Score pairs exactly and add them, in chunks of `held_pairs`."""
     for start in range(0, len(pairs[0]), task.settings.held_pairs):
-        query, item = (one[start : start + task.settings.held_pairs] for one in pairs)
+        query, item = (numbers[start : start + task.settings.held_pairs] for numbers in pairs)
         score = pair_scores(task.settings.metric, queries.vectors, items.vectors, query, item)
         if task.evaluation is not None and task.evaluation.score_precision == "float32":
             score = score.astype(np.float32).astype(np.float64)
         possible = score >= best.kth[query]
         query, item, score = query[possible], item[possible], score[possible]
-        relevance = items.relevance(query, item)
+        relevance = items.compute_relevance(query, item)
         if not task.groups_ties:
             best.add(query, score, relevance, items.rows.column(tables.ID).take(pa.array(item)))
         elif task.settings.metric == "hamming":
-            best.add(*_counted(query, score, relevance, queries.n_levels))
+            best.add(*_count_pairs(query, score, relevance, queries.n_levels))
         else:
             best.add(query, score, relevance, np.ones(len(query), dtype=np.int64))
 
 
-def _counted(
+def _count_pairs(
     query: IntArray, score: FloatArray, relevance: FloatArray, n_levels: int
 ) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
-    """Count pairs with one query, distance and relevance, by one sort of whole numbers."""
+    """Count pairs with the same query, distance and relevance, with one sort of whole numbers."""
     n_distances = int(-score.min(initial=0.0)) + 1
     keys = (query * n_distances - score.astype(np.int64)) * n_levels + relevance.astype(np.int64)
     keys, counts = np.unique(keys, return_counts=True)
     rest, level = np.divmod(keys, n_levels)
-    found, distance = np.divmod(rest, n_distances)
-    return found, -distance.astype(np.float64) + 0.0, level.astype(np.float64), counts.astype(np.int64)
+    queries, distance = np.divmod(rest, n_distances)
+    return queries, -distance.astype(np.float64) + 0.0, level.astype(np.float64), counts.astype(np.int64)
 
 
-def partial_messages(
-    rows: pa.RecordBatch, levels: IntArray, best: Best, task: RetrievalTask
+def pack_best(
+    rows: pa.RecordBatch, levels: IntArray, best: BestItems, task: RetrievalTask
 ) -> Iterator[pa.RecordBatch]:
-    """Pack the best of a block, by the part of the block that its queries are in."""
+    """Pack the best items of a block, one message for each part of the block."""
     n_ids = int(rows.schema.metadata[N_BLOCKS]) * tables.SUB_BLOCKS
     hashes, order = sorted_by_hash(column_hashes(rows.column(tables.ID)))
     ids, first = np.unique(partition_of(hashes, n_ids), return_index=True)
     bounds = [*first.tolist(), len(order)]
-    entries = best.entries()
-    heads = rows.select([tables.ID, *(name for name in rows.schema.names if name in task.carried)])
-    for at, number in enumerate(ids.tolist()):
-        queries = order[bounds[at] : bounds[at + 1]]
-        head = taken(heads, queries)
-        columns = {name: head.column(name) for name in head.schema.names}
-        of_level = levels[queries]
-        ends = np.arange(len(queries) + 1, dtype=np.int64) * of_level.shape[1]
-        columns[LEVELS] = list_column(pa.array(of_level.reshape(-1)), ends)
+    entries = best.list_entries()
+    query_rows = rows.select([tables.ID, *(name for name in rows.schema.names if name in task.carried)])
+    for place, number in enumerate(ids.tolist()):
+        queries = order[bounds[place] : bounds[place + 1]]
+        selected = taken(query_rows, queries)
+        columns = {name: selected.column(name) for name in selected.schema.names}
+        level_counts = levels[queries]
+        ends = np.arange(len(queries) + 1, dtype=np.int64) * level_counts.shape[1]
+        columns[LEVELS] = list_column(pa.array(level_counts.reshape(-1)), ends)
         columns |= entry_columns(entries.of_queries(queries), BEST)
         yield message([number], QUERIES, [to_bytes(pa.RecordBatch.from_pydict(columns))])
