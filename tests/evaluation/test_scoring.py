@@ -184,7 +184,7 @@ def test_policies_of_unusual_queries(no_relevant, missing, unjudged):
             r"query query_id=q1 has relevance 1e\+30, whose gain is not finite, or above 2\^63",
         ),
         (changed(gain="exponential"), {"ranked": [1], "ideal": [64]}, "query query_id=q1 has relevance 64, "),
-        (changed(gain=lambda relevance: relevance[:0]), {"ranked": [1], "ideal": [1]}, "gave shape"),
+        (changed(gain=lambda relevance: relevance[:0]), {"ranked": [1], "ideal": [1]}, "returned shape"),
         (
             changed(gain="exponential", pad_to_k=64.0),
             {"ranked": [1], "ideal": [1]},

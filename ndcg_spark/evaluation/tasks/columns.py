@@ -1,4 +1,4 @@
-"""Canonical columns of Arrow batches by a `TablePlan`, bit for bit as Spark reads them."""
+"""Read the canonical columns of Arrow batches by a `TablePlan`, bit for bit as Spark reads them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ndcg_spark.core.schemas import MALFORMED, MALFORMED_LINE, NUMBER_TEXT
 from ndcg_spark.evaluation.plan_columns import KEYS, SAMPLE, VALUES, ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.tasks import query_rows as col
 
-# Java's $ is also before a line's end; \d and \s are those of ASCII there.
+# In Java, $ also matches before the end of a line, and \d and \s match ASCII only.
 _NUMBER = re.compile(rf"{NUMBER_TEXT.removesuffix('$')}(\r\n|\n|\r)?\Z", re.ASCII)
 
 _DIGITS = r"^-?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?$"
 
 
 def sample_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
-    """Take the rows of the queries that a sample has, as `select_canonical_columns` does."""
+    """Keep the rows of sampled queries, the same queries as `select_canonical_columns` keeps."""
     if plan.sample >= 1:
         return batch
     hashes = hash_texts(SAMPLE, [read_column(batch, plan.columns[name]).cast(pa.string()) for name in plan.query])
@@ -32,30 +32,30 @@ def sample_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
 
 
 def convert_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
-    """Read the canonical columns of a batch, as `select_canonical_columns` does; not by a plan that `needs_spark`."""
-    columns = {name: read_column(batch, one) for name, one in plan.columns.items()}
-    columns |= {name: _find_reasons(batch, plan, columns, its) for name, its in plan.bad_rows.items()}
+    """Read the canonical columns of a batch, as `select_canonical_columns` does. The plan must not need Spark."""
+    columns = {name: read_column(batch, read) for name, read in plan.columns.items()}
+    columns |= {name: _find_reasons(batch, plan, columns, sources) for name, sources in plan.bad_rows.items()}
     schema = plan.schema
     if not plan.runs:
-        return pa.RecordBatch.from_arrays([columns[one.name].cast(one.type) for one in schema], schema=schema)
+        return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in schema], schema=schema)
     runs = [
         {
             col.RUN: pa.repeat(pa.scalar(run), batch.num_rows),
-            **{name: read_column(batch, one) for name, one in its.items()},
+            **{name: read_column(batch, read) for name, read in reads.items()},
         }
-        for run, its in plan.runs.items()
+        for run, reads in plan.runs.items()
     ]
-    parts = [columns | its for its in runs]
-    arrays = [pa.concat_arrays([one[field.name].cast(field.type) for one in parts]) for field in schema]
+    tables = [columns | run_columns for run_columns in runs]
+    arrays = [pa.concat_arrays([table[field.name].cast(field.type) for table in tables]) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def read_column(batch: pa.RecordBatch, read: ColumnRead) -> pa.Array:
-    """Read one column; see `Conversion`."""
+    """Read one column, with its `Conversion`."""
     column = batch.column(read.source[0])
-    for name in read.source[1:]:
-        at = (KEYS, VALUES).index(name) if pa.types.is_map(column.type) else name
-        column = _map_elements(column, partial(pc.struct_field, indices=at))
+    for field in read.source[1:]:
+        index = (KEYS, VALUES).index(field) if pa.types.is_map(column.type) else field
+        column = _map_elements(column, partial(pc.struct_field, indices=index))
     if pa.types.is_list(column.type):
         convert = partial(_convert, conversion=read.conversion, kind=read.type.value_type)
         return _map_elements(column, convert)
@@ -67,9 +67,9 @@ def _convert(values: pa.Array, conversion: Conversion, kind: pa.DataType) -> pa.
         case Conversion.CLEAN_ZERO:
             return one_zero(values)
         case Conversion.CAST if pa.types.is_decimal(values.type):
-            return values.cast(pa.string()).cast(kind)  # rounded once, from all digits
+            return values.cast(pa.string()).cast(kind)  # from text, so that all digits are rounded once
         case Conversion.SPARK_TEXT:
-            raise ValueError("Spark alone writes this column as text; see RankingPlan.needs_spark.")
+            raise ValueError("Only Spark can write this column as text; see RankingPlan.needs_spark.")
         case Conversion.TO_TEXT | Conversion.CAST:
             return values.cast(kind, safe=False)
         case Conversion.PARSE_DOUBLE:
@@ -81,9 +81,9 @@ def _convert(values: pa.Array, conversion: Conversion, kind: pa.DataType) -> pa.
 
 
 def _parse_numbers(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Parse texts: by Arrow, some four times as fast, where all of a batch are plain digits."""
+    """Parse numbers. Arrow parses a batch of plain digits, about four times as fast as Python."""
     if pc.all(pc.match_substring_regex(values, _DIGITS)).as_py() is not False:
-        with suppress(pa.ArrowInvalid):  # too large or too small a number
+        with suppress(pa.ArrowInvalid):  # a number out of range
             return values.cast(kind)
     return pa.array([_parse_number(text) for text in values.to_pylist()], kind)
 
@@ -94,7 +94,7 @@ def _parse_number(text: str | None) -> float | None:
 
 
 def _map_elements(column: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Change the elements of lists, or of maps, which become lists."""
+    """Apply a function to the elements of lists. The entries of a map become a list."""
     offsets = column.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     values = change(column.values.slice(first, last - first))
@@ -105,7 +105,7 @@ def _map_elements(column: pa.Array, change: Callable[[pa.Array], pa.Array]) -> p
 def _find_reasons(
     batch: pa.RecordBatch, plan: TablePlan, columns: dict[str, pa.Array], names: tuple[str, ...]
 ) -> pa.Array:
-    """The first reason for which a row is bad before workers look at its values; null for others."""
+    """Return the first reason why a row cannot be read; null for other rows."""
     reason = pa.nulls(batch.num_rows, pa.string())
     for name in reversed(names):
         read = plan.columns[name]

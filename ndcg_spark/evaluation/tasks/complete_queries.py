@@ -1,4 +1,4 @@
-"""Score and add up complete queries of sorted files where they are read; a part that is not sorted is sent on."""
+"""Score and add up complete queries of sorted files in the task that reads them; rows of other queries are sent."""
 
 from __future__ import annotations
 
@@ -37,44 +37,43 @@ class Part(Protocol):
     """A part of a table that workers read themselves."""
 
     def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-        """Read columns, in batches of about so many rows, in the types of the schema."""
+        """Read columns with the types of the schema, in batches of about `rows` rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesTask:
-    """What workers must know to read a table by a plan. `schema` has the types of the columns that it names."""
+    """Task for workers that read a table. `schema` has the source columns to read, with their types."""
 
     parts: tuple[Part, ...]
     plan: TablePlan
     schema: pa.Schema
-    bounds: tuple[tuple[Bound, Bound], ...] | None = (
-        None  # of each part: queries between them lie in it alone; None: unknown
-    )
+    bounds: tuple[tuple[Bound, Bound], ...] | None = None
+    """Per part, the limits between which its queries are in no other part. None: unknown."""
     batch_rows: int = 131_072
 
     def read_part(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Read the canonical columns of one part."""
+        """Read the canonical columns of a part."""
         return (convert_batch(batch, self.plan) for batch in self.read_source(number))
 
     def read_source(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Read the columns of one part as they are, of the queries that a sample has."""
+        """Read the source columns of a part, for sampled queries only."""
         for batch in self.parts[number].read(self.schema.names, self.schema, self.batch_rows):
             yield sample_batch(batch, self.plan)
 
 
 class _OutOfOrderError(Exception):
-    """A part whose queries do not rise, or one of which is too long to be held."""
+    """A part is not sorted by query, or one of its queries is too long to be held in memory."""
 
 
 def send_files(batches: Iterator[pa.RecordBatch], files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
-    """Read parts by their numbers and send their rows."""
+    """Read the parts whose numbers arrive, and send their rows."""
     return send_rows((rows for number in _read_part_numbers(batches) for rows in files.read_part(number)), task)
 
 
 def send_complete(
     batches: Iterator[pa.RecordBatch], files: FilesTask, task: RankingTask, scoring: ScoringTask, summing: SummingTask
 ) -> Iterator[pa.RecordBatch]:
-    """Read parts by their numbers, add up complete queries and send the others."""
+    """Read the parts whose numbers arrive, add up complete queries, and send the rows of other queries."""
     for number in _read_part_numbers(batches):
         yield from _PartSender(number, files, task).send(scoring, summing)
 
@@ -90,8 +89,9 @@ class _PartSender:
 
     def send(self, scoring: ScoringTask, summing: SummingTask) -> Iterator[pa.RecordBatch]:
         try:
-            sums = list(score_and_add_up(self._rank_complete(), scoring, summing))  # nothing is sent before the end
-        except (_OutOfOrderError, InputRefusedError):  # what is refused may be a query whose rest is yet to come
+            # Sums are collected first, so that nothing was sent if the part turns out not to be sorted.
+            sums = list(score_and_add_up(self._rank_complete(), scoring, summing))
+        except (_OutOfOrderError, InputRefusedError):  # an unsorted part may be refused for half of a query
             self._buffer = SendBuffer(self._task)
             for batch in self._files.read_part(self._number):
                 send_chunk(check_rows(batch, self._buffer), self._buffer)
@@ -102,23 +102,23 @@ class _PartSender:
             yield message([self._number % self._task.n_partitions], SUMS, [to_bytes(*sums)])
 
     def _rank_complete(self) -> Iterator[pa.RecordBatch]:
-        """Rankings of complete queries; the rows of others go to the buffer."""
+        """Yield rankings of complete queries, and buffer the rows of other queries."""
         waiting: list[PartialRankings] = []
         n_waiting = 0
         for rows, offsets in self._group_by_query():
-            names = rows.column(QUERY).take(pa.array(offsets[:-1]))
+            queries = rows.column(QUERY).take(pa.array(offsets[:-1]))
             low, high = self._files.bounds[self._number] if self._files.bounds else (None, None)
-            first = 0 if low is None else pc.less_equal(names, pa.scalar(low, names.type)).true_count
-            end = len(names) if high is None else pc.less(names, pa.scalar(high, names.type)).true_count
+            first = 0 if low is None else pc.less_equal(queries, pa.scalar(low, queries.type)).true_count
+            end = len(queries) if high is None else pc.less(queries, pa.scalar(high, queries.type)).true_count
             end = max(first, end)
-            for start, stop in ((0, first), (end, len(names))):
+            for start, stop in ((0, first), (end, len(queries))):
                 if start < stop:
                     send_chunk(_slice_queries(rows, offsets, start, stop), self._buffer)
             if first < end:
-                inside = _slice_queries(rows, offsets, first, end)
-                waiting += rank_stretches(inside, offsets[first : end + 1] - offsets[first], self._task)
+                complete = _slice_queries(rows, offsets, first, end)
+                waiting += rank_stretches(complete, offsets[first : end + 1] - offsets[first], self._task)
                 n_waiting += end - first
-            # Each batch costs the kernels as much as some hundred queries.
+            # The fixed cost of a batch in the kernels equals that of some hundred queries.
             if n_waiting >= self._task.queries_at_once:
                 yield from self._finish(waiting)
                 waiting, n_waiting = [], 0
@@ -126,32 +126,32 @@ class _PartSender:
             yield from self._finish(waiting)
 
     def _finish(self, waiting: list[PartialRankings]) -> Iterator[pa.RecordBatch]:
-        found = concat_partials(waiting)
-        for complete in merge_by_query([found], self._task) if N_REJECTED in found.head else [found]:
+        partials = concat_partials(waiting)
+        for complete in merge_by_query([partials], self._task) if N_REJECTED in partials.head else [partials]:
             yield from finish_rankings(complete, self._task)
 
     def _group_by_query(self) -> Iterator[tuple[pa.RecordBatch, IntArray]]:
-        """Checked rows of the part, those of a query never apart, and the offsets between queries."""
-        held: pa.RecordBatch | None = None
-        for read in self._files.read_part(self._number):
-            rows = check_rows(read, self._buffer)
+        """Yield checked rows of the part with the offsets of their queries. No query is split between batches."""
+        last_query: pa.RecordBatch | None = None
+        for batch in self._files.read_part(self._number):
+            rows = check_rows(batch, self._buffer)
             if not rows.num_rows:
                 continue
-            if held is not None:
-                if held.num_rows > 4 * self._files.batch_rows:
+            if last_query is not None:
+                if last_query.num_rows > 4 * self._files.batch_rows:
                     raise _OutOfOrderError
-                if BAD_ROW in {*held.schema.names, *rows.schema.names}:
-                    held, rows = add_marks(held), add_marks(rows)
-                rows = joined([held, rows])
+                if BAD_ROW in {*last_query.schema.names, *rows.schema.names}:
+                    last_query, rows = add_marks(last_query), add_marks(rows)
+                rows = joined([last_query, rows])
             offsets = find_stretches(rows, (QUERY,))
-            names = rows.column(QUERY).take(pa.array(offsets[:-1]))
-            if pc.any(pc.less(names.slice(1), names.slice(0, len(names) - 1))).as_py():
+            queries = rows.column(QUERY).take(pa.array(offsets[:-1]))
+            if pc.any(pc.less(queries.slice(1), queries.slice(0, len(queries) - 1))).as_py():
                 raise _OutOfOrderError
             if len(offsets) > 2:
                 yield rows.slice(0, offsets[-2]), offsets[:-1]
-            held = rows.slice(offsets[-2])
-        if held is not None:
-            yield held, np.array([0, held.num_rows])
+            last_query = rows.slice(offsets[-2])
+        if last_query is not None:
+            yield last_query, np.array([0, last_query.num_rows])
 
 
 def _slice_queries(rows: pa.RecordBatch, offsets: IntArray, start: int, stop: int) -> pa.RecordBatch:

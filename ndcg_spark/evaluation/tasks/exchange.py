@@ -1,6 +1,6 @@
-"""What crosses the one shuffle: rows of (partition id, kind, payload), where a payload is an Arrow batch as bytes.
+"""The one shuffle of the engine: rows of (partition id, kind, payload), where a payload is an Arrow batch as bytes.
 
-A partition has everything about a query: partial rankings where cutting was worth it, else rows, and judgments.
+A partition gets everything about a query: its partial rankings, rows that were sent uncut, and judgments.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS, NAMELESS = range(6)
 
 
 def send_runs(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    """Send names of runs to all partitions. Rows may name a query with an empty list."""
+    """Send names of runs to all partitions, and the segments of queries whose list is empty."""
     buffer, runs = SendBuffer(task), set[str]()
     for rows in combine_batches(batches, task):
         if RUN in rows.schema.names:
@@ -72,26 +72,26 @@ def send_runs(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[
 
 
 def _describe_empty_lists(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
-    """Segments of queries whose lists are empty, in partial rankings without entries."""
+    """Return partial rankings without entries that hold the segments of queries with empty lists."""
     rows, offsets = group_rows(rows, task.names, completely=True)
     nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
     starts = pa.array(offsets[:-1])
-    found = partial_ranking.build_empty_partials(
+    partials = partial_ranking.build_empty_partials(
         {key: rows.column(key).take(starts) for key in list_keys(rows, task.names)}, nothing, task
     )
-    for name in (one for one in task.names.segments if one in rows.schema.names):
-        found.head |= partial_ranking.find_column_range(rows.column(name), name, offsets)
-    return found
+    for segment in (segment for segment in task.names.segments if segment in rows.schema.names):
+        partials.head |= partial_ranking.find_column_range(rows.column(segment), segment, offsets)
+    return partials
 
 
 def _send_run_names(runs: set[str], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    if runs:  # a judged query may be missing from a run: every partition must know all runs
+    if runs:  # every partition must know all runs, to find judged queries that a run lacks
         names = pa.RecordBatch.from_pydict({RUN: pa.array(sorted(runs), pa.string())})
         yield message(range(task.n_partitions), RUNS, [to_bytes(names)] * task.n_partitions)
 
 
 def send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    """Send rows, cut where that makes them fewer."""
+    """Send rows, or partial rankings where those are smaller."""
     buffer, runs = SendBuffer(task), set[str]()
     for chunk in combine_batches(batches, task):
         rows = check_rows(chunk, buffer)
@@ -116,17 +116,17 @@ def send_judgments(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iter
 
 
 def combine_batches(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    """Put batches together until there are enough rows to be worth a call."""
-    held: list[pa.RecordBatch] = []
-    n_held = 0
+    """Combine batches into chunks of at least `chunk_rows` rows, each of which is worth a call."""
+    waiting: list[pa.RecordBatch] = []
+    n_rows = 0
     for batch in batches:
-        held.append(plain_texts(batch))
-        n_held += batch.num_rows
-        if n_held >= task.chunk_rows:
-            yield joined(held)
-            held, n_held = [], 0
-    if n_held:
-        yield joined(held)
+        waiting.append(plain_texts(batch))
+        n_rows += batch.num_rows
+        if n_rows >= task.chunk_rows:
+            yield joined(waiting)
+            waiting, n_rows = [], 0
+    if n_rows:
+        yield joined(waiting)
 
 
 def check_rows(chunk: pa.RecordBatch, buffer: SendBuffer) -> pa.RecordBatch:
@@ -138,7 +138,7 @@ def check_rows(chunk: pa.RecordBatch, buffer: SendBuffer) -> pa.RecordBatch:
     if is_wide(chunk, names):
         if not buffer.task.counts_rejected:
             for run in split_runs(chunk, names):
-                select_valid(run, rules)  # refuses what is to be refused
+                select_valid(run, rules)  # raises for a bad row under on_invalid=fail
     else:
         chunk = mark_rows(chunk, rules)
         if BAD_ROW not in chunk.schema.names:
@@ -151,20 +151,20 @@ def check_rows(chunk: pa.RecordBatch, buffer: SendBuffer) -> pa.RecordBatch:
 
 
 def send_chunk(rows: pa.RecordBatch, buffer: SendBuffer) -> None:
-    """Put checked rows into a buffer: long stretches of a query cut, short ones as they are; count rejected ones."""
+    """Buffer checked rows: long stretches of a query are ranked and cut, rejected rows counted, other rows kept."""
     task = buffer.task
-    kept = partial_ranking.get_ranked_limit(task)
+    limit = partial_ranking.get_ranked_limit(task)
     rows, rejected = (rows, None) if is_wide(rows, task.names) else split_rejected(rows)
     if rejected is not None:
         buffer.partials.append(partial_ranking.count_rejected(rejected, task))
         if not rows.num_rows:
             return
-    if kept is None:
+    if limit is None:
         buffer.rows.append(rows)
         return
     rows, offsets = group_rows(rows, task.names, completely=False)
     lengths = lengths_of(offsets)
-    is_long = lengths > 2 * kept  # a partial ranking has up to K entries in each of two lists
+    is_long = lengths > 2 * limit  # a partial ranking has up to K entries in each of two lists
     if is_long.all():
         buffer.partials += rank_stretches(rows, offsets, task)
         return
@@ -177,28 +177,31 @@ def send_chunk(rows: pa.RecordBatch, buffer: SendBuffer) -> None:
 
 
 def rank_stretches(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> list[PartialRankings]:
-    """Rank stretches of checked rows, each run by itself; count rejected rows by query."""
-    found: list[PartialRankings] = []
+    """Rank stretches of checked rows, run by run, and count rejected rows by query."""
+    partials: list[PartialRankings] = []
     settings, shared = task.settings, None
     for run in split_runs(rows, task.names):
         valid, rejected = split_rejected(mark_rows(run, RowRules(settings)) if is_wide(rows, task.names) else run)
         if rejected is not None:
-            found.append(partial_ranking.count_rejected(rejected, task))
+            partials.append(partial_ranking.count_rejected(rejected, task))
         if not valid.num_rows:
             continue
         all_valid = valid.num_rows == rows.num_rows
-        of_run = read_query_rows(
+        query_rows = read_query_rows(
             valid, offsets if all_valid else find_stretches(valid, tuple(task.names.query)), settings
         )
-        shares = all_valid and settings.convention.ideal != "retrieved"  # then runs have their ideal lists in common
-        found.append(partial_ranking.rank_partially(of_run, task, ideal=shared if shares else None))
-        shared = found[-1].ideal if shares else shared
-    return found
+        shares = all_valid and settings.convention.ideal != "retrieved"  # then all runs have the same ideal lists
+        partials.append(partial_ranking.rank_partially(query_rows, task, ideal=shared if shares else None))
+        shared = partials[-1].ideal if shares else shared
+    return partials
 
 
 @dataclass(slots=True)
 class SendBuffer:
-    """Rows (of one kind) and partial rankings to send. `nameless` counts rejected rows without a query by run."""
+    """Rows (of one kind) and partial rankings to send.
+
+    `nameless` counts the rejected rows without a query, by run.
+    """
 
     task: RankingTask
     kind: int = ROWS
@@ -216,25 +219,25 @@ class SendBuffer:
             self.nameless[run] += int(n)
 
     def flush(self, *, at_end: bool) -> Iterator[pa.RecordBatch]:
-        """Yield what is held as rows of the exchange, once it is enough, or at the end."""
+        """Yield the buffered rows as rows of the exchange if the buffer is full or at the end."""
         n_rows = sum(rows.num_rows for rows in self.rows)
         n_bytes = sum(rows.nbytes for rows in self.rows) if n_rows else 0
         if n_rows and (at_end or n_rows >= self.task.held_rows or n_bytes >= self.task.held_bytes):
-            yield from self._messages(joined(self.rows), self.kind)
+            yield from self._pack(joined(self.rows), self.kind)
             self.rows = []
-        lists = [one.ranked for one in self.partials if one.ranked is not None]
-        n_held = sum(max(int(ranked.offsets[-1]), len(ranked.offsets)) for ranked in lists)
-        if self.partials and (at_end or n_held >= self.task.held_rows):
-            yield from self._messages(write_partials(self.partials), PARTIALS)
+        lists = [partial.ranked for partial in self.partials if partial.ranked is not None]
+        n_entries = sum(max(int(ranked.offsets[-1]), len(ranked.offsets)) for ranked in lists)
+        if self.partials and (at_end or n_entries >= self.task.held_rows):
+            yield from self._pack(write_partials(self.partials), PARTIALS)
             self.partials = []
         if self.nameless and at_end:
             runs, counts = zip(*self.nameless.items(), strict=True)
-            counted = pa.RecordBatch.from_pydict(
+            rows_by_run = pa.RecordBatch.from_pydict(
                 {RUN: pa.array(runs, pa.string()), partial_ranking.N_REJECTED: pa.array(counts)}
             )
-            yield message([0], NAMELESS, [to_bytes(counted)])
+            yield message([0], NAMELESS, [to_bytes(rows_by_run)])
 
-    def _messages(self, batch: pa.RecordBatch, kind: int) -> Iterator[pa.RecordBatch]:
+    def _pack(self, batch: pa.RecordBatch, kind: int) -> Iterator[pa.RecordBatch]:
         names = self.task.names
         offsets = find_stretches(batch, list_keys(batch, names))
         heads = batch.select(list(list_keys(batch, names))).take(pa.array(offsets[:-1]))
@@ -247,10 +250,10 @@ class SendBuffer:
 
 
 def write_partials(partials: list[PartialRankings]) -> pa.RecordBatch:
-    """Write partial rankings as one batch: their heads, and a list column for each part of an entry."""
-    found = partial_ranking.concat_partials(partials)
-    columns = dict(found.head)
-    for prefix, entries in (("ranked", found.ranked), ("ideal", found.ideal)):
+    """Write partial rankings as one batch: the columns of `head`, and a list column for each column of entries."""
+    combined = partial_ranking.concat_partials(partials)
+    columns = dict(combined.head)
+    for prefix, entries in (("ranked", combined.ranked), ("ideal", combined.ideal)):
         columns |= {} if entries is None else entry_columns(entries, prefix)
     return pa.RecordBatch.from_pydict(columns)
 
@@ -263,7 +266,7 @@ def read_partials(batch: pa.RecordBatch) -> PartialRankings:
 def merge_and_add_up(
     batches: Iterator[pa.RecordBatch], task: RankingTask, scoring: ScoringTask, summing: SummingTask
 ) -> Iterator[pa.RecordBatch]:
-    """Merge what arrives in a partition to partial summaries."""
+    """Merge the rows that arrive in a partition, score them, and yield partial summaries."""
     sums: list[pa.RecordBatch] = []
     yield from score_and_add_up(merge_rankings(batches, task, sums), scoring, summing)
     yield from sums
@@ -272,29 +275,32 @@ def merge_and_add_up(
 def merge_rankings(
     batches: Iterator[pa.RecordBatch], task: RankingTask, sums: list[pa.RecordBatch] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Merge what arrives in a partition to rankings, under the user's names; `sums` collects those of senders."""
-    held = _TaskInput(task)
+    """Merge the rows that arrive in a partition into rankings with the user's column names.
+
+    `sums` collects the sums of complete queries, which senders have scored already.
+    """
+    arrived = _TaskInput(task)
     for batch in batches:
         ids, kinds = batch.column("partition_id").to_pylist(), batch.column("kind").to_pylist()
         for number, kind, payload in zip(ids, kinds, batch.column("payload"), strict=True):
             packed = payload.as_buffer()
-            found = from_bytes(packed)
+            unpacked = from_bytes(packed)
             if sums is not None and kind == SUMS:
-                sums += found
+                sums += unpacked
             else:
-                held.add(number, kind, found, packed.size)
-    for complete in held.merge_complete():
+                arrived.add(number, kind, unpacked, packed.size)
+    for complete in arrived.merge_complete():
         yield from finish_rankings(complete, task)
-    for nameless in held.count_nameless():
+    for nameless in arrived.count_nameless():
         yield from finish_rankings(nameless, task)
 
 
 @dataclass(slots=True)
 class _PartitionInput:
-    """What has arrived for one partition id, or for several."""
+    """Batches and partial rankings that have arrived for one or more partition ids."""
 
     batches: defaultdict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
-    """As they were sent, by kind: to read many partial rankings at once costs less than each by itself."""
+    """Batches as they were sent, by kind. They are read together, which is cheaper than one by one."""
     partials: list[PartialRankings] = field(default_factory=list)
     n_bytes: int = 0
 
@@ -306,8 +312,10 @@ class _PartitionInput:
 
     def merge(self, task: RankingTask) -> list[PartialRankings]:
         packed, rows = self.batches.pop(PARTIALS, []), self.batches.pop(ROWS, [])
-        for counted in (False, True):  # of rejected rows, in which batches have further columns
-            if alike := [batch for batch in packed if (partial_ranking.N_REJECTED in batch.schema.names) is counted]:
+        for has_rejected in (False, True):  # batches with counts of rejected rows have more columns
+            if alike := [
+                batch for batch in packed if (partial_ranking.N_REJECTED in batch.schema.names) is has_rejected
+            ]:
                 self.partials.append(read_partials(joined(alike)))
         if rows:
             self.partials += rank_stretches(*group_rows(joined(rows), task.names, completely=True), task)
@@ -316,7 +324,7 @@ class _PartitionInput:
 
 
 class _TaskInput:
-    """What has arrived in a task, which Spark may give many partition ids."""
+    """Batches that have arrived in a task, by partition id. Spark may assign many ids to a task."""
 
     def __init__(self, task: RankingTask) -> None:
         self._task = task
@@ -327,7 +335,7 @@ class _TaskInput:
 
     def add(self, number: int, kind: int, batches: list[pa.RecordBatch], n_bytes: int) -> None:
         if kind == RUNS:
-            self._runs.update(name for batch in batches for name in batch.column(RUN).to_pylist())
+            self._runs.update(run for batch in batches for run in batch.column(RUN).to_pylist())
             return
         if kind == NAMELESS:
             for batch in batches:
@@ -343,17 +351,17 @@ class _TaskInput:
             self._cut_rows_if_full()
 
     def _cut_rows_if_full(self) -> None:
-        """Rows are cut as they come, so that memory is bounded by what is kept of them."""
+        """Cut rows to partial rankings as they arrive, to bound memory by the best items of each query."""
         task = self._task
-        many = self._n_rows > 8 * task.held_rows or self._n_bytes > 2 * task.held_bytes
-        if many and partial_ranking.get_ranked_limit(task) is not None:
+        is_full = self._n_rows > 8 * task.held_rows or self._n_bytes > 2 * task.held_bytes
+        if is_full and partial_ranking.get_ranked_limit(task) is not None:
             for arrived in self._by_id.values():
                 if ROWS in arrived.batches:
                     arrived.merge(task)
             self._n_rows = self._n_bytes = 0
 
     def merge_complete(self) -> Iterator[PartialRankings]:
-        """Yield complete rankings, a few megabytes at once: arrays beyond the cache are several times slower."""
+        """Yield complete rankings, a few megabytes at a time: arrays beyond the CPU cache are much slower."""
         block = _PartitionInput()
         for number in sorted(self._by_id):
             block.add(self._by_id.pop(number))
@@ -363,24 +371,24 @@ class _TaskInput:
         yield from self._finish(block)
 
     def count_nameless(self) -> list[PartialRankings]:
-        """Count rejected rows without a query: one ranking a run, whose query is null."""
+        """Return counts of rejected rows without a query: one ranking per run, whose query is null."""
         if not self._nameless:
             return []
         task, runs = self._task, pa.array(list(self._nameless), pa.string())
         nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
         keys = {name: pa.nulls(len(runs), task.rows.field(name).type) for name in task.names.query}
-        found = partial_ranking.build_empty_partials({RUN: runs} | keys, nothing, task)
-        found.head[partial_ranking.N_REJECTED] = pa.array(list(self._nameless.values()), pa.int64())
-        return self._attach_judgments([found], [])
+        partials = partial_ranking.build_empty_partials({RUN: runs} | keys, nothing, task)
+        partials.head[partial_ranking.N_REJECTED] = pa.array(list(self._nameless.values()), pa.int64())
+        return self._attach_judgments([partials], [])
 
     def _finish(self, block: _PartitionInput) -> list[PartialRankings]:
         return self._attach_judgments(block.merge(self._task), block.batches[JUDGMENTS])
 
     def _attach_judgments(
-        self, found: list[PartialRankings], judgments: list[pa.RecordBatch]
+        self, partials: list[PartialRankings], judgments: list[pa.RecordBatch]
     ) -> list[PartialRankings]:
         if self._task.judgments is None:
-            return found
+            return partials
         nothing = pa.RecordBatch.from_pylist([], schema=self._task.judgments)
-        complete = attach_judgments(found, joined(judgments or [nothing]), self._runs, self._task)
+        complete = attach_judgments(partials, joined(judgments or [nothing]), self._runs, self._task)
         return [drop_empty_lists(partial) for partial in complete]

@@ -1,4 +1,4 @@
-"""Items of rankings, and what was joined to them, as metrics read it."""
+"""Read the items of rankings and their features for metrics of items."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ from ndcg_spark.metrics.lists import ItemLists
 def read_items(
     batch: pa.RecordBatch, rank: IntArray, offsets: IntArray, needs: tuple[Need, ...], item_column: str
 ) -> ItemLists:
-    """Read `items` of rankings and their features. `rank` is 0-based, by row; `offsets` are those of queries.
+    """Read `items` of rankings and their features. `rank` is 0-based, one per item; `offsets` separate queries.
 
-    Refuses an item that is in the item table twice, and a vector that is zero, not finite, or of another length.
+    Raises if an item is in the item table twice, or has a vector that is zero, not finite, or of another length.
     """
     items = batch.column("items").flatten()
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if "features" in batch.schema.names:
         features = _Features(batch, items, offsets, item_column)
         if VECTOR in needs:
-            found["vectors"], found["has_vector"] = features.vectors()
+            fields["vectors"], fields["has_vector"] = features.vectors()
         if CATEGORIES in needs:
-            found["categories"] = features.categories()
+            fields["categories"] = features.categories()
         if FIRST_SEEN in needs:
-            found["days"] = features.column("days").to_numpy(zero_copy_only=False)
+            fields["days"] = features.column("days").to_numpy(zero_copy_only=False)
         if POPULARITY in needs:
-            for name in ("interactions", "users"):
-                found[name] = int_values(features.column(name))
-                totals = int_values(batch.column(f"n_{name}"))
-                found[f"n_{name}"] = int(totals[0]) if len(totals) else 1
-                if not found[f"n_{name}"]:
+            for count in ("interactions", "users"):
+                fields[count] = int_values(features.column(count))
+                totals = int_values(batch.column(f"n_{count}"))
+                fields[f"n_{count}"] = int(totals[0]) if len(totals) else 1
+                if not fields[f"n_{count}"]:
                     raise InputRefusedError("the interactions table has no interactions.")
         if SEEN in needs:
-            found["seen"] = flags_of(features.column("seen"))
+            fields["seen"] = flags_of(features.column("seen"))
     if TOPICS in needs:
-        found["topics"] = _index_topics(batch, items, offsets)
-    return ItemLists(rank, offsets, **found)
+        fields["topics"] = _index_topics(batch, items, offsets)
+    return ItemLists(rank, offsets, **fields)
 
 
 def take_first_items(batch: pa.RecordBatch, rank: IntArray, k: int | None) -> pa.Array:
-    """Return the `items` of rankings that are on the first k ranks; nulls where k is 0."""
+    """Return the `items` of rankings on the first k ranks; null for every query if k is 0."""
     column = batch.column("items")
     if k == 0:
         return pa.nulls(len(column), column.type)
@@ -66,7 +66,7 @@ def take_first_items(batch: pa.RecordBatch, rank: IntArray, k: int | None) -> pa
 
 
 class _Features:
-    """What was joined to the items of a batch, one row each."""
+    """Features of the items of a batch, one row per item."""
 
     def __init__(self, batch: pa.RecordBatch, items: pa.Array, offsets: IntArray, item_column: str) -> None:
         lists = batch.column("features")
@@ -82,46 +82,47 @@ class _Features:
         return pc.struct_field(self._rows, name)
 
     def vectors(self) -> tuple[Vectors, BoolArray]:
-        """Read vectors of all items, and which items have one.
+        """Return the vectors of all items, scaled to length 1, and flags of the items that have one.
 
-        Zeros pad vectors to a power of two: sums by halves then do not depend on longer vectors of the batch.
+        Vectors are padded with zeros to a power of two, so that pairwise sums do not depend on the longest vector of
+        the batch.
         """
         column = self.column(VECTOR.what)
         known, offsets = flags_of(column.is_valid()), list_offsets(column)
         lengths = ragged.lengths_of(offsets)
         self._refuse_lengths(lengths, known)
-        values, there = float_values(column.flatten())
+        values, has_value = float_values(column.flatten())
         owner = ragged.query_of_rows(offsets)
         self._refuse_first(
-            owner[~there | ~np.isfinite(values)], "has a vector with an entry that is no finite number"
+            owner[~has_value | ~np.isfinite(values)], "has a vector with an entry that is not a finite number"
         )
         width = 1 << int(max(1, lengths.max(initial=1)) - 1).bit_length()
         matrix = np.zeros((len(known), width))
         matrix[owner, np.arange(len(owner)) - offsets[:-1][owner]] = values
         self._refuse_first(np.flatnonzero(known & ~matrix.any(axis=1)), "has a vector of zeros, which has no cosine")
-        found = vectors_of(scaled_to_one(matrix))
-        if found.norms is None:
+        vectors = vectors_of(scaled_to_one(matrix))
+        if vectors.norms is None:
             raise ValueError("vectors have norms")
-        return Vectors(found.values, np.where(known, found.norms, 1.0)), known
+        return Vectors(vectors.values, np.where(known, vectors.norms, 1.0)), known
 
     def categories(self) -> WordArray:
-        """Categories of all items as bits."""
+        """Return the categories of all items as bit sets."""
         column = self.column(CATEGORIES.what)
         rows, values = ragged.query_of_rows(list_offsets(column)), column.flatten()
-        there = flags_of(values.is_valid())
-        codes = int_values(values.filter(pa.array(there)).dictionary_encode().indices)
-        return category_words(rows[there], codes, self._offsets)
+        has_value = flags_of(values.is_valid())
+        codes = int_values(values.filter(pa.array(has_value)).dictionary_encode().indices)
+        return category_words(rows[has_value], codes, self._offsets)
 
     def _refuse_lengths(self, lengths: IntArray, known: BoolArray) -> None:
         rows = np.flatnonzero(known)
-        of_query = ragged.chosen_offsets(rows, self._offsets)
-        query = ragged.query_of_rows(of_query)
-        first = lengths[rows][of_query[:-1][query]] if len(rows) else lengths[rows]
+        offsets = ragged.chosen_offsets(rows, self._offsets)
+        query = ragged.query_of_rows(offsets)
+        first = lengths[rows][offsets[:-1][query]] if len(rows) else lengths[rows]
         bad = np.flatnonzero(lengths[rows] != first)
         if len(bad):
-            at = int(bad[0])
-            low, high = sorted((int(first[at]), int(lengths[rows[at]])))
-            self._refuse(int(rows[at]), f"is listed with items that have vectors of two lengths, {low} and {high}")
+            row = int(bad[0])
+            low, high = sorted((int(first[row]), int(lengths[rows[row]])))
+            self._refuse(int(rows[row]), f"is listed with items that have vectors of two lengths, {low} and {high}")
 
     def _refuse_first(self, rows: NDArray[Any], what: str) -> None:
         if len(rows):
@@ -134,30 +135,35 @@ class _Features:
 def _index_topics(
     batch: pa.RecordBatch, items: pa.Array, offsets: IntArray
 ) -> Callable[[float], tuple[TopicItems, IntArray]]:
-    """Give the relevant judged items of each query with their topics, the larger item first."""
+    """Return a function of a level: the items of each query with at least that relevance, and their topics.
+
+    Items are in falling order. The function also returns the index among them of each ranked item, or -1.
+    """
     lists = batch.column("topics_of_items")
     judged, query = lists.flatten(), ragged.query_of_rows(list_offsets(lists))
     relevance = float_values(pc.struct_field(judged, "relevance"))[0]
     place = rank_values(pa.concat_arrays([items, pc.struct_field(judged, "item")]))
     span = int(place.max(initial=0)) + 1
     keys = np.concatenate([ragged.query_of_rows(offsets), query]) * span + (span - 1 - place)
-    of_topics = pc.struct_field(judged, "topics")
-    owner, values = ragged.query_of_rows(list_offsets(of_topics)), of_topics.flatten()
-    there = flags_of(values.is_valid())
-    owner, codes = owner[there], int_values(values.filter(pa.array(there)).dictionary_encode().indices)
+    topics = pc.struct_field(judged, "topics")
+    owner, values = ragged.query_of_rows(list_offsets(topics)), topics.flatten()
+    has_value = flags_of(values.is_valid())
+    owner, codes = owner[has_value], int_values(values.filter(pa.array(has_value)).dictionary_encode().indices)
 
     @cache
-    def truth(level: float) -> tuple[TopicItems, IntArray]:
+    def select_relevant(level: float) -> tuple[TopicItems, IntArray]:
         inside = relevance[owner] >= level
         pair_item, pair_code = owner[inside], codes[inside]
-        found, item = np.unique(keys[len(items) :][pair_item], return_inverse=True)
+        relevant, item = np.unique(keys[len(items) :][pair_item], return_inverse=True)
         _, topic = np.unique(query[pair_item] * (int(codes.max(initial=0)) + 1) + pair_code, return_inverse=True)
         n_topics = int(topic.max(initial=0)) + 1
         pairs = np.unique(item * n_topics + topic)
-        counts = np.bincount(pairs // n_topics, minlength=len(found))
-        per_query = np.bincount(found // span, minlength=batch.num_rows)
-        at = np.minimum(np.searchsorted(found, keys[: len(items)]), max(len(found) - 1, 0))
-        listed = np.where(found[at] == keys[: len(items)], at, -1) if len(found) else np.full(len(items), -1)
+        counts = np.bincount(pairs // n_topics, minlength=len(relevant))
+        per_query = np.bincount(relevant // span, minlength=batch.num_rows)
+        index = np.minimum(np.searchsorted(relevant, keys[: len(items)]), max(len(relevant) - 1, 0))
+        listed = (
+            np.where(relevant[index] == keys[: len(items)], index, -1) if len(relevant) else np.full(len(items), -1)
+        )
         return TopicItems(ragged.offsets_of(per_query), ragged.offsets_of(counts), pairs % n_topics), listed
 
-    return truth
+    return select_relevant

@@ -1,4 +1,4 @@
-"""Rankings of a run and the judgments of its queries, where both have arrived in one partition."""
+"""Attach judgments to the rankings of their queries, once both have arrived in one partition."""
 
 from __future__ import annotations
 
@@ -48,60 +48,60 @@ from ndcg_spark.evaluation.tasks.valid_rows import format_key, split_runs
 def attach_judgments(
     complete: list[PartialRankings], judgments: pa.RecordBatch, runs: set[str], task: RankingTask
 ) -> list[PartialRankings]:
-    """Add relevances and ideal lists to the queries of a partition, and judged queries that a run lacks."""
-    truth = _JudgmentIndex(judgments, task)
-    found, seen = [], []
+    """Add relevances and ideal lists to the queries of a partition, and add judged queries that a run lacks."""
+    index = _JudgmentIndex(judgments, task)
+    judged, ranked_queries = [], []
     for partial in complete:
-        query = _match_keys(_select_query_keys(partial, task), truth.keys, task)
-        found.append(_judge_rankings(partial, query, truth, task))
-        of_rows = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
-        seen.append((np.array(of_rows, dtype=object), query))
-    names = sorted(runs)
+        query = _match_keys(_select_query_keys(partial, task), index.keys, task)
+        judged.append(_judge_rankings(partial, query, index, task))
+        run_names = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
+        ranked_queries.append((np.array(run_names, dtype=object), query))
+    all_runs = sorted(runs)
     if not task.names.has_runs:
-        names = list(task.settings.columns.score) if len(task.names.scores) > 1 else [""]
-    for run in names:
-        missing = int_values(truth.head["n_judged"]) > 0
-        for of_run, query in seen:
-            here = query[of_run == run]
-            missing[here[here >= 0]] = False
+        all_runs = list(task.settings.columns.score) if len(task.names.scores) > 1 else [""]
+    for run in all_runs:
+        missing = int_values(index.head["n_judged"]) > 0
+        for run_array, query in ranked_queries:
+            ranked = query[run_array == run]
+            missing[ranked[ranked >= 0]] = False
         if missing.any():
-            found.append(_rank_missing_queries(run, np.flatnonzero(missing), truth, task))
-    return _fill_segments(found, task) if _has_several_runs(task) else found
+            judged.append(_rank_missing_queries(run, np.flatnonzero(missing), index, task))
+    return _fill_segments(judged, task) if _has_several_runs(task) else judged
 
 
 def drop_empty_lists(partial: PartialRankings) -> PartialRankings:
-    """Leave out queries of which there is nothing but the segment of an empty list."""
+    """Drop queries that have neither rows nor judgments, only the segments of an empty list."""
     head = partial.head
     counts = (head[name] for name in ("n_rows", "n_judged", N_REJECTED) if name in head)
-    kept = np.logical_or.reduce([int_values(count) > 0 for count in counts])
-    return partial if kept.all() else take_partials(partial, np.flatnonzero(kept))
+    is_filled = np.logical_or.reduce([int_values(count) > 0 for count in counts])
+    return partial if is_filled.all() else take_partials(partial, np.flatnonzero(is_filled))
 
 
 def _has_several_runs(task: RankingTask) -> bool:
     return task.names.has_runs or len(task.names.scores) > 1
 
 
-def _fill_segments(found: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
-    """Fill missing segments of a query from other runs, all of which are here; refuse two segments of a query."""
-    segments = [name for name in task.names.segments if any(f"low:{name}" in one.head for one in found)]
-    if not segments or any(one.head[name].null_count for one in found for name in task.names.query):
-        return found  # null stands for rejected rows without a query
-    kept = (*task.names.query, *(f"{end}:{name}" for name in segments for end in ("low", "high")))
-    heads = [{name: one.head[name] for name in kept} for one in found]
+def _fill_segments(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
+    """Fill missing segments of a query from its other runs. Raise if two runs name different segments."""
+    segments = [name for name in task.names.segments if any(f"low:{name}" in partial.head for partial in partials)]
+    if not segments or any(partial.head[name].null_count for partial in partials for name in task.names.query):
+        return partials  # a null query stands for rejected rows without a query
+    columns = (*task.names.query, *(f"{end}:{name}" for name in segments for end in ("low", "high")))
+    heads = [{name: partial.head[name] for name in columns} for partial in partials]
     queries = concat_partials(merge_by_query([PartialRankings(head, None, None) for head in heads], task))
     keys = queries.keys(task.names)
     for name in segments:
         low, high = queries.head[f"low:{name}"], queries.head[f"high:{name}"]
         refuse_two_values(keys, low, high, task.names.segments[name], task)
-    for one in found:
-        query = _match_keys(_select_query_keys(one, task), keys, task)
-        for name in kept[len(task.names.query) :]:
-            one.head[name] = pc.coalesce(one.head[name], _take_query_values(queries.head[name], query))
-    return found
+    for partial in partials:
+        query = _match_keys(_select_query_keys(partial, task), keys, task)
+        for name in columns[len(task.names.query) :]:
+            partial.head[name] = pc.coalesce(partial.head[name], _take_query_values(queries.head[name], query))
+    return partials
 
 
 class _JudgmentIndex:
-    """Judgments of a partition: what is known of each query, and the relevance of each item."""
+    """Judgments of a partition: head columns and ideal list of each query, and the relevance of each item."""
 
     def __init__(self, judgments: pa.RecordBatch, task: RankingTask) -> None:
         batch, offsets = group_rows(judgments, task.names, completely=False)
@@ -115,13 +115,13 @@ class _JudgmentIndex:
         self.items = batch.column(ITEM)
         values = relevance.astype(np.float64)
         self.relevance = values if judged is None else np.where(judged, values, np.nan)
-        of_stretch = _match_keys(_select_query_keys(stretches, task), self.keys, task)
-        self.query = np.repeat(of_stretch, ragged.lengths_of(offsets))
+        stretch_query = _match_keys(_select_query_keys(stretches, task), self.keys, task)
+        self.query = np.repeat(stretch_query, ragged.lengths_of(offsets))
         if task.checks_duplicates:
             self._refuse_repeats(task)
 
     def _refuse_repeats(self, task: RankingTask) -> None:
-        """Raise where a relevant item is judged twice: it would be counted twice, wherever it is ranked."""
+        """Raise if a relevant item is judged twice: it would count twice, whether it is ranked or not."""
         relevant = np.flatnonzero(self.relevance > 0)
         if not len(relevant):
             return
@@ -139,33 +139,35 @@ def _select_query_keys(partial: PartialRankings, task: RankingTask) -> pa.Record
 
 
 def _match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) -> IntArray:
-    """Row of `right`, where no query comes twice, for the query of each row of `left`; -1 where it has none."""
+    """Return the row of `right` with the query of each row of `left`, or -1. Queries of `right` are unique."""
     if not right.num_rows or not left.num_rows:
         return np.full(left.num_rows, -1, dtype=np.int64)
-    of_left, of_right = hash_rows(left, task.names), hash_rows(right, task.names)
-    order = np.argsort(of_right)
-    at = order[np.minimum(np.searchsorted(of_right, of_left, sorter=order), len(order) - 1)]
-    hit = of_right[at] == of_left
+    left_hashes, right_hashes = hash_rows(left, task.names), hash_rows(right, task.names)
+    order = np.argsort(right_hashes)
+    index = order[np.minimum(np.searchsorted(right_hashes, left_hashes, sorter=order), len(order) - 1)]
+    hit = right_hashes[index] == left_hashes
     same = hit.copy()
     for name in left.schema.names:
-        same &= flags_of(pc.equal(left.column(name), right.column(name).take(pa.array(at))))
-    if (same == hit).all() and len(np.unique(of_right)) == len(of_right):
-        return np.where(hit, at, -1)
-    rows = {tuple(row.values()): number for number, row in enumerate(right.to_pylist())}  # hashes collide
+        same &= flags_of(pc.equal(left.column(name), right.column(name).take(pa.array(index))))
+    if (same == hit).all() and len(np.unique(right_hashes)) == len(right_hashes):
+        return np.where(hit, index, -1)
+    rows = {
+        tuple(row.values()): number for number, row in enumerate(right.to_pylist())
+    }  # two keys have the same hash
     return np.array([rows.get(tuple(row.values()), -1) for row in left.to_pylist()], dtype=np.int64)
 
 
 def _judge_rankings(
-    partial: PartialRankings, query: IntArray, truth: _JudgmentIndex, task: RankingTask
+    partial: PartialRankings, query: IntArray, index: _JudgmentIndex, task: RankingTask
 ) -> PartialRankings:
     ranked = partial.ranked
     if ranked is None:
         raise ValueError("rankings without a ranked list")
-    relevance, twice = _look_up_relevances(ranked, query, truth)
+    relevance, twice = _look_up_relevances(ranked, query, index)
     ranked = Entries({**ranked.columns, RELEVANCE: relevance, TWICE: twice}, ranked.offsets)
     head = dict(partial.head)
     unjudged = np.isnan(relevance)
-    ideal = None if truth.ideal is None else _take_query_lists(truth.ideal, query)
+    ideal = None if index.ideal is None else _take_query_lists(index.ideal, query)
     if task.settings.convention.ideal == "retrieved":
         listed = (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)
         ideal = keep_best_entries(ranked.only(*listed).where(~unjudged), task)
@@ -173,89 +175,92 @@ def _judge_rankings(
         removed = ragged.lengths_of(ragged.chosen_offsets(unjudged, ranked.offsets))
         head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
         ranked = ranked.where(~unjudged)
-    for name in ("n_judged", "n_relevant", *(one for one in truth.head if one.startswith(AT_LEAST))):
-        head[name] = _take_query_values(truth.head[name], query).fill_null(0)
+    for name in ("n_judged", "n_relevant", *(count for count in index.head if count.startswith(AT_LEAST))):
+        head[name] = _take_query_values(index.head[name], query).fill_null(0)
     for name in task.names.carried:
-        head |= _combine_ranges(partial, truth, name, query, task)
+        head |= _combine_ranges(partial, index, name, query, task)
     return PartialRankings(head, keep_first_entries(ranked, replace(task, judgments=None)), ideal)
 
 
 def _take_query_values(column: pa.Array, query: IntArray) -> pa.Array:
-    """Values of judged queries; null where a query has no judgment."""
+    """Take the values of judged queries; null for a query without judgments."""
     return column.take(pa.array(query, mask=query < 0))
 
 
 def _take_query_lists(lists: Entries, query: IntArray) -> Entries:
-    """Lists of judged queries; empty where a query has no judgment."""
+    """Take the lists of judged queries; empty for a query without judgments."""
     n = len(lists.offsets) - 1
-    ends = Entries(lists.columns, np.append(lists.offsets, lists.offsets[-1]))  # one list more, an empty one
-    return ends.of_queries(np.where(query < 0, n, query))
+    padded = Entries(lists.columns, np.append(lists.offsets, lists.offsets[-1]))  # with an empty list at the end
+    return padded.of_queries(np.where(query < 0, n, query))
 
 
 def _combine_ranges(
-    partial: PartialRankings, truth: _JudgmentIndex, name: str, query: IntArray, task: RankingTask
+    partial: PartialRankings, index: _JudgmentIndex, name: str, query: IntArray, task: RankingTask
 ) -> dict[str, pa.Array]:
-    """Ranges of a carried column over both tables, which must agree where both have it."""
+    """Combine the ranges of a carried column in both tables. Raise if both have it and differ."""
     low, high, head = f"low:{name}", f"high:{name}", partial.head
-    if low not in truth.head:
+    if low not in index.head:
         return {}
-    of_truth = {end: _take_query_values(truth.head[end], query) for end in (low, high)}
+    judged_range = {end: _take_query_values(index.head[end], query) for end in (low, high)}
     if low not in head:
-        return of_truth
-    other = find_differences(head[low], of_truth[low]) | find_differences(head[high], of_truth[high])
-    if other.any():
+        return judged_range
+    differs = find_differences(head[low], judged_range[low]) | find_differences(head[high], judged_range[high])
+    if differs.any():
         shown = task.settings.columns.weight if name == WEIGHT else task.names.segments[name]
-        key = format_key(_select_query_keys(partial, task), task.names, int(other.argmax()))
+        key = format_key(_select_query_keys(partial, task), task.names, int(differs.argmax()))
         raise InputRefusedError(f"column {shown!r} differs between run and judgments in query {key}.")
-    return {end: pc.coalesce(of_truth[end], head[end]) for end in (low, high)}
+    return {end: pc.coalesce(judged_range[end], head[end]) for end in (low, high)}
 
 
-def _rank_missing_queries(run: str, at: IntArray, truth: _JudgmentIndex, task: RankingTask) -> PartialRankings:
-    """Judged queries that a run does not have."""
-    places, n = pa.array(at), len(at)
+def _rank_missing_queries(run: str, queries: IntArray, index: _JudgmentIndex, task: RankingTask) -> PartialRankings:
+    """Return rankings without items for the judged queries that a run lacks."""
+    indices, n = pa.array(queries), len(queries)
     head = {RUN: pa.repeat(pa.scalar(run), n)} if _has_several_runs(task) else {}
-    head |= {name: column.take(places) for name, column in truth.head.items()}
+    head |= {name: column.take(indices) for name, column in index.head.items()}
     head |= {name: pa.array(np.zeros(n, dtype=np.int64)) for name in ("n_rows", "n_left_out", "n_items")}
     for name in task.names.carried:
         for end in (f"low:{name}", f"high:{name}"):
             if end not in head and name in task.rows.names:
                 kind = pa.float64() if name == WEIGHT else task.rows.field(name).type
                 head[end] = pa.nulls(n, kind)
-    ideal = truth.ideal.of_queries(at) if truth.ideal is not None else None
+    ideal = index.ideal.of_queries(queries) if index.ideal is not None else None
     nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
-    found = rank_entries(read_query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
-    ranked = Entries({**found.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
+    no_entries = rank_entries(read_query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
+    ranked = Entries({**no_entries.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
     return PartialRankings(head, ranked, ideal)
 
 
-def _look_up_relevances(ranked: Entries, query: IntArray, truth: _JudgmentIndex) -> tuple[FloatArray, BoolArray]:
-    """Relevance of each entry, NaN where it is not judged; and whether it is judged more than once."""
-    of_entry = query[ragged.query_of_rows(ranked.offsets)]
-    found, twice = np.full(len(of_entry), np.nan), np.zeros(len(of_entry), dtype=np.bool_)
-    inside = np.flatnonzero(of_entry >= 0)
-    if not len(inside) or not len(truth.query):
-        return found, twice
-    codes, judged_codes = _encode_both(take_values(ranked.columns[ITEM], inside), truth.items)
+def _look_up_relevances(ranked: Entries, query: IntArray, index: _JudgmentIndex) -> tuple[FloatArray, BoolArray]:
+    """Return the relevance of each entry, NaN if it is not judged, and flags of entries judged more than once."""
+    entry_query = query[ragged.query_of_rows(ranked.offsets)]
+    relevances, twice = np.full(len(entry_query), np.nan), np.zeros(len(entry_query), dtype=np.bool_)
+    inside = np.flatnonzero(entry_query >= 0)
+    if not len(inside) or not len(index.query):
+        return relevances, twice
+    codes, judged_codes = _encode_both(take_values(ranked.columns[ITEM], inside), index.items)
     n_codes = int(max(codes.max(), judged_codes.max())) + 1
-    wanted, place = np.unique(of_entry[inside] * n_codes + codes, return_inverse=True)
-    pairs = truth.query * n_codes + judged_codes
+    wanted, place = np.unique(entry_query[inside] * n_codes + codes, return_inverse=True)
+    pairs = index.query * n_codes + judged_codes
     likely = _filter_by_marks(pairs, wanted)
-    at = np.minimum(np.searchsorted(wanted, pairs[likely]), len(wanted) - 1)
-    hit = wanted[at] == pairs[likely]
-    pair, relevance = at[hit], truth.relevance[likely[hit]]
+    nearest = np.minimum(np.searchsorted(wanted, pairs[likely]), len(wanted) - 1)
+    hit = wanted[nearest] == pairs[likely]
+    pair, relevance = nearest[hit], index.relevance[likely[hit]]
     counts = np.bincount(pair, minlength=len(wanted))
     twice[inside] = (counts > 1)[place]
-    if (counts > 1).any():  # the lowest is written last
+    if (counts > 1).any():  # the lowest relevance wins: it is written last
         order = np.argsort(np.where(np.isnan(relevance), -np.inf, relevance))[::-1]
         pair, relevance = pair[order], relevance[order]
     by_pair = np.full(len(wanted), np.nan)
     by_pair[pair] = relevance
-    found[inside] = by_pair[place]
-    return found, twice
+    relevances[inside] = by_pair[place]
+    return relevances, twice
 
 
 def _filter_by_marks(values: IntArray, wanted: IntArray) -> IntArray:
-    """Find values that may be in `wanted`, by a table of marks: faster than a search, as most judgments are not."""
+    """Return the indices of values that may be in `wanted`: a Bloom filter with one hash, so none is missed.
+
+    Most judgments are of items that are not ranked, and a look-up in the filter is faster than a search.
+    """
     n_bits = max(10, (16 * len(wanted)).bit_length())
     shift = np.uint64(64 - n_bits)
     marks = np.zeros(2**n_bits, dtype=np.bool_)
@@ -264,7 +269,7 @@ def _filter_by_marks(values: IntArray, wanted: IntArray) -> IntArray:
 
 
 def _encode_items(items: Values) -> IntArray:
-    """Small whole numbers for items, the same for the same item."""
+    """Number items by small integers; equal items get the same number."""
     column = pa.array(items) if isinstance(items, np.ndarray) else items
     if pa.types.is_integer(column.type):
         values = int_values(column)

@@ -1,4 +1,4 @@
-"""Tables with one row a query: arrays in rank order, and lists of items that are judged where they are."""
+"""Rank tables with one row per query: arrays of relevances in rank order, and lists of items with judgments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rank_arrays(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterato
 def count_rejected_lists(
     rejected: pa.RecordBatch, task: RankingTask, complete: Callable[[pa.RecordBatch], PartialRankings]
 ) -> PartialRankings:
-    """Rejected rows as rankings without entries: each is a query that is lost, or has no query."""
+    """Return rejected rows as rankings without entries: each is a lost query, or has no query."""
     nameless = pa.array(~has_query(rejected, task.names))
     columns = dict(zip(rejected.schema.names, rejected.columns, strict=True))
     for name, column in columns.items():
@@ -51,73 +51,71 @@ def count_rejected_lists(
             columns[name] = pc.if_else(nameless, pa.scalar(None, column.type), column)
         elif name != col.RUN and name not in task.names.segments:
             columns[name] = pa.nulls(len(column), column.type)
-    found = complete(pa.RecordBatch.from_pydict(columns))
-    found.head[partial_ranking.N_REJECTED], found.head["n_rows"] = (
-        found.head["n_rows"],
-        found.head["n_left_out"],
-    )  # 1 and 0
-    return found
+    rankings = complete(pa.RecordBatch.from_pydict(columns))
+    ones, zeros = rankings.head["n_rows"], rankings.head["n_left_out"]
+    rankings.head[partial_ranking.N_REJECTED], rankings.head["n_rows"] = ones, zeros
+    return rankings
 
 
 def _read_lists(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
-    """Both lists of each query, not cut yet, and what is counted of them."""
-    there, convention = batch.schema.names, task.settings.convention
+    """Read both lists of each query, uncut, with their counts."""
+    names, convention = batch.schema.names, task.settings.convention
     keys = batch.select(list(list_keys(batch, task.names)))
     retrieved = _read_entries(batch, col.RANKED_LIST, col.RANKED_ITEMS, keys, task)
     own = _select_judged(retrieved)
-    truth = (
+    judged = (
         _select_judged(_read_entries(batch, col.IDEAL_LIST, col.IDEAL_ITEMS, keys, task))
-        if col.IDEAL_LIST in there
+        if col.IDEAL_LIST in names
         else own
     )
-    if col.IDEAL_LIST in there and convention.ideal not in ("unsorted", "retrieved"):
-        _refuse_missing_judgments(own, truth, keys, task)
+    if col.IDEAL_LIST in names and convention.ideal not in ("unsorted", "retrieved"):
+        _refuse_missing_judgments(own, judged, keys, task)
     counts = {
         "n_rows": np.ones(batch.num_rows, dtype=np.int64),
         "n_left_out": np.zeros(batch.num_rows, dtype=np.int64),
         "n_items": ragged.lengths_of(retrieved.offsets),
-        "n_judged": ragged.lengths_of(truth.offsets),
-        "n_relevant": ragged.lengths_of(ragged.chosen_offsets(truth.numbers(col.RELEVANCE) > 0, truth.offsets)),
+        "n_judged": ragged.lengths_of(judged.offsets),
+        "n_relevant": ragged.lengths_of(ragged.chosen_offsets(judged.numbers(col.RELEVANCE) > 0, judged.offsets)),
     }
     head = dict(zip(keys.schema.names, keys.columns, strict=True))
     head |= {name: pa.array(values) for name, values in counts.items()}
-    for at, level in enumerate(task.settings.levels):
-        reaching = ragged.lengths_of(ragged.chosen_offsets(truth.numbers(col.RELEVANCE) >= level, truth.offsets))
-        head[f"{partial_ranking.AT_LEAST}{at}"] = pa.array(reaching)
+    for index, level in enumerate(task.settings.levels):
+        reaching = ragged.lengths_of(ragged.chosen_offsets(judged.numbers(col.RELEVANCE) >= level, judged.offsets))
+        head[f"{partial_ranking.AT_LEAST}{index}"] = pa.array(reaching)
     for name in task.names.carried:
-        if name in there:
+        if name in names:
             head |= {f"low:{name}": batch.column(name), f"high:{name}": batch.column(name)}
     ranked = own if convention.unjudged == "condensed" else retrieved
-    ideal = (own if convention.ideal == "retrieved" else truth).only(col.RELEVANCE)
+    ideal = (own if convention.ideal == "retrieved" else judged).only(col.RELEVANCE)
     if convention.ideal != "unsorted":
         ideal = partial_ranking.keep_best_entries(ideal, task)
     return PartialRankings(head, ranked, ideal if partial_ranking.needs_ideal(task) else None)
 
 
 def _read_entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch, task: RankingTask) -> Entries:
-    """Relevances of all entries, NaN where they are not judged. Refuses an item that comes twice."""
+    """Read the relevances of all entries, NaN if unjudged. Raise if an item occurs twice in a list."""
     column = batch.column(lists)
     values, known = float_values(column.flatten())
     entries = Entries({col.RELEVANCE: np.where(known, values, np.nan)}, list_offsets(column))
     if items in batch.schema.names:
-        of_items = one_zero(batch.column(items).flatten())
-        if pa.types.is_floating(of_items.type):  # NaN is no item, as null is none
-            of_items = pc.if_else(pc.is_nan(of_items), None, of_items)
+        item_values = one_zero(batch.column(items).flatten())
+        if pa.types.is_floating(item_values.type):  # NaN means that an entry has no item, as null does
+            item_values = pc.if_else(pc.is_nan(item_values), None, item_values)
         if task.settings.check_duplicates != "none":
-            refuse_repeats(keys, Entries({col.ITEM: of_items}, entries.offsets), "list", task)
+            refuse_repeats(keys, Entries({col.ITEM: item_values}, entries.offsets), "list", task)
         if task.settings.lists_items and lists == col.RANKED_LIST:
-            return Entries({**entries.columns, col.ITEM: of_items}, entries.offsets)
+            return Entries({**entries.columns, col.ITEM: item_values}, entries.offsets)
     return entries
 
 
-def _refuse_missing_judgments(own: Entries, truth: Entries, keys: pa.RecordBatch, task: RankingTask) -> None:
-    """Raise where the ranked relevances above 0 are more, or higher, than the judged ones, one by one."""
-    found, known = (_select_relevant(one) for one in (own, truth))
-    relevance, best = found.numbers(col.RELEVANCE), np.append(known.numbers(col.RELEVANCE), 0.0)
-    query = ragged.query_of_rows(found.offsets)
-    at = known.offsets[query] + ragged.rank_of_rows(found.offsets)
-    known_one = best[np.where(at < known.offsets[query + 1], at, -1)]
-    beyond = relevance > known_one * (1 + 1e-6)  # one of the two may have been rounded to float32
+def _refuse_missing_judgments(own: Entries, judged: Entries, keys: pa.RecordBatch, task: RankingTask) -> None:
+    """Raise if the sorted ranked relevances above 0 exceed the sorted judged ones at some place."""
+    ranked, judged = (_select_relevant(entries) for entries in (own, judged))
+    relevance, best = ranked.numbers(col.RELEVANCE), np.append(judged.numbers(col.RELEVANCE), 0.0)
+    query = ragged.query_of_rows(ranked.offsets)
+    index = judged.offsets[query] + ragged.rank_of_rows(ranked.offsets)
+    judged_relevance = best[np.where(index < judged.offsets[query + 1], index, -1)]
+    beyond = relevance > judged_relevance * (1 + 1e-6)  # either column may have been rounded to float32
     flags = np.bincount(query[beyond], minlength=keys.num_rows) > 0
     columns = task.settings.columns
     before = f"column {columns.relevance!r} has a relevance that column {columns.ideal!r} lacks, in query "
@@ -125,9 +123,9 @@ def _refuse_missing_judgments(own: Entries, truth: Entries, keys: pa.RecordBatch
 
 
 def _select_relevant(entries: Entries) -> Entries:
-    """Entries above 0, the highest first."""
-    found = entries.only(col.RELEVANCE).where(entries.numbers(col.RELEVANCE) > 0)
-    return found.taken(ragged.falling_order(found.numbers(col.RELEVANCE), found.offsets))
+    """Select the entries with a relevance above 0, the highest first."""
+    relevant = entries.only(col.RELEVANCE).where(entries.numbers(col.RELEVANCE) > 0)
+    return relevant.taken(ragged.falling_order(relevant.numbers(col.RELEVANCE), relevant.offsets))
 
 
 def _select_judged(entries: Entries) -> Entries:
@@ -136,41 +134,41 @@ def _select_judged(entries: Entries) -> Entries:
 
 NUMBERS = {col.SCORE: col.RANKED_SCORES, col.RANK: col.RANKED_RANKS}
 ROW = "query_0"
-"""The number of a row in its batch: the query of its items."""
+"""Column with the number of a row in its batch, which serves as the query of its items."""
 
 
 def rank_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     rules, ranker = RowRules(task.settings), _RowRanker(task)
     for batch in batches:
         valid, rejected = split_rejected(mark_rows(plain_texts(batch), rules))
-        for part in _split_batch(valid, task.chunk_rows):
-            yield from finish_rankings(ranker.rank(part), task)
+        for chunk in _split_batch(valid, task.chunk_rows):
+            yield from finish_rankings(ranker.rank(chunk), task)
         if rejected is not None:
             yield from finish_rankings(count_rejected_lists(rejected, task, ranker.rank), task)
 
 
 def _split_batch(batch: pa.RecordBatch, n_entries: int) -> Iterator[pa.RecordBatch]:
-    """Divide rows into parts with about so many entries: all lists of ten thousand rows may be too many at once."""
-    n_of_row = sum(
+    """Split a batch into slices of about `n_entries` list entries: all lists of a batch may not fit in memory."""
+    row_lengths = sum(
         ragged.lengths_of(list_offsets(batch.column(name))) for name in (col.RANKED_ITEMS, col.IDEAL_ITEMS)
     )
-    starts = np.flatnonzero(np.diff(np.cumsum(n_of_row) // n_entries, prepend=-1))
+    starts = np.flatnonzero(np.diff(np.cumsum(row_lengths) // n_entries, prepend=-1))
     for start, stop in pairwise([*starts.tolist(), batch.num_rows]):
         yield batch.slice(start, stop - start)
 
 
 class _RowRanker:
-    """Ranks the items of rows, each row by itself."""
+    """Ranks the items of each row as a query of its own."""
 
     def __init__(self, task: RankingTask) -> None:
         self._task = task
-        rows, there = task.rows, task.rows.names
+        rows = task.rows
         entries = {ROW: pa.int64(), col.ITEM: _to_small_type(rows.field(col.RANKED_ITEMS).type.value_type)}
-        for name, its in NUMBERS.items():
-            if its in there:
-                entries[name] = rows.field(its).type.value_type
+        for name, lists in NUMBERS.items():
+            if lists in rows.names:
+                entries[name] = rows.field(lists).type.value_type
         if not NUMBERS.keys() & entries.keys():
-            entries[col.RANK] = pa.int64()  # the place
+            entries[col.RANK] = pa.int64()  # the position in the list
         settings = task.settings
         if settings.columns.order is not None:
             entries[col.ORDER] = pa.int64()
@@ -184,26 +182,28 @@ class _RowRanker:
         )
 
     def rank(self, batch: pa.RecordBatch) -> PartialRankings:
-        """The lists of each row, as of complete queries."""
+        """Return the ranked and the ideal list of each row, as rankings of complete queries."""
         ranked, judged = self._read_items(batch)
         n, task = batch.num_rows, self._row_task
         offsets = np.append(np.flatnonzero(np.diff(int_values(ranked.column(ROW)), prepend=-1)), ranked.num_rows)
-        found = rank_stretches(ranked, offsets, task) if ranked.num_rows else []
-        without = np.setdiff1d(np.arange(n), int_values(ranked.column(ROW)))
-        if len(without) or not found:
+        partials = rank_stretches(ranked, offsets, task) if ranked.num_rows else []
+        empty_rows = np.setdiff1d(np.arange(n), int_values(ranked.column(ROW)))
+        if len(empty_rows) or not partials:
             nothing = pa.RecordBatch.from_pylist([], schema=task.rows)
-            found.append(partial_ranking.build_empty_partials({ROW: pa.array(without, pa.int64())}, nothing, task))
-        complete = partial_ranking.concat_partials(attach_judgments(found, judged, set(), task))
+            partials.append(
+                partial_ranking.build_empty_partials({ROW: pa.array(empty_rows, pa.int64())}, nothing, task)
+            )
+        complete = partial_ranking.concat_partials(attach_judgments(partials, judged, set(), task))
         complete = partial_ranking.take_partials(complete, np.argsort(int_values(complete.head[ROW])))
         ideal = complete.ideal
         if task.settings.convention.ideal == "unsorted":
             relevance, known = float_values(judged.column(col.RELEVANCE))
-            of_row = int_values(judged.column(ROW))[known]
-            ideal = Entries({col.RELEVANCE: relevance[known]}, ragged.offsets_of(np.bincount(of_row, minlength=n)))
+            row = int_values(judged.column(ROW))[known]
+            ideal = Entries({col.RELEVANCE: relevance[known]}, ragged.offsets_of(np.bincount(row, minlength=n)))
         return PartialRankings(self._build_head(batch, complete), complete.ranked, ideal)
 
     def _build_head(self, batch: pa.RecordBatch, complete: PartialRankings) -> dict[str, pa.Array]:
-        """What is known of each row beside its lists. A row is one, however many items it has."""
+        """Build the head columns of each row. `n_rows` is 1 for each, however many items a row has."""
         n, names = batch.num_rows, self._task.names
         head = {col.RUN: batch.column(col.RUN) if col.RUN in batch.schema.names else pa.repeat(pa.scalar(""), n)}
         head |= {name: batch.column(name) for name in names.query}
@@ -215,9 +215,9 @@ class _RowRanker:
         return head
 
     def _read_items(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Items of rows, and their judgments, as long rows."""
+        """Read the items of rows and their judgments as two long tables."""
         task = self._row_task
-        numbers = {name: its for name, its in NUMBERS.items() if its in batch.schema.names}
+        numbers = {name: lists for name, lists in NUMBERS.items() if lists in batch.schema.names}
         ranked = _explode_lists(batch, col.RANKED_ITEMS, numbers, task.rows)
         judged = _explode_lists(batch, col.IDEAL_ITEMS, {col.RELEVANCE: col.IDEAL_LIST}, task.judgments or task.rows)
         if task.settings.convention.duplicates != "error":
@@ -232,9 +232,10 @@ class _RowRanker:
 
 
 def _identify_by_row(settings: EvaluationSettings) -> EvaluationSettings:
-    its = settings.columns
-    columns = type(its)(
-        query=("row",), item=its.item or Columns().item, rank=its.rank, score=its.score, order=its.order
+    """Return settings by which each row of lists is a query of its own."""
+    old = settings.columns
+    columns = type(old)(
+        query=("row",), item=old.item or Columns().item, rank=old.rank, score=old.score, order=old.order
     )
     return replace(settings, columns=columns, segment_sets=(), on_invalid="fail")
 
@@ -244,28 +245,28 @@ def _to_small_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _explode_lists(batch: pa.RecordBatch, items: str, numbers: dict[str, str], schema: pa.Schema) -> pa.RecordBatch:
-    """A row for each item of a list, with its number, and its rank or place where the schema has them."""
+    """Return one row per list entry, with its numbers, and its position as rank or order if the schema has them."""
     lists = batch.column(items)
     offsets = list_offsets(lists)
     columns = {
         ROW: pa.array(ragged.query_of_rows(offsets), pa.int64()),
         col.ITEM: one_zero(lists.flatten()).cast(_to_small_type(schema.field(col.ITEM).type)),
     }
-    places = pa.array(ragged.rank_of_rows(offsets) + 1, pa.int64())
-    columns |= {name: places for name in (col.RANK, col.ORDER) if name in schema.names}
-    columns |= {name: batch.column(its).flatten() for name, its in numbers.items()}
+    positions = pa.array(ragged.rank_of_rows(offsets) + 1, pa.int64())
+    columns |= {name: positions for name in (col.RANK, col.ORDER) if name in schema.names}
+    columns |= {name: batch.column(lists).flatten() for name, lists in numbers.items()}
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _drop_duplicates(rows: pa.RecordBatch, settings: EvaluationSettings) -> pa.RecordBatch:
-    """Keep one row of each item of a list: the first or, if `duplicates=best`, the best by score, rank or grade."""
+    """Keep one row per item of a list: the first or, if `duplicates=best`, the best by score, rank or relevance."""
     row, item = int_values(rows.column(ROW)), partial_ranking.rank_values(rows.column(col.ITEM))
-    by: list[IntArray | FloatArray] = [np.arange(len(row))]
-    name = next(one for one in (col.SCORE, col.RANK, col.RELEVANCE) if one in rows.schema.names)
+    sort_keys: list[IntArray | FloatArray] = [np.arange(len(row))]
+    number = next(name for name in (col.SCORE, col.RANK, col.RELEVANCE) if name in rows.schema.names)
     if settings.convention.duplicates == "best":
-        values, known = float_values(rows.column(name))
-        by.append(np.where(known, values if name == col.RANK else -values, np.inf))  # a null is the worst
-    order = np.lexsort((*by, item, row))
+        values, known = float_values(rows.column(number))
+        sort_keys.append(np.where(known, values if number == col.RANK else -values, np.inf))  # null is the worst
+    order = np.lexsort((*sort_keys, item, row))
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = (np.diff(row[order]) != 0) | (np.diff(item[order]) != 0)
     return rows.take(pa.array(np.sort(order[first])))

@@ -1,4 +1,4 @@
-"""Bad rows as they came, as JSON: the text that `to_json` of Spark writes."""
+"""Write bad rows of the input as JSON, with the same text as Spark's `to_json`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _ESCAPE = re.compile(r"\\u([0-9a-f]{4})")
 
 
 def find_originals(files: FilesTask, rules: RowRules, source: str) -> pa.Table:
-    """Find the bad rows of the only part, whose schema has all columns of the table: `REJECTS`."""
+    """Return the bad rows of a table with a single part, as `REJECTS`. The task must read all columns."""
     reasons, rows = list[str](), list[str]()
     for batch in find_bad_rows(_append_originals(files), rules):
-        reason = batch.column("reason").to_pylist()
-        kind = batch.schema.field("row").type
-        for at in (at for at, why in enumerate(reason) if why is not None):
-            reasons.append(reason[at])
-            rows.append(format_row(batch.column("row")[at].as_py(), kind))
+        row_type = batch.schema.field("row").type
+        for index, reason in enumerate(batch.column("reason").to_pylist()):
+            if reason is not None:
+                reasons.append(reason)
+                rows.append(format_row(batch.column("row")[index].as_py(), row_type))
     columns = [pa.repeat(source, len(rows)), pa.array(reasons, pa.string()), pa.array(rows, pa.string())]
     return pa.table(columns, schema=REJECTS)
 
@@ -40,13 +40,13 @@ def _append_originals(files: FilesTask) -> Iterator[pa.RecordBatch]:
     for batch in files.read_source(0):
         rows = convert_batch(batch, files.plan)
         original = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
-        if files.plan.runs:  # each row has become one for each run
+        if files.plan.runs:  # a row with several runs was read once for each run
             original = pa.concat_arrays([original] * len(files.plan.runs))
         yield pa.RecordBatch.from_arrays([*rows.columns, original], names=[*rows.schema.names, "row"])
 
 
 def format_row(row: dict[str, Any], kind: pa.StructType) -> str:
-    """Write a row as JSON, with its nulls, and with the malformed line if it is one."""
+    """Format a row as JSON, with its nulls. The column of malformed lines is included if the line is malformed."""
     fields = [field for field in kind if field.name != MALFORMED or row[MALFORMED] is not None]
     return _format_object((_quote_text(field.name), _format_value(row[field.name], field.type)) for field in fields)
 
@@ -65,10 +65,10 @@ def _format_value(value: Any, kind: pa.DataType) -> str:
         )
     if types.is_map(kind):
         return _format_object(
-            (_quote_text(_format_key(name)), _format_value(its, kind.item_type)) for name, its in value
+            (_quote_text(_format_key(key)), _format_value(item, kind.item_type)) for key, item in value
         )
     if types.is_list(kind):
-        return "[" + ",".join(_format_value(its, kind.value_type) for its in value) + "]"
+        return "[" + ",".join(_format_value(item, kind.value_type) for item in value) + "]"
     if types.is_boolean(kind):
         return "true" if value else "false"
     if types.is_floating(kind):
@@ -81,7 +81,7 @@ def _format_value(value: Any, kind: pa.DataType) -> str:
 
 
 def _quote_text(text: str) -> str:
-    return _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}", json.dumps(text, ensure_ascii=False))
+    return _ESCAPE.sub(lambda match: f"\\u{match[1].upper()}", json.dumps(text, ensure_ascii=False))
 
 
 def _format_key(value: Any) -> str:
@@ -89,19 +89,19 @@ def _format_key(value: Any) -> str:
 
 
 def _format_time(value: datetime, *, zoned: bool) -> str:
-    """Write a time up to its millisecond, an instant in UTC."""
+    """Format a time to the millisecond; with a zone, as UTC."""
     plain = value.astimezone(timezone.utc) if zoned else value
     return f"{plain:%Y-%m-%dT%H:%M:%S}.{plain.microsecond // 1000:03}{'Z' if zoned else ''}"
 
 
 def _format_number(value: Any) -> str:
-    """Write a number as Java does: 0.001, 1.0E-4, 1.0E7."""
+    """Format a number as Java does: 0.001, 1.0E-4, 1.0E7."""
     if not math.isfinite(value):
         return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
     size = abs(value)
     if size == 0 or 1e-3 <= size < 1e7:
         return np.format_float_positional(value, unique=True, trim="0")
     return _EXPONENT.sub(
-        lambda found: f"E{'-' if found[1] == '-' else ''}{found[2]}",
+        lambda match: f"E{'-' if match[1] == '-' else ''}{match[2]}",
         np.format_float_scientific(value, unique=True, trim="0"),
     )

@@ -1,4 +1,4 @@
-"""Rank rows of a stretch of a query: counts, the first K entries, the K best relevances; merge and finish them."""
+"""Rank stretches of rows of a query (counts, the first K entries, the K best relevances), merge and finish them."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from ndcg_spark.evaluation.tasks.valid_rows import format_key
 from ndcg_spark.metrics.kernels import tie_groups
 
 COUNT = "n"
-"""Items that an entry stands for, where tied items are grouped."""
+"""Column of entries: the number of tied items that an entry stands for."""
 COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
 N_REJECTED = "n_rejected"
-"""Rejected rows of a query: those of a stretch are a partial ranking without entries."""
+"""Number of rejected rows of a query. Those of a stretch are a partial ranking without entries."""
 LOST = "lost"
-"""Before the name of a segment column: the lowest value in rejected rows, for a query that has no others."""
+"""Prefix of a segment column: the lowest value in rejected rows, used if a query has no valid rows."""
 AT_LEAST = "at_least:"
-"""Before the number of a relevance in `EvaluationSettings.levels`: how many judged items reach it."""
+"""Prefix of an index of `EvaluationSettings.levels`: the number of judged items with at least that relevance."""
 TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
 
 
@@ -57,21 +57,22 @@ TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
 class PartialRankings:
     """Partial rankings, each of a stretch of one query of one run.
 
-    `head` has keys, counts, and `low:NAME` and `high:NAME` of carried columns; if rows were rejected, `n_rejected`
-    and `lost:NAME` of segments, too.
+    `head` has keys, counts, and the range of each carried column (`low:NAME`, `high:NAME`). If rows were rejected, it
+    also has `n_rejected`, and `lost:NAME` of segments.
     """
 
     head: dict[str, pa.Array]
-    ranked: Entries | None  # the first by score or rank; None for judgments
-    ideal: Entries | None  # the best relevances; None where no ideal list is made of them
+    ranked: Entries | None  # the first entries by score or rank; None for judgments
+    ideal: Entries | None  # the best relevances; None if the ideal list does not depend on them
 
     def keys(self, names: Names) -> pa.RecordBatch:
+        """Return the columns of `head` that identify a query of a run."""
         keys = {name: column for name, column in self.head.items() if name == col.RUN or name in names.query}
         return pa.RecordBatch.from_pydict(keys)
 
 
 def rank_partially(rows: QueryRows, task: RankingTask, *, ideal: Entries | None = None) -> PartialRankings:
-    """Rank stretches of rows of a run; `ideal` are their ideal lists, where these are known already."""
+    """Rank stretches of rows of a run. `ideal` has their ideal lists, if these are known already."""
     if ideal is None and rows.relevance is not None and needs_ideal(task):
         ideal = rank_ideal(rows, task)
     return PartialRankings(describe(rows, task), rank_entries(rows, task), ideal)
@@ -82,48 +83,49 @@ def needs_ideal(task: RankingTask) -> bool:
 
 
 def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
-    """Keys, counts and ranges of carried columns of each stretch."""
+    """Compute the keys, counts and ranges of carried columns of each stretch."""
     starts, names = pa.array(rows.offsets[:-1]), rows.batch.schema.names
-    found: dict[str, pa.Array] = {
+    head: dict[str, pa.Array] = {
         key: rows.batch.column(key).take(starts) for key in list_keys(rows.batch, task.names)
     }
-    found |= {name: pa.array(count) for name, count in _count_rows(rows, task).items()}
+    head |= {name: pa.array(count) for name, count in _count_rows(rows, task).items()}
     for name in task.names.carried:
         if name in names:
             column = rows.batch.column(name)
-            found |= find_column_range(
+            head |= find_column_range(
                 column.cast(pa.float64(), safe=False) if name == col.WEIGHT else column, name, rows.offsets
             )
-    return found
+    return head
 
 
 def count_rejected(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
-    """Count the rejected rows of each query, which is known, in partial rankings without entries."""
+    """Count the rejected rows of each query in partial rankings without entries. Rows must have a query."""
     nothing, keys = rows.slice(0, 0), list_keys(rows, task.names)
     segments = [name for name in task.names.segments if name in rows.schema.names]
     needed = [*keys, *segments, *(name for name in rows.schema.names if name == col.COPIES)]
     rows, offsets = group_rows(rows.select(needed), task.names, completely=True)
     starts = pa.array(offsets[:-1])
-    found = build_empty_partials({key: rows.column(key).take(starts) for key in keys}, nothing, task)
-    found.head[N_REJECTED] = pa.array(count_copies(rows, offsets))
-    for name in segments:
-        found.head[f"{LOST}:{name}"] = find_column_range(rows.column(name), name, offsets)[f"low:{name}"]
-    return found
+    partials = build_empty_partials({key: rows.column(key).take(starts) for key in keys}, nothing, task)
+    partials.head[N_REJECTED] = pa.array(count_copies(rows, offsets))
+    for segment in segments:
+        lowest = find_column_range(rows.column(segment), segment, offsets)[f"low:{segment}"]
+        partials.head[f"{LOST}:{segment}"] = lowest
+    return partials
 
 
 def build_empty_partials(keys: dict[str, pa.Array], nothing: pa.RecordBatch, task: RankingTask) -> PartialRankings:
-    """Partial rankings of some queries, with all that those of rows like `nothing` have, but without entries."""
-    found = rank_partially(read_query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
+    """Build partial rankings without entries, with the columns that rankings of rows like `nothing` have."""
+    template = rank_partially(read_query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
     n = len(next(iter(keys.values())))
     head = dict(keys)
-    for name, column in found.head.items():
+    for name, column in template.head.items():
         if is_count(name):
             head[name] = pa.array(np.zeros(n, dtype=np.int64))
         elif name not in head:
             head[name] = pa.nulls(n, column.type)
     lists = (
         None if entries is None else Entries(entries.columns, np.zeros(n + 1, dtype=np.int64))
-        for entries in (found.ranked, found.ideal)
+        for entries in (template.ranked, template.ideal)
     )
     return PartialRankings(head, *lists)
 
@@ -139,28 +141,28 @@ def _count_rows(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
         "n_items": n_items,
         "n_judged": nothing,
         "n_relevant": nothing,
-        **{f"{AT_LEAST}{at}": nothing for at in range(len(task.settings.levels))},
+        **{f"{AT_LEAST}{index}": nothing for index in range(len(task.settings.levels))},
     }
     if rows.relevance is not None:
         counts["n_judged"] = _count_flags(rows.judged, rows.offsets)
         if task.counts_relevant:
             counts["n_relevant"] = _count_flags(intersect_flags(rows.relevance > 0, rows.judged), rows.offsets)
-        for at, level in enumerate(task.settings.levels):
-            counts[f"{AT_LEAST}{at}"] = _count_flags(
+        for index, level in enumerate(task.settings.levels):
+            counts[f"{AT_LEAST}{index}"] = _count_flags(
                 intersect_flags(rows.relevance >= level, rows.judged), rows.offsets
             )
     return counts
 
 
 def count_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
-    """Count the rows of the input that each stretch stands for."""
+    """Count the input rows of each stretch, copies included."""
     if col.COPIES not in batch.schema.names or len(offsets) == 1:
         return ragged.lengths_of(offsets)
     return np.add.reduceat(int_values(batch.column(col.COPIES)), offsets[:-1])
 
 
 def is_count(name: str) -> bool:
-    """Whether a column of the head is a count, which merging adds up."""
+    """Return True if a column of the head is a count, which merging adds up."""
     return name in COUNTS or name == N_REJECTED or name.startswith(AT_LEAST)
 
 
@@ -171,20 +173,20 @@ def _count_flags(flags: BoolArray | None, offsets: IntArray) -> IntArray:
 
 
 def find_column_range(column: pa.Array, name: str, offsets: IntArray) -> dict[str, pa.Array]:
-    """The lowest and the highest value of a column in each stretch. Nulls do not count."""
+    """Return the lowest and the highest value of a column in each stretch, ignoring nulls."""
     encoded = column.dictionary_encode()
     values = encoded.dictionary
     in_order = pc.array_sort_indices(values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values)
-    place = np.empty(len(values) + 1, dtype=np.int64)
-    place[in_order.to_numpy()] = np.arange(len(values))
-    place[-1] = -1  # of null
-    places = place[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
-    highest = np.maximum.reduceat(places, offsets[:-1]) if len(places) else places
-    lowest = np.minimum.reduceat(np.where(places < 0, len(values), places), offsets[:-1]) if len(places) else places
+    rank = np.empty(len(values) + 1, dtype=np.int64)
+    rank[in_order.to_numpy()] = np.arange(len(values))
+    rank[-1] = -1  # of null
+    ranks = rank[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    highest = np.maximum.reduceat(ranks, offsets[:-1]) if len(ranks) else ranks
+    lowest = np.minimum.reduceat(np.where(ranks < 0, len(values), ranks), offsets[:-1]) if len(ranks) else ranks
     values = values.take(in_order)
     return {
-        f"{end}:{name}": values.take(pa.array(at, mask=highest < 0))
-        for end, at in (("low", lowest), ("high", highest))
+        f"{end}:{name}": values.take(pa.array(index, mask=highest < 0))
+        for end, index in (("low", lowest), ("high", highest))
     }
 
 
@@ -192,122 +194,128 @@ def find_column_range(column: pa.Array, name: str, offsets: IntArray) -> dict[st
 
 
 def rank_entries(rows: QueryRows, task: RankingTask) -> Entries:
-    """Keep the first entries of each stretch in rank order, with what merging and scoring need; NaN if unjudged."""
+    """Return the first entries of each stretch in rank order, with the columns that merging and scoring need.
+
+    Relevance is NaN if an item is unjudged.
+    """
     if task.ranks_given:
         return _take_entries(rows, _find_first_ranks(rows, get_ranked_limit(task)), task)
     return keep_first_entries(_take_entries(rows, _find_candidates(rows, get_ranked_limit(task)), task), task)
 
 
 def get_ranked_limit(task: RankingTask) -> int | None:
-    """Return how many entries are kept before lists are complete, or None for all.
+    """Return the number of entries to keep of an incomplete list, or None for all.
 
-    One more than the largest cutoff, so that a rank or an item that comes twice across it is seen.
+    It is the largest cutoff plus one, so that a rank or item that occurs twice across the cutoff is noticed.
     """
     k = task.settings.max_k
     return k + 1 if k is not None and task.cuts_early else None
 
 
-def _take_entries(rows: QueryRows, at: IntArray, task: RankingTask) -> Entries:
+def _take_entries(rows: QueryRows, row: IntArray, task: RankingTask) -> Entries:
     batch, convention, ranks_anew = rows.batch, task.settings.convention, not task.ranks_given
     by_item = ranks_anew and convention.ties in ("item_asc", "item_desc")
     columns: dict[str, Values] = (
-        {col.SCORE: rows.value[at].astype(np.float64)} if ranks_anew else {col.RANK: rows.value[at].astype(np.int64)}
+        {col.SCORE: rows.value[row].astype(np.float64)}
+        if ranks_anew
+        else {col.RANK: rows.value[row].astype(np.int64)}
     )
     if rows.relevance is not None:
-        relevance = rows.relevance[at].astype(np.float64)
-        columns[col.RELEVANCE] = relevance if rows.judged is None else np.where(rows.judged[at], relevance, np.nan)
+        relevance = rows.relevance[row].astype(np.float64)
+        columns[col.RELEVANCE] = relevance if rows.judged is None else np.where(rows.judged[row], relevance, np.nan)
     needs_item = by_item or task.checks_duplicates or task.settings.lists_items or task.judgments is not None
     if col.ITEM in batch.schema.names and needs_item:
-        columns[col.ITEM] = take_values(batch.column(col.ITEM), at)
+        columns[col.ITEM] = take_values(batch.column(col.ITEM), row)
     if ranks_anew and convention.ties == "input_order" and col.ORDER in batch.schema.names:
-        columns[col.ORDER] = take_values(batch.column(col.ORDER), at)
+        columns[col.ORDER] = take_values(batch.column(col.ORDER), row)
     if ranks_anew and task.settings.groups_ties:
-        columns[COUNT] = np.ones(len(at), dtype=np.int64)
-    return Entries(columns, ragged.chosen_offsets(at, rows.offsets))
+        columns[COUNT] = np.ones(len(row), dtype=np.int64)
+    return Entries(columns, ragged.chosen_offsets(row, rows.offsets))
 
 
-def _find_first_ranks(rows: QueryRows, kept: int | None) -> IntArray:
-    """Rows on the first ranks, in rank order."""
-    if kept is None:
-        chosen = _find_flagged(rows.ranked, len(rows.value))
-        return chosen[np.lexsort((rows.value[chosen], ragged.query_of_rows(rows.offsets)[chosen]))]
-    k, n_longest = kept - 1, int(ragged.lengths_of(rows.offsets).max(initial=0))
+def _find_first_ranks(rows: QueryRows, limit: int | None) -> IntArray:
+    """Return the rows on the first ranks, in rank order."""
+    if limit is None:
+        ranked = _find_flagged(rows.ranked, len(rows.value))
+        return ranked[np.lexsort((rows.value[ranked], ragged.query_of_rows(rows.offsets)[ranked]))]
+    k, n_longest = limit - 1, int(ragged.lengths_of(rows.offsets).max(initial=0))
     ranks = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value.astype(np.int64), k + 1)
-    return ragged.first_ranked(ranks, rows.offsets, k, min(kept, max(n_longest, 1)))[0]
+    return ragged.first_ranked(ranks, rows.offsets, k, min(limit, max(n_longest, 1)))[0]
 
 
 def _find_flagged(flags: BoolArray | None, n_rows: int) -> IntArray:
-    """Numbers of the flagged rows; None flags all."""
+    """Return the indices of flagged rows; all rows if `flags` is None."""
     return np.arange(n_rows) if flags is None else np.flatnonzero(flags)
 
 
-def _find_candidates(rows: QueryRows, kept: int | None) -> IntArray:
-    """Rows that score no less than the last kept one of their stretch."""
-    if kept is None:
+def _find_candidates(rows: QueryRows, limit: int | None) -> IntArray:
+    """Return the rows whose score is at least the `limit`-th highest of their stretch."""
+    if limit is None:
         return _find_flagged(rows.ranked, len(rows.value))
     score = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value, -np.inf)
-    chosen = score >= np.repeat(ragged.kth_largest(score, rows.offsets, kept), ragged.lengths_of(rows.offsets))
-    return np.flatnonzero(chosen if rows.ranked is None else chosen & rows.ranked)
+    is_high = score >= np.repeat(ragged.kth_largest(score, rows.offsets, limit), ragged.lengths_of(rows.offsets))
+    return np.flatnonzero(is_high if rows.ranked is None else is_high & rows.ranked)
 
 
 def keep_first_entries(entries: Entries, task: RankingTask) -> Entries:
-    kept = get_ranked_limit(task)
+    """Keep the first entries of each query, in rank order."""
+    limit = get_ranked_limit(task)
     if task.ranks_given:
         order = np.lexsort(
             (_get_relevance_key(entries), entries.numbers(col.RANK), ragged.query_of_rows(entries.offsets))
         )
-        return entries.taken(order).first(kept)
+        return entries.taken(order).first(limit)
     if COUNT in entries.columns and col.RELEVANCE in entries.columns:
-        return keep_first_tie_groups(entries, None if kept is None else kept - 1, everywhere=False)
+        return keep_first_tie_groups(entries, None if limit is None else limit - 1, everywhere=False)
     order, same = order_by_rank(entries, task)
-    return entries.taken(order).first(kept, same)
+    return entries.taken(order).first(limit, same)
 
 
 def order_by_rank(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray | None]:
-    """Order entries of each query by score, tie rule, relevance (lowest first) and item; also flag unresolved ties.
+    """Order entries of each query by score, tie rule, relevance (lowest first) and item. Also flag unresolved ties.
 
-    Items only choose among equal rows, for metrics of items and duplicates.
+    The item decides only between otherwise equal rows; metrics of items and duplicates depend on it.
     """
     score, offsets = entries.numbers(col.SCORE), entries.offsets
     order = ragged.falling_order(score, offsets)
     tied = ragged.equals_previous(score[order], offsets)
     if not tied.any():
         return order, None
-    places = _rank_by_tie_rule(entries, task)
-    keys = [_get_relevance_key(entries), places, -score, ragged.query_of_rows(offsets)]
+    tie_ranks = _rank_by_tie_rule(entries, task)
+    keys = [_get_relevance_key(entries), tie_ranks, -score, ragged.query_of_rows(offsets)]
     if task.settings.convention.ties == "input_order" and col.ITEM in entries.columns:
         keys.insert(0, rank_values(entries.columns[col.ITEM]))
     order = np.lexsort(keys)
     if col.RELEVANCE in entries.columns:
         return order, None
-    tied[1:] &= places[order][1:] == places[order][:-1]
+    tied[1:] &= tie_ranks[order][1:] == tie_ranks[order][:-1]
     return order, tied
 
 
 def _rank_by_tie_rule(entries: Entries, task: RankingTask) -> IntArray:
-    """Numbers that put entries of equal score in the order of the tie rule; all equal where it has none."""
-    name = next((one for one in (col.ORDER, col.ITEM) if one in entries.columns), None)
+    """Return numbers that sort entries of equal score by the tie rule; all equal if the rule has no order."""
+    column = next((name for name in (col.ORDER, col.ITEM) if name in entries.columns), None)
     ties = task.settings.convention.ties
-    if name is None or task.settings.groups_ties or (ties == "input_order" and name == col.ITEM):
+    if column is None or task.settings.groups_ties or (ties == "input_order" and column == col.ITEM):
         return np.zeros(len(entries.numbers(col.SCORE)), dtype=np.int64)
-    place = rank_values(entries.columns[name])
-    return ~place if ties == "item_desc" else place  # ~x falls as x rises, and cannot overflow
+    ranks = rank_values(entries.columns[column])
+    return ~ranks if ties == "item_desc" else ranks  # unlike -x, ~x cannot overflow
 
 
 def rank_values(values: Values) -> IntArray:
-    """Rank of each value among all: strings by UTF-8 bytes, numbers by value."""
+    """Return integers that sort like the values: strings by UTF-8 bytes, numbers by value."""
     if isinstance(values, np.ndarray):
-        if values.dtype.kind == "f":  # a time with fractions must not lose them
+        if values.dtype.kind == "f":  # fractions of a time must not be lost
             return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
         return values.astype(np.int64, copy=False)
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
-    found = pc.rank(values, sort_keys="ascending", tiebreaker="dense")
-    return np.asarray(found.to_numpy(zero_copy_only=False)).astype(np.int64)
+    ranks = pc.rank(values, sort_keys="ascending", tiebreaker="dense")
+    return np.asarray(ranks.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
 def _get_relevance_key(entries: Entries) -> FloatArray:
-    """What entries are told apart by at last; an unjudged item comes before all judged ones."""
+    """Return the last sort key of entries: their relevance, with unjudged items first."""
     if col.RELEVANCE not in entries.columns:
         return np.zeros(entries.offsets[-1])
     relevance = entries.numbers(col.RELEVANCE)
@@ -315,9 +323,10 @@ def _get_relevance_key(entries: Entries) -> FloatArray:
 
 
 def keep_first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> Entries:
-    """Keep the tie groups that reach into the first k ranks: best score first, then the lowest relevance.
+    """Keep the tie groups that begin within the first k ranks: best score first, then the lowest relevance.
 
-    `everywhere` merges equal items in all groups; else only in the one beyond rank k + 1, and drops its items.
+    With `everywhere`, entries of equal score and relevance are merged in all groups. Without it, they are merged only
+    in the group that extends beyond rank k + 1, whose items are dropped.
     """
     score, relevance = entries.numbers(col.SCORE), _get_relevance_key(entries)
     order = ragged.falling_order(score, entries.offsets)
@@ -325,7 +334,7 @@ def keep_first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) 
         order = np.lexsort((relevance, -score, ragged.query_of_rows(entries.offsets)))
     score, relevance = score[order], relevance[order]
     n = entries.numbers(COUNT)[order].astype(np.int64)
-    # An item twice across the cutoff is seen as long as lists have one entry more.
+    # One more entry than k, so that an item on both sides of the cutoff is noticed.
     end = len(n) * int(n.max(initial=1)) + 1 if k is None else k + int(not everywhere)
     groups = tie_groups(score, n, entries.offsets)
     straddles = (groups.start < end) & (groups.start + groups.size > end)
@@ -336,19 +345,19 @@ def keep_first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) 
     counts = np.add.reduceat(n, first) if len(n) else n
     inside = groups.start[first] < end
     first, counts = first[inside], counts[inside]
-    found = entries.taken(order[first])
-    found.columns[COUNT] = counts
+    kept = entries.taken(order[first])
+    kept.columns[COUNT] = counts
     hidden = straddles[first]
-    if col.ITEM in found.columns and hidden.any():
-        found.columns[col.ITEM] = pc.if_else(pa.array(hidden), None, pa.array(found.columns[col.ITEM]))
-    return Entries(found.columns, ragged.chosen_offsets(first, entries.offsets))
+    if col.ITEM in kept.columns and hidden.any():
+        kept.columns[col.ITEM] = pc.if_else(pa.array(hidden), None, pa.array(kept.columns[col.ITEM]))
+    return Entries(kept.columns, ragged.chosen_offsets(first, entries.offsets))
 
 
 # -------------------------------------------------------------------------------------------------- the ideal list
 
 
 def rank_ideal(rows: QueryRows, task: RankingTask) -> Entries:
-    """Keep the best relevances of each stretch, the best first; one more than K where duplicates are looked for."""
+    """Return the best relevances of each stretch, best first: K, or K + 1 if duplicates are checked."""
     settings, offsets = task.settings, rows.offsets
     listed = intersect_flags(rows.judged, rows.ranked) if settings.convention.ideal == "retrieved" else rows.judged
     relevance = rows.relevance
@@ -357,11 +366,11 @@ def rank_ideal(rows: QueryRows, task: RankingTask) -> Entries:
     with_item = task.checks_duplicates and col.ITEM in rows.batch.schema.names
     k = get_ideal_limit(task)
     if k is None or settings.convention.has_gain_table:
-        at = _find_flagged(listed, len(relevance))
-        columns: dict[str, Values] = {col.RELEVANCE: relevance[at].astype(np.float64)}
+        row = _find_flagged(listed, len(relevance))
+        columns: dict[str, Values] = {col.RELEVANCE: relevance[row].astype(np.float64)}
         if with_item:
-            columns[col.ITEM] = take_values(rows.batch.column(col.ITEM), at)
-        return keep_best_entries(Entries(columns, ragged.chosen_offsets(at, offsets)), task)
+            columns[col.ITEM] = take_values(rows.batch.column(col.ITEM), row)
+        return keep_best_entries(Entries(columns, ragged.chosen_offsets(row, offsets)), task)
     value = relevance if listed is None else np.where(listed, relevance.astype(np.float64), -np.inf)
     best, lengths = ragged.largest(value, offsets, _count_flags(listed, offsets), k)
     entries = Entries({col.RELEVANCE: best.astype(np.float64)}, ragged.offsets_of(lengths))
@@ -371,23 +380,23 @@ def rank_ideal(rows: QueryRows, task: RankingTask) -> Entries:
 
 
 def get_ideal_limit(task: RankingTask) -> int | None:
-    """How many entries of an ideal list are kept before it is complete; None keeps all."""
+    """Return the number of entries to keep of an incomplete ideal list, or None for all."""
     k = task.settings.max_k
     return None if k is None else k + int(task.checks_duplicates)
 
 
 def keep_best_entries(entries: Entries, task: RankingTask) -> Entries:
-    """Put relevances in ideal order and keep the best of each query."""
-    order_by = compute_ideal_key(entries.numbers(col.RELEVANCE), task)
+    """Sort relevances in ideal order and keep the best of each query."""
+    sort_key = compute_ideal_key(entries.numbers(col.RELEVANCE), task)
     query = ragged.query_of_rows(entries.offsets)
-    in_order = (order_by[1:] <= order_by[:-1]) | (query[1:] != query[:-1])
+    in_order = (sort_key[1:] <= sort_key[:-1]) | (query[1:] != query[:-1])
     if not in_order.all():
-        entries = entries.taken(np.lexsort((-order_by, query)))
+        entries = entries.taken(np.lexsort((-sort_key, query)))
     return entries.first(get_ideal_limit(task))
 
 
 def compute_ideal_key(relevance: FloatArray, task: RankingTask) -> FloatArray:
-    """By what judged items are put in ideal order: their relevance, or their gain by a table."""
+    """Return the sort key of the ideal order: the relevance, or the gain if the convention has a gain table."""
     convention = task.settings.convention
     if not convention.has_gain_table or not len(relevance):
         return relevance
@@ -396,48 +405,48 @@ def compute_ideal_key(relevance: FloatArray, task: RankingTask) -> FloatArray:
 
 
 def _take_best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> Values:
-    """Items of the best relevances. Which of those that tie for the k-th are among them is arbitrary: any does."""
+    """Return the items with the best relevances. Items tied at the k-th relevance are chosen arbitrarily."""
     lengths, starts = ragged.lengths_of(best.offsets), best.offsets[:-1]
     lowest = np.full(len(lengths), -np.inf)
     lowest[lengths == k] = best.numbers(col.RELEVANCE)[starts[lengths == k] + k - 1]
-    at = np.flatnonzero(value > np.repeat(lowest, ragged.lengths_of(rows.offsets)))
-    query = ragged.query_of_rows(rows.offsets)[at]
-    order = np.lexsort((-value[at].astype(np.float64), query))
-    place = ragged.rank_of_rows(ragged.offsets_of(np.bincount(query, minlength=len(lengths))))
-    found = np.repeat(rows.offsets[:-1], lengths)
-    found[starts[query] + place] = at[order]
-    return take_values(rows.batch.column(col.ITEM), found)
+    higher = np.flatnonzero(value > np.repeat(lowest, ragged.lengths_of(rows.offsets)))
+    query = ragged.query_of_rows(rows.offsets)[higher]
+    order = np.lexsort((-value[higher].astype(np.float64), query))
+    rank = ragged.rank_of_rows(ragged.offsets_of(np.bincount(query, minlength=len(lengths))))
+    item_rows = np.repeat(rows.offsets[:-1], lengths)
+    item_rows[starts[query] + rank] = higher[order]
+    return take_values(rows.batch.column(col.ITEM), item_rows)
 
 
 def merge_by_query(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
-    """Merge the partial rankings of each query: those of queries in one piece, and those that were merged."""
+    """Merge the partial rankings of each query. Return unmerged ones unchanged first, then the merged ones."""
     if not partials:
         return []
-    found = concat_partials(partials)
-    keys = found.keys(task.names)
+    combined = concat_partials(partials)
+    keys = combined.keys(task.names)
     order = order_by_group(keys, task.names)
     if order is None:
-        return [found]
+        return [combined]
     groups = find_stretches(keys.take(pa.array(order)), tuple(keys.schema.names))
-    in_parts = ragged.lengths_of(groups) > 1
-    alone = order[groups[:-1][~in_parts]]
-    apart = order[np.repeat(in_parts, ragged.lengths_of(groups))]
-    lengths = ragged.lengths_of(groups)[in_parts]
-    parts = [take_partials(found, alone)] if len(alone) else []
-    return [*parts, _merge_groups(take_partials(found, apart), ragged.offsets_of(lengths), task)]
+    is_split = ragged.lengths_of(groups) > 1
+    single = order[groups[:-1][~is_split]]
+    split = order[np.repeat(is_split, ragged.lengths_of(groups))]
+    lengths = ragged.lengths_of(groups)[is_split]
+    unchanged = [take_partials(combined, single)] if len(single) else []
+    return [*unchanged, _merge_groups(take_partials(combined, split), ragged.offsets_of(lengths), task)]
 
 
-def take_partials(partials: PartialRankings, at: IntArray) -> PartialRankings:
-    places = pa.array(at)
+def take_partials(partials: PartialRankings, index: IntArray) -> PartialRankings:
+    indices = pa.array(index)
     return PartialRankings(
-        {name: column.take(places) for name, column in partials.head.items()},
-        None if partials.ranked is None else partials.ranked.of_queries(at),
-        None if partials.ideal is None else partials.ideal.of_queries(at),
+        {name: column.take(indices) for name, column in partials.head.items()},
+        None if partials.ranked is None else partials.ranked.of_queries(index),
+        None if partials.ideal is None else partials.ideal.of_queries(index),
     )
 
 
 def _merge_groups(partials: PartialRankings, offsets: IntArray, task: RankingTask) -> PartialRankings:
-    """Merge successive partial rankings, those of a query between two offsets."""
+    """Merge groups of successive partial rankings; `offsets` separate the groups, one per query."""
     head = {}
     for name, column in partials.head.items():
         end, colon, carried = name.partition(":")
@@ -459,29 +468,29 @@ def concat_partials(partials: list[PartialRankings]) -> PartialRankings:
     if len(partials) == 1:
         return partials[0]
     partials = _align_heads(partials)
-    head = {name: pa.concat_arrays([one.head[name] for one in partials]) for name in partials[0].head}
-    ranked = [one.ranked for one in partials if one.ranked is not None]
-    ideal = [one.ideal for one in partials if one.ideal is not None]
+    head = {name: pa.concat_arrays([partial.head[name] for partial in partials]) for name in partials[0].head}
+    ranked = [partial.ranked for partial in partials if partial.ranked is not None]
+    ideal = [partial.ideal for partial in partials if partial.ideal is not None]
     return PartialRankings(head, joined_entries(ranked) if ranked else None, joined_entries(ideal) if ideal else None)
 
 
 def _align_heads(partials: list[PartialRankings]) -> list[PartialRankings]:
-    """Count no rejected row where none was, if any are counted."""
-    like = next((one.head for one in partials if N_REJECTED in one.head), None)
-    if like is None:
+    """Give all heads the columns of rejected rows, with counts of 0, if some head has them."""
+    template = next((partial.head for partial in partials if N_REJECTED in partial.head), None)
+    if template is None:
         return partials
-    found = []
-    for one in partials:
-        head, n = dict(one.head), len(one.head["n_rows"])
-        for name, column in like.items():
+    aligned = []
+    for partial in partials:
+        head, n = dict(partial.head), len(partial.head["n_rows"])
+        for name, column in template.items():
             if name not in head:
                 head[name] = pa.array(np.zeros(n, dtype=np.int64)) if is_count(name) else pa.nulls(n, column.type)
-        found.append(PartialRankings(head, one.ranked, one.ideal))
-    return found
+        aligned.append(PartialRankings(head, partial.ranked, partial.ideal))
+    return aligned
 
 
 SEVERAL_RANKERS = "Does the table hold several rankers?"
-"""Asked where an item comes twice and no column names the ranker: to keep one row of two would mix their lists."""
+"""Printed if an item occurs twice and no column names the ranker. Dropping one row would mix the lists of two."""
 LISTS = ("ranked list", "list of relevant items")
 """Kinds of lists of items."""
 TWICE = "twice"
@@ -489,7 +498,7 @@ TWICE = "twice"
 
 
 def finish_rankings(complete: PartialRankings, task: RankingTask) -> Iterator[pa.RecordBatch]:
-    """Finish rankings: cut lists to K, refuse items that come twice, use the user's names. See `rank_queries`."""
+    """Finish rankings: cut lists to K, raise for repeated items, use the user's column names. See `rank_queries`."""
     batch = _build_rankings(complete, task)
     for start in range(0, batch.num_rows, task.queries_at_once):
         yield batch.slice(start, task.queries_at_once)
@@ -505,24 +514,24 @@ def _build_rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBa
         columns[N_REJECTED] = head[N_REJECTED] if N_REJECTED in head else pa.array(np.zeros(n, dtype=np.int64))
     if task.settings.levels:
         columns["n_at_least"] = lists_of_counts(
-            [int_values(head[f"{AT_LEAST}{at}"]) for at in range(len(task.settings.levels))]
+            [int_values(head[f"{AT_LEAST}{index}"]) for index in range(len(task.settings.levels))]
         )
     keys = complete.keys(names)
     for name, label in names.carried.items():
         if f"low:{name}" in head:
             shown = str(task.settings.columns.weight) if name == col.WEIGHT else label
-            several = find_differences(head[f"low:{name}"], head[f"high:{name}"])
-            refuse_first(keys, several, f"column {shown!r} has more than one value in query ", ".", task)
+            differs = find_differences(head[f"low:{name}"], head[f"high:{name}"])
+            refuse_first(keys, differs, f"column {shown!r} has more than one value in query ", ".", task)
             columns[label] = head[f"low:{name}"]
-            if f"{LOST}:{name}" in head:  # a query of rejected rows only, which is in no mean
+            if f"{LOST}:{name}" in head:  # a query with rejected rows only
                 lost = (int_values(head["n_rows"]) == 0) & (int_values(head["n_judged"]) == 0)
                 columns[label] = pc.if_else(pa.array(lost), head[f"{LOST}:{name}"], columns[label])
     return pa.RecordBatch.from_pydict(columns | _finish_lists(keys, complete, task))
 
 
 def advise_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[str]) -> str:
-    """Advise on an item that comes twice in a list; one of the unused columns `others` may name the ranker."""
-    if kind == "list":  # of arrays, of which no entry is left out
+    """Return advice for an item that occurs twice. One of the unused columns `others` may name the ranker."""
+    if kind == "list":  # arrays have no rule for duplicates
         return "Remove it."
     best = settings.convention.advice("duplicates", "best")
     if kind in LISTS:
@@ -530,34 +539,35 @@ def advise_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[
     which = f"say which counts ({best}, or first with {option('order')})"
     if settings.columns.run is not None or len(settings.columns.score) > 1 or kind == "judgments":
         return f"Remove it, or {which}."
-    found = f" (columns that are not used: {', '.join(others)})" if others else ""
-    run = f"Then name the column that tells them apart: run=...{found}."
+    unused = f" (columns that are not used: {', '.join(others)})" if others else ""
+    run = f"Then name the column that tells them apart: run=...{unused}."
     return f"{SEVERAL_RANKERS} {run} Else remove it, or {which}."
 
 
-def refuse_two_values(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, name: str, task: RankingTask) -> None:
-    """Raise where runs name two values of a segment column for a query."""
-    at = ragged.first_where(find_differences(low, high), np.arange(len(low) + 1))
-    if at is not None:
-        values = f"{value_at(low, at)!r} and {value_at(high, at)!r}"
+def refuse_two_values(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, column: str, task: RankingTask) -> None:
+    """Raise if the runs of a query have two values of a segment column."""
+    query = ragged.first_where(find_differences(low, high), np.arange(len(low) + 1))
+    if query is not None:
+        values = f"{value_at(low, query)!r} and {value_at(high, query)!r}"
         raise InputRefusedError(
-            f"column {name!r} has more than one value in query {format_key(keys, task.names, at)}: {values}; it must "
-            "be the same in all runs."
+            f"column {column!r} has more than one value in query {format_key(keys, task.names, query)}: {values}; it "
+            "must be the same in all runs."
         )
 
 
-def find_differences(one: pa.Array, other: pa.Array) -> BoolArray:
-    """Where two columns have different values; nulls do not count, and NaN equals NaN, as in Spark."""
-    found = flags_of(pc.not_equal(one, other))
-    if pa.types.is_floating(one.type):
-        found &= ~flags_of(pc.and_(pc.is_nan(one), pc.is_nan(other)))
-    return found
+def find_differences(left: pa.Array, right: pa.Array) -> BoolArray:
+    """Flag rows in which two columns differ. A null differs from nothing, and NaN equals NaN, as in Spark."""
+    differs = flags_of(pc.not_equal(left, right))
+    if pa.types.is_floating(left.type):
+        differs &= ~flags_of(pc.and_(pc.is_nan(left), pc.is_nan(right)))
+    return differs
 
 
 def refuse_first(keys: pa.RecordBatch, flags: np.ndarray, before: str, after: str, task: RankingTask) -> None:
-    at = ragged.first_where(flags, np.arange(len(flags) + 1))
-    if at is not None:
-        raise InputRefusedError(f"{before}{format_key(keys, task.names, at)}{after}")
+    """Raise for the first flagged query, with a message around its key."""
+    query = ragged.first_where(flags, np.arange(len(flags) + 1))
+    if query is not None:
+        raise InputRefusedError(f"{before}{format_key(keys, task.names, query)}{after}")
 
 
 def _finish_lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -> dict[str, pa.Array]:
@@ -568,13 +578,13 @@ def _finish_lists(keys: pa.RecordBatch, complete: PartialRankings, task: Ranking
         kind = "ranking" if task.judgments is None else "ranking or its judgments"
         refuse_repeats(keys, ranked, kind, task)
     k = task.settings.max_k
-    others: dict[str, Values] = {}
+    lists: dict[str, Values] = {}
     if COUNT in ranked.columns:
         ranked = keep_first_tie_groups(ranked.only(col.SCORE, col.RELEVANCE, COUNT), k, everywhere=True)
-        others = {"scores": ranked.numbers(col.SCORE), "tied": ranked.numbers(COUNT)}
+        lists = {"scores": ranked.numbers(col.SCORE), "tied": ranked.numbers(COUNT)}
     elif col.RANK in ranked.columns:
         ranked = ranked if k is None else ranked.where(ranked.numbers(col.RANK) <= k)
-        others = {"ranks": ranked.numbers(col.RANK)}
+        lists = {"ranks": ranked.numbers(col.RANK)}
     else:
         ranked = ranked.first(k)
         if task.settings.columns.places:
@@ -590,31 +600,31 @@ def _finish_lists(keys: pa.RecordBatch, complete: PartialRankings, task: Ranking
             if col.ITEM in task.rows.names
             else task.rows.field(col.RANKED_ITEMS).type.value_type
         )
-        others["items"] = pa.array(ranked.columns[col.ITEM]).cast(kind)
+        lists["items"] = pa.array(ranked.columns[col.ITEM]).cast(kind)
     relevance = ranked.numbers(col.RELEVANCE)
     unjudged = np.isnan(relevance)
     relevances = float_column(relevance, ~unjudged) if unjudged.any() else pa.array(relevance)
     return {
         "ranked": list_column(relevances, ranked.offsets),
-        **{name: list_column(pa.array(values), ranked.offsets) for name, values in others.items()},
+        **{name: list_column(pa.array(values), ranked.offsets) for name, values in lists.items()},
         "ideal": list_column(pa.array(ideal.numbers(col.RELEVANCE)), ideal.offsets),
     }
 
 
 def _finish_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:
-    """Cut the ideal list to k; refuse a repeated item in it. Items tied at the cutoff are arbitrary, so ignored."""
+    """Cut ideal lists to k, and raise for a repeated item. Items tied at the cutoff are arbitrary, so ignored."""
     if col.ITEM in best.columns:
-        order_by, lengths = compute_ideal_key(best.numbers(col.RELEVANCE), task), ragged.lengths_of(best.offsets)
+        sort_key, lengths = compute_ideal_key(best.numbers(col.RELEVANCE), task), ragged.lengths_of(best.offsets)
         beyond = np.full(len(lengths), -np.inf)
         if k is not None:
-            beyond[lengths > k] = order_by[best.offsets[:-1][lengths > k] + k]
-        certain = best.where(order_by > np.repeat(beyond, lengths))
+            beyond[lengths > k] = sort_key[best.offsets[:-1][lengths > k] + k]
+        certain = best.where(sort_key > np.repeat(beyond, lengths))
         refuse_repeats(keys, certain, "ideal list" if task.judgments is None else "judgments", task)
     return best.first(k)
 
 
 def refuse_repeats(keys: pa.RecordBatch, entries: Entries, kind: str, task: RankingTask) -> None:
-    """Raise where an item comes twice in a list, or is judged twice. Nulls are items that were not kept."""
+    """Raise if an item occurs twice in a list or is judged twice. A null is an item that was not kept."""
     items = entries.columns[col.ITEM]
     if isinstance(items, pa.Array) and items.null_count:
         entries = entries.where(flags_of(items.is_valid()))

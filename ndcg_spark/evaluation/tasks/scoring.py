@@ -1,4 +1,4 @@
-"""Rankings in, metrics of every query out: batches are read as ragged gains, and scored."""
+"""Score rankings: read batches as ragged gains and compute the metrics of every query."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ from ndcg_spark.metrics.lists import Entries, GainLists, GainRules, RelevanceLis
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED, LOST, NO_QUERY = range(6)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged", "lost", "no_query")
-"""`lost`: all rows of the query were rejected. `no_query`: stands for rejected rows without a query."""
+"""`lost`: all rows of the query were rejected. `no_query`: rejected rows without a query."""
 NO_WEIGHT = {
     MISSING: ("is judged but not in the run, and only the run has weights; put them in the judgments", "missing"),
     UNJUDGED: ("is in the run but not judged, and only the judgments have weights; put them in the run", "unjudged"),
 }
-"""What is said of such a query, and whose rule may drop it.
+"""Message for a query without a weight, and the rule that may drop it.
 
-Only a query that one of two tables lacks has none: in each table a null weight is a bad row.
+A null weight is a bad row in each table, so only a query that one of the two tables lacks can have no weight.
 """
 N_UNJUDGED_ITEMS, N_TOP_ITEMS = "n_unjudged_items", "n_top_items"
-"""Of the items among the first k: those that are not judged, and all of them."""
+"""Columns with the number of unjudged items among the first k, and of all items among the first k."""
 NO_RELEVANT_VALUE = {"zero": 0.0, "one": 1.0, "skip": np.nan, "error": np.nan}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringTask:
-    """What a worker must know to score rankings; small, and the same on every worker."""
+    """Task for workers that score rankings; small, and the same on every worker."""
 
     convention: Convention
     cutoffs: tuple[int | None, ...]
-    keys: tuple[str, ...]  # columns that name a query: the run first
-    carried: tuple[str, ...]  # columns handed through as they are
-    discount: FloatArray | None  # of the largest cutoff, computed once; None where there is none
+    keys: tuple[str, ...]  # columns that identify a query, the run first
+    carried: tuple[str, ...]  # columns passed through unchanged
+    discount: FloatArray | None  # up to the largest cutoff, computed once; None without a cutoff
     metrics: tuple[MetricAt, ...]
-    columns: tuple[str, ...]  # of values; null at cutoffs at which their metric is not asked for
-    levels: tuple[float, ...] = ()  # relevances whose counts of judged items are in `n_at_least`
-    needs: tuple[Need, ...] = ()  # what metrics read of items
-    item_column: str = ""  # the user's, for messages
+    columns: tuple[str, ...]  # of values; null at cutoffs that were not requested
+    levels: tuple[float, ...] = ()  # relevances for which `n_at_least` counts the judged items
+    needs: tuple[Need, ...] = ()  # features of items that metrics read
+    item_column: str = ""  # the user's name, for messages
 
 
 def build_scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> ScoringTask:
-    """Build the task that workers score rankings with these columns by."""
+    """Build the task for workers that score rankings with these columns."""
     if settings.levels and "n_at_least" not in columns:
         raise MissingColumnError(
             "the rankings lack column n_at_least, which the metrics need; rank with the settings that name them."
@@ -83,20 +83,20 @@ def build_scoring_task(columns: Sequence[str], settings: EvaluationSettings) -> 
 
 
 def list_carried_columns(columns: Sequence[str], settings: EvaluationSettings) -> tuple[str, ...]:
-    """Find the columns of rankings that metrics of queries have as they are."""
-    passed = {"run", *settings.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "n_at_least", REFUSAL}
-    passed |= set(ITEM_RESERVED if settings.needs else ())
-    return tuple(name for name in columns if name not in passed)
+    """List the columns of rankings that are passed through to the metrics of queries."""
+    consumed = {"run", *settings.columns.query, "ranked", "ranks", "scores", "tied", "ideal", "n_at_least", REFUSAL}
+    consumed |= set(ITEM_RESERVED if settings.needs else ())
+    return tuple(column for column in columns if column not in consumed)
 
 
 def list_dropped_statuses(convention: Convention) -> tuple[str, ...]:
-    """Find the statuses of queries that a rule drops, and of those without any valid row."""
+    """List the statuses of queries that a rule drops, and of queries without valid rows."""
     rules = {MISSING: convention.missing_query, UNJUDGED: convention.unjudged_query, LOST: "drop", NO_QUERY: "drop"}
     return tuple(STATUS_NAMES[status] for status, rule in rules.items() if rule == "drop")
 
 
 def list_uncounted_statuses(convention: Convention) -> tuple[str, ...]:
-    """Find the statuses of queries that count in no mean: those that are dropped, or whose NDCG is not defined."""
+    """List the statuses of queries that count in no mean: dropped ones, and those whose NDCG is undefined."""
     skipped = (STATUS_NAMES[NO_RELEVANT],) if convention.no_relevant == "skip" else ()
     return (*list_dropped_statuses(convention), *skipped)
 
@@ -106,12 +106,12 @@ class Scores:
     """Metrics of the queries of a batch at one cutoff."""
 
     k: int | None
-    queries: pa.RecordBatch  # keys, counts and what is carried, a row per query
-    status: IntArray  # numbers of `STATUS_NAMES`
-    values: dict[str, tuple[FloatArray, BoolArray]]  # by column, with flags of the queries that have a value
+    queries: pa.RecordBatch  # keys, counts and carried columns, a row per query
+    status: IntArray  # indices of `STATUS_NAMES`
+    values: dict[str, tuple[FloatArray, BoolArray]]  # by column, with flags of queries with a value
 
     def to_batch(self, task: ScoringTask) -> pa.RecordBatch:
-        """Return a row per query, as users see it."""
+        """Return a row per query, with the columns that users see."""
         n = len(self.status)
         columns = {name: self.queries.column(name) for name in task.keys}
         columns["k"] = pa.repeat(pa.scalar(self.k, type=pa.int32()), n)
@@ -123,38 +123,44 @@ class Scores:
 
 
 def has_status(status: IntArray, names: Iterable[str]) -> BoolArray:
+    """Flag the queries with one of the named statuses."""
     return np.isin(status, [STATUS_NAMES.index(name) for name in names])
 
 
 def score_rankings(batches: Iterator[pa.RecordBatch], task: ScoringTask) -> Iterator[pa.RecordBatch]:
-    """Score rankings: a row per query and cutoff, one batch a cutoff; see `score_queries`."""
+    """Score rankings: a row per query and cutoff, one batch per cutoff. See `score_queries`."""
     for batch in batches:
         for scores in score_batch(batch, task):
             yield scores.to_batch(task)
 
 
 def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[Scores]:
+    """Score a batch of rankings, one cutoff after the other."""
     lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
     before = _compute_status(batch, task)
-    seen = read_relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
+    relevances = read_relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
     if task.needs:
-        seen = replace(seen, items=read_items(batch, lists.rank, lists.offsets, task.needs, task.item_column))
-    unjudged = _find_unjudged(batch, lists, seen, task.convention)
-    with_items = {one.k for one in task.metrics if isinstance(one.metric, CatalogueMetric)}
+        relevances = replace(
+            relevances, items=read_items(batch, lists.rank, lists.offsets, task.needs, task.item_column)
+        )
+    unjudged = _find_unjudged(batch, lists, relevances, task.convention)
+    item_cutoffs = {metric.k for metric in task.metrics if isinstance(metric.metric, CatalogueMetric)}
     for k in task.cutoffs:
         status = _mark_no_relevant(batch, task, before, lists.idcg(k))
-        kept = ~has_status(status, list_dropped_statuses(task.convention))
-        _refuse_unweighted(batch, task, kept, status)
+        is_kept = ~has_status(status, list_dropped_statuses(task.convention))
+        _refuse_unweighted(batch, task, is_kept, status)
         n_unjudged = np.zeros(batch.num_rows, dtype=np.int64) if unjudged is None else unjudged.among_first(k)
         columns = {name: batch.column(name) for name in task.keys}
         columns |= {N_UNJUDGED_ITEMS: pa.array(n_unjudged), N_TOP_ITEMS: pa.array(lists.n_among_first(k))}
         columns |= {name: batch.column(name) for name in task.carried}
-        if with_items:
-            columns["items"] = take_first_items(batch, lists.rank, k if k in with_items else 0)
+        if item_cutoffs:
+            columns["items"] = take_first_items(batch, lists.rank, k if k in item_cutoffs else 0)
         values = {}
-        for metric in (one.metric for one in task.metrics if one.k == k and isinstance(one.metric, Metric)):
+        for metric in (metric_at.metric for metric_at in task.metrics if metric_at.k == k):
+            if not isinstance(metric, Metric):
+                continue
             try:
-                values[metric.column] = _apply_rules(metric, metric.values(seen, k), status, kept)
+                values[metric.column] = _apply_rules(metric, metric.values(relevances, k), status, is_kept)
             except QueryError as error:
                 refuse_query(batch, task.keys, error.query, f"{error.what} (metric {MetricAt(metric, k)})")
         queries = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
@@ -162,16 +168,16 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[Scores]:
 
 
 def _find_unjudged(
-    batch: pa.RecordBatch, lists: GainLists, seen: RelevanceLists, convention: Convention
+    batch: pa.RecordBatch, lists: GainLists, relevances: RelevanceLists, convention: Convention
 ) -> UnjudgedItems | None:
-    """Where the unjudged items are; None where there are none."""
+    """Locate the unjudged items; None if all items are judged."""
     entries = batch.column("ranked").flatten()
     if not entries.null_count:
         return None
     groups = lists.groups
     if convention.ties in ("best", "worst") and groups is not None:
-        return UnjudgedItems(seen.judged, lists.rank, seen.groups, lists.offsets)
-    if groups is not None:  # in the order of gains within each group: the entries keep theirs, which costs no sorting
+        return UnjudgedItems(relevances.judged, lists.rank, relevances.groups, lists.offsets)
+    if groups is not None:  # groups are in the order of gains, entries in that of the input: take their own counts
         groups = replace(groups, count=int_values(batch.column("tied").flatten()))
     return UnjudgedItems(flags_of(entries.is_valid()), lists.rank, groups, lists.offsets)
 
@@ -183,13 +189,13 @@ def _compute_status(batch: pa.RecordBatch, task: ScoringTask) -> IntArray:
     if N_REJECTED in batch.schema.names:
         lost = ~judged & (int_values(batch.column("n_rows")) == 0)
         if lost.any():
-            nameless = flags_of(batch.column(task.keys[:2][-1]).is_null())  # the first of the query, or the run
+            nameless = flags_of(batch.column(task.keys[:2][-1]).is_null())  # the first query column, or the run
             status = np.where(lost, np.where(nameless, NO_QUERY, LOST), status)
     return status
 
 
 def _mark_no_relevant(batch: pa.RecordBatch, task: ScoringTask, status: IntArray, best: FloatArray) -> IntArray:
-    """Tell the evaluated queries apart whose ideal list gains nothing, and refuse them where the rule says so."""
+    """Mark evaluated queries whose ideal list has no gain. Raise for the first if `no_relevant=error`."""
     status = np.where((status == EVALUATED) & ~(best > 0), NO_RELEVANT, status)
     if task.convention.no_relevant == "error":
         empty = ragged.first_where(status == NO_RELEVANT, np.arange(len(best) + 1))
@@ -198,24 +204,25 @@ def _mark_no_relevant(batch: pa.RecordBatch, task: ScoringTask, status: IntArray
 
 
 def _apply_rules(
-    metric: Metric, values: FloatArray, status: IntArray, kept: BoolArray
+    metric: Metric, values: FloatArray, status: IntArray, is_kept: BoolArray
 ) -> tuple[FloatArray, BoolArray]:
-    """Apply the rules for missing and unjudged queries; flag the queries that are kept and have a value."""
+    """Apply the rules for missing and unjudged queries, and flag the kept queries with a value."""
     if not metric.undefined:
         lacks_list, lacks_judgments = status == MISSING, status >= UNJUDGED
         lacks = lacks_list & metric.needs_list | lacks_judgments & metric.needs_judgments
         values = np.where(lacks, 0.0, values)
-    return values, kept & ~np.isnan(values)
+    return values, is_kept & ~np.isnan(values)
 
 
-def _refuse_unweighted(batch: pa.RecordBatch, task: ScoringTask, kept: BoolArray, status: IntArray) -> None:
+def _refuse_unweighted(batch: pa.RecordBatch, task: ScoringTask, is_kept: BoolArray, status: IntArray) -> None:
+    """Raise for the first kept query without a weight."""
     if "weight" not in task.carried:
         return
-    unknown = ragged.first_where(kept & ~float_values(batch.column("weight"))[1], np.arange(len(kept) + 1))
+    unknown = ragged.first_where(is_kept & ~float_values(batch.column("weight"))[1], np.arange(len(is_kept) + 1))
     if unknown is not None:
-        told, whose = NO_WEIGHT.get(int(status[unknown]), ("has no weight", ""))
-        advice = f" too, or choose {task.convention.advice(f'{whose}_query', 'drop')}" if whose else ""
-        refuse_query(batch, task.keys, unknown, told + advice)
+        problem, rule = NO_WEIGHT.get(int(status[unknown]), ("has no weight", ""))
+        advice = f" too, or choose {task.convention.advice(f'{rule}_query', 'drop')}" if rule else ""
+        refuse_query(batch, task.keys, unknown, problem + advice)
 
 
 def read_lists(
@@ -225,9 +232,10 @@ def read_lists(
     cutoffs: tuple[int | None, ...],
     discount: FloatArray | None,
 ) -> GainLists:
-    """Read a batch of rankings as gains; `discount` is that of the largest cutoff, None where there is none.
+    """Read a batch of rankings as gains. `discount` reaches to the largest cutoff; None without a cutoff.
 
-    Refuses unjudged items under `unjudged=error`, two items on one rank, and gains that fall or are not finite.
+    Raises for unjudged items under `unjudged=error`, two items on one rank, gains that are not finite, and a gain
+    function that falls as relevance grows.
     """
     ranked_column, ideal_column = batch.column("ranked"), batch.column("ideal")
     offsets = list_offsets(ranked_column)
@@ -253,12 +261,12 @@ def read_lists(
     if convention.ideal != "unsorted":
         ideal = sort_within_queries(ideal, ideal_offsets)
     if convention.ideal == "as_many":
-        # Counts of items do not tell how many are left of a condensed list. Both lists are cut at the same K.
-        most = lengths if convention.unjudged == "condensed" else int_values(batch.column("n_items"))
-        ideal = np.where(ragged.rank_of_rows(ideal_offsets) < most[ragged.query_of_rows(ideal_offsets)], ideal, 0.0)
+        # `n_items` counts the items before a list is condensed. Both lists are cut at the same K.
+        limits = lengths if convention.unjudged == "condensed" else int_values(batch.column("n_items"))
+        ideal = np.where(ragged.rank_of_rows(ideal_offsets) < limits[ragged.query_of_rows(ideal_offsets)], ideal, 0.0)
     if discount is None:
-        longest = (int(lengths.max(initial=0)), int(ragged.lengths_of(ideal_offsets).max(initial=0)))
-        discount = discount_table(convention.discount, max(*longest, *(k or 0 for k in cutoffs)))
+        max_lengths = (int(lengths.max(initial=0)), int(ragged.lengths_of(ideal_offsets).max(initial=0)))
+        discount = discount_table(convention.discount, max(*max_lengths, *(k or 0 for k in cutoffs)))
     any_judged = int_values(batch.column("n_judged")) > 0
     rules = GainRules(
         ties=convention.ties,
@@ -272,7 +280,7 @@ def read_lists(
 
 
 def _read_tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray) -> tuple[TieGroups, FloatArray]:
-    """Tie groups and the gains in an order that does not depend on the order of tied rows."""
+    """Return the tie groups, and the gains in an order that does not depend on the order of tied rows."""
     scores = float_values(batch.column("scores").flatten())[0]
     counts = int_values(batch.column("tied").flatten())
     groups = tie_groups(scores, counts, offsets)
@@ -285,16 +293,17 @@ def _read_tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray
 def read_relevance_lists(
     batch: pa.RecordBatch, lists: GainLists, convention: Convention, levels: tuple[float, ...], max_k: int | None
 ) -> RelevanceLists:
-    """Read a batch of rankings as metrics see it; `lists` is the same batch as gains."""
+    """Read a batch of rankings as relevances for metrics. `lists` is the same batch as gains."""
     counts = int_values(batch.column("n_at_least").flatten()).reshape(-1, len(levels)) if levels else None
     lengths = lists.lengths
-    if lists.has_gaps and max_k is not None:  # which end where their last rank is, beyond K if some items are
+    if lists.has_gaps and max_k is not None:
+        # A list ends at the rank of its last item, which is beyond K if items were cut off.
         lengths = np.where(int_values(batch.column("n_items")) > ragged.lengths_of(lists.offsets), max_k, lengths)
     return RelevanceLists(
         read=partial(_read_entries, batch, lists, convention),
         offsets=lists.offsets,
         lengths=lengths,
-        at_least={} if counts is None else {level: counts[:, at] for at, level in enumerate(levels)},
+        at_least={} if counts is None else {level: counts[:, index] for index, level in enumerate(levels)},
         max_k=max_k,
         clips=convention.negative == "clip",
         gains_by_convention=lists,
@@ -307,14 +316,14 @@ def _read_entries(batch: pa.RecordBatch, lists: GainLists, convention: Conventio
     if lists.groups is not None:
         groups, order = _group_relevances(batch, relevance, lists.offsets, convention)
         return Entries(relevance[order], judged[order], groups)
-    one = np.ones(len(lists.rank), dtype=np.int64)
-    return Entries(relevance, judged, TieGroups(lists.rank, one, one, np.arange(len(one))))
+    ones = np.ones(len(lists.rank), dtype=np.int64)
+    return Entries(relevance, judged, TieGroups(lists.rank, ones, ones, np.arange(len(ones))))
 
 
 def _group_relevances(
     batch: pa.RecordBatch, relevance: FloatArray, offsets: IntArray, convention: Convention
 ) -> tuple[TieGroups, IntArray]:
-    """Tie groups, and the order of entries in them; the best or worst order leaves only equal items tied."""
+    """Return tie groups and the order of their entries. Under `best` or `worst`, only equal items stay tied."""
     scores = float_values(batch.column("scores").flatten())[0]
     counts = int_values(batch.column("tied").flatten())
     groups = tie_groups(scores, counts, offsets)
@@ -345,21 +354,23 @@ def _read_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray)
 
 def _compute_gains(relevance: FloatArray, known: BoolArray, convention: Convention) -> FloatArray:
     all_known = known.all()
-    levels = relevance.copy() if all_known else relevance[known]  # a gain function may write to it
+    levels = relevance.copy() if all_known else relevance[known]  # a copy, as a gain function may write to it
     if convention.negative == "clip":
         levels = np.maximum(levels, 0.0)
-    found = np.asarray(gain_function(convention.gain)(levels), dtype=np.float64)
-    if found.shape != levels.shape:
-        raise InputRefusedError(f"the gain function gave shape {found.shape} for {levels.shape} relevances.")
+    known_gains = np.asarray(gain_function(convention.gain)(levels), dtype=np.float64)
+    if known_gains.shape != levels.shape:
+        raise InputRefusedError(
+            f"the gain function returned shape {known_gains.shape} for relevances of shape {levels.shape}."
+        )
     if all_known:
-        return found
+        return known_gains
     gains = np.zeros(len(relevance))
-    gains[known] = found
+    gains[known] = known_gains
     return gains
 
 
 def _find_too_large(gains: FloatArray) -> BoolArray:
-    if not len(gains) or (gains.min() >= -LARGEST_GAIN and gains.max() <= LARGEST_GAIN):  # not so if any is NaN
+    if not len(gains) or (gains.min() >= -LARGEST_GAIN and gains.max() <= LARGEST_GAIN):  # False if any is NaN
         return np.zeros(len(gains), dtype=np.bool_)
     return np.asarray(~(np.abs(gains) <= LARGEST_GAIN))
 
@@ -370,8 +381,8 @@ def _refuse_too_large(
     too_large = _find_too_large(gains)
     query = ragged.first_where(too_large, offsets)
     if query is not None:
-        what = f"has relevance {relevance[too_large.argmax()]:g}, whose gain is not finite, or above 2^63"
-        refuse_query(batch, keys, query, what)
+        problem = f"has relevance {relevance[too_large.argmax()]:g}, whose gain is not finite, or above 2^63"
+        refuse_query(batch, keys, query, problem)
 
 
 def _refuse_falling(
@@ -379,21 +390,21 @@ def _refuse_falling(
     keys: tuple[str, ...],
     lists: tuple[tuple[IntArray, BoolArray, FloatArray, FloatArray], ...],
 ) -> None:
-    """Refuse a gain function that falls within a query. `lists`: (offsets, judged, relevances, gains)."""
+    """Raise if gains fall as relevance grows within a query. `lists`: (offsets, judged, relevances, gains)."""
     query = np.concatenate([ragged.query_of_rows(offsets)[judged] for offsets, judged, _, _ in lists])
     relevance = np.concatenate([levels[judged] for _, judged, levels, _ in lists])
-    gains = np.concatenate([its[judged] for _, judged, _, its in lists])
+    gains = np.concatenate([gains[judged] for _, judged, _, gains in lists])
     order = np.lexsort((gains, relevance, query))
     query, relevance, gains = query[order], relevance[order], gains[order]
-    at = np.flatnonzero((query[1:] == query[:-1]) & (gains[1:] < gains[:-1]))
-    if len(at):
-        low, high = [f"{gains[row]:g} at relevance {relevance[row]:g}" for row in (at[0], at[0] + 1)]
-        what = f"has a gain function that falls from {low} to {high}; a gain may not fall as relevance grows"
-        refuse_query(batch, keys, int(query[at[0]]), what)
+    falls = np.flatnonzero((query[1:] == query[:-1]) & (gains[1:] < gains[:-1]))
+    if len(falls):
+        low, high = [f"{gains[row]:g} at relevance {relevance[row]:g}" for row in (falls[0], falls[0] + 1)]
+        problem = f"has a gain function that falls from {low} to {high}; a gain may not fall as relevance grows"
+        refuse_query(batch, keys, int(query[falls[0]]), problem)
 
 
 def compute_gain(relevance: float, convention: Convention) -> float:
-    """Gain of a single relevance; refused when it is not finite or too large."""
+    """Compute the gain of a single relevance. Raise if it is not finite or too large."""
     level = np.array([relevance], dtype=np.float64)
     gains = _compute_gains(level, np.ones(1, dtype=np.bool_), convention)
     if _find_too_large(gains)[0]:
@@ -401,9 +412,10 @@ def compute_gain(relevance: float, convention: Convention) -> float:
     return float(gains[0])
 
 
-def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None, what: str) -> None:
+def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None, problem: str) -> None:
+    """Raise for a query with a message of its key and the problem; do nothing if `query` is None."""
     if query is not None:
-        named = {name: value_at(batch.column(name), query) for name in keys}
-        shown = [labels.key({name: value for name, value in named.items() if name != "run" or value})]
+        values = {key: value_at(batch.column(key), query) for key in keys}
+        shown = [labels.key({key: value for key, value in values.items() if key != "run" or value})]
         shown += [NO_QUERY_COLUMN] if len(keys) == 1 else []
-        raise InputRefusedError(f"query {', '.join(filter(None, shown))} {what}.")
+        raise InputRefusedError(f"query {', '.join(filter(None, shown))} {problem}.")

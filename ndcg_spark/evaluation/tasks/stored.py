@@ -1,4 +1,4 @@
-"""Columns of what is stored of an evaluation: the metric table, and metrics of queries."""
+"""Schemas of the stored results of an evaluation: the metric table, and metrics of queries."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ndcg_spark.evaluation.tasks.partial_sums import ESTIMATES, PARTIAL_SCHEMA, 
 from ndcg_spark.evaluation.tasks.scoring import build_scoring_task, score_rankings
 
 HIDDEN = ("state", RULES)
-"""Columns of a summary that JSON leaves out of its rows."""
+"""Columns of a summary that are not written to JSON."""
 CONFIG_HASH, CONVENTION = "config_hash", "convention"
-"""Columns of a metric table that tell what its numbers were computed by."""
+"""Columns of a metric table that identify the settings of its numbers."""
 PROVENANCE = (CONVENTION, CONFIG_HASH, "input", "package_version")
 SUMMARY_SCHEMA = pa.schema(
     [
@@ -34,18 +34,18 @@ METRIC_SCHEMA = pa.schema(
 
 
 def list_sum_columns(settings: EvaluationSettings) -> tuple[str, ...]:
-    """Name the columns of metrics of queries that only sums need."""
+    """List the columns of metrics of queries that only sums need."""
     return (*SUM_ONLY_COUNTS, "items") if settings.catalogue_metrics else SUM_ONLY_COUNTS
 
 
 def build_scored_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
-    """Columns of metrics of queries that are computed, from those of rankings."""
+    """Return the schema of computed metrics of queries, given the schema of rankings."""
     nothing: Iterator[pa.RecordBatch] = iter([pa.RecordBatch.from_pylist([], schema=rankings)])
     return next(score_rankings(nothing, build_scoring_task(rankings.names, settings))).schema
 
 
 def build_query_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
-    """Columns of metrics of queries that are stored, from those of rankings."""
+    """Return the schema of stored metrics of queries, given the schema of rankings."""
     scored = build_scored_schema(rankings, settings)
-    kept = [field for field in scored if field.name not in list_sum_columns(settings)]
-    return pa.schema([*kept, (RULES, pa.string())])
+    stored = [field for field in scored if field.name not in list_sum_columns(settings)]
+    return pa.schema([*stored, (RULES, pa.string())])

@@ -1,4 +1,4 @@
-"""Which rows are valid, and ranks, gains and discounts of single rows for a person to look at."""
+"""Find bad rows, and add gains and discounts to single rows for an explanation."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _HELPERS = ("tied", "n_ranked")
 
 
 def add_gains(batches: Iterator[pa.RecordBatch], convention: Convention, k: int | None) -> Iterator[pa.RecordBatch]:
-    """Add `gain`, `discount` and `ideal_discount` to ranked rows; ranks beyond k weigh 0.
+    """Add `gain`, `discount` and `ideal_discount` to ranked rows. Discounts beyond rank k are 0.
 
-    Drops `tied` (ranks that the row shares, from `rank` on) and `n_ranked` (items in the ranking of its query).
+    Drops the input columns `tied` (number of ranks that a row shares, from `rank` on) and `n_ranked` (number of items
+    in the ranking of its query).
     """
     for batch in batches:
         yield _add_gains_to_batch(batch, convention, k)
@@ -51,7 +52,7 @@ def _add_gains_to_batch(batch: pa.RecordBatch, convention: Convention, k: int | 
 def _average_discounts(
     column: pa.Array, tied: np.ndarray, ends: np.ndarray | None, convention: Convention, k: int | None
 ) -> pa.Array:
-    """Discount of each rank, averaged over the ranks that tied rows share; 0 beyond the end of its list."""
+    """Return the discount of each rank, averaged over the ranks that tied rows share; 0 beyond the end of a list."""
     ranks, known = float_values(column)
     first = np.maximum(ranks.astype(np.int64) - 1, 0)
     n_ranks = int((first + tied).max(initial=0))
@@ -64,35 +65,37 @@ def _average_discounts(
 
 
 NO_QUERY_COLUMN = "(there is no query column)"
-"""In messages, in place of the key of a row of lists that has none."""
+"""Printed in place of the key of a row of lists if the table has no query column."""
 MAX_DOUBLE = float(np.finfo(np.float64).max)
 Reason = tuple[str, BoolArray | None]
-"""A reason, and the rows it holds for; None is no row."""
+"""A reason, and flags of the rows it applies to; None flags no row."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """What makes a row of one table bad. In a judgments table an order column may be null."""
+    """Rules for bad rows of one table. In judgments the order column may be null."""
 
     settings: EvaluationSettings
     judgments: bool = False
 
 
 def select_valid(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
+    """Return the valid rows of a batch. Under `on_invalid=fail` a bad row raises an InputRefusedError."""
     return split_rejected(mark_rows(batch, rules))[0]
 
 
 def mark_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
-    """Mark rejected rows by a `bad_row` that is not null; no such column if none is. One score column at most.
+    """Mark rejected rows by a `bad_row` that is not null. The column is absent if no row is rejected.
 
-    Under `on_invalid=fail` a bad row raises an InputRefusedError with the first reason and the query.
+    The batch has at most one score column. Under `on_invalid=fail` a bad row raises an InputRefusedError with the
+    first reason and the query.
     """
     bad: BoolArray | None = None
-    for reason, at in find_reasons(batch, rules):
+    for reason, rows in find_reasons(batch, rules):
         if rules.settings.on_invalid == "fail":
-            row = int(np.flatnonzero(at)[0])
+            row = int(np.flatnonzero(rows)[0])
             raise InputRefusedError(f"bad row: {reason} at {format_key(batch, canonical_names(rules.settings), row)}")
-        bad = at if bad is None else bad | at
+        bad = rows if bad is None else bad | rows
     if col.BAD_ROW in batch.schema.names:
         batch = batch.select([name for name in batch.schema.names if name != col.BAD_ROW])
     if bad is None:
@@ -101,7 +104,7 @@ def mark_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
 
 
 def split_rejected(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Divide marked rows into valid and rejected ones, both without marks; None where no row is rejected."""
+    """Split marked rows into valid rows and rejected rows, both without marks. The second is None if empty."""
     if col.BAD_ROW not in batch.schema.names:
         return batch, None
     marks = batch.column(col.BAD_ROW)
@@ -112,41 +115,42 @@ def split_rejected(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatc
 
 
 def add_marks(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Add the column that marks rejected rows where it is missing, as no row is."""
+    """Add the column of marks if it is missing because no row is rejected."""
     if col.BAD_ROW in batch.schema.names:
         return batch
     return _append_marks(batch, pa.nulls(batch.num_rows, pa.string()))
 
 
 def _append_marks(batch: pa.RecordBatch, marks: pa.Array) -> pa.RecordBatch:
-    schema = batch.schema.append(pa.field(col.BAD_ROW, pa.string()))  # the others may be said to have no nulls
+    schema = batch.schema.append(pa.field(col.BAD_ROW, pa.string()))  # other fields keep their nullability
     return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=schema)
 
 
 def has_query(batch: pa.RecordBatch, names: Names) -> BoolArray:
-    """Whether the query of each row is known, and its run."""
-    found = np.ones(batch.num_rows, dtype=np.bool_)
+    """Flag the rows whose query and run are known."""
+    is_known = np.ones(batch.num_rows, dtype=np.bool_)
     for name in names.keys:
         if name in batch.schema.names:
             for _, without in _check_key(batch.column(name), ""):
-                found &= True if without is None else ~without
-    return found
+                is_known &= True if without is None else ~without
+    return is_known
 
 
 def find_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, BoolArray]]:
-    """Yield each reason that holds for some row, and for which rows. A row's first reason is the one reported."""
-    for reason, at in _check_batch(batch, rules):
-        if at is not None and at.any():
-            yield reason, at
+    """Yield each reason that applies to some row, with flags of its rows. The first reason of a row is reported."""
+    for reason, rows in _check_batch(batch, rules):
+        if rows is not None and rows.any():
+            yield reason, rows
 
 
 def keep_valid(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
+    """Keep the valid rows of each batch; see `select_valid`."""
     for batch in batches:
         yield select_valid(batch, rules)
 
 
 def mark_rejected(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
-    """Mark rejected rows for Spark. These keep query and segments if the query is known."""
+    """Mark rejected rows, and empty all their columns but query and segments; these only if the query is known."""
     for batch in batches:
         yield _clear_rejected(mark_rows(batch, rules), rules)
 
@@ -157,24 +161,24 @@ def _clear_rejected(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name, column in columns.items() if rejected.true_count else ():
         if name not in (col.RUN, col.BAD_ROW, col.COPIES):
-            kept = name in names.query or name in names.segments
-            columns[name] = pc.if_else(nameless if kept else rejected, pa.scalar(None, column.type), column)
+            is_carried = name in names.query or name in names.segments
+            columns[name] = pc.if_else(nameless if is_carried else rejected, pa.scalar(None, column.type), column)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def find_bad_rows(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
-    """Find bad rows: `reason`, `key`, `n`, `row`; see `frames.columns.report_bad_rows`."""
+    """Yield bad rows as `reason`, `key`, `n`, `row`; see `frames.columns.report_bad_rows`."""
     names = canonical_names(rules.settings)
     for batch in map(plain_texts, batches):
-        for of_run in (batch,) if rules.judgments else split_runs(batch, names):
-            yield _report_batch(of_run, rules, names)
+        for run_batch in (batch,) if rules.judgments else split_runs(batch, names):
+            yield _report_batch(run_batch, rules, names)
 
 
 def _report_batch(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordBatch:
     first = np.full(batch.num_rows, -1)
     reasons: list[str] = []
-    for reason, at in find_reasons(batch, rules):
-        first[at & (first < 0)] = len(reasons)
+    for reason, rows in find_reasons(batch, rules):
+        first[rows & (first < 0)] = len(reasons)
         reasons.append(reason)
     (bad,) = np.nonzero(first >= 0)
     columns = {
@@ -188,42 +192,44 @@ def _report_batch(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.Re
 
 
 def split_runs(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
-    """Split a batch with several score columns into one a run (`run`, `score`); yield any other as it is."""
+    """Split a batch with several score columns into one batch per run, with `run` and `score`.
+
+    Any other batch is yielded unchanged.
+    """
     if not is_wide(batch, names):
         yield batch
         return
-    there = batch.schema.names
-    of_runs = {*names.scores, *map(name_bad_row, names.scores)}
-    shared = [name for name in there if name not in of_runs]
+    run_columns = {*names.scores, *map(name_bad_row, names.scores)}
+    shared = [name for name in batch.schema.names if name not in run_columns]
     for score, run in names.scores.items():
         columns = {col.RUN: pa.repeat(pa.scalar(run), batch.num_rows), col.SCORE: batch.column(score)}
-        if name_bad_row(score) in there:
+        if name_bad_row(score) in batch.schema.names:
             columns[col.BAD_ROW] = batch.column(name_bad_row(score))
         columns |= {name: batch.column(name) for name in shared}
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def is_wide(batch: pa.RecordBatch, names: Names) -> bool:
-    """Whether a batch has several score columns, each of which is a run."""
+    """Return True if a batch has several score columns, each of which is a run."""
     return len(names.scores) > 1 and col.SCORE not in batch.schema.names
 
 
 def format_key(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = False) -> str:
-    """Name the query of a row for a person: `query_id=7`; or the malformed line that it is."""
-    told = batch.column(col.BAD_ROW)[row].as_py() if col.BAD_ROW in batch.schema.names else None
-    if told is not None and ": " in told:
-        return f"line {told.partition(': ')[2]!r}"
+    """Format the query of a row for a message, such as `query_id=7`, or its malformed line."""
+    reason = batch.column(col.BAD_ROW)[row].as_py() if col.BAD_ROW in batch.schema.names else None
+    if reason is not None and ": " in reason:
+        return f"line {reason.partition(': ')[2]!r}"
     shown = ({col.RUN: col.RUN} if col.RUN in batch.schema.names else {}) | names.query
     shown |= {col.ITEM: col.ITEM} if item and col.ITEM in batch.schema.names else {}
-    found = {label: value_at(batch.column(name), row) for name, label in shown.items()}
+    values = {label: value_at(batch.column(name), row) for name, label in shown.items()}
     if not names.query:
-        whose = [f"{col.RUN}={found[col.RUN]}"] if found.get(col.RUN) else []
-        return ", ".join([*whose, _format_list(batch, row)])
-    return labels.key(found)
+        run = [f"{col.RUN}={values[col.RUN]}"] if values.get(col.RUN) else []
+        return ", ".join([*run, _format_list(batch, row)])
+    return labels.key(values)
 
 
 def _format_list(batch: pa.RecordBatch, row: int) -> str:
-    """Name a row without a key by the list that it has."""
+    """Format the list of a row without a query column for a message."""
     items = value_at(batch.column(col.RANKED_ITEMS), row) if col.RANKED_ITEMS in batch.schema.names else None
     if not items:
         return NO_QUERY_COLUMN
@@ -232,49 +238,50 @@ def _format_list(batch: pa.RecordBatch, row: int) -> str:
 
 
 def _check_batch(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
-    settings, there = rules.settings, set(batch.schema.names)
-    if col.BAD_ROW in there:
+    """Yield all reasons for bad rows, in the order in which they are reported."""
+    settings, names = rules.settings, set(batch.schema.names)
+    if col.BAD_ROW in names:
         yield from _read_spark_reasons(batch.column(col.BAD_ROW))
-    if col.RUN in there:
+    if col.RUN in names:
         yield "null_run", _find_nulls(batch.column(col.RUN))
     for name in canonical_names(settings).query:
         yield from _check_key(batch.column(name), "null_query")
-    if col.RANKED_ITEMS in there and col.RANKED_LIST not in there:
+    if col.RANKED_ITEMS in names and col.RANKED_LIST not in names:
         yield from _check_item_lists(batch, settings)
     for name in (col.RANKED_LIST, col.IDEAL_LIST):
-        if name in there:
+        if name in names:
             column = batch.column(name)
             yield "null_list", flags_of(column.is_null())
             yield from _lift_to_lists(column, check_relevances(column.flatten(), settings))
-    if col.RANK in there:
+    if col.RANK in names:
         yield from _check_ranks(batch.column(col.RANK), settings)
-    if col.SCORE in there:
+    if col.SCORE in names:
         yield from _check_scores(batch.column(col.SCORE), settings)
     yield from _check_other_columns(batch, rules)
-    if col.RELEVANCE in there:
+    if col.RELEVANCE in names:
         yield from check_relevances(batch.column(col.RELEVANCE), settings)
 
 
 def _check_other_columns(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
-    there = set(batch.schema.names)
-    if col.ITEM in there:
+    names = set(batch.schema.names)
+    if col.ITEM in names:
         yield from _check_key(batch.column(col.ITEM), "null_item")
-    if col.WEIGHT in there:
+    if col.WEIGHT in names:
         weight, known = float_values(batch.column(col.WEIGHT))
         yield "bad_weight", ~(known & (weight >= 0) & (weight <= MAX_WEIGHT))
-    if col.ORDER in there and not rules.judgments:
+    if col.ORDER in names and not rules.judgments:
         yield "null_order", _find_nulls(batch.column(col.ORDER))
 
 
 def _check_key(column: pa.Array, reason: str) -> Iterator[Reason]:
-    """A query or item that is null or NaN is none."""
+    """Yield a reason for a query or item that is null or NaN."""
     yield reason, _find_nulls(column)
     if pa.types.is_floating(column.type):
         yield reason, np.isnan(float_values(column)[0])
 
 
 def _check_item_lists(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
-    """Reasons of lists of items and of their scores, those of judgments, too."""
+    """Yield reasons for lists of items, ranked or judged, and for their scores or ranks."""
     for name in (col.RANKED_ITEMS, col.IDEAL_ITEMS):
         column = batch.column(name)
         yield "null_list", flags_of(column.is_null())
@@ -285,16 +292,16 @@ def _check_item_lists(batch: pa.RecordBatch, settings: EvaluationSettings) -> It
 
 
 def _lift_to_lists(column: pa.Array, reasons: Iterator[Reason]) -> Iterator[Reason]:
-    """Reasons of entries as reasons of their lists."""
+    """Turn reasons for entries into reasons for their lists."""
     offsets = list_offsets(column)
-    for reason, at in reasons:
-        if at is not None:
-            yield reason, lengths_of(chosen_offsets(at, offsets)) > 0
+    for reason, entries in reasons:
+        if entries is not None:
+            yield reason, lengths_of(chosen_offsets(entries, offsets)) > 0
 
 
 def _read_spark_reasons(column: pa.Array) -> Iterator[Reason]:
     if column.null_count < len(column):
-        reasons = pc.replace_substring_regex(column, "(?s): .*", "")  # behind which the line may be
+        reasons = pc.replace_substring_regex(column, "(?s): .*", "")  # the malformed line may follow
         for reason in pc.unique(reasons.drop_null()).to_pylist():
             yield reason, flags_of(pc.equal(reasons, reason))
 
@@ -302,15 +309,15 @@ def _read_spark_reasons(column: pa.Array) -> Iterator[Reason]:
 def _check_ranks(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
     if settings.null_score == "bad":
         yield "null_rank", _find_nulls(column)
-    whole = pa.types.is_integer(column.type)
-    if whole and _is_within(column, 1, MAX_RANK):
+    is_whole = pa.types.is_integer(column.type)
+    if is_whole and _is_within(column, 1, MAX_RANK):
         return
     rank, known = float_values(column)
-    if not whole:
+    if not is_whole:
         yield "null_rank", known & np.isnan(rank)
     yield "rank_below_1", known & (rank < 1)
     yield "rank_too_large", rank > MAX_RANK
-    if not whole:
+    if not is_whole:
         yield "rank_not_whole", known & (np.floor(rank) != rank)
 
 
@@ -324,15 +331,15 @@ def _check_scores(column: pa.Array, settings: EvaluationSettings) -> Iterator[Re
 
 
 def check_relevances(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
-    """Yield each reason a relevance can be bad for, and where it holds. A null is an unjudged item, not a bad one."""
+    """Yield the reasons for bad relevances. A null relevance is an unjudged item, not a bad one."""
     convention = settings.convention
     lowest, highest = relevance_range(convention.gain)
-    least = {"error": max(lowest, 0.0), "clip": -MAX_DOUBLE}.get(convention.negative, lowest)
-    good = _is_within(column, max(least, -MAX_DOUBLE), min(highest, MAX_DOUBLE))
-    if good and not convention.has_gain_table:
+    minimum = {"error": max(lowest, 0.0), "clip": -MAX_DOUBLE}.get(convention.negative, lowest)
+    is_good = _is_within(column, max(minimum, -MAX_DOUBLE), min(highest, MAX_DOUBLE))
+    if is_good and not convention.has_gain_table:
         return
     relevance, known = float_values(column)
-    if not good:
+    if not is_good:
         yield "nan_relevance", np.isnan(relevance)
         yield "infinite_relevance", np.isinf(relevance)
         yield "gain_overflow", relevance > highest
@@ -347,11 +354,11 @@ def check_relevances(column: pa.Array, settings: EvaluationSettings) -> Iterator
 
 
 def _is_within(column: pa.Array, lowest: float, highest: float) -> bool:
-    """Whether all values are numbers between two bounds, both included. One pass over a good batch."""
+    """Return True if all values are between two bounds, inclusive, and none is NaN. One pass over a valid batch."""
     if column.null_count == len(column):
         return True
     if column.null_count and pa.types.is_integer(column.type):
-        ends = pc.min_max(column).as_py()  # where a null is not 0
+        ends = pc.min_max(column).as_py()  # min_max ignores nulls
         return bool(lowest <= ends["min"] and ends["max"] <= highest)
     values = column.to_numpy() if pa.types.is_integer(column.type) else float_values(column)[0]
     return bool(lowest <= values.min() and values.max() <= highest)  # False if any is NaN
