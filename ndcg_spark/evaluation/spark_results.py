@@ -99,7 +99,9 @@ class Evaluation(Results):
 
     def _means(self, *beside: str) -> DataFrame:
         requested, hidden = self._order_of_means
-        return format_means(self.ranking.summary(keep_refusals=True), asked=requested, without=hidden, beside=beside)
+        return format_means(
+            self.ranking.summary(keep_refusals=True), requested=requested, hidden=hidden, overall=beside
+        )
 
     def plot(self, metric: str | None = None) -> Figure:
         """Run two actions and draw means by segment with their intervals, and how many queries have which value.

@@ -179,8 +179,8 @@ def test_a_query_that_comes_twice_in_a_table_of_arrays_is_looked_for_on_request(
     assert [row["n_queries"] for row in rows_of(evaluate(data, k=2).summary, "ndcg")] == [4]
 
     options = {"k": 2, "check_duplicates": "all"}
-    advice = "a table of arrays or lists has one row for each query of a run. Name what tells the rows apart (run=, "
-    advice += "query=), or remove all but one."
+    advice = "a table of arrays or lists has one row for each query of a run. Name the columns that tell the rows "
+    advice += "apart (run=, query=), or remove all but one."
     for keys, named in [
         ({}, "query_id=q comes in 3 rows"),
         ({"run": "ranker"}, "ranker=A, query_id=q comes in 2 rows"),

@@ -12,7 +12,7 @@ from support.main_job import mean_ndcg
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-CUT = "one shuffle of about 2 K numbers a query and input partition, or of its rows where these are fewer"
+CUT = "one shuffle of about 2 K numbers per query and input partition, or the rows of a query if these are fewer"
 PASSES = "; two passes through Python workers"
 TIES = ("--ties", "item_asc")
 
@@ -72,7 +72,7 @@ RANKED = [
     ),
     (
         ("run", "--strategy", "window"),
-        "a full join of all rows and all judgments, and a shuffle of what it gives, by (query, item); three shuffles "
+        "a full join of all rows and all judgments, and a shuffle of the result, by (query, item); three shuffles "
         f"of all rows, two of them with a sort{PASSES}",
     ),
 ]
@@ -94,7 +94,7 @@ def test_what_it_costs_to_look_for_duplicates(tables):
         plain = cost(tables, form, "--source", "spark")
         more = f"; {told} by (query, item) for duplicates, after a pass through Python workers"
         assert cost(tables, form, *every) == cost(tables, form, "--duplicates", "best") == plain + more
-    told = "a shuffle by query of about 2 K numbers a query, for queries that come twice"
+    told = "a shuffle by query of about 2 K numbers per query, to find repeated queries"
     assert cost(tables, "arrays", *every) == f"{told}; one pass through Python workers"
 
 
@@ -104,7 +104,8 @@ SECOND = "a shuffle of the relevant rows and a join, both by query"
 
 def joined(*read: str) -> str:
     return (
-        f"; a join of the first K items of each query with what metrics read ({', '.join(read)}), and a shuffle by "
+        "; a join of the first K items of each query with the features that metrics read "
+        f"({', '.join(read)}), and a shuffle by "
         "query"
     )
 
@@ -156,7 +157,8 @@ def test_what_topics_cost(tables):
 def test_complete_queries_of_sorted_files_are_scored_where_they_are_read_for_means_alone(tables, tmp_path):
     plain = explained("--input", tables["long"])
     assert plain["source"] == "parquet: 1 Parquet files under a local path, sorted by query"
-    in_place = f"complete queries are scored where they are read; of the others, {CUT}{PASSES}; at least 1 action"
+    in_place = f"complete queries are scored by the tasks that read them; for other queries, {CUT}{PASSES}"
+    in_place += "; at least 1 action"
     assert plain["cost"] == in_place
     queries = explained("--input", tables["long"], "--per-query-output", tmp_path / "queries")
     assert queries["source"] == plain["source"]
@@ -164,4 +166,6 @@ def test_complete_queries_of_sorted_files_are_scored_where_they_are_read_for_mea
     judged = explained("--input", tables["run"], "--judgments", tables["judgments"])
     assert judged["source"] == "parquet: 1 Parquet files under a local path"
     whole = explained("--input", tables["long"], "--k", "all")["cost"]
-    assert whole.startswith("complete queries are scored where they are read; of the others, one shuffle of all rows")
+    assert whole.startswith(
+        "complete queries are scored by the tasks that read them; for other queries, one shuffle of all rows"
+    )

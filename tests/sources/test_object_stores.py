@@ -173,7 +173,7 @@ def test_a_folder_whose_name_ends_like_that_of_a_file_is_listed(server: Server) 
 def test_explain_says_who_reads_and_why(tables: Path) -> None:
     ended = mean_ndcg("--input", "s3a://data/sorted", "--explain")
     assert (ended.code, ended.complaints) == (0, [])
-    assert "source       parquet: 3 Parquet objects that workers reach by themselves, sorted by query" in ended.out
+    assert "source       parquet: 3 Parquet objects that workers can read, sorted by query" in ended.out
     assert SECRET not in ended.out
     ended = mean_ndcg("--input", "s3://data/sorted", "--sample", "0.5", "--explain")
     assert "source       spark: a sample is taken" in ended.out

@@ -1,4 +1,4 @@
-"""Canonical columns of a table as Spark reads them by a `TablePlan`, and which rows are bad."""
+"""Read the canonical columns of a table in Spark by a `TablePlan`, and report bad rows."""
 
 from __future__ import annotations
 
@@ -17,44 +17,45 @@ from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows
 
 TOPICS_COLUMN = "topics"
-"""Topics of a row's item, beside the canonical columns where a metric reads them; workers hand them on untouched."""
+"""Topics of an item, next to the canonical columns if a metric reads them. Workers pass the column through."""
 _LISTS = "lists"
 
 
 def select_canonical_columns(frame: DataFrame, plan: TablePlan, more: Mapping[str, Column] = {}) -> DataFrame:
-    """Select the canonical columns of a table, and `more` of it. Lazy.
+    """Select the canonical columns of a table, and the columns `more`. Lazy.
 
-    A column that says why a row is bad exists only where Spark can see a bad row.
+    `bad_row` columns exist only if there are bad rows that only Spark can see.
     """
-    read = {name: read_column(frame, one) for name, one in plan.columns.items()}
-    if plan.sample < 1:  # keys are hashed as text, so that an int and a bigint agree
-        key = F.xxhash64(F.lit(SAMPLE), *[read[name].cast("string") for name in plan.query])
+    columns = {name: read_column(frame, read) for name, read in plan.columns.items()}
+    if plan.sample < 1:  # keys are hashed as text, so that an int and a bigint have the same hash
+        key = F.xxhash64(F.lit(SAMPLE), *[columns[name].cast("string") for name in plan.query])
         frame = frame.where(F.shiftrightunsigned(key, 11) * F.lit(2.0**-53) < plan.sample)
-    chosen = [column.alias(name) for name, column in (read | dict(more)).items()]
+    selected = [column.alias(name) for name, column in (columns | dict(more)).items()]
     if plan.runs:
-        runs = {run: {name: read_column(frame, one) for name, one in its.items()} for run, its in plan.runs.items()}
         structs = [
-            F.struct(F.lit(run).alias(col.RUN), *(column.alias(name) for name, column in its.items()))
-            for run, its in runs.items()
+            F.struct(
+                F.lit(run).alias(col.RUN), *(read_column(frame, read).alias(name) for name, read in reads.items())
+            )
+            for run, reads in plan.runs.items()
         ]
-        chosen.append(F.array(*structs).alias(_LISTS))
-    chosen += [_build_reason(frame, plan, its).alias(name) for name, its in plan.bad_rows.items()]
+        selected.append(F.array(*structs).alias(_LISTS))
+    selected += [_build_reason(frame, plan, sources).alias(name) for name, sources in plan.bad_rows.items()]
     if plan.keeps_original:
-        chosen.append(_build_original(frame).alias("row"))
-    rows = frame.select(*chosen)
+        selected.append(_build_original(frame).alias("row"))
+    rows = frame.select(*selected)
     if not plan.runs:
         return rows
     return rows.select(*columns_of([name for name in rows.columns if name != _LISTS]), F.inline(_LISTS))
 
 
 def read_column(frame: DataFrame, read: ColumnRead) -> Column:
-    """Read one column; see `Conversion`."""
+    """Read one column, with its `Conversion`."""
     column = named(read.source[0])
-    for name in read.source[1:]:
+    for field in read.source[1:]:
         if isinstance(frame.schema[read.source[0]].dataType, T.MapType):
-            column = F.map_keys(column) if name == KEYS else F.map_values(column)
+            column = F.map_keys(column) if field == KEYS else F.map_values(column)
         else:
-            column = column.getField(name)
+            column = column.getField(field)
     match read.conversion:
         case Conversion.AS_IS:
             return column
@@ -72,11 +73,11 @@ def read_column(frame: DataFrame, read: ColumnRead) -> Column:
 
 
 def _build_reason(frame: DataFrame, plan: TablePlan, names: tuple[str, ...]) -> Column:
-    """The first reason for which Spark sees that a row is bad, as text; null for others."""
+    """Return the first reason why Spark cannot read a row, as text; null for other rows."""
     reason = F.lit(None).cast("string")
-    for one in reversed([plan.columns[name] for name in names]):
-        bad = read_column(frame, one).isNull() & named(one.source[0]).isNotNull()
-        reason = F.when(bad, F.lit(one.reason)).otherwise(reason)
+    for read in reversed([plan.columns[name] for name in names]):
+        bad = read_column(frame, read).isNull() & named(read.source[0]).isNotNull()
+        reason = F.when(bad, F.lit(read.reason)).otherwise(reason)
     if not plan.has_malformed:
         return reason
     line = F.concat(F.lit(f"{MALFORMED_LINE}: "), F.substring(named(MALFORMED), 1, 200))
@@ -84,16 +85,19 @@ def _build_reason(frame: DataFrame, plan: TablePlan, names: tuple[str, ...]) -> 
 
 
 def _build_original(frame: DataFrame) -> Column:
-    """The row as it came. Few rows are bad: these become JSON once they are known, if workers can hand them on."""
+    """Return the row as it is in the input: as a struct if workers can pass it through, else as JSON.
+
+    A struct is cheaper, as only bad rows, which are few, become JSON later.
+    """
     row, info = row_of(frame, frame.columns), info_of(frame)
-    kinds = [one.type.value_type if pa.types.is_list(one.type) else one.type for one in info.schema]
+    kinds = [field.type.value_type if pa.types.is_list(field.type) else field.type for field in info.schema]
     return row if all(map(is_key, kinds)) and not info.spellings else row_as_json(row, frame.columns)
 
 
 def report_bad_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
-    """Find bad rows in one pass through workers: `reason`, `key`, `n` and, where the input has it, `row`. Lazy.
+    """Find bad rows in one pass through workers: `reason`, `key`, `n` and, if the input has it, `row`. Lazy.
 
-    Rows without a reason stand for `n` valid ones each. A row with several scores comes once for each.
+    A row without a reason counts `n` valid rows. A row with several scores occurs once for each.
     """
     fields = [
         T.StructField("reason", T.StringType()),

@@ -1,4 +1,4 @@
-"""Rows of one item in one query: one is kept or they are refused; and which columns tell them apart."""
+"""Resolve duplicates: keep one row of each item of a query or refuse them, and find the columns that differ."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from ndcg_spark.evaluation.tasks.query_rows import (
 def resolve_duplicates(
     rows: DataFrame, settings: EvaluationSettings, n_tasks: int | None = None, *, others: Sequence[str] = ()
 ) -> DataFrame:
-    """Keep one valid row of each (query, item), and the number of `copies` it stands for. Lazy; one shuffle of rows.
+    """Keep one valid row of each (query, item), and its number of `copies`. Lazy; one shuffle of rows.
 
-    `best` keeps the best score (of judgments: the highest relevance), `first` the first in order. Ties go to the
-    highest relevance, then the other rule, then what rows carry, so the choice does not depend on row order. Rejected
-    rows become one for each query and segments.
+    `best` keeps the best score (in judgments the highest relevance), `first` the first in order. Ties are decided by
+    relevance, then by the other rule, then by all other columns, so the result does not depend on row order. Rejected
+    rows are combined into one row for each query and its segments.
     """
     policy = settings.convention.duplicates
     if ITEM not in rows.columns:
@@ -47,13 +47,13 @@ def resolve_duplicates(
     names = canonical_names(settings)
     keys = [name for name in (RUN, *names.query) if name in rows.columns]
     rest = [name for name in rows.columns if name not in (*keys, ITEM)]
-    kept = F.min_by(F.struct(*columns_of(rest)), F.struct(*_order_by_preference(rows, rest, policy)))
+    preferred = F.min_by(F.struct(*columns_of(rest)), F.struct(*_order_by_preference(rows, rest, policy)))
     groups = columns_of([*keys, ITEM])
     if BAD_ROW in rows.columns:
         segments = columns_of([name for name in names.segments if name in rows.columns])
         groups.append(F.when(F.col(BAD_ROW).isNotNull(), F.struct(F.lit(True), *segments)).alias("rejected"))
-    found = rows.groupBy(*groups).agg(kept.alias("kept"), F.count(F.lit(1)).alias(COPIES))
-    flat = in_tasks(found, n_tasks).select(
+    grouped = rows.groupBy(*groups).agg(preferred.alias("kept"), F.count(F.lit(1)).alias(COPIES))
+    flat = in_tasks(grouped, n_tasks).select(
         *columns_of([*keys, ITEM, COPIES]), *[F.col("kept").getField(name).alias(name) for name in rest]
     )
     if policy != "error":
@@ -70,36 +70,37 @@ def resolve_duplicates(
 
 
 def find_differing_columns(frame: DataFrame, settings: EvaluationSettings, query: str) -> list[str] | None:
-    """Run an action (a scan): find unused columns in which rows of the same query and item differ, most items first.
+    """Find the unused columns in which rows of the same item differ in a query, those of most items first.
 
-    `query` is text such as `query_id=7`. Empty if no item comes twice; None if there is no such query.
+    Runs an action (a scan). `query` is text such as `query_id=7`. Returns an empty list if no item occurs twice, None
+    if the query does not exist.
     """
     others, item = list_unused_columns(info_of(frame), settings), str(settings.columns.item)
 
-    def differs(name: str) -> Column:
-        """Whether the rows of an item have two values, of which one may be null."""
+    def is_different(name: str) -> Column:
+        """Return True if the rows of an item have two values, one of which may be null."""
         column = named(name)
         return (F.min(column) != F.max(column)) | (F.count(column).between(1, F.count(F.lit(1)) - 1))
 
     rows = frame.where(key_text(settings.columns.query, {}) == query)
-    flags = [F.coalesce(differs(name), F.lit(False)) for name in others]
-    columns = [flag.cast("int").alias(f"differs_{at}") for at, flag in enumerate(flags)]
+    flags = [F.coalesce(is_different(column), F.lit(False)) for column in others]
+    columns = [flag.cast("int").alias(f"differs_{index}") for index, flag in enumerate(flags)]
     items = rows.groupBy(named(item)).agg(F.count(F.lit(1)), *columns)
-    sums = [F.sum(f"differs_{at}") for at in range(len(others))]
-    n_items, *found = items.agg(F.count(F.lit(1)), *sums).collect()[0]
+    sums = [F.sum(f"differs_{index}") for index in range(len(others))]
+    n_items, *n_different = items.agg(F.count(F.lit(1)), *sums).collect()[0]
     if not n_items:
         return None
-    return [name for n, name in sorted(zip(found, others, strict=True), key=lambda one: -one[0]) if n]
+    return [column for n, column in sorted(zip(n_different, others, strict=True), key=lambda pair: -pair[0]) if n]
 
 
 def _order_by_preference(rows: DataFrame, names: Sequence[str], policy: str) -> list[Column]:
-    """What rows are compared by, all that a row has: of the row that is kept it is the smallest. Nulls come last."""
-    by = [ORDER, RELEVANCE, RANK, SCORE] if policy == "first" else [RANK, SCORE, RELEVANCE, ORDER]
-    carried = [name for name in names if name not in (*by, TOPICS_COLUMN)]
-    found: list[Column] = []
-    for name in [one for one in (*by, *carried, TOPICS_COLUMN) if one in names]:
-        column = value = named(name)
-        if name in (SCORE, RELEVANCE):  # the highest first; ~x cannot overflow, as -x can
-            value = F.bitwise_not(column) if isinstance(rows.schema[name].dataType, T.IntegralType) else -column
-        found += [column.isNull(), value]
-    return found
+    """Return sort keys, over all columns, by which the row to keep comes first. Nulls are last."""
+    rule = [ORDER, RELEVANCE, RANK, SCORE] if policy == "first" else [RANK, SCORE, RELEVANCE, ORDER]
+    carried = [name for name in names if name not in (*rule, TOPICS_COLUMN)]
+    keys: list[Column] = []
+    for name in [name for name in (*rule, *carried, TOPICS_COLUMN) if name in names]:
+        column = sort_key = named(name)
+        if name in (SCORE, RELEVANCE):  # the highest first; unlike -x, ~x cannot overflow
+            sort_key = F.bitwise_not(column) if isinstance(rows.schema[name].dataType, T.IntegralType) else -column
+        keys += [column.isNull(), sort_key]
+    return keys

@@ -1,4 +1,4 @@
-"""What metrics need of items beside relevances: joined to the first K items of each query, after the cut."""
+"""Join the item features that metrics need to the first K items of each query, after lists are cut."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TABLES = {
     ITEMS: ("item table", option("items")),
     INTERACTIONS: ("interactions table", option("interactions")),
 }
-"""What a table is called, and how it is given."""
+"""The name of a table in messages, and its option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class ItemTables:
 
     `relevances` is the table with the relevances: the main table if `relevances_in_run`, else the judgments.
 
-    `rows_with_topics`: its canonical rows that are ranked or judge, neither rejected nor copies, with `topics`.
+    `rows_with_topics` has its valid canonical rows, without duplicates, and their `topics`.
     """
 
     items: DataFrame | None
@@ -50,17 +50,17 @@ class ItemTables:
 
 
 def check_item_tables(settings: EvaluationSettings, tables: ItemTables) -> None:
-    """Raise unless the tables and columns that metrics need are there. Reads schemas, runs no action."""
-    given = {ITEMS: tables.items, INTERACTIONS: tables.interactions}
-    for table, (name, how) in _TABLES.items():
+    """Raise unless the tables and columns that metrics need exist. Reads schemas, runs no action."""
+    frames = {ITEMS: tables.items, INTERACTIONS: tables.interactions}
+    for table, (title, how) in _TABLES.items():
         needs = [need for need in settings.needs if need.table == table]
-        if needs and given[table] is None:
-            raise InvalidParameterError(f"metric {settings.metric_with(needs[0])!r} needs the {name} ({how}).")
-        if given[table] is not None and not needs:
+        if needs and frames[table] is None:
+            raise InvalidParameterError(f"metric {settings.metric_with(needs[0])!r} needs the {title} ({how}).")
+        if frames[table] is not None and not needs:
             example = "ild@10" if table == ITEMS else "novelty@10"
-            raise InvalidParameterError(f"no metric reads the {name}; name one, such as {example}, or leave it out.")
+            raise InvalidParameterError(f"no metric reads the {title}; name one, such as {example}, or leave it out.")
     item = str(settings.columns.item)
-    for table, frame in given.items():
+    for table, frame in frames.items():
         if frame is not None:
             require_column(frame, item, option("item"), _TABLES[table][0])
     _check_named_columns(settings, tables)
@@ -79,7 +79,7 @@ def check_item_tables(settings: EvaluationSettings, tables: ItemTables) -> None:
 
 
 def _check_named_columns(settings: EvaluationSettings, tables: ItemTables) -> None:
-    """Raise unless a column that was named is there, also where no metric reads it: a name may be misspelt."""
+    """Raise if a column that was named does not exist, even if no metric reads it: the name may be misspelt."""
     frames = {
         **dict.fromkeys(("vector", "categories", "first_seen"), (tables.items, *_TABLES[ITEMS])),
         "user": (tables.interactions, *_TABLES[INTERACTIONS]),
@@ -90,7 +90,7 @@ def _check_named_columns(settings: EvaluationSettings, tables: ItemTables) -> No
             continue
         if frame is None:
             raise InvalidParameterError(
-                f"{option(name)} names {column!r}, a column of the {table}, which is not there ({how})."
+                f"{option(name)} names {column!r}, a column of the {table}, but there is no such table ({how})."
             )
         require_column(frame, column, option(name), table)
     if settings.item_columns.topics != ItemColumns().topics:
@@ -98,130 +98,133 @@ def _check_named_columns(settings: EvaluationSettings, tables: ItemTables) -> No
 
 
 def get_user_column(settings: EvaluationSettings) -> str:
+    """Return the column of the user of a query."""
     return settings.item_columns.user or settings.columns.query[0]
 
 
 def read_topics(settings: EvaluationSettings, tables: ItemTables) -> Column:
-    """Topics of each row of the table with the relevances, as an array of text. Reads schemas, runs no action."""
+    """Return the topics of each row of the table with the relevances, as an array of text. Runs no action."""
     frame, column = tables.relevances, settings.item_columns.topics
     relevance = settings.columns.relevance
     is_array = relevance in frame.columns and isinstance(frame.schema[relevance].dataType, T.ArrayType)
     if settings.columns.ranked or is_array:
-        what = "lists of relevant items" if settings.columns.ranked else "arrays of relevances"
+        form = "lists of relevant items" if settings.columns.ranked else "arrays of relevances"
         raise InvalidParameterError(
-            f"metric {settings.metric_with(TOPICS)!r} needs a row for each judged item, with its topics; {what} have "
-            "none."
+            f"metric {settings.metric_with(TOPICS)!r} needs a row for each judged item, with its topics; {form} have "
+            "no topics."
         )
     require_column(frame, column, option("topics"), "input" if tables.relevances_in_run else "judgments")
     return _read_texts(frame, column, option("topics"), "table with the relevances")
 
 
 def add_item_features(rankings: DataFrame, settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
-    """Add what metrics read of `items` to rankings. Lazy.
+    """Add the features that metrics read of `items` to rankings. Lazy.
 
-    `features`: a struct for each entry (`place` from 0, `vector`, `categories`, `days`, `interactions`, `users`,
-    `seen`); `n_interactions`, `n_users`: totals; `topics_of_items`: structs (`item`, `relevance`, `topics`).
+    `features` has a struct for each entry (`place` from 0, `vector`, `categories`, `days`, `interactions`, `users`,
+    `seen`), `n_interactions` and `n_users` the totals, `topics_of_items` structs (`item`, `relevance`, `topics`).
 
-    Spark cost: features take a join of K rows per query with each table and a shuffle by query; topics one more scan
-    of the relevances, a shuffle of relevant rows, and a join; rejected rows or copies one more pass through workers.
+    Spark cost: features need a join of K rows per query with each table and a shuffle by query. Topics need one more
+    scan of the relevances, a shuffle of relevant rows, and a join. If rows may be rejected or repeated, topics need
+    one more pass through workers.
     """
-    found = rankings
     if TOPICS in settings.needs and tables.rows_with_topics is not None:
-        found = _add_topics(found, settings, tables.rows_with_topics)
+        rankings = _add_topics(rankings, settings, tables.rows_with_topics)
     if {VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN} & set(settings.needs):
-        found = _add_features(found, settings, tables)
+        rankings = _add_features(rankings, settings, tables)
     if POPULARITY in settings.needs and tables.interactions is not None:
         user = named(get_user_column(settings))
-        met = tables.interactions.where(named(str(settings.columns.item)).isNotNull())
-        totals = met.agg(F.count(F.lit(1)).alias("n_interactions"), F.countDistinct(user).alias("n_users"))
-        found = found.crossJoin(F.broadcast(totals))
-    return found
+        interactions = tables.interactions.where(named(str(settings.columns.item)).isNotNull())
+        totals = interactions.agg(F.count(F.lit(1)).alias("n_interactions"), F.countDistinct(user).alias("n_users"))
+        rankings = rankings.crossJoin(F.broadcast(totals))
+    return rankings
 
 
 def list_item_costs(settings: EvaluationSettings, tables: ItemTables) -> list[str]:
-    """What metrics of items cost beside ranking, in clauses for a person. Runs no action."""
-    found, needs = [], set(settings.needs)
+    """List the additional costs of metrics of items, in clauses to print. Runs no action."""
+    costs, needs = [], set(settings.needs)
     joined = [need for need in settings.needs if need in (VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN)]
     if joined:
-        read = ", ".join(map(str, joined))
-        found.append(
-            f"a join of the first K items of each query with what metrics read ({read}), and a shuffle by query"
+        features = ", ".join(map(str, joined))
+        costs.append(
+            f"a join of the first K items of each query with the features that metrics read ({features}), and a "
+            "shuffle by query"
         )
     if POPULARITY in needs:
-        found.append("shuffles of the interactions, counted by item and in all")
+        costs.append("shuffles of the interactions, counted by item and in all")
     if SEEN in needs:
-        found.append("a shuffle of the interactions by user and item")
+        costs.append("a shuffle of the interactions by user and item")
     if CATALOGUE in needs:
-        found.append("a shuffle of counts of the listed items, and a join of them with the items of the catalogue")
+        costs.append("a shuffle of counts of the listed items, and a join of them with the items of the catalogue")
     if TOPICS in needs:
         table = "input" if tables.relevances_in_run else "judgments"
-        chosen = ""
+        checks = ""
         if settings.convention.duplicates != "error":
-            chosen = " through Python workers, a shuffle of all of them by (query, item) for duplicates"
+            checks = " through Python workers, a shuffle of all of them by (query, item) for duplicates"
         elif settings.on_invalid == "reject":
-            chosen = " through Python workers"
-        found.append(
-            f"a second scan of the {table} for topics{chosen}, a shuffle of the relevant rows and a join, both by "
+            checks = " through Python workers"
+        costs.append(
+            f"a second scan of the {table} for topics{checks}, a shuffle of the relevant rows and a join, both by "
             "query"
         )
-    return found
+    return costs
 
 
 def get_item_type(rows: DataFrame) -> T.DataType:
-    found = rows.schema["items"].dataType
-    return found.elementType if isinstance(found, T.ArrayType) else found
+    """Return the type of the items in rankings."""
+    items_type = rows.schema["items"].dataType
+    return items_type.elementType if isinstance(items_type, T.ArrayType) else items_type
 
 
 def count_catalogue(items: DataFrame, settings: EvaluationSettings, kind: T.DataType) -> DataFrame:
-    """Items of the catalogue and how often each is there: `item` in the type of the rankings, `copies`. Lazy."""
+    """Count the rows of each item of the catalogue: `item`, in the type of the rankings, and `copies`. Lazy."""
     item = str(settings.columns.item)
-    found = items.where(named(item).isNotNull()).select(_cast_items(items, item, kind, ITEMS).alias("item"))
-    return found.groupBy("item").agg(F.count(F.lit(1)).alias("copies"))
+    known = items.where(named(item).isNotNull()).select(_cast_items(items, item, kind, ITEMS).alias("item"))
+    return known.groupBy("item").agg(F.count(F.lit(1)).alias("copies"))
 
 
 def _add_features(rankings: DataFrame, settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
     kind = get_item_type(rankings)
-    rows = rankings.select(F.struct(*columns_of(rankings.columns)).alias("row"))  # names of users stay inside
+    rows = rankings.select(
+        F.struct(*columns_of(rankings.columns)).alias("row")
+    )  # a struct, so that the user's column names cannot collide
     row = F.col("row")
-    keys = [row.getField(name).alias(f"key_{at}") for at, name in enumerate((RUN, *settings.columns.query))]
-    if (
-        N_REJECTED in rankings.columns
-    ):  # what stands for rejected rows only stays apart, also where they have no query
+    keys = [row.getField(column).alias(f"key_{index}") for index, column in enumerate((RUN, *settings.columns.query))]
+    if N_REJECTED in rankings.columns:
+        # Rankings of rejected rows only get a key of their own each: their query may be null.
         only_rejected = (row.getField("n_rows") == 0) & (row.getField("n_judged") == 0)
         keys.append(F.when(only_rejected, F.monotonically_increasing_id()).alias("rejected"))
-    chosen = [F.struct(*keys).alias("key")]
+    selected = [F.struct(*keys).alias("key")]
     if SEEN in settings.needs:
-        chosen.append(row.getField(get_user_column(settings)).alias("user"))
+        selected.append(row.getField(get_user_column(settings)).alias("user"))
 
-    def place(item: Column, at: Column) -> Column:
-        """One place of a list; the first carries the ranking."""
-        return F.struct(at.alias("place"), item.alias("item"), F.when(at == 0, row).alias("row"))
+    def build_place(item: Column, position: Column) -> Column:
+        """Return a position of a list as a struct. The first position carries the ranking."""
+        return F.struct(position.alias("place"), item.alias("item"), F.when(position == 0, row).alias("row"))
 
-    # Rows of a join have no order, so places are numbered; an empty list has one without a number.
-    none = F.struct(F.lit(None).cast("int").alias("place"), F.lit(None).cast(kind).alias("item"), row.alias("row"))
+    # Positions are numbered, as rows of a join have no order. An empty list gets one row without a number.
+    no_place = F.struct(
+        F.lit(None).cast("int").alias("place"), F.lit(None).cast(kind).alias("item"), row.alias("row")
+    )
     items = row.getField("items")
-    listed = F.when(F.size(items) > 0, F.transform(items, place)).otherwise(F.array(none))
-    places = rows.select(*chosen, F.inline(listed))
+    listed = F.when(F.size(items) > 0, F.transform(items, build_place)).otherwise(F.array(no_place))
+    places = rows.select(*selected, F.inline(listed))
     names = ["place"]
     if tables.items is not None and {VECTOR, CATEGORIES, FIRST_SEEN} & set(settings.needs):
         attributes = _select_attributes(tables.items, settings)
         item = _cast_items(tables.items, str(settings.columns.item), kind, ITEMS)
-        of_items = tables.items.select(item.alias("item"), *[one.alias(name) for name, one in attributes.items()])
-        places, names = places.join(of_items, "item", "left"), [*names, *attributes]
+        columns = [column.alias(name) for name, column in attributes.items()]
+        item_table = tables.items.select(item.alias("item"), *columns)
+        places, names = places.join(item_table, "item", "left"), [*names, *attributes]
     if tables.interactions is not None:
-        met = _select_interactions(tables.interactions, settings, kind)
+        interactions = _select_interactions(tables.interactions, settings, kind)
         if POPULARITY in settings.needs:
-            counts = met.groupBy("item").agg(
+            counts = interactions.groupBy("item").agg(
                 F.count(F.lit(1)).alias("interactions"), F.countDistinct("user").alias("users")
             )
             places, names = places.join(counts, "item", "left"), [*names, "interactions", "users"]
         if SEEN in settings.needs:
-            seen = (
-                _check_user_type(met, places, "user")
-                .select("user", "item")
-                .distinct()
-                .withColumn("seen", F.lit(True))
-            )
+            _check_user_type(interactions, places, "user")
+            seen = interactions.select("user", "item").distinct().withColumn("seen", F.lit(True))
             places, names = places.join(seen, ["user", "item"], "left"), [*names, "seen"]
     entry = F.when(F.col("place").isNotNull(), F.struct(*map(_fill_missing, names)))
     together = places.groupBy("key").agg(
@@ -231,13 +234,13 @@ def _add_features(rankings: DataFrame, settings: EvaluationSettings, tables: Ite
 
 
 def _fill_missing(name: str) -> Column:
-    """A feature of an item, and what stands for one that the joined table lacks."""
-    missing = {"days": F.lit(0.0), "interactions": F.lit(0), "users": F.lit(0), "seen": F.lit(False)}
-    return F.coalesce(F.col(name), missing[name]).alias(name) if name in missing else F.col(name)
+    """Return a feature of an item, with a default if the joined table lacks the item."""
+    defaults = {"days": F.lit(0.0), "interactions": F.lit(0), "users": F.lit(0), "seen": F.lit(False)}
+    return F.coalesce(F.col(name), defaults[name]).alias(name) if name in defaults else F.col(name)
 
 
 def _select_attributes(items: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
-    found, columns, table = {}, settings.item_columns, "item table"
+    attributes, columns, table = {}, settings.item_columns, "item table"
     if VECTOR in settings.needs:
         require_column(items, columns.vector, option("vector"), table)
         vector = vector_column(items, columns.vector)
@@ -247,9 +250,9 @@ def _select_attributes(items: DataFrame, settings: EvaluationSettings) -> dict[s
                 f"column {columns.vector!r} ({option('vector')}) of the {table} is {kind}; it must be an array of "
                 "numbers or a vector of pyspark.ml."
             )
-        found[VECTOR.what] = vector
+        attributes[VECTOR.what] = vector
     if CATEGORIES in settings.needs:
-        found[CATEGORIES.what] = _read_texts(items, columns.categories, option("categories"), table)
+        attributes[CATEGORIES.what] = _read_texts(items, columns.categories, option("categories"), table)
     if FIRST_SEEN in settings.needs:
         seen = require_column(items, columns.first_seen, option("first_seen"), table)
         if not isinstance(seen, T.DateType | T.TimestampType | T.TimestampNTZType):
@@ -258,17 +261,17 @@ def _select_attributes(items: DataFrame, settings: EvaluationSettings) -> dict[s
                 "not a date; cast it first."
             )
         days = F.datediff(F.lit(settings.as_of), utc_date(named(columns.first_seen), seen))
-        found["days"] = F.greatest(days, F.lit(0)).cast("double")
-    return found
+        attributes["days"] = F.greatest(days, F.lit(0)).cast("double")
+    return attributes
 
 
-def _read_texts(frame: DataFrame, column: str, part: str, table: str) -> Column:
-    """Give a column of several values, or of one, as an array of text."""
-    kind = require_column(frame, column, part, table)
+def _read_texts(frame: DataFrame, column: str, spelling: str, table: str) -> Column:
+    """Return a column as an array of text; a value that is not an array becomes an array of one."""
+    kind = require_column(frame, column, spelling, table)
     element = kind.elementType if isinstance(kind, T.ArrayType) else kind
     if not isinstance(element, T.StringType | T.IntegralType | T.BooleanType):
         raise InputRefusedError(
-            f"column {column!r} ({part}) of the {table} is {kind.simpleString()}; it must be an array of text or "
+            f"column {column!r} ({spelling}) of the {table} is {kind.simpleString()}; it must be an array of text or "
             "whole numbers, or one of them."
         )
     values = named(column) if isinstance(kind, T.ArrayType) else F.array(named(column))
@@ -277,55 +280,56 @@ def _read_texts(frame: DataFrame, column: str, part: str, table: str) -> Column:
 
 def _select_interactions(frame: DataFrame, settings: EvaluationSettings, kind: T.DataType) -> DataFrame:
     item = str(settings.columns.item)
-    there = frame.where(named(item).isNotNull())
-    return there.select(
+    """Select the user and the item of interactions, as `user` and `item`."""
+    known = frame.where(named(item).isNotNull())
+    return known.select(
         named(get_user_column(settings)).alias("user"), _cast_items(frame, item, kind, INTERACTIONS).alias("item")
     )
 
 
 def _cast_items(frame: DataFrame, column: str, kind: T.DataType, table: str) -> Column:
-    """Give items of a table in the type that they have in rankings."""
-    found = frame.schema[column].dataType
-    if found == kind:
+    """Return the items of a table in the type that they have in rankings. Raise if types do not compare."""
+    column_type = frame.schema[column].dataType
+    if column_type == kind:
         return named(column)
-    if isinstance(found, T.IntegralType) and isinstance(kind, T.IntegralType):
-        return named(column).cast("bigint")  # Spark compares whole numbers of two widths as they are
+    if isinstance(column_type, T.IntegralType) and isinstance(kind, T.IntegralType):
+        return named(column).cast("bigint")  # Spark compares integers of different widths
     raise InputRefusedError(
-        f"column {column!r} is {kind.simpleString()} in the rankings and {found.simpleString()} in the "
+        f"column {column!r} is {kind.simpleString()} in the rankings and {column_type.simpleString()} in the "
         f"{_TABLES[table][0]}; cast one of them so that items compare."
     )
 
 
-def _check_user_type(met: DataFrame, places: DataFrame, column: str) -> DataFrame:
-    one, other = met.schema[column].dataType, places.schema[column].dataType
-    both_whole = isinstance(one, T.IntegralType) and isinstance(other, T.IntegralType)
-    if one != other and not both_whole:
+def _check_user_type(interactions: DataFrame, rankings: DataFrame, column: str) -> None:
+    """Raise if the users of two tables have types that do not compare."""
+    left, right = interactions.schema[column].dataType, rankings.schema[column].dataType
+    are_whole = isinstance(left, T.IntegralType) and isinstance(right, T.IntegralType)
+    if left != right and not are_whole:
         raise InputRefusedError(
-            f"users are {other.simpleString()} in the rankings and {one.simpleString()} in the interactions table; "
+            f"users are {right.simpleString()} in the rankings and {left.simpleString()} in the interactions table; "
             "cast one of them so that they compare."
         )
-    return met
 
 
 def _add_topics(rankings: DataFrame, settings: EvaluationSettings, rows: DataFrame) -> DataFrame:
-    """Add the judged items of each query that reach the lowest relevance asked for, and their topics."""
+    """Add the judged items of each query with at least the lowest relevance of the metrics, and their topics."""
     keys = dict(canonical_names(settings).query)
-    if RUN in rows.columns:  # rows of one run may be left out where those of another are not
+    if RUN in rows.columns:  # a row may be left out in one run only
         keys[RUN] = RUN
-    of_topics = [one.metric for one in settings.computed if TOPICS in one.metric.needs]
-    level = min(float(metric.rel) for metric in of_topics)  # type: ignore[attr-defined]  # all of these have it
+    topic_metrics = [metric_at.metric for metric_at in settings.computed if TOPICS in metric_at.metric.needs]
+    level = min(float(metric.rel) for metric in topic_metrics)  # type: ignore[attr-defined]  # all of these have it
     relevance, topics = F.col(RELEVANCE).cast("double"), F.col(TOPICS_COLUMN)
     entry = F.struct(
         F.col(ITEM).cast(get_item_type(rankings)).alias("item"), relevance.alias("relevance"), topics.alias("topics")
     )
-    # Only now: a copy of an item that is not relevant may be the one that was kept.
+    # Filtered after duplicates are resolved: the copy that was kept may not be relevant.
     judged = rows.where((relevance >= level) & (F.size(topics) > 0))
-    labels = {f"__key_{at}": name for at, name in enumerate(keys)}  # rankings have names of the user
+    labels = {f"__key_{index}": name for index, name in enumerate(keys)}  # rankings have the user's column names
     typed = [named(name).cast(rankings.schema[keys[name]].dataType).alias(label) for label, name in labels.items()]
-    of_query = (
+    topics_by_query = (
         judged.select(*typed, entry.alias("entry"))
         .groupBy(*labels)
         .agg(F.collect_list("entry").alias("topics_of_items"))
     )
     same = [named(keys[name]).eqNullSafe(F.col(label)) for label, name in labels.items()]
-    return rankings.join(of_query, same, "left").drop(*labels)
+    return rankings.join(topics_by_query, same, "left").drop(*labels)

@@ -1,4 +1,4 @@
-"""Lists beside a table of judgments become long tables; other lists are ranked in the rows that they are in."""
+"""Explode lists into long tables if judgments are a table of their own. Other lists are ranked row by row."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from ndcg_spark.evaluation.tasks import query_rows as col
 def explode_tables(
     frame: DataFrame, judgments: DataFrame, settings: EvaluationSettings
 ) -> tuple[DataFrame, DataFrame, EvaluationSettings]:
-    """Turn lists into the long tables of a run and of its judgments, and fit settings to them. Lazy.
+    """Explode lists into the long tables of a run and of its judgments, and fit settings to them. Lazy.
 
-    A null list becomes a row without item, which is bad; an empty one becomes no row.
+    A null list becomes a row without an item, which is a bad row. An empty list becomes no row.
     """
     info, judged = info_of(frame), info_of(judgments, "judgments")
     plan = plan_long_tables(info, judged, settings)
@@ -38,14 +38,14 @@ def explode_tables(
 
 
 def _explode_lists(frame: DataFrame, long: LongRows) -> DataFrame:
-    """A row for each entry of a query, with the columns of the table that settings name."""
-    entries = [_build_entries(frame, one, long) for one in long.lists]
+    """Return a row for each list entry, with the columns of the table that settings name."""
+    entries = [_build_entries(frame, ranker, long) for ranker in long.lists]
     return frame.select(*columns_of(long.kept), F.inline(F.concat(*entries)))
 
 
 def _explode_judgments(frame: DataFrame, info: TableInfo, settings: EvaluationSettings, long: LongRows) -> DataFrame:
-    """Explode lists of relevant items; refuse a query in two rows (one shuffle), if duplicates are checked."""
-    keys = [read_column(frame, one) for one in read_keys(info, settings, run=False).values()]
+    """Explode lists of relevant items. If duplicates are checked, refuse a query in two rows (one shuffle)."""
+    keys = [read_column(frame, read) for read in read_keys(info, settings, run=False).values()]
     if settings.check_duplicates != "none":
         query = settings.columns.query
         is_known = reduce(and_, [key.isNotNull() for key in keys])
@@ -57,40 +57,42 @@ def _explode_judgments(frame: DataFrame, info: TableInfo, settings: EvaluationSe
 
 
 def select_empty_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFrame | None:
-    """Select the empty lists, which the long table lacks: run and, if there are segments, query and segments. Lazy.
+    """Select the rows with empty lists, which the long table lacks: run and, with segments, query and segments. Lazy.
 
-    Several ranked columns also yield the names of all runs, without a query. None where nothing is lost.
+    If there are several ranked columns, a row without a query for each run is added. Returns None if nothing is lost.
     """
     columns, info, spark = settings.columns, info_of(frame), frame.sparkSession
-    read = read_empty_lists(info, settings)
-    chosen = [read_column(frame, one).alias(name) for name, one in read.items()]
+    reads = read_empty_lists(info, settings)
+    selected = [read_column(frame, read).alias(name) for name, read in reads.items()]
     if len(columns.ranked) > 1:
-        found = spark.range(1).select(F.explode(F.array(*[F.lit(name) for name in columns.ranked])).alias(col.RUN))
-        for name in columns.ranked if chosen else ():
-            rows = frame.where(F.size(named(name)) == 0).select(F.lit(name).alias(col.RUN), *chosen)
-            found = rows.unionByName(found, allowMissingColumns=True)
-        return found
+        runs = spark.range(1).select(F.explode(F.array(*[F.lit(run) for run in columns.ranked])).alias(col.RUN))
+        for run in columns.ranked if selected else ():
+            rows = frame.where(F.size(named(run)) == 0).select(F.lit(run).alias(col.RUN), *selected)
+            runs = rows.unionByName(runs, allowMissingColumns=True)
+        return runs
     empty = F.size(named(columns.ranked[0])) == 0
-    for one in read_keys(info, settings).values():
-        empty &= named(one.source[0]).isNotNull()
-    return frame.where(empty).select(*chosen) if chosen else None
+    for read in read_keys(info, settings).values():
+        empty &= named(read.source[0]).isNotNull()
+    return frame.where(empty).select(*selected) if selected else None
 
 
-def _build_entries(frame: DataFrame, one: ListColumn, long: LongRows) -> Column:
-    """An array of structs, the long rows of a list."""
-    whose = [] if long.run is None else [F.lit(one.name).alias(long.run)]
+def _build_entries(frame: DataFrame, ranker: ListColumn, long: LongRows) -> Column:
+    """Return the long rows of a list as an array of structs."""
+    run = [] if long.run is None else [F.lit(ranker.name).alias(long.run)]
 
-    def placed(item_of: Column, place: Column) -> Column:
-        usual = F.lit(1) if long.relevant else place + 1
-        numbers = [usual.alias(long.number)] if one.numbers is None else []
-        order = [] if long.order is None else [(place + 1).alias(long.order)]
-        return F.struct(*whose, item_of.alias(long.item), *numbers, *order)
+    def build_entry(item: Column, position: Column) -> Column:
+        default = F.lit(1) if long.relevant else position + 1
+        numbers = [default.alias(long.number)] if ranker.numbers is None else []
+        order = [] if long.order is None else [(position + 1).alias(long.order)]
+        return F.struct(*run, item.alias(long.item), *numbers, *order)
 
-    def or_null(read: ColumnRead) -> Column:
+    def read_or_null(read: ColumnRead) -> Column:
         nothing = F.lit(None).cast(spark_type(read.type.value_type))
         return F.coalesce(read_column(frame, read), F.array(nothing))
 
-    found = F.transform(or_null(one.items), placed)
-    if one.numbers is None:
-        return found
-    return F.zip_with(found, or_null(one.numbers), lambda entry, its: entry.withField(long.number, its))
+    entries = F.transform(read_or_null(ranker.items), build_entry)
+    if ranker.numbers is None:
+        return entries
+    return F.zip_with(
+        entries, read_or_null(ranker.numbers), lambda entry, number: entry.withField(long.number, number)
+    )

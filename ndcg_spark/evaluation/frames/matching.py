@@ -1,4 +1,4 @@
-"""Whether judgments match what runs ranked, looked up by Spark."""
+"""Check on Spark that judgments match the ranked items."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANK, RELEVANCE, RUN, S
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 
 MAX_IDS = 10_000
-"""Judged ids that are looked for in a run. A run in which none of so many occurs has other ids."""
+"""Number of judged ids to look up in a run. If none of them occurs, the run has other ids."""
 _ITEM_JUDGED, _QUERY_JUDGED, _JUDGED = "item_judged", "query_judged", "judged"
 
 
 def check_matched(
-    found: Sequence[TopItems], ranking: Ranking, *, other_runs: Sequence[TopItems] = (), allowed: bool = False
+    top_items: Sequence[TopItems], ranking: Ranking, *, other_runs: Sequence[TopItems] = (), allowed: bool = False
 ) -> list[str]:
-    """Check the judgments of a table of their own by `check_top_items`.
+    """Check with `check_top_items` that a table of judgments matches the runs.
 
-    Runs an action, which reads run and judgments, if no item among the first K of a run is judged.
+    Runs an action that reads run and judgments, if no item among the first K of a run is judged.
     """
     if ranking.tables.relevances_in_run:
         return []
     find = partial(_find_matches, ranking=ranking)
-    return check_top_items(found, ranking.settings, find, other_runs=other_runs, allowed=allowed)
+    return check_top_items(top_items, ranking.settings, find, other_runs=other_runs, allowed=allowed)
 
 
 def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> Mapping[str, Match]:
-    """Run an action: find out for runs with valid rows if a query and an item are judged, and an id of each side."""
+    """Find for each run whether any of its queries and items is judged, and example ids. Runs an action."""
     settings, names = ranking.settings, canonical_names(ranking.settings)
     queries = [*names.query]
     rows = select_valid_rows(explode_scores(ranking.rows, settings), RowRules(settings))
@@ -56,7 +56,7 @@ def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> Mapping[str, Ma
         )
     )
     with readable_errors():
-        found = matches.crossJoin(judged.agg(F.struct(*examples).alias(_JUDGED))).collect()
+        matched_rows = matches.crossJoin(judged.agg(F.struct(*examples).alias(_JUDGED))).collect()
     return {
         row[RUN]: Match(
             query_judged=row[_QUERY_JUDGED],
@@ -66,5 +66,5 @@ def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> Mapping[str, Ma
             judged_item=row[_JUDGED]["item"],
             judged_query=tuple(row[_JUDGED]["query"] or ()),
         )
-        for row in found
+        for row in matched_rows
     }

@@ -1,7 +1,7 @@
-"""From tables to rankings: `choose_ranking` decides how; `Engine`, `Arrays` and `window.Windows` are the strategies.
+"""Rank tables on Spark: `choose_ranking` selects a strategy, `Engine`, `Arrays` or `window.Windows`.
 
-`resolve_duplicates` runs before if (query, item) pairs may repeat; duplicates among the items that matter are found
-where lists are made, at no cost (`tasks/rankings.py`).
+`resolve_duplicates` runs first if (query, item) pairs may repeat. Otherwise duplicates among the items that matter
+are noticed while lists are made, at no cost (`tasks/partial_ranking.py`).
 """
 
 from __future__ import annotations
@@ -84,14 +84,15 @@ from ndcg_spark.sources.parquet import PART_SIZES, PartSizes
 from ndcg_spark.sources.references import format_reference
 
 Reference: TypeAlias = DataFrame | str | os.PathLike[str]
-"""A table, or what `open_table` opens."""
+"""A table, or a reference that `open_table` opens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How Spark carries a plan out; nothing has run. `main_table` is`n_tasks`: as in `task_limit`.
+    """A plan for the tables of an evaluation and the strategy that runs it on Spark. Nothing has run yet.
 
-    `fitted` are the settings that were asked for, fitted to the table; those of the plan fit the long rows of lists.
+    `fitted` are the requested settings, fitted to `main_table`. If lists are exploded, the settings of the plan
+    fit the long rows instead. `n_tasks` is as in `task_limit`.
     """
 
     fitted: EvaluationSettings
@@ -104,7 +105,7 @@ class Ranking:
 
     @property
     def settings(self) -> EvaluationSettings:
-        """Those by which rows are ranked: where lists become long rows, not those that name the lists."""
+        """The settings by which rows are ranked. If lists are exploded, they name the columns of the long rows."""
         return self.plan.settings
 
     @property
@@ -113,53 +114,55 @@ class Ranking:
 
     @property
     def source(self) -> str:
-        """Who reads the main table: `spark`, or workers (`parquet`)."""
+        """The reader of the main table: `spark`, or `parquet` if workers read the files."""
         return self.steps.source.name if isinstance(self.steps, Engine) else "spark"
 
     @property
     def reason(self) -> str:
-        """Why it is ranked and read so, in a clause for `--explain`."""
+        """The reason for the strategy and the source, in a clause for `--explain`."""
         return self.steps.source.reason if isinstance(self.steps, Engine) else self.plan.reason
 
     @property
     def fell_back(self) -> bool:
-        """Whether workers were to read objects of a store, and Spark has to."""
+        """True if workers should have read objects of a store, but Spark has to."""
         source = self.steps.source if isinstance(self.steps, Engine) else None
         return isinstance(source, SparkSource) and source.fell_back
 
     def report_bad_rows(self, *, originals: bool = False) -> dict[str, DataFrame]:
-        """Reasons why rows are bad, by the name of their table; lazy. See `report_bad_rows`."""
+        """Report bad rows, by the name of their table. Lazy; see `columns.report_bad_rows`."""
         rows = select_canonical_columns(self.main_table, replace(self.plan.rows, keeps_original=originals))
-        found = {"input": report_bad_rows(rows, RowRules(self.settings))}
+        reports = {"input": report_bad_rows(rows, RowRules(self.settings))}
         if self.judgments is not None and self.plan.judgments is not None:
             judged = select_canonical_columns(self.judgments, replace(self.plan.judgments, keeps_original=originals))
-            found["judgments"] = report_bad_rows(judged, RowRules(self.settings, judgments=True))
-        return found
+            reports["judgments"] = report_bad_rows(judged, RowRules(self.settings, judgments=True))
+        return reports
 
     def count(self) -> int:
-        """Run an action: count the rows of the main table; those with several scores once for each."""
+        """Count the rows of the main table, those with several scores once for each. Runs an action."""
         rows = select_canonical_columns(self.main_table, self.plan.rows)
         return rows.count() * max(1, len(canonical_names(self.settings).scores))
 
     def costs(self, *, means_only: bool) -> list[str]:
-        """What ranking costs, in clauses for a person; `means_only`: no metrics of queries are asked for."""
+        """List the costs of ranking, in clauses to print. `means_only`: metrics of queries are not needed."""
         settings = self.steps.settings
-        found = [self.steps.cost_of_means if means_only and not settings.needs else self.steps.cost]
-        if settings.resolves_duplicates and not isinstance(self.steps, Arrays):  # they tell their own cost
+        costs = [self.steps.cost_of_means if means_only and not settings.needs else self.steps.cost]
+        if settings.resolves_duplicates and not isinstance(
+            self.steps, Arrays
+        ):  # Arrays includes this cost in its own
             tables = "all rows" if self.tables.relevances_in_run else "all rows, and of all judgments,"
-            found.append(
+            costs.append(
                 f"a shuffle of {tables} by (query, item) for duplicates, after a pass through Python workers"
             )
-        return found + list_item_costs(settings, self.tables)
+        return costs + list_item_costs(settings, self.tables)
 
     @property
     def advice(self) -> str | None:
-        """Name the setting of the session that makes ranking slow, in a clause; None if there is none."""
+        """Advice on a session setting that makes ranking slow, in a clause, or None."""
         rows_pass = self.source == "spark" and not isinstance(self.steps, Windows)
         if not rows_pass or self.settings.has_long_lists or not limits_batches(self.main_table.sparkSession):
             return None
-        why = "Spark then does not compute the size of a batch at every row"
-        return f"{BATCH_BYTES}={LARGEST_BATCH} saves about two fifths of the time: {why}"
+        reason = "Spark then does not compute the size of a batch at every row"
+        return f"{BATCH_BYTES}={LARGEST_BATCH} saves about two fifths of the time: {reason}"
 
     @property
     def rows(self) -> DataFrame:
@@ -169,24 +172,27 @@ class Ranking:
     def rankings(self, *, rejected: bool = False, keep_refusals: bool = False) -> DataFrame:
         """Rank, one row per query; see `rank_queries`. Lazy.
 
-        `rejected` adds `n_rejected` and rows for queries that lost all rows and for rejected rows without a query.
+        `rejected` adds `n_rejected`, and rows for queries that lost all rows and for rejected rows without a query.
         `keep_refusals` is as for `in_workers`, unless a metric needs the item table.
         """
-        found, settings = self.steps.rankings(), self.steps.settings
+        rankings, settings = self.steps.rankings(), self.steps.settings
         if settings.needs or not keep_refusals:
-            found = raise_refusals(found)
-        found = add_item_features(found, settings, self.tables) if settings.needs else found
-        if rejected or N_REJECTED not in found.columns:
-            return found
-        return filter_rows(found, (F.col("n_rows") > 0) | (F.col("n_judged") > 0)).drop(N_REJECTED)
+            rankings = raise_refusals(rankings)
+        rankings = add_item_features(rankings, settings, self.tables) if settings.needs else rankings
+        if rejected or N_REJECTED not in rankings.columns:
+            return rankings
+        return filter_rows(rankings, (F.col("n_rows") > 0) | (F.col("n_judged") > 0)).drop(N_REJECTED)
 
     def per_query(self, *, rejected: bool = False, keep_refusals: bool = False) -> DataFrame:
-        """Metrics of every query; lazy. See `score_queries`; options as for `rankings`."""
+        """Compute the metrics of every query. Lazy; see `score_queries`, and `rankings` for the options."""
         rankings = self.rankings(rejected=rejected, keep_refusals=keep_refusals)
         return score_queries(rankings, self.steps.settings)
 
     def summary(self, per_query: DataFrame | None = None, *, keep_refusals: bool = False) -> DataFrame:
-        """Summary of all metrics; lazy. `per_query`: metrics of queries, with `rejected`, if these are kept."""
+        """Compute the means of all metrics. Lazy.
+
+        `per_query` has the metrics of queries, with `rejected`, if they were computed already.
+        """
         settings = self.steps.settings
         if per_query is not None:
             summary = summarize(per_query, settings, items=self.tables.items, n_tasks=self.n_tasks)
@@ -231,13 +237,13 @@ def rank_queries(
         - `scores` and `tied`, under `ties=expected`, `best` or `worst`: the score of each entry of `ranked`, and the
           number of items it stands for;
         - `ideal`: the K best judged relevances;
-        - `items`, with metrics that read items: the items of `ranked`; and what is joined to them, see
+        - `items`, if metrics read items: the items of `ranked`, and their features; see
           `ndcg_spark.evaluation.frames.items.add_item_features`.
 
     Raises
     ------
     MissingColumnError, InputRefusedError, InvalidParameterError
-        For what the schemas show. Bad rows raise when an action reaches them.
+        Raised at once for errors that schemas show. Bad rows raise when an action reads them.
 
     Notes
     -----
@@ -258,9 +264,9 @@ def choose_ranking(
     path: str | None = None,
     sizes: PartSizes = PART_SIZES,
 ) -> Ranking:
-    """Decide how a table is ranked. Reads schemas, and footers of Parquet files.
+    """Plan how a table is ranked, and choose the strategy. Reads schemas, and footers of Parquet files.
 
-    `path` is where the DataFrame comes from, if the user named Parquet files; `sizes` are those of their parts.
+    `path` is the path of the DataFrame, if the user named Parquet files. `sizes` limits the parts of these files.
     """
     frame, path = _open_reference(data, path)
     judgments, items, interactions = (
@@ -292,11 +298,11 @@ def choose_ranking(
 
 
 def _open_reference(table: Reference, path: str | None = None) -> tuple[DataFrame, str | None]:
-    """Open what a reference names: the table and its `path`; a DataFrame is as it was."""
+    """Open a reference, and return the table and its `path`. A DataFrame is returned unchanged."""
     if not isinstance(table, str | os.PathLike):
         return table, path
-    found = open_table(session_here(), format_reference(table))
-    return found.frame, found.path
+    opened = open_table(session_here(), format_reference(table))
+    return opened.frame, opened.path
 
 
 def _build_strategy(
@@ -332,64 +338,68 @@ def _build_strategy(
 
 
 def _select_rows_with_topics(plan: RankingPlan, tables: ItemTables) -> DataFrame:
-    """Select the rows with relevances and topics; checked only if some are left out, as ranking refuses bad rows."""
+    """Select the rows with relevances and topics.
+
+    Rows are checked only if bad rows or duplicates are left out: otherwise ranking refuses them anyway.
+    """
     settings, judged = plan.settings, plan.judgments
-    more = {TOPICS_COLUMN: read_topics(settings, tables)}
-    rows = select_canonical_columns(tables.relevances, plan.rows if judged is None else judged, more)
-    chooses = settings.convention.duplicates != "error"
-    if chooses or settings.on_invalid == "reject":
+    topics = {TOPICS_COLUMN: read_topics(settings, tables)}
+    rows = select_canonical_columns(tables.relevances, plan.rows if judged is None else judged, topics)
+    drops_duplicates = settings.convention.duplicates != "error"
+    if drops_duplicates or settings.on_invalid == "reject":
         rows = explode_scores(rows, settings) if tables.relevances_in_run else rows
         rows = select_valid_rows(rows, RowRules(settings, judgments=not tables.relevances_in_run))
-    return resolve_duplicates(rows, settings) if chooses else rows
+    return resolve_duplicates(rows, settings) if drops_duplicates else rows
 
 
 def explode_scores(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """One row for each score column, which is a run; any other table, and one that is long already, as it is."""
+    """Return one row for each score column, which becomes a run. Other tables are returned unchanged."""
     scores = canonical_names(settings).scores
     if len(scores) < 2 or SCORE in rows.columns:
         return rows
-    pairs = []
+    structs = []
     for name, run in scores.items():
-        of_run = [F.lit(run).alias(RUN), named(name).cast("double").alias(SCORE)]
+        fields = [F.lit(run).alias(RUN), named(name).cast("double").alias(SCORE)]
         if name_bad_row(name) in rows.columns:
-            of_run.append(named(name_bad_row(name)).alias(BAD_ROW))
-        pairs.append(F.struct(*of_run))
+            fields.append(named(name_bad_row(name)).alias(BAD_ROW))
+        structs.append(F.struct(*fields))
     rest = [name for name in rows.columns if name not in {*scores, *map(name_bad_row, scores)}]
-    return rows.select(*columns_of(rest), F.inline(F.array(*pairs)))
+    return rows.select(*columns_of(rest), F.inline(F.array(*structs)))
 
 
 def _mark_rejected(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Valid rows of the main table; rejected ones are marked, so that they are counted."""
+    """Return valid rows of the main table and, under on_invalid=reject, marked rejected rows, which are counted."""
     if settings.on_invalid == "fail":
         return select_valid_rows(rows, RowRules(settings))
-    kept = [T.StructField(one.name, one.dataType) for one in rows.schema if one.name != BAD_ROW]
-    schema = T.StructType([*kept, T.StructField(BAD_ROW, T.StringType())])
+    fields = [T.StructField(field.name, field.dataType) for field in rows.schema if field.name != BAD_ROW]
+    schema = T.StructType([*fields, T.StructField(BAD_ROW, T.StringType())])
     return in_workers(rows, mark_rejected, RowRules(settings), schema=schema)
 
 
 def select_valid_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
-    kept = [one for one in rows.schema if one.name != BAD_ROW]
-    return in_workers(rows, keep_valid, rules, schema=T.StructType(kept))
+    """Keep the valid rows, without the column of marks. Lazy."""
+    fields = [field for field in rows.schema if field.name != BAD_ROW]
+    return in_workers(rows, keep_valid, rules, schema=T.StructType(fields))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine(Strategy):
-    """Rank in workers, rows of a source and canonical judgments. `runs` comes from `select_empty_lists`."""
+    """Rank rows of a source, with canonical judgments, in workers. `runs` comes from `select_empty_lists`."""
 
     source: Source
     judgments: DataFrame | None = None
     runs: DataFrame | None = None
 
     def rankings(self) -> DataFrame:
-        """Rank every query, count rejected rows: two passes through workers, a shuffle of packed batches. Lazy."""
+        """Rank every query and count rejected rows. Lazy; two passes through workers, a shuffle of packed batches."""
         task = self._task(counts_relevant=True)
         schema = spark_schema(self.plan.rankings)
         return in_workers(self._exchange(task), merge_rankings, task, schema=schema)
 
     def summary(self) -> DataFrame:
-        """Summarize rankings inside workers; complete queries of sorted files are scored where read. Lazy."""
+        """Summarize rankings inside workers; complete queries of sorted files in the tasks that read them. Lazy."""
         task = self._task(counts_relevant=False)
-        columns = [name for name in self.plan.rankings.names if name != "n_relevant"]  # of no use to means
+        columns = [name for name in self.plan.rankings.names if name != "n_relevant"]  # means do not use it
         tasks = build_scoring_task(columns, self.settings), build_summing_task(self.settings)
         partial = in_workers(self._exchange(task, *tasks), merge_and_add_up, task, *tasks, schema=PARTIAL_SCHEMA)
         return finish_summary(partial, self.settings, n_tasks=self.n_tasks)
@@ -398,24 +408,24 @@ class Engine(Strategy):
     def cost(self) -> str:
         rows = "all rows"
         if self._task(counts_relevant=False).cuts_early:
-            rows = "about 2 K numbers a query and input partition, or of its rows where these are fewer"
+            rows = "about 2 K numbers per query and input partition, or the rows of a query if these are fewer"
         judgments = "" if self.judgments is None else ", and of all judgments"
         return f"one shuffle of {rows}{judgments}; two passes through Python workers"
 
     @property
     def cost_of_means(self) -> str:
         if isinstance(self.source, ParquetSource) and self.source.files.bounds:
-            return f"complete queries are scored where they are read; of the others, {self.cost}"
+            return f"complete queries are scored by the tasks that read them; for other queries, {self.cost}"
         return self.cost
 
     def _task(self, *, counts_relevant: bool) -> RankingTask:
         task, rows = self.plan.task, self.source.rows
-        if self.settings.resolves_duplicates:  # which changes columns
+        if self.settings.resolves_duplicates:  # duplicates were resolved, which changes columns
             task = replace(task, rows=arrow_schema(rows.schema, rows.sparkSession))
         return replace(task, n_partitions=self.source.n_partitions, counts_relevant=counts_relevant)
 
     def exchange(self, *, shuffled: bool = True) -> DataFrame:
-        """What crosses the shuffle on the way to `rankings`, before or after it: for measurements. Lazy."""
+        """Return the rows that are shuffled for `rankings`, before or after the shuffle. For measurements; lazy."""
         task = self._task(counts_relevant=False)
         return self._exchange(task) if shuffled else self._send(task)
 
@@ -428,8 +438,8 @@ class Engine(Strategy):
         if self.runs is not None:
             sent = sent.unionAll(in_workers(self.runs, send_runs, task, schema=EXCHANGE, keep_refusals=True))
         if isinstance(self.source, SparkSource):
-            # Spark puts small partitions together, which it does not do with a number given, nor by id: 200 tasks
-            # for six rows take 6.5 s, one takes 0.7. Without adaptive execution it does not, and a number is given.
+            # Adaptive execution combines small partitions, but not after a repartition to a given number or by id:
+            # 200 tasks for six rows take 6.5 s, one task takes 0.7 s. `n_tasks` is set if adaptive execution is off.
             by_id = F.col("partition_id")
             return sent.repartition(by_id) if self.n_tasks is None else sent.repartition(self.n_tasks, by_id)
         if hasattr(sent, "repartitionById"):
@@ -437,7 +447,7 @@ class Engine(Strategy):
         return sent.repartition(task.n_partitions, "partition_id")
 
     def _send(self, task: RankingTask, *of_means: ScoringTask | SummingTask) -> DataFrame:
-        """Send rows; with the tasks of means, add up complete queries of sorted files (see `cost_of_means`)."""
+        """Send rows. With the tasks of means, add up complete queries of sorted files (see `cost_of_means`)."""
         if isinstance(self.source, SparkSource):
             return in_workers(self.source.rows, send_rows, task, schema=EXCHANGE, keep_refusals=True)
         files = self.source.files
@@ -449,7 +459,7 @@ class Engine(Strategy):
 
 
 _ONE_ROW = (
-    "a table of arrays or lists has one row for each query of a run. Name what tells the rows apart "
+    "a table of arrays or lists has one row for each query of a run. Name the columns that tell the rows apart "
     f"({option('run')}, {option('query')}), or "
     "remove all but one."
 )
@@ -457,7 +467,7 @@ _ONE_ROW = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrays(Strategy):
-    """The strategy for tables with one row a query, given their canonical rows: they are scored where they are."""
+    """Strategy for tables with one row per query, given as canonical rows: each row is ranked by itself."""
 
     rows: DataFrame
 
@@ -465,17 +475,17 @@ class Arrays(Strategy):
     def cost(self) -> str:
         shuffle = "no shuffle of rows"
         if self.settings.check_duplicates == "all" and self.settings.columns.query:
-            shuffle = "a shuffle by query of about 2 K numbers a query, for queries that come twice"
+            shuffle = "a shuffle by query of about 2 K numbers per query, to find repeated queries"
         return f"{shuffle}; one pass through Python workers"
 
     def rankings(self) -> DataFrame:
-        """Cut the arrays of each query to two lists in one pass; `check_duplicates=all` shuffles the lists. Lazy."""
+        """Cut the arrays of each query to two lists in one pass. `check_duplicates=all` shuffles the lists. Lazy."""
         rank = rank_arrays if RANKED_LIST in self.rows.columns else rank_lists
         schema = spark_schema(self.plan.rankings)
-        found = in_workers(self.rows, rank, self.plan.task, schema=schema, keep_refusals=True)
+        rankings = in_workers(self.rows, rank, self.plan.task, schema=schema, keep_refusals=True)
         if self.settings.check_duplicates != "all" or not self.settings.columns.query:
-            return found
-        return in_tasks(_refuse_repeats(found, self.settings), self.n_tasks)
+            return rankings
+        return in_tasks(_refuse_repeats(rankings, self.settings), self.n_tasks)
 
 
 def _refuse_repeats(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:

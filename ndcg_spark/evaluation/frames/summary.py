@@ -1,4 +1,4 @@
-"""Rankings to metrics of queries, and these to means per run and segment: exact, mergeable, equal on any cluster."""
+"""Score rankings and summarize metrics per run and segment: exact, mergeable, the same on any cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ METRIC_SCHEMA = from_arrow_schema(stored.METRIC_SCHEMA)
 
 @takes_rows
 def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Metrics of every query, one row per (run, query, k).
+    """Compute the metrics of every query, one row per (run, query, k).
 
     Parameters
     ----------
@@ -57,15 +57,16 @@ def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFram
         `run`, the query columns, `k` (int; null = the whole list), `dcg`, `idcg`, `ndcg` (double), `status`
         (`evaluated`, `no_relevant`, `missing`, `unjudged`), `n_unjudged_items` and `n_top_items` (unjudged items
         among the first k, and all of these), `n_items`, `n_judged`, `n_relevant`, `n_rows`, `n_left_out` (bigint),
-        segment columns, `weight`. All metrics are null for a query that a rule drops, and each at cutoffs at which it
-        is not asked for (`dcg`, `idcg` and `ndcg` come together); only `ndcg` is null for a query with nothing
-        relevant under `no_relevant=skip`. With metrics of the catalogue also `items`, the first k items in rank
-        order, at their cutoffs. Last comes `rules`, all that changes the value of a query, as one text. Lazy.
+        segment columns, `weight`. All metrics are null for a query that a rule drops, and each is null at cutoffs
+        that were not requested (`dcg`, `idcg` and `ndcg` have the same cutoffs). Under `no_relevant=skip`, only
+        `ndcg` is null for a query without relevant items. Catalogue metrics add `items`, the first k items in rank
+        order, at their cutoffs. The last column is `rules`, all settings that change the value of a query, as one
+        text. Lazy.
 
     Raises
     ------
     MissingColumnError
-        When the rankings were made without the metrics of the settings.
+        If the rankings were made without the metrics of the settings.
 
     Notes
     -----
@@ -76,42 +77,45 @@ def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFram
 
 
 def add_rules(queries: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Add the rules to metrics of queries: a constant, which workers need not hand over."""
+    """Add the rules to metrics of queries, as a constant column that workers need not produce."""
     return queries.withColumn(RULES, F.lit(settings.rules).cast("string"))
 
 
 def build_scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
-    """Columns that workers give of `score_queries`. Reads a schema, runs no action."""
-    known = rankings.schema
+    """Return the columns of `score_queries` that workers produce. Reads a schema, runs no action."""
+    ranked = rankings.schema
     keys = ("run", *settings.columns.query_columns(rankings.columns))
-    fields = [T.StructField(name, known[name].dataType) for name in keys]
+    fields = [T.StructField(key, ranked[key].dataType) for key in keys]
     fields.append(T.StructField("k", T.IntegerType()))
-    fields += [T.StructField(name, T.DoubleType()) for name in settings.metric_columns]
+    fields += [T.StructField(metric, T.DoubleType()) for metric in settings.metric_columns]
     fields.append(T.StructField("status", T.StringType()))
-    fields += [T.StructField(name, T.LongType()) for name in (N_UNJUDGED_ITEMS, N_TOP_ITEMS)]
-    fields += [T.StructField(name, known[name].dataType) for name in list_carried_columns(rankings.columns, settings)]
+    fields += [T.StructField(count, T.LongType()) for count in (N_UNJUDGED_ITEMS, N_TOP_ITEMS)]
+    fields += [
+        T.StructField(name, ranked[name].dataType) for name in list_carried_columns(rankings.columns, settings)
+    ]
     if settings.catalogue_metrics:
-        fields.append(T.StructField("items", known["items"].dataType))
+        fields.append(T.StructField("items", ranked["items"].dataType))
     return T.StructType(fields)
 
 
 def build_per_query_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
+    """Return the columns of a stored table of metrics of queries."""
     fields = [*build_scored_schema(rankings, settings), T.StructField(RULES, T.StringType())]
     left_out = stored.list_sum_columns(settings)
-    return T.StructType([one for one in fields if one.name not in left_out])
+    return T.StructType([field for field in fields if field.name not in left_out])
 
 
 def select_per_query_rows(per_query: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Metrics of the queries that were not dropped, without the accounts that only sums need; lazy."""
-    kept = per_query.where(~F.col("status").isin(*list_dropped_statuses(settings.convention)))
-    return kept.drop(*stored.list_sum_columns(settings))
+    """Select the metrics of queries that were not dropped, without the columns that only sums need. Lazy."""
+    counted = per_query.where(~F.col("status").isin(*list_dropped_statuses(settings.convention)))
+    return counted.drop(*stored.list_sum_columns(settings))
 
 
 @takes_tables
 def summarize(
     per_query: DataFrame, settings: EvaluationSettings, *, items: DataFrame | None = None, n_tasks: int | None = None
 ) -> DataFrame:
-    """Means of metrics, one row per (run, segment, metric, k).
+    """Compute means of metrics, one row per (run, segment, metric, k).
 
     Parameters
     ----------
@@ -119,9 +123,9 @@ def summarize(
         From `score_queries` with the same settings. It may be filtered by query.
     settings : EvaluationSettings
     items : DataFrame or None
-        The item table, for metrics of the catalogue.
+        The item table, for catalogue metrics.
     n_tasks : int or None
-        In how many tasks sums are finished at most; None leaves it to Spark.
+        Maximum number of tasks that finish sums; None lets Spark decide.
 
     Returns
     -------
@@ -130,29 +134,29 @@ def summarize(
 
         - `run`; `segment_by`, the columns of the segment set joined by `+` (empty: all queries); `segment`, the value
           as text, a JSON list for several columns, null for null;
-        - `metric` (`ndcg`, `dcg`, `idcg`, and those of `tie_bounds`); `k`; `asked`, the name that was asked for, with
-          its cutoff (`recall@5` of the metric `r`), null for a metric that comes with another;
-        - `n_queries`: queries whose NDCG is defined, over which all metrics are averaged; of a metric that is not
-          defined for each query, those with a value;
+        - `metric` (`ndcg`, `dcg`, `idcg`, and those of `tie_bounds`); `k`; `asked`, the requested name with its
+          cutoff (`recall@5` of the metric `r`), null for a metric that another one implies;
+        - `n_queries`: queries whose NDCG is defined, over which all metrics are averaged; for a metric that is not
+          defined for every query, the queries with a value;
         - `n_no_relevant`, `n_missing`, `n_unjudged`: queries of that status, in the mean or not;
         - `n_rows`: rows of the queries that were not dropped; `n_left_out`: rows that a rule left out;
-        - `n_rejected`: rows of the main table that were rejected as bad; `n_lost_queries`: queries all of whose rows
-          were. Null under `on_invalid=reject`, as `per_query` does not tell; the summary of `evaluate` has them;
+        - `n_rejected`: rows of the main table that were rejected as bad; `n_lost_queries`: queries that lost
+          all rows. Null under `on_invalid=reject`, as `per_query` lacks them; the summary of `evaluate` has them;
         - `n_unjudged_items`: unjudged items among the first k of the queries that were not dropped. Items are in the
-          order of the tie rule; under `ties=expected`, which has none, of those tied across rank k as many as fit;
+          order of the tie rule. `ties=expected` has no order: of the items tied across rank k, as many as fit count;
         - `n_top_items`: all items among the first k of these queries;
         - `value` (null without a query), `weight_sum`; `std_error`, `ci_low`, `ci_high` (null below two queries);
         - `state`: the exact sums, for `merge_summaries`;
-        - `rules`: all that changes the value of a query, as one text, and whether queries weigh.
+        - `rules`: all settings that change the value of a query, as one text, and whether queries are weighted.
 
-        Metrics of the catalogue, such as `coverage`, are no means: they have a `value`, and all columns from
-        `weight_sum` on are null.
+        Catalogue metrics, such as `coverage`, are not means: they have a `value`, and all columns from `weight_sum`
+        on are null.
 
     Notes
     -----
     Spark cost: one small shuffle (a row per group, metric and partition), no action, two passes through Python
     workers. Sums are exact (see `core.exact`), so values are the same to the last bit for any
-    partitioning and row order. Metrics of the catalogue add a shuffle of a row per listed item and input partition,
+    partitioning and row order. Catalogue metrics add a shuffle of a row per listed item and input partition,
     and a join with the items of the catalogue.
     """
     return _sum_metrics(per_query, settings, items, n_tasks, sums.add_up, _build_summing_task(settings, per_query))
@@ -162,7 +166,7 @@ def summarize(
 def summarize_rankings(
     rankings: DataFrame, settings: EvaluationSettings, *, items: DataFrame | None = None, n_tasks: int | None = None
 ) -> DataFrame:
-    """Like `summarize(score_queries(rankings))`, in one pass through Python workers.
+    """Compute the same means as `summarize(score_queries(rankings))`, in one pass through Python workers.
 
     Parameters
     ----------
@@ -170,7 +174,7 @@ def summarize_rankings(
         From `rank_queries` with the same settings.
     settings : EvaluationSettings
     items : DataFrame or None
-        The item table, for metrics of the catalogue.
+        The item table, for catalogue metrics.
     n_tasks : int or None
         As for `summarize`.
 
@@ -181,9 +185,9 @@ def summarize_rankings(
 
     Notes
     -----
-    Spark cost: as for `summarize`, without handing a row per query and cutoff to Spark.
+    Spark cost: as for `summarize`, but no row per query and cutoff is passed to Spark.
     """
-    rankings = rankings.drop("n_relevant")  # of no use to means, and every aggregate costs
+    rankings = rankings.drop("n_relevant")  # means do not use it, and every aggregate costs time
     tasks = build_scoring_task(rankings.columns, settings), _build_summing_task(settings, rankings)
     return _sum_metrics(rankings, settings, items, n_tasks, sums.score_and_add_up, *tasks)
 
@@ -196,7 +200,7 @@ def _sum_metrics(
     add_up: WorkerFunction,
     *task: Any,
 ) -> DataFrame:
-    rows = rows.drop(RULES)  # which would go to workers with every row
+    rows = rows.drop(RULES)  # a constant that need not be sent to workers with every row
     if not settings.catalogue_metrics:
         return finish_summary(in_workers(rows, add_up, *task, schema=PARTIAL_SCHEMA), settings, n_tasks=n_tasks)
     if items is None:
@@ -210,7 +214,7 @@ def _sum_metrics(
 
 
 def merge_on_spark(summaries: DataFrame, confidence: float, *, across_rules: bool) -> DataFrame:
-    """Merge summaries as `merge_summaries`; lazy, one small shuffle."""
+    """Merge summaries; see `merge_summaries`. Lazy; one small shuffle."""
     rules = read_rules(summaries).alias(RULES)
     partial = add_missing_counts(summaries).select(*sums.GROUP_KEYS, ASKED, *sums.COUNTS, "state", rules)
     states = [F.collect_list("state").alias("states"), F.collect_set(RULES).alias(RULES)]
@@ -220,7 +224,7 @@ def merge_on_spark(summaries: DataFrame, confidence: float, *, across_rules: boo
 
 
 def read_rules(table: DataFrame) -> Column:
-    """Rules that rows were computed by; empty if rows do not say."""
+    """Return the rules of the rows of a table; empty if a row has none."""
     return F.coalesce(named(RULES).cast("string"), F.lit("")) if has_column(table, RULES) else F.lit("")
 
 
@@ -232,11 +236,11 @@ def _build_summing_task(settings: EvaluationSettings, rows: DataFrame) -> sums.S
 
 
 def finish_summary(partial: DataFrame, settings: EvaluationSettings, *, n_tasks: int | None = None) -> DataFrame:
-    """Merge partial summaries (keys, counts, `state`; any number of rows a group) to means, as `summarize`. Lazy."""
-    more = [F.collect_list("state").alias("states")]
+    """Merge partial summaries (keys, counts, `state`; any number of rows per group) to means. Lazy."""
+    aggregates = [F.collect_list("state").alias("states")]
     if REFUSAL in partial.columns:
-        more.append(F.min(REFUSAL).alias(REFUSAL))
-    merged = partial.groupBy(*sums.GROUP_KEYS).agg(*sum_counts(), *more)
+        aggregates.append(F.min(REFUSAL).alias(REFUSAL))
+    merged = partial.groupBy(*sums.GROUP_KEYS).agg(*sum_counts(), *aggregates)
     return _finish_means(in_tasks(merged, n_tasks), settings, sums.finish_means, settings.confidence)
 
 
@@ -246,7 +250,7 @@ def _finish_means(merged: DataFrame, settings: EvaluationSettings, finish: Worke
 
 
 def add_missing_counts(summaries: DataFrame) -> DataFrame:
-    """Add `asked`, and null for counts that rows lack, as a user's may. Refuse rows that are not a summary. Lazy."""
+    """Add the optional columns that a summary lacks, as nulls. Raise if the table is not a summary. Lazy."""
     for name in (*sums.GROUP_KEYS, *sums.COUNTS, "state"):
         if name not in sums.OPTIONAL_COUNTS:
             require_column(summaries, name, "column of a metric table", "metric table")
@@ -256,15 +260,15 @@ def add_missing_counts(summaries: DataFrame) -> DataFrame:
 
 
 def sum_counts() -> list[Column]:
-    """Add up the counts of a group, null if one of `OPTIONAL_COUNTS` is null somewhere; and choose `asked`."""
-    found = {ASKED: F.min(ASKED)} | {name: F.sum(name) for name in sums.COUNTS}
+    """Return aggregates of a group: sums of counts, null if an optional count is null in some row, and `asked`."""
+    sums_by_column = {ASKED: F.min(ASKED)} | {name: F.sum(name) for name in sums.COUNTS}
     for name in sums.OPTIONAL_COUNTS:
-        found[name] = F.when(F.count(name) == F.count(F.lit(1)), found[name])
-    return [column.alias(name) for name, column in found.items()]
+        sums_by_column[name] = F.when(F.count(name) == F.count(F.lit(1)), sums_by_column[name])
+    return [column.alias(name) for name, column in sums_by_column.items()]
 
 
 def _add_item_fields(item: T.DataType) -> T.StructType:
-    """Schema of partial sums and counts of items, each row one or the other."""
+    """Return the schema of rows that are either partial sums or item counts."""
     return T.StructType(
         [*PARTIAL_SCHEMA.fields, T.StructField(sums.ITEM, item), T.StructField(sums.LISTED, T.LongType())]
     )
@@ -299,7 +303,7 @@ def _finish_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings: E
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """A way in which Spark ranks by a plan."""
+    """A strategy by which Spark ranks a table, given a plan."""
 
     plan: RankingPlan
     n_tasks: int | None = None
@@ -310,32 +314,32 @@ class Strategy:
 
     @property
     def cost(self) -> str:
-        """What rankings cost, for a person."""
+        """The cost of rankings, as text."""
         raise NotImplementedError
 
     @property
     def cost_of_means(self) -> str:
-        """What means cost if no metrics of queries are asked for."""
+        """The cost of means if metrics of queries are not needed."""
         return self.cost
 
     def rankings(self) -> DataFrame:
-        """One row per query; lazy."""
+        """Rank every query, one row each. Lazy."""
         raise NotImplementedError
 
     def summary(self) -> DataFrame:
-        """Means of all metrics; lazy."""
+        """Compute the means of all metrics. Lazy."""
         return summarize_rankings(self.rankings(), self.settings, n_tasks=self.n_tasks)
 
 
 def format_means(
-    summary: DataFrame, *, asked: Sequence[str] = (), without: Sequence[str] = (), beside: Sequence[str] = ()
+    summary: DataFrame, *, requested: Sequence[str] = (), hidden: Sequence[str] = (), overall: Sequence[str] = ()
 ) -> DataFrame:
-    """Select means as `Evaluation.means` describes them: metrics in the order of `asked`, without those of `without`.
+    """Format means as `Evaluation.means` describes them: metrics in the `requested` order, without `hidden` ones.
 
-    `beside` are columns to carry for all queries, in `BESIDE`. Lazy; one small shuffle to sort.
+    Columns `overall` are added for the rows of all queries, as a struct in `BESIDE`. Lazy; one small shuffle to sort.
     """
-    rows = filter_rows(summary, ~F.expr(labels.METRIC_AT_SQL).isin(*without))
-    ordered = rows.orderBy(*map(F.expr, labels.row_order_sql(asked)))
+    rows = filter_rows(summary, ~F.expr(labels.METRIC_AT_SQL).isin(*hidden))
+    ordered = rows.orderBy(*map(F.expr, labels.row_order_sql(requested)))
     shown = (
         "run",
         F.expr(labels.SEGMENT_SQL).alias("segment"),
@@ -346,6 +350,6 @@ def format_means(
         "ci_high",
         F.col("n_queries").alias("n"),
     )
-    overall = F.when(F.col("segment_by") == "", F.struct(*beside))
-    kept = [REFUSAL] if REFUSAL in summary.columns else []
-    return ordered.select(*shown, *([overall.alias(BESIDE)] if beside else []), *kept)
+    overall_columns = F.when(F.col("segment_by") == "", F.struct(*overall)).alias(BESIDE)
+    refusals = [REFUSAL] if REFUSAL in summary.columns else []
+    return ordered.select(*shown, *([overall_columns] if overall else []), *refusals)

@@ -1,4 +1,4 @@
-"""The reference by window functions, written to be read and never tuned; tests compare other strategies with it."""
+"""Rank by window functions: the reference for tests of other strategies, written for clarity and not tuned."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ndcg_spark.evaluation.tasks.partial_ranking import LOST, N_REJECTED, TWO_ON
 from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 
 IN_RUN = "in_run"
-"""Whether a row comes from the main table; judgments that it misses are rows, too."""
+"""Flag column: true for rows of the main table. Judged items that the main table lacks are rows, too."""
 
 NO_CUTOFF = 2**62
-"""Beyond every rank."""
+"""A cutoff beyond every rank."""
 
 JUDGED_BESIDE = "judged:"
-"""Before the name of a segment or weight of the judgments that the run has, too: both must be one value."""
+"""Prefix of a segment or weight of the judgments, if the run has the column, too: the values must agree."""
 
 JUDGED = "judged"
-"""Whether a row stands for a judgment: of an item that the run has twice, one row does."""
+"""Flag column: true for rows that count as a judgment; one row only, if the run has an item twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows(Strategy):
     """Rank by window functions, given valid canonical judgments and rows that are valid or marked as rejected.
 
-    Rejected rows have no score, item or relevance, so they are only counted. `runs` comes from `select_empty_lists`.
+    Rejected rows have no score, item or relevance: they are only counted. `runs` comes from `select_empty_lists`.
     """
 
     rows: DataFrame
@@ -42,30 +42,32 @@ class Windows(Strategy):
 
     @property
     def cost(self) -> str:
-        joined = ""
+        join = ""
         if self.judgments is not None:
-            joined = "a full join of all rows and all judgments, and a shuffle of what it gives, by (query, item); "
-        return f"{joined}three shuffles of all rows, two of them with a sort; two passes through Python workers"
+            join = "a full join of all rows and all judgments, and a shuffle of the result, by (query, item); "
+        return f"{join}three shuffles of all rows, two of them with a sort; two passes through Python workers"
 
     def rankings(self) -> DataFrame:
-        """Rank every query: three shuffles of all rows, two with a sort; with judgments a full join before. Lazy."""
+        """Rank every query. Lazy; three shuffles of all rows, two with a sort, after a full join with judgments."""
         rows = self._partition_by_query(self._build_long_table())
         ranked = add_ranks(rows, self.settings)
         keys = _list_keys(ranked, self.settings)
-        found = ranked.groupBy(*columns_of(keys)).agg(*_build_aggregates(ranked, self.settings))
+        queries = ranked.groupBy(*columns_of(keys)).agg(*_build_aggregates(ranked, self.settings))
         if self.judgments is not None and col.RUN in keys:
-            found = self._fill_segments(found)
-        counted = "n_rows > 0 OR n_judged > 0" + (" OR n_rejected > 0" if N_REJECTED in found.columns else "")
-        return self._finish(found.where(counted), keys)
+            queries = self._fill_segments(queries)
+        condition = "n_rows > 0 OR n_judged > 0" + (" OR n_rejected > 0" if N_REJECTED in queries.columns else "")
+        return self._finish(queries.where(condition), keys)
 
     def _build_long_table(self) -> DataFrame:
-        """One table of retrieved and judged items: a judged item that is not retrieved has no score."""
+        """Return one table of retrieved and judged items. A judged item that is not retrieved has no score."""
         rejected = F.col(col.BAD_ROW).isNotNull() if col.BAD_ROW in self.rows.columns else F.lit(False)
         rows = self.rows.withColumn(IN_RUN, F.when(~rejected, True))
         if self.judgments is None:
             return rows.withColumn(JUDGED, F.col(col.RELEVANCE).isNotNull())
         keys = _list_keys(rows, self.settings)
-        if self.runs is not None and keys[-1] in self.runs.columns:  # empty lists name the segments of their queries
+        if (
+            self.runs is not None and keys[-1] in self.runs.columns
+        ):  # rows of empty lists have the segments of their queries
             rows = rows.unionByName(self.runs.where(named(keys[-1]).isNotNull()), allowMissingColumns=True)
         judgments = _number_copies(self._partition_by_query(self.judgments), self.settings)
         for name in _list_carried(rows, self.settings):
@@ -76,77 +78,77 @@ class Windows(Strategy):
             runs = (runs if self.runs is None else runs.unionAll(self.runs.select(col.RUN))).distinct()
             judgments = in_tasks(runs, self.n_tasks).crossJoin(judgments)
         joined = rows.withColumn("copy", F.lit(1)).join(judgments, [*keys, col.ITEM, "copy"], "full")
-        # The column between them keeps Spark from putting the two changes of partitions together.
+        # The column added in between keeps Spark from combining the two repartitions.
         joined = in_tasks(joined, self.n_tasks).withColumn(JUDGED, F.col(col.RELEVANCE).isNotNull())
         joined = self._partition_by_query(joined)
-        again = Window.partitionBy(*columns_of([*keys, col.ITEM, "copy"])).orderBy(F.lit(1))
-        return joined.withColumn(JUDGED, F.col(JUDGED) & (F.row_number().over(again) == 1))
+        repeats = Window.partitionBy(*columns_of([*keys, col.ITEM, "copy"])).orderBy(F.lit(1))
+        return joined.withColumn(JUDGED, F.col(JUDGED) & (F.row_number().over(repeats) == 1))
 
     def _partition_by_query(self, rows: DataFrame) -> DataFrame:
-        """Put queries together in `n_tasks` partitions, which all that follows keeps."""
+        """Partition rows by query into `n_tasks` partitions, which all later steps keep."""
         keys = columns_of(_list_keys(rows, self.settings))
         return rows if self.n_tasks is None else rows.repartition(self.n_tasks, *keys)
 
-    def _fill_segments(self, found: DataFrame) -> DataFrame:
-        """Give queries for which a run names no segment that of other runs; refuse two segments of a query."""
+    def _fill_segments(self, queries: DataFrame) -> DataFrame:
+        """Fill missing segments of a query from its other runs. Refuse two segments of a query."""
         names = canonical_names(self.settings)
-        of_query = Window.partitionBy(*columns_of([*names.query]))
+        by_query = Window.partitionBy(*columns_of([*names.query]))
         query = key_text([*names.query], names.query)
-        for name in (one for one in _list_carried(found, self.settings, "low:") if one != col.WEIGHT):
-            low, high = F.min(named(f"low:{name}")).over(of_query), F.max(named(f"high:{name}")).over(of_query)
-            found = found.withColumns({"lowest": low, "highest": high})
+        for name in (name for name in _list_carried(queries, self.settings, "low:") if name != col.WEIGHT):
+            low, high = F.min(named(f"low:{name}")).over(by_query), F.max(named(f"high:{name}")).over(by_query)
+            queries = queries.withColumns({"lowest": low, "highest": high})
             low, high = F.col("lowest"), F.col("highest")
-            what = f"column {names.segments[name]!r} has more than one value in query "
-            message = (what, query, ": ", low.cast("string"), " and ", high.cast("string"))
-            kind = found.schema["lowest"].dataType.simpleString()
-            for column, of_all in ((f"low:{name}", low), (f"high:{name}", high)):
-                value = F.coalesce(named(column), of_all)
-                refused = raise_if(value, low != high, *message, "; it must be the same in all runs.", kind=kind)
-                found = found.withColumn(column, refused)
-            found = found.drop("lowest", "highest")
-        return in_tasks(found, self.n_tasks)
+            problem = f"column {names.segments[name]!r} has more than one value in query "
+            message = (problem, query, ": ", low.cast("string"), " and ", high.cast("string"))
+            kind = queries.schema["lowest"].dataType.simpleString()
+            for column, default in ((f"low:{name}", low), (f"high:{name}", high)):
+                value = F.coalesce(named(column), default)
+                checked = raise_if(value, low != high, *message, "; it must be the same in all runs.", kind=kind)
+                queries = queries.withColumn(column, checked)
+            queries = queries.drop("lowest", "highest")
+        return in_tasks(queries, self.n_tasks)
 
-    def _finish(self, found: DataFrame, keys: list[str]) -> DataFrame:
-        """Refuse what is to be refused, and use the user's names."""
+    def _finish(self, queries: DataFrame, keys: list[str]) -> DataFrame:
+        """Refuse invalid queries, and use the user's column names."""
         names = canonical_names(self.settings)
         labels = {**names.query, **names.carried}
-        rows_name = key_text(keys, labels)
-        for name in _list_carried(found, self.settings, "low:"):
+        query = key_text(keys, labels)
+        for name in _list_carried(queries, self.settings, "low:"):
             low, high = named(f"low:{name}"), named(f"high:{name}")
-            its_type = found.schema[f"low:{name}"].dataType.simpleString()
+            kind = queries.schema[f"low:{name}"].dataType.simpleString()
             shown = self.settings.columns.weight if name == "weight" else labels[name]
-            message = (f"column {shown!r} has more than one value in query ", rows_name, ".")
-            found = found.withColumn(name, raise_if(low, low != high, *message, kind=its_type))
-            if f"{LOST}:{name}" in found.columns:
+            message = (f"column {shown!r} has more than one value in query ", query, ".")
+            queries = queries.withColumn(name, raise_if(low, low != high, *message, kind=kind))
+            if f"{LOST}:{name}" in queries.columns:
                 lost = F.when((F.col("n_rows") == 0) & (F.col("n_judged") == 0), named(f"{LOST}:{name}"))
-                found = found.withColumn(name, F.coalesce(lost, named(name)))
-        of_ideal = "ideal list" if self.judgments is None else "judgments"
-        for items, values, kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", of_ideal)):
-            if items in found.columns:
+                queries = queries.withColumn(name, F.coalesce(lost, named(name)))
+        ideal_kind = "ideal list" if self.judgments is None else "judgments"
+        for items, values, list_kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", ideal_kind)):
+            if items in queries.columns:
                 twice = F.size(F.array_distinct(items)) < F.size(items)
-                advice = advise_on_repeats(kind, self.settings, self.plan.others)
-                message = (f"an item comes twice in the {kind} of query ", rows_name, f". {advice}")
-                found = found.withColumn(values, raise_if(F.col(values), twice, *message, kind="array<double>"))
-        if "shared_place" in found.columns:
-            message = ("query ", rows_name, f" {TWO_ON_ONE_RANK}.")
-            value = raise_if(F.col("ranked"), F.col("shared_place"), *message, kind="array<double>")
-            found = found.withColumn("ranked", value)
-        if col.RUN not in found.columns:
-            found = found.withColumn(col.RUN, F.lit(""))
+                advice = advise_on_repeats(list_kind, self.settings, self.plan.others)
+                message = (f"an item comes twice in the {list_kind} of query ", query, f". {advice}")
+                queries = queries.withColumn(values, raise_if(F.col(values), twice, *message, kind="array<double>"))
+        if "shared_place" in queries.columns:
+            message = ("query ", query, f" {TWO_ON_ONE_RANK}.")
+            ranked = raise_if(F.col("ranked"), F.col("shared_place"), *message, kind="array<double>")
+            queries = queries.withColumn("ranked", ranked)
+        if col.RUN not in queries.columns:
+            queries = queries.withColumn(col.RUN, F.lit(""))
         schema = spark_schema(self.plan.rankings)
         canonical = {label: name for name, label in labels.items()}
-        return found.select(
-            *[named(canonical.get(one.name, one.name)).cast(one.dataType).alias(one.name) for one in schema]
+        return queries.select(
+            *[named(canonical.get(field.name, field.name)).cast(field.dataType).alias(field.name) for field in schema]
         )
 
 
 def _number_copies(judgments: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Judgments with `copy`: of an item that is judged twice, the lowest relevance is 1 and is looked up."""
+    """Number the judgments of an item as `copy`, the lowest relevance first: copy 1 is joined to the rows."""
     names = canonical_names(settings)
-    of_item = Window.partitionBy(*columns_of([*names.query, col.ITEM]))
-    copy = F.row_number().over(of_item.orderBy(F.col(col.RELEVANCE).asc_nulls_first()))
+    by_item = Window.partitionBy(*columns_of([*names.query, col.ITEM]))
+    copy = F.row_number().over(by_item.orderBy(F.col(col.RELEVANCE).asc_nulls_first()))
     if settings.checks_top_duplicates:
-        twice = F.count(F.when(F.col(col.RELEVANCE) > 0, 1)).over(of_item) > 1
+        twice = F.count(F.when(F.col(col.RELEVANCE) > 0, 1)).over(by_item) > 1
         advice = advise_on_repeats("judgments", settings, ())
         message = (
             "an item comes twice in the judgments of query ",
@@ -156,11 +158,14 @@ def _number_copies(judgments: DataFrame, settings: EvaluationSettings) -> DataFr
         judgments = judgments.withColumn(
             col.RELEVANCE, raise_if(F.col(col.RELEVANCE), twice, *message, kind="double")
         )
-    return judgments.withColumn("copy", copy).withColumn("judged_copies", F.count(F.lit(1)).over(of_item))
+    return judgments.withColumn("copy", copy).withColumn("judged_copies", F.count(F.lit(1)).over(by_item))
 
 
 def add_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Add `place` (1-based, the first of a tie group), `tied` (its items) and `ideal_place`; null if not listed."""
+    """Add `place` (1-based, the first of a tie group), `tied` (items of the group) and `ideal_place`.
+
+    A row that is not in the list has a null.
+    """
     keys = columns_of(_list_keys(rows, settings))
     retrieved = named(col.RANK if col.RANK in rows.columns else col.SCORE).isNotNull()
     ranks = retrieved & F.col(col.RELEVANCE).isNotNull() if settings.convention.unjudged == "condensed" else retrieved
@@ -176,7 +181,7 @@ def add_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
         by_order = [named(col.ORDER).asc()] if col.ORDER in rows.columns else []
         rule = by_order if by_item is None else [by_item()]
         order = [value.desc(), *rule, F.col(col.RELEVANCE).asc_nulls_first()]
-        if col.ITEM in rows.columns:  # of equal rows: which are listed, and looked at for duplicates
+        if col.ITEM in rows.columns:  # between equal rows: decides which are listed and checked for duplicates
             order.append(F.col(col.ITEM).asc())
         place, tied = F.row_number().over(within.orderBy(*order)), F.lit(1)
     listed = F.col(col.RELEVANCE).isNotNull() & ranks if settings.convention.ideal == "retrieved" else F.col(JUDGED)
@@ -188,14 +193,14 @@ def add_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
 
 
 def build_ideal_key(settings: EvaluationSettings) -> Column:
-    """By what judged items are put in ideal order: relevance, or gain where a table need not rise with it."""
-    order, convention = F.col(col.RELEVANCE).cast("double"), settings.convention
+    """Return the sort key of the ideal order: the relevance, or the gain if the convention has a gain table."""
+    relevance, convention = F.col(col.RELEVANCE).cast("double"), settings.convention
     if not convention.has_gain_table:
-        return order
-    level = F.greatest(order, F.lit(0.0)) if convention.negative == "clip" else order
+        return relevance
+    level = F.greatest(relevance, F.lit(0.0)) if convention.negative == "clip" else relevance
     gain = F.lit(None).cast("double")
-    for relevance, value in (parse_gain(convention.gain).table or {}).items():
-        gain = F.when(level == relevance, F.lit(value)).otherwise(gain)
+    for table_level, table_gain in (parse_gain(convention.gain).table or {}).items():
+        gain = F.when(level == table_level, F.lit(table_gain)).otherwise(gain)
     return gain
 
 
@@ -204,7 +209,7 @@ def _build_aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Col
     retrieved = named(col.RANK if col.RANK in rows.columns else col.SCORE).isNotNull()
     copies = F.coalesce(F.col(col.COPIES), F.lit(1)) if col.COPIES in rows.columns else F.lit(1)
     removed = F.sum(F.when(retrieved & F.col("place").isNull(), 1).otherwise(0))
-    found = {
+    aggregates = {
         "n_rows": F.sum(F.when(in_run, copies).otherwise(0)),
         "n_left_out": F.sum(F.when(in_run, copies - 1).otherwise(0)) + removed,
         "n_items": F.count(F.when(retrieved, 1)),
@@ -213,54 +218,54 @@ def _build_aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Col
     }
     if settings.levels:
         reaching = [F.count(F.when(F.col(JUDGED) & (F.col(col.RELEVANCE) >= level), 1)) for level in settings.levels]
-        found["n_at_least"] = F.array(*reaching)
-    found |= _build_ranges(rows, settings)
+        aggregates["n_at_least"] = F.array(*reaching)
+    aggregates |= _build_ranges(rows, settings)
     if col.BAD_ROW in rows.columns:
-        found[N_REJECTED] = F.sum(F.when(F.col(col.BAD_ROW).isNotNull(), copies).otherwise(0))
+        aggregates[N_REJECTED] = F.sum(F.when(F.col(col.BAD_ROW).isNotNull(), copies).otherwise(0))
     relevance = F.col(col.RELEVANCE).cast("double").alias("relevance")
-    parts = [F.col("place"), (-F.col("value")).alias("falling"), relevance, F.col("tied")]
+    fields = [F.col("place"), (-F.col("value")).alias("falling"), relevance, F.col("tied")]
     if settings.lists_items:
-        parts.append(F.col(col.ITEM).alias("item"))
-    entry = F.struct(*parts)
+        fields.append(F.col(col.ITEM).alias("item"))
+    entry = F.struct(*fields)
     entries = F.sort_array(F.collect_list(F.when(F.col("place") <= k, entry)))
-    found["ranked"] = entries.getField("relevance")
+    aggregates["ranked"] = entries.getField("relevance")
     if settings.lists_items:
-        found["items"] = entries.getField("item")
+        aggregates["items"] = entries.getField("item")
     if settings.ranks_given:
-        found["ranks"] = entries.getField("place")
+        aggregates["ranks"] = entries.getField("place")
     elif settings.columns.places:
-        found["shared_place"] = F.size(F.array_distinct(entries.getField("falling"))) < F.size(entries)
+        aggregates["shared_place"] = F.size(F.array_distinct(entries.getField("falling"))) < F.size(entries)
     elif settings.groups_ties:
-        # One entry for all items of one score and relevance: equal structs next to each other.
+        # One entry for all items of equal score and relevance, whose structs are equal.
         distinct = F.array_distinct(entries)
-        found["ranked"] = distinct.getField("relevance")
-        found["scores"] = F.transform(distinct.getField("falling"), lambda one: -one)
-        found["tied"] = F.transform(
-            distinct, lambda one: F.size(F.filter(entries, lambda other: other.eqNullSafe(one)))
+        aggregates["ranked"] = distinct.getField("relevance")
+        aggregates["scores"] = F.transform(distinct.getField("falling"), lambda score: -score)
+        aggregates["tied"] = F.transform(
+            distinct, lambda entry: F.size(F.filter(entries, lambda other: other.eqNullSafe(entry)))
         )
     best = F.struct(F.col("ideal_place"), relevance)
     listed = F.lit(False) if settings.convention.ideal == "k_ones" else F.col("ideal_place") <= k
-    found["ideal"] = F.sort_array(F.collect_list(F.when(listed, best))).getField("relevance")
+    aggregates["ideal"] = F.sort_array(F.collect_list(F.when(listed, best))).getField("relevance")
     if settings.checks_top_duplicates and col.ITEM in rows.columns:
-        found |= _collect_items(rows, settings)
-    return [column.alias(name) for name, column in found.items()]
+        aggregates |= _collect_items(rows, settings)
+    return [column.alias(name) for name, column in aggregates.items()]
 
 
 def _build_ranges(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
-    """The lowest and the highest value of each carried column, and the lowest one of segments in rejected rows."""
-    found: dict[str, Column] = {}
+    """Return the range of each carried column, and the lowest value of each segment in rejected rows."""
+    ranges: dict[str, Column] = {}
     for name in _list_carried(rows, settings):
-        columns = columns_of([one for one in (name, JUDGED_BESIDE + name) if one in rows.columns])
+        columns = columns_of([column for column in (name, JUDGED_BESIDE + name) if column in rows.columns])
         if col.BAD_ROW in rows.columns and name != col.WEIGHT:
-            found[f"{LOST}:{name}"] = F.min(F.when(F.col(col.BAD_ROW).isNotNull(), named(name)))
+            ranges[f"{LOST}:{name}"] = F.min(F.when(F.col(col.BAD_ROW).isNotNull(), named(name)))
             columns[0] = F.when(F.col(col.BAD_ROW).isNull(), named(name))
-        found[f"low:{name}"] = F.array_min(F.array(*map(F.min, columns)))
-        found[f"high:{name}"] = F.array_max(F.array(*map(F.max, columns)))
-    return found
+        ranges[f"low:{name}"] = F.array_min(F.array(*map(F.min, columns)))
+        ranges[f"high:{name}"] = F.array_max(F.array(*map(F.max, columns)))
+    return ranges
 
 
 def _collect_items(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
-    """Items of both lists, of which none may come twice. Items tied at the end of a list are left out."""
+    """Collect the items of both lists to check for repeats. Items tied at the end of a list are left out."""
     k = settings.max_k or NO_CUTOFF
     end = k if settings.ranks_given else k + 1
     times = F.coalesce("judged_copies", F.lit(1)).cast("int") if "judged_copies" in rows.columns else F.lit(1)
@@ -270,12 +275,12 @@ def _collect_items(rows: DataFrame, settings: EvaluationSettings) -> dict[str, C
         return checked
     order = F.struct(F.col("ideal_place"), build_ideal_key(settings).alias("gain"), F.col(col.ITEM).alias("item"))
     best = F.sort_array(F.collect_list(F.when(F.col("ideal_place") <= k + 1, order)))
-    certain = F.filter(best, lambda one: (F.size(best) <= k) | (one["gain"] > F.element_at(best, -1)["gain"]))
+    certain = F.filter(best, lambda entry: (F.size(best) <= k) | (entry["gain"] > F.element_at(best, -1)["gain"]))
     return {**checked, "checked_ideal": certain.getField("item")}
 
 
 def _build_rank_value(rows: DataFrame, settings: EvaluationSettings) -> Column:
-    """What rows are ranked by, the highest first."""
+    """Return the value by which rows are ranked, highest first."""
     if col.RANK in rows.columns:
         return -F.col(col.RANK).cast("double")
     score = F.col(col.SCORE).cast("double")

@@ -345,12 +345,12 @@ def keep_first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) 
     counts = np.add.reduceat(n, first) if len(n) else n
     inside = groups.start[first] < end
     first, counts = first[inside], counts[inside]
-    kept = entries.taken(order[first])
-    kept.columns[COUNT] = counts
+    top = entries.taken(order[first])
+    top.columns[COUNT] = counts
     hidden = straddles[first]
-    if col.ITEM in kept.columns and hidden.any():
-        kept.columns[col.ITEM] = pc.if_else(pa.array(hidden), None, pa.array(kept.columns[col.ITEM]))
-    return Entries(kept.columns, ragged.chosen_offsets(first, entries.offsets))
+    if col.ITEM in top.columns and hidden.any():
+        top.columns[col.ITEM] = pc.if_else(pa.array(hidden), None, pa.array(top.columns[col.ITEM]))
+    return Entries(top.columns, ragged.chosen_offsets(first, entries.offsets))
 
 
 # -------------------------------------------------------------------------------------------------- the ideal list
