@@ -237,7 +237,7 @@ def _lists(top: DataFrame, ranking: Ranking, sides: dict[str, str], depth: int) 
     """Add the first items of both lists to the queries found."""
     settings = ranking.settings
     rows, names = ranking.rows, canonical_names(settings)
-    if isinstance(ranking.steps, Arrays):
+    if isinstance(ranking.implementation, Arrays):
         raise InvalidParameterError(
             "changed queries need a long table, not one row a query; give lists a table of judgments, or explode "
             "them."
@@ -247,7 +247,7 @@ def _lists(top: DataFrame, ranking: Ranking, sides: dict[str, str], depth: int) 
     rows = select_valid_rows(
         explode_scores(rows.join(wanted, on=keys, how="left_semi"), settings), RowRules(settings)
     )
-    judgments = ranking.steps.judgments
+    judgments = ranking.implementation.judgments
     if judgments is not None and ITEM in rows.columns:
         judged = select_valid_rows(judgments.join(wanted, on=keys, how="left_semi"), RowRules(settings, True))
         judged = judged.select(*columns_of([*keys, ITEM, RELEVANCE]))

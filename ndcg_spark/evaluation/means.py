@@ -66,7 +66,7 @@ def add_option_advice(message: str, others: Sequence[str], differing: Callable[[
     query = _QUERY.match(problem)
     if query and (columns_found := differing(query[1] or query[2])) is not None:
         columns = columns_found or None
-    choice = f"remove it, or say which counts: {_WHICH}."
+    choice = f"remove it, or choose which one counts: {_WHICH}."
     if columns is None:
         return f"{problem} {choice.capitalize()}"
     run_options = " or ".join(f"--run-col {column}" for column in columns[:3]) or "--run-col"

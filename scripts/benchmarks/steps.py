@@ -56,8 +56,8 @@ def steps(rows: DataFrame, path: str, k: int) -> dict[str, DataFrame]:
 def engine_steps(evaluation: Evaluation) -> dict[str, DataFrame]:
     """The engine up to the exchange, with it, and whole."""
     return {
-        "partial rankings": evaluation.ranking.steps.exchange(shuffled=False),
-        "partial rankings, exchanged": evaluation.ranking.steps.exchange(),
+        "partial rankings": evaluation.ranking.implementation.exchange(shuffled=False),
+        "partial rankings, exchanged": evaluation.ranking.implementation.exchange(),
         "rankings": evaluation.rankings,
         "means": evaluation.summary,
     }

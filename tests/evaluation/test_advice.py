@@ -200,7 +200,7 @@ def test_no_mark_is_seen_in_an_error_of_spark(spark):
     text = re.sub("[\u2061-\u2063]", "", str(raised.value))  # which have no shape
     assert "[[" not in text
     assert "ndcg-spark" not in text
-    shown = "Remove it, or say which counts (convention='default;duplicates=best', or first with order=)."
+    shown = "Remove it, or choose which one counts (convention='default;duplicates=best', or first with order=)."
     assert shown in text
     assert spelled(find_refusal(str(raised.value))).endswith(shown)
     assert spell_flags(find_refusal(str(raised.value))).endswith("(--duplicates best, or first with --order-col).")

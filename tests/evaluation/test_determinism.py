@@ -228,7 +228,7 @@ def test_strategy_source_order_and_partitions_do_not_change_a_bit(
 def test_the_files_are_read_as_the_test_above_says(spark, stored):
     """By workers, in several parts; complete queries of sorted files are scored where they are read."""
     for order, path in stored.items():
-        source = evaluate_small_parts(path).ranking.steps.source
+        source = evaluate_small_parts(path).ranking.implementation.source
         assert source.name == "parquet"
         assert len(source.files.parts) >= 8
         assert (source.files.bounds is not None) == (order == "sorted")

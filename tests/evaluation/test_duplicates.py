@@ -65,11 +65,11 @@ def test_the_refusal_asks_for_several_rankers_first(engine, options):
     )
     assert refused(evaluate(table(rows, schema), k=3, **options, **engine)).endswith(
         "query query_id=q. Does the table hold several rankers? Then name the column that tells them apart: run=... "
-        "(columns that are not used: ranker, day). Else remove it, or say which counts "
+        "(columns that are not used: ranker, day). Else remove it, or choose which one counts "
         "(convention='default;duplicates=best', or first with order=)."
     )
     assert refused(evaluate(table(rows[:1] * 2, schema), run="ranker", k=3, **options, **engine)).endswith(
-        "run=bm25, query_id=q. Remove it, or say which counts (convention='default;duplicates=best', or first with "
+        "run=bm25, query_id=q. Remove it, or choose which one counts (convention='default;duplicates=best', or first with "
         "order=)."
     )
 

@@ -162,12 +162,12 @@ def test_several_rankers_without_a_run_column(metrics, tmp_path, engine, check):
         ended,
         "in query query_id=q. " if check == "all" else "in the ranking of query query_id=q. ",
         "query_id=q. Does the table hold several rankers? Then name the column that tells them apart: "
-        "--run-col ranker. Else remove it, or say which counts: --duplicates best, or first with --order-col. "
+        "--run-col ranker. Else remove it, or choose which one counts: --duplicates best, or first with --order-col. "
         "Nothing was written.",
     )
     if check == "top":
         source = write_table(tmp_path / "in" / "again.parquet", rankers | {"ranker": ["bm25"] * 4})
         ended = refused_night(metrics, tmp_path, "--input", source)
         assert_refused(
-            ended, "query_id=q. Remove it, or say which counts: --duplicates best, or first with --order-col."
+            ended, "query_id=q. Remove it, or choose which one counts: --duplicates best, or first with --order-col."
         )

@@ -508,9 +508,9 @@ def test_score_columns_are_evaluations_of_their_own(judged: bool) -> None:
     ("kind", "columns", "advice"),
     [
         ("list", Columns(), "Remove it."),
-        ("ranking", Columns(run="ranker"), "Remove it, or say which counts"),
-        ("ranking", Columns(score=("bm25", "dense")), "Remove it, or say which counts"),
-        ("judgments", Columns(), "Remove it, or say which counts"),
+        ("ranking", Columns(run="ranker"), "Remove it, or choose which one counts"),
+        ("ranking", Columns(score=("bm25", "dense")), "Remove it, or choose which one counts"),
+        ("judgments", Columns(), "Remove it, or choose which one counts"),
         (
             "ranking",
             Columns(),

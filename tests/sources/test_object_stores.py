@@ -124,7 +124,7 @@ def test_workers_read_objects_to_the_bits_of_local_files(tables: Path, name: str
     assert summary_of(local, source="parquet") == expected
     for address in (f"s3://data/{name}", f"s3a://data/{name}/")[: 2 if name == "sorted" else 1]:
         found = ndcg_spark.evaluate(address, k=[1, 5], source="parquet")
-        source = found.ranking.steps.source
+        source = found.ranking.implementation.source
         assert isinstance(source, ParquetSource)
         assert (source.files.bounds is not None) == (name == "sorted")
         assert SECRET.encode() not in pickle.dumps(source.files)
@@ -141,7 +141,7 @@ def test_requests_are_few_and_not_one_after_the_other(server: Server, tables: Pa
     assert (len(listings), len(planned)) == (2, 2 + 2 + 2 * n_files), planned
     assert found.summary.collect()
     read = server.requests()[before + len(planned) :]
-    n_parts = len(found.ranking.steps.source.files.parts)
+    n_parts = len(found.ranking.implementation.source.files.parts)
     assert len(read) == 2 * n_parts + n_groups, read
 
 

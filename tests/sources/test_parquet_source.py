@@ -75,7 +75,7 @@ def by_query(rows: Sequence[Row]) -> list[Row]:
 
 def source_of(path: str, **options: Any) -> ParquetSource:
     """The source that is chosen for a path, which must be that of files."""
-    source = evaluate_small_parts(path, **options).ranking.steps.source
+    source = evaluate_small_parts(path, **options).ranking.implementation.source
     assert isinstance(source, ParquetSource), source
     return source
 
@@ -242,7 +242,7 @@ def test_queries_between_the_ends_of_other_files_are_complete(tmp_path: Path) ->
         (([1, 2], [3, None]), ((None, 3), (2, None))),
         (([7],), ((None, None),)),
     )):  # fmt: skip
-        source = ndcg_spark.evaluate(stored(tmp_path / f"{at}", *files)).ranking.steps.source
+        source = ndcg_spark.evaluate(stored(tmp_path / f"{at}", *files)).ranking.implementation.source
         assert isinstance(source, ParquetSource), source
         assert (files, source.files.bounds) == (files, expected)
     assert source_of(stored(tmp_path / "rows", [1], [2], write_statistics=False)).files.bounds is None

@@ -184,9 +184,8 @@ def count_catalogue(items: DataFrame, settings: EvaluationSettings, kind: T.Data
 
 def _add_features(rankings: DataFrame, settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
     kind = get_item_type(rankings)
-    rows = rankings.select(
-        F.struct(*columns_of(rankings.columns)).alias("row")
-    )  # a struct, so that the user's column names cannot collide
+    # A struct, so that the user's column names cannot collide with ours.
+    rows = rankings.select(F.struct(*columns_of(rankings.columns)).alias("row"))
     row = F.col("row")
     keys = [row.getField(column).alias(f"key_{index}") for index, column in enumerate((RUN, *settings.columns.query))]
     if N_REJECTED in rankings.columns:

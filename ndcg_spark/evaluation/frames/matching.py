@@ -42,7 +42,7 @@ def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> Mapping[str, Ma
     if RUN not in rows.columns or runs[0].is_table:
         rows = rows.withColumn(RUN, F.lit(runs[0].run))
     rows = rows.where(F.col(RUN).isin([run.run for run in runs]))
-    judgments: DataFrame = ranking.steps.judgments  # type: ignore[union-attr,assignment]  # arrays have none
+    judgments: DataFrame = ranking.implementation.judgments  # type: ignore[union-attr,assignment]  # arrays have none
     judged = judgments.where(F.col(RELEVANCE).isNotNull())
     ids = judged.select(ITEM).distinct().orderBy(F.xxhash64(ITEM), ITEM).limit(MAX_IDS)
     known = judged.select(*columns_of(queries)).distinct().withColumn(_QUERY_JUDGED, F.lit(True))

@@ -97,7 +97,7 @@ class Ranking:
 
     fitted: EvaluationSettings
     plan: RankingPlan
-    steps: Engine | Windows | Arrays
+    implementation: Engine | Windows | Arrays
     main_table: DataFrame
     judgments: DataFrame | None
     tables: ItemTables
@@ -115,17 +115,17 @@ class Ranking:
     @property
     def source(self) -> str:
         """The reader of the main table: `spark`, or `parquet` if workers read the files."""
-        return self.steps.source.name if isinstance(self.steps, Engine) else "spark"
+        return self.implementation.source.name if isinstance(self.implementation, Engine) else "spark"
 
     @property
     def reason(self) -> str:
         """The reason for the strategy and the source, in a clause for `--explain`."""
-        return self.steps.source.reason if isinstance(self.steps, Engine) else self.plan.reason
+        return self.implementation.source.reason if isinstance(self.implementation, Engine) else self.plan.reason
 
     @property
     def fell_back(self) -> bool:
         """True if workers should have read objects of a store, but Spark has to."""
-        source = self.steps.source if isinstance(self.steps, Engine) else None
+        source = self.implementation.source if isinstance(self.implementation, Engine) else None
         return isinstance(source, SparkSource) and source.fell_back
 
     def report_bad_rows(self, *, originals: bool = False) -> dict[str, DataFrame]:
@@ -144,11 +144,9 @@ class Ranking:
 
     def costs(self, *, means_only: bool) -> list[str]:
         """List the costs of ranking, in clauses to print. `means_only`: metrics of queries are not needed."""
-        settings = self.steps.settings
-        costs = [self.steps.cost_of_means if means_only and not settings.needs else self.steps.cost]
-        if settings.resolves_duplicates and not isinstance(
-            self.steps, Arrays
-        ):  # Arrays includes this cost in its own
+        settings = self.implementation.settings
+        costs = [self.implementation.cost_of_means if means_only and not settings.needs else self.implementation.cost]
+        if settings.resolves_duplicates and not isinstance(self.implementation, Arrays):  # whose cost includes this
             tables = "all rows" if self.tables.relevances_in_run else "all rows, and of all judgments,"
             costs.append(
                 f"a shuffle of {tables} by (query, item) for duplicates, after a pass through Python workers"
@@ -158,7 +156,7 @@ class Ranking:
     @property
     def advice(self) -> str | None:
         """Advice on a session setting that makes ranking slow, in a clause, or None."""
-        rows_pass = self.source == "spark" and not isinstance(self.steps, Windows)
+        rows_pass = self.source == "spark" and not isinstance(self.implementation, Windows)
         if not rows_pass or self.settings.has_long_lists or not limits_batches(self.main_table.sparkSession):
             return None
         reason = "Spark then does not compute the size of a batch at every row"
@@ -167,7 +165,9 @@ class Ranking:
     @property
     def rows(self) -> DataFrame:
         """Canonical rows of the main table; lazy."""
-        return self.steps.source.rows if isinstance(self.steps, Engine) else self.steps.rows
+        return (
+            self.implementation.source.rows if isinstance(self.implementation, Engine) else self.implementation.rows
+        )
 
     def rankings(self, *, rejected: bool = False, keep_refusals: bool = False) -> DataFrame:
         """Rank, one row per query; see `rank_queries`. Lazy.
@@ -175,7 +175,7 @@ class Ranking:
         `rejected` adds `n_rejected`, and rows for queries that lost all rows and for rejected rows without a query.
         `keep_refusals` is as for `in_workers`, unless a metric needs the item table.
         """
-        rankings, settings = self.steps.rankings(), self.steps.settings
+        rankings, settings = self.implementation.rankings(), self.implementation.settings
         if settings.needs or not keep_refusals:
             rankings = raise_refusals(rankings)
         rankings = add_item_features(rankings, settings, self.tables) if settings.needs else rankings
@@ -186,21 +186,21 @@ class Ranking:
     def per_query(self, *, rejected: bool = False, keep_refusals: bool = False) -> DataFrame:
         """Compute the metrics of every query. Lazy; see `score_queries`, and `rankings` for the options."""
         rankings = self.rankings(rejected=rejected, keep_refusals=keep_refusals)
-        return score_queries(rankings, self.steps.settings)
+        return score_queries(rankings, self.implementation.settings)
 
     def summary(self, per_query: DataFrame | None = None, *, keep_refusals: bool = False) -> DataFrame:
         """Compute the means of all metrics. Lazy.
 
         `per_query` has the metrics of queries, with `rejected`, if they were computed already.
         """
-        settings = self.steps.settings
+        settings = self.implementation.settings
         if per_query is not None:
             summary = summarize(per_query, settings, items=self.tables.items, n_tasks=self.n_tasks)
         elif settings.needs:
             rankings = self.rankings(rejected=True)
             summary = summarize_rankings(rankings, settings, items=self.tables.items, n_tasks=self.n_tasks)
         else:
-            summary = self.steps.summary()
+            summary = self.implementation.summary()
         return summary if keep_refusals else raise_refusals(summary)
 
 
@@ -289,11 +289,17 @@ def choose_ranking(
     plan = plan_ranking(info, judged, settings, fitted=True)
     if plan.strategy != ENGINE and plan.spark_reads is not None:
         require_spark_allowed(settings, plan.spark_reads)
-    steps = _build_strategy(plan, frame, judgments, runs, n_tasks, path, sizes)
+    implementation = _build_strategy(plan, frame, judgments, runs, n_tasks, path, sizes)
     if TOPICS in settings.needs:
         tables = replace(tables, rows_with_topics=_select_rows_with_topics(plan, tables))
     return Ranking(
-        fitted=fitted, plan=plan, steps=steps, main_table=frame, judgments=judgments, tables=tables, n_tasks=n_tasks
+        fitted=fitted,
+        plan=plan,
+        implementation=implementation,
+        main_table=frame,
+        judgments=judgments,
+        tables=tables,
+        n_tasks=n_tasks,
     )
 
 

@@ -179,7 +179,9 @@ def _find_session_obstacle(spark: SparkSession, path: str, settings: EvaluationS
     if stores.parse_address(path) is not None:
         have_credentials = here or settings.source == "parquet"
         return (
-            None if have_credentials else "workers may lack credentials of the store (source=parquet: they have them)"
+            None
+            if have_credentials
+            else "workers may lack credentials for the store; choose source=parquet if they have them"
         )
     if path.startswith("file:"):
         return None

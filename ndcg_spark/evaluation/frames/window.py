@@ -65,9 +65,8 @@ class Windows(Strategy):
         if self.judgments is None:
             return rows.withColumn(JUDGED, F.col(col.RELEVANCE).isNotNull())
         keys = _list_keys(rows, self.settings)
-        if (
-            self.runs is not None and keys[-1] in self.runs.columns
-        ):  # rows of empty lists have the segments of their queries
+        if self.runs is not None and keys[-1] in self.runs.columns:
+            # Rows of empty lists have the segments of their queries.
             rows = rows.unionByName(self.runs.where(named(keys[-1]).isNotNull()), allowMissingColumns=True)
         judgments = _number_copies(self._partition_by_query(self.judgments), self.settings)
         for name in _list_carried(rows, self.settings):

@@ -82,7 +82,7 @@ class _Features:
         return pc.struct_field(self._rows, name)
 
     def vectors(self) -> tuple[Vectors, BoolArray]:
-        """Return the vectors of all items, scaled to length 1, and flags of the items that have one.
+        """Return the vectors of all items, scaled by powers of two, and flags of the items that have one.
 
         Vectors are padded with zeros to a power of two, so that pairwise sums do not depend on the longest vector of
         the batch.

@@ -151,9 +151,8 @@ def _match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) 
         same &= flags_of(pc.equal(left.column(name), right.column(name).take(pa.array(index))))
     if (same == hit).all() and len(np.unique(right_hashes)) == len(right_hashes):
         return np.where(hit, index, -1)
-    rows = {
-        tuple(row.values()): number for number, row in enumerate(right.to_pylist())
-    }  # two keys have the same hash
+    # Two keys have the same hash: compare the keys themselves.
+    rows = {tuple(row.values()): number for number, row in enumerate(right.to_pylist())}
     return np.array([rows.get(tuple(row.values()), -1) for row in left.to_pylist()], dtype=np.int64)
 
 

@@ -535,8 +535,8 @@ def advise_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[
         return "Remove it."
     best = settings.convention.advice("duplicates", "best")
     if kind in LISTS:
-        return f"Remove it, or say which counts ({best})."
-    which = f"say which counts ({best}, or first with {option('order')})"
+        return f"Remove it, or choose which one counts ({best})."
+    which = f"choose which one counts ({best}, or first with {option('order')})"
     if settings.columns.run is not None or len(settings.columns.score) > 1 or kind == "judgments":
         return f"Remove it, or {which}."
     unused = f" (columns that are not used: {', '.join(others)})" if others else ""
