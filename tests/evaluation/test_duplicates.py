@@ -69,8 +69,8 @@ def test_the_refusal_asks_for_several_rankers_first(engine, options):
         "(convention='default;duplicates=best', or first with order=)."
     )
     assert refused(evaluate(table(rows[:1] * 2, schema), run="ranker", k=3, **options, **engine)).endswith(
-        "run=bm25, query_id=q. Remove it, or choose which one counts (convention='default;duplicates=best', or first with "
-        "order=)."
+        "run=bm25, query_id=q. Remove it, or choose which one counts (convention='default;duplicates=best', or first "
+        "with order=)."
     )
 
 

@@ -28,7 +28,7 @@ def select_canonical_columns(frame: DataFrame, plan: TablePlan, more: Mapping[st
     """
     columns = {name: read_column(frame, read) for name, read in plan.columns.items()}
     if plan.sample < 1:  # keys are hashed as text, so that an int and a bigint have the same hash
-        key = F.xxhash64(F.lit(SAMPLE), *[columns[name].cast("string") for name in plan.query])
+        key = F.xxhash64(F.lit(SAMPLE), *[columns[key_column].cast("string") for key_column in plan.query])
         frame = frame.where(F.shiftrightunsigned(key, 11) * F.lit(2.0**-53) < plan.sample)
     selected = [column.alias(name) for name, column in (columns | dict(more)).items()]
     if plan.runs:
@@ -45,7 +45,7 @@ def select_canonical_columns(frame: DataFrame, plan: TablePlan, more: Mapping[st
     rows = frame.select(*selected)
     if not plan.runs:
         return rows
-    return rows.select(*columns_of([name for name in rows.columns if name != _LISTS]), F.inline(_LISTS))
+    return rows.select(*columns_of([column for column in rows.columns if column != _LISTS]), F.inline(_LISTS))
 
 
 def read_column(frame: DataFrame, read: ColumnRead) -> Column:
@@ -75,7 +75,7 @@ def read_column(frame: DataFrame, read: ColumnRead) -> Column:
 def _build_reason(frame: DataFrame, plan: TablePlan, names: tuple[str, ...]) -> Column:
     """Return the first reason why Spark cannot read a row, as text; null for other rows."""
     reason = F.lit(None).cast("string")
-    for read in reversed([plan.columns[name] for name in names]):
+    for read in reversed([plan.columns[column] for column in names]):
         bad = read_column(frame, read).isNull() & named(read.source[0]).isNotNull()
         reason = F.when(bad, F.lit(read.reason)).otherwise(reason)
     if not plan.has_malformed:

@@ -45,12 +45,12 @@ def resolve_duplicates(
             f"duplicates=first needs the order column ({option('order')}) in the judgments too."
         )
     names = canonical_names(settings)
-    keys = [name for name in (RUN, *names.query) if name in rows.columns]
-    rest = [name for name in rows.columns if name not in (*keys, ITEM)]
+    keys = [key for key in (RUN, *names.query) if key in rows.columns]
+    rest = [column for column in rows.columns if column not in (*keys, ITEM)]
     preferred = F.min_by(F.struct(*columns_of(rest)), F.struct(*_order_by_preference(rows, rest, policy)))
     groups = columns_of([*keys, ITEM])
     if BAD_ROW in rows.columns:
-        segments = columns_of([name for name in names.segments if name in rows.columns])
+        segments = columns_of([segment for segment in names.segments if segment in rows.columns])
         groups.append(F.when(F.col(BAD_ROW).isNotNull(), F.struct(F.lit(True), *segments)).alias("rejected"))
     grouped = rows.groupBy(*groups).agg(preferred.alias("kept"), F.count(F.lit(1)).alias(COPIES))
     flat = in_tasks(grouped, n_tasks).select(
@@ -61,7 +61,7 @@ def resolve_duplicates(
     message = ("item ", F.col(ITEM).cast("string"), " comes ", F.col(COPIES).cast("string"), " times in query ")
     text = key_text(keys, names.query)
     advice = advise_on_repeats("ranking" if {SCORE, RANK} & {*flat.columns} else "judgments", settings, others)
-    guard = next(name for name in (SCORE, RANK, RELEVANCE) if name in flat.columns)
+    guard = next(column for column in (SCORE, RANK, RELEVANCE) if column in flat.columns)
     kind = flat.schema[guard].dataType.simpleString()
     twice = F.col(COPIES) > 1
     if BAD_ROW in flat.columns:
@@ -96,7 +96,7 @@ def find_differing_columns(frame: DataFrame, settings: EvaluationSettings, query
 def _order_by_preference(rows: DataFrame, names: Sequence[str], policy: str) -> list[Column]:
     """Return sort keys, over all columns, by which the row to keep comes first. Nulls are last."""
     rule = [ORDER, RELEVANCE, RANK, SCORE] if policy == "first" else [RANK, SCORE, RELEVANCE, ORDER]
-    carried = [name for name in names if name not in (*rule, TOPICS_COLUMN)]
+    carried = [column for column in names if column not in (*rule, TOPICS_COLUMN)]
     keys: list[Column] = []
     for name in [name for name in (*rule, *carried, TOPICS_COLUMN) if name in names]:
         column = sort_key = named(name)

@@ -324,11 +324,11 @@ def _add_topics(rankings: DataFrame, settings: EvaluationSettings, rows: DataFra
     # Filtered after duplicates are resolved: the copy that was kept may not be relevant.
     judged = rows.where((relevance >= level) & (F.size(topics) > 0))
     labels = {f"__key_{index}": name for index, name in enumerate(keys)}  # rankings have the user's column names
-    typed = [named(name).cast(rankings.schema[keys[name]].dataType).alias(label) for label, name in labels.items()]
+    typed = [named(key).cast(rankings.schema[keys[key]].dataType).alias(label) for label, key in labels.items()]
     topics_by_query = (
         judged.select(*typed, entry.alias("entry"))
         .groupBy(*labels)
         .agg(F.collect_list("entry").alias("topics_of_items"))
     )
-    same = [named(keys[name]).eqNullSafe(F.col(label)) for label, name in labels.items()]
+    same = [named(keys[key]).eqNullSafe(F.col(label)) for label, key in labels.items()]
     return rankings.join(topics_by_query, same, "left").drop(*labels)

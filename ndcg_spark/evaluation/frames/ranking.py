@@ -327,7 +327,9 @@ def _build_strategy(
         None if judgments is None or plan.judgments is None else select_canonical_columns(judgments, plan.judgments)
     )
     if runs is not None:
-        runs = runs.select(*[named(name).cast(rows.schema[name].dataType).alias(name) for name in runs.columns])
+        runs = runs.select(
+            *[named(column).cast(rows.schema[column].dataType).alias(column) for column in runs.columns]
+        )
     if settings.resolves_duplicates:
         rows = resolve_duplicates(
             _mark_rejected(explode_scores(rows, settings), settings), settings, n_tasks, others=plan.others
@@ -364,12 +366,12 @@ def explode_scores(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
     if len(scores) < 2 or SCORE in rows.columns:
         return rows
     structs = []
-    for name, run in scores.items():
-        fields = [F.lit(run).alias(RUN), named(name).cast("double").alias(SCORE)]
-        if name_bad_row(name) in rows.columns:
-            fields.append(named(name_bad_row(name)).alias(BAD_ROW))
+    for score, run in scores.items():
+        fields = [F.lit(run).alias(RUN), named(score).cast("double").alias(SCORE)]
+        if name_bad_row(score) in rows.columns:
+            fields.append(named(name_bad_row(score)).alias(BAD_ROW))
         structs.append(F.struct(*fields))
-    rest = [name for name in rows.columns if name not in {*scores, *map(name_bad_row, scores)}]
+    rest = [column for column in rows.columns if column not in {*scores, *map(name_bad_row, scores)}]
     return rows.select(*columns_of(rest), F.inline(F.array(*structs)))
 
 
@@ -405,7 +407,7 @@ class Engine(Strategy):
     def summary(self) -> DataFrame:
         """Summarize rankings inside workers; complete queries of sorted files in the tasks that read them. Lazy."""
         task = self._task(counts_relevant=False)
-        columns = [name for name in self.plan.rankings.names if name != "n_relevant"]  # means do not use it
+        columns = [column for column in self.plan.rankings.names if column != "n_relevant"]  # means do not use it
         tasks = build_scoring_task(columns, self.settings), build_summing_task(self.settings)
         partial = in_workers(self._exchange(task, *tasks), merge_and_add_up, task, *tasks, schema=PARTIAL_SCHEMA)
         return finish_summary(partial, self.settings, n_tasks=self.n_tasks)

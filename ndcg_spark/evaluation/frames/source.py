@@ -172,9 +172,9 @@ def _find_session_obstacle(spark: SparkSession, path: str, settings: EvaluationS
         return "Spark expands wildcards in the path"
     if "connect" in type(spark).__module__:
         return "on Spark Connect, the files are on the server"
-    for name in ("ignoreCorruptFiles", "ignoreMissingFiles", "parquet.mergeSchema"):
-        if is_on(spark, f"spark.sql.{'files.' if 'ignore' in name else ''}{name}", "false"):
-            return f"{name} is set"
+    for setting in ("ignoreCorruptFiles", "ignoreMissingFiles", "parquet.mergeSchema"):
+        if is_on(spark, f"spark.sql.{'files.' if 'ignore' in setting else ''}{setting}", "false"):
+            return f"{setting} is set"
     here = runs_locally(spark)
     if stores.parse_address(path) is not None:
         have_credentials = here or settings.source == "parquet"

@@ -91,7 +91,7 @@ def build_scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.
     fields.append(T.StructField("status", T.StringType()))
     fields += [T.StructField(count, T.LongType()) for count in (N_UNJUDGED_ITEMS, N_TOP_ITEMS)]
     fields += [
-        T.StructField(name, ranked[name].dataType) for name in list_carried_columns(rankings.columns, settings)
+        T.StructField(column, ranked[column].dataType) for column in list_carried_columns(rankings.columns, settings)
     ]
     if settings.catalogue_metrics:
         fields.append(T.StructField("items", ranked["items"].dataType))
@@ -251,9 +251,9 @@ def _finish_means(merged: DataFrame, settings: EvaluationSettings, finish: Worke
 
 def add_missing_counts(summaries: DataFrame) -> DataFrame:
     """Add the optional columns that a summary lacks, as nulls. Raise if the table is not a summary. Lazy."""
-    for name in (*sums.GROUP_KEYS, *sums.COUNTS, "state"):
-        if name not in sums.OPTIONAL_COUNTS:
-            require_column(summaries, name, "column of a metric table", "metric table")
+    for column in (*sums.GROUP_KEYS, *sums.COUNTS, "state"):
+        if column not in sums.OPTIONAL_COUNTS:
+            require_column(summaries, column, "column of a metric table", "metric table")
     types = {ASKED: "string"} | dict.fromkeys(sums.OPTIONAL_COUNTS, "bigint")
     missing = {name: F.lit(None).cast(kind) for name, kind in types.items() if name not in summaries.columns}
     return summaries.withColumns(missing) if missing else summaries
@@ -261,9 +261,9 @@ def add_missing_counts(summaries: DataFrame) -> DataFrame:
 
 def sum_counts() -> list[Column]:
     """Return aggregates of a group: sums of counts, null if an optional count is null in some row, and `asked`."""
-    sums_by_column = {ASKED: F.min(ASKED)} | {name: F.sum(name) for name in sums.COUNTS}
-    for name in sums.OPTIONAL_COUNTS:
-        sums_by_column[name] = F.when(F.count(name) == F.count(F.lit(1)), sums_by_column[name])
+    sums_by_column = {ASKED: F.min(ASKED)} | {count: F.sum(count) for count in sums.COUNTS}
+    for count in sums.OPTIONAL_COUNTS:
+        sums_by_column[count] = F.when(F.count(count) == F.count(F.lit(1)), sums_by_column[count])
     return [column.alias(name) for name, column in sums_by_column.items()]
 
 

@@ -69,9 +69,9 @@ class Windows(Strategy):
             # Rows of empty lists have the segments of their queries.
             rows = rows.unionByName(self.runs.where(named(keys[-1]).isNotNull()), allowMissingColumns=True)
         judgments = _number_copies(self._partition_by_query(self.judgments), self.settings)
-        for name in _list_carried(rows, self.settings):
-            if name in judgments.columns:
-                judgments = judgments.withColumnRenamed(name, JUDGED_BESIDE + name)
+        for carried in _list_carried(rows, self.settings):
+            if carried in judgments.columns:
+                judgments = judgments.withColumnRenamed(carried, JUDGED_BESIDE + carried)
         if col.RUN in keys:
             runs = self.rows.select(col.RUN).where(F.col(col.RUN).isNotNull())
             runs = (runs if self.runs is None else runs.unionAll(self.runs.select(col.RUN))).distinct()
@@ -93,14 +93,16 @@ class Windows(Strategy):
         names = canonical_names(self.settings)
         by_query = Window.partitionBy(*columns_of([*names.query]))
         query = key_text([*names.query], names.query)
-        for name in (name for name in _list_carried(queries, self.settings, "low:") if name != col.WEIGHT):
-            low, high = F.min(named(f"low:{name}")).over(by_query), F.max(named(f"high:{name}")).over(by_query)
+        for segment in (
+            segment for segment in _list_carried(queries, self.settings, "low:") if segment != col.WEIGHT
+        ):
+            low, high = F.min(named(f"low:{segment}")).over(by_query), F.max(named(f"high:{segment}")).over(by_query)
             queries = queries.withColumns({"lowest": low, "highest": high})
             low, high = F.col("lowest"), F.col("highest")
-            problem = f"column {names.segments[name]!r} has more than one value in query "
+            problem = f"column {names.segments[segment]!r} has more than one value in query "
             message = (problem, query, ": ", low.cast("string"), " and ", high.cast("string"))
             kind = queries.schema["lowest"].dataType.simpleString()
-            for column, default in ((f"low:{name}", low), (f"high:{name}", high)):
+            for column, default in ((f"low:{segment}", low), (f"high:{segment}", high)):
                 value = F.coalesce(named(column), default)
                 checked = raise_if(value, low != high, *message, "; it must be the same in all runs.", kind=kind)
                 queries = queries.withColumn(column, checked)
@@ -112,15 +114,15 @@ class Windows(Strategy):
         names = canonical_names(self.settings)
         labels = {**names.query, **names.carried}
         query = key_text(keys, labels)
-        for name in _list_carried(queries, self.settings, "low:"):
-            low, high = named(f"low:{name}"), named(f"high:{name}")
-            kind = queries.schema[f"low:{name}"].dataType.simpleString()
-            shown = self.settings.columns.weight if name == "weight" else labels[name]
+        for carried in _list_carried(queries, self.settings, "low:"):
+            low, high = named(f"low:{carried}"), named(f"high:{carried}")
+            kind = queries.schema[f"low:{carried}"].dataType.simpleString()
+            shown = self.settings.columns.weight if carried == "weight" else labels[carried]
             message = (f"column {shown!r} has more than one value in query ", query, ".")
-            queries = queries.withColumn(name, raise_if(low, low != high, *message, kind=kind))
-            if f"{LOST}:{name}" in queries.columns:
-                lost = F.when((F.col("n_rows") == 0) & (F.col("n_judged") == 0), named(f"{LOST}:{name}"))
-                queries = queries.withColumn(name, F.coalesce(lost, named(name)))
+            queries = queries.withColumn(carried, raise_if(low, low != high, *message, kind=kind))
+            if f"{LOST}:{carried}" in queries.columns:
+                lost = F.when((F.col("n_rows") == 0) & (F.col("n_judged") == 0), named(f"{LOST}:{carried}"))
+                queries = queries.withColumn(carried, F.coalesce(lost, named(carried)))
         ideal_kind = "ideal list" if self.judgments is None else "judgments"
         for items, values, list_kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", ideal_kind)):
             if items in queries.columns:
@@ -253,13 +255,13 @@ def _build_aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Col
 def _build_ranges(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Column]:
     """Return the range of each carried column, and the lowest value of each segment in rejected rows."""
     ranges: dict[str, Column] = {}
-    for name in _list_carried(rows, settings):
-        columns = columns_of([column for column in (name, JUDGED_BESIDE + name) if column in rows.columns])
-        if col.BAD_ROW in rows.columns and name != col.WEIGHT:
-            ranges[f"{LOST}:{name}"] = F.min(F.when(F.col(col.BAD_ROW).isNotNull(), named(name)))
-            columns[0] = F.when(F.col(col.BAD_ROW).isNull(), named(name))
-        ranges[f"low:{name}"] = F.array_min(F.array(*map(F.min, columns)))
-        ranges[f"high:{name}"] = F.array_max(F.array(*map(F.max, columns)))
+    for carried in _list_carried(rows, settings):
+        columns = columns_of([column for column in (carried, JUDGED_BESIDE + carried) if column in rows.columns])
+        if col.BAD_ROW in rows.columns and carried != col.WEIGHT:
+            ranges[f"{LOST}:{carried}"] = F.min(F.when(F.col(col.BAD_ROW).isNotNull(), named(carried)))
+            columns[0] = F.when(F.col(col.BAD_ROW).isNull(), named(carried))
+        ranges[f"low:{carried}"] = F.array_min(F.array(*map(F.min, columns)))
+        ranges[f"high:{carried}"] = F.array_max(F.array(*map(F.max, columns)))
     return ranges
 
 
@@ -291,4 +293,4 @@ def _list_keys(rows: DataFrame, settings: EvaluationSettings) -> list[str]:
 
 
 def _list_carried(rows: DataFrame, settings: EvaluationSettings, prefix: str = "") -> list[str]:
-    return [name for name in canonical_names(settings).carried if prefix + name in rows.columns]
+    return [carried for carried in canonical_names(settings).carried if prefix + carried in rows.columns]

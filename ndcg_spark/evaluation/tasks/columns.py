@@ -27,7 +27,7 @@ def sample_batch(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
     """Keep the rows of sampled queries, the same queries as `select_canonical_columns` keeps."""
     if plan.sample >= 1:
         return batch
-    hashes = hash_texts(SAMPLE, [read_column(batch, plan.columns[name]).cast(pa.string()) for name in plan.query])
+    hashes = hash_texts(SAMPLE, [read_column(batch, plan.columns[key]).cast(pa.string()) for key in plan.query])
     return batch.filter(pa.array((hashes >> np.uint64(11)) * 2.0**-53 < plan.sample))
 
 
@@ -107,9 +107,9 @@ def _find_reasons(
 ) -> pa.Array:
     """Return the first reason why a row cannot be read; null for other rows."""
     reason = pa.nulls(batch.num_rows, pa.string())
-    for name in reversed(names):
-        read = plan.columns[name]
-        bad = pc.and_(columns[name].is_null(), batch.column(read.source[0]).is_valid())
+    for column in reversed(names):
+        read = plan.columns[column]
+        bad = pc.and_(columns[column].is_null(), batch.column(read.source[0]).is_valid())
         reason = pc.if_else(bad, pa.scalar(read.reason), reason)
     if not plan.has_malformed:
         return reason

@@ -259,7 +259,9 @@ def write_partials(partials: list[PartialRankings]) -> pa.RecordBatch:
 
 
 def read_partials(batch: pa.RecordBatch) -> PartialRankings:
-    head = {name: batch.column(name) for name in batch.schema.names if not name.startswith(("ranked.", "ideal."))}
+    head = {
+        column: batch.column(column) for column in batch.schema.names if not column.startswith(("ranked.", "ideal."))
+    }
     return PartialRankings(head, entries_in(batch, "ranked"), entries_in(batch, "ideal"))
 
 
@@ -376,7 +378,7 @@ class _TaskInput:
             return []
         task, runs = self._task, pa.array(list(self._nameless), pa.string())
         nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
-        keys = {name: pa.nulls(len(runs), task.rows.field(name).type) for name in task.names.query}
+        keys = {key: pa.nulls(len(runs), task.rows.field(key).type) for key in task.names.query}
         partials = partial_ranking.build_empty_partials({RUN: runs} | keys, nothing, task)
         partials.head[partial_ranking.N_REJECTED] = pa.array(list(self._nameless.values()), pa.int64())
         return self._attach_judgments([partials], [])

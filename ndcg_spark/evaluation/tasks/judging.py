@@ -72,7 +72,7 @@ def attach_judgments(
 def drop_empty_lists(partial: PartialRankings) -> PartialRankings:
     """Drop queries that have neither rows nor judgments, only the segments of an empty list."""
     head = partial.head
-    counts = (head[name] for name in ("n_rows", "n_judged", N_REJECTED) if name in head)
+    counts = (head[count] for count in ("n_rows", "n_judged", N_REJECTED) if count in head)
     is_filled = np.logical_or.reduce([int_values(count) > 0 for count in counts])
     return partial if is_filled.all() else take_partials(partial, np.flatnonzero(is_filled))
 
@@ -83,20 +83,22 @@ def _has_several_runs(task: RankingTask) -> bool:
 
 def _fill_segments(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
     """Fill missing segments of a query from its other runs. Raise if two runs name different segments."""
-    segments = [name for name in task.names.segments if any(f"low:{name}" in partial.head for partial in partials)]
-    if not segments or any(partial.head[name].null_count for partial in partials for name in task.names.query):
+    segments = [
+        segment for segment in task.names.segments if any(f"low:{segment}" in partial.head for partial in partials)
+    ]
+    if not segments or any(partial.head[key].null_count for partial in partials for key in task.names.query):
         return partials  # a null query stands for rejected rows without a query
-    columns = (*task.names.query, *(f"{end}:{name}" for name in segments for end in ("low", "high")))
-    heads = [{name: partial.head[name] for name in columns} for partial in partials]
+    columns = (*task.names.query, *(f"{end}:{segment}" for segment in segments for end in ("low", "high")))
+    heads = [{column: partial.head[column] for column in columns} for partial in partials]
     queries = concat_partials(merge_by_query([PartialRankings(head, None, None) for head in heads], task))
     keys = queries.keys(task.names)
-    for name in segments:
-        low, high = queries.head[f"low:{name}"], queries.head[f"high:{name}"]
-        refuse_two_values(keys, low, high, task.names.segments[name], task)
+    for segment in segments:
+        low, high = queries.head[f"low:{segment}"], queries.head[f"high:{segment}"]
+        refuse_two_values(keys, low, high, task.names.segments[segment], task)
     for partial in partials:
         query = _match_keys(_select_query_keys(partial, task), keys, task)
-        for name in columns[len(task.names.query) :]:
-            partial.head[name] = pc.coalesce(partial.head[name], _take_query_values(queries.head[name], query))
+        for column in columns[len(task.names.query) :]:
+            partial.head[column] = pc.coalesce(partial.head[column], _take_query_values(queries.head[column], query))
     return partials
 
 
@@ -147,8 +149,8 @@ def _match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) 
     index = order[np.minimum(np.searchsorted(right_hashes, left_hashes, sorter=order), len(order) - 1)]
     hit = right_hashes[index] == left_hashes
     same = hit.copy()
-    for name in left.schema.names:
-        same &= flags_of(pc.equal(left.column(name), right.column(name).take(pa.array(index))))
+    for key in left.schema.names:
+        same &= flags_of(pc.equal(left.column(key), right.column(key).take(pa.array(index))))
     if (same == hit).all() and len(np.unique(right_hashes)) == len(right_hashes):
         return np.where(hit, index, -1)
     # Two keys have the same hash: compare the keys themselves.
@@ -174,10 +176,10 @@ def _judge_rankings(
         removed = ragged.lengths_of(ragged.chosen_offsets(unjudged, ranked.offsets))
         head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
         ranked = ranked.where(~unjudged)
-    for name in ("n_judged", "n_relevant", *(count for count in index.head if count.startswith(AT_LEAST))):
-        head[name] = _take_query_values(index.head[name], query).fill_null(0)
-    for name in task.names.carried:
-        head |= _combine_ranges(partial, index, name, query, task)
+    for count in ("n_judged", "n_relevant", *(count for count in index.head if count.startswith(AT_LEAST))):
+        head[count] = _take_query_values(index.head[count], query).fill_null(0)
+    for carried in task.names.carried:
+        head |= _combine_ranges(partial, index, carried, query, task)
     return PartialRankings(head, keep_first_entries(ranked, replace(task, judgments=None)), ideal)
 
 
@@ -194,10 +196,10 @@ def _take_query_lists(lists: Entries, query: IntArray) -> Entries:
 
 
 def _combine_ranges(
-    partial: PartialRankings, index: _JudgmentIndex, name: str, query: IntArray, task: RankingTask
+    partial: PartialRankings, index: _JudgmentIndex, carried: str, query: IntArray, task: RankingTask
 ) -> dict[str, pa.Array]:
     """Combine the ranges of a carried column in both tables. Raise if both have it and differ."""
-    low, high, head = f"low:{name}", f"high:{name}", partial.head
+    low, high, head = f"low:{carried}", f"high:{carried}", partial.head
     if low not in index.head:
         return {}
     judged_range = {end: _take_query_values(index.head[end], query) for end in (low, high)}
@@ -205,7 +207,7 @@ def _combine_ranges(
         return judged_range
     differs = find_differences(head[low], judged_range[low]) | find_differences(head[high], judged_range[high])
     if differs.any():
-        shown = task.settings.columns.weight if name == WEIGHT else task.names.segments[name]
+        shown = task.settings.columns.weight if carried == WEIGHT else task.names.segments[carried]
         key = format_key(_select_query_keys(partial, task), task.names, int(differs.argmax()))
         raise InputRefusedError(f"column {shown!r} differs between run and judgments in query {key}.")
     return {end: pc.coalesce(judged_range[end], head[end]) for end in (low, high)}
@@ -216,11 +218,11 @@ def _rank_missing_queries(run: str, queries: IntArray, index: _JudgmentIndex, ta
     indices, n = pa.array(queries), len(queries)
     head = {RUN: pa.repeat(pa.scalar(run), n)} if _has_several_runs(task) else {}
     head |= {name: column.take(indices) for name, column in index.head.items()}
-    head |= {name: pa.array(np.zeros(n, dtype=np.int64)) for name in ("n_rows", "n_left_out", "n_items")}
-    for name in task.names.carried:
-        for end in (f"low:{name}", f"high:{name}"):
-            if end not in head and name in task.rows.names:
-                kind = pa.float64() if name == WEIGHT else task.rows.field(name).type
+    head |= {count: pa.array(np.zeros(n, dtype=np.int64)) for count in ("n_rows", "n_left_out", "n_items")}
+    for carried in task.names.carried:
+        for end in (f"low:{carried}", f"high:{carried}"):
+            if end not in head and carried in task.rows.names:
+                kind = pa.float64() if carried == WEIGHT else task.rows.field(carried).type
                 head[end] = pa.nulls(n, kind)
     ideal = index.ideal.of_queries(queries) if index.ideal is not None else None
     nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))

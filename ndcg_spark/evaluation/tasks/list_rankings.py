@@ -78,13 +78,13 @@ def _read_lists(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
         "n_relevant": ragged.lengths_of(ragged.chosen_offsets(judged.numbers(col.RELEVANCE) > 0, judged.offsets)),
     }
     head = dict(zip(keys.schema.names, keys.columns, strict=True))
-    head |= {name: pa.array(values) for name, values in counts.items()}
+    head |= {count: pa.array(values) for count, values in counts.items()}
     for index, level in enumerate(task.settings.levels):
         reaching = ragged.lengths_of(ragged.chosen_offsets(judged.numbers(col.RELEVANCE) >= level, judged.offsets))
         head[f"{partial_ranking.AT_LEAST}{index}"] = pa.array(reaching)
-    for name in task.names.carried:
-        if name in names:
-            head |= {f"low:{name}": batch.column(name), f"high:{name}": batch.column(name)}
+    for carried in task.names.carried:
+        if carried in names:
+            head |= {f"low:{carried}": batch.column(carried), f"high:{carried}": batch.column(carried)}
     ranked = own if convention.unjudged == "condensed" else retrieved
     ideal = (own if convention.ideal == "retrieved" else judged).only(col.RELEVANCE)
     if convention.ideal != "unsorted":
@@ -150,7 +150,7 @@ def rank_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator
 def _split_batch(batch: pa.RecordBatch, n_entries: int) -> Iterator[pa.RecordBatch]:
     """Split a batch into slices of about `n_entries` list entries: all lists of a batch may not fit in memory."""
     row_lengths = sum(
-        ragged.lengths_of(list_offsets(batch.column(name))) for name in (col.RANKED_ITEMS, col.IDEAL_ITEMS)
+        ragged.lengths_of(list_offsets(batch.column(column))) for column in (col.RANKED_ITEMS, col.IDEAL_ITEMS)
     )
     starts = np.flatnonzero(np.diff(np.cumsum(row_lengths) // n_entries, prepend=-1))
     for start, stop in pairwise([*starts.tolist(), batch.num_rows]):
@@ -164,9 +164,9 @@ class _RowRanker:
         self._task = task
         rows = task.rows
         entries = {ROW: pa.int64(), col.ITEM: _to_small_type(rows.field(col.RANKED_ITEMS).type.value_type)}
-        for name, lists in NUMBERS.items():
+        for number, lists in NUMBERS.items():
             if lists in rows.names:
-                entries[name] = rows.field(lists).type.value_type
+                entries[number] = rows.field(lists).type.value_type
         if not NUMBERS.keys() & entries.keys():
             entries[col.RANK] = pa.int64()  # the position in the list
         settings = task.settings
@@ -206,25 +206,25 @@ class _RowRanker:
         """Build the head columns of each row. `n_rows` is 1 for each, however many items a row has."""
         n, names = batch.num_rows, self._task.names
         head = {col.RUN: batch.column(col.RUN) if col.RUN in batch.schema.names else pa.repeat(pa.scalar(""), n)}
-        head |= {name: batch.column(name) for name in names.query}
+        head |= {key: batch.column(key) for key in names.query}
         head |= {name: column for name, column in complete.head.items() if partial_ranking.is_count(name)}
         head |= {"n_rows": pa.array(np.ones(n, dtype=np.int64)), "n_left_out": pa.array(np.zeros(n, dtype=np.int64))}
-        for name in names.carried:
-            if name in batch.schema.names:
-                head |= {f"{end}:{name}": batch.column(name) for end in ("low", "high")}
+        for carried in names.carried:
+            if carried in batch.schema.names:
+                head |= {f"{end}:{carried}": batch.column(carried) for end in ("low", "high")}
         return head
 
     def _read_items(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Read the items of rows and their judgments as two long tables."""
         task = self._row_task
-        numbers = {name: lists for name, lists in NUMBERS.items() if lists in batch.schema.names}
+        numbers = {number: lists for number, lists in NUMBERS.items() if lists in batch.schema.names}
         ranked = _explode_lists(batch, col.RANKED_ITEMS, numbers, task.rows)
         judged = _explode_lists(batch, col.IDEAL_ITEMS, {col.RELEVANCE: col.IDEAL_LIST}, task.judgments or task.rows)
         if task.settings.convention.duplicates != "error":
             return _drop_duplicates(ranked, task.settings), _drop_duplicates(judged, task.settings)
         if task.settings.check_duplicates != "none":
             names = self._task.names.query or {col.RANKED_ITEMS: ""}
-            keys = batch.select([name for name in batch.schema.names if name == col.RUN or name in names])
+            keys = batch.select([column for column in batch.schema.names if column == col.RUN or column in names])
             for rows, kind in zip((ranked, judged), LISTS, strict=True):
                 offsets = ragged.offsets_of(np.bincount(int_values(rows.column(ROW)), minlength=batch.num_rows))
                 refuse_repeats(keys, Entries({col.ITEM: rows.column(col.ITEM)}, offsets), kind, self._task)
@@ -253,9 +253,9 @@ def _explode_lists(batch: pa.RecordBatch, items: str, numbers: dict[str, str], s
         col.ITEM: one_zero(lists.flatten()).cast(_to_small_type(schema.field(col.ITEM).type)),
     }
     positions = pa.array(ragged.rank_of_rows(offsets) + 1, pa.int64())
-    columns |= {name: positions for name in (col.RANK, col.ORDER) if name in schema.names}
-    columns |= {name: batch.column(lists).flatten() for name, lists in numbers.items()}
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    columns |= {column: positions for column in (col.RANK, col.ORDER) if column in schema.names}
+    columns |= {column: batch.column(lists).flatten() for column, lists in numbers.items()}
+    return pa.RecordBatch.from_arrays([columns[column] for column in schema.names], schema=schema)
 
 
 def _drop_duplicates(rows: pa.RecordBatch, settings: EvaluationSettings) -> pa.RecordBatch:

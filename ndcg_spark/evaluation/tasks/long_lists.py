@@ -40,7 +40,7 @@ def _explode_lists(batch: pa.RecordBatch, long: LongRows) -> Iterator[pa.RecordB
         missing = flags_of(items.is_null())
         offsets = offsets_of(np.where(missing, 1, lengths_of(list_offsets(items))))
         owner, position = query_of_rows(offsets), rank_of_rows(offsets)
-        columns = {name: batch.column(name).take(pa.array(owner)) for name in long.kept}
+        columns = {column: batch.column(column).take(pa.array(owner)) for column in long.kept}
         if long.run is not None:
             columns[long.run] = pa.repeat(pa.scalar(ranker.name), len(owner))
         columns[long.item] = _take_entries(items, owner, position, missing)
@@ -81,12 +81,12 @@ class EmptyListsPart:
             nulls = {field.name: pa.nulls(len(names), field.type) for field in schema}
             yield pa.RecordBatch.from_pydict({**nulls, self.run: names}, schema=schema)
         for batch in self.part.read(self.source.names, self.source, max(1, rows // ENTRIES_PER_ROW)):
-            for name in self.lists:
-                empty = pc.fill_null(pc.equal(pc.list_value_length(batch.column(name)), 0), False)
+            for ranker in self.lists:
+                empty = pc.fill_null(pc.equal(pc.list_value_length(batch.column(ranker)), 0), False)
                 for key in self.keys if self.run is None else ():
                     empty = pc.and_(empty, batch.column(key).is_valid())
                 matches = batch.filter(empty)
                 if matches.num_rows:
-                    run = {} if self.run is None else {self.run: pa.repeat(pa.scalar(name), matches.num_rows)}
+                    run = {} if self.run is None else {self.run: pa.repeat(pa.scalar(ranker), matches.num_rows)}
                     arrays = {column: run[column] if column in run else matches.column(column) for column in columns}
                     yield pa.RecordBatch.from_pydict(arrays, schema=schema)

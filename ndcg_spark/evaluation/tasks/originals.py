@@ -18,7 +18,7 @@ from ndcg_spark.evaluation.tasks.columns import convert_batch
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows
 
-REJECTS = pa.schema([(name, pa.string()) for name in ("source", "reason", "row")])
+REJECTS = pa.schema([(column, pa.string()) for column in ("source", "reason", "row")])
 _EXPONENT = re.compile(r"e([+-]?)0*(\d+)")
 _ESCAPE = re.compile(r"\\u([0-9a-f]{4})")
 

@@ -88,12 +88,12 @@ def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
     head: dict[str, pa.Array] = {
         key: rows.batch.column(key).take(starts) for key in list_keys(rows.batch, task.names)
     }
-    head |= {name: pa.array(count) for name, count in _count_rows(rows, task).items()}
-    for name in task.names.carried:
-        if name in names:
-            column = rows.batch.column(name)
+    head |= {key: pa.array(count) for key, count in _count_rows(rows, task).items()}
+    for carried in task.names.carried:
+        if carried in names:
+            column = rows.batch.column(carried)
             head |= find_column_range(
-                column.cast(pa.float64(), safe=False) if name == col.WEIGHT else column, name, rows.offsets
+                column.cast(pa.float64(), safe=False) if carried == col.WEIGHT else column, carried, rows.offsets
             )
     return head
 
@@ -101,8 +101,8 @@ def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
 def count_rejected(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Count the rejected rows of each query in partial rankings without entries. Rows must have a query."""
     nothing, keys = rows.slice(0, 0), list_keys(rows, task.names)
-    segments = [name for name in task.names.segments if name in rows.schema.names]
-    needed = [*keys, *segments, *(name for name in rows.schema.names if name == col.COPIES)]
+    segments = [segment for segment in task.names.segments if segment in rows.schema.names]
+    needed = [*keys, *segments, *(column for column in rows.schema.names if column == col.COPIES)]
     rows, offsets = group_rows(rows.select(needed), task.names, completely=True)
     starts = pa.array(offsets[:-1])
     partials = build_empty_partials({key: rows.column(key).take(starts) for key in keys}, nothing, task)
@@ -161,9 +161,9 @@ def count_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
     return np.add.reduceat(int_values(batch.column(col.COPIES)), offsets[:-1])
 
 
-def is_count(name: str) -> bool:
+def is_count(column: str) -> bool:
     """Return True if a column of the head is a count, which merging adds up."""
-    return name in COUNTS or name == N_REJECTED or name.startswith(AT_LEAST)
+    return column in COUNTS or column == N_REJECTED or column.startswith(AT_LEAST)
 
 
 def _count_flags(flags: BoolArray | None, offsets: IntArray) -> IntArray:
@@ -294,7 +294,7 @@ def order_by_rank(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolAr
 
 def _rank_by_tie_rule(entries: Entries, task: RankingTask) -> IntArray:
     """Return numbers that sort entries of equal score by the tie rule; all equal if the rule has no order."""
-    column = next((name for name in (col.ORDER, col.ITEM) if name in entries.columns), None)
+    column = next((candidate for candidate in (col.ORDER, col.ITEM) if candidate in entries.columns), None)
     ties = task.settings.convention.ties
     if column is None or task.settings.groups_ties or (ties == "input_order" and column == col.ITEM):
         return np.zeros(len(entries.numbers(col.SCORE)), dtype=np.int64)
@@ -508,8 +508,8 @@ def _build_rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBa
     head, names = complete.head, task.names
     n = len(head["n_rows"])
     columns = {col.RUN: head[col.RUN] if col.RUN in head else pa.repeat(pa.scalar(""), n)}
-    columns |= {label: head[name] for name, label in names.query.items()}
-    columns |= {name: head[name] for name in COUNTS}
+    columns |= {label: head[key] for key, label in names.query.items()}
+    columns |= {count: head[count] for count in COUNTS}
     if task.counts_rejected:
         columns[N_REJECTED] = head[N_REJECTED] if N_REJECTED in head else pa.array(np.zeros(n, dtype=np.int64))
     if task.settings.levels:
@@ -517,15 +517,15 @@ def _build_rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBa
             [int_values(head[f"{AT_LEAST}{index}"]) for index in range(len(task.settings.levels))]
         )
     keys = complete.keys(names)
-    for name, label in names.carried.items():
-        if f"low:{name}" in head:
-            shown = str(task.settings.columns.weight) if name == col.WEIGHT else label
-            differs = find_differences(head[f"low:{name}"], head[f"high:{name}"])
+    for carried, label in names.carried.items():
+        if f"low:{carried}" in head:
+            shown = str(task.settings.columns.weight) if carried == col.WEIGHT else label
+            differs = find_differences(head[f"low:{carried}"], head[f"high:{carried}"])
             refuse_first(keys, differs, f"column {shown!r} has more than one value in query ", ".", task)
-            columns[label] = head[f"low:{name}"]
-            if f"{LOST}:{name}" in head:  # a query with rejected rows only
+            columns[label] = head[f"low:{carried}"]
+            if f"{LOST}:{carried}" in head:  # a query with rejected rows only
                 lost = (int_values(head["n_rows"]) == 0) & (int_values(head["n_judged"]) == 0)
-                columns[label] = pc.if_else(pa.array(lost), head[f"{LOST}:{name}"], columns[label])
+                columns[label] = pc.if_else(pa.array(lost), head[f"{LOST}:{carried}"], columns[label])
     return pa.RecordBatch.from_pydict(columns | _finish_lists(keys, complete, task))
 
 

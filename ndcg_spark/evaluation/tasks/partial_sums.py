@@ -66,7 +66,7 @@ PARTIAL_SCHEMA = pa.schema(
         ("metric", pa.string()),
         ("k", pa.int32()),
         (labels.ASKED, pa.string()),
-        *[(name, pa.int64()) for name in COUNTS],
+        *[(count, pa.int64()) for count in COUNTS],
         ("state", STATE_TYPE),
     ]
 )
@@ -145,7 +145,7 @@ def _read_scores(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterat
                 k=k.as_py(),
                 queries=rows,
                 status=int_values(pc.fill_null(numbers, scoring.EVALUATED)),
-                values={name: float_values(rows.column(name)) for name in columns},
+                values={column: float_values(rows.column(column)) for column in columns},
             )
 
 
@@ -171,8 +171,8 @@ def add_scores(batches: Iterator[Scores], task: SummingTask) -> Iterator[pa.Reco
         if N_REJECTED in numbers:  # rejected rows without a query count in the overall row only
             has_query = scores.status != scoring.NO_QUERY
             segment_sums = (
-                {name: column.filter(pa.array(has_query)) for name, column in keys.items()},
-                {name: values[has_query] for name, values in numbers.items()},
+                {key: column.filter(pa.array(has_query)) for key, column in keys.items()},
+                {number: values[has_query] for number, values in numbers.items()},
             )
         for segment_set, group_sums in sums.items():
             group_sums.add(*(segment_sums if segment_set else (keys, numbers)))
@@ -192,7 +192,7 @@ def _count_listed_items(
     rows = pa.array(np.flatnonzero(counted & flags_of(lists.is_valid())))
     counted_lists = lists.take(rows)
     owner = rows.take(pa.array(query_of_rows(list_offsets(counted_lists))))
-    columns = {name: column.take(owner) for name, column in keys.items()}
+    columns = {key: column.take(owner) for key, column in keys.items()}
     return columns | {ITEM: counted_lists.flatten()}, {LISTED: np.ones(len(owner), dtype=np.int64)}
 
 
@@ -221,7 +221,7 @@ def _write_item_counts(table: pa.Table, segment_set: tuple[str, ...], task: Summ
         "metric": pa.array([LISTS] * n, type=pa.string()),
         "k": table.column("k"),
         labels.ASKED: pa.nulls(n, pa.string()),
-        **{name: pa.array(np.zeros(n, dtype=np.int64)) for name in COUNTS},
+        **{count: pa.array(np.zeros(n, dtype=np.int64)) for count in COUNTS},
         "state": pa.nulls(n, STATE_TYPE),
         ITEM: table.column(ITEM),
         LISTED: table.column(LISTED),
@@ -268,7 +268,7 @@ def _compute_numbers(scores: Scores, task: SummingTask) -> dict[str, IntArray]:
         rejected = int_values(pc.fill_null(column, 0))
         if column.null_count:
             numbers |= {
-                _name_unknown_count(name): flags_of(column.is_null()).astype(np.int64) for name in REJECTED_COUNTS
+                _name_unknown_count(count): flags_of(column.is_null()).astype(np.int64) for count in REJECTED_COUNTS
             }
     if rejected is not None and rejected.any():
         lost = (rows == 0) & (rejected > 0) & (status != scoring.NO_QUERY)
@@ -379,20 +379,20 @@ def _format_value(value: object) -> str | None:
 
 def merge_partials(rows: pa.Table) -> pa.RecordBatch:
     """Merge rows of `PARTIAL_SCHEMA`, perhaps with `rules`, by group, as input of `finish_means`."""
-    aggregates = {name: ["sum", "count"] for name in COUNTS} | {labels.ASKED: ["min"], "row": ["list"]}
+    aggregates = {count: ["sum", "count"] for count in COUNTS} | {labels.ASKED: ["min"], "row": ["list"]}
     aggregates |= {RULES: ["distinct"]} if RULES in rows.column_names else {}
     numbered = rows.drop_columns(["state"]).append_column("row", pa.array(np.arange(rows.num_rows)))
     grouped = numbered.group_by(list(GROUP_KEYS), use_threads=False).aggregate(
         [(column, function) for column, functions in aggregates.items() for function in functions]
     )
     lists = plain_array(grouped.combine_chunks().column("row_list"))
-    columns = {name: grouped.column(name) for name in GROUP_KEYS}
+    columns = {key: grouped.column(key) for key in GROUP_KEYS}
     columns[labels.ASKED] = grouped.column(f"{labels.ASKED}_min")
-    for name in COUNTS:
-        columns[name] = grouped.column(f"{name}_sum")
-    for name in OPTIONAL_COUNTS:
-        is_known = pc.equal(grouped.column(f"{name}_count"), pc.list_value_length(lists))
-        columns[name] = pc.if_else(is_known, columns[name], pa.scalar(None, pa.int64()))
+    for count in COUNTS:
+        columns[count] = grouped.column(f"{count}_sum")
+    for count in OPTIONAL_COUNTS:
+        is_known = pc.equal(grouped.column(f"{count}_count"), pc.list_value_length(lists))
+        columns[count] = pc.if_else(is_known, columns[count], pa.scalar(None, pa.int64()))
     columns["states"] = _collect_states(plain_array(rows.column("state")), lists)
     if RULES in aggregates:
         columns[RULES] = grouped.column(f"{RULES}_distinct")
@@ -439,9 +439,9 @@ def _combine_rules(means: pa.RecordBatch, *, across: bool) -> pa.RecordBatch:
 def _format_group(batch: pa.RecordBatch, row: int) -> str:
     """Format the group of a row for a message, such as `run=a, metric=ndcg, k=10`."""
     keys = ("run", "segment", "metric", "k", "period", "period_start", "period_end")
-    names = [name for name in keys if name in batch.schema.names]
-    values = {name: batch.column(name)[row].as_py() for name in names}
-    return labels.key({name: value for name, value in values.items() if value not in (None, "")})
+    names = [key for key in keys if key in batch.schema.names]
+    values = {key: batch.column(key)[row].as_py() for key in names}
+    return labels.key({key: value for key, value in values.items() if value not in (None, "")})
 
 
 def finish_batch(
@@ -461,8 +461,8 @@ def finish_batch(
         except InputRefusedError as error:
             raise InputRefusedError(f"{_format_group(batch, row)}: {text_of(error)}") from error
     columns = {name: batch.column(name) for name in batch.schema.names if name != "states"}
-    for name in ESTIMATES:
-        columns[name] = pa.array([getattr(row, name) for row in estimates], type=pa.float64())
+    for number in ESTIMATES:
+        columns[number] = pa.array([getattr(row, number) for row in estimates], type=pa.float64())
     columns["state"] = state_column(states)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 

@@ -113,10 +113,10 @@ class Scores:
     def to_batch(self, task: ScoringTask) -> pa.RecordBatch:
         """Return a row per query, with the columns that users see."""
         n = len(self.status)
-        columns = {name: self.queries.column(name) for name in task.keys}
+        columns = {key: self.queries.column(key) for key in task.keys}
         columns["k"] = pa.repeat(pa.scalar(self.k, type=pa.int32()), n)
         columns |= dict.fromkeys(task.columns, pa.nulls(n, pa.float64()))
-        columns |= {name: float_column(*values) for name, values in self.values.items()}
+        columns |= {column: float_column(*values) for column, values in self.values.items()}
         columns["status"] = pa.array(STATUS_NAMES, type=pa.string()).take(pa.array(self.status))
         columns |= dict(zip(self.queries.schema.names, self.queries.columns, strict=True))
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
@@ -124,7 +124,7 @@ class Scores:
 
 def has_status(status: IntArray, names: Iterable[str]) -> BoolArray:
     """Flag the queries with one of the named statuses."""
-    return np.isin(status, [STATUS_NAMES.index(name) for name in names])
+    return np.isin(status, [STATUS_NAMES.index(status_name) for status_name in names])
 
 
 def score_rankings(batches: Iterator[pa.RecordBatch], task: ScoringTask) -> Iterator[pa.RecordBatch]:
@@ -150,9 +150,9 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[Scores]:
         is_kept = ~has_status(status, list_dropped_statuses(task.convention))
         _refuse_unweighted(batch, task, is_kept, status)
         n_unjudged = np.zeros(batch.num_rows, dtype=np.int64) if unjudged is None else unjudged.among_first(k)
-        columns = {name: batch.column(name) for name in task.keys}
+        columns = {key: batch.column(key) for key in task.keys}
         columns |= {N_UNJUDGED_ITEMS: pa.array(n_unjudged), N_TOP_ITEMS: pa.array(lists.n_among_first(k))}
-        columns |= {name: batch.column(name) for name in task.carried}
+        columns |= {carried: batch.column(carried) for carried in task.carried}
         if item_cutoffs:
             columns["items"] = take_first_items(batch, lists.rank, k if k in item_cutoffs else 0)
         values = {}

@@ -38,8 +38,8 @@ def _add_gains_to_batch(batch: pa.RecordBatch, convention: Convention, k: int | 
     levels = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
     gains = np.zeros(len(levels))
     gains[judged] = gain_function(convention.gain)(levels[judged])
-    tied, n_ranked = (float_values(batch.column(name))[0].astype(np.int64) for name in _HELPERS)
-    columns = {name: batch.column(name) for name in batch.schema.names if name not in _HELPERS}
+    tied, n_ranked = (float_values(batch.column(helper))[0].astype(np.int64) for helper in _HELPERS)
+    columns = {column: batch.column(column) for column in batch.schema.names if column not in _HELPERS}
     columns["gain"] = pa.array(gains)
     ends = n_ranked if convention.ideal == "as_many" else None
     columns["discount"] = _average_discounts(batch.column("rank"), np.maximum(tied, 1), None, convention, k)
@@ -97,7 +97,7 @@ def mark_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
             raise InputRefusedError(f"bad row: {reason} at {format_key(batch, canonical_names(rules.settings), row)}")
         bad = rows if bad is None else bad | rows
     if col.BAD_ROW in batch.schema.names:
-        batch = batch.select([name for name in batch.schema.names if name != col.BAD_ROW])
+        batch = batch.select([column for column in batch.schema.names if column != col.BAD_ROW])
     if bad is None:
         return batch
     return _append_marks(batch, pa.array(np.where(bad, "rejected", ""), pa.string(), mask=~bad))
@@ -108,7 +108,7 @@ def split_rejected(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatc
     if col.BAD_ROW not in batch.schema.names:
         return batch, None
     marks = batch.column(col.BAD_ROW)
-    batch = batch.select([name for name in batch.schema.names if name != col.BAD_ROW])
+    batch = batch.select([column for column in batch.schema.names if column != col.BAD_ROW])
     if marks.null_count == len(marks):
         return batch, None
     return batch.filter(marks.is_null()), batch.filter(marks.is_valid())
@@ -129,9 +129,9 @@ def _append_marks(batch: pa.RecordBatch, marks: pa.Array) -> pa.RecordBatch:
 def has_query(batch: pa.RecordBatch, names: Names) -> BoolArray:
     """Flag the rows whose query and run are known."""
     is_known = np.ones(batch.num_rows, dtype=np.bool_)
-    for name in names.keys:
-        if name in batch.schema.names:
-            for _, without in _check_key(batch.column(name), ""):
+    for key in names.keys:
+        if key in batch.schema.names:
+            for _, without in _check_key(batch.column(key), ""):
                 is_known &= True if without is None else ~without
     return is_known
 
@@ -200,12 +200,12 @@ def split_runs(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
         yield batch
         return
     run_columns = {*names.scores, *map(name_bad_row, names.scores)}
-    shared = [name for name in batch.schema.names if name not in run_columns]
+    shared = [column for column in batch.schema.names if column not in run_columns]
     for score, run in names.scores.items():
         columns = {col.RUN: pa.repeat(pa.scalar(run), batch.num_rows), col.SCORE: batch.column(score)}
         if name_bad_row(score) in batch.schema.names:
             columns[col.BAD_ROW] = batch.column(name_bad_row(score))
-        columns |= {name: batch.column(name) for name in shared}
+        columns |= {column: batch.column(column) for column in shared}
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
@@ -244,13 +244,13 @@ def _check_batch(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
         yield from _read_spark_reasons(batch.column(col.BAD_ROW))
     if col.RUN in names:
         yield "null_run", _find_nulls(batch.column(col.RUN))
-    for name in canonical_names(settings).query:
-        yield from _check_key(batch.column(name), "null_query")
+    for key in canonical_names(settings).query:
+        yield from _check_key(batch.column(key), "null_query")
     if col.RANKED_ITEMS in names and col.RANKED_LIST not in names:
         yield from _check_item_lists(batch, settings)
-    for name in (col.RANKED_LIST, col.IDEAL_LIST):
-        if name in names:
-            column = batch.column(name)
+    for list_column in (col.RANKED_LIST, col.IDEAL_LIST):
+        if list_column in names:
+            column = batch.column(list_column)
             yield "null_list", flags_of(column.is_null())
             yield from _lift_to_lists(column, check_relevances(column.flatten(), settings))
     if col.RANK in names:
@@ -282,13 +282,15 @@ def _check_key(column: pa.Array, reason: str) -> Iterator[Reason]:
 
 def _check_item_lists(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
     """Yield reasons for lists of items, ranked or judged, and for their scores or ranks."""
-    for name in (col.RANKED_ITEMS, col.IDEAL_ITEMS):
-        column = batch.column(name)
+    for item_column in (col.RANKED_ITEMS, col.IDEAL_ITEMS):
+        column = batch.column(item_column)
         yield "null_list", flags_of(column.is_null())
         yield from _lift_to_lists(column, _check_key(column.flatten(), "null_item"))
-    for name, reasons in ((col.RANKED_SCORES, _check_scores), (col.RANKED_RANKS, _check_ranks)):
-        if name in batch.schema.names:
-            yield from _lift_to_lists(batch.column(name), reasons(batch.column(name).flatten(), settings))
+    for number_column, reasons in ((col.RANKED_SCORES, _check_scores), (col.RANKED_RANKS, _check_ranks)):
+        if number_column in batch.schema.names:
+            yield from _lift_to_lists(
+                batch.column(number_column), reasons(batch.column(number_column).flatten(), settings)
+            )
 
 
 def _lift_to_lists(column: pa.Array, reasons: Iterator[Reason]) -> Iterator[Reason]:
