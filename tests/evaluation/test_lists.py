@@ -572,7 +572,7 @@ def test_bad_scores_and_grades_of_lists(score, grade, reason):
 def test_an_item_twice_is_refused_unless_a_rule_says_which_counts(ranked, relevant, kind):
     data = table([("q", "DE", ranked, relevant)], IDS)
     said = refusal(InputRefusedError, evaluate(data, **BOTH).to_pandas)
-    assert said.startswith(f"an item comes twice in the {kind} of query query_id=q. Remove it, or say which")
+    assert said.startswith(f"an item comes twice in the {kind} of query query_id=q. Remove it, or choose which")
     said = refusal(InputRefusedError, evaluate(data.drop_columns(["query_id"]), **BOTH).to_pandas)
     assert f"of query [{', '.join(ranked)}] (there is no query column)" in said
     assert values(evaluate(data, check_duplicates="none", **BOTH))
@@ -639,7 +639,7 @@ def test_what_cannot_be_evaluated_is_refused_at_once(options, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"metrics": "alpha_ndcg"}, "lists of relevant items have none"),
+        ({"metrics": "alpha_ndcg"}, "lists of relevant items have no topics"),
         ({"source": "parquet"}, "has lists"),
     ],
 )
