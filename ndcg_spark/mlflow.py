@@ -43,7 +43,7 @@ _MAX_LENGTHS = {"name": 250, "param": 6000, "tag": 8000}
 _MAX_BATCH_METRICS = 1000
 """MLflow's limit of metrics in a batch."""
 _MAX_WRITE_QUERIES = 50_000
-"""Queries that are written at once. Those of a partition are held, too."""
+"""Queries that are written at once, in addition to the partition in memory."""
 
 
 @refuses_streams

@@ -54,9 +54,9 @@ class LocalTable:
     divide: Callable[[int], Sequence[Part]]
     files: tuple[str, ...] = ()
 
-    def parts(self, wanted: int) -> tuple[Part, ...]:
-        """Split the rows into about `wanted` parts. A text file is one part."""
-        return tuple(self.divide(wanted))
+    def parts(self, n_parts: int) -> tuple[Part, ...]:
+        """Split the rows into about `n_parts` parts. A text file is one part."""
+        return tuple(self.divide(n_parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +112,16 @@ class FolderPart:
     values: Mapping[str, Any]
 
     def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-        wanted = chosen_fields(columns, schema)
-        file_fields = [column for column in wanted if column.name not in self.values] or [self.anchor]
+        fields = chosen_fields(columns, schema)
+        file_fields = [column for column in fields if column.name not in self.values] or [self.anchor]
         for batch in self.part.read([column.name for column in file_fields], pa.schema(file_fields), rows):
             arrays = [
                 pa.repeat(pa.scalar(self.values[column.name], column.type), batch.num_rows)
                 if column.name in self.values
                 else batch.column(column.name)
-                for column in wanted
+                for column in fields
             ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+            yield pa.RecordBatch.from_arrays(arrays, schema=fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ def filter_rows(table: LocalTable, column: str, text: str) -> LocalTable:
     """Select the rows in which a column equals a text. Partition folders with another value are not read."""
     column_field = pa.field(column, table.info.type_of(column))
 
-    def divide(wanted: int) -> list[FilteredPart]:
-        parts = ((part, getattr(part, "values", {})) for part in table.parts(wanted))
+    def divide(n_parts: int) -> list[FilteredPart]:
+        parts = ((part, getattr(part, "values", {})) for part in table.parts(n_parts))
         return [
             FilteredPart(part, column_field, text)
             for part, folder_values in parts

@@ -215,18 +215,20 @@ def _read_object(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 def describe_mismatch(path: str, file_schema: pa.Schema, columns: Mapping[str, str], schema: pa.Schema) -> str | None:
     """Describe in a clause the first column of a file that differs from the table; None if all match."""
-    for name, column in columns.items():
+    for canonical, column in columns.items():
         matches = [field for field in file_schema if field.name.lower() == column.lower()]
-        wanted = schema.field(name).type
+        expected_type = schema.field(canonical).type
         if len(matches) != 1 or matches[0].name != column:
             return f"column {column!r} is not in {path}, or is spelled differently"
         file_type = matches[0].type
-        if pa.types.is_dictionary(file_type):  # pandas writes categories so; a cast to the wanted type decodes them
+        if pa.types.is_dictionary(
+            file_type
+        ):  # pandas writes categories as dictionaries; a cast to the expected type decodes them
             file_type = file_type.value_type
         if pa.types.is_unsigned_integer(file_type) or pa.types.is_large_string(file_type):
             file_type = PLAIN[file_type]  # the type that Spark uses, which holds all of its values
-        if file_type != wanted:
-            return f"column {column!r} of {path} is {file_type}, not {wanted}"
+        if file_type != expected_type:
+            return f"column {column!r} of {path} is {file_type}, not {expected_type}"
     return None
 
 

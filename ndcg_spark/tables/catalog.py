@@ -228,11 +228,11 @@ def add_columns(spark: SparkSession, table: str, columns: Iterable[Field]) -> No
     Their values in later rows would be lost.
     """
     failure: Exception | None = None
-    wanted = list_columns(columns)
+    new_columns = list_columns(columns)
     with _alter_lock:
         for _ in range(_MAX_ATTEMPTS):
             existing = {name.lower() for name in read_schema(spark, table).names}
-            missing = [column for column in wanted if column.name.lower() not in existing]
+            missing = [column for column in new_columns if column.name.lower() not in existing]
             if not missing:
                 return
             statement = f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_declare, missing))})"

@@ -190,7 +190,7 @@ def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | Non
     """Raise if a table cannot be written, or overlaps another table or the files of the rows."""
     readings = []
     for reference, frame in frames.items():
-        source = reading_of(frame.sparkSession, f"what goes to {reference!r}", "", "sql", frame)
+        source = reading_of(frame.sparkSession, f"the source of the rows for {reference!r}", "", "sql", frame)
         folders = {_PARTITION_FOLDERS.sub("", file.rpartition("/")[0]) for file in source.files} - {""}
         readings.append(replace(source, folders=source.folders | folders))
     for reference, frame in frames.items():

@@ -45,16 +45,16 @@ QUERY, SCORE, ITEM, RELEVANCE, COUNT = "query", "score", "item", "relevance", "n
 class BestItems:
     """The best items of each query of a block.
 
-    `kept` has the sorted columns `query` (index in the block), `score`, `relevance`, and `item`, or `n` if tied items
-    are grouped. `kth` is the score of the K-th best item of each query so far; -inf if there are fewer.
+    `columns` are sorted: `query` (index in the block), `score`, `relevance`, and `item`, or `n` if tied items are
+    grouped. `kth` is the score of the K-th best item of each query so far; -inf if there are fewer.
     """
 
     task: RetrievalTask
     n_queries: int
-    kept: dict[str, Values] = field(default_factory=dict)
+    columns: dict[str, Values] = field(default_factory=dict)
     kth: FloatArray = field(default_factory=lambda: np.zeros(0))
-    _arrived: list[dict[str, Values]] = field(default_factory=list)
-    _n_arrived: int = 0
+    _pending: list[dict[str, Values]] = field(default_factory=list)
+    _n_pending: int = 0
 
     def __post_init__(self) -> None:
         self.kth = np.full(self.n_queries, -np.inf)
@@ -62,16 +62,16 @@ class BestItems:
     def add(self, query: IntArray, score: FloatArray, relevance: FloatArray, items_or_counts: Values) -> None:
         """Add scored pairs. `items_or_counts` holds their items, or the number of items of each pair."""
         name = COUNT if self.task.groups_ties else ITEM
-        self._arrived.append({QUERY: query, SCORE: score, RELEVANCE: relevance, name: items_or_counts})
-        self._n_arrived += len(query)
-        n_kept = len(self.kept[QUERY]) if self.kept else 0
-        if self._n_arrived > max(self.task.settings.held_pairs // 8, n_kept // 2):
+        self._pending.append({QUERY: query, SCORE: score, RELEVANCE: relevance, name: items_or_counts})
+        self._n_pending += len(query)
+        n_kept = len(self.columns[QUERY]) if self.columns else 0
+        if self._n_pending > max(self.task.settings.held_pairs // 8, n_kept // 2):
             self.merge()
 
     def merge(self) -> None:
         """Reduce new and kept pairs to the best."""
-        pair_sets = [*([self.kept] if self.kept else []), *self._arrived]
-        self._arrived, self._n_arrived = [], 0
+        pair_sets = [*([self.columns] if self.columns else []), *self._pending]
+        self._pending, self._n_pending = [], 0
         if not pair_sets:
             return
         merged = {column: _concat([pairs[column] for pairs in pair_sets]) for column in pair_sets[0]}
@@ -79,34 +79,34 @@ class BestItems:
         k = self.task.k
         if self.task.groups_ties:
             tied = count_ties(query, score, relevance, np.asarray(merged[COUNT]), k, self.n_queries)
-            self.kept = dict(zip((QUERY, SCORE, RELEVANCE, COUNT), tied, strict=True))
+            self.columns = dict(zip((QUERY, SCORE, RELEVANCE, COUNT), tied, strict=True))
         else:
             items = order_items(merged[ITEM])
             order = select_best_items(query, score, -items if self.task.items_fall else items, k, self.n_queries)
-            self.kept = {column: take_values(values, order) for column, values in merged.items()}
+            self.columns = {column: take_values(values, order) for column, values in merged.items()}
         self._find_kth()
 
     def _find_kth(self) -> None:
         """Set `kth` to the lowest score that is kept, for queries with at least K items."""
         if self.task.k is None:
             return
-        query = np.asarray(self.kept[QUERY])
-        counts = np.asarray(self.kept[COUNT]) if self.task.groups_ties else np.ones(len(query), dtype=np.int64)
+        query = np.asarray(self.columns[QUERY])
+        counts = np.asarray(self.columns[COUNT]) if self.task.groups_ties else np.ones(len(query), dtype=np.int64)
         totals = np.bincount(query, weights=counts, minlength=self.n_queries)
         ends = np.cumsum(np.bincount(query, minlength=self.n_queries))
         has_k = totals >= self.task.k
-        self.kth[has_k] = np.asarray(self.kept[SCORE])[ends[has_k] - 1]
+        self.kth[has_k] = np.asarray(self.columns[SCORE])[ends[has_k] - 1]
 
     def list_entries(self) -> Entries:
         """Return the best items of all queries, end to end: `score`, `relevance`, and `item` or `n`."""
         self.merge()
-        if not self.kept:
+        if not self.columns:
             numbers, integers = np.zeros(0), np.zeros(0, dtype=np.int64)
             column = COUNT if self.task.groups_ties else ITEM
             empty: dict[str, Values] = {SCORE: numbers, RELEVANCE: numbers, column: integers}
             return Entries(empty, np.zeros(self.n_queries + 1, dtype=np.int64))
-        lengths = np.bincount(np.asarray(self.kept[QUERY]), minlength=self.n_queries)
-        columns = {column: values for column, values in self.kept.items() if column != QUERY}
+        lengths = np.bincount(np.asarray(self.columns[QUERY]), minlength=self.n_queries)
+        columns = {column: values for column, values in self.columns.items() if column != QUERY}
         return Entries(columns, offsets_of(lengths))
 
 
