@@ -158,7 +158,7 @@ def test_what_schemas_show_is_refused_at_once(spark, tables_178):
         retrieve_items(queries, corpus, RetrievalSettings())
     with pytest.raises(InputRefusedError, match="metric='cosine' needs an array of numbers"):
         retrieve_items(queries, corpus, RetrievalSettings(vector="code"))
-    with pytest.raises(InputRefusedError, match="packed alike"):
+    with pytest.raises(InputRefusedError, match="must have the same type"):
         retrieve_items(queries, corpus.selectExpr("item_id", "array(1L) code"), RetrievalSettings(metric="hamming"))
     with pytest.raises(InvalidParameterError, match="metric must be one of"):
         RetrievalSettings(metric="l2")

@@ -280,7 +280,7 @@ def test_a_table_without_a_location_cannot_be_written_as_a_folder():
 def test_a_write_that_the_log_shows_as_a_whole_overwrite_is_taken_back(databricks, new_rows, monkeypatch):
     """As if the engine had passed over the condition."""
     monkeypatch.setattr("test_delta_statements.CONDITION", None)
-    with staged_in(new_rows) as staged, pytest.raises(OutputRefusedError, match="these runs alone"):
+    with staged_in(new_rows) as staged, pytest.raises(OutputRefusedError, match="only these runs"):
         swap_in([staged])
     assert [write["values"] for write in databricks.writes] == [[2, 2], [1, 1]]
 
@@ -290,7 +290,7 @@ def test_a_whole_overwrite_by_no_rows_is_seen_though_none_are_left(databricks, n
     databricks.meanwhile = lambda: setattr(databricks, "stored", databricks.stored.limit(0))
     with (
         closing(stage_slices(new_rows.limit(0), TABLE, "table", NIGHT([""], empty=[""]))) as staged,
-        pytest.raises(OutputRefusedError, match="these runs alone"),
+        pytest.raises(OutputRefusedError, match="only these runs"),
     ):
         swap_in([staged])
 

@@ -91,7 +91,7 @@ CAUSES = {
     "an item twice": Cause(lambda folder: csv(folder, *GOOD, "q,a,1,1"), "comes twice"),
     "corrupt file": Cause(corrupt, "part.parquet"),
     "output below its input": Cause(
-        lambda folder: [*csv(folder, *GOOD), "--output", folder / "rows.csv" / "x"], "write to a place of its own"
+        lambda folder: [*csv(folder, *GOOD), "--output", folder / "rows.csv" / "x"], "choose another path"
     ),
     "table of a catalog in memory": Cause(
         lambda folder: [*csv(folder, *GOOD), "--output", "prod.metrics"], "would be forgotten when the job ends"

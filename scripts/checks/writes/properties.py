@@ -128,7 +128,7 @@ def emptied(place: Place) -> str:
 @named("rows of another run are refused")
 def stray(place: Place) -> str:
     place.write(rows(place.spark, 1, ("a",)), shop(runs=("a",)))
-    refusal(lambda: place.write(rows(place.spark, 2, ("a", "b")), shop(runs=("a",))), "announced run")
+    refusal(lambda: place.write(rows(place.spark, 2, ("a", "b")), shop(runs=("a",))), "belong to an unexpected run")
     expect(place.values(), [ours(1, run="a")], "rows")
     return "yes"
 
