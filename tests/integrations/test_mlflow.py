@@ -213,7 +213,7 @@ def test_rows_of_a_metric_table_and_several_rankers(mlflow, spark):
     with pytest.raises(InputRefusedError, match=r"several values of package_version \(9.8, 9.9\)"):
         log_evaluation(two)
     clash = night.withColumnRenamed("run", "its").selectExpr("*", "if(its = 'old', 'new\\\\model', its) as run")
-    with pytest.raises(InputRefusedError, match="by one name"):
+    with pytest.raises(InputRefusedError, match="the same name in MLflow"):
         log_evaluation(clash)
     with pytest.raises(InputRefusedError, match="no rows"):
         log_evaluation(night.limit(0))
