@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ndcg_spark._version import __version__
-from ndcg_spark.core.lazy_names import names_of
+from ndcg_spark.core.lazy_names import export_names
 
 if TYPE_CHECKING:
     from ndcg_spark.comparison.api import compare
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ndcg_spark.sources.api import read_table
     from ndcg_spark.tables.nights import write_night
 else:
-    __getattr__, _listed = names_of(
+    __getattr__, _listed = export_names(
         __name__,
         rooms="business clicks comparison diagnosis errors evaluation functions history judgments ml mlflow nights "
         "reports retrieval",

@@ -25,9 +25,9 @@ class NdcgSparkError(Exception):
     """Base of every error this package raises on purpose. Its text names options as Python does: `run=`."""
 
     def __str__(self) -> str:
-        """Return the message with options spelled for Python; `text_of` keeps them for others to spell."""
-        text = text_of(self)
-        return text if is_marked(text) else spelled(text)  # on the way from a worker to whoever is to read it
+        """Return the message with options spelled for Python; `get_message` keeps them for others to spell."""
+        text = get_message(self)
+        return text if is_marked(text) else spell_options(text)  # on the way from a worker to whoever is to read it
 
 
 class InvalidParameterError(NdcgSparkError, ValueError):
@@ -58,13 +58,14 @@ def cannot_import(error: ImportError, use: str, package: str, extra: str) -> Mis
     """Report a package that is not installed, or cannot be imported. `use` begins the message."""
     if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == package:
         return MissingPackageError(f"{use}: pip install 'ndcg-spark[{extra}]'.")
+    cause = to_one_line(str(error)).rstrip(".")
     return MissingPackageError(
-        f"{use}, and {package} is installed but cannot be imported ({one_line(str(error)).rstrip('.')}): pip install "
-        f"--upgrade {package}, or the packages that it was made for."
+        f"{use}, and {package} is installed but cannot be imported ({cause}): pip install --upgrade {package}, or "
+        "the packages that it was made for."
     )
 
 
-def lacks_column(path: str) -> str:
+def explain_missing_column(path: str) -> str:
     """Say, after the name of a column, that a file lacks it and others of the table do not."""
     return (
         f"is not in {path}, but in other files: Spark takes it for null there; write it into all files, or leave "
@@ -78,7 +79,7 @@ def mark_refusal(text: str) -> str:
 
 
 def find_refusal(text: str) -> str | None:
-    """Return the last message of `mark_refusal`, or None; ids may have earlier marks. Options are not `spelled`."""
+    """Return the last message of `mark_refusal`, or None; ids may have earlier marks. Options stay marked."""
     found = _REFUSAL.findall(text)
     return found[-1] if found else None
 
@@ -94,22 +95,22 @@ def option(name: str, value: str = "") -> str:
     return f"{_AROUND}{name}={repr(value) if _WORD.fullmatch(value) else value}{_AROUND}"
 
 
-def spelled(text: str, spelling: Callable[[str, str], str] = "{}={}".format) -> str:
+def spell_options(text: str, spelling: Callable[[str, str], str] = "{}={}".format) -> str:
     """Spell the options in a message by a function of name and value (may be empty); default: as Python does.
 
-    >>> spelled(option("weight", "''") + " compares without weights")
+    >>> spell_options(option("weight", "''") + " compares without weights")
     "weight='' compares without weights"
     """
     return _OPTION.sub(lambda found: spelling(found[1], found[2]), text)
 
 
-def unquoted(value: str) -> str:
+def strip_quotes(value: str) -> str:
     """Strip Python's quotes from a value of `option`."""
     found = _QUOTED.fullmatch(value)
     return found[1] if found else value
 
 
-def text_of(error: BaseException) -> str:
+def get_message(error: BaseException) -> str:
     """Text of an error for another error to repeat, with options as `option` wrote them."""
     if isinstance(error, NdcgSparkError):
         return str(error.args[0]) if error.args else ""
@@ -120,7 +121,7 @@ def is_marked(text: str) -> bool:
     return text.startswith(_OPEN)
 
 
-def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Raise unless a value is one of `allowed`; `name` is the user's name of it."""
     if value not in allowed:
         raise InvalidParameterError(f"{name} must be one of {', '.join(allowed)}; got {value!r}.")
@@ -132,16 +133,16 @@ def check_fraction(name: str, value: float) -> None:
         raise InvalidParameterError(f"{name} must lie between 0 and 1; got {value}.")
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Escape characters that a terminal acts on, so that no id or name can colour or fake a line."""
     return _UNPRINTABLE.sub(lambda found: repr(found.group())[1:-1], text)
 
 
-def json_printable(text: str) -> str:
-    """Escape in JSON what `printable` escapes; values stay the same."""
+def escape_json(text: str) -> str:
+    """Escape in JSON what `escape_unprintable` escapes; values stay the same."""
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
-def one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
     """Put a message on one printable line; words of more than 300 characters, such as ids, are cut."""
-    return _LONG_WORD.sub(r"\1…", printable(" ".join(text.split())))
+    return _LONG_WORD.sub(r"\1…", escape_unprintable(" ".join(text.split())))

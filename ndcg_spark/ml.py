@@ -16,18 +16,18 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.columns import named, number, require_column
+from ndcg_spark.core.columns import exact_col, number_column, require_column
 from ndcg_spark.core.failures import readable_errors
-from ndcg_spark.core.given import takes_rows
+from ndcg_spark.core.given import accepts_rows
 from ndcg_spark.core.labels import metric_at
 from ndcg_spark.errors import (
     InputRefusedError,
     InvalidParameterError,
     NdcgSparkError,
-    one_of,
+    check_choice,
+    get_message,
     option,
-    spelled,
-    text_of,
+    spell_options,
 )
 from ndcg_spark.evaluation.api import evaluate
 from ndcg_spark.evaluation.settings import NullScore, parse_metrics, parse_single_cutoff
@@ -61,7 +61,7 @@ def _name_params_in_errors() -> Iterator[None]:
     try:
         yield
     except NdcgSparkError as error:
-        message = spelled(text_of(error), lambda name, value: f"{params.get(name, name)}={value}")
+        message = spell_options(get_message(error), lambda name, value: f"{params.get(name, name)}={value}")
         raise type(error)(message) from error
 
 
@@ -235,7 +235,7 @@ class NdcgEvaluator(
 
     def _rows(self, dataset: DataFrame) -> tuple[DataFrame, NullScore]:
         missing = self.getMissingPrediction()
-        one_of("missingPrediction", missing, MISSING_PREDICTIONS)
+        check_choice("missingPrediction", missing, MISSING_PREDICTIONS)
         if missing == "error":
             return dataset, "bad"
         if _is_array(dataset, self.getPredictionCol()):
@@ -244,10 +244,10 @@ class NdcgEvaluator(
                 "missingPrediction."
             )
         prediction = self.getPredictionCol()
-        score = F.nanvl(number(dataset, prediction, option("score"), "predictions"), F.lit(None))
+        score = F.nanvl(number_column(dataset, prediction, option("score"), "predictions"), F.lit(None))
         rows = dataset.withColumn(prediction, score)
         if missing == "drop":
-            return rows.where(named(prediction).isNotNull()), "bad"
+            return rows.where(exact_col(prediction).isNotNull()), "bad"
         return rows, "unretrieved"
 
     def isLargerBetter(self) -> bool:  # noqa: N802
@@ -306,7 +306,7 @@ class NdcgEvaluator(
         return str(self.getOrDefault(self.missingPrediction))
 
 
-@takes_rows
+@accepts_rows
 def with_query_folds(
     rows: DataFrame,
     query: str | Sequence[str] = "query_id",
@@ -362,5 +362,7 @@ def with_query_folds(
         require_column(rows, column, option("query"), "table")
     if fold_col.lower() in {column.lower() for column in rows.columns}:
         raise InvalidParameterError(f"fold_col {fold_col!r} is a column of the table; choose another name.")
-    keys = [named(column).cast("string") for column in query_columns]  # as text, so that an int and a bigint agree
+    keys = [
+        exact_col(column).cast("string") for column in query_columns
+    ]  # as text, so that an int and a bigint agree
     return rows.withColumn(fold_col, F.pmod(F.xxhash64(F.lit(f"fold {seed}"), *keys), F.lit(num_folds)).cast("int"))

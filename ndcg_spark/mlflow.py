@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from ndcg_spark._version import __version__
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.arrow_tables import ArrowTable
-from ndcg_spark.core.given import is_of_spark, on_spark, refuses_streams
-from ndcg_spark.errors import InputRefusedError, cannot_import, text_of
+from ndcg_spark.core.given import convert_tables, is_spark_table, refuses_streams
+from ndcg_spark.errors import InputRefusedError, cannot_import, get_message
 from ndcg_spark.evaluation.matching import read_top_items
 from ndcg_spark.evaluation.merging import METRIC_TABLE, read_summary_rows
 from ndcg_spark.evaluation.results import LocalEvaluation, Results
@@ -166,14 +166,14 @@ def _write_queries(queries: DataFrame | pa.Table, path: Path) -> None:
 def _write_frame(frame: DataFrame, path: Path) -> None:
     from pyspark.sql import types as T
 
-    from ndcg_spark.core.columns import named
+    from ndcg_spark.core.columns import exact_col
     from ndcg_spark.core.failures import readable_errors
     from ndcg_spark.core.workers import arrow_schema
 
     # Rows have timestamps in the session's time zone, but without a time zone.
     instants = [field.name for field in frame.schema if isinstance(field.dataType, T.TimestampType)]
     if instants:  # Spark Connect raises if there is no column to add
-        frame = frame.withColumns({name: named(name).cast("timestamp_ntz") for name in instants})
+        frame = frame.withColumns({name: exact_col(name).cast("timestamp_ntz") for name in instants})
     schema = arrow_schema(frame.schema, frame.sparkSession)
     with readable_errors(), pq.ParquetWriter(path, schema, compression="zstd") as writer:
         rows = frame.toLocalIterator()
@@ -195,8 +195,8 @@ def _collect_result(result: Evaluation | LocalEvaluation | DataFrame | ArrowTabl
         rows = _collect_rows(result.summary)
         result._check_matched(read_top_items(rows))
         return rows
-    if is_of_spark(result):
-        (frame,) = on_spark({"result": result}).values()
+    if is_spark_table(result):
+        (frame,) = convert_tables({"result": result}).values()
         return _collect_rows(_select_columns(frame))
     table = open_memory_table(result, "result", label=METRIC_TABLE)
     nights = [name for name in _NIGHTS if table.info.has(name)]
@@ -219,14 +219,14 @@ def _select_columns(result: DataFrame) -> DataFrame:
     """Select the columns of a metric table that are logged."""
     from pyspark.sql import functions as F
 
-    from ndcg_spark.core.columns import columns_of, has_column, require_column
+    from ndcg_spark.core.columns import exact_cols, has_column, require_column
     from ndcg_spark.evaluation.frames.summary import add_missing_counts, read_rules
 
     result = add_missing_counts(result).withColumn(RULES, F.nullif(read_rules(result), F.lit("")))
     for name in (*_COLUMNS, *_STAMPS):
         require_column(result, name, "of a metric table", "table")
     nights = [name for name in _NIGHTS if has_column(result, name)]
-    return result.select(*columns_of([*_COLUMNS, *_STAMPS, *nights]))
+    return result.select(*exact_cols([*_COLUMNS, *_STAMPS, *nights]))
 
 
 class _Facts(NamedTuple):
@@ -275,7 +275,7 @@ def _merge_facts(run_data: Any, facts: _Facts, prefix: str, *, across: bool) -> 
         rules = combine_rules(texts, subject, across=across)
     except InputRefusedError as error:
         hint = "or log these with another prefix (prefix='other_')."
-        raise InputRefusedError(f"{text_of(error).rstrip('.')}, {hint}") from None
+        raise InputRefusedError(f"{get_message(error).rstrip('.')}, {hint}") from None
     tags = facts.tags if rules is None or run_data.tags.get(tag) is None else {**facts.tags, tag: rules}
     return _Facts({name: value for name, value in facts.params.items() if name not in run_data.params}, tags)
 

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.business.tasks import LINK_COLUMNS, link_rates
-from ndcg_spark.core.columns import columns_of, has_column, key_text, number, raise_if, require_column
-from ndcg_spark.core.flag import settings_from
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.columns import exact_cols, format_query_key, has_column, number_column, raise_if, require_column
+from ndcg_spark.core.flag import create_settings
+from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.evaluation.frames.summary import read_rules
 from ndcg_spark.evaluation.rules import RULES
@@ -59,7 +59,7 @@ def _join(rows: DataFrame, others: DataFrame, how: str) -> DataFrame:
 def _metric_nights(metrics: DataFrame, settings: LinkSettings) -> DataFrame:
     """One row per series, with the list of its nights."""
     rows = series_rows(metrics)
-    value = number(rows, "value", "column of a metric table", METRIC_TABLE)
+    value = number_column(rows, "value", "column of a metric table", METRIC_TABLE)
     config = config_hash(rows).alias("config_hash")
     rules = read_rules(rows).alias(RULES)
     night = F.struct(day_of(F.col(NIGHT)).alias("day"), value.alias("value"), config, rules)
@@ -80,12 +80,12 @@ def _click_nights(clicks: DataFrame, settings: LinkSettings) -> DataFrame:
     given = [
         night.alias(NIGHT),
         *[column.alias(name) for name, column in keys.items()],
-        *columns_of(["run_date", *COUNTS]),
+        *exact_cols(["run_date", *COUNTS]),
     ]
     rows = clicks.select(*given).where(
         between(F.col(NIGHT), settings.start, settings.as_of)
     )  # bad rows elsewhere do no harm
-    counted = rows.select(*columns_of([*keys, NIGHT]), *counts)
+    counted = rows.select(*exact_cols([*keys, NIGHT]), *counts)
     nightly = counted.groupBy(*keys, NIGHT).agg(*[F.sum(name).alias(name) for name in COUNTS])
     one = F.struct(day_of(F.col(NIGHT)).alias("day"), *COUNTS)
     return nightly.groupBy(*keys).agg(F.collect_list(one).alias("clicks"))
@@ -93,16 +93,16 @@ def _click_nights(clicks: DataFrame, settings: LinkSettings) -> DataFrame:
 
 def _count(clicks: DataFrame, name: str) -> Column:
     """A count as bigint; the action raises where it is none."""
-    value = number(clicks, name, "column of the clicks", CLICKS)
+    value = number_column(clicks, name, "column of the clicks", CLICKS)
     good = (value >= 0) & (value <= _LARGEST) & (value == F.rint(value))
     text = F.coalesce(F.col(name).cast("string"), F.lit("null"))
-    where = key_text(["run_date", *_PLACE], {})
+    where = format_query_key(["run_date", *_PLACE], {})
     message = (f"bad row of the clicks: {name} must be a whole number of at least 0; got ", text, " at ", where, ".")
     whole = F.when(good, value).cast("bigint")
     return raise_if(whole, ~F.coalesce(good, F.lit(False)), *message, kind="bigint")
 
 
-@takes_tables
+@accepts_tables
 def business_link(
     metrics: DataFrame,
     clicks: DataFrame,
@@ -172,4 +172,4 @@ def business_link(
     ----------
     Intervals: Fisher 1921; Bonett and Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
     """
-    return linked_rates(metrics, clicks, settings_from(LinkSettings, dict(locals())))
+    return linked_rates(metrics, clicks, create_settings(LinkSettings, dict(locals())))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ndcg_spark.core.lazy_names import names_of
+from ndcg_spark.core.lazy_names import export_names
 
 if TYPE_CHECKING:
     from ndcg_spark.clicks.frames import fit_propensities as fit_propensities
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ndcg_spark.clicks.settings import PropensitySettings as PropensitySettings
     from ndcg_spark.clicks.settings import WeightSettings as WeightSettings
 else:
-    __getattr__, __dir__ = names_of(
+    __getattr__, __dir__ = export_names(
         __name__,
         frames="fit_propensities inverse_propensity_estimates judgments_from_impressions merge_estimates",
         settings="ImpressionColumns PropensitySettings WeightSettings",

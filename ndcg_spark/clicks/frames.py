@@ -21,19 +21,19 @@ from ndcg_spark.clicks.settings import (
     PropensitySettings,
     WeightSettings,
 )
-from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons, without_bad_rows
+from ndcg_spark.core.bad_rows import Reasons, check_each_row, drop_bad_rows, list_key_reasons
 from ndcg_spark.core.columns import (
-    columns_of,
-    comparable_key,
+    exact_col,
+    exact_cols,
     from_limbs,
     has_column,
     limbs,
     mark_text_table,
-    named,
-    number,
+    number_column,
+    require_key_column,
 )
-from ndcg_spark.core.flag import OnInvalid, settings_from
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.flag import OnInvalid, create_settings
+from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import option
@@ -69,7 +69,7 @@ class Impressions:
 def counted_impressions(impressions: DataFrame, settings: PropensitySettings) -> Impressions:
     """Read impressions to fit propensities from: clicks are 0 or 1. Reads the schema, runs no action."""
     columns = settings.columns
-    reasons = key_reasons(impressions, columns.query, columns.item, TABLE)
+    reasons = list_key_reasons(impressions, columns.query, columns.item, TABLE)
     position, reasons_of_position = _position(impressions, columns)
     click, reasons_of_click = _click(impressions, columns)
     reasons += [*reasons_of_position, *reasons_of_click, ("click_not_0_or_1", (click != 0) & (click != 1))]
@@ -86,17 +86,17 @@ def weighted_impressions(
     """
     settings.check_source(table=propensities is not None)
     columns = settings.columns
-    reasons = key_reasons(impressions, columns.query, columns.item, TABLE)
+    reasons = list_key_reasons(impressions, columns.query, columns.item, TABLE)
     for name in (name for names in settings.segment_sets for name in names):
-        comparable_key(impressions, name, option("segments"), TABLE)
+        require_key_column(impressions, name, option("segments"), TABLE)
     if settings.run is not None:
-        reasons.append(("null_run", comparable_key(impressions, settings.run, option("run"), TABLE).isNull()))
+        reasons.append(("null_run", require_key_column(impressions, settings.run, option("run"), TABLE).isNull()))
     frame = impressions
     of_propensity: Reasons = []
     if columns.propensity is not None:
-        propensity = number(impressions, columns.propensity, option("propensity"), TABLE)
+        propensity = number_column(impressions, columns.propensity, option("propensity"), TABLE)
         of_propensity = [
-            ("null_propensity", named(columns.propensity).isNull()),
+            ("null_propensity", exact_col(columns.propensity).isNull()),
             ("propensity_not_a_number", propensity.isNull()),
             *_range(propensity),
         ]
@@ -107,10 +107,10 @@ def weighted_impressions(
             power, there = float(settings.power or 0), F.when(position >= 1, position)
             propensity = F.lit(1.0) / (there if power == 1 else F.pow(there, F.lit(power)))
         else:
-            frame, propensity = _with_given(impressions, position, propensities), named(_GIVEN)
+            frame, propensity = _with_given(impressions, position, propensities), exact_col(_GIVEN)
             of_propensity = [
                 ("position_without_propensity", propensity.isNull()),
-                ("position_with_two_propensities", named(_TIMES) > 1),
+                ("position_with_two_propensities", exact_col(_TIMES) > 1),
                 *_range(propensity),
             ]
     if settings.clip is None:
@@ -130,15 +130,15 @@ def _range(propensity: Column) -> Reasons:
 
 
 def checked_impressions(found: Impressions, columns: ImpressionColumns, *, originals: bool) -> DataFrame:
-    """Name the reason why each impression is bad; null if it is not. Lazy; rows as from `checked`."""
+    """Name the reason why each impression is bad; null if it is not. Lazy; rows as from `check_each_row`."""
     keys = [*columns.query, columns.item]
-    return checked(found.frame, found.reasons, keys, originals=found.columns if originals else ())
+    return check_each_row(found.frame, found.reasons, keys, originals=found.columns if originals else ())
 
 
 def _position(frame: DataFrame, columns: ImpressionColumns) -> tuple[Column, Reasons]:
-    position = number(frame, columns.position, option("position"), TABLE)
+    position = number_column(frame, columns.position, option("position"), TABLE)
     reasons: Reasons = [
-        ("null_position", named(columns.position).isNull() | F.isnan(position)),
+        ("null_position", exact_col(columns.position).isNull() | F.isnan(position)),
         ("position_not_a_number", position.isNull()),
         ("position_below_1", position < 1),
         ("position_too_large", position > MAX_POSITION),
@@ -148,9 +148,9 @@ def _position(frame: DataFrame, columns: ImpressionColumns) -> tuple[Column, Rea
 
 
 def _click(frame: DataFrame, columns: ImpressionColumns) -> tuple[Column, Reasons]:
-    click = number(frame, columns.click, option("click"), TABLE)
+    click = number_column(frame, columns.click, option("click"), TABLE)
     reasons: Reasons = [
-        ("null_click", named(columns.click).isNull()),
+        ("null_click", exact_col(columns.click).isNull()),
         ("click_not_a_number", click.isNull()),
         ("nan_click", F.isnan(click)),
         ("infinite_click", F.abs(click) == float("inf")),
@@ -162,12 +162,12 @@ def _click(frame: DataFrame, columns: ImpressionColumns) -> tuple[Column, Reason
 def _with_given(impressions: DataFrame, position: Column, propensities: DataFrame) -> DataFrame:
     """Look up propensities by position. A bad propensity makes all rows of its position bad."""
     where, value = (
-        number(mark_text_table(propensities), name, "propensities", "table of propensities")
+        number_column(mark_text_table(propensities), name, "propensities", "table of propensities")
         for name in ("position", "propensity")
     )
-    listed = propensities.select(where.alias(_POSITION), value.alias(_GIVEN)).groupBy(named(_POSITION))
-    given = listed.agg(F.max(named(_GIVEN)).alias(_GIVEN), F.count(F.lit(1)).alias(_TIMES))
-    return impressions.join(F.broadcast(given), position == named(_POSITION), "left").drop(_POSITION)
+    listed = propensities.select(where.alias(_POSITION), value.alias(_GIVEN)).groupBy(exact_col(_POSITION))
+    given = listed.agg(F.max(exact_col(_GIVEN)).alias(_GIVEN), F.count(F.lit(1)).alias(_TIMES))
+    return impressions.join(F.broadcast(given), position == exact_col(_POSITION), "left").drop(_POSITION)
 
 
 def judged_impressions(
@@ -177,13 +177,13 @@ def judged_impressions(
     found = weighted_impressions(impressions, settings, propensities)
     keys = [*settings.columns.query, settings.columns.item]
     aggregates = [F.count(F.lit(1)).alias("n_impressions"), F.sum(_CLIPPED).alias("n_clipped")]
-    aggregates.append(F.max(named(WEIGHT)).alias("largest_weight"))
+    aggregates.append(F.max(exact_col(WEIGHT)).alias("largest_weight"))
     for column, name in ((WEIGHTED, "weighted"), (CLICK, "clicks"), (WEIGHT, "weights")):
-        aggregates += summed(named(column), name)
-    state = weighted_rows(found, settings, keys).groupBy(*columns_of(keys)).agg(*aggregates)
+        aggregates += summed(exact_col(column), name)
+    state = weighted_rows(found, settings, keys).groupBy(*exact_cols(keys)).agg(*aggregates)
     n = F.col("n_impressions")
     return state.select(
-        *columns_of(keys),
+        *exact_cols(keys),
         (total("weighted") / n).alias("relevance"),
         F.lit("ips").alias("rule"),
         (total("clicks") / n).alias("uncorrected"),
@@ -197,15 +197,15 @@ def judged_impressions(
 def weighted_rows(found: Impressions, settings: WeightSettings, kept: list[str]) -> DataFrame:
     """Valid impressions with click, weight, their product, and whether the weight was clipped. Lazy."""
     keys = [*settings.columns.query, settings.columns.item]
-    valid = without_bad_rows(found.frame, found.reasons, keys, settings.on_invalid)
+    valid = drop_bad_rows(found.frame, found.reasons, keys, settings.on_invalid)
     weight, clipped = found.weight, F.lit(0)
     if settings.clip is not None:
         limit = F.lit(float(settings.clip))
         weight, clipped = F.least(found.weight, limit), (found.weight > limit).cast("int")
     rows = valid.select(
-        *columns_of(kept), found.click.alias(CLICK), weight.alias(WEIGHT), clipped.cast("bigint").alias(_CLIPPED)
+        *exact_cols(kept), found.click.alias(CLICK), weight.alias(WEIGHT), clipped.cast("bigint").alias(_CLIPPED)
     )
-    return rows.withColumn(WEIGHTED, named(WEIGHT) * named(CLICK))
+    return rows.withColumn(WEIGHTED, exact_col(WEIGHT) * exact_col(CLICK))
 
 
 def summed(value: Column, name: str) -> list[Column]:
@@ -220,7 +220,7 @@ def limb_name(name: str, at: int) -> str:
 
 def total(name: str) -> Column:
     """Put together the sum whose limbs `summed` aggregated."""
-    return from_limbs([named(limb_name(name, at)) for at in range(N_LIMBS)], highest=HIGHEST)
+    return from_limbs([exact_col(limb_name(name, at)) for at in range(N_LIMBS)], highest=HIGHEST)
 
 
 FIT: T.StructType = from_arrow_schema(tasks.FIT_SCHEMA)
@@ -245,19 +245,21 @@ def click_patterns(impressions: DataFrame, settings: PropensitySettings) -> Data
     """
     found = counted_impressions(impressions, settings)
     keys = [*settings.columns.query, settings.columns.item]
-    valid = without_bad_rows(found.frame, found.reasons, keys, settings.on_invalid)
+    valid = drop_bad_rows(found.frame, found.reasons, keys, settings.on_invalid)
     if settings.method == "randomized":
         keys = []
     rows = valid.select(
-        *columns_of(keys), found.position.cast("bigint").alias(_SHOWN_AT), found.click.cast("bigint").alias(_CLICKED)
+        *exact_cols(keys), found.position.cast("bigint").alias(_SHOWN_AT), found.click.cast("bigint").alias(_CLICKED)
     )
-    counts = rows.groupBy(*columns_of([*keys, _SHOWN_AT])).agg(
-        F.count(F.lit(1)).alias(_TIMES_SHOWN), F.sum(named(_CLICKED)).alias(_CLICKS)
+    counts = rows.groupBy(*exact_cols([*keys, _SHOWN_AT])).agg(
+        F.count(F.lit(1)).alias(_TIMES_SHOWN), F.sum(exact_col(_CLICKED)).alias(_CLICKS)
     )
     one = F.struct(
-        named(_SHOWN_AT).alias("position"), named(_TIMES_SHOWN).alias("shown"), named(_CLICKS).alias("clicked")
+        exact_col(_SHOWN_AT).alias("position"),
+        exact_col(_TIMES_SHOWN).alias("shown"),
+        exact_col(_CLICKS).alias("clicked"),
     )
-    pairs = counts.groupBy(*columns_of(keys)).agg(F.sort_array(F.collect_list(one)).alias(tasks.PATTERN))
+    pairs = counts.groupBy(*exact_cols(keys)).agg(F.sort_array(F.collect_list(one)).alias(tasks.PATTERN))
     patterns = pairs.groupBy(tasks.PATTERN).agg(F.count(F.lit(1)).alias(tasks.PAIRS))
     return patterns.withColumn(tasks.HASH, F.xxhash64(tasks.PATTERN))
 
@@ -281,12 +283,12 @@ def propensity_estimates(
     segments = list(dict.fromkeys(name for its in settings.segment_sets for name in its))
     runs = [settings.run] if settings.run is not None else []
     keys = list(dict.fromkeys([*runs, *segments, *settings.columns.query]))
-    rows = weighted_rows(found, settings, keys).withColumn(SQUARED, named(WEIGHT) * named(WEIGHT))
-    limbs_of_sums = [limb for name, column in _SUMS.items() for limb in summed(named(column), name)]
-    queries = rows.groupBy(*columns_of(keys)).agg(F.count(F.lit(1)).alias(_N), *limbs_of_sums)
+    rows = weighted_rows(found, settings, keys).withColumn(SQUARED, exact_col(WEIGHT) * exact_col(WEIGHT))
+    limbs_of_sums = [limb for name, column in _SUMS.items() for limb in summed(exact_col(column), name)]
+    queries = rows.groupBy(*exact_cols(keys)).agg(F.count(F.lit(1)).alias(_N), *limbs_of_sums)
     sums = [total(name).alias(name) for name in _SUMS]
     grouped = _by_segment(queries, settings) if segments else queries.select(*_overall(settings), *_limbs())
-    values = grouped.select(*tasks.GROUP_KEYS, named(_N).alias("n_impressions"), *sums)
+    values = grouped.select(*tasks.GROUP_KEYS, exact_col(_N).alias("n_impressions"), *sums)
     partial = in_workers(values, tasks.add_up, schema=_PARTIAL)
     return _finished(partial.withColumn(tasks.OF, F.lit(settings.propensity_of)), settings.confidence)
 
@@ -300,34 +302,34 @@ def _finished(partial: DataFrame, confidence: float) -> DataFrame:
 
 
 def _overall(settings: WeightSettings) -> list[Column]:
-    run = named(settings.run).cast("string") if settings.run is not None else F.lit("")
+    run = exact_col(settings.run).cast("string") if settings.run is not None else F.lit("")
     return [run.alias("run"), F.lit("").alias("segment_by"), F.lit("").alias("segment")]
 
 
 def _limbs() -> list[Column]:
     names = [limb_name(name, at) for name in _SUMS for at in range(N_LIMBS)]
-    return columns_of([_N, *names])
+    return exact_cols([_N, *names])
 
 
 def _by_segment(queries: DataFrame, settings: WeightSettings) -> DataFrame:
     """Add up the parts of each query for all impressions, and for each segment set."""
     groups = F.array(*[_segment(names) for names in ((), *settings.segment_sets)])
     # Queries as a struct under a name of our own: one of their columns may be called `segment`.
-    query = F.struct(*columns_of(settings.columns.query)).alias(_QUERY)
+    query = F.struct(*exact_cols(settings.columns.query)).alias(_QUERY)
     run = _overall(settings)[0]
     parts = queries.select(run, query, F.explode(groups).alias("group"), *_limbs())
-    keys = [F.col("run"), F.col("group.segment_by"), F.col("group.segment"), named(_QUERY)]
-    added = [F.sum(named(name)).alias(name) for name in parts.columns[3:]]
+    keys = [F.col("run"), F.col("group.segment_by"), F.col("group.segment"), exact_col(_QUERY)]
+    added = [F.sum(exact_col(name)).alias(name) for name in parts.columns[3:]]
     return parts.groupBy(*keys).agg(*added)
 
 
 def _segment(names: tuple[str, ...]) -> Column:
-    texts = [named(name).cast("string") for name in names] or [F.lit("")]
+    texts = [exact_col(name).cast("string") for name in names] or [F.lit("")]
     text = texts[0] if len(texts) == 1 else F.to_json(F.array(*texts))
     return F.struct(F.lit("+".join(names)).alias("segment_by"), text.alias("segment"))
 
 
-@takes_tables
+@accepts_tables
 def fit_propensities(
     impressions: DataFrame,
     *,
@@ -387,10 +389,10 @@ def fit_propensities(
     >>> fitted = fit_propensities(log, method="pbm")  # doctest: +SKIP
     >>> fitted.select(F.inline("positions")).show()  # doctest: +SKIP
     """
-    return fitted_propensities(impressions, settings_from(PropensitySettings, dict(locals())))
+    return fitted_propensities(impressions, create_settings(PropensitySettings, dict(locals())))
 
 
-@takes_tables
+@accepts_tables
 def judgments_from_impressions(
     impressions: DataFrame,
     propensities: DataFrame | None = None,
@@ -450,11 +452,11 @@ def judgments_from_impressions(
     --------
     >>> judgments_from_impressions(log, fit_propensities(log), clip=100)  # doctest: +SKIP
     """
-    settings = settings_from(WeightSettings, dict(locals()))
+    settings = create_settings(WeightSettings, dict(locals()))
     return judged_impressions(impressions, settings, _by_position(propensities))
 
 
-@takes_tables
+@accepts_tables
 def inverse_propensity_estimates(
     impressions: DataFrame,
     propensities: DataFrame | None = None,
@@ -522,11 +524,11 @@ def inverse_propensity_estimates(
     ----------
     Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
     """
-    settings = settings_from(WeightSettings, {**locals(), "segment_sets": parse_segment_sets(segments)})
+    settings = create_settings(WeightSettings, {**locals(), "segment_sets": parse_segment_sets(segments)})
     return propensity_estimates(impressions, settings, _by_position(propensities))
 
 
-@takes_tables
+@accepts_tables
 def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95) -> DataFrame:
     """Merge estimates of disjoint sets of queries, such as nights, exactly and without reading impressions again.
 

@@ -12,7 +12,7 @@ from ndcg_spark.clicks import kernels
 from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensitySettings
 from ndcg_spark.core.batches import float_values, int_values, list_offsets
 from ndcg_spark.core.exact import N_LIMBS
-from ndcg_spark.core.ragged import BoolArray, IntArray, offsets_of, query_of_rows
+from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows, to_offsets
 from ndcg_spark.core.sums import GroupSums, limb_columns, merge_states, read_limbs, read_states, state_column
 from ndcg_spark.errors import InputRefusedError
 
@@ -140,7 +140,7 @@ def counts_in(
     known = known_positions(np.unique(position).tolist()) if positions is None else list(positions)
     number = np.searchsorted(np.array(known, dtype=np.int32), position)
     shown, clicked = (_joined(columns.pop(name)).astype(np.float64, copy=False) for name in ("shown", "clicked"))
-    pattern = query_of_rows(offsets_of(_joined(lengths)))
+    pattern = query_of_rows(to_offsets(_joined(lengths)))
     return kernels.Cells(pattern, number, shown, clicked, _joined(pairs).astype(np.float64)), known
 
 

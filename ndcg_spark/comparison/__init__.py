@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ndcg_spark.core.lazy_names import names_of
+from ndcg_spark.core.lazy_names import export_names
 
 if TYPE_CHECKING:
     from ndcg_spark.comparison.api import compare as compare
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ndcg_spark.comparison.settings import ComparisonSettings as ComparisonSettings
     from ndcg_spark.comparison.spark_results import Comparison as Comparison
 else:
-    __getattr__, __dir__ = names_of(
+    __getattr__, __dir__ = export_names(
         __name__,
         api="compare",
         results="LocalComparison",

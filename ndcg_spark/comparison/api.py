@@ -12,8 +12,8 @@ from ndcg_spark.comparison.settings import LiftInterval, Unpaired, refuse_unread
 from ndcg_spark.comparison.tables import Tables, choose_tables, comparison_settings, plan_tables, run_text
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.arrow_tables import ArrowTable
-from ndcg_spark.core.engine import asked_engine, leave_to_spark
-from ndcg_spark.core.given import is_of_spark, refuses_streams
+from ndcg_spark.core.engine import require_spark, resolve_engine
+from ndcg_spark.core.given import is_spark_table, refuses_streams
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.evaluation.api import Cutoffs, find_memory_obstacle
 from ndcg_spark.evaluation.results import LocalEvaluation
@@ -144,7 +144,7 @@ def compare(
     refuse_unread_seed(replicates, flips, given=seed != 42)
     if k is not None and metrics is not None:
         refuse_unread_k(metrics)
-    asked, where = asked_engine("auto", "")
+    asked, where = resolve_engine("auto", "")
     found = f"{where} was asked for" if asked == "spark" else _tables_here(results, asked)
     if not isinstance(found, str):
         settings = comparison_settings(found, **given)
@@ -160,7 +160,7 @@ def compare(
                 given=results,
             )
         found = obstacle
-    leave_to_spark(found, asked, where, "compare")
+    require_spark(found, asked, where, "compare")
     from ndcg_spark.comparison.spark_results import comparison_of, tables_on_spark
 
     tables = tables_on_spark(results)
@@ -172,7 +172,7 @@ def _tables_here(results: Any, engine: str) -> Tables | str:
     named = {"results": (results, None)}
     if isinstance(results, Mapping):
         named = {f"results[{run!r}]": (one, run_text(run)) for run, one in results.items()}
-    if any(is_of_spark(one) or getattr(one, "engine", None) == "spark" for one, _ in named.values()):
+    if any(is_spark_table(one) or getattr(one, "engine", None) == "spark" for one, _ in named.values()):
         return "a table is one of Spark"
     opened = {
         name: one if isinstance(one, LocalEvaluation) else open_memory_table(one, name)

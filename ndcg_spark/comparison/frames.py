@@ -14,7 +14,7 @@ from ndcg_spark.comparison.plan import SALT, STATUS, STORED_WEIGHT, QueriesPlan,
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, pairing, summing
 from ndcg_spark.core.batches import REFUSAL
-from ndcg_spark.core.columns import columns_of, has_column, info_of, named
+from ndcg_spark.core.columns import describe_table, exact_col, exact_cols, has_column
 from ndcg_spark.core.workers import filter_rows, in_workers
 from ndcg_spark.evaluation.frames.columns import read_column
 from ndcg_spark.evaluation.rules import RULES
@@ -60,7 +60,7 @@ def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: C
 
 def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
     """Select what a comparison needs, under the names that workers know; lazy."""
-    plans = plan_queries([(info_of(frame), run) for frame, run in tables], settings)
+    plans = plan_queries([(describe_table(frame), run) for frame, run in tables], settings)
     found = [_selected(frame, plan, settings) for (frame, _), plan in zip(tables, plans, strict=True)]
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), found)
 
@@ -95,7 +95,7 @@ def _selected(frame: DataFrame, plan: QueriesPlan, settings: ComparisonSettings)
             found[name] = F.when(~(has_none & skipped), found[name])
     if RULES in found:
         found[RULES] = F.when(found[RULES] == settings.rules, pairing.SAME_RULES).otherwise(found[RULES])
-    kept = columns_of([REFUSAL] if REFUSAL in frame.columns else [])
+    kept = exact_cols([REFUSAL] if REFUSAL in frame.columns else [])
     return _at_cutoffs(rows, settings).select(*[column.alias(name) for name, column in found.items()], *kept)
 
 
@@ -105,16 +105,16 @@ def _at_cutoffs(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
     if EVERY in wanted:
         return rows
     numbers = [k for k in wanted if k is not None]
-    kept = named("k").isin(*numbers) if numbers else F.lit(False)
-    return filter_rows(rows, kept | named("k").isNull() if None in wanted else kept)
+    kept = exact_col("k").isin(*numbers) if numbers else F.lit(False)
+    return filter_rows(rows, kept | exact_col("k").isNull() if None in wanted else kept)
 
 
 def runs_in(frame: DataFrame) -> dict[str, bool]:
     """Run an action: list the runs of a table, sorted, and whether rows of each have a stored weight."""
-    has_weight = named(STORED_WEIGHT).isNotNull() if has_column(frame, STORED_WEIGHT) else F.lit(False)
+    has_weight = exact_col(STORED_WEIGHT).isNotNull() if has_column(frame, STORED_WEIGHT) else F.lit(False)
     rows = (
-        frame.where(named(pairing.RUN).isNotNull())
-        .groupBy(*columns_of([pairing.RUN]))
+        frame.where(exact_col(pairing.RUN).isNotNull())
+        .groupBy(*exact_cols([pairing.RUN]))
         .agg(F.max(has_weight))
         .collect()
     )

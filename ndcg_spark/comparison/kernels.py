@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ndcg_spark.core.exact import LIMB_BITS, LOWEST_BIT, Limbs, Moments, check_size, refuse_light, two_product
+from ndcg_spark.core.exact import LIMB_BITS, LOWEST_BIT, Limbs, Moments, check_size, refuse_small_weights, two_product
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile, two_sided_p
 from ndcg_spark.errors import InputRefusedError
@@ -335,7 +335,7 @@ def paired_estimate(
     w = sums["w"]
     if w == 0:
         return PairedEstimate()
-    refuse_light(w)
+    refuse_small_weights(w)
     x, y = sums["wx"] / w, sums["wy"] / w
     found = {"value": float(y), "baseline_value": float(x), "difference": float(y - x), "weight_sum": float(w)}
     ratio = y / x if x > 0 else None

@@ -15,8 +15,8 @@ from ndcg_spark.comparison.plan import SALT, STATUS, STORED_WEIGHT, QueriesPlan
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tables import QueryTable, Tables, choose_tables, plan_tables
 from ndcg_spark.comparison.tasks import finishing, pairing, summing
-from ndcg_spark.core.arrow_tables import sorted_rows
-from ndcg_spark.core.batches import plain_array
+from ndcg_spark.core.arrow_tables import sort_rows
+from ndcg_spark.core.batches import concat_chunks
 from ndcg_spark.core.hashing import hash_texts
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.evaluation.results import LocalEvaluation
@@ -141,7 +141,7 @@ def compare_locally(tables: Tables, settings: ComparisonSettings) -> pa.Table:
     sums = summing.add_up(_sorted(rows, pairing.order_of_units(settings)), settings)
     groups = finishing.estimate_groups(summing.merge_sums(sums), settings)
     found = pa.Table.from_batches(list(finishing.decide_family(groups, settings)), finishing.COUNTED_SCHEMA)
-    return sorted_rows(found, "baseline")
+    return sort_rows(found, "baseline")
 
 
 def _sorted(rows: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -194,7 +194,7 @@ def _canonical(batch: pa.RecordBatch, plan: QueriesPlan, settings: ComparisonSet
             found[name] = pc.if_else(skipped, pa.scalar(None, pa.float64()), found[name])
     if RULES in found:
         found[RULES] = pc.if_else(pc.equal(found[RULES], settings.rules), pairing.SAME_RULES, found[RULES])
-    return pa.RecordBatch.from_arrays([plain_array(one) for one in found.values()], names=list(found))
+    return pa.RecordBatch.from_arrays([concat_chunks(one) for one in found.values()], names=list(found))
 
 
 def _hashed(keys: Sequence[pa.Array]) -> pa.Array:

@@ -12,7 +12,7 @@ from rich.text import Text
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.core import labels
 from ndcg_spark.core.student import POWER, upper_p
-from ndcg_spark.errors import printable
+from ndcg_spark.errors import escape_unprintable
 from ndcg_spark.jobs.printing import MAX_SEGMENTS, make_cell
 from ndcg_spark.metrics import direction_of, has_value_when_missing
 
@@ -29,14 +29,14 @@ def show_comparison(rows: list[dict[str, Any]], settings: ComparisonSettings, *,
         return
     for pair in dict.fromkeys((row["run"], row["baseline"]) for row in listed):
         for one in lines_of_pair([row for row in listed if (row["run"], row["baseline"]) == pair], settings):
-            print(printable(one))
+            print(escape_unprintable(one))
 
 
 def _show_all(listed: list[dict[str, Any]], settings: ComparisonSettings) -> None:
     for row in listed:
         if not row["segment_by"]:
             for one in sentences(row, settings):
-                print(printable(one))
+                print(escape_unprintable(one))
     shown = sorted(listed, key=largest_first)[:MAX_SEGMENTS]
     if sys.stdout.isatty():
         _show_table(shown, settings)
@@ -46,7 +46,7 @@ def _show_all(listed: list[dict[str, Any]], settings: ComparisonSettings) -> Non
             p = adjusted_p(row) if row["p_holm"] is not None else "no test"
             about = f"run={row['run']} baseline={row['baseline']} {labels.segment(row)} queries={row['n_queries']}"
             values = f"{labels.metric(row)} {baseline} -> {run}  {difference}  lift {lift}  {p}"
-            print(printable(f"{about}  {values}  {verdict_text(row)}"))
+            print(escape_unprintable(f"{about}  {values}  {verdict_text(row)}"))
     if len(listed) > len(shown):
         more = len(listed) - len(shown)
         print(f"... and {more:,} more row{'s' if more > 1 else ''}; --output and --json have all of them.")

@@ -15,7 +15,7 @@ from ndcg_spark.comparison.tables import Tables, choose_tables
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
 from ndcg_spark.core import labels
 from ndcg_spark.core.shown import BESIDE, Shown
-from ndcg_spark.errors import InputRefusedError, one_line
+from ndcg_spark.errors import InputRefusedError, to_one_line
 from ndcg_spark.evaluation.matching import TopItems
 from ndcg_spark.evaluation.results import Results
 from ndcg_spark.evaluation.rules import RULES, format_rules_notes
@@ -115,7 +115,7 @@ class LocalComparison(ComparedRuns):
         try:
             return compare_locally(self.tables, self.settings)
         except InputRefusedError as error:
-            raise InputRefusedError(one_line(str(self._explained(error)))) from None
+            raise InputRefusedError(to_one_line(str(self._explained(error)))) from None
 
     def differences(self) -> pa.Table:
         """Differences for people: `run`, `baseline`, `segment`, `metric`, `difference`, `interval`, and more.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.flag import Flag, check_values
-from ndcg_spark.errors import InvalidParameterError, check_fraction, one_of, option
+from ndcg_spark.errors import InvalidParameterError, check_choice, check_fraction, option
 from ndcg_spark.evaluation.settings import (
     EvaluationSettings,
     normalize_metric_name,
@@ -207,7 +207,7 @@ class ComparisonSettings(Statistics):
         if len(set(self.runs)) < len(self.runs):
             raise InvalidParameterError(f"a run is named twice: {', '.join(self.runs)}.")
         if self.baseline is not None:
-            one_of("baseline", self.baseline, self.runs)
+            check_choice("baseline", self.baseline, self.runs)
         if not self.metrics:
             raise InvalidParameterError("metrics must name at least one metric, such as ndcg.")
         if not self.query:

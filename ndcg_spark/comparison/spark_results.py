@@ -18,10 +18,10 @@ from ndcg_spark.comparison.tables import QueryTable, Tables, choose_tables, run_
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS as TOP_ITEMS_OF_PAIR
 from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS
 from ndcg_spark.core import labels
-from ndcg_spark.core.arrow_tables import not_a_table
+from ndcg_spark.core.arrow_tables import wrong_table_error
 from ndcg_spark.core.batches import REFUSAL
-from ndcg_spark.core.columns import computed_micros, has_column, info_of, named, time_of
-from ndcg_spark.core.given import on_spark
+from ndcg_spark.core.columns import computed_micros, describe_table, exact_col, has_column, micros_to_datetime
+from ndcg_spark.core.given import convert_tables
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.core.shown import BESIDE
 from ndcg_spark.core.workers import filter_rows, raise_refusals
@@ -132,7 +132,7 @@ class SparkQueries(QueryTable):
 
     @cached_property
     def info(self) -> TableInfo:
-        return info_of(self.frame)
+        return describe_table(self.frame)
 
     def runs(self) -> dict[str, bool]:
         """Run an action."""
@@ -144,12 +144,12 @@ class SparkQueries(QueryTable):
         """Run an action, if the table has the column."""
         if not has_column(self.frame, "computed_at"):
             return None
-        return time_of(self.frame.agg(F.max(computed_micros(self.frame))).collect()[0][0])
+        return micros_to_datetime(self.frame.agg(F.max(computed_micros(self.frame))).collect()[0][0])
 
     def with_runs(self, column: str, name: str) -> SparkQueries:
         if column == "run" and has_column(self.frame, column):
             return self
-        run = named(column).cast("string") if has_column(self.frame, column) else F.lit(name)
+        run = exact_col(column).cast("string") if has_column(self.frame, column) else F.lit(name)
         return SparkQueries(self.frame.withColumn("run", run))
 
     def of_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> SparkQueries:
@@ -157,7 +157,7 @@ class SparkQueries(QueryTable):
         return SparkQueries(select_slice(self.frame, name, night=night, dataset=dataset, hint=otherwise))
 
     def of_run(self, run: str) -> SparkQueries:
-        return SparkQueries(self.frame.where(named("run") == run))
+        return SparkQueries(self.frame.where(exact_col("run") == run))
 
 
 def _queries_of(evaluation: Evaluation) -> DataFrame:
@@ -177,7 +177,7 @@ def _queries_of(evaluation: Evaluation) -> DataFrame:
 
 def tables_on_spark(results: Any, spark: SparkSession | None = None) -> Tables:
     """Take what is given to `compare` to Spark."""
-    taken = on_spark({"results": results}, spark)["results"]
+    taken = convert_tables({"results": results}, spark)["results"]
     if not isinstance(taken, Mapping):
         return [(_table("results", taken), None)]
     return [(_table(f"results[{run!r}]", one), run_text(run)) for run, one in taken.items()]
@@ -185,7 +185,7 @@ def tables_on_spark(results: Any, spark: SparkSession | None = None) -> Tables:
 
 def _table(name: str, given: Any) -> SparkQueries:
     if not isinstance(given, Evaluation) and not hasattr(given, "sparkSession"):
-        raise not_a_table(name, given, ("DataFrame",))
+        raise wrong_table_error(name, given, ("DataFrame",))
     return SparkQueries(given)
 
 

@@ -14,9 +14,9 @@ from ndcg_spark.comparison.settings import ComparisonSettings, compared_metrics
 from ndcg_spark.comparison.tasks.pairing import UNWEIGHTED
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core import labels
-from ndcg_spark.core.flag import several
+from ndcg_spark.core.flag import to_tuple
 from ndcg_spark.core.schemas import TableInfo
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, check_choice, option
 from ndcg_spark.evaluation.api import Cutoffs
 from ndcg_spark.evaluation.plan import require_query
 from ndcg_spark.evaluation.results import Results
@@ -125,7 +125,7 @@ def _named_runs(
     tables: Tables, baseline: str | None, runs: str | int | Sequence[str | int] | None
 ) -> tuple[tuple[str, ...] | None, dict[str, bool]]:
     """Runs to compare, None for all; and those there are, with whether they may have weights. May list them."""
-    names = None if runs is None else tuple(map(run_text, several("runs", run_text(runs))))
+    names = None if runs is None else tuple(map(run_text, to_tuple("runs", run_text(runs))))
     is_named = names is not None and (baseline is None or baseline in names)
     listed = dict.fromkeys(names or (), True) if is_named else _runs(tables)
     known = known_runs(tables) or tuple(listed)
@@ -195,7 +195,7 @@ def one_of_runs(name: str, run: str, known: tuple[str, ...]) -> None:
             f"the input has one run without a name; two runs need {option('run')} or {option('score')}, or two "
             f"columns of {option('ranked')}."
         )
-    one_of(name, run, known)
+    check_choice(name, run, known)
 
 
 def _runs(tables: Tables) -> dict[str, bool]:

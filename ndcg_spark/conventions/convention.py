@@ -16,7 +16,7 @@ from ndcg_spark.conventions.forms import (
     parse_discount,
     parse_gain,
 )
-from ndcg_spark.core.flag import Flag, check_values, settings_in
+from ndcg_spark.core.flag import Flag, check_values, list_settings
 from ndcg_spark.errors import InvalidParameterError, option
 
 Ties: TypeAlias = Literal["expected", "item_asc", "item_desc", "input_order", "best", "worst"]
@@ -263,7 +263,7 @@ def _canonical(choice: str, value: object) -> str:
 
 
 _CHANGEABLE = tuple(field.name for field in fields(Convention) if field.name != "name")
-CHOICES: dict[str, tuple[str, ...]] = {one.field: one.choices for one in settings_in(Convention) if one.choices}
+CHOICES: dict[str, tuple[str, ...]] = {one.field: one.choices for one in list_settings(Convention) if one.choices}
 """The values of every choice that has a fixed list; the first is the default."""
 
 

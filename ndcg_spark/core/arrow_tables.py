@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ndcg_spark.core import labels
 from ndcg_spark.errors import InvalidParameterError
 
-PLAIN = {
+SPARK_TYPES = {
     **{
         getattr(pa, f"{name}_view")(): getattr(pa, name)()
         for name in ("string", "binary")
@@ -42,35 +42,35 @@ class ArrowTable(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
-def _table_of_dicts(name: str, rows: list[dict[str, Any]]) -> pa.Table:
+def _build_table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
     """Build a table of rows, null where a row lacks a column."""
     columns, column = {}, ""
     try:
         for column in dict.fromkeys(name for row in rows for name in row):
             columns[column] = pa.array([row.get(column) for row in rows])
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise not_handed_over(name, column, error) from error
+        raise conversion_error(name, column, error) from error
     return pa.table(columns)
 
 
-def _is_of_pandas(given: object) -> bool:
+def _is_pandas_frame(given: object) -> bool:
     return any(one.__module__.startswith("pandas.") and one.__name__ == "DataFrame" for one in type(given).__mro__)
 
 
-def opened_table(name: str, given: Any) -> Any:
+def collect_table(name: str, given: Any) -> Any:
     """Return rows of dicts, or a lazy table of polars, as a table that `is_table` knows; all else as it is."""
     if isinstance(given, list) and given and all(isinstance(row, dict) for row in given):
-        return _table_of_dicts(name, given)
+        return _build_table(name, given)
     if callable(getattr(type(given), "collect", None)) and hasattr(type(given), "collect_schema"):
         return given.collect()  # a LazyFrame of polars
     return given
 
 
 def is_table(given: object) -> bool:
-    return _is_of_pandas(given) or (isinstance(given, ArrowTable) and hasattr(given, "columns"))
+    return _is_pandas_frame(given) or (isinstance(given, ArrowTable) and hasattr(given, "columns"))
 
 
-def not_a_table(name: str, value: Any, kinds: Sequence[str]) -> InvalidParameterError:
+def wrong_table_error(name: str, value: Any, kinds: Sequence[str]) -> InvalidParameterError:
     what = "None" if value is None else f"of type {type(value).__name__}"
     path = ", a path" if "str" in kinds else ""
     return InvalidParameterError(
@@ -79,49 +79,49 @@ def not_a_table(name: str, value: Any, kinds: Sequence[str]) -> InvalidParameter
     )
 
 
-def plain_table(name: str, given: Any) -> tuple[pa.Table, set[str]]:
+def to_spark_types(name: str, given: Any) -> tuple[pa.Table, set[str]]:
     """Put a table into types that Spark has, with null for NaN; and name columns of which nanoseconds are cut off.
 
     Of pandas, a named index becomes a column, and columns `k` and `n_...`, floats if one is missing, whole numbers.
     """
     at = ""
     try:
-        table = _as_arrow(given)
+        table = _to_arrow(given)
         columns, cut = {}, set()
         for number, at in enumerate(table.schema.names):
-            counts = _COUNTS.fullmatch(at) if _is_of_pandas(given) else None
+            counts = _COUNTS.fullmatch(at) if _is_pandas_frame(given) else None
             count_type = pa.int32() if at == "k" else pa.int64()
-            columns[at] = _plain(table.column(number), whole=None if counts is None else count_type)
+            columns[at] = _cast_column(table.column(number), whole=None if counts is None else count_type)
             if _has_nanoseconds(table.column(number)):
                 cut.add(at)
         if len(columns) < table.num_columns:
             raise TypeError("two columns have one name")
         return pa.table(columns), cut
     except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
-        raise not_handed_over(name, at, error) from error
+        raise conversion_error(name, at, error) from error
 
 
-def not_handed_over(name: str, column: str, error: Exception) -> InvalidParameterError:
+def conversion_error(name: str, column: str, error: Exception) -> InvalidParameterError:
     where = f" (column {column!r})" if column else ""
     why = " ".join(str(error).split()).rstrip(".")
     return InvalidParameterError(f"{name} cannot be handed over to Spark{where}: {why}.")
 
 
-def _as_arrow(given: Any) -> pa.Table:
-    if not _is_of_pandas(given):
+def _to_arrow(given: Any) -> pa.Table:
+    if not _is_pandas_frame(given):
         return given if isinstance(given, pa.Table) else pa.table(given)
     if any(one is not None for one in given.index.names):  # as of a table that was grouped
         given = given.reset_index()
     return pa.Table.from_pandas(given, preserve_index=False)
 
 
-def _plain(column: pa.ChunkedArray, *, whole: pa.DataType | None) -> pa.ChunkedArray:
+def _cast_column(column: pa.ChunkedArray, *, whole: pa.DataType | None) -> pa.ChunkedArray:
     """Cast values to a type that Spark has, NaN to null, and floats that are whole numbers to `whole`, if given."""
-    chunks = [_without_categories(chunk) for chunk in column.chunks]
-    column = pa.chunked_array(chunks, type=None if chunks else _plain_type(column.type))
+    chunks = [_decode_categories(chunk) for chunk in column.chunks]
+    column = pa.chunked_array(chunks, type=None if chunks else _find_spark_type(column.type))
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = pc.floor_temporal(column, unit="microsecond")
-    column = column.cast(_plain_type(column.type))
+    column = column.cast(_find_spark_type(column.type))
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
         if whole is not None and pc.all(pc.equal(column, pc.floor(column)), min_count=0).as_py():
@@ -129,20 +129,20 @@ def _plain(column: pa.ChunkedArray, *, whole: pa.DataType | None) -> pa.ChunkedA
     return column
 
 
-def _without_categories(values: pa.Array) -> pa.Array:
+def _decode_categories(values: pa.Array) -> pa.Array:
     """Replace categories by their values, also in lists and structs."""
     kind = values.type
     if pa.types.is_dictionary(kind):
-        plain = values.dictionary.cast(_plain_type(kind.value_type))
+        plain = values.dictionary.cast(_find_spark_type(kind.value_type))
         return pa.DictionaryArray.from_arrays(values.indices, plain).dictionary_decode()
     if not _has_categories(kind):
         return values
     if pa.types.is_struct(kind):
-        fields = [_without_categories(field) for field in values.flatten()]
+        fields = [_decode_categories(field) for field in values.flatten()]
         return pa.StructArray.from_arrays(fields, names=[field.name for field in kind], mask=values.is_null())
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.append(0, lengths.cumsum()), pa.int64())
-    entries = _without_categories(values.flatten())
+    entries = _decode_categories(values.flatten())
     return pa.LargeListArray.from_arrays(offsets, entries, mask=values.is_null())
 
 
@@ -163,21 +163,21 @@ def _has_nanoseconds(column: pa.ChunkedArray) -> bool:
     return bool(pc.any(pc.not_equal(pc.floor_temporal(column, unit="microsecond"), column)).as_py())
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
+def _find_spark_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
+        return _find_spark_type(kind.value_type)
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if _is_list(kind):  # empty lists alone say nothing of what they are to hold
-        return pa.list_(kind.value_type if pa.types.is_null(kind.value_type) else _plain_type(kind.value_type))
+        return pa.list_(kind.value_type if pa.types.is_null(kind.value_type) else _find_spark_type(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([(one.name, _plain_type(one.type)) for one in kind])
+        return pa.struct([(one.name, _find_spark_type(one.type)) for one in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
-    return PLAIN.get(kind, kind)
+        return pa.map_(_find_spark_type(kind.key_type), _find_spark_type(kind.item_type))
+    return SPARK_TYPES.get(kind, kind)
 
 
-def sorted_rows(table: pa.Table, *first: str) -> pa.Table:
+def sort_rows(table: pa.Table, *first: str) -> pa.Table:
     """Sort results by some columns of text, then by run, segment, metric and cutoff."""
     rows = table.select([*first, "run", "segment_by", "segment", "metric", "k"]).to_pylist()
     order = [(*(row[name] for name in first), row["run"] is None, *labels.row_order({**row, "run": row["run"] or ""}))

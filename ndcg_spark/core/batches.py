@@ -18,13 +18,13 @@ from ndcg_spark.core.ragged import (
     FloatArray,
     IntArray,
     NumberArray,
-    chosen_offsets,
-    lengths_of,
-    offsets_of,
+    offsets_after_filter,
     rank_of_rows,
-    rows_of,
+    rows_of_queries,
+    to_lengths,
+    to_offsets,
 )
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError, mark_refusal, option, text_of
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError, get_message, mark_refusal, option
 
 EXCHANGE_SCHEMA = pa.schema([("partition_id", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
 """Rows of a shuffle that carry packed Arrow batches: some thousand, never a row a query. Senders define the kinds."""
@@ -41,14 +41,14 @@ WorkerFunction: TypeAlias = Callable[..., Iterator[pa.RecordBatch]]
 def list_offsets(column: pa.Array) -> IntArray:
     """Offsets of an Arrow list column, from 0 on; a null list is an empty one."""
     lengths = pc.fill_null(pc.list_value_length(column), 0)
-    return offsets_of(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
+    return to_offsets(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def float_values(values: pa.Array) -> tuple[FloatArray, BoolArray]:
     """Return the values of a column as doubles, 0.0 for null, and flags of those that are not null."""
     if not values.null_count:
         return values.cast(pa.float64(), safe=False).to_numpy(), np.ones(len(values), dtype=np.bool_)
-    known = flags_of(values.is_valid())
+    known = to_flags(values.is_valid())
     filled = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0)
     return filled.to_numpy(zero_copy_only=False), known
 
@@ -62,14 +62,14 @@ def number_values(column: pa.Array) -> tuple[NumberArray, BoolArray | None]:
     return np.asarray(column.to_numpy(), dtype=narrow), None
 
 
-def one_zero(column: pa.Array) -> pa.Array:
+def normalize_zero(column: pa.Array) -> pa.Array:
     """Make -0.0 of a column of floats 0.0: Arrow tells the two apart."""
     if not pa.types.is_floating(column.type):
         return column
     return pc.if_else(pc.equal(column, 0.0), pa.scalar(0.0, column.type), column)
 
 
-def flags_of(column: pa.Array) -> BoolArray:
+def to_flags(column: pa.Array) -> BoolArray:
     """Values of a column of booleans; a null is False."""
     return np.array(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
@@ -84,40 +84,40 @@ def float_column(values: FloatArray, known: BoolArray) -> pa.Array:
     return pa.array(values, mask=~known)
 
 
-def plain_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def concat_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Put the chunks of a column together."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+def to_python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Python values; dates and times outside Python's range become the text of Spark's cast."""
     try:
         return list(column.to_pylist())
     except OverflowError:
-        return [_plain_value(value) for value in column]
+        return [_to_python_value(value) for value in column]
 
 
-def value_at(column: pa.Array | pa.ChunkedArray, row: int) -> Any:
-    """One of the values of `plain_values`."""
-    return _plain_value(column[row])
+def get_value(column: pa.Array | pa.ChunkedArray, row: int) -> Any:
+    """One of the values of `to_python_values`."""
+    return _to_python_value(column[row])
 
 
-def _plain_value(found: pa.Scalar) -> Any:
+def _to_python_value(found: pa.Scalar) -> Any:
     try:
         return found.as_py()
     except OverflowError:
-        return _far_text(found)
+        return _format_far_time(found)
 
 
-def _far_text(found: pa.Scalar) -> str:
+def _format_far_time(found: pa.Scalar) -> str:
     """Text of a date or time before the year 1 or after 9999, from that of a time some eras away."""
     if pa.types.is_date(found.type):
         of_day = found.cast(pa.date32())
         eras, days = divmod(of_day.value, _DAYS_OF_AN_ERA)
         near = pa.scalar(days, pa.date32()).as_py()
-        return _with_year(near, eras)
+        return _format_iso_date(near, eras)
     kind = pa.timestamp("us", found.type.tz)
     # Early years have the time of a place before there were zones, late years the rules that are in force for good.
     year = 9200 if found.cast(kind).value > 0 else 401
@@ -125,10 +125,10 @@ def _far_text(found: pa.Scalar) -> str:
     eras, rest = divmod(found.cast(kind).value - start, _DAYS_OF_AN_ERA * _MICROS_OF_A_DAY)
     near = pa.scalar(start + rest, kind).as_py()
     fraction = f".{near.microsecond:06}".rstrip("0") if near.microsecond else ""
-    return f"{_with_year(near, eras)} {near:%H:%M:%S}{fraction}"
+    return f"{_format_iso_date(near, eras)} {near:%H:%M:%S}{fraction}"
 
 
-def _with_year(near: date, eras: int) -> str:
+def _format_iso_date(near: date, eras: int) -> str:
     """An ISO date whose year may have a sign or more than four digits."""
     year = near.year + 400 * eras
     sign = "-" if year < 0 else "+" if year > 9999 else ""
@@ -149,14 +149,14 @@ class WorkerTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            for batch in self.function(map(_accepted, batches), *self.task):
-                yield batch if self.output is None else _with_refusal(batch, None)
+            for batch in self.function(map(_raise_kept_refusal, batches), *self.task):
+                yield batch if self.output is None else _add_refusal_column(batch, None)
         except NdcgSparkError as error:
             if self.output is None:
-                raise type(error)(mark_refusal(text_of(error))) from error
+                raise type(error)(mark_refusal(get_message(error))) from error
             # Spark takes no null where a column has none.
             row = [pa.array([None if field.nullable else _ZEROS[field.type]], field.type) for field in self.output]
-            yield _with_refusal(pa.RecordBatch.from_arrays(row, schema=self.output), text_of(error))
+            yield _add_refusal_column(pa.RecordBatch.from_arrays(row, schema=self.output), get_message(error))
 
 
 REFUSAL = "__refusal"
@@ -164,7 +164,7 @@ REFUSAL = "__refusal"
 _ZEROS = {pa.int32(): 0, pa.int64(): 0, pa.float64(): 0.0, pa.bool_(): False, pa.string(): "", pa.binary(): b""}
 
 
-def _accepted(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _raise_kept_refusal(batch: pa.RecordBatch) -> pa.RecordBatch:
     if REFUSAL not in batch.schema.names:
         return batch
     refused = pc.min(batch.column(REFUSAL)).as_py()
@@ -173,12 +173,12 @@ def _accepted(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select([name for name in batch.schema.names if name != REFUSAL])
 
 
-def _with_refusal(batch: pa.RecordBatch, text: str | None) -> pa.RecordBatch:
+def _add_refusal_column(batch: pa.RecordBatch, text: str | None) -> pa.RecordBatch:
     column = pa.nulls(batch.num_rows, pa.string()) if text is None else pa.array([text])
     return pa.RecordBatch.from_arrays([*batch.columns, column], names=[*batch.schema.names, REFUSAL])
 
 
-def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Concatenate at least one batch. Refuses a column with more than 2 GiB of text."""
     if len(batches) == 1:
         return batches[0]
@@ -190,7 +190,7 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return found[0]
 
 
-def plain_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
+def cast_large_types(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Cast texts and bytes to 32-bit offsets, whatever types the session is set to send."""
     plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
     if not any(kind in plain for kind in batch.schema.types):
@@ -199,7 +199,7 @@ def plain_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def taken(batch: pa.RecordBatch, rows: IntArray) -> pa.RecordBatch:
+def take_rows(batch: pa.RecordBatch, rows: IntArray) -> pa.RecordBatch:
     places = pa.array(rows)
     columns = [
         pa.array(column.to_numpy()[rows]) if is_plain(column) else column.take(places) for column in batch.columns
@@ -212,7 +212,7 @@ def is_plain(column: pa.Array) -> bool:
     return not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
 
 
-def message(ids: Iterable[int], kind: int, payloads: list[bytes]) -> pa.RecordBatch:
+def make_message(ids: Iterable[int], kind: int, payloads: list[bytes]) -> pa.RecordBatch:
     columns = [pa.array(list(ids), pa.int32()), pa.repeat(pa.scalar(kind, pa.int32()), len(payloads))]
     return pa.RecordBatch.from_arrays([*columns, pa.array(payloads, pa.binary())], schema=EXCHANGE_SCHEMA)
 
@@ -255,17 +255,17 @@ class Entries:
 
     def of_queries(self, queries: IntArray) -> Entries:
         """Take the lists of some queries, in the order given."""
-        found = self.taken(rows_of(queries, self.offsets))
-        return Entries(found.columns, offsets_of(lengths_of(self.offsets)[queries]))
+        found = self.taken(rows_of_queries(queries, self.offsets))
+        return Entries(found.columns, to_offsets(to_lengths(self.offsets)[queries]))
 
     def where(self, flags: BoolArray) -> Entries:
         if flags.all():
             return self
-        return Entries(self.taken(np.flatnonzero(flags)).columns, chosen_offsets(flags, self.offsets))
+        return Entries(self.taken(np.flatnonzero(flags)).columns, offsets_after_filter(flags, self.offsets))
 
     def first(self, k: int | None, same: BoolArray | None = None) -> Entries:
         """Keep the first k entries of each query, and those that are the `same` as the one before."""
-        if k is None or lengths_of(self.offsets).max(initial=0) <= k:
+        if k is None or to_lengths(self.offsets).max(initial=0) <= k:
             return self
         rank = rank_of_rows(self.offsets)
         if same is not None:
@@ -284,7 +284,7 @@ def take_values(values: Values, rows: IntArray) -> Values:
     return values[rows] if isinstance(values, np.ndarray) else values.take(pa.array(rows))
 
 
-def joined_entries(found: Sequence[Entries]) -> Entries:
+def concat_entries(found: Sequence[Entries]) -> Entries:
     """Concatenate the lists of at least one batch of queries; all have the same columns."""
     if len(found) == 1:
         return found[0]
@@ -295,7 +295,7 @@ def joined_entries(found: Sequence[Entries]) -> Entries:
             columns[name] = np.concatenate(parts)
         else:
             columns[name] = pa.concat_arrays([pa.array(part) for part in parts])
-    return Entries(columns, offsets_of(np.concatenate([lengths_of(entries.offsets) for entries in found])))
+    return Entries(columns, to_offsets(np.concatenate([to_lengths(entries.offsets) for entries in found])))
 
 
 def list_column(values: pa.Array, offsets: IntArray) -> pa.ListArray:
@@ -303,21 +303,21 @@ def list_column(values: pa.Array, offsets: IntArray) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
 
 
-def lists_of_counts(counts: Sequence[IntArray]) -> pa.ListArray:
+def make_count_lists(counts: Sequence[IntArray]) -> pa.ListArray:
     """A list of several counts of each query."""
     flat = np.column_stack(counts).reshape(-1)
     return list_column(pa.array(flat), np.arange(0, len(flat) + 1, len(counts)))
 
 
-def entry_columns(entries: Entries, prefix: str) -> dict[str, pa.Array]:
+def entries_to_columns(entries: Entries, prefix: str) -> dict[str, pa.Array]:
     """Arrow list columns of entries, named after the list they belong to."""
     return {
         f"{prefix}.{name}": list_column(pa.array(values), entries.offsets) for name, values in entries.columns.items()
     }
 
 
-def entries_in(batch: pa.RecordBatch, prefix: str) -> Entries | None:
-    """Read what `entry_columns` wrote; None where the batch has no such list."""
+def entries_from_columns(batch: pa.RecordBatch, prefix: str) -> Entries | None:
+    """Read what `entries_to_columns` wrote; None where the batch has no such list."""
     names = [name for name in batch.schema.names if name.startswith(f"{prefix}.")]
     if not names:
         return None
@@ -337,27 +337,27 @@ QUERY_BITS = 24
 """High bits of a hash that the query alone decides: all runs and judgments of a query share a partition."""
 
 
-def key_hashes(batch: pa.RecordBatch, query: Sequence[str], run: str | None = None) -> HashArray:
+def hash_keys(batch: pa.RecordBatch, query: Sequence[str], run: str | None = None) -> HashArray:
     """Hash the query of each row; the run, where there is one, decides only the low bits.
 
     Two values of a single column of whole numbers never share a hash; others hardly ever do.
     """
     hashes: HashArray = np.zeros(batch.num_rows, dtype=np.uint64)
     for at, name in enumerate(query):
-        found = column_hashes(batch.column(name))
+        found = hash_column(batch.column(name))
         hashes = (hashes ^ (hashes >> np.uint64(29))) * _MIX + found if at else found
     if run is None:
         return hashes
     low = np.uint64(2 ** (64 - QUERY_BITS) - 1)
-    mixed = (hashes ^ (hashes >> np.uint64(29))) * _MIX + column_hashes(batch.column(run))
+    mixed = (hashes ^ (hashes >> np.uint64(29))) * _MIX + hash_column(batch.column(run))
     return np.asarray((hashes & ~low) | ((mixed ^ (mixed >> np.uint64(31))) & low))
 
 
-def column_hashes(column: pa.Array) -> HashArray:
+def hash_column(column: pa.Array) -> HashArray:
     """Hash each value of a column without nulls, of any type that keys can have."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return np.asarray(_text_hashes(column) * _BASE)
+        return np.asarray(_hash_texts(column) * _BASE)
     if pa.types.is_boolean(kind) or pa.types.is_timestamp(kind):
         column = column.cast(pa.int64())
     elif pa.types.is_date32(kind):
@@ -366,18 +366,18 @@ def column_hashes(column: pa.Array) -> HashArray:
         doubles = column.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
         return np.asarray(doubles.view(np.uint64) * _BASE)
     elif not pa.types.is_integer(kind):
-        return np.asarray(_text_hashes(column.cast(pa.string())) * _BASE)
+        return np.asarray(_hash_texts(column.cast(pa.string())) * _BASE)
     whole = np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64)
     return np.asarray(whole.view(np.uint64) * _BASE)
 
 
-def partition_of(hashes: HashArray, n_partitions: int) -> IntArray:
+def assign_partitions(hashes: HashArray, n_partitions: int) -> IntArray:
     """Assign hashes to at most 2^24 partitions, in the order of the hashes."""
     high = (hashes >> np.uint64(64 - QUERY_BITS)).astype(np.int64)
     return np.asarray((high * n_partitions) >> QUERY_BITS)
 
 
-def sorted_by_hash(hashes: HashArray) -> tuple[HashArray, IntArray]:
+def sort_by_hash(hashes: HashArray) -> tuple[HashArray, IntArray]:
     """Sort by hash: hashes in rising order, without their low bits, and the row of each.
 
     The low bits of each hash hold its row number, so one sort of words yields both.
@@ -388,12 +388,12 @@ def sorted_by_hash(hashes: HashArray) -> tuple[HashArray, IntArray]:
     return both & ~low, (both & low).astype(np.int64)
 
 
-def _text_hashes(column: pa.Array) -> HashArray:
-    found = [_polynomials(column.slice(at, TEXTS_AT_ONCE)) for at in range(0, len(column), TEXTS_AT_ONCE)]
+def _hash_texts(column: pa.Array) -> HashArray:
+    found = [_hash_polynomials(column.slice(at, TEXTS_AT_ONCE)) for at in range(0, len(column), TEXTS_AT_ONCE)]
     return np.concatenate(found) if found else np.zeros(0, dtype=np.uint64)
 
 
-def _polynomials(column: pa.Array) -> HashArray:
+def _hash_polynomials(column: pa.Array) -> HashArray:
     """Polynomial hash of each string, from one cumulative sum over the concatenated bytes.
 
     sum(byte[i] B^i) from start to end is B^start times the polynomial; B is odd, so B^start has an inverse.

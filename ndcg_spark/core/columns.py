@@ -25,11 +25,11 @@ from ndcg_spark.core.schemas import (
     NUMBER_TEXT,
     ONE_EACH,
     TableInfo,
-    doubled,
-    type_text,
+    describe_repeats,
+    format_type,
 )
 from ndcg_spark.core.session import is_on, session_time_zone
-from ndcg_spark.errors import MARKS, InputRefusedError, lacks_column, mark_refusal
+from ndcg_spark.errors import MARKS, InputRefusedError, explain_missing_column, mark_refusal
 
 TEXT_TABLE = "ndcg_spark.text_table"
 """Metadata of the column `MALFORMED`: text of the table is parsed; see `mark_text_table`."""
@@ -38,20 +38,20 @@ WITHOUT_IT = "ndcg_spark.file_without_it"
 _COLLATED = re.compile(r" collate \w+")
 
 
-def named(column: str) -> Column:
+def exact_col(column: str) -> Column:
     """Refer to a top-level column by its exact name, dots and all."""
-    return F.col(quoted(column))
+    return F.col(quote_name(column))
 
 
-def comparable(frame: DataFrame, column: str) -> Column:
+def normalize_zero(frame: DataFrame, column: str) -> Column:
     """Make -0.0 of a column 0.0: workers and texts tell the two apart."""
     kind = frame.schema[column].dataType
     if not isinstance(kind, T.FloatType | T.DoubleType):
-        return named(column)
-    return F.when(named(column) == 0, F.lit(0.0).cast(kind)).otherwise(named(column))
+        return exact_col(column)
+    return F.when(exact_col(column) == 0, F.lit(0.0).cast(kind)).otherwise(exact_col(column))
 
 
-def info_of(frame: DataFrame, label: str = "input", *, only: str | None = None) -> TableInfo:
+def describe_table(frame: DataFrame, label: str = "input", *, only: str | None = None) -> TableInfo:
     """Describe the columns of a table, which a person calls `label`. Reads the schema, runs no action.
 
     With `only`, the others have names and no types: a table may have thousands of columns.
@@ -67,9 +67,9 @@ def info_of(frame: DataFrame, label: str = "input", *, only: str | None = None) 
             continue
         kind = _arrow_type(one.dataType, zone)
         fields.append(pa.field(one.name, kind))
-        if type_text(kind) != one.dataType.simpleString():
+        if format_type(kind) != one.dataType.simpleString():
             spellings[one.name] = one.dataType.simpleString()
-        refused |= _refusals(one)
+        refused |= _list_refusals(one)
     return TableInfo(
         schema=pa.schema(fields),
         label=label,
@@ -108,27 +108,27 @@ def spark_schema(schema: pa.Schema) -> T.StructType:
     return T.StructType([T.StructField(one.name, spark_type(one.type)) for one in schema])
 
 
-def _refusals(one: T.StructField) -> dict[str, str]:
+def _list_refusals(one: T.StructField) -> dict[str, str]:
     """Why a column, or a field of the structs in it, cannot be used, as `TableInfo.refused`."""
     metadata, kind = one.metadata or {}, one.dataType
-    reasons = {one.name: _collation(kind, one.name)}
+    reasons = {one.name: _explain_collation(kind, one.name)}
     element = kind.elementType if isinstance(kind, T.ArrayType) else kind
     if isinstance(element, T.StructType):
-        reasons |= {f"{one.name}.{its.name}": _collation(its.dataType, its.name) for its in element.fields}
+        reasons |= {f"{one.name}.{its.name}": _explain_collation(its.dataType, its.name) for its in element.fields}
     if WITHOUT_IT in metadata:
-        reasons[one.name] = lacks_column(metadata[WITHOUT_IT])
+        reasons[one.name] = explain_missing_column(metadata[WITHOUT_IT])
     elif BELOW_MICROSECONDS in metadata:
         reasons[one.name] = HAS_NANOSECONDS
     return {key: why for key, why in reasons.items() if why}
 
 
-def _collation(kind: T.DataType, column: str) -> str:
+def _explain_collation(kind: T.DataType, column: str) -> str:
     """Why text, or an array or map of it, with a collation is refused: workers compare bytes, and Spark does not."""
     text = getattr(kind, "elementType", getattr(kind, "keyType", kind))
     name = str(getattr(text, "collation", None) or "UTF8_BINARY")  # text of Spark 3.5 has none
     if not isinstance(text, T.StringType) or name == "UTF8_BINARY":
         return ""
-    plain, value = _COLLATED.sub("", kind.simpleString()), column if column.isidentifier() else quoted(column)
+    plain, value = _COLLATED.sub("", kind.simpleString()), column if column.isidentifier() else quote_name(column)
     alike = f" (of one spelling: CAST({'rtrim' if 'RTRIM' in name else 'lower'}({value}) AS {plain}))"
     return (
         f"is {kind.simpleString()}, in which Spark takes different texts for equal, and workers do not; make it "
@@ -136,13 +136,13 @@ def _collation(kind: T.DataType, column: str) -> str:
     )
 
 
-def comparable_key(frame: DataFrame, column: str, part: str, table: str) -> Column:
+def require_key_column(frame: DataFrame, column: str, part: str, table: str) -> Column:
     """Return a column for comparisons; refuse arrays, structs, maps and the like. Reads the schema."""
-    info_of(frame, table, only=column).require_key(column, part)
-    return comparable(frame, column)
+    describe_table(frame, table, only=column).require_key(column, part)
+    return normalize_zero(frame, column)
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Write a name as one part of an identifier of SQL, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 
@@ -153,27 +153,27 @@ def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.Da
     Reads the schema, runs no action. For the message: `part` is the option that named the column, and `table` what a
     person calls the table (`input`, `judgments`). Raises MissingColumnError or InputRefusedError.
     """
-    info_of(frame, table, only=column).require(column, part)
+    describe_table(frame, table, only=column).require(column, part)
     return frame.schema[column].dataType
 
 
 def has_column(frame: DataFrame, column: str) -> bool:
     """Check whether a table has a column; refuse one whose name differs in case alone, which Spark takes for it."""
-    return info_of(frame, only=column).has(column)
+    return describe_table(frame, only=column).has(column)
 
 
-def row_of(frame: DataFrame, names: Sequence[str]) -> Column:
+def pack_row(frame: DataFrame, names: Sequence[str]) -> Column:
     """Put columns of a row into a struct, as the row came; refuse two of one name, which a struct cannot hold."""
-    info, spellings = info_of(frame), Counter(name.lower() for name in names)
+    info, spellings = describe_table(frame), Counter(name.lower() for name in names)
     for name in names:
         if spellings[name.lower()] > 1 and len(same := info.same_names(name)) > 1:
             where = "in a table whose bad rows are to be kept as they came"
-            raise InputRefusedError(f"column {name!r} is {doubled(same)} {where}; {ONE_EACH}")
-    return F.struct(*columns_of(names))
+            raise InputRefusedError(f"column {name!r} is {describe_repeats(same)} {where}; {ONE_EACH}")
+    return F.struct(*exact_cols(names))
 
 
 def mark_text_table(frame: DataFrame) -> DataFrame:
-    """Mark a table that has numbers and times as text, which `number` and `time_column` parse. Lazy."""
+    """Mark a table that has numbers and times as text, which `number_column` and `time_column` parse. Lazy."""
     if MALFORMED not in frame.columns:
         frame = frame.withColumn(MALFORMED, F.lit(None).cast("string"))
     return frame.withMetadata(MALFORMED, {TEXT_TABLE: True})
@@ -183,18 +183,20 @@ def is_text_table(frame: DataFrame) -> bool:
     return MALFORMED in frame.columns and TEXT_TABLE in (frame.schema[MALFORMED].metadata or {})
 
 
-def number(frame: DataFrame, column: str, part: str, table: str) -> Column:
+def number_column(frame: DataFrame, column: str, part: str, table: str) -> Column:
     """Cast a numeric column to double; booleans are 1 and 0. `part` and `table` are as for `require_column`.
 
     Text of a text table is parsed, and null if it is not a number; any other text is refused.
     """
-    kind = info_of(frame, table, only=column).require_number(column, part)
-    return parsed_number(column) if pa.types.is_string(kind) else named(column).cast("double")
+    kind = describe_table(frame, table, only=column).require_number(column, part)
+    return parse_number(column) if pa.types.is_string(kind) else exact_col(column).cast("double")
 
 
-def parsed_number(column: str) -> Column:
+def parse_number(column: str) -> Column:
     """Parse text as a double, null for what is no number; Java also takes 1d and 0x1p3 for numbers."""
-    return F.when(F.trim(named(column)).rlike(NUMBER_TEXT), F.expr(f"try_cast(trim({quoted(column)}) as double)"))
+    return F.when(
+        F.trim(exact_col(column)).rlike(NUMBER_TEXT), F.expr(f"try_cast(trim({quote_name(column)}) as double)")
+    )
 
 
 def refuse(*parts: Column | str) -> Column:
@@ -204,21 +206,21 @@ def refuse(*parts: Column | str) -> Column:
     return F.raise_error(F.concat(F.lit(opening), *texts, F.lit(closing)))
 
 
-def key_text(keys: Iterable[str], labels: Mapping[str, str]) -> Column:
+def format_query_key(keys: Iterable[str], labels: Mapping[str, str]) -> Column:
     """Name a query for a person, as a column: `query_id=7`. Keys without a label are named as they are."""
     parts = [
-        F.concat(F.lit(f"{labels.get(key, key)}="), F.coalesce(named(key).cast("string"), F.lit("null")))
+        F.concat(F.lit(f"{labels.get(key, key)}="), F.coalesce(exact_col(key).cast("string"), F.lit("null")))
         for key in keys
     ]
     return F.concat_ws(", ", *parts)
 
 
-def malformed_key(frame: DataFrame, key: Column) -> Column:
+def format_key_or_line(frame: DataFrame, key: Column) -> Column:
     """Name a row for a person by a key or, where it is a malformed line, by the start of that line."""
     if MALFORMED not in frame.columns:
         return key
-    line = F.concat(F.lit("line '"), F.substring(named(MALFORMED), 1, 200), F.lit("'"))
-    return F.when(named(MALFORMED).isNull(), key).otherwise(line)
+    line = F.concat(F.lit("line '"), F.substring(exact_col(MALFORMED), 1, 200), F.lit("'"))
+    return F.when(exact_col(MALFORMED).isNull(), key).otherwise(line)
 
 
 def raise_if(value: Column, bad: Column, *message: Column | str, kind: str) -> Column:
@@ -230,8 +232,8 @@ def raise_if(value: Column, bad: Column, *message: Column | str, kind: str) -> C
     return F.when(bad, refuse(*message).cast(kind)).otherwise(value)
 
 
-def columns_of(names: Sequence[str]) -> list[Column]:
-    return [named(name) for name in names]
+def exact_cols(names: Sequence[str]) -> list[Column]:
+    return [exact_col(name) for name in names]
 
 
 def is_ml_vector(kind: T.DataType) -> bool:
@@ -244,14 +246,14 @@ def vector_column(frame: DataFrame, column: str) -> Column | None:
     if is_ml_vector(kind):
         from pyspark.ml.functions import vector_to_array
 
-        return vector_to_array(named(column))
+        return vector_to_array(exact_col(column))
     element = kind.elementType if isinstance(kind, T.ArrayType) else None
     if isinstance(element, T.FloatType):
-        return named(column)
-    return named(column).cast("array<double>") if isinstance(element, T.NumericType) else None
+        return exact_col(column)
+    return exact_col(column).cast("array<double>") if isinstance(element, T.NumericType) else None
 
 
-def row_as_json(row: Column, names: Sequence[str]) -> Column:
+def row_to_json(row: Column, names: Sequence[str]) -> Column:
     """Write a row with these columns as JSON, with its nulls, and with the malformed line if it is one."""
     with_nulls = {"ignoreNullFields": "false"}
     text = F.to_json(row, with_nulls)
@@ -275,7 +277,7 @@ class TimeColumn:
 
     @property
     def column(self) -> Column:
-        return named(self.name)
+        return exact_col(self.name)
 
     @property
     def is_text(self) -> bool:
@@ -287,14 +289,14 @@ class TimeColumn:
         if isinstance(self.kind, T.TimestampType):
             return F.unix_micros(self.column)
         if isinstance(self.kind, T.TimestampNTZType):
-            return _plain_micros(self.column)
-        text = f"trim({quoted(self.name)})"
+            return _micros_without_zone(self.column)
+        text = f"trim({quote_name(self.name)})"
         zoned = F.unix_micros(F.expr(f"try_cast({text} as timestamp)"))
         plain = F.expr(f"try_cast({text} as timestamp_ntz)")  # leaves a zone out; null for a time without date
-        return F.when(F.expr(text).rlike(_WITHOUT_ZONE), _plain_micros(plain)).when(plain.isNotNull(), zoned)
+        return F.when(F.expr(text).rlike(_WITHOUT_ZONE), _micros_without_zone(plain)).when(plain.isNotNull(), zoned)
 
     def bound(self, micros: int) -> Column:
-        """A point in time to compare `comparable` with."""
+        """A point in time to compare `normalize_zero` with."""
         if isinstance(self.kind, T.TimestampNTZType):
             instant = (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None)
             return F.lit(instant.isoformat(sep=" ")).cast("timestamp_ntz")
@@ -326,41 +328,41 @@ def utc_date(column: Column, kind: T.DataType) -> Column:
         return F.to_date(column)
     micros = F.unix_micros(column)
     # A quotient of doubles: far from 1970 its last bit may be off.
-    return F.date_from_unix_date(F.rint((micros - _of_day(micros)) / F.lit(_DAY)).cast("int"))
+    return F.date_from_unix_date(F.rint((micros - _micros_since_midnight(micros)) / F.lit(_DAY)).cast("int"))
 
 
 def computed_micros(frame: DataFrame) -> Column:
     """When rows were computed, in microseconds since 1970; null where the table does not have `computed_at`."""
-    return micros_of("computed_at") if has_column(frame, "computed_at") else F.lit(None).cast("bigint")
+    return to_micros("computed_at") if has_column(frame, "computed_at") else F.lit(None).cast("bigint")
 
 
-def micros_of(column: str) -> Column:
+def to_micros(column: str) -> Column:
     """Microseconds since 1970 of a column of times; text may be times, too."""
     return F.unix_micros(F.expr(f"try_cast({column} as timestamp)"))
 
 
-def time_of(micros: int | None) -> datetime | None:
+def micros_to_datetime(micros: int | None) -> datetime | None:
     """Point in time, in UTC, of microseconds since 1970."""
     return None if micros is None else datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)
 
 
-def utc_text(column: Column) -> Column:
+def format_utc(column: Column) -> Column:
     """Write a timestamp in UTC, up to its minute: `2026-03-08 02:30 UTC`.
 
     Spark writes times of the session's zone, and that has no 02:30 on the night when clocks go forward.
     """
-    of_day = _of_day(F.unix_micros(column))
+    of_day = _micros_since_midnight(F.unix_micros(column))
     hour, minute = (F.lpad(F.floor(its).cast("string"), 2, "0") for its in (of_day / _HOUR, of_day % _HOUR / _MINUTE))
     day = utc_date(column, T.TimestampType()).cast("string")
     return F.concat(day, F.lit(" "), hour, F.lit(":"), minute, F.lit(" UTC"))
 
 
-def _of_day(micros: Column) -> Column:
+def _micros_since_midnight(micros: Column) -> Column:
     """Microseconds since midnight in UTC, before 1970, too."""
     return F.pmod(micros, F.lit(_DAY))
 
 
-def _plain_micros(column: Column) -> Column:
+def _micros_without_zone(column: Column) -> Column:
     """Microseconds of a timestamp without time zone: a cast would take that of the session."""
     parts = {
         _DAY: F.unix_date(F.to_date(column)),

@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from ndcg_spark.errors import InvalidParameterError, MissingPackageError, one_of
+from ndcg_spark.errors import InvalidParameterError, MissingPackageError, check_choice
 
 EngineName: TypeAlias = Literal["auto", "local", "spark"]
 VARIABLE: Final = "NDCG_SPARK_ENGINE"
@@ -22,13 +22,13 @@ PROVIDED = (
 """Variables that are set if spark-submit, a Connect server or Databricks provides the session."""
 
 
-def asked_engine(engine: EngineName, spelled: str) -> tuple[EngineName, str]:
+def resolve_engine(engine: EngineName, spelled: str) -> tuple[EngineName, str]:
     """Return the engine that was asked for, and where: `spelled`, or in the environment if that is `auto`."""
-    one_of("engine", engine, get_args(EngineName))
+    check_choice("engine", engine, get_args(EngineName))
     of_environment: Any = os.environ.get(VARIABLE) or "auto"
     if engine != "auto" or of_environment == "auto":
         return engine, spelled
-    one_of(VARIABLE, of_environment, get_args(EngineName))
+    check_choice(VARIABLE, of_environment, get_args(EngineName))
     return of_environment, f"{VARIABLE}={of_environment}"
 
 
@@ -39,7 +39,7 @@ def has_pyspark() -> bool:
         return False
 
 
-def points_to_spark() -> str | None:
+def find_spark_hint() -> str | None:
     """Say in a clause what points to a session of Spark; None if nothing does."""
     provided = next((name for name in PROVIDED if name in os.environ), None)
     if provided is not None:
@@ -48,7 +48,7 @@ def points_to_spark() -> str | None:
     return "a session of Spark is active" if sql is not None and sql.SparkSession.getActiveSession() else None
 
 
-def leave_to_spark(why: str, asked: str, where: str, what: str) -> None:
+def require_spark(why: str, asked: str, where: str, what: str) -> None:
     """Raise where Spark has to do something, for a reason in a clause, and another was asked for or it is missing."""
     if asked == "local":
         raise InvalidParameterError(f"{where} cannot {what} this: {why}.")

@@ -92,18 +92,18 @@ def two_product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
     True
     """
     product = a * b
-    a_high, a_low = _halves(a)
-    b_high, b_low = _halves(b)
+    a_high, a_low = _split_halves(a)
+    b_high, b_low = _split_halves(b)
     error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
     return product, error
 
 
-def rounded_sums(parts: Sequence[FloatArray], offsets: IntArray) -> FloatArray:
+def round_sums(parts: Sequence[FloatArray], offsets: IntArray) -> FloatArray:
     """Sums of segments, none of them empty, each rounded once: the same for any order of the rows.
 
     Each number is the sum of its parts, such as a product and its error.
 
-    >>> rounded_sums([np.array([1e16, 1.0, -1e16, 0.5])], np.array([0, 3, 4])).tolist()
+    >>> round_sums([np.array([1e16, 1.0, -1e16, 0.5])], np.array([0, 3, 4])).tolist()
     [1.0, 0.5]
     """
     starts = offsets[:-1]
@@ -174,14 +174,14 @@ class Moments:
         return {name: from_limbs(parts[name]) for name in names or self.names}
 
 
-def _halves(value: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _split_halves(value: FloatArray) -> tuple[FloatArray, FloatArray]:
     scaled = value * 134217729.0  # 2^27 + 1
     high = scaled - (scaled - value)
     return high, value - high
 
 
 MOMENTS = Moments("w", "wv", "ww", "wwv", "wwvv")
-_LIGHTEST_SUM = Fraction(1, 2**80)
+_MIN_WEIGHT_SUM = Fraction(1, 2**80)
 """Weights and their squares are cut off below 2^-256: the error of lighter groups would have too few digits."""
 
 
@@ -216,7 +216,7 @@ def query_states(values: FloatArray, weights: FloatArray | None) -> Limbs:
     )
 
 
-def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
+def estimate_days(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
     """Mean over all days, with days as clusters: its error comes from how much days differ. No error below two days.
 
     Days of weight 0 are ignored. With A the weight and Y the sum of w v of a day, and C days, the error is sqrt(C /
@@ -228,7 +228,7 @@ def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
     total = sum((w for w, _ in clusters), Fraction(0))
     if not clusters:
         return Estimate(None, 0.0, None, None, None)
-    refuse_light(total)
+    refuse_small_weights(total)
     mean = sum((wv for _, wv in clusters), Fraction(0)) / total
     value, n = float(mean), len(clusters)
     if n < 2:
@@ -239,9 +239,9 @@ def day_estimate(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
     return Estimate(value, float(total), std_error, value - half, value + half)
 
 
-def refuse_light(weight_sum: Fraction) -> None:
+def refuse_small_weights(weight_sum: Fraction) -> None:
     """Raise `InputRefusedError` for weights, with a sum above 0, whose squares exact sums would cut off."""
-    if weight_sum < _LIGHTEST_SUM:
+    if weight_sum < _MIN_WEIGHT_SUM:
         # Exact sums end at 2^-256: what they hold of smaller weights is not their sum.
         total = f"{float(weight_sum):.3g}" if weight_sum > Fraction(1, 2**200) else "almost nothing"
         raise InputRefusedError(
@@ -265,7 +265,7 @@ def estimate(state: IntArray, n_queries: int, *, confidence: float) -> Estimate:
     w, wv, ww, wwv, wwvv = MOMENTS.fractions(state).values()
     if n_queries == 0 or w == 0:
         return Estimate(None, float(w), None, None, None)
-    refuse_light(w)
+    refuse_small_weights(w)
     mean = wv / w
     value = float(mean)
     if n_queries == 1:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from ndcg_spark.core.redaction import redacted
-from ndcg_spark.errors import InputRefusedError, MissingPackageError, NdcgSparkError, find_refusal, one_line
+from ndcg_spark.core.redaction import redact
+from ndcg_spark.errors import InputRefusedError, MissingPackageError, NdcgSparkError, find_refusal, to_one_line
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -112,26 +112,26 @@ _DENIED = re.compile(
 _JAVA_LINE = re.compile(r"^(?:: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.*)$", re.MULTILINE)
 
 
-def _is_of_spark(error: Exception, name: str) -> bool:
+def _is_spark_error(error: Exception, name: str) -> bool:
     """Check for an error of a class of `pyspark.errors`, without loading Spark."""
     errors = sys.modules.get("pyspark.errors")
     return errors is not None and isinstance(error, getattr(errors, name))
 
 
-def condition_of(error: PySparkException) -> str:
+def get_condition(error: PySparkException) -> str:
     """Name the condition that an error of Spark stands for, as `PATH_NOT_FOUND`; empty where it has none."""
     name = getattr(error, "getCondition", None) or error.getErrorClass  # the former came with Spark 4.0
     return name() or ""
 
 
-def parameter_of(error: PySparkException, name: str) -> str | None:
+def get_parameter(error: PySparkException, name: str) -> str | None:
     """Return a message parameter of an error of Spark, such as `relationName`; None if it has no such parameter."""
     return dict(error.getMessageParameters() or {}).get(name)  # of Spark 3.5 it is a map of Java
 
 
 def first_line(error: Exception) -> str:
     """Take the line that says what went wrong out of an error, of Spark or not; its class if it has no text."""
-    if _is_of_spark(error, "PySparkException"):
+    if _is_spark_error(error, "PySparkException"):
         message = getattr(error, "getMessage", None)  # it came with Spark 4.0
         text = (message() if message else None) or str(error)
     else:
@@ -164,7 +164,7 @@ def is_denied(error: Exception) -> bool:
     return _DENIED.search(str(error)) is not None
 
 
-def no_file_system(error: Exception, reference: str) -> str | None:
+def explain_missing_file_system(error: Exception, reference: str) -> str | None:
     """Explain in a clause that Spark has no file system for a path, and how to add it; None for any other error."""
     if not _NO_FILE_SYSTEM.search(str(error)):
         return None
@@ -212,7 +212,7 @@ def readable_errors() -> Iterator[None]:
     try:
         yield
     except spark_errors() as error:
-        message, unfit = refusal_text(error), unfit_surroundings(error)
+        message, unfit = extract_refusal(error), explain_environment_error(error)
         if message is not None:
             raise InputRefusedError(message) from None
         if unfit is not None:
@@ -220,15 +220,15 @@ def readable_errors() -> Iterator[None]:
         raise
 
 
-def refusal_text(error: Exception) -> str | None:
+def extract_refusal(error: Exception) -> str | None:
     """Find the line for a person in an error of Spark about the data; None for any other error."""
-    if not isinstance(error, spark_errors()) or _is_of_spark(error, "AnalysisException"):
+    if not isinstance(error, spark_errors()) or _is_spark_error(error, "AnalysisException"):
         return None  # an analysis error may print the plan, in which messages stand that were never raised
-    found = find_refusal(str(error)) or unreadable_file(error)
-    return None if found is None else one_line(redacted(found))
+    found = find_refusal(str(error)) or explain_unreadable_file(error)
+    return None if found is None else to_one_line(redact(found))
 
 
-def unfit_surroundings(error: Exception) -> NdcgSparkError | None:
+def explain_environment_error(error: Exception) -> NdcgSparkError | None:
     """Explain a full disk of Spark's own, too many open files, or an unfit Python of workers; None otherwise."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NdcgSparkError(
@@ -239,15 +239,15 @@ def unfit_surroundings(error: Exception) -> NdcgSparkError | None:
     text = str(error)
     full = _NO_ROOM_FOR_SPARK.search(text)
     if full is not None:
-        return NdcgSparkError(f"Spark has no room for its temporary files ({full[1]}): {_more_room()}")
+        return NdcgSparkError(f"Spark has no room for its temporary files ({full[1]}): {_advise_room()}")
     if _TOO_MANY_FILES.search(text):
         return NdcgSparkError(
             "Spark may not open as many files as it needs (ulimit -n): raise the limit, say to 4096."
         )
-    return _unfit_python(text)
+    return _explain_unfit_python(text)
 
 
-def _more_room() -> str:
+def _advise_room() -> str:
     """Advise where Spark has its temporary files, and how to move them."""
     local, spark = _is_local()
     if not local or spark is None:
@@ -269,7 +269,7 @@ def _is_local() -> tuple[bool, SparkSession | None]:
     return False, None
 
 
-def _unfit_python(text: str) -> MissingPackageError | None:
+def _explain_unfit_python(text: str) -> MissingPackageError | None:
     """Explain a package that Python workers lack, or a Python that does not run or is another one."""
     told = _WORKERS_RUN.search(text)
     if told is not None:
@@ -292,7 +292,7 @@ def _unfit_python(text: str) -> MissingPackageError | None:
     return MissingPackageError(f"{what}; export PYSPARK_PYTHON={sys.executable} before the session is made.")
 
 
-def unreadable_file(error: Exception) -> str | None:
+def explain_unreadable_file(error: Exception) -> str | None:
     """Explain in a line which file Spark could not read, and why; None for any other error."""
     text = str(error)
     other = _OTHER_HEADER.search(text)

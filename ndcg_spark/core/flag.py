@@ -9,7 +9,7 @@ from datetime import date
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ndcg_spark.errors import InvalidParameterError, one_of, option
+from ndcg_spark.errors import InvalidParameterError, check_choice, option
 
 S = TypeVar("S")
 
@@ -64,7 +64,7 @@ _SETTINGS: dict[type, tuple[Setting, ...]] = {}
 """Fields by settings class: type hints take a millisecond to resolve."""
 
 
-def settings_in(cls: type) -> tuple[Setting, ...]:
+def list_settings(cls: type) -> tuple[Setting, ...]:
     """List the fields of a settings class, in their order."""
     if cls in _SETTINGS:
         return _SETTINGS[cls]
@@ -85,24 +85,24 @@ def settings_in(cls: type) -> tuple[Setting, ...]:
     return _SETTINGS.setdefault(cls, tuple(settings))
 
 
-def settings_from(cls: type[S], given: Mapping[str, Any]) -> S:
+def create_settings(cls: type[S], given: Mapping[str, Any]) -> S:
     """Create settings from arguments named as their fields and those of nested classes.
 
     A field of several names takes a single one as text.
     """
     values: dict[str, Any] = {}
-    for setting in settings_in(cls):
+    for setting in list_settings(cls):
         if setting.is_nested:
-            values[setting.field] = settings_from(setting.kind, given)
+            values[setting.field] = create_settings(setting.kind, given)
         elif setting.field in given:
             value = given[setting.field]
             if get_origin(setting.kind) is tuple and not (value is None and setting.optional):
-                value = several(setting.field, value)
+                value = to_tuple(setting.field, value)
             values[setting.field] = value
     return cls(**values)
 
 
-def several(name: str, value: Any) -> tuple[Any, ...]:
+def to_tuple(name: str, value: Any) -> tuple[Any, ...]:
     """Return one text, or several values, as a tuple."""
     if isinstance(value, str):
         return (value,)
@@ -118,17 +118,17 @@ def check_values(settings: Any) -> None:
     Numbers of NumPy become Python numbers, and an int becomes a float where the field is one, because hashes of
     settings tell 1 from 1.0.
     """
-    for one in settings_in(type(settings)):
+    for one in list_settings(type(settings)):
         value = getattr(settings, one.field)
         if value is None and one.optional:
             continue
         if one.choices:
             for its in value if get_origin(one.kind) is tuple else (value,):
-                one_of(one.field, its, one.choices)
+                check_choice(one.field, its, one.choices)
         elif one.kind in _KINDS:
-            object.__setattr__(settings, one.field, of_kind(one.field, one.kind, value))
+            object.__setattr__(settings, one.field, convert_value(one.field, one.kind, value))
         elif get_origin(one.kind) is tuple and get_args(one.kind)[0] in _KINDS:
-            found = tuple(of_kind(one.field, get_args(one.kind)[0], its) for its in several(one.field, value))
+            found = tuple(convert_value(one.field, get_args(one.kind)[0], its) for its in to_tuple(one.field, value))
             object.__setattr__(settings, one.field, found)
 
 
@@ -137,7 +137,7 @@ _KINDS: Mapping[Any, str] = {
 }  # fmt: skip
 
 
-def of_kind(name: str, kind: type, value: Any) -> Any:
+def convert_value(name: str, kind: type, value: Any) -> Any:
     """Convert a value to the type `kind`, or raise; `name` is the user's name for it."""
     given = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
     if type(given) is kind or (kind is str and isinstance(given, str)):

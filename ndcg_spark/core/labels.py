@@ -26,8 +26,8 @@ def text(value: object) -> str:
     return "null" if value is None else str(value)
 
 
-def runs_there(runs: Collection[str], listed: str) -> str:
-    """Say in a clause which runs there are; `listed` are their names, or some of these."""
+def describe_runs(runs: Collection[str], listed: str) -> str:
+    """Say in a clause which runs there are; `join_names` are their names, or some of these."""
     return "there is one run, without a name" if set(runs) == {""} else f"there are {listed or 'none'}"
 
 
@@ -94,7 +94,7 @@ def cutoff_order(k: int | None) -> float:
 
 def metric_order(metric: str, k: int | None, first: Sequence[str] = ()) -> tuple[Any, ...]:
     """Sort metrics: those of `first`, as `ndcg@10`, then NDCG, then others by name; the whole list comes last."""
-    return _place(metric_at(metric, k), first), _place(metric, SHOWN_FIRST), metric, cutoff_order(k)
+    return _position(metric_at(metric, k), first), _position(metric, SHOWN_FIRST), metric, cutoff_order(k)
 
 
 def main_metric(computed: Sequence[tuple[str, int | None]]) -> tuple[str, int | None]:
@@ -121,7 +121,7 @@ def row_order_sql(first: Sequence[str] = ()) -> list[str]:
     return ["segment_by", "segment is null", "segment", *places, "metric", "k is null", "k", "run"]
 
 
-def _place(name: str, names: Sequence[str]) -> int:
+def _position(name: str, names: Sequence[str]) -> int:
     return names.index(name) if name in names else len(names)
 
 
@@ -132,7 +132,7 @@ def place_sql(value: str, names: Sequence[str]) -> str:
     return f"case {value} {cases} else {len(names)} end"
 
 
-def listed(names: Iterable[str], most: int = 6) -> str:
+def join_names(names: Iterable[str], most: int = 6) -> str:
     """Join names by commas, the first few of them."""
     found = list(names)
     rest = len(found) - most

@@ -9,7 +9,7 @@ from typing import Any
 from ndcg_spark.errors import cannot_import
 
 
-def names_of(package: str, rooms: str = "", **homes: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def export_names(package: str, rooms: str = "", **homes: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Create `__getattr__` and `__dir__` of a package.
 
     Each keyword is a module (`__` for a dot) with its public names; `rooms` are packages, imported when first used.

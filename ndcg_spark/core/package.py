@@ -20,7 +20,7 @@ def package_zip() -> bytes:
     """Return the files of this package, wherever it came from, as a zip; the same files give the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in sorted(_files(files(PACKAGE), PACKAGE)):
+        for name, content in sorted(_read_files(files(PACKAGE), PACKAGE)):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.external_attr = 0o100644 << 16
             entry.create_system = 3  # Unix, on whatever system this runs
@@ -28,12 +28,12 @@ def package_zip() -> bytes:
     return buffer.getvalue()
 
 
-def _files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
+def _read_files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
     for one in folder.iterdir():
         if one.name == "__pycache__" or one.name.startswith("."):
             continue
         path = f"{name}/{one.name}"
         if one.is_dir():
-            yield from _files(one, path)
+            yield from _read_files(one, path)
         else:
             yield path, one.read_bytes()

@@ -13,10 +13,10 @@ IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 
-def offsets_of(lengths: IntArray) -> IntArray:
+def to_offsets(lengths: IntArray) -> IntArray:
     """Offsets of a ragged batch from the length of each query: query q owns rows offsets[q]:offsets[q + 1].
 
-    >>> offsets_of(np.array([2, 0, 1])).tolist()
+    >>> to_offsets(np.array([2, 0, 1])).tolist()
     [0, 2, 2, 3]
     """
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
@@ -24,10 +24,10 @@ def offsets_of(lengths: IntArray) -> IntArray:
     return offsets
 
 
-def lengths_of(offsets: IntArray) -> IntArray:
+def to_lengths(offsets: IntArray) -> IntArray:
     """Length of each query.
 
-    >>> lengths_of(np.array([0, 2, 2, 3])).tolist()
+    >>> to_lengths(np.array([0, 2, 2, 3])).tolist()
     [2, 0, 1]
     """
     return np.asarray(offsets[1:] - offsets[:-1])  # np.diff takes several times as long for small batches
@@ -39,7 +39,7 @@ def query_of_rows(offsets: IntArray) -> IntArray:
     >>> query_of_rows(np.array([0, 2, 2, 3])).tolist()
     [0, 0, 2]
     """
-    return np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), lengths_of(offsets))
+    return np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), to_lengths(offsets))
 
 
 def rank_of_rows(offsets: IntArray) -> IntArray:
@@ -48,25 +48,25 @@ def rank_of_rows(offsets: IntArray) -> IntArray:
     >>> rank_of_rows(np.array([0, 2, 2, 3])).tolist()
     [0, 1, 0]
     """
-    return np.arange(offsets[-1], dtype=np.int64) - np.repeat(offsets[:-1], lengths_of(offsets))
+    return np.arange(offsets[-1], dtype=np.int64) - np.repeat(offsets[:-1], to_lengths(offsets))
 
 
-def chosen_offsets(chosen: BoolArray | IntArray, offsets: IntArray) -> IntArray:
+def offsets_after_filter(chosen: BoolArray | IntArray, offsets: IntArray) -> IntArray:
     """Offsets of a ragged batch of which only some rows, as flags or numbers, are kept.
 
-    >>> chosen_offsets(np.array([True, False, True]), np.array([0, 2, 2, 3])).tolist()
+    >>> offsets_after_filter(np.array([True, False, True]), np.array([0, 2, 2, 3])).tolist()
     [0, 1, 1, 2]
     """
-    return offsets_of(np.bincount(query_of_rows(offsets)[chosen], minlength=len(offsets) - 1))
+    return to_offsets(np.bincount(query_of_rows(offsets)[chosen], minlength=len(offsets) - 1))
 
 
-def rows_of(queries: IntArray, offsets: IntArray) -> IntArray:
+def rows_of_queries(queries: IntArray, offsets: IntArray) -> IntArray:
     """Rows of some queries, in any order, end to end.
 
-    >>> rows_of(np.array([2, 0]), np.array([0, 2, 2, 3])).tolist()
+    >>> rows_of_queries(np.array([2, 0]), np.array([0, 2, 2, 3])).tolist()
     [2, 0, 1]
     """
-    lengths = lengths_of(offsets)[queries]
+    lengths = to_lengths(offsets)[queries]
     ends = np.cumsum(lengths)
     return np.repeat(offsets[:-1][queries] - (ends - lengths), lengths) + np.arange(lengths.sum())
 
@@ -79,7 +79,7 @@ def equals_previous(values: NDArray[Any], offsets: IntArray) -> BoolArray:
     """
     same = np.zeros(len(values), dtype=np.bool_)
     same[1:] = values[1:] == values[:-1]
-    same[offsets[:-1][lengths_of(offsets) > 0]] = False
+    same[offsets[:-1][to_lengths(offsets) > 0]] = False
     return same
 
 
@@ -97,10 +97,10 @@ def segment_sum(values: FloatArray, offsets: IntArray) -> FloatArray:
     return sums.astype(np.float64)  # bincount answers in int64 when there are no rows
 
 
-def first_where(flags: BoolArray, offsets: IntArray) -> int | None:
+def first_query_with(flags: BoolArray, offsets: IntArray) -> int | None:
     """Index of the first query that owns a flagged row, or None.
 
-    >>> first_where(np.array([False, False, True]), np.array([0, 2, 2, 3]))
+    >>> first_query_with(np.array([False, False, True]), np.array([0, 2, 2, 3]))
     2
     """
     rows = np.flatnonzero(flags)
@@ -110,7 +110,7 @@ def first_where(flags: BoolArray, offsets: IntArray) -> int | None:
 NumberArray = NDArray[Any]
 ODD_NUMBERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
 """Multiplying by one of them, modulo 2^64, loses nothing and spreads low bits to the high ones."""
-SORTED_WHOLE = 256
+MAX_SORTED_WIDTH = 256
 """NumPy sorts rows up to this length faster than it partitions them, on processors with AVX-512."""
 _ALL = slice(None)
 """All queries, where they have one size and need no filling up."""
@@ -124,30 +124,32 @@ def kth_largest(values: NumberArray, offsets: IntArray, k: int) -> NumberArray:
     """
     lowest = _lowest(values.dtype)
     found = np.full(len(offsets) - 1, lowest, dtype=values.dtype)
-    for queries, matrix in _side_by_side(values, offsets, lowest):
+    for queries, matrix in _group_by_size(values, offsets, lowest):
         width = matrix.shape[1]
         if width >= k:
-            in_parts = np.sort(matrix, axis=1) if width <= SORTED_WHOLE else np.partition(matrix, width - k, axis=1)
+            in_parts = (
+                np.sort(matrix, axis=1) if width <= MAX_SORTED_WIDTH else np.partition(matrix, width - k, axis=1)
+            )
             found[queries] = in_parts[:, width - k]
     return found
 
 
-def largest(values: NumberArray, offsets: IntArray, n_there: IntArray, k: int) -> tuple[NumberArray, IntArray]:
+def take_largest(values: NumberArray, offsets: IntArray, n_there: IntArray, k: int) -> tuple[NumberArray, IntArray]:
     """The k largest values of each query, the largest first, queries end to end; and how many each query has.
 
     The `n_there` rows of each query count; the others have the lowest value of the type. No value is NaN.
 
-    >>> best, lengths = largest(np.array([3, 1, 2, 7]), np.array([0, 3, 4]), np.array([3, 1]), 2)
+    >>> best, lengths = take_largest(np.array([3, 1, 2, 7]), np.array([0, 3, 4]), np.array([3, 1]), 2)
     >>> best.tolist(), lengths.tolist()
     ([3, 2, 7], [2, 1])
     """
     lengths = np.minimum(n_there, k)
-    starts = offsets_of(lengths)
+    starts = to_offsets(lengths)
     best = np.empty(starts[-1], dtype=values.dtype)
-    for queries, matrix in _side_by_side(values, offsets, _lowest(values.dtype)):
+    for queries, matrix in _group_by_size(values, offsets, _lowest(values.dtype)):
         width = matrix.shape[1]
         n_kept = min(k, width)
-        if width > SORTED_WHOLE:
+        if width > MAX_SORTED_WIDTH:
             matrix = np.partition(matrix, width - n_kept, axis=1)[:, width - n_kept :]
         kept = np.sort(matrix, axis=1)[:, ::-1][:, :n_kept]
         if queries is _ALL and kept.size == len(best):
@@ -158,12 +160,12 @@ def largest(values: NumberArray, offsets: IntArray, n_there: IntArray, k: int) -
     return best, lengths
 
 
-def first_ranked(ranks: NumberArray, offsets: IntArray, k: int, n_kept: int) -> tuple[IntArray, IntArray]:
+def take_first_ranked(ranks: NumberArray, offsets: IntArray, k: int, n_kept: int) -> tuple[IntArray, IntArray]:
     """Rows of each query on its ranks 1 to k in their order, queries end to end; and how many each query has.
 
     At most `n_kept` rows of a query; of two on one rank, the first comes first.
 
-    >>> rows, lengths = first_ranked(np.array([3, 1, 2, 7]), np.array([0, 3, 4]), 2, 2)
+    >>> rows, lengths = take_first_ranked(np.array([3, 1, 2, 7]), np.array([0, 3, 4]), 2, 2)
     >>> rows.tolist(), lengths.tolist()
     ([1, 2], [2, 0])
     """
@@ -171,24 +173,24 @@ def first_ranked(ranks: NumberArray, offsets: IntArray, k: int, n_kept: int) -> 
         ranks = ranks.astype(np.int64)
     lengths = np.zeros(len(offsets) - 1, dtype=np.int64)
     found = []
-    for queries, matrix in _side_by_side(np.minimum(ranks, k + 1), offsets, k + 1):
+    for queries, matrix in _group_by_size(np.minimum(ranks, k + 1), offsets, k + 1):
         width = matrix.shape[1]
         n_bits = width.bit_length()
         kind = np.int32 if (k + 2) << n_bits < 2**31 else np.int64
         keys: NumberArray = matrix.astype(kind, copy=False)  # may be changed: the lower of ranks and k + 1 are a copy
         keys <<= n_bits
         keys += np.arange(width, dtype=keys.dtype)  # so that places are sorted with ranks
-        if width > max(n_kept, SORTED_WHOLE):
+        if width > max(n_kept, MAX_SORTED_WIDTH):
             keys = np.partition(keys, n_kept - 1, axis=1)[:, :n_kept]
         keys.sort(axis=1)
         keys = keys[:, :n_kept]
         there = keys < (k + 1) << n_bits
         lengths[queries] = there.sum(axis=1)
         found.append((queries, (offsets[:-1][queries][:, None] + (keys & ((1 << n_bits) - 1)))[there]))
-    return _end_to_end(found, lengths), lengths
+    return _concat_rows(found, lengths), lengths
 
 
-def _end_to_end(found: list[tuple[Any, IntArray]], lengths: IntArray) -> IntArray:
+def _concat_rows(found: list[tuple[Any, IntArray]], lengths: IntArray) -> IntArray:
     """Rows of some queries, and of others, in the order of queries."""
     if len(found) == 1:
         return found[0][1]
@@ -200,15 +202,15 @@ def _end_to_end(found: list[tuple[Any, IntArray]], lengths: IntArray) -> IntArra
     return rows
 
 
-def falling_order(values: NumberArray, offsets: IntArray) -> IntArray:
+def argsort_descending(values: NumberArray, offsets: IntArray) -> IntArray:
     """Order the rows of each query by value, without NaN, the largest first; queries and equal values stay in place.
 
-    >>> falling_order(np.array([1.0, 3.0, 2.0, 7.0]), np.array([0, 3, 4])).tolist()
+    >>> argsort_descending(np.array([1.0, 3.0, 2.0, 7.0]), np.array([0, 3, 4])).tolist()
     [1, 2, 0, 3]
     """
     order = np.empty(len(values), dtype=np.int64)
-    sizes, starts = lengths_of(offsets), offsets[:-1]
-    for queries, matrix in _side_by_side(values, offsets, _lowest(values.dtype)):
+    sizes, starts = to_lengths(offsets), offsets[:-1]
+    for queries, matrix in _group_by_size(values, offsets, _lowest(values.dtype)):
         rows: IntArray = starts[queries][:, None] + np.argsort(-matrix, axis=1, kind="stable")
         if queries is _ALL:
             return rows.reshape(-1)
@@ -217,17 +219,17 @@ def falling_order(values: NumberArray, offsets: IntArray) -> IntArray:
     return order
 
 
-def repeats(codes: IntArray, offsets: IntArray) -> BoolArray:
+def flag_repeats(codes: IntArray, offsets: IntArray) -> BoolArray:
     """Check whether each query has the same code twice.
 
-    >>> repeats(np.array([3, 1, 3, 3]), np.array([0, 3, 4])).tolist()
+    >>> flag_repeats(np.array([3, 1, 3, 3]), np.array([0, 3, 4])).tolist()
     [True, False]
     """
     found = np.zeros(len(offsets) - 1, dtype=np.bool_)
     if not _may_repeat(codes, offsets):
         return found
-    sizes = lengths_of(offsets)
-    for queries, matrix in _side_by_side(codes, offsets, _lowest(codes.dtype)):
+    sizes = to_lengths(offsets)
+    for queries, matrix in _group_by_size(codes, offsets, _lowest(codes.dtype)):
         width = matrix.shape[1]
         rising = np.sort(matrix, axis=1)  # what fills a line up comes first
         real = np.arange(1, width) > (width - sizes[queries])[:, None]
@@ -243,9 +245,9 @@ def _may_repeat(codes: IntArray, offsets: IntArray) -> bool:
     return bool((hashes[1:] == hashes[:-1]).any())
 
 
-def _side_by_side(values: NumberArray, offsets: IntArray, fill: float) -> Iterator[tuple[Any, NumberArray]]:
+def _group_by_size(values: NumberArray, offsets: IntArray, fill: float) -> Iterator[tuple[Any, NumberArray]]:
     """Yield queries whose sizes are within a factor of two, and their values, a row each, filled up."""
-    sizes = lengths_of(offsets)
+    sizes = to_lengths(offsets)
     if len(sizes) and sizes[0] > 0 and (sizes == sizes[0]).all():
         yield _ALL, values.reshape(-1, sizes[0])
         return

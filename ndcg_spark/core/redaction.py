@@ -48,7 +48,7 @@ _KNOWN_KEYS = re.compile(
 _PEM = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)(?:(?!-----).)+", re.DOTALL)
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """Hide credentials in a path, a URL, an option or a message.
 
     `***` replaces passwords in URLs (`user:***@host`), values whose name says that they are secret (`password=`,
@@ -57,11 +57,11 @@ def redacted(text: str) -> str:
     the end of a value is unclear, more is hidden rather than less; a secret that neither its name nor its form gives
     away is not found.
 
-    >>> redacted("jdbc:postgresql://etl:pa55@db:5432/clicks")
+    >>> redact("jdbc:postgresql://etl:pa55@db:5432/clicks")
     'jdbc:postgresql://etl:***@db:5432/clicks'
-    >>> redacted("https://acct.blob.core.windows.net/c/f.parquet?sv=2024&sig=aBc%2F1")
+    >>> redact("https://acct.blob.core.windows.net/c/f.parquet?sv=2024&sig=aBc%2F1")
     'https://acct.blob.core.windows.net/c/f.parquet?sv=2024&sig=***'
-    >>> redacted("s3://bucket/rankings/run_date=2026-01-31")
+    >>> redact("s3://bucket/rankings/run_date=2026-01-31")
     's3://bucket/rankings/run_date=2026-01-31'
     """
     text = _USER_OF_S3.sub(rf"\1{HIDDEN}@", text)
@@ -79,23 +79,23 @@ def _hide_value(found: re.Match[str]) -> str:
     return f"{found.group(1)}{quote}{HIDDEN}{quote}"
 
 
-def redacted_values(value: Any) -> Any:
+def redact_values(value: Any) -> Any:
     """Copy a value with credentials hidden in every text within lists and mappings; in the keys of mappings, too.
 
     Under a name such as `password` all of a value is hidden, in a mapping and in a text `NAME=VALUE` of a list, as
     options of readers and Spark settings are. A mapping becomes a dict.
     """
     if isinstance(value, str):
-        return redacted(value)
+        return redact(value)
     if isinstance(value, Mapping):
-        return {redacted(str(name)): _redacted_entry(str(name), one) for name, one in value.items()}
-    return [_redacted_setting(one) for one in value] if isinstance(value, list | tuple) else value
+        return {redact(str(name)): _redact_named(str(name), one) for name, one in value.items()}
+    return [_redact_setting(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def _redacted_entry(name: str, value: Any) -> Any:
-    return HIDDEN if value is not None and _SECRET_NAME.search(name) else redacted_values(value)
+def _redact_named(name: str, value: Any) -> Any:
+    return HIDDEN if value is not None and _SECRET_NAME.search(name) else redact_values(value)
 
 
-def _redacted_setting(value: Any) -> Any:
+def _redact_setting(value: Any) -> Any:
     setting = _SETTING.match(value) if isinstance(value, str) else None
-    return f"{setting[0]}{HIDDEN}" if setting and _SECRET_NAME.search(setting[0]) else redacted_values(value)
+    return f"{setting[0]}{HIDDEN}" if setting and _SECRET_NAME.search(setting[0]) else redact_values(value)

@@ -42,22 +42,22 @@ NO_KEYS = pa.list_(pa.null())
 ONE_EACH = "name each column once, as in SELECT r.*, q.relevance FROM runs r JOIN judgments q ..."
 
 
-def type_text(kind: pa.DataType) -> str:
+def format_type(kind: pa.DataType) -> str:
     """Name a type as Spark does: `array<struct<id:string,score:double>>`."""
     if pa.types.is_timestamp(kind):
         return "timestamp" if kind.tz else "timestamp_ntz"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_list(kind):
-        return f"array<{type_text(kind.value_type)}>"
+        return f"array<{format_type(kind.value_type)}>"
     if pa.types.is_map(kind):
-        return f"map<{type_text(kind.key_type)},{type_text(kind.item_type)}>"
+        return f"map<{format_type(kind.key_type)},{format_type(kind.item_type)}>"
     if pa.types.is_struct(kind):
-        return f"struct<{','.join(f'{one.name}:{type_text(one.type)}' for one in kind)}>"
+        return f"struct<{','.join(f'{one.name}:{format_type(one.type)}' for one in kind)}>"
     return _SPELLINGS.get(kind, str(kind))
 
 
-def is_number(kind: pa.DataType) -> bool:
+def is_numeric(kind: pa.DataType) -> bool:
     """Check for a type of numbers; booleans are none."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
@@ -68,7 +68,7 @@ def is_key(kind: pa.DataType) -> bool:
     Exceptions: the two zeros, which are read as one, and collations, which are refused.
     """
     others = (pa.types.is_boolean, pa.types.is_string, pa.types.is_binary, pa.types.is_date32, pa.types.is_timestamp)
-    return is_number(kind) or any(one(kind) for one in others)
+    return is_numeric(kind) or any(one(kind) for one in others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class TableInfo:
         return self.schema.field(self.schema.get_all_field_indices(column)[0]).type
 
     def type_text(self, column: str) -> str:
-        return self.spellings.get(column) or type_text(self.type_of(column))
+        return self.spellings.get(column) or format_type(self.type_of(column))
 
     def same_names(self, column: str) -> list[str]:
         """Find the columns that a name stands for: more than one is an error wherever the name is used."""
@@ -110,7 +110,7 @@ class TableInfo:
         if column in self.names:
             same = self.same_names(column)
             if len(same) > 1:
-                what = f"column {column!r} ({part}) is {doubled(same)} in the {self.label}"
+                what = f"column {column!r} ({part}) is {describe_repeats(same)} in the {self.label}"
                 raise InputRefusedError(f"{what}; {ONE_EACH}")
             self.check(column, f"column {column!r} ({part}) of the {self.label}")
             return self.type_of(column)
@@ -149,7 +149,7 @@ class TableInfo:
         """Return the type of a column of numbers or booleans, or of text in a text table."""
         kind = self.require(column, part)
         parsed = pa.types.is_string(kind) and self.is_text
-        if column in self.spellings or not (parsed or is_number(kind) or pa.types.is_boolean(kind)):
+        if column in self.spellings or not (parsed or is_numeric(kind) or pa.types.is_boolean(kind)):
             raise InputRefusedError(
                 f"column {column!r} ({part}) of the {self.label} is {self.type_text(column)}, not a number; cast it "
                 "first."
@@ -158,7 +158,7 @@ class TableInfo:
 
     def field_named(self, column: str, name: str) -> str | None:
         """Find a field of structs in a column, whatever the case of its name; refuse two of one name to Spark."""
-        same = [one.name for one in fields_of(self.type_of(column)) if one.name.lower() == name.lower()]
+        same = [one.name for one in list_fields(self.type_of(column)) if one.name.lower() == name.lower()]
         if len(same) > 1 and self.case_sensitive:
             same = [one for one in same if one == name] or same
         if len(same) > 1:
@@ -169,17 +169,17 @@ class TableInfo:
         return same[0] if same else None
 
 
-def chosen_fields(columns: Sequence[str], schema: pa.Schema) -> pa.Schema:
+def select_fields(columns: Sequence[str], schema: pa.Schema) -> pa.Schema:
     """Select columns to read, and `MALFORMED` if the schema has it."""
     return pa.schema([one for one in schema if one.name in (*columns, MALFORMED)])
 
 
-def fields_of(kind: pa.DataType) -> list[pa.Field]:
+def list_fields(kind: pa.DataType) -> list[pa.Field]:
     """Fields of a struct, or of the structs in a list; none for any other type."""
     element = kind.value_type if pa.types.is_list(kind) else kind
     return list(element) if pa.types.is_struct(element) else []
 
 
-def doubled(same: list[str]) -> str:
+def describe_repeats(same: list[str]) -> str:
     spellings = sorted(set(same))
     return f"there {len(same)} times" + (f" ({', '.join(spellings)})" if len(spellings) > 1 else "")

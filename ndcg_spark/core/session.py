@@ -14,14 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.core.engine import PROVIDED
-from ndcg_spark.core.failures import SPARK_ERRORS, condition_of
+from ndcg_spark.core.failures import SPARK_ERRORS, get_condition
 from ndcg_spark.errors import NdcgSparkError
 
 _MASTER = re.compile(r"(?:^[ \t]*spark\.master[ \t=:]+|--master[ =]|spark\.master=)([^\s\"']+)", re.MULTILINE)
 """The master in the arguments of spark-submit, and in the file of defaults."""
 SHUFFLE_PARTITIONS = 200
 """Spark's own default."""
-BATCH_BYTES, LARGEST_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1)
+BATCH_BYTES, MAX_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1)
 """The limit for bytes of a batch, and its value that is no limit."""
 LASTING_CATALOG = "--conf spark.sql.catalogImplementation=hive"
 IN_MEMORY = (
@@ -32,7 +32,7 @@ _NO_VALUE = ("[SQL_CONF_NOT_FOUND]", "[CONFIG_NOT_AVAILABLE]", "configuration no
 """Messages about a setting that is not set (the last by Sail), or that the platform hides."""
 
 
-def setting(spark: SparkSession, name: str, default: str) -> str:
+def get_setting(spark: SparkSession, name: str, default: str) -> str:
     """Return a setting in force, or a default if it has no value or the platform hides it. Other errors are raised.
 
     Serverless compute on Databricks hides most settings, whatever default is asked for.
@@ -49,41 +49,41 @@ def setting(spark: SparkSession, name: str, default: str) -> str:
 
 def is_on(spark: SparkSession, name: str, default: str) -> bool:
     """Check whether a setting is true; Spark takes `TRUE` and `True`, too, and returns them as they were written."""
-    return setting(spark, name, default).strip().lower() == "true"
+    return get_setting(spark, name, default).strip().lower() == "true"
 
 
 def limits_batches(spark: SparkSession) -> bool:
     """Check whether Spark computes the size of a batch at every row that it hands to Python; 3.5 never does."""
-    return setting(spark, BATCH_BYTES, LARGEST_BATCH).removesuffix("b") != LARGEST_BATCH
+    return get_setting(spark, BATCH_BYTES, MAX_BATCH_BYTES).removesuffix("b") != MAX_BATCH_BYTES
 
 
 def session_time_zone(spark: SparkSession) -> str:
     """Return the time zone of a session; if none is set it is that of Java."""
-    return setting(spark, "spark.sql.session.timeZone", "UTC")
+    return get_setting(spark, "spark.sql.session.timeZone", "UTC")
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
     """Return the number of shuffle partitions; Spark's default for `auto`, which Databricks allows."""
-    found = setting(spark, "spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
+    found = get_setting(spark, "spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
     return int(found) if found.isdecimal() else SHUFFLE_PARTITIONS
 
 
 def has_own_catalog(spark: SparkSession) -> bool:
     """Check whether the catalog of a session is kept in its memory, and lost with it."""
-    return setting(spark, "spark.sql.catalogImplementation", "hidden") == "in-memory"
+    return get_setting(spark, "spark.sql.catalogImplementation", "hidden") == "in-memory"
 
 
 def runs_locally(spark: SparkSession, unknown: str = "") -> bool:
     """Check whether executors run on this machine. `unknown` replaces a master that the platform hides."""
-    return setting(spark, "spark.master", unknown).startswith("local")
+    return get_setting(spark, "spark.master", unknown).startswith("local")
 
 
-def session_here() -> SparkSession:
+def get_session() -> SparkSession:
     """Return the active session, or start one; workers of a new local session run this Python."""
     try:
         return SparkSession.active()  # knows sessions of Spark Connect, too
     except PySparkException as error:
-        if condition_of(error) != "NO_ACTIVE_OR_DEFAULT_SESSION":
+        if get_condition(error) != "NO_ACTIVE_OR_DEFAULT_SESSION":
             raise
     if _would_be_local():
         use_this_python()
@@ -143,12 +143,12 @@ def task_limit(frame: DataFrame, *others: DataFrame | None) -> int | None:
     if is_on(spark, "spark.sql.adaptive.enabled", "true"):
         return None
     most = shuffle_partitions(spark)
-    n_cores = _cores(spark) if most > 1 else None
+    n_cores = _count_cores(spark) if most > 1 else None
     if n_cores is None or n_cores >= most:
         return None  # nothing to save
     n_bytes = 0
     for table in (frame, *others):
-        read = 0 if table is None else _bytes_read(table)
+        read = 0 if table is None else _estimate_bytes(table)
         if read is None:
             return None
         n_bytes += read
@@ -160,16 +160,16 @@ def in_tasks(frame: DataFrame, n_tasks: int | None) -> DataFrame:
     return frame if n_tasks is None else frame.coalesce(n_tasks)
 
 
-def _cores(spark: SparkSession) -> int | None:
+def _count_cores(spark: SparkSession) -> int | None:
     """Cores of the cluster: from a local master, or from the parts into which Spark divides a range."""
-    here = _CORES_OF_MASTER.fullmatch(setting(spark, "spark.master", ""))
+    here = _CORES_OF_MASTER.fullmatch(get_setting(spark, "spark.master", ""))
     if here:
         return int(here[1] or 1)
-    found = _SPLITS.search(_explained(spark, "SELECT * FROM range(1)"))
+    found = _SPLITS.search(_explain_query(spark, "SELECT * FROM range(1)"))
     return None if found is None else int(found[1])
 
 
-def _bytes_read(frame: DataFrame) -> int | None:
+def _estimate_bytes(frame: DataFrame) -> int | None:
     """Bytes that a table is read from, or None if unknown or if they do not bound its size."""
     view = f"ndcg_spark_{uuid4().hex}"
     try:
@@ -178,13 +178,13 @@ def _bytes_read(frame: DataFrame) -> int | None:
     except SPARK_ERRORS:
         return None
     try:
-        text = _explained(frame.sparkSession, f"SELECT * FROM {view}", "COST")
+        text = _explain_query(frame.sparkSession, f"SELECT * FROM {view}", "COST")
     finally:
         frame.sparkSession.catalog.dropTempView(view)
-    return _bytes_of_plan(text.partition("== Physical Plan ==")[0])
+    return _sum_leaf_bytes(text.partition("== Physical Plan ==")[0])
 
 
-def _explained(spark: SparkSession, query: str, mode: str = "") -> str:
+def _explain_query(spark: SparkSession, query: str, mode: str = "") -> str:
     """Return the plan of a query as text, empty if Spark has none."""
     try:
         return str(spark.sql(f"EXPLAIN {mode} {query}").collect()[0][0])
@@ -192,7 +192,7 @@ def _explained(spark: SparkSession, query: str, mode: str = "") -> str:
         return ""
 
 
-def _bytes_of_plan(text: str) -> int | None:
+def _sum_leaf_bytes(text: str) -> int | None:
     """Add up what the leaves of an optimized plan read."""
     steps = [found for found in map(_STATISTICS.match, text.splitlines()) if found]
     depths = [len(step[1]) for step in steps]

@@ -6,13 +6,13 @@ import html
 from typing import TYPE_CHECKING, Any
 
 from ndcg_spark.core.batches import REFUSAL
-from ndcg_spark.errors import InputRefusedError, printable, spelled
+from ndcg_spark.errors import InputRefusedError, escape_unprintable, spell_options
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-MOST_SHOWN = 1000
+MAX_SHOWN = 1000
 _BOUNDS = ["ci_low", "ci_high"]
 """Rows in a notebook."""
 BESIDE = "_beside"
@@ -75,30 +75,30 @@ class Shown:
         if found.empty:
             print("no rows")
         elif len(shown):
-            print(_for_eyes(shown).to_string(index=False, na_rep="", float_format=_number))
+            print(_format_rows(shown).to_string(index=False, na_rep="", float_format=_format_number))
         if len(found) > len(shown):
             print(f"... and {len(found) - len(shown):,} more; show({len(found)}) prints all rows")
         for line in self.__dict__.get(BESIDE, []):
-            print(printable(spelled(line)))
+            print(escape_unprintable(spell_options(line)))
 
     def _repr_html_(self) -> str:
         """Rows that `show` or `to_pandas` found last, at most 1,000; before, what is computed."""
         found: pd.DataFrame | None = self.__dict__.get(_FOUND)
         if found is None:
             return f"<pre>{html.escape(repr(self))}</pre>"
-        more = len(found) - MOST_SHOWN
+        more = len(found) - MAX_SHOWN
         cut = [f"... and {more:,} more; to_pandas() has all rows"] if more > 0 else []
-        lines = [printable(spelled(line)) for line in (*cut, *self.__dict__.get(BESIDE, []))]
+        lines = [escape_unprintable(spell_options(line)) for line in (*cut, *self.__dict__.get(BESIDE, []))]
         below = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-        return str(_for_eyes(found.head(MOST_SHOWN)).to_html(index=False, na_rep="")) + below
+        return str(_format_rows(found.head(MAX_SHOWN)).to_html(index=False, na_rep="")) + below
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     """Format with four digits, or two significant ones if these would make it 0."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.0001 else f"{value:.1e}"
 
 
-def _for_eyes(found: pd.DataFrame) -> pd.DataFrame:
+def _format_rows(found: pd.DataFrame) -> pd.DataFrame:
     """Drop the bounds of intervals, which are text, too; null in a text column becomes empty text."""
     found = found.drop(columns=_BOUNDS, errors="ignore")
     return found.fillna({name: "" for name in found.columns if found[name].dtype == object})

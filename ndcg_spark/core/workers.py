@@ -47,12 +47,12 @@ def in_workers(
     `raise_refusals` or `collect`; otherwise the action raises it.
     """
     if not keep_refusals and REFUSAL not in frame.columns:
-        return frame.mapInArrow(_packed(WorkerTask(function, task)), schema=schema)
+        return frame.mapInArrow(_pack(WorkerTask(function, task)), schema=schema)
     if isinstance(schema, str):
         raise TypeError("refusals are kept beside columns of a StructType.")
     work = WorkerTask(function, task, arrow_schema(schema, frame.sparkSession))
     kept = T.StructType([*schema.fields, T.StructField(REFUSAL, T.StringType())])
-    return frame.mapInArrow(_packed(work), schema=kept)
+    return frame.mapInArrow(_pack(work), schema=kept)
 
 
 def filter_rows(frame: DataFrame, condition: Column) -> DataFrame:
@@ -83,7 +83,7 @@ def collect(frame: DataFrame) -> list[Row]:
     return [Row(**{name: row[name] for name in names}) for row in rows]
 
 
-def _packed(function: BatchFunction) -> BatchFunction:
+def _pack(function: BatchFunction) -> BatchFunction:
     """Pack a function for Python workers. The packed one uses nothing of this package, so any worker can load it.
 
     Workers that lack this package raise with the Python they run.

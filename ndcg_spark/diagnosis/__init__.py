@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ndcg_spark.core.lazy_names import names_of
+from ndcg_spark.core.lazy_names import export_names
 
 if TYPE_CHECKING:
     from ndcg_spark.diagnosis.api import changed_queries as changed_queries
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ndcg_spark.diagnosis.frames import shift_of_means as shift_of_means
     from ndcg_spark.diagnosis.frames import summarize_losses as summarize_losses
 else:
-    __getattr__, __dir__ = names_of(
+    __getattr__, __dir__ = export_names(
         __name__,
         api="changed_queries",
         frames="score_losses shift_of_means summarize_losses",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from ndcg_spark.comparison.tables import evaluated_runs, one_of_runs, run_text
-from ndcg_spark.core.flag import several
+from ndcg_spark.core.flag import to_tuple
 from ndcg_spark.core.labels import cutoffs
 from ndcg_spark.diagnosis.frames import most_changed
 from ndcg_spark.errors import InvalidParameterError
@@ -66,7 +66,7 @@ def changed_queries(
     queries, and of the run column, if there is one.
     """
     settings, known = evaluation.settings, evaluated_runs(evaluation.settings)
-    segments = several("segments", segments)
+    segments = to_tuple("segments", segments)
     before, after = run_text(baseline), run_text(run)
     for named, name in (("baseline", before), ("run", after)):
         if known is not None:

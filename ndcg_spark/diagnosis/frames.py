@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.core.columns import columns_of, named, raise_if, require_column
-from ndcg_spark.core.given import takes_rows, takes_tables
+from ndcg_spark.core.columns import exact_col, exact_cols, raise_if, require_column
+from ndcg_spark.core.given import accepts_rows, accepts_tables
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.diagnosis import tasks
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
@@ -37,7 +37,7 @@ _UNIT = 2.0**32
 _CHANGES = {"better": "gained", "worse": "lost"}
 
 
-@takes_rows
+@accepts_rows
 def score_losses(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """What each query loses against its ideal list.
 
@@ -74,7 +74,7 @@ def score_losses(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame
     return add_rules(in_workers(rankings, tasks.score_losses, task, max_k, schema=schema), settings)
 
 
-@takes_tables
+@accepts_tables
 def summarize_losses(losses: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Means of what queries lose, one row per (run, segment, metric, k).
 
@@ -118,7 +118,7 @@ def _max_k(settings: EvaluationSettings) -> int:
     return min(k, MOST_RANKS)
 
 
-@takes_tables
+@accepts_tables
 def shift_of_means(before: DataFrame, after: DataFrame, *, across_rules: bool = False) -> DataFrame:
     """Divide the change of a mean into mix and within: other shares of segments, and other means within them.
 
@@ -160,8 +160,8 @@ def _night(frame: DataFrame, *, after: bool) -> DataFrame:
             f"column 'state' of the metric table is {kind.simpleString()}, not array<bigint>; read the table that "
             "nights were written to, as csv has no arrays."
         )
-    rows = frame.where((named("segment_by") != "") & named("state").isNotNull())
-    columns = columns_of([*tasks.SHIFT_KEYS, "segment", "state"])
+    rows = frame.where((exact_col("segment_by") != "") & exact_col("state").isNotNull())
+    columns = exact_cols([*tasks.SHIFT_KEYS, "segment", "state"])
     return rows.select(*columns, read_rules(frame).alias(RULES), F.lit(after).alias(tasks.AFTER))
 
 
@@ -188,31 +188,31 @@ def most_changed(
 
     def value_of(run: str) -> Column:
         """Value of a query; `missing` where the run lacks the query, null where the query has no value."""
-        of_run, value = named(RUN) == run, F.max(F.when(named(RUN) == run, F.col(metric)))
+        of_run, value = exact_col(RUN) == run, F.max(F.when(exact_col(RUN) == run, F.col(metric)))
         is_there = F.max(of_run & (F.col("status") != "missing"))
         return F.when(is_there, value).otherwise(F.coalesce(value, missing))
 
     sides = {"baseline_value": baseline, "value": run}
     found = (
-        per_query.where(named(RUN).isin(baseline, run) & named("k").eqNullSafe(F.lit(k)))
-        .groupBy(*columns_of([*query, "k"]))
+        per_query.where(exact_col(RUN).isin(baseline, run) & exact_col("k").eqNullSafe(F.lit(k)))
+        .groupBy(*exact_cols([*query, "k"]))
         .agg(
             *[value_of(its).alias(at) for at, its in sides.items()],
-            F.max(F.lit(1.0) if settings.columns.weight is None else named("weight")).alias("weight"),
-            *[F.max(named(name)).alias(name) for name in segments if name not in query],
+            F.max(F.lit(1.0) if settings.columns.weight is None else exact_col("weight")).alias("weight"),
+            *[F.max(exact_col(name)).alias(name) for name in segments if name not in query],
         )
         .withColumn("difference", F.col("value") - F.col("baseline_value"))
         .where((F.rint(F.col("difference") * _UNIT) != 0) & (F.col("weight") != 0))
         .withColumn("change", _change(name))
     )
-    by_change = Window.partitionBy("change", *columns_of(list(segments)))
-    order = by_change.orderBy((F.abs("difference") * F.col("weight")).desc(), *columns_of(query))
+    by_change = Window.partitionBy("change", *exact_cols(list(segments)))
+    order = by_change.orderBy((F.abs("difference") * F.col("weight")).desc(), *exact_cols(query))
     top = found.withColumn("place", F.row_number().over(order)).where(F.col("place") <= n)
     shown = _lists(top, ranking, sides, depth or settings.max_k or 10)
     others = ["k", "baseline_value", "value", "difference", "weight", "baseline_list", "list"]
     chosen = [*segments, *(name for name in query if name not in segments), *others]
     about = [F.lit(text).alias(name) for name, text in (("run", run), ("baseline", baseline), ("metric", metric))]
-    result = shown.select("change", "place", *about, *columns_of(chosen))
+    result = shown.select("change", "place", *about, *exact_cols(chosen))
     if settings.columns.run is None:
         return result
     nothing = [F.lit(None).cast(one.dataType).alias(one.name) for one in result.schema]
@@ -227,7 +227,7 @@ def _change(metric: str) -> Column:
 
 def _refusal_without_rows(ranking: Ranking, runs: Sequence[str]) -> DataFrame:
     """No row; the action raises if the run column lacks a run, whose queries would all count as zeros."""
-    found = ranking.rows.agg(F.sort_array(F.collect_set(named(RUN).cast("string"))).alias("runs"))
+    found = ranking.rows.agg(F.sort_array(F.collect_set(exact_col(RUN).cast("string"))).alias("runs"))
     lacking = F.array_except(F.array(*map(F.lit, runs)), F.col("runs"))
     message = ("run ", F.get(lacking, F.lit(0)), " has no rows; the runs are ", F.concat_ws(", ", "runs"), ".")
     return found.where(raise_if(F.lit(False), F.size(lacking) > 0, *message, kind="boolean"))
@@ -243,29 +243,31 @@ def _lists(top: DataFrame, ranking: Ranking, sides: dict[str, str], depth: int) 
             "them."
         )
     keys = list(names.query)
-    wanted = F.broadcast(top.select(*[named(label).alias(name) for name, label in names.query.items()]).distinct())
+    wanted = F.broadcast(
+        top.select(*[exact_col(label).alias(name) for name, label in names.query.items()]).distinct()
+    )
     rows = select_valid_rows(
         explode_scores(rows.join(wanted, on=keys, how="left_semi"), settings), RowRules(settings)
     )
     judgments = ranking.implementation.judgments
     if judgments is not None and ITEM in rows.columns:
         judged = select_valid_rows(judgments.join(wanted, on=keys, how="left_semi"), RowRules(settings, True))
-        judged = judged.select(*columns_of([*keys, ITEM, RELEVANCE]))
+        judged = judged.select(*exact_cols([*keys, ITEM, RELEVANCE]))
         rows = rows.join(judged, on=[*keys, ITEM], how="left")
     by_rank = RANK in rows.columns
-    place = named(RANK) if by_rank else -named(SCORE).cast("double")
+    place = exact_col(RANK) if by_rank else -exact_col(SCORE).cast("double")
     shown = [name for name in (ITEM, RANK if by_rank else SCORE, RELEVANCE) if name in rows.columns]
-    entry = F.struct(place.alias("place"), *[named(name) for name in shown])
-    rows = rows.where(named(RANK if by_rank else SCORE).isNotNull())
+    entry = F.struct(place.alias("place"), *[exact_col(name) for name in shown])
+    rows = rows.where(exact_col(RANK if by_rank else SCORE).isNotNull())
 
     def listed(run: str) -> Column:
-        of_run = F.slice(F.sort_array(F.collect_list(F.when(named(RUN) == run, entry))), 1, depth)
+        of_run = F.slice(F.sort_array(F.collect_list(F.when(exact_col(RUN) == run, entry))), 1, depth)
         return F.transform(of_run, lambda one: F.struct(*[one[name].alias(name) for name in shown]))
 
-    lists = rows.groupBy(*columns_of(keys)).agg(
+    lists = rows.groupBy(*exact_cols(keys)).agg(
         listed(sides["baseline_value"]).alias("baseline_list"), listed(sides["value"]).alias("list")
     )
     renamed = lists.select(
-        *[named(name).alias(label) for name, label in names.query.items()], "baseline_list", "list"
+        *[exact_col(name).alias(label) for name, label in names.query.items()], "baseline_list", "list"
     )
     return top.join(renamed, on=list(names.query.values()), how="left")

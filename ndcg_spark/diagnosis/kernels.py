@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ndcg_spark.core.ragged import FloatArray, IntArray, lengths_of, query_of_rows, rank_of_rows, segment_sum
+from ndcg_spark.core.ragged import FloatArray, IntArray, query_of_rows, rank_of_rows, segment_sum, to_lengths
 from ndcg_spark.metrics.kernels import TieGroups, extreme_weights
 
 
@@ -54,7 +54,7 @@ def best_swap(gains: FloatArray, weights: FloatArray, offsets: IntArray) -> Swap
     >>> found.gain.round(12).tolist(), found.first.tolist(), found.second.tolist()
     ([0.148938741931], [3], [5])
     """
-    n, longest = len(offsets) - 1, int(lengths_of(offsets).max(initial=0))
+    n, longest = len(offsets) - 1, int(to_lengths(offsets).max(initial=0))
     at = (query_of_rows(offsets), rank_of_rows(offsets))
     gain, weight = np.full((n, longest), -np.inf), np.zeros((n, longest))
     gain[at], weight[at] = gains, weights

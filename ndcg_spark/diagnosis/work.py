@@ -15,7 +15,7 @@ from ndcg_spark.core.columns import require_column
 from ndcg_spark.diagnosis.api import changed_queries
 from ndcg_spark.diagnosis.frames import score_losses, shift_of_means, summarize_losses
 from ndcg_spark.diagnosis.settings import ChangeJobSettings, RunsJobSettings, ShiftJobSettings
-from ndcg_spark.errors import InputRefusedError, printable
+from ndcg_spark.errors import InputRefusedError, escape_unprintable
 from ndcg_spark.evaluation.rules import RULES, format_rules_notes
 from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.evaluation.work import RankingWork
@@ -75,7 +75,7 @@ def show_losses(rows: list[dict[str, Any]]) -> None:
     for (run, by, _, k), its in groups.items():
         ranks = [its[f"ndcg_rank_{rank}"]["value"] for rank in range(1, _PROFILE + 1) if f"ndcg_rank_{rank}" in its]
         if not by:
-            named = f", run {printable(run)}" if run else ""
+            named = f", run {escape_unprintable(run)}" if run else ""
             print(f"{labels.metric_at('NDCG', k)} by rank{named}: {'  '.join(map(labels.number, ranks))}")
 
 
@@ -84,7 +84,7 @@ def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], chosen: Cha
     for change in ("lost", "gained"):
         its = [row for row in queries if row["change"] == change]
         if not its:
-            print(printable(f"No query {change} from {chosen.baseline} to {chosen.run}."))
+            print(escape_unprintable(f"No query {change} from {chosen.baseline} to {chosen.run}."))
             continue
         table = Table(title=make_cell(f"queries that {change} most from {chosen.baseline} to {chosen.run}"))
         for name in ("query", "change"):

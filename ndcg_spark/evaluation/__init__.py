@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ndcg_spark.core.lazy_names import names_of
+from ndcg_spark.core.lazy_names import export_names
 
 if TYPE_CHECKING:
     from ndcg_spark.evaluation.api import evaluate as evaluate
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation.settings import ItemColumns as ItemColumns
     from ndcg_spark.evaluation.spark_results import Evaluation as Evaluation
 else:
-    __getattr__, __dir__ = names_of(
+    __getattr__, __dir__ = export_names(
         __name__,
         api="evaluate evaluation_settings",
         difference="LocalExplanation explain_difference",

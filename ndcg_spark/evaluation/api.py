@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.arrow_tables import ArrowTable
-from ndcg_spark.core.engine import EngineName, asked_engine, has_pyspark, leave_to_spark, points_to_spark
-from ndcg_spark.core.flag import OnInvalid, settings_in, several
-from ndcg_spark.core.given import is_of_spark, refuses_streams
+from ndcg_spark.core.engine import EngineName, find_spark_hint, has_pyspark, require_spark, resolve_engine
+from ndcg_spark.core.flag import OnInvalid, list_settings, to_tuple
+from ndcg_spark.core.given import is_spark_table, refuses_streams
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.local import LocalRanking, Resources, rank_locally
 from ndcg_spark.evaluation.results import LocalEvaluation
@@ -43,7 +43,7 @@ _log = logging.getLogger("ndcg_spark")
 
 
 COLUMN_OPTIONS, ITEM_OPTIONS, SETTING_OPTIONS = (
-    tuple(one.field for one in settings_in(settings) if not one.is_nested)
+    tuple(one.field for one in list_settings(settings) if not one.is_nested)
     for settings in (Columns, ItemColumns, EvaluationSettings)
 )
 _PARSED_OPTIONS = ("k", "metrics", "segments", *COLUMN_OPTIONS, *ITEM_OPTIONS)
@@ -85,7 +85,7 @@ def evaluation_settings(**options: Any) -> EvaluationSettings:
     columns = {argument: options[argument] for argument in COLUMN_OPTIONS if argument in options}
     for argument in ("query", "score", "ranked"):
         if argument in columns:
-            columns[argument] = () if columns[argument] is None else several(argument, columns[argument])
+            columns[argument] = () if columns[argument] is None else to_tuple(argument, columns[argument])
     k, metric_names = options.get("k"), options.get("metrics")
     metrics, cutoffs = (
         ((), parse_cutoffs(10 if k is None else k)) if metric_names is None else parse_metrics(metric_names, k)
@@ -281,7 +281,7 @@ def choose_engine(
     None leaves it to Spark. Tables in memory are ranked here, and paths where PySpark is not installed; `engine`, or
     else the environment variable `NDCG_SPARK_ENGINE`, says otherwise. `what`, a verb, is for refusals.
     """
-    requested, origin = asked_engine(engine, option("engine", repr(engine)))
+    requested, origin = resolve_engine(engine, option("engine", repr(engine)))
     obstacle = f"{origin} was asked for" if requested == "spark" else _find_obstacle(tables, requested)
     if obstacle is None:
         opened = {_TABLE_LABELS[name]: _open_table(name, table) for name, table in tables.items()}
@@ -293,7 +293,7 @@ def choose_engine(
         obstacle = next((one for one in rankings if isinstance(one, str)), None)
         if obstacle is None:
             return [one for one in rankings if isinstance(one, LocalRanking)]
-    leave_to_spark(obstacle, requested, origin, action)
+    require_spark(obstacle, requested, origin, action)
     return None
 
 
@@ -302,7 +302,7 @@ _TABLE_LABELS = {"data": "input", "judgments": "judgments"}
 
 def _find_obstacle(tables: Mapping[str, Any], engine: str) -> str | None:
     """Say in a clause why Spark has to evaluate tables, from what they are."""
-    if any(map(is_of_spark, tables.values())):
+    if any(map(is_spark_table, tables.values())):
         return "a table is one of Spark"
     if tables.keys() - _TABLE_LABELS.keys():
         return "metrics of items are joined in Spark"
@@ -326,7 +326,7 @@ def find_memory_obstacle(tables: Mapping[str, LocalTable]) -> str | None:
     """Say in a clause that an active session should take large tables; log a line."""
     limit = Resources.from_machine().memory
     n_bytes = sum(table.n_bytes for table in tables.values() if not table.name)
-    if n_bytes <= limit or points_to_spark() is None:
+    if n_bytes <= limit or find_spark_hint() is None:
         return None
     _log.warning("tables of %d MB, above a quarter of the memory, go to the active Spark session", n_bytes // 2**20)
     return "tables are above a quarter of the memory, and a session is active"

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ndcg_spark.conventions import ABOUT, PRESETS, Convention
-from ndcg_spark.core.flag import settings_in
+from ndcg_spark.core.flag import list_settings
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.settings import (
     DifferenceJobSettings,
@@ -40,7 +40,7 @@ JUDGMENTS = Input(
     follows=("build-judgments events.output", "build-judgments annotators.output", "position-bias judgments.output"),
     formats=f"trec-qrels, {READ_FORMATS}",
 )
-_CHANGES = tuple(one.field for one in settings_in(Convention) if one.field != "name")
+_CHANGES = tuple(one.field for one in list_settings(Convention) if one.field != "name")
 _OWN = ("cutoffs", "metrics", "as_of")
 """Fields that are read from several options, or from `--run-date`."""
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.arrow_tables import ArrowTable
 from ndcg_spark.core.flag import OnInvalid
-from ndcg_spark.core.given import on_spark, refuses_streams
+from ndcg_spark.core.given import convert_tables, refuses_streams
 from ndcg_spark.core.labels import cutoff
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.api import OPTIONS, choose_engine, evaluation_settings
@@ -180,7 +180,7 @@ class LocalExplanation:
         """
         from ndcg_spark.evaluation.explanation import explain_on_spark
 
-        return explain_on_spark(**on_spark(self.given, spark), steps=self.changes)
+        return explain_on_spark(**convert_tables(self.given, spark), steps=self.changes)
 
 
 _STEPS = pa.schema(
@@ -288,7 +288,7 @@ def explain_difference(
     if rankings is None:
         from ndcg_spark.evaluation.explanation import explain_on_spark
 
-        return explain_on_spark(**on_spark(tables), steps=steps)
+        return explain_on_spark(**convert_tables(tables), steps=steps)
     require_query(rankings[0].settings)
     return LocalExplanation(
         changes=tuple(steps),

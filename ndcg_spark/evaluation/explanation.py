@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if
+from ndcg_spark.core.columns import describe_table, exact_col, exact_cols, format_query_key, raise_if
 from ndcg_spark.core.flag import OnInvalid
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.api import evaluation_settings
@@ -48,7 +48,7 @@ def rank_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     clashes = sorted(name for name in columns.query if name.lower() in {*RESULT_COLUMNS, RUN})
     if clashes:
         raise InvalidParameterError(f"query column {clashes[0]!r} has the name of a column of the result; rename it.")
-    rows = select_canonical_columns(frame, plan_rows(info_of(frame), settings, judged=True))
+    rows = select_canonical_columns(frame, plan_rows(describe_table(frame), settings, judged=True))
     rows = select_valid_rows(explode_scores(rows, settings), RowRules(settings))
     rows = rows.withColumn(RELEVANCE, F.col(RELEVANCE).cast("double"))
     if ITEM not in rows.columns:
@@ -59,10 +59,10 @@ def rank_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     ranked = add_ranks(rows, settings)
     if settings.convention.ties in ("best", "worst"):
         ranked = _order_ties_by_gain(ranked, settings, keys)
-    n_ranked = F.count("place").over(Window.partitionBy(*columns_of(keys)))
+    n_ranked = F.count("place").over(Window.partitionBy(*exact_cols(keys)))
     ideal_rank = F.lit(None).cast("int") if settings.convention.ideal == "k_ones" else F.col("ideal_place")
     selected = ranked.select(
-        *[named(name).alias(names.query.get(name, name)) for name in keys],
+        *[exact_col(name).alias(names.query.get(name, name)) for name in keys],
         ITEM,
         SCORE,
         RELEVANCE,
@@ -82,9 +82,13 @@ def _check_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: list[
         return resolve_duplicates(rows, settings)
     if settings.check_duplicates == "none":
         return rows
-    is_repeated = F.count(F.lit(1)).over(Window.partitionBy(*columns_of([*keys, ITEM]))) > 1
+    is_repeated = F.count(F.lit(1)).over(Window.partitionBy(*exact_cols([*keys, ITEM]))) > 1
     advice = advise_on_repeats("ranking", settings, ())
-    message = ("an item comes twice in query ", key_text(keys, canonical_names(settings).query), f". {advice}")
+    message = (
+        "an item comes twice in query ",
+        format_query_key(keys, canonical_names(settings).query),
+        f". {advice}",
+    )
     return rows.withColumn("twice", is_repeated).withColumn(
         RELEVANCE, raise_if(F.col(RELEVANCE), F.col("twice"), *message, kind="double")
     )
@@ -94,7 +98,7 @@ def _order_ties_by_gain(ranked: DataFrame, settings: EvaluationSettings, keys: l
     """Place tied items in the best or the worst order. An unjudged item gains 0."""
     gain: Column = F.coalesce(build_ideal_key(settings), F.lit(0.0))
     order = gain.desc() if settings.convention.ties == "best" else gain.asc()
-    within = Window.partitionBy(*columns_of(keys), "place").orderBy(order, F.col(ITEM))
+    within = Window.partitionBy(*exact_cols(keys), "place").orderBy(order, F.col(ITEM))
     number = F.row_number().over(within)
     return ranked.withColumn("place", F.when(F.col("place").isNotNull(), F.col("place") + number - 1)).withColumn(
         "tied", F.lit(1)
@@ -122,7 +126,7 @@ class Explanation:
     queries: DataFrame
 
 
-@takes_tables
+@accepts_tables
 def explain_ranks(
     data: DataFrame,
     *,
@@ -220,7 +224,7 @@ def _compute_query_gaps(first: DataFrame, second: DataFrame, *, settings: Evalua
     def side(scored: DataFrame, name: str) -> DataFrame:
         weight = F.when(F.col("ndcg").isNotNull(), F.col("weight") if has_weights else F.lit(1.0))
         weighted_values = scored.select(
-            *columns_of(keys), F.col("ndcg").alias(f"value_{name}"), weight.alias(f"weight_{name}")
+            *exact_cols(keys), F.col("ndcg").alias(f"value_{name}"), weight.alias(f"weight_{name}")
         )
         total = F.sum(f"weight_{name}").over(Window.partitionBy("run"))
         return weighted_values.withColumn(f"share_{name}", F.col(f"weight_{name}") / total)
@@ -228,4 +232,4 @@ def _compute_query_gaps(first: DataFrame, second: DataFrame, *, settings: Evalua
     joined = side(first, "a").join(side(second, "b"), keys, "full")
     terms = [F.coalesce(F.col(f"value_{name}") * F.col(f"share_{name}"), F.lit(0.0)) for name in ("a", "b")]
     contribution = (terms[1] - terms[0]).alias("contribution")
-    return joined.select(*columns_of(keys), "value_a", "value_b", contribution)
+    return joined.select(*exact_cols(keys), "value_a", "value_b", contribution)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ndcg_spark.core.labels import metric_at, runs_there
-from ndcg_spark.errors import InvalidParameterError, text_of
+from ndcg_spark.core.labels import describe_runs, metric_at
+from ndcg_spark.errors import InvalidParameterError, get_message
 from ndcg_spark.evaluation.settings import EvaluationSettings, read_metric
 from ndcg_spark.metrics import EVERY, MetricAt, direction_of
 
@@ -64,7 +64,7 @@ class Gate:
             runs = [row["run"] for row in rows]
             rows = [row for row in rows if row["run"] == self.run]
             if not rows:
-                known = runs_there(runs, ", ".join(map(repr, runs)))
+                known = describe_runs(runs, ", ".join(map(repr, runs)))
                 raise InvalidParameterError(f"gate {self.text!r}: there is no run {self.run!r}; {known}.")
         results = []
         for row in rows:
@@ -107,4 +107,4 @@ def parse_named_metric(text: str, what: str) -> MetricAt:
     try:
         return read_metric(text)
     except InvalidParameterError as error:
-        raise InvalidParameterError(f"{what}: {text_of(error)}") from None
+        raise InvalidParameterError(f"{what}: {get_message(error)}") from None

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import plain_texts
+from ndcg_spark.core.batches import cast_large_types
 from ndcg_spark.core.row_counts import RowCount, describe_bad_rows
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, option
@@ -314,7 +314,9 @@ def _read_keys(files: FilesTask, rules: RowRules, keys: Sequence[str], value: st
     names = canonical_names(rules.settings)
     for index in range(len(files.parts)):
         for batch in files.read_part(index):
-            for run in split_runs(plain_texts(batch), names) if value == col.SCORE else (plain_texts(batch),):
+            for run in (
+                split_runs(cast_large_types(batch), names) if value == col.SCORE else (cast_large_types(batch),)
+            ):
                 rows = select_valid(run, rules)
                 rows = rows.filter(rows.column(value).is_valid())
                 columns = {column: rows.column(column) for column in keys if column in rows.schema.names}

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import labels
-from ndcg_spark.core.arrow_tables import ArrowTable, sorted_rows
-from ndcg_spark.core.engine import asked_engine, leave_to_spark
-from ndcg_spark.core.given import is_of_spark, on_spark, refuses_streams
-from ndcg_spark.core.schemas import TableInfo, type_text
+from ndcg_spark.core.arrow_tables import ArrowTable, sort_rows
+from ndcg_spark.core.engine import require_spark, resolve_engine
+from ndcg_spark.core.given import convert_tables, is_spark_table, refuses_streams
+from ndcg_spark.core.schemas import TableInfo, format_type
 from ndcg_spark.errors import InputRefusedError, check_fraction
 from ndcg_spark.evaluation.api import find_memory_obstacle
 from ndcg_spark.evaluation.rules import RULES
@@ -66,19 +66,19 @@ def merge_summaries(
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     check_fraction("confidence", confidence)
-    requested, origin = asked_engine("auto", "")
+    requested, origin = resolve_engine("auto", "")
     obstacle = f"{origin} was asked for" if requested == "spark" else None
-    if is_of_spark(summaries):
+    if is_spark_table(summaries):
         obstacle = "the table is one of Spark"
     if obstacle is None:
         table = open_memory_table(summaries, "summaries", label=METRIC_TABLE)
         obstacle = find_memory_obstacle({"summaries": table}) if requested == "auto" else None
         if obstacle is None:
             return _merge(read_summary_rows(table, _MERGED), confidence, across_rules=across_rules)
-    leave_to_spark(obstacle, requested, origin, "merge")
+    require_spark(obstacle, requested, origin, "merge")
     from ndcg_spark.evaluation.frames.summary import merge_on_spark
 
-    (frame,) = on_spark({"summaries": summaries}).values()
+    (frame,) = convert_tables({"summaries": summaries}).values()
     return merge_on_spark(frame, confidence, across_rules=across_rules)
 
 
@@ -86,7 +86,7 @@ def _merge(rows: pa.Table, confidence: float, *, across_rules: bool) -> pa.Table
     rules = pc.fill_null(rows.column(RULES), "")
     merged = merge_partials(rows.set_column(rows.num_columns - 1, RULES, rules))
     means = pa.Table.from_batches(list(finish_means(iter([merged]), confidence, None, across_rules)))
-    return sorted_rows(means.select(SUMMARY_SCHEMA.names).cast(SUMMARY_SCHEMA))
+    return sort_rows(means.select(SUMMARY_SCHEMA.names).cast(SUMMARY_SCHEMA))
 
 
 def read_summary_rows(table: LocalTable, target: pa.Schema) -> pa.Table:
@@ -105,6 +105,5 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, info: TableInfo) -> pa.Chunk
     try:
         return column.cast(field.type)
     except pa.ArrowException as error:
-        raise InputRefusedError(
-            f"column {field.name!r} of the {info.label} is {info.type_text(field.name)}, not {type_text(field.type)}."
-        ) from error
+        actual, expected = info.type_text(field.name), format_type(field.type)
+        raise InputRefusedError(f"column {field.name!r} of the {info.label} is {actual}, not {expected}.") from error

@@ -8,7 +8,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-from ndcg_spark.core.schemas import MALFORMED, TableInfo, type_text
+from ndcg_spark.core.schemas import MALFORMED, TableInfo, format_type
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
@@ -227,8 +227,8 @@ def unify_keys(run: TablePlan, judgments: TablePlan, settings: EvaluationSetting
             continue
         if not (pa.types.is_integer(left) and pa.types.is_integer(right)):
             raise InputRefusedError(
-                f"column {label!r} is {type_text(left)} in the run and {type_text(right)} in the judgments; cast one "
-                "of them so that values compare."
+                f"column {label!r} is {format_type(left)} in the run and {format_type(right)} in the judgments; cast "
+                "one of them so that values compare."
             )
         for columns, read in zip(widened, reads, strict=True):
             columns[name] = replace(read, conversion=Conversion.CAST, type=pa.int64())

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
 
-from ndcg_spark.core.schemas import NO_KEYS, TableInfo, fields_of, is_key, is_number, type_text
+from ndcg_spark.core.schemas import NO_KEYS, TableInfo, format_type, is_key, is_numeric, list_fields
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.plan_columns import (
     KEYS,
@@ -110,7 +110,7 @@ def _read_relevance_lists(
     info: TableInfo, column: str, part: str, settings: EvaluationSettings, names: tuple[str, str]
 ) -> dict[str, ColumnRead]:
     column_type, doubles = info.require(column, option(part)), pa.list_(pa.float64())
-    fields = {field.name: field.type for field in fields_of(column_type)} if pa.types.is_list(column_type) else {}
+    fields = {field.name: field.type for field in list_fields(column_type)} if pa.types.is_list(column_type) else {}
     relevance, item = (
         info.field_named(column, field_name) if fields else None for field_name in ("relevance", "item")
     )
@@ -132,7 +132,7 @@ def _read_relevance_lists(
     if item and (settings.check_duplicates != "none" or settings.lists_items):
         info.check(f"{column}.{item}", f"field {item!r} of column {column!r} ({option(part)})")
         if not is_key(fields[item]):
-            items = f"items of column {column!r} ({option(part)}) are {type_text(fields[item])}"
+            items = f"items of column {column!r} ({option(part)}) are {format_type(fields[item])}"
             raise InputRefusedError(f"{items}; cast them to text first.")
         reads[names[1]] = ColumnRead((column, item), Conversion.AS_IS, pa.list_(fields[item]))
     return reads
@@ -140,7 +140,7 @@ def _read_relevance_lists(
 
 def _is_relevance(value_type: pa.DataType, *, or_null: bool = False) -> bool:
     return bool(
-        is_number(value_type) or pa.types.is_boolean(value_type) or (or_null and pa.types.is_null(value_type))
+        is_numeric(value_type) or pa.types.is_boolean(value_type) or (or_null and pa.types.is_null(value_type))
     )
 
 
@@ -184,7 +184,7 @@ def read_relevant_list(info: TableInfo, settings: EvaluationSettings) -> ListCol
         return ListColumn(column, items, _read_list_numbers((column, VALUES), column_type.item_type, part))
     number_fields = _NumberFields(option("relevance"), columns.relevance, Columns().relevance, GRADES)
     lists = _read_lists(info, column, part, columns, number_fields)
-    fields = [field.name for field in fields_of(column_type)]
+    fields = [field.name for field in list_fields(column_type)]
     if lists.numbers is None and len(fields) > 1:
         raise InputRefusedError(
             f"column {column!r} ({part}) has structs with fields {', '.join(fields)}, of which none is called "
@@ -224,7 +224,7 @@ def _read_lists(
         raise error
     if is_key(column_type.value_type) or pa.types.is_null(column_type.value_type):
         return ListColumn(column, ColumnRead((column,), Conversion.AS_IS, column_type))
-    fields = {one.name: one.type for one in fields_of(column_type)}
+    fields = {one.name: one.type for one in list_fields(column_type)}
     if not fields:
         raise error
     candidates = (info.field_named(column, usual) for usual in number_fields.fields)
@@ -275,7 +275,7 @@ def _read_list_numbers(source: tuple[str, str], value_type: pa.DataType, part: s
     if not _is_relevance(value_type, or_null=True):
         content = "grades" if part == option("relevant") else "scores or ranks"
         raise InputRefusedError(
-            f"the {content} in column {source[0]!r} ({part}) are {type_text(value_type)}; cast them to numbers."
+            f"the {content} in column {source[0]!r} ({part}) are {format_type(value_type)}; cast them to numbers."
         )
     target_type = number_type(value_type)
     return ColumnRead(
@@ -305,7 +305,7 @@ def unify_items(lists: Sequence[ListColumn], *, like: pa.DataType | None = None)
         if item_type == first_type or (pa.types.is_integer(item_type) and pa.types.is_integer(first_type)):
             continue
         raise InputRefusedError(
-            f"items are {type_text(first_type)} in column {lists[0].name!r} and {type_text(item_type)} in column "
+            f"items are {format_type(first_type)} in column {lists[0].name!r} and {format_type(item_type)} in column "
             f"{list_column.name!r}; cast one of them so that values compare."
         )
     if len(set(map(_item_type, lists))) == 1:

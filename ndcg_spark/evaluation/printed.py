@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ndcg_spark.core import labels
-from ndcg_spark.errors import option, printable
+from ndcg_spark.errors import escape_unprintable, option
 from ndcg_spark.evaluation.settings import REJECT_WARNING_SHARE, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, N_LOST
@@ -64,7 +64,7 @@ def _format_line(rows: list[dict[str, Any]]) -> str:
     first = rows[0]
     run = f"run={first['run']} " if first["run"] else ""
     values = "  ".join(f"{labels.metric(row)} {labels.mean(row)}" for row in rows)
-    return f"{printable(run + labels.segment(first))} queries={first['n_queries']}  {values}"
+    return f"{escape_unprintable(run + labels.segment(first))} queries={first['n_queries']}  {values}"
 
 
 def select_overall_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -215,7 +215,7 @@ def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) 
     for query in queries:
         name = labels.key({name: value for name, value in query.items() if name not in _QUERY_VALUES and value != ""})
         values = " -> ".join(labels.number(query[side], ".6f") for side in ("value_a", "value_b"))
-        print(printable(f"  {name}: {values}, {query['contribution']:+.6f} of the gap"))
+        print(escape_unprintable(f"  {name}: {values}, {query['contribution']:+.6f} of the gap"))
 
 
 _QUERY_VALUES = ("value_a", "value_b", "contribution")

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import labels
-from ndcg_spark.core.arrow_tables import sorted_rows
-from ndcg_spark.core.batches import float_values, plain_array
+from ndcg_spark.core.arrow_tables import sort_rows
+from ndcg_spark.core.batches import concat_chunks, float_values
 from ndcg_spark.core.shown import BESIDE, Shown
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_line, text_of
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, get_message, to_one_line
 from ndcg_spark.evaluation.local import LocalRanking, select_per_query_rows
 from ndcg_spark.evaluation.matching import TopItems, read_top_items
 from ndcg_spark.evaluation.settings import EvaluationSettings, parse_metrics
@@ -131,7 +131,7 @@ class LocalEvaluation(Results):
     @cached_property
     def summary(self) -> pa.Table:
         """One row per (run, segment, metric, k); see `summarize`. Runs when it is first asked for."""
-        return sorted_rows(self._run(self.ranking.summary))
+        return sort_rows(self._run(self.ranking.summary))
 
     @cached_property
     def per_query(self) -> pa.Table:
@@ -187,7 +187,7 @@ class LocalEvaluation(Results):
         k = pa.scalar(metric_at.k, pa.int32())
         is_k = pc.field("k").is_null() if metric_at.k is None else pc.equal(pc.field("k"), k)
         queries = self.per_query_table.filter(is_k & pc.field(metric_at.metric.column).is_valid())
-        values = float_values(plain_array(queries.column(metric_at.metric.column)))[0]
+        values = float_values(concat_chunks(queries.column(metric_at.metric.column)))[0]
         bins = np.floor(np.round(values / step, 9)).astype(np.int64)
         if metric_at.metric.within_1:  # the last bin of values within 0 and 1 has 1, too
             bins[values == 1] = N_BINS - 1
@@ -231,7 +231,7 @@ class LocalEvaluation(Results):
         try:
             return compute()
         except InputRefusedError as error:
-            raise InputRefusedError(one_line(str(self._explained(error)))) from None
+            raise InputRefusedError(to_one_line(str(self._explained(error)))) from None
 
     def _check_matched(
         self, runs: Sequence[TopItems], *, other_runs: Sequence[TopItems] = (), allowed: bool = False
@@ -239,7 +239,7 @@ class LocalEvaluation(Results):
         return self.ranking.check_matched(runs, other_runs=other_runs, allowed=allowed)
 
     def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
-        if not text_of(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
+        if not get_message(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
             return refused
         return self.ranking.explain_bad_rows(refused, data)
 

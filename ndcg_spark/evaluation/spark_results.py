@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from ndcg_spark.core import labels
 from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
 from ndcg_spark.core.failures import readable_errors
-from ndcg_spark.core.given import on_spark
+from ndcg_spark.core.given import convert_tables
 from ndcg_spark.core.workers import collect, filter_rows, raise_refusals
-from ndcg_spark.errors import InputRefusedError, option, text_of
+from ndcg_spark.errors import InputRefusedError, get_message, option
 from ndcg_spark.evaluation.frames.columns import report_bad_rows
 from ndcg_spark.evaluation.frames.matching import check_matched
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
@@ -174,7 +174,7 @@ class Evaluation(Results):
 
     def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
         """Run an action: count the bad rows by reason, where a refusal names the first of them. `data` has them."""
-        if not text_of(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
+        if not get_message(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
             return refused
         try:
             with readable_errors():
@@ -215,6 +215,6 @@ def evaluate_on_spark(
     tables: Mapping[str, Any], settings: EvaluationSettings, spark: SparkSession | None = None
 ) -> Evaluation:
     """Evaluate `data`, and perhaps `judgments`, `items` and `interactions`: DataFrames, other tables or paths."""
-    frames = on_spark(tables, spark)
+    frames = convert_tables(tables, spark)
     ranking = choose_ranking(frames.pop("data"), settings, **frames)
     return Evaluation(settings=ranking.fitted, ranking=ranking)

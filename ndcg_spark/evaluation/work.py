@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import info_of
+from ndcg_spark.core.columns import describe_table
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.errors import InputRefusedError
@@ -81,7 +81,7 @@ class Inputs:
 def open_inputs(tables: Mapping[str, Table], settings: EvaluationSettings, reference: str) -> Inputs:
     """Fit settings to opened tables. Reads schemas. `reference` names the input in messages."""
     table = tables["input"]
-    info = info_of(table.frame)
+    info = describe_table(table.frame)
     refuse_per_query_table(info, settings, reference)
     other_tables = {name: tables.get(name) for name in ("judgments", "items", "interactions")}
     return Inputs(table=table, settings=fit_settings(info, settings), **other_tables)

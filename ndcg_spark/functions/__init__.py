@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ndcg_spark.core.lazy_names import names_of
+from ndcg_spark.core.lazy_names import export_names
 
 if TYPE_CHECKING:
     from ndcg_spark.functions.aggregates import average_precision_at as average_precision_at
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ndcg_spark.functions.statements import register as register
     from ndcg_spark.functions.statements import sql as sql
 else:
-    __getattr__, __dir__ = names_of(
+    __getattr__, __dir__ = export_names(
         __name__,
         aggregates="average_precision_at dcg_at ndcg_at precision_at recall_at reciprocal_rank_at",
         arrays="average_precision dcg ndcg precision recall reciprocal_rank",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ndcg_spark.errors import one_of
+from ndcg_spark.errors import check_choice
 from ndcg_spark.functions import arguments, formulas
 from ndcg_spark.functions.arguments import COLUMNS
 from ndcg_spark.functions.formulas import Expression
@@ -162,7 +162,7 @@ def reciprocal_rank_at(
 
 
 def _make_cut(k: int | str | None, ties: str) -> formulas.Cut:
-    one_of("ties", ties, ("expected", "best", "worst"))
+    check_choice("ties", ties, ("expected", "best", "worst"))
     sign = -1.0 if ties == "worst" else 1.0
     return formulas.Cut(arguments.make_cutoff(k), F.lit(ties == "expected"), F.lit(sign), arguments.format_k(k))
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.conventions.forms import DiscountForm, check_discount, parse_discount
 from ndcg_spark.core.columns import refuse
-from ndcg_spark.errors import InvalidParameterError, one_of
+from ndcg_spark.errors import InvalidParameterError, check_choice
 from ndcg_spark.evaluation.settings import check_cutoffs, parse_cutoff
 from ndcg_spark.functions import formulas
 from ndcg_spark.functions.formulas import Expression
@@ -97,7 +97,7 @@ def document(cost: str) -> Callable[[Function], Function]:
 
 def bind_denominator(denominator: str) -> formulas.Metric:
     """Check `denominator` and return the average precision that divides by it."""
-    one_of("denominator", denominator, ("judged", "achievable", "k"))
+    check_choice("denominator", denominator, ("judged", "achievable", "k"))
     return partial(formulas.average_precision, denominator=denominator)
 
 
@@ -117,7 +117,7 @@ def resolve_discount(discount: str, k: int | str | None) -> DiscountForm:
 
 def resolve_no_relevant(no_relevant: str) -> Expression:
     """Return the value of a query without relevant items."""
-    one_of("no_relevant", no_relevant, tuple(NO_RELEVANT))
+    check_choice("no_relevant", no_relevant, tuple(NO_RELEVANT))
     return COLUMNS.lit(NO_RELEVANT[no_relevant])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ndcg_spark.core.lazy_names import names_of
+from ndcg_spark.core.lazy_names import export_names
 
 if TYPE_CHECKING:
     from ndcg_spark.history.frames import flag_changes as flag_changes
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ndcg_spark.history.settings import FlagSettings as FlagSettings
     from ndcg_spark.history.settings import RollUpSettings as RollUpSettings
 else:
-    __getattr__, __dir__ = names_of(
+    __getattr__, __dir__ = export_names(
         __name__,
         frames="flag_changes roll_up",
         settings="FlagSettings RollUpSettings",

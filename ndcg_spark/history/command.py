@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ndcg_spark.core.flag import settings_in
+from ndcg_spark.core.flag import list_settings
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.history.settings import FlagJobSettings, RollUpJobSettings
 from ndcg_spark.jobs.command import Command, Input, Output, Request
@@ -43,7 +43,7 @@ ROLL_UP = Command(
 
 
 def _check_query(request: Request[FlagJobSettings]) -> None:
-    default = next(one.default for one in settings_in(FlagJobSettings) if one.field == "query")
+    default = next(one.default for one in list_settings(FlagJobSettings) if one.field == "query")
     if request.settings.query != default and "per_query" not in request.sources:
         raise InvalidParameterError("--query-col names columns of --per-query, which is not given.")
 

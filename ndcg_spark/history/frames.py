@@ -17,9 +17,9 @@ from ndcg_spark.comparison.plan import STORED_WEIGHT
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
 from ndcg_spark.comparison.tasks.summing import COUNTS as COUNTS_OF_PAIRS
-from ndcg_spark.core.columns import columns_of, has_column, named, number, raise_if, require_column
-from ndcg_spark.core.flag import settings_from
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.columns import exact_col, exact_cols, has_column, number_column, raise_if, require_column
+from ndcg_spark.core.flag import create_settings
+from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.labels import ASKED
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.core.student import require_scipy, t_quantile
@@ -54,7 +54,7 @@ def series_rows(metrics: DataFrame) -> DataFrame:
     """Metric table with `night` in place of `run_date`, and keys of their stored types; lazy."""
     for name in ("run_date", *tasks.SERIES):
         require_column(metrics, name, "column of a metric table", METRIC_TABLE)
-    k = number(metrics, "k", "column of a metric table", METRIC_TABLE).cast("int")
+    k = number_column(metrics, "k", "column of a metric table", METRIC_TABLE).cast("int")
     by = F.coalesce(F.col("segment_by").cast("string"), F.lit(""))  # csv and json write no empty text
     keys = {
         NIGHT: night_column(metrics, METRIC_TABLE),
@@ -64,7 +64,7 @@ def series_rows(metrics: DataFrame) -> DataFrame:
         "metric": F.col("metric").cast("string"),
         "k": k,
     }
-    others = [named(name) for name in metrics.columns if name not in keys and name != "run_date"]
+    others = [exact_col(name) for name in metrics.columns if name not in keys and name != "run_date"]
     return metrics.select(*[column.alias(name) for name, column in keys.items()], *others)
 
 
@@ -141,7 +141,7 @@ def nights_to_add(rows: DataFrame, columns: Sequence[str], settings: RollUpSetti
         (F.col(name) if name in rows.columns else F.lit(None)).cast("string").alias(name)
         for name in (CONVENTION, CONFIG_HASH)
     ]
-    kept = rows.select(*columns_of([NIGHT, *columns]), *provenance, summary.read_rules(rows).alias(RULES))
+    kept = rows.select(*exact_cols([NIGHT, *columns]), *provenance, summary.read_rules(rows).alias(RULES))
     if settings.as_of is None:
         kept = kept.crossJoin(F.broadcast(rows.agg(F.max(NIGHT).alias("as_of"))))
     else:
@@ -256,7 +256,7 @@ def _metric(name: str) -> NamedMetric | None:
 
 def _as_runs(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSettings) -> DataFrame:
     """Rows of both nights of each pair, with the pair in a column, and the night as the run."""
-    run = F.coalesce(named("run").cast("string"), F.lit("")) if has_column(per_query, "run") else F.lit("")
+    run = F.coalesce(exact_col("run").cast("string"), F.lit("")) if has_column(per_query, "run") else F.lit("")
     rows = per_query.withColumns({_RUN: run, _HASH: config_hash(per_query), _DAY: date_or_null(per_query, _TABLE)})
     nights = [(NIGHT, _JUDGED), ("before", _BASELINE)]
     sides = F.explode(F.array(*[F.struct(F.col(day).alias("day"), F.lit(name).alias("as")) for day, name in nights]))
@@ -264,7 +264,7 @@ def _as_runs(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSetting
     of = pairs.select(PAIR, F.col("run").alias("__of"), *by, sides.alias(_SIDE))
     on = (F.col(_RUN) == F.col("__of")) & (F.col(_DAY) == F.col(_SIDE)["day"])
     if has_column(per_query, RULES):  # those of means go on with whether queries weigh
-        on = on & F.coalesce(F.startswith("__rules", named(RULES)), F.lit(True))
+        on = on & F.coalesce(F.startswith("__rules", exact_col(RULES)), F.lit(True))
     elif has_column(per_query, "config_hash"):
         on = on & F.col(_HASH).eqNullSafe(F.col("__by"))
     found = _one_weight(
@@ -278,15 +278,15 @@ def _as_runs(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSetting
 
 def _one_weight(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
     """Set the weight and segments of a query to those of the later night that has it; they may differ by night."""
-    its = {name: named(name) for name in settings.segment_columns if name != PAIR}
+    its = {name: exact_col(name) for name in settings.segment_columns if name != PAIR}
     if settings.weight is not None:
-        its[settings.weight] = F.coalesce(named(settings.weight), F.lit(1.0))  # null in runs without weights
+        its[settings.weight] = F.coalesce(exact_col(settings.weight), F.lit(1.0))  # null in runs without weights
     if not its:
         return rows
-    missing = F.coalesce(named("status") == "missing", F.lit(False)) if "status" in rows.columns else F.lit(False)
+    missing = F.coalesce(exact_col("status") == "missing", F.lit(False)) if "status" in rows.columns else F.lit(False)
     voice = F.when(missing, 0).otherwise(2) + F.when(F.col("run") == _JUDGED, 1).otherwise(0)
     rows = rows.withColumns({_OWN: F.struct(*[one.alias(name) for name, one in its.items()]), _VOICE: voice})
-    query = Window.partitionBy(*columns_of(settings.query))
+    query = Window.partitionBy(*exact_cols(settings.query))
     speaks = F.col(_VOICE) == F.max(_VOICE).over(query)  # such a row keeps its own: what differs by k is refused
     chosen = F.when(speaks, F.col(_OWN)).otherwise(F.max_by(_OWN, _VOICE).over(query))
     rows = rows.withColumn(_OWN, chosen)
@@ -359,7 +359,7 @@ def _ddl(columns: Mapping[str, str]) -> str:
 def _number(rows: DataFrame, name: str) -> Column:
     if name != "value" and name not in rows.columns:
         return F.lit(None).cast("double").alias(name)
-    return number(rows, name, "column of a metric table", METRIC_TABLE).alias(name)
+    return number_column(rows, name, "column of a metric table", METRIC_TABLE).alias(name)
 
 
 ROLL_UP_COLUMNS = {
@@ -394,7 +394,7 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     held = nights_to_add(
         series_rows(summary.add_missing_counts(metrics)), [*tasks.SERIES, ASKED, *COUNTS, "state"], settings
     )
-    rows = held.withColumn(HELD, F.explode(HELD)).select(*columns_of(held.columns), f"{HELD}.*")
+    rows = held.withColumn(HELD, F.explode(HELD)).select(*exact_cols(held.columns), f"{HELD}.*")
     keys = [*tasks.PERIOD, *tasks.SERIES]
     until = F.least("period_end", F.max("as_of"))
     days = F.sort_array(F.collect_set(NIGHT))
@@ -408,9 +408,9 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     period = F.concat_ws(" from ", "period", F.concat_ws(" to ", *days_text))
     twice = ("a night comes twice in the ", period, " of ", F.col("metric"), "; keep the rows of one data set.")
     n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *twice, kind="bigint")
-    passed = [*columns_of(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
+    passed = [*exact_cols(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
     passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
-    rows = merged.select(*passed, *columns_of([ASKED, *COUNTS, "states", RULES]))
+    rows = merged.select(*passed, *exact_cols([ASKED, *COUNTS, "states", RULES]))
     task = settings.confidence, quantiles, settings.across_rules
     return in_workers(rows, finish_means, *task, schema=_ddl(ROLL_UP_COLUMNS))
 
@@ -434,16 +434,16 @@ def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> Da
     if settings.independence in (None, "query") and "replicates" in comparisons.columns:
         kept.append("replicates")
     rows = nights_to_add(series_rows(comparisons), kept, settings)
-    by_series = rows.repartition(*columns_of(tasks.SERIES_OF_PAIRS)).sortWithinPartitions(
-        *columns_of([*tasks.SERIES_OF_PAIRS, NIGHT])
+    by_series = rows.repartition(*exact_cols(tasks.SERIES_OF_PAIRS)).sortWithinPartitions(
+        *exact_cols([*tasks.SERIES_OF_PAIRS, NIGHT])
     )
-    family = F.xxhash64(*columns_of([*tasks.PERIOD, "baseline"])).alias(tasks.FAMILY)
+    family = F.xxhash64(*exact_cols([*tasks.PERIOD, "baseline"])).alias(tasks.FAMILY)
     rolled = in_workers(by_series, tasks.roll_up_nights, settings, schema=PERIODS_OF_PAIRS).select("*", family)
     ordered = rolled.repartition(tasks.FAMILY).sortWithinPartitions(tasks.FAMILY)
     return in_workers(ordered, tasks.decide_families, settings, schema=PERIODS_OF_PAIRS)
 
 
-@takes_tables
+@accepts_tables
 def roll_up(
     metrics: DataFrame,
     *,
@@ -500,10 +500,10 @@ def roll_up(
     stored replicates (once per night), and two passes.
     """
     given = dict(locals())
-    return rolled_up(given.pop("metrics"), settings_from(RollUpSettings, given))
+    return rolled_up(given.pop("metrics"), create_settings(RollUpSettings, given))
 
 
-@takes_tables
+@accepts_tables
 def flag_changes(
     metrics: DataFrame,
     *,
@@ -575,5 +575,5 @@ def flag_changes(
     lists segment sets, metrics and cutoffs, and one shuffle of the queries of the nights that are paired, two where
     they have weights or segments.
     """
-    settings = settings_from(FlagSettings, dict(locals()))
+    settings = create_settings(FlagSettings, dict(locals()))
     return flagged_nights(metrics, settings, per_query=per_query, query=query)

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from ndcg_spark._version import __version__
 from ndcg_spark.comparison.printed import verdict_text
 from ndcg_spark.core import labels
-from ndcg_spark.core.columns import computed_micros, has_column, require_column, time_of
+from ndcg_spark.core.columns import computed_micros, has_column, micros_to_datetime, require_column
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, format_rules_notes
 from ndcg_spark.history import frames
@@ -99,7 +99,7 @@ def found_nights(table: Table, rows: DataFrame, asked: MetricRows, until: date |
         raise InputRefusedError(
             f"{table.name} has rows of several data sets ({', '.join(datasets[:5])}); name one with --dataset."
         )
-    return Nights((datasets or [""])[0], facts["first"], facts["last"], time_of(facts["computed"]))
+    return Nights((datasets or [""])[0], facts["first"], facts["last"], micros_to_datetime(facts["computed"]))
 
 
 def _require_names(frame: DataFrame, asked: MetricRows) -> None:
@@ -283,7 +283,7 @@ class FlagChanges(Work[FlagJobSettings]):
         counts = ", ".join(f"{n:,} {_STATUS_TEXTS.get(status, status)}" for status, n in facts["by_status"].items())
         yield f"{nights} {facts['to']}: {counts}"
         if facts["missing_nights"]:
-            yield f"nights without a row: {labels.listed(facts['missing_nights'])}"
+            yield f"nights without a row: {labels.join_names(facts['missing_nights'])}"
         for cause in causes_of([*facts["flags"], *facts["recovered"]]):
             yield cause.line
             if self.settings.verbose:

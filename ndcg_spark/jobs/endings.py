@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
-from ndcg_spark.core.redaction import redacted
-from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, one_line, text_of
+from ndcg_spark.core.redaction import redact
+from ndcg_spark.errors import NdcgSparkError, PartlyWrittenError, find_refusal, get_message, to_one_line
 from ndcg_spark.jobs.interrupts import TerminatedError
 from ndcg_spark.jobs.logs import CommandLog
 from ndcg_spark.jobs.options import spell_flags
@@ -33,9 +33,9 @@ def report_error(error: BaseException, logs: CommandLog, prog: str) -> int:
     if isinstance(error, click.ClickException):
         return report_line(logs, prog, error.format_message(), REFUSED)
     if isinstance(error, PartlyWrittenError):
-        return report_line(logs, prog, spell_flags(text_of(error)), CRASHED)
+        return report_line(logs, prog, spell_flags(get_message(error)), CRASHED)
     if isinstance(error, NdcgSparkError):
-        message = text_of(error)
+        message = get_message(error)
         return report_line(logs, prog, spell_flags(find_refusal(message) or message), REFUSED)
     if isinstance(error, click.Abort | KeyboardInterrupt):  # click turns the latter into the former
         if isinstance(error.__cause__ or error, TerminatedError):
@@ -44,13 +44,13 @@ def report_error(error: BaseException, logs: CommandLog, prog: str) -> int:
     if logs.is_json:
         logs.error(f"{prog}: crashed", {"exit_code": CRASHED}, error)
     else:
-        print(redacted("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+        print(redact("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     return CRASHED
 
 
 def report_line(logs: CommandLog, prog: str, message: str, code: int) -> int:
     """Print a line on standard error, or log it as JSON; return `code`."""
-    line = f"{prog}: {one_line(redacted(message))}"
+    line = f"{prog}: {to_one_line(redact(message))}"
     if logs.is_json:
         logs.error(line, {"exit_code": code})
     else:

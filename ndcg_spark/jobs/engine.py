@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from ndcg_spark.core.engine import asked_engine, points_to_spark
-from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.engine import find_spark_hint, resolve_engine
+from ndcg_spark.core.redaction import redact
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.options import format_flag
@@ -49,10 +49,10 @@ def choose_engine(request: Request[Any], *, in_night: bool = False, reads: bool 
     name = request.command.name
     if not request.command.local and request.shared.engine != LOCAL:
         return Engine(reason=f"{name} runs on Spark")
-    requested, origin = asked_engine(request.shared.engine, f"--engine {request.shared.engine}")
+    requested, origin = resolve_engine(request.shared.engine, f"--engine {request.shared.engine}")
     if requested == SPARK:
         return Engine(reason=origin)
-    hint = points_to_spark() if requested != LOCAL and not in_night else None
+    hint = find_spark_hint() if requested != LOCAL and not in_night else None
     obstacle = hint or (_find_obstacle(request) if request.command.local else f"{name} runs on Spark")
     if obstacle is None:
         opened = _open_tables(request) if reads else None
@@ -72,7 +72,7 @@ def _find_obstacle(request: Request[Any]) -> str | None:
     targets = {**request.targets, **({} if request.run_log is None else {"run_log": request.run_log})}
     for name, target in targets.items():
         if needs_spark(target):
-            place = redacted(target.reference)
+            place = redact(target.reference)
             suggestion = "" if "/" in place else f", as {f'./{place}'!r} would be"
             return f"{format_flag(name)} {place!r} is not a folder of this machine{suggestion}"
     return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ndcg_spark.core.redaction import redacted, redacted_values
+from ndcg_spark.core.redaction import redact, redact_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ class JsonFormatter(logging.Formatter):
                 for frame in frames
             ]
             line["exception"] = {"class": type(error).__name__, "msg": str(error), "stacktrace": stack}
-        return json.dumps(redacted_values(line), ensure_ascii=False, default=str)
+        return json.dumps(redact_values(line), ensure_ascii=False, default=str)
 
 
 class CommandLog:
@@ -125,7 +125,7 @@ class Progress:
     @contextmanager
     def step(self, label: str) -> Iterator[None]:
         began = time.monotonic()
-        self._step = redacted(label)
+        self._step = redact(label)
         try:
             if self._live:
                 with self._console.status(self._step) as self._status:
@@ -143,7 +143,7 @@ class Progress:
 
     def log(self, text: str, **context: Any) -> None:
         """Print a line, or log it with `context` as JSON."""
-        text = "\\n".join(redacted(text).splitlines())  # paths may contain any character, line breaks too
+        text = "\\n".join(redact(text).splitlines())  # paths may contain any character, line breaks too
         if self._log is not None:
             level = logging.WARNING if text.startswith("warning: ") else logging.INFO
             self._log.log(level, text.removeprefix("warning: "), extra={"context": {**self._context, **context}})

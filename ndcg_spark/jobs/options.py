@@ -16,9 +16,9 @@ from typing import Any, TypeVar, get_origin
 import click
 from click.core import ParameterSource
 
-from ndcg_spark.core.flag import Setting, settings_in
-from ndcg_spark.core.redaction import redacted_values
-from ndcg_spark.errors import InvalidParameterError, NdcgSparkError, spelled, text_of, unquoted
+from ndcg_spark.core.flag import Setting, list_settings
+from ndcg_spark.core.redaction import redact_values
+from ndcg_spark.errors import InvalidParameterError, NdcgSparkError, get_message, spell_options, strip_quotes
 
 _COLUMN_OPTIONS = frozenset((
     "annotator", "categories", "click", "cluster", "event", "event_id", "first_seen", "ideal", "item", "labels",
@@ -35,12 +35,12 @@ def spell_flags(text: str) -> str:
     >>> with_flags(f"leave {option('run')} out; {option('weight', repr(''))}, {option('keep_replicates', 'True')}")
     "leave --run-col out; --weight-col '', --keep-replicates"
     """
-    return spelled(text, format_flag)
+    return spell_options(text, format_flag)
 
 
 def format_flag(name: str, value: str = "") -> str:
     """Spell an option of Python as a flag, with its value unless it is a switch; a rule has its own flag."""
-    value = unquoted(value)
+    value = strip_quotes(value)
     if name == "convention" and ";" in value:
         rule, _, value = value.rpartition(";")[2].partition("=")
         return f"--{rule.replace('_', '-')} {value}"
@@ -60,8 +60,8 @@ _TITLE = re.compile(r"(\w[\w ]*)\n-+\n", re.MULTILINE)
 def build_options(settings: type, *, without: Collection[str] = ()) -> dict[str, list[click.Option]]:
     """Build the options of the fields of a settings class, by their title in the help, except fields in `without`."""
     sentences, groups = read_parameter_docs(settings), dict[str, list[click.Option]]()
-    spelling = {setting.field: _format_setting_flag(setting) for setting in settings_in(settings)}
-    for setting in settings_in(settings):
+    spelling = {setting.field: _format_setting_flag(setting) for setting in list_settings(settings)}
+    for setting in list_settings(settings):
         if setting.field in without or setting.flag.hidden:
             continue
         if setting.is_nested:
@@ -76,7 +76,7 @@ def build_options(settings: type, *, without: Collection[str] = ()) -> dict[str,
 def build_override_options(settings: type, *, without: Collection[str] = ()) -> dict[str, list[click.Option]]:
     """Build options that change given settings: none has a default, and each is a text, which the class parses."""
     sentences, groups = read_parameter_docs(settings), dict[str, list[click.Option]]()
-    for setting in settings_in(settings):
+    for setting in list_settings(settings):
         if setting.field not in without:
             help_text = sentences[setting.field].replace("`", "") if setting.field in sentences else ""
             metavar = setting.flag.metavar or "RULE"
@@ -97,7 +97,7 @@ def merge_groups(*mappings: Mapping[str, Sequence[click.Option]]) -> dict[str, l
 def build_settings(settings: type[S], params: Mapping[str, Any], **fixed: Any) -> S:
     """Make settings from the values of the options of `build_options`; `more` are fields that have no option."""
     values = dict(fixed)
-    for setting in settings_in(settings):
+    for setting in list_settings(settings):
         if setting.field in fixed or setting.flag.hidden:
             continue
         if setting.is_nested:
@@ -275,7 +275,9 @@ def prefix_refusals(place: str) -> Iterator[None]:
     try:
         yield
     except (click.ClickException, NdcgSparkError) as error:
-        message = error.format_message() if isinstance(error, click.ClickException) else spell_flags(text_of(error))
+        message = (
+            error.format_message() if isinstance(error, click.ClickException) else spell_flags(get_message(error))
+        )
         raise InvalidParameterError(f"{place}: {message}") from error
 
 
@@ -436,7 +438,7 @@ def _format_config_line(option: click.Option, context: click.Context) -> str:
     name = str(option.name)
     value = context.params[name]
     value = list(value) if isinstance(value, tuple) else value
-    safe = redacted_values(value)
+    safe = redact_values(value)
     # JSON of text, numbers, booleans and arrays of text is TOML, but for one control character.
     text = json.dumps(safe, ensure_ascii=False).replace("\x7f", "\\u007f")
     origin = _ORIGINS.get(context.get_parameter_source(name))  # type: ignore[arg-type]  # None has no name

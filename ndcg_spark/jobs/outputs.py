@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ndcg_spark.core.failures import refusal_text
+from ndcg_spark.core.failures import extract_refusal
 from ndcg_spark.core.row_counts import describe_bad_rows
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError, text_of
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError, get_message
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.options import format_flag
 from ndcg_spark.jobs.places import Target
@@ -130,7 +130,7 @@ def build_refusal(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
     own_error = error if isinstance(error, NdcgSparkError) else None
     if own_error is not None and type(own_error) is not InputRefusedError:
         return own_error
-    message = refusal_text(error) if own_error is None else text_of(own_error)
+    message = extract_refusal(error) if own_error is None else get_message(own_error)
     if message is None:
         return None
     counts = inputs.count_rows() if message.startswith("bad row:") else {}

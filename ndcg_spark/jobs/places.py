@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
-from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.redaction import redact
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError
 from ndcg_spark.jobs.options import format_flag
 from ndcg_spark.sources.references import guess_format, strip_endings
@@ -134,7 +134,7 @@ def choose_dataset(name: str | None, source: Source, *, is_stored: bool) -> str:
                 "would have one name, and replace each other."
             )
         return "query"
-    reference = redacted(source.reference).rstrip("/")  # the name is stored
+    reference = redact(source.reference).rstrip("/")  # the name is stored
     names = [strip_endings(part) or part for part in reversed(reference.split("/")) if part]
     lasting = (_DATE.sub("", name) for name in names if not _PART_NAME.fullmatch(name))
     return next(filter(None, lasting), names[0] if names else source.reference)

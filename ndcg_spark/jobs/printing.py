@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ndcg_spark.core import labels
-from ndcg_spark.errors import json_printable, printable
+from ndcg_spark.errors import escape_json, escape_unprintable
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -22,7 +22,7 @@ def make_cell(text: str, style: str = "") -> Text:
     """Make a table cell; brackets and colons in it are not markup or emoji."""
     from rich.text import Text  # not imported for --help, which must be fast
 
-    return Text(printable(text), style=style)
+    return Text(escape_unprintable(text), style=style)
 
 
 def print_rows(title: str, rows: list[dict[str, str]]) -> None:
@@ -30,7 +30,7 @@ def print_rows(title: str, rows: list[dict[str, str]]) -> None:
     if not sys.stdout.isatty():
         for row in rows:
             first, second, *others = row.items()
-            print(printable("  ".join([first[1], second[1], *(f"{name} {text}" for name, text in others)])))
+            print(escape_unprintable("  ".join([first[1], second[1], *(f"{name} {text}" for name, text in others)])))
         return
     from rich.console import Console
     from rich.table import Table
@@ -48,11 +48,11 @@ def format_gate(gate: Mapping[str, Any]) -> str:
     value = labels.number(gate["value"], ".6f")
     pair = f"{gate['run']} against {gate['baseline']}" if "baseline" in gate else gate["run"]
     detail = f"{pair}: {value}" if pair else value
-    return printable(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({detail})")
+    return escape_unprintable(f"gate {gate['gate']}: {'met' if gate['met'] else 'NOT MET'} ({detail})")
 
 
 def format_json(facts: Mapping[str, Any]) -> str:
-    return json_printable(json.dumps(facts, ensure_ascii=False, allow_nan=False, default=str))
+    return escape_json(json.dumps(facts, ensure_ascii=False, allow_nan=False, default=str))
 
 
 class _TolerantStream:

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from ndcg_spark import tables
 from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import first_line, spark_errors
-from ndcg_spark.core.redaction import redacted, redacted_values
-from ndcg_spark.errors import NdcgSparkError, one_line
+from ndcg_spark.core.redaction import redact, redact_values
+from ndcg_spark.errors import NdcgSparkError, to_one_line
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import check_target
 from ndcg_spark.jobs.places import Source, Target, format_place
@@ -59,13 +59,13 @@ def describe_inputs(spark: SparkSession | None, sources: Mapping[str, Source]) -
 def _describe_input(spark: SparkSession | None, name: str, source: Source) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "option": name.replace("_", "-"),
-        "reference": redacted(source.reference),
+        "reference": redact(source.reference),
         "format": source.format,
     }
     try:
         return facts | _read_state(spark, source.reference, source.format)
     except spark_errors(OSError) as error:  # a job that cannot read its input says so itself
-        return facts | {"unknown": one_line(redacted(first_line(error)))}
+        return facts | {"unknown": to_one_line(redact(first_line(error)))}
 
 
 def _read_state(spark: SparkSession | None, reference: str, kind: str) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def extract_counts(outcome: Mapping[str, Any]) -> dict[str, int]:
 
 def format_options(request: Request[Any]) -> str:
     """Write the options in force as JSON, without credentials."""
-    return to_json(redacted_values(dict(request.in_force)))
+    return to_json(redact_values(dict(request.in_force)))
 
 
 def to_json(value: Any) -> str:

@@ -18,9 +18,16 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 import pyarrow as pa
 
 from ndcg_spark._version import __version__
-from ndcg_spark.core.failures import first_line, spark_errors, unfit_surroundings
-from ndcg_spark.core.redaction import redacted, redacted_values
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError, PartlyWrittenError, find_refusal, printable, text_of
+from ndcg_spark.core.failures import explain_environment_error, first_line, spark_errors
+from ndcg_spark.core.redaction import redact, redact_values
+from ndcg_spark.errors import (
+    InputRefusedError,
+    NdcgSparkError,
+    PartlyWrittenError,
+    escape_unprintable,
+    find_refusal,
+    get_message,
+)
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.engine import Engine
 from ndcg_spark.jobs.interrupts import TerminatedError, handle_interrupts
@@ -174,8 +181,8 @@ class JobRun:
 
     def _build_facts(self) -> dict[str, Any]:
         facts = self.progress.facts
-        steps = [{"step": redacted(label), "seconds": round(seconds, 3)} for label, seconds in self.progress.steps]
-        outputs = [redacted_values(output) for output in facts.get("outputs", [])]
+        steps = [{"step": redact(label), "seconds": round(seconds, 3)} for label, seconds in self.progress.steps]
+        outputs = [redact_values(output) for output in facts.get("outputs", [])]
         reasons = (facts.get("rows") or {}).get("rejected_by_reason")
         return {
             **extract_counts(facts),
@@ -192,11 +199,11 @@ def describe_end(error: BaseException | None, code: int) -> tuple[str, str | Non
         return _STATUS_BY_CODE[code], None
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, None
-    text = spell_flags(find_refusal(text_of(error)) or text_of(error))
+    text = spell_flags(find_refusal(get_message(error)) or get_message(error))
     if isinstance(error, NdcgSparkError) and not isinstance(error, PartlyWrittenError):
-        return REFUSED, redacted(" ".join(text.split()))[:_MAX_MESSAGE_CHARACTERS]
+        return REFUSED, redact(" ".join(text.split()))[:_MAX_MESSAGE_CHARACTERS]
     first = first_line(error) if isinstance(error, spark_errors()) else next(iter(text.strip().splitlines()), "")
-    return FAILED, redacted(f"{type(error).__name__}: {first}")[:_MAX_MESSAGE_CHARACTERS]
+    return FAILED, redact(f"{type(error).__name__}: {first}")[:_MAX_MESSAGE_CHARACTERS]
 
 
 @contextmanager
@@ -257,7 +264,7 @@ def _explain_crashes() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        unfit = unfit_surroundings(error)
+        unfit = explain_environment_error(error)
         if unfit is None:
             raise
         raise unfit from error
@@ -413,9 +420,9 @@ class Work(Generic[S]):
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F
 
-        from ndcg_spark.core.bad_rows import rejects_table
+        from ndcg_spark.core.bad_rows import select_rejects
 
-        tables = {name: rejects_table(rows, name) for name, rows in self.check_rows(originals=True).items()}
+        tables = {name: select_rejects(rows, name) for name, rows in self.check_rows(originals=True).items()}
         frames = [
             rows if accounts is None or name in accounts.with_rejects else rows.limit(0)
             for name, rows in tables.items()
@@ -524,8 +531,8 @@ def _print_explanation(job: Job[S]) -> None:
         night = f"replacing {request.run_date} of data set {request.dataset!r} only"
         labelled.append(("would write", f"{request.outputs_text}, {night}" if request.outputs_text else "nothing"))
     width = max(len(label) for label, _ in labelled) + 2
-    lines = [redacted(f"{label:{width}}{text}") for label, text in labelled]
-    print("\n".join(map(printable, [*lines, job.work.EXPLAINED])))
+    lines = [redact(f"{label:{width}}{text}") for label, text in labelled]
+    print("\n".join(map(escape_unprintable, [*lines, job.work.EXPLAINED])))
 
 
 def _check_outputs(spark: SparkSession | None, job: Job[S], progress: Progress) -> None:
@@ -561,7 +568,7 @@ def _convert_refusals(job: Job[S]) -> Iterator[None]:
         if refused is None:
             raise
         if type(refused) is InputRefusedError and job.request.command.outputs:
-            text = text_of(refused)
+            text = get_message(refused)
             if "othing was written" not in text:
                 sentence = text if text.endswith("?") else f"{text.rstrip('.')}."
                 refused = InputRefusedError(f"{sentence} Nothing was written.")
@@ -596,7 +603,7 @@ def _print_outcome(outcome: Outcome, request: Request[S], progress: Progress) ->
         elif line.startswith("warning: "):
             progress.log(line)
         else:
-            print(printable(spell_flags(line)))
+            print(escape_unprintable(spell_flags(line)))
     for gate in outcome.gates:
         print(format_gate(gate))
     if request.shared.json == "-":

@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
 
 from ndcg_spark.core.engine import PROVIDED
-from ndcg_spark.core.failures import condition_of, first_line, unfit_surroundings
-from ndcg_spark.core.session import BATCH_BYTES, LARGEST_BATCH, LASTING_CATALOG, use_this_python
+from ndcg_spark.core.failures import explain_environment_error, first_line, get_condition
+from ndcg_spark.core.session import BATCH_BYTES, LASTING_CATALOG, MAX_BATCH_BYTES, use_this_python
 from ndcg_spark.core.workers import add_package_to_workers
 from ndcg_spark.errors import InvalidParameterError, MissingPackageError, NdcgSparkError, OutputRefusedError
 from ndcg_spark.jobs import worker_daemon
@@ -258,7 +258,7 @@ def _refuse_temporary_tables(spark: SparkSession, tables: Mapping[str, str]) -> 
 def build_local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
     """Settings of a session of our own, whose workers run `python`."""
     cores = os.cpu_count() or 1
-    batch_size = {BATCH_BYTES: LARGEST_BATCH} if short_lists else {}
+    batch_size = {BATCH_BYTES: MAX_BATCH_BYTES} if short_lists else {}
     own_daemon = worker_daemon.SETTINGS if python == sys.executable else {}
     return {
         **batch_size,
@@ -294,12 +294,12 @@ def _start_local(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except PySparkException as error:
-        if "JAVA_GATEWAY" in condition_of(error):
+        if "JAVA_GATEWAY" in get_condition(error):
             raise NdcgSparkError(
                 "Spark could not start, for what Java says above: a setting that it refuses, too little memory, or a "
                 "Java that is too old (JAVA_HOME names another)."
             ) from error
         raise
     except (OSError, Py4JError) as error:  # as of a folder for temporary files, or of a setting that Spark refuses
-        unfit = unfit_surroundings(error)
+        unfit = explain_environment_error(error)
         raise unfit or NdcgSparkError(f"Spark could not start: {first_line(error)}") from error

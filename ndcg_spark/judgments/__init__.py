@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ndcg_spark.core.lazy_names import names_of
+from ndcg_spark.core.lazy_names import export_names
 
 if TYPE_CHECKING:
     from ndcg_spark.judgments.frames import from_events as from_events
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ndcg_spark.judgments.settings import RatingColumns as RatingColumns
     from ndcg_spark.judgments.settings import RatingSettings as RatingSettings
 else:
-    __getattr__, __dir__ = names_of(
+    __getattr__, __dir__ = export_names(
         __name__,
         frames="from_events from_ratings rating_agreement",
         settings="EventColumns EventSettings RatingColumns RatingSettings",

@@ -9,20 +9,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.bad_rows import Reasons, checked, key_reasons, without_bad_rows
+from ndcg_spark.core.bad_rows import Reasons, check_each_row, drop_bad_rows, list_key_reasons
 from ndcg_spark.core.columns import (
     TimeColumn,
-    columns_of,
+    exact_col,
+    exact_cols,
     from_limbs,
     limbs,
-    named,
-    number,
+    number_column,
     require_column,
     time_column,
 )
 from ndcg_spark.core.exact import MAX_WEIGHT
-from ndcg_spark.core.flag import OnInvalid, settings_from
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.flag import OnInvalid, create_settings
+from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import option
 from ndcg_spark.judgments.settings import (
@@ -51,43 +51,43 @@ def judge_events(events: DataFrame, settings: EventSettings) -> DataFrame:
     """Implement `from_events`. Lazy."""
     time, reasons = _check_event_columns(events, settings)
     keys = [*settings.columns.query, settings.columns.item]
-    valid = without_bad_rows(_filter_window(events, time, settings), reasons, keys, settings.on_invalid)
+    valid = drop_bad_rows(_filter_window(events, time, settings), reasons, keys, settings.on_invalid)
     rows = valid.select(
-        *columns_of([*keys, *_list_dedup_columns(settings)]),
+        *exact_cols([*keys, *_list_dedup_columns(settings)]),
         _encode_event(settings).alias(_CODE),
         time.micros.alias(_MICROS),
     )
     rows = _drop_repeats(rows, keys, settings)
     if settings.rule == "sum":  # a column of its own, or Spark computes it once for each limb
         grades = F.array(*[F.lit(grade) for _, grade in settings.ranked_grades])
-        value = _decay(F.get(grades, named(_CODE)), named(_MICROS), settings)
-        rows = rows.withColumn(_VALUE, F.when(named(_CODE) >= settings.n_negative, value))
-    state = rows.groupBy(*columns_of(keys)).agg(*_aggregate_events(settings))
-    return state.select(*columns_of(keys), *_derive_judgments(settings))
+        value = _decay(F.get(grades, exact_col(_CODE)), exact_col(_MICROS), settings)
+        rows = rows.withColumn(_VALUE, F.when(exact_col(_CODE) >= settings.n_negative, value))
+    state = rows.groupBy(*exact_cols(keys)).agg(*_aggregate_events(settings))
+    return state.select(*exact_cols(keys), *_derive_judgments(settings))
 
 
 def check_events(events: DataFrame, settings: EventSettings, *, originals: bool = False) -> DataFrame:
-    """Name the reason why each event in the window is bad; null for a good event. Lazy; rows as from `checked`.
+    """Name the reason why each event in the window is bad; null for a good event. Lazy; columns of `check_each_row`.
 
     The reasons: `malformed_line`, `null_query`, `null_item`, `null_event`, `unknown_event`, `null_ts`,
     `ts_not_a_timestamp`, `null_event_id`, `null_user`.
     """
     time, reasons = _check_event_columns(events, settings)
     keys = [*settings.columns.query, settings.columns.item, settings.columns.event]
-    return checked(
+    return check_each_row(
         _filter_window(events, time, settings), reasons, keys, originals=events.columns if originals else ()
     )
 
 
 def _check_event_columns(events: DataFrame, settings: EventSettings) -> tuple[TimeColumn, Reasons]:
     columns = settings.columns
-    reasons = key_reasons(events, columns.query, columns.item, EVENTS_TABLE)
+    reasons = list_key_reasons(events, columns.query, columns.item, EVENTS_TABLE)
     require_column(events, columns.event, option("event"), EVENTS_TABLE)
     time = time_column(events, columns.ts, option("ts"), EVENTS_TABLE)
-    event = named(columns.event).cast("string")
+    event = exact_col(columns.event).cast("string")
     reasons.append(("null_event", event.isNull()))
     reasons.append(("unknown_event", ~event.isin(settings.impression, *settings.grades)))
-    reasons.append(("null_ts", named(columns.ts).isNull()))
+    reasons.append(("null_ts", exact_col(columns.ts).isNull()))
     if time.is_text:
         reasons.append(("ts_not_a_timestamp", time.micros.isNull()))
     for field in ("event_id", "user"):
@@ -95,7 +95,7 @@ def _check_event_columns(events: DataFrame, settings: EventSettings) -> tuple[Ti
             require_column(events, getattr(columns, field), option(field), EVENTS_TABLE)
     for column, field in _list_dedup_options(settings):
         require_column(events, column, option(field), EVENTS_TABLE)
-        reasons.append((f"null_{field}", named(column).isNull()))
+        reasons.append((f"null_{field}", exact_col(column).isNull()))
     return time, reasons
 
 
@@ -120,7 +120,7 @@ def _filter_window(events: DataFrame, time: TimeColumn, settings: EventSettings)
 
 def _encode_event(settings: EventSettings) -> Column:
     """Return the index of an event by rising grade; an impression is -1."""
-    event = named(settings.columns.event).cast("string")
+    event = exact_col(settings.columns.event).cast("string")
     code = F.when(event == settings.impression, F.lit(-1))
     for index, (graded_event, _) in enumerate(settings.ranked_grades):
         code = code.when(event == graded_event, F.lit(index))
@@ -131,7 +131,7 @@ def _drop_repeats(rows: DataFrame, keys: Sequence[str], settings: EventSettings)
     """Deduplicate events. Shuffles by (query, item) first, so that later steps need no shuffle."""
     if settings.dedup == "none":
         return rows
-    code, micros = named(_CODE), named(_MICROS)
+    code, micros = exact_col(_CODE), exact_col(_MICROS)
     group = [*keys, *_list_dedup_columns(settings)]
     aggregates = [F.min(micros).alias(_MICROS), F.count(F.lit(1)).alias(_COPIES)]
     if settings.dedup == "event_id":
@@ -140,18 +140,18 @@ def _drop_repeats(rows: DataFrame, keys: Sequence[str], settings: EventSettings)
         length = int(settings.dedup_seconds or 0) * 1_000_000
         rows = rows.withColumn(_BUCKET, micros - F.pmod(micros, F.lit(length)))
         group += [_CODE, _BUCKET]
-    return rows.repartition(*columns_of(keys)).groupBy(*columns_of(group)).agg(*aggregates)
+    return rows.repartition(*exact_cols(keys)).groupBy(*exact_cols(group)).agg(*aggregates)
 
 
 def _aggregate_events(settings: EventSettings) -> Iterable[Column]:
     """Yield the aggregates of a (query, item); all are whole numbers."""
-    code, micros = named(_CODE), named(_MICROS)
+    code, micros = exact_col(_CODE), exact_col(_MICROS)
     negative = settings.n_negative
     yield F.count(F.lit(1)).alias(_ROWS)
     yield F.count(F.when(code >= 0, 1)).alias("n_events")
     n_negative = F.count(F.when((code >= 0) & (code < negative), 1)) if negative else F.lit(0).cast("bigint")
     yield n_negative.alias("n_negative")
-    copies = F.sum(named(_COPIES)) if settings.dedup != "none" else F.count(F.lit(1))
+    copies = F.sum(exact_col(_COPIES)) if settings.dedup != "none" else F.count(F.lit(1))
     yield copies.alias(_ALL_COPIES)
     yield F.min(micros).alias(_FIRST)
     yield F.max(micros).alias(_LAST)
@@ -161,7 +161,7 @@ def _aggregate_events(settings: EventSettings) -> Iterable[Column]:
     if settings.rule == "best" and settings.half_life is None:
         yield F.max(F.when(code >= negative, code)).alias(_BEST)
     if settings.rule == "sum":
-        for limb, whole in enumerate(limbs(named(_VALUE), _count_limbs(settings))):
+        for limb, whole in enumerate(limbs(exact_col(_VALUE), _count_limbs(settings))):
             yield F.sum(whole).alias(_sum_column(limb))
 
 
@@ -195,7 +195,7 @@ def _derive_judgments(settings: EventSettings) -> Iterable[Column]:
     """Yield the columns of the judgments, computed from the aggregates."""
     value, event = _decide_positive(settings)
     n_events, n_negative = F.col("n_events"), F.col("n_negative")
-    n_impressions = named(_ROWS) - n_events
+    n_impressions = exact_col(_ROWS) - n_events
     has_value = n_events > n_negative
     enough = n_impressions >= settings.min_impressions
     relevance = F.when(has_value, value).when(enough, F.lit(0.0))
@@ -213,9 +213,9 @@ def _derive_judgments(settings: EventSettings) -> Iterable[Column]:
     yield n_events
     yield n_negative
     yield n_impressions.alias("n_impressions")
-    yield (named(_ALL_COPIES) - named(_ROWS)).alias("n_duplicates")
-    yield F.timestamp_micros(named(_FIRST)).alias("first_ts")
-    yield F.timestamp_micros(named(_LAST)).alias("last_ts")
+    yield (exact_col(_ALL_COPIES) - exact_col(_ROWS)).alias("n_duplicates")
+    yield F.timestamp_micros(exact_col(_FIRST)).alias("first_ts")
+    yield F.timestamp_micros(exact_col(_LAST)).alias("last_ts")
 
 
 def _decide_positive(settings: EventSettings) -> tuple[Column, Column]:
@@ -224,13 +224,13 @@ def _decide_positive(settings: EventSettings) -> tuple[Column, Column]:
     grades = F.array(*[F.lit(grade) for _, grade in graded])
     events = F.array(*[F.lit(event) for event, _ in graded])
     if settings.rule == "sum":
-        summed = from_limbs([named(_sum_column(limb)) for limb in range(_count_limbs(settings))])
+        summed = from_limbs([exact_col(_sum_column(limb)) for limb in range(_count_limbs(settings))])
         return F.least(summed, F.lit(settings.highest)), F.lit(None).cast("string")
     if not _needs_times(settings):
-        return F.get(grades, named(_BEST)), F.get(events, named(_BEST))
+        return F.get(grades, exact_col(_BEST)), F.get(events, exact_col(_BEST))
     candidates = []
     for code in range(settings.n_negative, len(graded)):
-        latest = named(_latest_column(code))
+        latest = exact_col(_latest_column(code))
         value = _decay(F.lit(graded[code][1]), latest, settings).alias("value")
         sort_key = [latest.alias("at")] if settings.rule == "last" else []
         candidates.append(F.when(latest.isNotNull(), F.struct(*sort_key, value, F.lit(code).alias("code"))))
@@ -243,12 +243,12 @@ def _decide_negative(settings: EventSettings) -> tuple[Column, Column, Column]:
     graded = settings.ranked_grades
     candidates = []
     for code in range(settings.n_negative):
-        latest = named(_latest_column(code)).alias("at")
+        latest = exact_col(_latest_column(code)).alias("at")
         candidates.append(F.when(latest.isNotNull(), F.struct(latest, F.lit(-code).alias("code"))))
     deciding = _greatest(candidates)
     decides = deciding.isNotNull()
     if settings.negative == "latest":
-        positive = [named(_latest_column(code)) for code, (_, grade) in enumerate(graded) if grade > 0]
+        positive = [exact_col(_latest_column(code)) for code, (_, grade) in enumerate(graded) if grade > 0]
         decides = decides & ~F.coalesce(_greatest(positive) > deciding["at"], F.lit(False))
     grades = F.array(*[F.lit(grade) for _, grade in graded])
     events = F.array(*[F.lit(event) for event, _ in graded])
@@ -284,46 +284,46 @@ def collect_ratings(ratings: DataFrame, settings: RatingSettings) -> DataFrame:
     """Collect the ratings of each item in a list `ratings`, sorted and without nulls. Lazy; one shuffle."""
     columns, keys = settings.columns, [*settings.columns.query, settings.columns.item]
     reasons = _check_rating_columns(ratings, settings)
-    valid = without_bad_rows(ratings, reasons, [*keys, columns.annotator], settings.on_invalid)
-    relevance = number(ratings, columns.relevance, option("relevance"), RATINGS_TABLE)
+    valid = drop_bad_rows(ratings, reasons, [*keys, columns.annotator], settings.on_invalid)
+    relevance = number_column(ratings, columns.relevance, option("relevance"), RATINGS_TABLE)
     weight = F.lit(1.0)
     if columns.weight is not None:
-        weight = number(ratings, columns.weight, option("weight"), RATINGS_TABLE)
+        weight = number_column(ratings, columns.weight, option("weight"), RATINGS_TABLE)
     rating = F.struct(
         (relevance + F.lit(0.0)).alias("relevance"),  # -0.0 is 0.0
-        named(columns.annotator).cast("string").alias("annotator"),
+        exact_col(columns.annotator).cast("string").alias("annotator"),
         weight.alias("weight"),
     )
-    rating_list = F.sort_array(F.collect_list(F.when(named("rating relevance").isNotNull(), named("rating"))))
-    rows = valid.select(*columns_of(keys), rating.alias("rating"), relevance.alias("rating relevance"))
-    return rows.groupBy(*columns_of(keys)).agg(rating_list.alias(RATINGS))
+    rating_list = F.sort_array(F.collect_list(F.when(exact_col("rating relevance").isNotNull(), exact_col("rating"))))
+    rows = valid.select(*exact_cols(keys), rating.alias("rating"), relevance.alias("rating relevance"))
+    return rows.groupBy(*exact_cols(keys)).agg(rating_list.alias(RATINGS))
 
 
 def check_ratings(ratings: DataFrame, settings: RatingSettings, *, originals: bool = False) -> DataFrame:
-    """Name the reason why each rating is bad; null for a good rating. Lazy; rows as from `checked`.
+    """Name the reason why each rating is bad; null for a good rating. Lazy; columns of `check_each_row`.
 
     The reasons: `malformed_line`, `null_query`, `null_item`, `null_annotator`, `relevance_not_a_number`,
     `nan_relevance`, `infinite_relevance`, `bad_weight` (null, NaN, negative, or above 1e18).
     """
     keys = [*settings.columns.query, settings.columns.item, settings.columns.annotator]
     reasons = _check_rating_columns(ratings, settings)
-    return checked(ratings, reasons, keys, originals=ratings.columns if originals else ())
+    return check_each_row(ratings, reasons, keys, originals=ratings.columns if originals else ())
 
 
 def _check_rating_columns(ratings: DataFrame, settings: RatingSettings) -> Reasons:
     columns = settings.columns
-    reasons = key_reasons(ratings, columns.query, columns.item, RATINGS_TABLE)
+    reasons = list_key_reasons(ratings, columns.query, columns.item, RATINGS_TABLE)
     require_column(ratings, columns.annotator, option("annotator"), RATINGS_TABLE)
-    relevance = number(ratings, columns.relevance, option("relevance"), RATINGS_TABLE)
-    has_relevance = named(columns.relevance).isNotNull()
+    relevance = number_column(ratings, columns.relevance, option("relevance"), RATINGS_TABLE)
+    has_relevance = exact_col(columns.relevance).isNotNull()
     reasons += [
-        ("null_annotator", named(columns.annotator).isNull()),
+        ("null_annotator", exact_col(columns.annotator).isNull()),
         ("relevance_not_a_number", has_relevance & relevance.isNull()),
         ("nan_relevance", F.isnan(relevance)),
         ("infinite_relevance", F.abs(relevance) == float("inf")),
     ]
     if columns.weight is not None:
-        weight = number(ratings, columns.weight, option("weight"), RATINGS_TABLE)
+        weight = number_column(ratings, columns.weight, option("weight"), RATINGS_TABLE)
         is_good = F.coalesce((weight >= 0) & (weight <= MAX_WEIGHT), F.lit(False))
         reasons.append(("bad_weight", ~is_good))
     return reasons
@@ -339,7 +339,7 @@ def count_item_pairs(items: DataFrame, settings: RatingSettings) -> DataFrame:
     `items` has the keys and `ratings` of each item. Counts from tables with different items can be combined by
     `union`.
     """
-    ratings = items.select(*columns_of([*settings.columns.query, settings.columns.item, RATINGS]))
+    ratings = items.select(*exact_cols([*settings.columns.query, settings.columns.item, RATINGS]))
     pairs = in_workers(ratings, count_pairs, settings, schema=_PAIRS)
     return pairs.groupBy("raters", "first", "second").agg(F.sum("n").alias("n"))
 
@@ -350,7 +350,7 @@ def compute_agreement(pairs: DataFrame) -> DataFrame:
     return in_workers(pairs.agg(pair_list), measure_agreement, schema=_AGREEMENT)
 
 
-@takes_tables
+@accepts_tables
 def from_events(
     events: DataFrame,
     *,
@@ -417,10 +417,10 @@ def from_events(
     """
     arguments = dict(locals())
     arguments["grades"] = GRADES if grades is None else grades
-    return judge_events(events, settings_from(EventSettings, arguments))
+    return judge_events(events, create_settings(EventSettings, arguments))
 
 
-@takes_tables
+@accepts_tables
 def from_ratings(
     ratings: DataFrame,
     *,
@@ -470,10 +470,10 @@ def from_ratings(
     -----
     Spark cost: one shuffle of all rows, no action, one pass through Python workers.
     """
-    return judge_ratings(ratings, settings_from(RatingSettings, dict(locals())))
+    return judge_ratings(ratings, create_settings(RatingSettings, dict(locals())))
 
 
-@takes_tables
+@accepts_tables
 def rating_agreement(
     ratings: DataFrame,
     *,
@@ -513,5 +513,5 @@ def rating_agreement(
     ----------
     Hayes and Krippendorff, Communication Methods and Measures 1(1), 2007, doi:10.1080/19312450709336664.
     """
-    settings = settings_from(RatingSettings, dict(locals()))
+    settings = create_settings(RatingSettings, dict(locals()))
     return compute_agreement(count_item_pairs(collect_ratings(ratings, settings), settings))

@@ -14,10 +14,10 @@ from ndcg_spark.core.ragged import (
     BoolArray,
     FloatArray,
     IntArray,
-    lengths_of,
-    offsets_of,
     query_of_rows,
     rank_of_rows,
+    to_lengths,
+    to_offsets,
 )
 
 WholeArray: TypeAlias = NDArray[Any]
@@ -44,7 +44,7 @@ class Ratings(NamedTuple):
     @property
     def rated(self) -> BoolArray:
         """True for each item with a rating, shape (n_items,)."""
-        return np.asarray(lengths_of(self.offsets) > 0)
+        return np.asarray(to_lengths(self.offsets) > 0)
 
 
 class Votes(NamedTuple):
@@ -68,7 +68,7 @@ def sort_ratings(relevance: FloatArray, weight: FloatArray, offsets: IntArray) -
     order = order[weight[order] > 0]
     n_ratings = np.bincount(item[order], minlength=len(offsets) - 1).astype(np.int64)
     whole, unit = to_whole_numbers(weight[order])
-    return Ratings(relevance[order] + 0.0, whole, unit, offsets_of(n_ratings), order)
+    return Ratings(relevance[order] + 0.0, whole, unit, to_offsets(n_ratings), order)
 
 
 def to_whole_numbers(values: FloatArray) -> tuple[WholeArray, int]:

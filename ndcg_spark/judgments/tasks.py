@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import float_values, list_offsets, value_at
-from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, lengths_of, offsets_of, query_of_rows
+from ndcg_spark.core.batches import float_values, get_value, list_offsets
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, query_of_rows, to_lengths, to_offsets
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.judgments import kernels
 from ndcg_spark.judgments.settings import RatingSettings
@@ -25,7 +25,7 @@ def judge_items(batches: Iterator[pa.RecordBatch], settings: RatingSettings) -> 
         relevance, weight, offsets = _read_ratings(batch, settings)
         ratings = kernels.sort_ratings(relevance, weight, offsets)
         value, rule, deciding = _decide(ratings, settings, offsets)
-        n_ratings = lengths_of(ratings.offsets)
+        n_ratings = to_lengths(ratings.offsets)
         low, high = kernels.rating_range(ratings)
         votes = kernels.find_majority(ratings)
         disputed = ratings.rated & ((high - low >= settings.dispute_range) | ~votes.more_than_half)
@@ -34,7 +34,7 @@ def judge_items(batches: Iterator[pa.RecordBatch], settings: RatingSettings) -> 
             "rule": pa.array(rule, pa.string()),
             "decided_by": _list_deciders(batch.column(RATINGS), ratings, deciding),
             "n_ratings": pa.array(n_ratings),
-            "n_zero_weight": pa.array(lengths_of(offsets) - n_ratings),
+            "n_zero_weight": pa.array(to_lengths(offsets) - n_ratings),
             "weight_sum": pa.array(kernels.sum_weights(ratings)),
             "lowest": pa.array(low, mask=~ratings.rated),
             "highest": pa.array(high, mask=~ratings.rated),
@@ -50,7 +50,7 @@ def count_pairs(batches: Iterator[pa.RecordBatch], settings: RatingSettings) -> 
         relevance, weight, offsets = _read_ratings(batch, settings)
         is_counted = weight > 0
         n_ratings = np.bincount(query_of_rows(offsets)[is_counted], minlength=len(offsets) - 1).astype(np.int64)
-        raters, first, second, count = kernels.count_rating_pairs(relevance[is_counted], offsets_of(n_ratings))
+        raters, first, second, count = kernels.count_rating_pairs(relevance[is_counted], to_offsets(n_ratings))
         columns = [pa.array(raters), pa.array(first), pa.array(second), pa.array(count)]
         yield pa.RecordBatch.from_arrays(columns, names=["raters", "first", "second", "n"])
 
@@ -85,8 +85,8 @@ def _read_ratings(batch: pa.RecordBatch, settings: RatingSettings) -> tuple[Floa
     if len(twice):
         row = int(order[twice[0]])
         keys = (*settings.columns.query, settings.columns.item)
-        label = labels.key({key: value_at(batch.column(key), int(item[row])) for key in keys})
-        annotator = value_at(flat.field("annotator"), row)
+        label = labels.key({key: get_value(batch.column(key), int(item[row])) for key in keys})
+        annotator = get_value(flat.field("annotator"), row)
         raise InputRefusedError(f"annotator {annotator!r} rated {label} twice; keep one of the ratings.")
     return float_values(flat.field("relevance"))[0], float_values(flat.field("weight"))[0], offsets
 
@@ -111,7 +111,7 @@ def _decide(
             rule[tied & ratings.rated] = "tie"
         deciding = ratings.relevance == value[item]
     rule[~ratings.rated] = "no_weight"
-    rule[lengths_of(offsets) == 0] = "no_ratings"
+    rule[to_lengths(offsets) == 0] = "no_ratings"
     return value, rule.tolist(), deciding
 
 
@@ -119,6 +119,6 @@ def _list_deciders(column: pa.Array, ratings: kernels.Ratings, deciding: BoolArr
     """List the annotators of the deciding ratings of each item, sorted as text."""
     annotators = column.flatten().field("annotator").take(pa.array(ratings.source[deciding])).to_pylist()
     n_deciding = np.bincount(ratings.item[deciding], minlength=len(ratings.rated)).astype(np.int64)
-    offsets = offsets_of(n_deciding).tolist()
+    offsets = to_offsets(n_deciding).tolist()
     lists = [sorted(annotators[start:end]) for start, end in pairwise(offsets)]
     return pa.array(lists, pa.list_(pa.string()))

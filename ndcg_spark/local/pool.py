@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError, text_of
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError, get_message
 from ndcg_spark.local.folders import OwnFolder
 
 Job = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -122,7 +122,7 @@ class Pool:
                 expected += 1
         if errors:
             refusals = [error for error in errors if isinstance(error, InputRefusedError)]
-            raise min(refusals, key=text_of) if len(refusals) == len(errors) else errors[0]
+            raise min(refusals, key=get_message) if len(refusals) == len(errors) else errors[0]
 
 
 @contextmanager

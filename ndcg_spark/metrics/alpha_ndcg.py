@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, lengths_of, query_of_rows, rows_of, segment_sum
+from ndcg_spark.core.ragged import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    query_of_rows,
+    rows_of_queries,
+    segment_sum,
+    to_lengths,
+)
 from ndcg_spark.metrics.base import TOPICS, Metric, Need
 from ndcg_spark.metrics.lists import RelevanceLists, ratio
 
@@ -38,12 +46,12 @@ def repeated_gains(truth: TopicItems, items: IntArray, offsets: IntArray, alpha:
     >>> repeated_gains(truth, np.array([1, -1, 0]), np.array([0, 3]), 0.5).tolist()
     [1.0, 0.0, 1.5]
     """
-    gains, seen, lengths = np.zeros(len(items)), np.zeros(truth.n_topics, dtype=np.int64), lengths_of(offsets)
+    gains, seen, lengths = np.zeros(len(items)), np.zeros(truth.n_topics, dtype=np.int64), to_lengths(offsets)
     for rank in range(int(lengths.max(initial=0))):
         rows = offsets[:-1][lengths > rank] + rank
         rows = rows[items[rows] >= 0]
-        pairs = rows_of(items[rows], truth.topic_offsets)
-        owner = np.repeat(np.arange(len(rows)), lengths_of(truth.topic_offsets)[items[rows]])
+        pairs = rows_of_queries(items[rows], truth.topic_offsets)
+        owner = np.repeat(np.arange(len(rows)), to_lengths(truth.topic_offsets)[items[rows]])
         gains[rows] = _gains(seen[truth.topics[pairs]], owner, len(rows), alpha)
         seen[truth.topics[pairs]] += 1
     return gains
@@ -59,7 +67,7 @@ def greedy_gains(truth: TopicItems, alpha: float, k: int | None) -> FloatArray:
     >>> greedy_gains(truth, 0.5, None).tolist()
     [[2.0, 0.5]]
     """
-    lengths, query = lengths_of(truth.offsets), query_of_rows(truth.offsets)
+    lengths, query = to_lengths(truth.offsets), query_of_rows(truth.offsets)
     n_ranks = int(lengths.max(initial=0)) if k is None else min(k, int(lengths.max(initial=0)))
     owner, seen = query_of_rows(truth.topic_offsets), np.zeros(truth.n_topics, dtype=np.int64)
     left, found = np.ones(len(query), dtype=np.bool_), np.zeros((len(lengths), n_ranks))
@@ -68,7 +76,7 @@ def greedy_gains(truth: TopicItems, alpha: float, k: int | None) -> FloatArray:
         taken = _first_best(gains, truth.offsets, lengths > rank)
         found[query[taken], rank] = gains[taken]
         left[taken] = False
-        seen[truth.topics[rows_of(taken, truth.topic_offsets)]] += 1
+        seen[truth.topics[rows_of_queries(taken, truth.topic_offsets)]] += 1
     return found
 
 
@@ -86,8 +94,8 @@ def _gains(seen: IntArray, owner: IntArray, n_items: int, alpha: float) -> Float
 def _first_best(gains: FloatArray, offsets: IntArray, wanted: BoolArray) -> IntArray:
     """Number of the first item of the largest gain of each wanted query; these have items."""
     query = np.flatnonzero(wanted)
-    rows, starts = rows_of(query, offsets), offsets[:-1][query]
-    lengths = lengths_of(offsets)[query]
+    rows, starts = rows_of_queries(query, offsets), offsets[:-1][query]
+    lengths = to_lengths(offsets)[query]
     local = np.cumsum(lengths) - lengths
     best = np.maximum.reduceat(gains[rows], local)
     is_best = gains[rows] == np.repeat(best, lengths)

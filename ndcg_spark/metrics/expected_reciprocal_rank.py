@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ndcg_spark.conventions.forms import exponential
-from ndcg_spark.core.ragged import FloatArray, IntArray, offsets_of
+from ndcg_spark.core.ragged import FloatArray, IntArray, to_offsets
 from ndcg_spark.metrics.base import Metric
 from ndcg_spark.metrics.kernels import expected_products
 from ndcg_spark.metrics.lists import RelevanceLists
@@ -25,7 +25,7 @@ def _terms(lists: RelevanceLists, max_grade: float) -> FloatArray:
     tied = np.flatnonzero(~single)
     inside = lists.inside(lists.max_k)[tied]
     products = _products(lists, stop, tied, inside)
-    begins = offsets_of(inside + 1)[:-1]
+    begins = to_offsets(inside + 1)[:-1]
     whole[tied] = products[begins + inside]  # a group that is cut has none after it
     stops = stop[lists.first[ranks.group]]
     number = np.zeros(len(spans.start), dtype=np.int64)
@@ -40,7 +40,7 @@ def _products(lists: RelevanceLists, stop: FloatArray, tied: IntArray, inside: I
     """Chances to go on after 0, 1, ... items of each group of tied items, groups end to end."""
     ends = np.append(lists.first, len(stop))
     lengths = ends[tied + 1] - ends[tied]
-    offsets = offsets_of(lengths)
+    offsets = to_offsets(lengths)
     at = np.repeat(ends[tied] - offsets[:-1], lengths) + np.arange(offsets[-1])
     return expected_products(1 - stop[at], lists.groups.count[at], offsets, inside)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ndcg_spark.core.distances import WORD, Vectors, WordArray, bit_counts, pair_scores
-from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, chosen_offsets, lengths_of, query_of_rows
+from ndcg_spark.core.distances import WORD, Vectors, WordArray, count_bits, score_pairs
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, offsets_after_filter, query_of_rows, to_lengths
 from ndcg_spark.metrics.base import CATEGORIES, VECTOR, Metric, NamedMetric, Need
 from ndcg_spark.metrics.lists import ItemLists, RelevanceLists
 
@@ -19,12 +19,12 @@ def mean_cosine(vectors: Vectors, chosen: IntArray, offsets: IntArray) -> FloatA
     by the sum of those above: as many steps as a list has items, not pairs. The bits of a query depend on its own
     items alone.
 
-    >>> from ndcg_spark.core.distances import vectors_of
-    >>> vectors = vectors_of(np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]))
+    >>> from ndcg_spark.core.distances import make_vectors
+    >>> vectors = make_vectors(np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]))
     >>> mean_cosine(vectors, np.arange(3), np.array([0, 3])).round(6).tolist()
     [0.466667]
     """
-    lengths = lengths_of(offsets)
+    lengths = to_lengths(offsets)
     if vectors.norms is None:
         raise ValueError("codes have no cosine")
     units = vectors.values / vectors.norms[:, None]
@@ -34,7 +34,7 @@ def mean_cosine(vectors: Vectors, chosen: IntArray, offsets: IntArray) -> FloatA
         here = units[chosen[offsets[:-1][query] + rank]]
         if rank:
             rows = np.arange(len(query))
-            total[query] += pair_scores("inner", Vectors(here, None), Vectors(above[query], None), rows, rows)
+            total[query] += score_pairs("inner", Vectors(here, None), Vectors(above[query], None), rows, rows)
         above[query] += here
     return np.clip(_mean_of_pairs(total, lengths), -1.0, 1.0)
 
@@ -48,12 +48,12 @@ def mean_jaccard(words: WordArray, offsets: IntArray) -> FloatArray:
     >>> mean_jaccard(words, np.array([0, 3])).round(6).tolist()
     [0.111111]
     """
-    lengths, query = lengths_of(offsets), query_of_rows(offsets)
-    sizes = bit_counts(words).sum(axis=1, dtype=np.int64)
+    lengths, query = to_lengths(offsets), query_of_rows(offsets)
+    sizes = count_bits(words).sum(axis=1, dtype=np.int64)
     total = np.zeros(len(lengths))
     for apart in range(1, int(lengths.max(initial=0))):
         first = np.flatnonzero(query[apart:] == query[:-apart])
-        shared = bit_counts(words[first] & words[first + apart]).sum(axis=1, dtype=np.int64)
+        shared = count_bits(words[first] & words[first + apart]).sum(axis=1, dtype=np.int64)
         similarity = shared / (sizes[first] + sizes[first + apart] - shared)
         total += np.bincount(query[first], weights=similarity, minlength=len(lengths))
     return _mean_of_pairs(total, lengths)
@@ -80,7 +80,7 @@ def share_of_pairs_left_out(known: BoolArray, offsets: IntArray) -> FloatArray:
     >>> share_of_pairs_left_out(np.array([True, False, True]), np.array([0, 3])).round(6).tolist()
     [0.666667]
     """
-    there, all_items = lengths_of(chosen_offsets(known, offsets)), lengths_of(offsets)
+    there, all_items = to_lengths(offsets_after_filter(known, offsets)), to_lengths(offsets)
     pairs = all_items * (all_items - 1) // 2
     missed = pairs - there * (there - 1) // 2
     return np.where(pairs > 0, missed / np.maximum(pairs, 1), np.nan)
@@ -135,7 +135,7 @@ class IntraListSimilarity(_OfPairs):
 
     def _mean_similarity(self, items: ItemLists, k: int | None) -> FloatArray:
         chosen = (items.inside(k) & self._with_features(items)).nonzero()[0]
-        offsets = chosen_offsets(chosen, items.offsets)
+        offsets = offsets_after_filter(chosen, items.offsets)
         if self.by == "vector" and items.vectors is not None:
             return mean_cosine(items.vectors, chosen, offsets)
         if items.categories is None:

@@ -10,11 +10,11 @@ from ndcg_spark.core.ragged import (
     BoolArray,
     FloatArray,
     IntArray,
-    lengths_of,
-    offsets_of,
     query_of_rows,
     rank_of_rows,
     segment_sum,
+    to_lengths,
+    to_offsets,
 )
 
 TIES = "ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
@@ -101,7 +101,7 @@ def padding(
     if rank is not None and offsets is not None:
         follows = np.zeros(len(rank), dtype=np.int64)  # the rank after the previous item; 0 for the first of a query
         follows[1:] = rank[:-1] + 1
-        follows[offsets[:-1][lengths_of(offsets) > 0]] = 0
+        follows[offsets[:-1][to_lengths(offsets) > 0]] = 0
         missing = segment_sum(tail[np.minimum(follows, k)] - tail[np.minimum(rank, k)], offsets) + missing
     return np.asarray(gain * missing + 0.0)  # no -0.0
 
@@ -257,7 +257,7 @@ def expected_products(values: FloatArray, counts: IntArray, offsets: IntArray, m
     >>> expected_products(np.array([0.5, 1.0]), np.array([1, 1]), one_group, np.array([2])).tolist()
     [1.0, 0.75, 0.5]
     """
-    begins = offsets_of(m + 1)
+    begins = to_offsets(m + 1)
     found = np.zeros(begins[-1])
     sizes = np.frexp(m.astype(np.float64))[1]  # groups of about one m at once: all are as wide as the widest
     for size in np.unique(sizes):

@@ -14,10 +14,10 @@ from ndcg_spark.core.ragged import (
     BoolArray,
     FloatArray,
     IntArray,
-    chosen_offsets,
-    lengths_of,
+    offsets_after_filter,
     query_of_rows,
     segment_sum,
+    to_lengths,
 )
 from ndcg_spark.metrics.base import QueryError
 from ndcg_spark.metrics.kernels import (
@@ -66,7 +66,7 @@ class ItemLists:
     def first(self, k: int | None) -> tuple[BoolArray, IntArray]:
         """Rows on the first k ranks, and the offsets between their queries."""
         inside = self.inside(k)
-        return inside, chosen_offsets(inside, self.offsets)
+        return inside, offsets_after_filter(inside, self.offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class GainLists(_ComputedOnce):
     def n_among_first(self, k: int | None) -> IntArray:
         """Count the items on the first k ranks of each list; None: in all of it."""
         if self.has_gaps:
-            return lengths_of(self.offsets if k is None else chosen_offsets(self.rank < k, self.offsets))
+            return to_lengths(self.offsets if k is None else offsets_after_filter(self.rank < k, self.offsets))
         return self.lengths if k is None else np.minimum(self.lengths, k)
 
     def tied_share(self, k: int | None) -> FloatArray:

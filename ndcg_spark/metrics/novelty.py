@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ndcg_spark.core.ragged import FloatArray, IntArray, lengths_of, query_of_rows, segment_sum
+from ndcg_spark.core.ragged import FloatArray, IntArray, query_of_rows, segment_sum, to_lengths
 from ndcg_spark.metrics.base import FIRST_SEEN, POPULARITY, SEEN, Metric, Need
 from ndcg_spark.metrics.lists import RelevanceLists
 
@@ -27,7 +27,7 @@ def information(counts: IntArray, total: int) -> FloatArray:
 
 def list_means(values: FloatArray, offsets: IntArray) -> FloatArray:
     """Mean of the values of each query, added in rank order; NaN for a query without rows."""
-    lengths = lengths_of(offsets)
+    lengths = to_lengths(offsets)
     return np.where(lengths > 0, segment_sum(values, offsets) / np.maximum(lengths, 1), np.nan)
 
 

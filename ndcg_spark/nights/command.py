@@ -118,11 +118,11 @@ def _info(reference: str, kind: str | None, label: str) -> TableInfo:
     if not isinstance(found, str):
         return found.info
     with name_missing_packages(found):
-        from ndcg_spark.core.columns import info_of
+        from ndcg_spark.core.columns import describe_table
         from ndcg_spark.jobs.session import open_session
         from ndcg_spark.sources.formats import open_table
     with open_session("ndcg-spark init", {}, short_lists=True) as spark:
-        return info_of(open_table(spark, reference, kind).frame, label)
+        return describe_table(open_table(spark, reference, kind).frame, label)
 
 
 _INIT = """

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ndcg_spark.errors import json_printable, printable
+from ndcg_spark.errors import escape_json, escape_unprintable
 from ndcg_spark.history.causes import causes_of
 from ndcg_spark.jobs.printing import format_gate
 from ndcg_spark.nights.results import NOT_RUN, StepResult
@@ -36,7 +36,7 @@ def message_of(night: Night, results: Sequence[StepResult], code: int, refusal: 
         "dataset": night.dataset,
         "verdict": "bad" if code or is_bad else "good",
         "exit_code": code,
-        "lines": list(map(printable, [*lines, *([] if page is None else [f"page: {page}"])])),
+        "lines": list(map(escape_unprintable, [*lines, *([] if page is None else [f"page: {page}"])])),
         "page": page,
     }
 
@@ -51,5 +51,5 @@ def _lines_of_steps(results: Sequence[StepResult]) -> Iterator[str]:
 def write_message(message: dict[str, Any], path: str) -> None:
     """Write a message as text, and as JSON in a file of the same name that ends with .json."""
     Path(path).write_text("\n".join(message["lines"]) + "\n", encoding="utf-8")
-    text = json_printable(json.dumps(message, ensure_ascii=False))
+    text = escape_json(json.dumps(message, ensure_ascii=False))
     Path(path).with_suffix(".json").write_text(text + "\n", encoding="utf-8")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ndcg_spark.errors import printable
+from ndcg_spark.errors import escape_unprintable
 from ndcg_spark.jobs.run_log import ENDED_WELL, FLAGGED, GATE_NOT_MET
 
 BEFORE: Final = "succeeded_before"
@@ -64,4 +64,4 @@ class StepResult:
         written = ", ".join(f"{what} to {place}" for what, place in self.writes.items()) if self.is_usable else ""
         took = "" if self.exit_code is None or self.status == BEFORE else f" after {self.seconds:.1f} s"
         about = written if self.exit_code else self.message or written  # the message of the night has the others
-        return printable(f"{self.step}: {self.status.replace('_', ' ')}{took}{': ' if about else ''}{about}")
+        return escape_unprintable(f"{self.step}: {self.status.replace('_', ' ')}{took}{': ' if about else ''}{about}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.labels import listed
+from ndcg_spark.core.labels import join_names
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.jobs.command import Input
 from ndcg_spark.jobs.engine import needs_spark
@@ -41,7 +41,7 @@ class Stale:
 
     @property
     def line(self) -> str:
-        return f"{self.step}: {listed(map(str, self.nights))} {'is' if len(self.nights) == 1 else 'are'} older"
+        return f"{self.step}: {join_names(map(str, self.nights))} {'is' if len(self.nights) == 1 else 'are'} older"
 
 
 class _Made(NamedTuple):
@@ -146,7 +146,7 @@ def _times(
 def _by_spark(spark: SparkSession, source: Source, dataset: str, column: str, how: str) -> list[dict[str, Any]]:
     from pyspark.sql import functions as F
 
-    from ndcg_spark.core.columns import has_column, micros_of, time_of
+    from ndcg_spark.core.columns import has_column, micros_to_datetime, to_micros
     from ndcg_spark.history.frames import night_column
     from ndcg_spark.sources.formats import open_table
 
@@ -156,9 +156,9 @@ def _by_spark(spark: SparkSession, source: Source, dataset: str, column: str, ho
     if has_column(frame, "dataset"):
         frame = frame.where(F.col("dataset") == dataset)
     starts = ["period_start"] if has_column(frame, "period_start") else []
-    times = {"min": F.min, "max": F.max}[how](micros_of(column))
+    times = {"min": F.min, "max": F.max}[how](to_micros(column))
     rows = frame.groupBy(night_column(frame, "table").alias("run_date"), *starts).agg(times.alias("time")).collect()
-    return [{**row.asDict(), "time": time_of(row["time"])} for row in rows]
+    return [{**row.asDict(), "time": micros_to_datetime(row["time"])} for row in rows]
 
 
 def _by_arrow(source: Source, dataset: str, column: str, how: str) -> list[dict[str, Any]]:

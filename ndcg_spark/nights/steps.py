@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import click
 
-from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.redaction import redact
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.command import Command, Request, build_request
 from ndcg_spark.jobs.options import (
@@ -47,7 +47,7 @@ class Step:
         """Places of the tables and files, by what they hold."""
         request = self.request
         places = {name: target.reference for name, target in request.targets.items()} | dict(request.files)
-        return {one.holds: redacted(places[one.name]) for one in request.command.shown_outputs if one.name in places}
+        return {one.holds: redact(places[one.name]) for one in request.command.shown_outputs if one.name in places}
 
     @property
     def dataset(self) -> str:
@@ -61,7 +61,7 @@ class Step:
         yield f"{self.name}{'' if self.name == command else f': {command}'}{condition}"
         for name, source in self.request.sources.items():
             made = f", of {self.needs[name]}" if name in self.needs else ""
-            yield f"  reads {name.replace('_', '-')}: {redacted(source.reference)}{made}"
+            yield f"  reads {name.replace('_', '-')}: {redact(source.reference)}{made}"
         yield from (f"  writes {what}: {place}" for what, place in self.writes.items())
 
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ndcg_spark._version import __version__
-from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.redaction import redact
 from ndcg_spark.errors import (
     InvalidParameterError,
     NdcgSparkError,
     OutputRefusedError,
-    one_line,
-    printable,
-    text_of,
+    escape_unprintable,
+    get_message,
+    to_one_line,
 )
 from ndcg_spark.jobs import endings
 from ndcg_spark.jobs.command import Request
@@ -98,7 +98,7 @@ class NightRun:
         try:
             return self._run(spark, resume=resume, stale=stale)
         except NdcgSparkError as error:
-            self.refusal = one_line(redacted(text_of(error)))
+            self.refusal = to_one_line(redact(get_message(error)))
             raise
 
     def _run(self, spark: SparkSession | None, *, resume: bool, stale: bool) -> int:
@@ -152,7 +152,7 @@ class NightRun:
 
     def _run_step(self, step: Step) -> StepResult:
         if not self.is_brief:
-            print(f"== {printable(step.name)}", flush=True)
+            print(f"== {escape_unprintable(step.name)}", flush=True)
         began = time.monotonic()
         try:
             engine = choose_engine(step.request, in_night=True) if step.needs else self.engines[step.name]
@@ -332,7 +332,8 @@ def only_run(request: Request[Any]) -> Iterator[None]:
         claim = claim_slices(Path(canonical(place.reference)), [night], lambda told: None)
     except OutputRefusedError as error:
         raise OutputRefusedError(
-            f"the night {request.run_date} of data set {request.dataset!r} is run by somebody else: {text_of(error)}"
+            f"the night {request.run_date} of data set {request.dataset!r} is run by somebody else: "
+            f"{get_message(error)}"
         ) from error
     try:
         yield

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ndcg_spark.core.lazy_names import names_of
+from ndcg_spark.core.lazy_names import export_names
 
 if TYPE_CHECKING:
     from ndcg_spark.reports.assembly import Report as Report
     from ndcg_spark.reports.assembly import report as report
     from ndcg_spark.reports.settings import ReportLimits as ReportLimits
 else:
-    __getattr__, __dir__ = names_of(
+    __getattr__, __dir__ = export_names(
         __name__,
         assembly="Report report",
         settings="ReportLimits",

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from ndcg_spark.comparison.spark_results import Comparison
-from ndcg_spark.core.flag import of_kind, several
-from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.labels import main_metric, metric_order, runs_there
+from ndcg_spark.core.flag import convert_value, to_tuple
+from ndcg_spark.core.given import accepts_tables
+from ndcg_spark.core.labels import describe_runs, main_metric, metric_order
 from ndcg_spark.core.workers import raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.frames.matching import check_matched
@@ -32,7 +32,7 @@ from ndcg_spark.reports.reading import Rows, Scope
 from ndcg_spark.reports.sections import Contents
 from ndcg_spark.reports.sentences import headline
 from ndcg_spark.reports.settings import QUERY_TEXT, ReportLimits, require_texts
-from ndcg_spark.reports.wording import counted, day, listed, metric_name, plain
+from ndcg_spark.reports.wording import counted, day, join_names, metric_name, plain
 from ndcg_spark.tables import swap_in
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Report:
         )
 
 
-@takes_tables
+@accepts_tables
 def report(
     metrics: DataFrame | Evaluation,
     *,
@@ -196,7 +196,7 @@ def report(
     # Queries of lists may lack names.
     if isinstance(metrics, Evaluation) and per_query is None and metrics.settings.columns.query:
         per_query = metrics.per_query_table
-    runs, gates = several("runs", runs), several("gates", gates)
+    runs, gates = to_tuple("runs", runs), to_tuple("gates", gates)
     place = _place(reading.datasets_of(table), dataset, night)
     table = raise_refusals(table)
     rows, seen = _night(table, place, runs, baseline=baseline, production=production)
@@ -266,17 +266,17 @@ class _Place:
 def _place(found: Rows, dataset: str | None, night: date | None) -> _Place:
     """Find the data set and the night, or list which exist."""
     if night is not None:
-        of_kind("night", date, night)
+        convert_value("night", date, night)
     names = [row["dataset"] for row in found]
     if not names:
         raise InputRefusedError("the metric table has no rows.")
     if dataset is None and len(names) > 1:
         raise InvalidParameterError(
-            f"the metric table has several data sets; name one of {listed(map(repr, names))}."
+            f"the metric table has several data sets; name one of {join_names(map(repr, names))}."
         )
     chosen = names[0] if dataset is None else dataset
     if chosen not in names:
-        raise InvalidParameterError(f"there is no data set {chosen!r}; there are {listed(map(repr, names))}.")
+        raise InvalidParameterError(f"there is no data set {chosen!r}; there are {join_names(map(repr, names))}.")
     (row,) = [row for row in found if row["dataset"] == chosen]
     return _Place(chosen, night or row["newest"], row["newest"], row["n_nights"])
 
@@ -295,7 +295,7 @@ def _night(
     unknown = [run for run in runs if run not in there and run not in seen]
     if unknown:
         others = {row["run"] for row in reading.means_of_night(table, place.dataset, place.night, ())}
-        known = runs_there(others, listed(map(repr, sorted(others))))
+        known = describe_runs(others, join_names(map(repr, sorted(others))))
         raise InvalidParameterError(f"there is no run {unknown[0]!r} in {place}; {known}.")
     if not there:
         run, last = next(iter(seen.items()))
@@ -324,7 +324,7 @@ def choose_shown_runs(
     if production is not None:
         if production not in names:
             raise InvalidParameterError(
-                f"production {production!r} is not among the runs: {listed(map(repr, names))}."
+                f"production {production!r} is not among the runs: {join_names(map(repr, names))}."
             )
         if production not in names[: limits.runs]:
             names = [*names[: limits.runs - 1], production]

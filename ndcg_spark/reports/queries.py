@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ndcg_spark.core.columns import columns_of, has_column, named, require_column
+from ndcg_spark.core.columns import exact_col, exact_cols, has_column, require_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.evaluation.rules import RULES, format_difference
 from ndcg_spark.metrics import direction_of, parse_metric
@@ -80,7 +80,7 @@ class QueryTable:
         if self.has_nights:
             its = its.where(F.col("run_date").eqNullSafe(F.lit(night).cast("date")))
         kept = [name for name in ("n_items", "n_relevant", RULES) if has_column(self.frame, name)]
-        return its.select("run", *columns_of(self.keys), named(self.value).cast("double").alias(_VALUE), *kept)
+        return its.select("run", *exact_cols(self.keys), exact_col(self.value).cast("double").alias(_VALUE), *kept)
 
     def rules(self, night: date | None) -> dict[str, list[str]]:
         """Run an action: the rules by which queries of each run were computed; empty if the table lacks them."""
@@ -155,13 +155,13 @@ class QueryTable:
         else:
             other = self._rows(self.scope.run_date, [baseline])
             on = list(self.keys)
-        joined = its.join(other.select(*columns_of(on), F.col(_VALUE).alias(_BEFORE)), on)
+        joined = its.join(other.select(*exact_cols(on), F.col(_VALUE).alias(_BEFORE)), on)
         fall, larger_is_better = F.col(_BEFORE) - F.col(_VALUE), direction_of(self.scope.metric)
         loss = F.abs(fall) if larger_is_better is None else fall if larger_is_better else -fall
         return self._first_of_each_run(joined.where(loss > 0), [loss.desc()])
 
     def _first_of_each_run(self, rows: DataFrame, order: list[Column]) -> tuple[QueryRow, ...]:
-        place = F.row_number().over(Window.partitionBy("run").orderBy(*order, *columns_of(self.keys)))
+        place = F.row_number().over(Window.partitionBy("run").orderBy(*order, *exact_cols(self.keys)))
         first = (
             rows.withColumn(_PLACE, place).where(F.col(_PLACE) <= self.scope.limits.queries).orderBy("run", _PLACE)
         )
@@ -266,8 +266,8 @@ class QueryTexts:
             return ()
         for key in keys:
             require_column(self.frame, key, "column that names a query", "table of query texts")
-        query = F.concat_ws(SEPARATOR, *[F.coalesce(key.cast("string"), F.lit("null")) for key in columns_of(keys)])
-        texts = self.frame.select(query.alias("query"), named(self.column).cast("string").alias("text"))
+        query = F.concat_ws(SEPARATOR, *[F.coalesce(key.cast("string"), F.lit("null")) for key in exact_cols(keys)])
+        texts = self.frame.select(query.alias("query"), exact_col(self.column).cast("string").alias("text"))
         shown = texts.where(F.col("query").isin(sorted({row.query for row in rows})))
         text_by_query = {
             row["query"]: plain(row["text"])

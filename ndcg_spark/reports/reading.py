@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
 from ndcg_spark.core.batches import REFUSAL
-from ndcg_spark.core.columns import has_column, named, require_column, utc_text
+from ndcg_spark.core.columns import exact_col, format_utc, has_column, require_column
 from ndcg_spark.core.labels import metric_at
 from ndcg_spark.core.workers import collect
 from ndcg_spark.errors import InputRefusedError
@@ -126,7 +126,7 @@ def _shaped(frame: DataFrame, table: str, needed: Sequence[str], kinds: Mapping[
         require_column(frame, name, f"a {table} has it", table)
     return frame.select(
         *[
-            (named(name) if has_column(frame, name) else F.lit(None)).cast(kind).alias(name)
+            (exact_col(name) if has_column(frame, name) else F.lit(None)).cast(kind).alias(name)
             for name, kind in {**kinds, "k": "int"}.items()
         ],
         *([REFUSAL] if REFUSAL in frame.columns else []),
@@ -145,7 +145,7 @@ def means_of_night(metrics: DataFrame, dataset: str, night: date | None, runs: S
     its = metrics.where(of_night(dataset, night) & (F.col("segment_by") == ""))
     if runs:
         its = its.where(F.col("run").isin(*runs))
-    times = {"computed": F.col("computed_at").cast("bigint"), "computed_at": utc_text(F.col("computed_at"))}
+    times = {"computed": F.col("computed_at").cast("bigint"), "computed_at": format_utc(F.col("computed_at"))}
     found = collected(its.withColumns(times).limit(MOST_MEANS + 1))
     if len(found) > MOST_MEANS:
         raise InputRefusedError(

@@ -464,11 +464,11 @@ def notices(contents: Contents) -> list[tuple[str, str]]:
     lines = [(tone, line) for tone, line, flag in _flag_lines(contents) if tone != "worse" and flag not in lead]
     for run in dict.fromkeys(one.run for one in contents.flags.recovered):
         names = [_short(one.name) for one in contents.flags.recovered if one.run == run]
-        lines.append(("better", f"{_capital(_short(run_name(run)))} has recovered: {w.listed(names)}."))
+        lines.append(("better", f"{_capital(_short(run_name(run)))} has recovered: {w.join_names(names)}."))
     last = contents.run_date or date.min
     missing = [w.day(night) for night in contents.trend.missing[::-1] if (last - night).days <= DAYS_OF_NEWS]
     if missing:
-        lines.append(("neutral", f"Nights without a result: {w.listed(missing, 5)}."))
+        lines.append(("neutral", f"Nights without a result: {w.join_names(missing, 5)}."))
     return lines
 
 
@@ -565,7 +565,7 @@ def curve_text(contents: Contents) -> str:
                 f"{run_name(run)} goes from {w.number(first.value, contents.decimals)} at {labels.cutoff(first.k)} "
                 f"to {w.number(last.value, contents.decimals)} at {labels.cutoff(last.k)}"
             )
-    return f"{contents.metric.upper()} at each cutoff: {w.listed(parts, 8)}."
+    return f"{contents.metric.upper()} at each cutoff: {w.join_names(parts, 8)}."
 
 
 def trend_text(contents: Contents) -> str:
@@ -579,7 +579,7 @@ def trend_text(contents: Contents) -> str:
             )
     nights_in_all = {one.run_date for nights in contents.trend.nights.values() for one in nights}
     span = f"{len(nights_in_all):,} nights from {w.day(min(nights_in_all))} to {w.day(max(nights_in_all))}"
-    return f"{contents.label} over {span}: {w.listed(parts, 8)}."
+    return f"{contents.label} over {span}: {w.join_names(parts, 8)}."
 
 
 def differences_text(contents: Contents) -> str:
@@ -605,7 +605,7 @@ def quartiles_note(distributions: Sequence[Distribution]) -> str:
     estimated = [one for one in distributions if one.quartile_error]
     if not estimated:
         return ""
-    whose = f" of {w.listed(run_name(one.run) for one in estimated)}" if len(distributions) > 1 else ""
+    whose = f" of {w.join_names(run_name(one.run) for one in estimated)}" if len(distributions) > 1 else ""
     error = f"{100 * max(one.quartile_error for one in estimated):.4g}\u00a0%"
     return f" Quartiles{whose} are estimates: the share of queries below each is off by at most {error}."
 

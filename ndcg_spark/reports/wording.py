@@ -10,7 +10,7 @@ from datetime import date
 from typing import Any
 
 from ndcg_spark.core import labels
-from ndcg_spark.core.labels import listed as listed
+from ndcg_spark.core.labels import join_names as join_names
 
 MINUS = "\u2212"
 NOTHING = "\u2014"

@@ -8,9 +8,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import comparable, comparable_key, is_ml_vector, named, require_column, vector_column
-from ndcg_spark.core.flag import settings_from
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.columns import (
+    exact_col,
+    is_ml_vector,
+    normalize_zero,
+    require_column,
+    require_key_column,
+    vector_column,
+)
+from ndcg_spark.core.flag import create_settings
+from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, in_workers
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import MAX_K, EvaluationSettings, check_k
@@ -117,14 +124,14 @@ class _CellSearch:
         frame, other = (self.corpus, self.queries) if of_corpus else (self.queries, self.corpus)
         vector = None if settings.metric == "hamming" else vector_column(frame, settings.vector_column)
         if vector is None:  # an array or a code: `_find_vector_kind` refuses columns of other types
-            vector = named(settings.vector_column)
-        columns = [named(settings.item if of_corpus else settings.query).alias(ID), vector.alias(VECTOR)]
+            vector = exact_col(settings.vector_column)
+        columns = [exact_col(settings.item if of_corpus else settings.query).alias(ID), vector.alias(VECTOR)]
         for name, label in ((LABELS, settings.labels), (SAME, settings.same)):
             if label is not None:
                 columns.append(_select_comparable(frame, other, label).alias(name))
         if not of_corpus:
             for name, label in (self.carried or {}).items():
-                value = named(label).cast("double") if name == WEIGHT else comparable(frame, label)
+                value = exact_col(label).cast("double") if name == WEIGHT else normalize_zero(frame, label)
                 columns.append(value.alias(name))
         return frame.select(*columns)
 
@@ -167,7 +174,7 @@ def _build_task(
         (queries, settings.query, option("query"), "query table"),
         (corpus, settings.item, option("item"), "corpus"),
     ):
-        comparable_key(frame, column, part, table)
+        require_key_column(frame, column, part, table)
         data_type = frame.schema[column].dataType
         if isinstance(data_type, T.FractionalType | T.BooleanType | T.BinaryType | T.TimestampNTZType):
             raise InputRefusedError(
@@ -186,10 +193,10 @@ def _build_task(
             require_column(frame, settings.same, option("same"), table)
     if settings.exclude_self:
         _select_comparable(
-            queries.select(named(settings.query).alias(ID)), corpus.select(named(settings.item).alias(ID)), ID
+            queries.select(exact_col(settings.query).alias(ID)), corpus.select(exact_col(settings.item).alias(ID)), ID
         )
     for label in (carried or {}).values():
-        comparable_key(queries, label, option("segments"), "query table")
+        require_key_column(queries, label, option("segments"), "query table")
     item = T.StructType([corpus.schema[settings.item]])
     return RetrievalTask(
         settings=settings,
@@ -256,18 +263,18 @@ def _select_comparable(frame: DataFrame, other: DataFrame, column: str) -> Colum
             raise InputRefusedError(f"column {column!r} is {data_type.simpleString()}; labels are 0 and 1.")
         # Workers refuse labels other than 0 and 1; a cast to a narrower type could hide them.
         is_wide = isinstance(data_type.elementType, T.LongType)
-        return named(column) if is_wide else named(column).cast("array<int>")
+        return exact_col(column) if is_wide else exact_col(column).cast("array<int>")
     if data_type == other_type:
-        return comparable(frame, column)
+        return normalize_zero(frame, column)
     if isinstance(data_type, T.IntegralType) and isinstance(other_type, T.IntegralType):
-        return named(column).cast("bigint")
+        return exact_col(column).cast("bigint")
     raise InputRefusedError(
         f"column {column!r} is {data_type.simpleString()} in one table and {other_type.simpleString()} in the other; "
         "cast one of them so that values compare."
     )
 
 
-@takes_tables
+@accepts_tables
 def retrieve(
     queries: DataFrame,
     corpus: DataFrame,
@@ -321,10 +328,10 @@ def retrieve(
     (the corpus once for each 16,384 queries) and of K entries per query and stripe, and three passes through Python
     workers.
     """
-    return retrieve_items(queries, corpus, settings_from(RetrievalSettings, dict(locals())), k=k)
+    return retrieve_items(queries, corpus, create_settings(RetrievalSettings, dict(locals())), k=k)
 
 
-@takes_tables
+@accepts_tables
 def rank_by_retrieval(
     queries: DataFrame,
     corpus: DataFrame,
@@ -370,10 +377,10 @@ def rank_by_retrieval(
     Spark cost: as for `retrieve`. Without a cutoff (k=all), the corpus is counted, too. Workers then hold a count per
     query, distance and relevance for codes, but the score of each item for vectors.
     """
-    return rank_corpus(queries, corpus, settings_from(RetrievalSettings, dict(locals())), evaluation)
+    return rank_corpus(queries, corpus, create_settings(RetrievalSettings, dict(locals())), evaluation)
 
 
-@takes_tables
+@accepts_tables
 def judgments_from_labels(
     queries: DataFrame,
     corpus: DataFrame,
@@ -412,4 +419,4 @@ def judgments_from_labels(
     Spark cost: no action; one shuffle of packed blocks and two passes through Python workers. The result may be
     large: `rank_by_retrieval` evaluates without it.
     """
-    return list_labelled_items(queries, corpus, settings_from(RetrievalSettings, dict(locals())))
+    return list_labelled_items(queries, corpus, create_settings(RetrievalSettings, dict(locals())))

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ndcg_spark.core.distances import HAS_BIT_COUNT, WORD, Vectors, WordArray, signs_of_words, square_sums
-from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, offsets_of, rank_of_rows
+from ndcg_spark.core.distances import HAS_BIT_COUNT, WORD, Vectors, WordArray, sum_squares, unpack_signs
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, rank_of_rows, to_offsets
 from ndcg_spark.metrics.kernels import tie_groups
 
 
@@ -26,7 +26,7 @@ def select_best_items(query: IntArray, score: FloatArray, item: IntArray, k: int
     order = np.lexsort((item, -score, query))
     if k is None:
         return order
-    return order[rank_of_rows(offsets_of(np.bincount(query, minlength=n_queries))) < k]
+    return order[rank_of_rows(to_offsets(np.bincount(query, minlength=n_queries))) < k]
 
 
 def count_ties(
@@ -52,7 +52,7 @@ def count_ties(
     count = np.add.reduceat(count, first)
     if k is None:
         return query, score, relevance, count
-    is_in_top = tie_groups(score, count, offsets_of(np.bincount(query, minlength=n_queries))).start < k
+    is_in_top = tie_groups(score, count, to_offsets(np.bincount(query, minlength=n_queries))).start < k
     return query[is_in_top], score[is_in_top], relevance[is_in_top], count[is_in_top]
 
 
@@ -155,7 +155,7 @@ def _build_code_screen(queries: Vectors, items: Vectors) -> Screen:
     if HAS_BIT_COUNT:
         return CodeScreen(~queries.values, np.ascontiguousarray(items.values.T))
     n_bits, ones = WORD * queries.values.shape[1], np.ones(len(queries))
-    left, right = signs_of_words(queries.values), signs_of_words(items.values)
+    left, right = unpack_signs(queries.values), unpack_signs(items.values)
     return VectorScreen(left, right, n_bits / 2 * ones, ones / 2, 0 * ones)  # exact: sums of +1 and -1
 
 
@@ -177,7 +177,7 @@ def _build_euclidean_screen(queries: Vectors, items: Vectors) -> Screen:
     """
     center = items.values.mean(axis=0, dtype=np.float64)
     centered_queries, centered_items = queries.values - center, items.values - center
-    squares, item_squares = square_sums(centered_queries), square_sums(centered_items)
+    squares, item_squares = sum_squares(centered_queries), sum_squares(centered_items)
     radius = float(np.sqrt(item_squares.max(initial=0.0))) or 1.0
     distance = np.maximum(np.sqrt(squares) / radius, 1.0)
     left = np.column_stack([2 * centered_queries / (radius * distance)[:, None], 1 / distance]).astype(np.float32)

@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import has_column, mark_text_table, named, number
+from ndcg_spark.core.columns import exact_col, has_column, mark_text_table, number_column
 from ndcg_spark.core.failures import readable_errors
-from ndcg_spark.core.flag import of_kind
-from ndcg_spark.core.given import session_or_started
-from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.flag import convert_value
+from ndcg_spark.core.given import get_or_start_session
+from ndcg_spark.core.redaction import redact
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.sources.formats import open_table
@@ -47,7 +47,7 @@ def select_value(
     """Select the rows of one night or one data set, requested by the option `by`. See `select_slice`."""
     if not has_column(frame, column):
         return frame
-    text = named(column).cast("string")
+    text = exact_col(column).cast("string")
     extent = frame.select(F.count_distinct(text), F.min(text), F.max(text)).collect()[0]
     chosen = choose_value(
         column,
@@ -124,22 +124,22 @@ def read_table(
     >>> queries.where("k = 10").orderBy("ndcg").show(10)  # doctest: +SKIP
     """
     if night is not None:
-        of_kind("night", date, night)
-    table = open_table(session_or_started(), format_reference(reference), format, dict(options or {}))
+        convert_value("night", date, night)
+    table = open_table(get_or_start_session(), format_reference(reference), format, dict(options or {}))
     frame = table.frame
     if night is not None or dataset is not None:
-        frame = _select_night(frame, f"table {redacted(os.fspath(reference))!r}", night, dataset)
+        frame = _select_night(frame, f"table {redact(os.fspath(reference))!r}", night, dataset)
     if numbers is None:
         numbers = (
             [column for column in _TREC_NUMBERS if column in frame.columns] if table.name.startswith("trec-") else []
         )
     parsed = {}
     for column in [numbers] if isinstance(numbers, str) else numbers:
-        value = number(mark_text_table(frame), column, "one of the numbers", "table").cast("double")
+        value = number_column(mark_text_table(frame), column, "one of the numbers", "table").cast("double")
         if isinstance(frame.schema[column].dataType, T.StringType):
-            is_bad = named(column).isNotNull() & value.isNull()
+            is_bad = exact_col(column).isNotNull() & value.isNull()
             if MALFORMED in frame.columns:
-                is_bad = is_bad | named(MALFORMED).isNotNull()
+                is_bad = is_bad | exact_col(MALFORMED).isNotNull()
             parsed[column] = F.when(is_bad, F.lit(_BAD_NUMBER)).otherwise(value)
     frame = frame.withColumns(parsed) if parsed else frame
     return frame.withMetadata(MALFORMED, {}) if MALFORMED in frame.columns else frame  # other text stays text

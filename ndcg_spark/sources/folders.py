@@ -19,9 +19,15 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.core.columns import WITHOUT_IT, named
-from ndcg_spark.core.failures import SPARK_ERRORS, condition_of, first_line, is_unsupported, no_file_system
-from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.columns import WITHOUT_IT, exact_col
+from ndcg_spark.core.failures import (
+    SPARK_ERRORS,
+    explain_missing_file_system,
+    first_line,
+    get_condition,
+    is_unsupported,
+)
+from ndcg_spark.core.redaction import redact
 from ndcg_spark.core.session import is_on, session_time_zone
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InputRefusedError
@@ -64,7 +70,7 @@ def find_table_folder(spark: SparkSession, path: str) -> TableFolder | None:
             _log.warning(
                 "cannot check whether %s is a Delta, Iceberg or Hudi table (%s): its files are read as they are, "
                 "deleted rows included",
-                redacted(root),
+                redact(root),
                 error.strerror if isinstance(error, OSError) else first_line(error).rstrip("."),
             )
             continue
@@ -96,7 +102,7 @@ def path_exists(spark: SparkSession, uri: str) -> bool:
         # Spark logs a stack trace for a single missing path, but not for two.
         spark.read.format("text").load([uri, uri]).schema  # noqa: B018  # analysis is lazy on Connect
     except PySparkException as error:
-        if "PATH_NOT_FOUND" in condition_of(error):
+        if "PATH_NOT_FOUND" in get_condition(error):
             return False
         raise
     return True
@@ -150,7 +156,7 @@ def read_files(
             frame = reader.load(location)
     except SPARK_ERRORS as error:
         if "TIMESTAMP(NANOS" in str(error):
-            raise InputRefusedError(f"cannot read {label or kind} {redacted(path)!r}: {NANOSECONDS}") from error
+            raise InputRefusedError(f"cannot read {label or kind} {redact(path)!r}: {NANOSECONDS}") from error
         if lists_files and _LAYOUT_ERROR.search(str(error)):
             _refuse_skipped_files(spark, path, _list_top_files(spark, path, options), options, label or kind)
         raise
@@ -205,7 +211,9 @@ def _mark_missing_columns(frame: DataFrame, missing: Mapping[str, str]) -> DataF
     if not missing:
         return frame
     columns = [
-        named(column).alias(column, metadata={WITHOUT_IT: missing[column]}) if column in missing else named(column)
+        exact_col(column).alias(column, metadata={WITHOUT_IT: missing[column]})
+        if column in missing
+        else exact_col(column)
         for column in frame.columns
     ]
     return frame.select(*columns)
@@ -255,7 +263,7 @@ def _refuse_skipped_files(
             return  # the platform does not list files
     data_files = stores.select_data_files(files, lambda file: guess_file_format(file) == file_format)
     levels = None if stores.is_pattern(path) else stores.find_two_levels(data_files)
-    shown_path = repr(redacted(path))
+    shown_path = repr(redact(path))
     if levels is not None:
         raise InputRefusedError(
             f"{shown_path} has data files on two levels, such as {levels[0]!r} and {levels[1]!r}, and Spark skips "
@@ -334,7 +342,7 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     try:
         return read_files(spark, path, "parquet")
     except SPARK_ERRORS as error:
-        reason = no_file_system(error, path)
+        reason = explain_missing_file_system(error, path)
         if reason is None or stores.parse_address(path) is None:
             raise
         return _read_in_workers(spark, path, reason)

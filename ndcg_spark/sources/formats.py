@@ -14,13 +14,13 @@ from pyspark.sql import types as T
 from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.core.failures import (
     SPARK_ERRORS,
-    condition_of,
+    explain_missing_file_system,
+    explain_unreadable_file,
     first_line,
-    no_file_system,
-    parameter_of,
-    unreadable_file,
+    get_condition,
+    get_parameter,
 )
-from ndcg_spark.core.redaction import redacted
+from ndcg_spark.core.redaction import redact
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.core.session import IN_MEMORY, has_own_catalog
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
@@ -65,7 +65,7 @@ def open_table(
             raise InvalidParameterError(f"Spark has no reader for the format {kind!r} here.") from error
         raise InputRefusedError(_format_unreachable(reference, kind, error)) from error
     path = reference if kind == "parquet" and not options else None
-    return Table(frame=frame, name=f"{kind}:{redacted(reference)}", path=path)
+    return Table(frame=frame, name=f"{kind}:{redact(reference)}", path=path)
 
 
 def _choose_format(spark: SparkSession, reference: str, kind: str | None) -> str:
@@ -142,16 +142,18 @@ def _format_missing_table(spark: SparkSession, reference: str) -> str:
 
 
 def _format_unreachable(reference: str, kind: str, error: Exception) -> str:
-    reason = (no_file_system(error, reference) or unreadable_file(error) or first_line(error)).rstrip(".")
+    reason = (
+        explain_missing_file_system(error, reference) or explain_unreadable_file(error) or first_line(error)
+    ).rstrip(".")
     return f"cannot read {kind} {reference!r}: {reason}."
 
 
 def _format_unreadable(spark: SparkSession, reference: str, kind: str, error: AnalysisException) -> str:
-    condition = condition_of(error)
+    condition = get_condition(error)
     is_unknown = "TABLE_OR_VIEW_NOT_FOUND" in condition
     if "PATH_NOT_FOUND" in condition:
         return f"there is no path {reference!r}."
-    table = (parameter_of(error, "relationName") or reference).replace("`", "")
+    table = (get_parameter(error, "relationName") or reference).replace("`", "")
     if is_unknown and os.path.exists(table):
         path = os.path.join(".", table)
         suggestion = f"in SQL parquet.`{path}`" if kind == "sql" else f"{path!r}, without a format of tables"

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.arrow_tables import is_table, not_a_table, opened_table, plain_table
-from ndcg_spark.core.redaction import redacted
-from ndcg_spark.core.schemas import HAS_NANOSECONDS, MALFORMED, TableInfo, chosen_fields
+from ndcg_spark.core.arrow_tables import collect_table, is_table, to_spark_types, wrong_table_error
+from ndcg_spark.core.redaction import redact
+from ndcg_spark.core.schemas import HAS_NANOSECONDS, MALFORMED, TableInfo, select_fields
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.sources import stores, text_files
 from ndcg_spark.sources.parquet import NANOSECONDS, PART_SIZES, READ_THREADS, refuse_unreadable, split_files
@@ -73,7 +73,7 @@ class TablePart:
         return _unpickle_table, (sink.getvalue(),)
 
     def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-        wanted = chosen_fields(columns, schema)
+        wanted = select_fields(columns, schema)
         yield from self.table.select(wanted.names).cast(wanted).to_batches(rows)
 
 
@@ -90,11 +90,11 @@ class ArrowPart:
     end: int
 
     def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-        names = chosen_fields(columns, schema).names
+        names = select_fields(columns, schema).names
         with refuse_unreadable(self.path), pa.memory_map(self.path) as file, pa.ipc.open_file(file) as batches:
             for number in range(self.start, self.end):
                 selected = pa.Table.from_batches([batches.get_batch(number)]).select(names)
-                table, cut = plain_table(self.path, selected)
+                table, cut = to_spark_types(self.path, selected)
                 if cut:
                     raise InputRefusedError(f"column {min(cut)!r} of {self.path} {HAS_NANOSECONDS}")
                 yield from TablePart(table).read(columns, schema, rows)
@@ -112,7 +112,7 @@ class FolderPart:
     values: Mapping[str, Any]
 
     def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-        fields = chosen_fields(columns, schema)
+        fields = select_fields(columns, schema)
         file_fields = [column for column in fields if column.name not in self.values] or [self.anchor]
         for batch in self.part.read([column.name for column in file_fields], pa.schema(file_fields), rows):
             arrays = [
@@ -133,7 +133,7 @@ class FilteredPart:
     text: str
 
     def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-        wanted, column = chosen_fields(columns, schema), self.column.name
+        wanted, column = select_fields(columns, schema), self.column.name
         fields = wanted if column in wanted.names else wanted.append(self.column)
         for batch in self.part.read(fields.names, fields, rows):
             yield batch.filter(pc.equal(batch.column(column).cast(pa.string()), self.text)).select(wanted.names)
@@ -175,12 +175,12 @@ def open_memory_table(rows: Any, name: str, *, label: str = "input", or_path: bo
     """Open a table of pandas, polars or Arrow, or a list of dicts.
 
     `name` is the caller's argument, and `or_path` is True if it also accepts a path; both are for messages. Values
-    are converted by `plain_table`, as they are for Spark.
+    are converted by `to_spark_types`, as they are for Spark.
     """
-    rows = opened_table(name, rows)
+    rows = collect_table(name, rows)
     if not is_table(rows):
-        raise not_a_table(name, rows, ("DataFrame", "str") if or_path else ("DataFrame",))
-    table, cut = plain_table(name, rows)
+        raise wrong_table_error(name, rows, ("DataFrame", "str") if or_path else ("DataFrame",))
+    table, cut = to_spark_types(name, rows)
     info = TableInfo(schema=_to_spark_schema(table), label=label, refused=dict.fromkeys(cut, HAS_NANOSECONDS))
     return LocalTable(info=info, name="", n_bytes=table.nbytes, divide=partial(_split_table, table))
 
@@ -260,7 +260,7 @@ def open_local(
         return opened
     return LocalTable(
         info=TableInfo(schema=opened.schema, label=label, is_text=opened.is_text, refused=opened.refused),
-        name=f"{file_format}:{redacted(reference)}",
+        name=f"{file_format}:{redact(reference)}",
         n_bytes=opened.n_bytes,
         files=opened.files,
         divide=lambda n_parts: [part for _, part in opened.divide(n_parts)],
@@ -378,7 +378,7 @@ def _open_parquet(files: Sequence[str], kind: str, reference: str) -> _OpenedFil
     if len(footers) < len(footers_or_clauses):
         return next(footer for footer in footers_or_clauses if isinstance(footer, str))
     if any(footer.has_nanoseconds for footer in footers):
-        raise InputRefusedError(f"cannot read {kind} {redacted(reference)!r}: {NANOSECONDS}")
+        raise InputRefusedError(f"cannot read {kind} {redact(reference)!r}: {NANOSECONDS}")
     first = footers[0]
     different = next(
         (footer for footer in footers if (footer.schema, footer.refused) != (first.schema, first.refused)), None
@@ -401,7 +401,7 @@ def _open_arrow(files: Sequence[str], kind: str, reference: str) -> _OpenedFiles
     schemas, counts = [], {}
     for path in files:
         with pa.memory_map(path) as file, pa.ipc.open_file(file) as batches:
-            table = plain_table(path, batches.schema.empty_table())[0]
+            table = to_spark_types(path, batches.schema.empty_table())[0]
             schemas.append(_to_spark_schema(table))
             counts[path] = batches.num_record_batches
     if any(schema != schemas[0] for schema in schemas):

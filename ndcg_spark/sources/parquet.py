@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ndcg_spark.core.arrow_tables import PLAIN
-from ndcg_spark.errors import InputRefusedError, lacks_column, option
+from ndcg_spark.core.arrow_tables import SPARK_TYPES
+from ndcg_spark.errors import InputRefusedError, explain_missing_column, option
 from ndcg_spark.sources.stores import find_file_system, format_reason, parse_address
 
 SOURCE_HINT = f"{option('source', 'spark')} lets Spark read the files"
@@ -226,7 +226,7 @@ def describe_mismatch(path: str, file_schema: pa.Schema, columns: Mapping[str, s
         ):  # pandas writes categories as dictionaries; a cast to the expected type decodes them
             file_type = file_type.value_type
         if pa.types.is_unsigned_integer(file_type) or pa.types.is_large_string(file_type):
-            file_type = PLAIN[file_type]  # the type that Spark uses, which holds all of its values
+            file_type = SPARK_TYPES[file_type]  # the type that Spark uses, which holds all of its values
         if file_type != expected_type:
             return f"column {column!r} of {path} is {file_type}, not {expected_type}"
     return None
@@ -312,7 +312,9 @@ def _parse_footer(footer: str | dict[str, Any]) -> Footer | str:
 def _check_footers(footers: Sequence[Footer | str]) -> list[Footer] | str:
     lacking = [footer for footer in footers if isinstance(footer, Footer) and footer.lacks is not None]
     if lacking and len(lacking) < len(footers):
-        raise InputRefusedError(f"column {lacking[0].lacks!r} of the input {lacks_column(lacking[0].identity.path)}")
+        raise InputRefusedError(
+            f"column {lacking[0].lacks!r} of the input {explain_missing_column(lacking[0].identity.path)}"
+        )
     for footer in footers:
         if isinstance(footer, str) or footer.obstacle:
             return footer if isinstance(footer, str) else str(footer.obstacle)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ndcg_spark.core.arrow_tables import PLAIN
-from ndcg_spark.core.schemas import type_text
+from ndcg_spark.core.arrow_tables import SPARK_TYPES
+from ndcg_spark.core.schemas import format_type
 from ndcg_spark.errors import option
 from ndcg_spark.sources.parquet import FileIdentity, open_parquet
 
@@ -50,7 +50,7 @@ def read_footer(path: str) -> ParquetFooter | str:
         field_leaves = [next(remaining) for _ in range(_count_leaves(field.type))]
         try:
             spark_type = _to_spark_type(field.type, field.name, iter(field_leaves))
-            if spark_types is not None and spark_types.get(field.name) != type_text(spark_type):
+            if spark_types is not None and spark_types.get(field.name) != format_type(spark_type):
                 raise _OtherTypeError
         except _OtherTypeError:
             spark_type, refused[field.name] = pa.struct([]), _UNSUPPORTED
@@ -96,7 +96,7 @@ def _to_spark_type(arrow_type: pa.DataType, path: str, leaves: Iterator[Any]) ->
         pa.types.is_dictionary(arrow_type) and "." not in path
     ):  # Arrow cannot read lists of dictionaries from several row groups
         arrow_type = arrow_type.value_type
-    arrow_type = PLAIN.get(arrow_type, arrow_type)
+    arrow_type = SPARK_TYPES.get(arrow_type, arrow_type)
     if leaf.path != path or logical["Type"] in ("Float16", "Null"):
         raise _OtherTypeError
     if leaf.physical_type == "INT96":

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import csv
 from pyarrow import json as arrow_json
 
-from ndcg_spark.core.schemas import MALFORMED, chosen_fields
+from ndcg_spark.core.schemas import MALFORMED, select_fields
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.sources.parquet import refuse_unreadable
 from ndcg_spark.sources.stores import format_reason
@@ -156,7 +156,7 @@ class TextPart:
     schema: pa.Schema
 
     def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-        fields = chosen_fields(columns, schema)
+        fields = select_fields(columns, schema)
         with refuse_unreadable(self.path):
             for table in self._tables([name for name in fields.names if name != MALFORMED]):
                 arrays = [table.column(field.name).cast(field.type) for field in fields]

@@ -9,7 +9,7 @@ replaces the old rows by them. A failure before the second step leaves every tab
 
 from typing import TYPE_CHECKING
 
-from ndcg_spark.core.lazy_names import names_of
+from ndcg_spark.core.lazy_names import export_names
 
 if TYPE_CHECKING:
     from ndcg_spark.tables.checks import Reading as Reading
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ndcg_spark.tables.writing import swap_in as swap_in
     from ndcg_spark.tables.writing import write_together as write_together
 else:
-    __getattr__, __dir__ = names_of(
+    __getattr__, __dir__ = export_names(
         __name__,
         checks="Reading check_output reading_of refuse_inside_table refuse_nested",
         nights="write_night",

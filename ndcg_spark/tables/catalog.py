@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import named, quoted
+from ndcg_spark.core.columns import exact_col, quote_name
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line
-from ndcg_spark.core.session import has_own_catalog, setting
+from ndcg_spark.core.session import get_setting, has_own_catalog
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.tables.kinds import (
     COMMITTED,
@@ -129,7 +129,7 @@ def list_session_tables(spark: SparkSession, tables: Mapping[str, str]) -> list[
     """
     if not has_own_catalog(spark):
         return []
-    catalog = setting(spark, "spark.sql.catalog.spark_catalog", "builtin").rpartition(".")[2]
+    catalog = get_setting(spark, "spark.sql.catalog.spark_catalog", "builtin").rpartition(".")[2]
     if catalog not in (*_DELEGATING_CATALOGS, "SparkSessionCatalog"):
         return []
     session_tables = [table for table in tables if _find_catalog(spark, table) == "spark_catalog"]
@@ -144,14 +144,14 @@ def _find_catalog(spark: SparkSession, table: str) -> str:
     prefix = split_name(table)[0].partition(".")[0].strip("`")
     if prefix.lower() == "spark_catalog":
         return "spark_catalog"
-    if prefix and setting(spark, f"spark.sql.catalog.{prefix}", ""):
+    if prefix and get_setting(spark, f"spark.sql.catalog.{prefix}", ""):
         return prefix
-    return setting(spark, "spark.sql.defaultCatalog", "spark_catalog")
+    return get_setting(spark, "spark.sql.defaultCatalog", "spark_catalog")
 
 
 def read_current_schema(spark: SparkSession) -> str:
     schema = spark.catalog.currentDatabase()
-    return schema if _SCHEMA.fullmatch(schema) else quoted(schema)
+    return schema if _SCHEMA.fullmatch(schema) else quote_name(schema)
 
 
 def check_table(
@@ -254,7 +254,7 @@ def _declare(column: ColumnType) -> str:
 
 def read_wap_setting(spark: SparkSession, table: str, name: str) -> str:
     """Return `spark.wap.branch` or `spark.wap.id` if it is set and an Iceberg table respects it; else ""."""
-    value = setting(spark, name, "")
+    value = get_setting(spark, name, "")
     if not value:
         return ""
     properties = spark.sql(f"SHOW TBLPROPERTIES {table} ('write.wap.enabled')").collect()
@@ -266,7 +266,7 @@ def choose_provider(spark: SparkSession, kind: str) -> str:
     if kind != "table":
         return kind
     fallback = "delta" if "DATABRICKS_RUNTIME_VERSION" in os.environ else "parquet"
-    default = setting(spark, "spark.sql.sources.default", fallback).lower()
+    default = get_setting(spark, "spark.sql.sources.default", fallback).lower()
     return default if default in COMMITTED else "parquet"
 
 
@@ -298,7 +298,7 @@ def cast_to_table(rows: DataFrame, facts: TableFacts) -> DataFrame:
     columns = []
     for field in facts.columns:
         match = match_name(field.name, rows.columns)
-        value = F.lit(None) if match is None else named(match)
+        value = F.lit(None) if match is None else exact_col(match)
         columns.append(value.cast(field.dataType).alias(field.name))
     return rows.select(*columns, *PARTITIONS)
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ndcg_spark.core.failures import first_line, is_denied, is_unsupported, spark_errors
-from ndcg_spark.core.redaction import redacted
-from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, text_of
+from ndcg_spark.core.redaction import redact
+from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, get_message
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import (
     MARKS,
@@ -110,7 +110,7 @@ def reading_of(
     except spark_errors() as error:
         unknown = unknown or (None if is_unsupported(error) else error)
     if unknown is not None and not (folders or patterns or files):
-        reason = text_of(unknown) if isinstance(unknown, NdcgSparkError) else first_line(unknown)
+        reason = get_message(unknown) if isinstance(unknown, NdcgSparkError) else first_line(unknown)
         raise OutputRefusedError(
             f"cannot find the location of {name}, which no output may replace: {reason.rstrip('.')}."
         ) from unknown
@@ -376,8 +376,8 @@ def _find_remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str
         except spark_errors() as error:
             if not is_denied(error):  # parent folders often deny listing
                 tell(
-                    f"warning: cannot check whether {redacted(place)!r} is inside another table, because "
-                    f"{redacted(root + path)!r} cannot be listed: {first_line(error)}"
+                    f"warning: cannot check whether {redact(place)!r} is inside another table, because "
+                    f"{redact(root + path)!r} cannot be listed: {first_line(error)}"
                 )
                 return None
     return None

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from ndcg_spark.core.failures import condition_of, first_line, spark_errors
+from ndcg_spark.core.failures import first_line, get_condition, spark_errors
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError
 from ndcg_spark.sources.stores import NULL_FOLDER_VALUE, is_hidden, walk_folder
 from ndcg_spark.tables.claims import Claim, Tell, ThreadClaim, claim_slices
@@ -309,7 +309,7 @@ class RemoteFolderWrite(SliceWrite):
         try:
             files = reader.load(pattern).inputFiles()
         except PySparkException as error:
-            if "PATH_NOT_FOUND" not in condition_of(error):
+            if "PATH_NOT_FOUND" not in get_condition(error):
                 raise
             files = []
         return {folder: {file for file in files if f"/{folder}/" in unquote(file)} for folder in self.folders}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from ndcg_spark.core.schemas import type_text
+from ndcg_spark.core.schemas import format_type
 from ndcg_spark.errors import OutputRefusedError, option
 from ndcg_spark.tables.slices import PARTITIONS
 
@@ -41,7 +41,7 @@ def list_columns(schema: Iterable[Field]) -> tuple[ColumnType, ...]:
 
 def _to_column_type(field: T.StructField | pa.Field) -> ColumnType:
     if isinstance(field, pa.Field):
-        return ColumnType(field.name, type_text(field.type), field.nullable)
+        return ColumnType(field.name, format_type(field.type), field.nullable)
     return ColumnType(field.name, field.dataType.simpleString(), field.nullable)
 
 

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 
 from ndcg_spark._version import __version__
 from ndcg_spark.core.failures import readable_errors
-from ndcg_spark.core.flag import of_kind
-from ndcg_spark.core.given import takes_tables
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, one_of, option
+from ndcg_spark.core.flag import convert_value
+from ndcg_spark.core.given import accepts_tables
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, check_choice, option
 from ndcg_spark.tables.checks import check_output, reading_of
 from ndcg_spark.tables.kinds import find_kind
 from ndcg_spark.tables.slices import Slices
@@ -31,7 +31,7 @@ _RUN_STAMPS = frozenset({"package_version", "computed_at"})
 _PARTITION_FOLDERS = re.compile(r"(/[^/=]+=[^/]*)+$")
 
 
-@takes_tables
+@accepts_tables
 def write_night(
     tables: Mapping[str, DataFrame],
     *,
@@ -128,13 +128,13 @@ def _check_arguments(tables: Any, night: Any, dataset: Any, runs: Any, formats: 
                 f"tables must map references, such as 'prod.metrics', to DataFrames; got {reference!r}: "
                 f"{type(frame).__name__}."
             )
-    of_kind("night", date, night)
+    convert_value("night", date, night)
     if not isinstance(dataset, str) or not dataset:
         raise InvalidParameterError(f"{option('dataset')} must be a name; got {dataset!r}.")
     if runs is not None and (not runs or not all(isinstance(run, str) for run in runs)):
         raise InvalidParameterError(f"{option('runs')} must be names of runs; got {runs!r}.")
     for reference in formats:
-        one_of("table", reference, tuple(tables))
+        check_choice("table", reference, tuple(tables))
 
 
 def _has_means(frame: DataFrame) -> bool:

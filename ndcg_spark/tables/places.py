@@ -9,7 +9,13 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ndcg_spark.core.failures import condition_of, first_line, no_file_system, parameter_of, spark_errors
+from ndcg_spark.core.failures import (
+    explain_missing_file_system,
+    first_line,
+    get_condition,
+    get_parameter,
+    spark_errors,
+)
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.sources.stores import SCHEMES, refuse_secrets
 from ndcg_spark.tables.claims import HIDDEN
@@ -37,10 +43,10 @@ def resolve_spark_path(spark: SparkSession | None, reference: str) -> str:
         # Spark logs a stack trace for a single missing path, but not for two.
         spark.read.format("text").load([missing, missing]).schema  # noqa: B018  # analysis is lazy on Connect
     except spark_errors() as error:
-        if not isinstance(error, PySparkException) or "PATH_NOT_FOUND" not in condition_of(error):
-            reason = no_file_system(error, reference) or first_line(error).rstrip(".")
+        if not isinstance(error, PySparkException) or "PATH_NOT_FOUND" not in get_condition(error):
+            reason = explain_missing_file_system(error, reference) or first_line(error).rstrip(".")
             raise OutputRefusedError(f"cannot reach {reference!r}: {reason}.") from error
-        missing_path = parameter_of(error, "path") or missing
+        missing_path = get_parameter(error, "path") or missing
         resolved = missing_path.removesuffix(f"/{probe}")
     return _resolve_path(resolved)
 

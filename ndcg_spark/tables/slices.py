@@ -73,11 +73,11 @@ class Slices:
         """Add `dataset`, `run_date` and `slice`. `slice` is null in rows of no slice. Lazy."""
         from pyspark.sql import functions as F
 
-        from ndcg_spark.core.columns import columns_of, named
+        from ndcg_spark.core.columns import exact_col, exact_cols
 
         first, rows = self.keys[0], frame
         if len(self.keys) == 1:
-            matches = [named(column) == getattr(first, field) for field, column in self.columns.items()]
+            matches = [exact_col(column) == getattr(first, field) for field, column in self.columns.items()]
             slice_column = F.lit(self._name_slice(first))
             slice_column = F.when(reduce(and_, matches), slice_column) if matches else slice_column
         else:
@@ -86,11 +86,13 @@ class Slices:
             # Names with spaces are unlikely to be names of result columns.
             types = [f"`{field} of the slice` {'date' if field == 'night' else 'string'}" for field in self.columns]
             table = frame.sparkSession.createDataFrame(values, ", ".join([*types, "slice string"]))
-            matches = [named(column) == named(f"{field} of the slice") for field, column in self.columns.items()]
+            matches = [
+                exact_col(column) == exact_col(f"{field} of the slice") for field, column in self.columns.items()
+            ]
             rows, slice_column = frame.join(F.broadcast(table), reduce(and_, matches), "left"), F.col("slice")
-        night = named(self.columns["night"]) if "night" in self.columns else F.lit(first.night)
+        night = exact_col(self.columns["night"]) if "night" in self.columns else F.lit(first.night)
         dataset = F.lit(self.dataset).alias("dataset")
-        return rows.select(*columns_of(frame.columns), dataset, night.alias("run_date"), slice_column.alias("slice"))
+        return rows.select(*exact_cols(frame.columns), dataset, night.alias("run_date"), slice_column.alias("slice"))
 
     def stamp_table(self, table: pa.Table) -> pa.Table:
         """Add the columns of `stamp` to an Arrow table."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ndcg_spark.core.failures import first_line, is_crash, spark_errors, unfit_surroundings
-from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError, find_refusal, text_of
+from ndcg_spark.core.failures import explain_environment_error, first_line, is_crash, spark_errors
+from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError, find_refusal, get_message
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.tables.claims import Tell
 from ndcg_spark.tables.folders import FolderWrite, RemoteFolderWrite
@@ -117,7 +117,7 @@ def swap_in(writes: Sequence[SliceWrite]) -> None:
             if not_undone:
                 raise PartlyWrittenError(
                     f"{write.reference} was not written completely, and {', '.join(not_undone)} could not be "
-                    f"undone: {text_of(error)}"
+                    f"undone: {get_message(error)}"
                 ) from error
             raise
     with ExitStack() as callbacks:
@@ -143,7 +143,7 @@ def refusing(reference: str) -> Iterator[None]:
     try:
         yield
     except spark_errors() as error:
-        refusal = unfit_surroundings(error)
+        refusal = explain_environment_error(error)
         if refusal is not None:
             raise refusal from error
         if find_refusal(str(error)) or is_crash(error):

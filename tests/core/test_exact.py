@@ -17,11 +17,11 @@ from ndcg_spark.core.exact import (
     N_LIMBS,
     Limbs,
     add_limbs,
-    day_estimate,
     estimate,
+    estimate_days,
     from_limbs,
     query_states,
-    refuse_light,
+    refuse_small_weights,
     to_limbs,
     two_product,
 )
@@ -234,10 +234,10 @@ def test_a_state_without_weights_is_that_of_weights_of_one(values):
 def test_light_weights_of_pairs_are_refused_too():
     """Their squares are cut off: the error would be 0, and any difference significant."""
     with pytest.raises(InputRefusedError, match="sum to 1e-40, too small for an exact mean"):
-        refuse_light(Fraction(1e-40))
+        refuse_small_weights(Fraction(1e-40))
     with pytest.raises(InputRefusedError, match="sum to almost nothing, too small for an exact mean"):
-        refuse_light(Fraction(1, 2**255))
-    refuse_light(Fraction(1e-20))
+        refuse_small_weights(Fraction(1, 2**255))
+    refuse_small_weights(Fraction(1e-20))
 
 
 @pytest.mark.parametrize("weight", [1e-30, 1e-40, 1e-70, 1e-100, 5e-324])
@@ -247,7 +247,7 @@ def test_light_weights_are_refused_where_nothing_outweighs_them(weight):
     state = totals(query_states(values, light), MOMENTS.size)
     for make in (
         lambda: estimate(state, 3, confidence=0.95),
-        lambda: day_estimate(np.array([state, state]), quantiles=[1.0]),
+        lambda: estimate_days(np.array([state, state]), quantiles=[1.0]),
     ):
         with pytest.raises(InputRefusedError, match="too small for an exact mean"):
             make()

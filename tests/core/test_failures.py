@@ -11,12 +11,12 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 
 from ndcg_spark.core.failures import (
-    condition_of,
+    explain_environment_error,
     first_line,
+    get_condition,
     is_denied,
     is_unsupported,
     readable_errors,
-    unfit_surroundings,
 )
 from ndcg_spark.errors import (
     InputRefusedError,
@@ -54,7 +54,7 @@ class OldError(PySparkException):
 @pytest.mark.parametrize(("name", "condition"), [("PATH_NOT_FOUND", "PATH_NOT_FOUND"), (None, "")])
 def test_errors_of_spark_3_5(name: str | None, condition: str) -> None:
     error = OldError("[PATH_NOT_FOUND] Path does not exist: /x\n  at org.apache", name)
-    assert condition_of(error) == condition
+    assert get_condition(error) == condition
     assert first_line(error) == "[PATH_NOT_FOUND] Path does not exist: /x"
 
 
@@ -240,7 +240,7 @@ SURROUNDINGS = {
 @pytest.mark.parametrize(("text", "begins"), SURROUNDINGS.values(), ids=SURROUNDINGS)
 def test_what_spark_lacks_is_a_line(text: str, begins: str | None) -> None:
     for error in (Py4JError(text), OldError(text, None)):
-        found = unfit_surroundings(error)
+        found = explain_environment_error(error)
         if begins is None:
             assert found is None
         else:
@@ -250,9 +250,9 @@ def test_what_spark_lacks_is_a_line(text: str, begins: str | None) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_of_ours_is_a_line(number: int) -> None:
-    found = unfit_surroundings(OSError(number, os.strerror(number)))
+    found = explain_environment_error(OSError(number, os.strerror(number)))
     assert str(found).startswith(f"{os.strerror(number)} for temporary files: make room in {tempfile.gettempdir()}")
-    assert unfit_surroundings(OSError(errno.EACCES, "Permission denied")) is None
+    assert explain_environment_error(OSError(errno.EACCES, "Permission denied")) is None
 
 
 def test_a_block_of_a_notebook_raises_refusals_as_ours() -> None:

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import types as T
 
 from ndcg_spark import compare, evaluate, explain_difference, merge_summaries, report
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.diagnosis import score_losses
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import evaluation_settings, rank_queries, score_queries
@@ -167,7 +167,7 @@ TYPES = {
 
 def test_types_that_spark_lacks(spark):
     for name, (table, kind, values) in TYPES.items():
-        frame = takes_tables(lambda data: data)(table)
+        frame = accepts_tables(lambda data: data)(table)
         assert (name, frame.schema["x"].dataType) == (name, kind)
         if values is not None:
             assert (name, [row["x"] for row in frame.collect()]) == (name, values)
@@ -224,7 +224,7 @@ def test_the_argument_that_is_no_table_is_named():
         return right.sparkSession
 
     with pytest.raises(InvalidParameterError, match=r"^right must be a table: .* it is of type int\."):
-        takes_tables(joined)(None, 3)
+        accepts_tables(joined)(None, 3)
 
 
 def test_dicts_of_two_types_are_refused_by_column():
@@ -246,10 +246,10 @@ def test_counts_that_pandas_makes_floats_are_whole_numbers(spark):
     """NaN among whole numbers makes them floats: the cutoff of `all` is null."""
     table = spark.createDataFrame(pd.DataFrame(ROWS).fillna(0))
     summary = evaluate(table, k=[1, "all"]).summary
-    found = takes_tables(lambda data: data)(summary.toPandas())
+    found = accepts_tables(lambda data: data)(summary.toPandas())
     assert found.schema["k"].dataType == T.IntegerType()
     assert rows_of(merge_summaries(found)) == rows_of(merge_summaries(summary))
-    fractions = takes_tables(lambda data: data)(pd.DataFrame({"k": [0.5, None], "n_queries": [1.0, None]}))
+    fractions = accepts_tables(lambda data: data)(pd.DataFrame({"k": [0.5, None], "n_queries": [1.0, None]}))
     assert [one.dataType for one in fractions.schema] == [T.DoubleType(), T.LongType()]
 
 
@@ -276,20 +276,20 @@ def test_a_stream_passes_through_what_looks_at_one_row_at_a_time(spark):
 
 def test_a_column_of_arrow_is_no_table():
     given = pa.chunked_array([["x", "y"]])  # hands its values over as a table does
-    assert takes_tables(lambda data: data)(given) is given
+    assert accepts_tables(lambda data: data)(given) is given
 
 
 @pytest.mark.classic("a client has one session of a server")
 def test_the_session_is_that_of_a_dataframe_beside_it(spark):
     other = spark.newSession()
     run = other.createDataFrame([("q1", "a", 1.0)], "query_id string, item_id string, score double")
-    taken = takes_tables(lambda data, judgments: judgments)(run, pd.DataFrame(ROWS))
+    taken = accepts_tables(lambda data, judgments: judgments)(run, pd.DataFrame(ROWS))
     assert taken.sparkSession is other
 
 
 def test_what_is_no_table_is_as_it_was(spark):
     given = ["a", {"b": 1}, None, 3]
-    assert takes_tables(lambda data: data)(given) is given
+    assert accepts_tables(lambda data: data)(given) is given
     with pytest.raises(TypeError, match="positional argument"):
         evaluate("rankings/", "judgments/", "more/")
 

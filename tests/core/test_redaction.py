@@ -13,7 +13,7 @@ import pytest
 from support.main_job import assert_refused, done, mean_ndcg, stored_rows, write_rows
 from support.oracle import ranked
 
-from ndcg_spark.core.redaction import redacted, redacted_values
+from ndcg_spark.core.redaction import redact, redact_values
 
 SECRETS = {
     "password in a URL": ("jdbc:postgresql://etl:S3CRET@db:5432/x", "jdbc:postgresql://etl:***@db:5432/x"),
@@ -71,15 +71,15 @@ SECRETS = {
 
 @pytest.mark.parametrize(("text", "expected"), SECRETS.values(), ids=SECRETS)
 def test_a_credential_is_hidden(text: str, expected: str) -> None:
-    found = redacted(text)
+    found = redact(text)
     assert found == expected
     assert "S3C" not in found
 
 
 @pytest.mark.parametrize(("text", "expected"), SECRETS.values(), ids=SECRETS)
 def test_hiding_twice_changes_nothing(text: str, expected: str) -> None:
-    assert redacted(expected) == expected
-    assert redacted(f"cannot read {text!r}: no rights") == redacted(redacted(f"cannot read {text!r}: no rights"))
+    assert redact(expected) == expected
+    assert redact(f"cannot read {text!r}: no rights") == redact(redact(f"cannot read {text!r}: no rights"))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_hiding_twice_changes_nothing(text: str, expected: str) -> None:
     ],
 )
 def test_what_is_no_credential_stays(text: str) -> None:
-    assert redacted(text) == text
+    assert redact(text) == text
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_what_is_no_credential_stays(text: str) -> None:
 )
 def test_long_text_takes_no_longer_than_its_length_says(word: str) -> None:
     began = time.process_time()
-    redacted(word * 20_000)
+    redact(word * 20_000)
     assert time.process_time() - began < 20  # milliseconds where it grows linearly; minutes where it does not
 
 
 def test_values_within_values() -> None:
-    found = redacted_values({"options": ["password=S3CRET", "header=true"], "k": 10, "token": "S3CRET", "path": None})
+    found = redact_values({"options": ["password=S3CRET", "header=true"], "k": 10, "token": "S3CRET", "path": None})
     assert found == {"options": ["password=***", "header=true"], "k": 10, "token": "***", "path": None}
 
 
@@ -142,13 +142,13 @@ def test_values_within_values() -> None:
 @pytest.mark.parametrize("name", ["password", "pem_private_key", "spark.hadoop.fs.s3a.secret.key"])
 def test_a_secret_name_hides_the_whole_value(name: str, value: str) -> None:
     """Where the value ends is known here."""
-    found = redacted_values({name: value, "options": [f"{name}={value}", "header=true"]})
+    found = redact_values({name: value, "options": [f"{name}={value}", "header=true"]})
     assert found == {name: "***", "options": [f"{name}=***", "header=true"]}
-    assert redacted_values(found) == found
+    assert redact_values(found) == found
 
 
 def test_a_secret_may_be_no_text() -> None:
-    found = redacted_values({"password": 7, "token": ["a", 1], "secret": {"a": 1}, "sig": False, "pwd": None})
+    found = redact_values({"password": 7, "token": ["a", 1], "secret": {"a": 1}, "sig": False, "pwd": None})
     assert found == {"password": "***", "token": "***", "secret": "***", "sig": "***", "pwd": None}
 
 
@@ -159,7 +159,7 @@ def test_texts_of_lists_that_are_no_settings() -> None:
         "ndcg@10>=0.4",
         "token",
     ]
-    assert redacted_values(texts) == [
+    assert redact_values(texts) == [
         "https://host/f?sv=2024&sig=***&se=9", "SELECT a WHERE token = '***' AND b", "ndcg@10>=0.4", "token"
     ]  # fmt: skip
 

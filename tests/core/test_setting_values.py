@@ -13,8 +13,8 @@ import pytest
 from support.source_rules import WITH_SETTINGS
 
 from ndcg_spark import Convention, compare
-from ndcg_spark.core.flag import Setting, settings_in
-from ndcg_spark.errors import InvalidParameterError, option, spelled
+from ndcg_spark.core.flag import Setting, list_settings
+from ndcg_spark.errors import InvalidParameterError, option, spell_options
 from ndcg_spark.evaluation import evaluation_settings, explain_ranks
 from ndcg_spark.evaluation.settings import EvaluationSettings, parse_single_cutoff
 from ndcg_spark.history import FlagSettings, RollUpSettings
@@ -51,13 +51,13 @@ def classes() -> dict[str, type]:
 
 
 def _lacks(name: str, cls: type) -> bool:
-    return any(one.is_required and one.field not in NEEDED.get(name, {}) for one in settings_in(cls))
+    return any(one.is_required and one.field not in NEEDED.get(name, {}) for one in list_settings(cls))
 
 
 def fields_of_kinds() -> list[tuple[str, type, Setting, Any]]:
     found = []
     for name, cls in classes().items():
-        for one in settings_in(cls):
+        for one in list_settings(cls):
             kind = get_args(one.kind)[0] if get_origin(one.kind) is tuple else one.kind
             if kind in BAD and not one.choices and not one.is_nested:
                 found.append((name, cls, one, kind))
@@ -82,7 +82,7 @@ def test_a_value_of_another_type_is_refused_by_name(name, cls, one, kind):
             continue
         with pytest.raises(InvalidParameterError) as refused:
             cls(**{**NEEDED.get(name, {}), one.field: (value,) if several else value})
-        assert str(refused.value) == f"{spelled(option(one.field))} must be {words}; got {value!r}."
+        assert str(refused.value) == f"{spell_options(option(one.field))} must be {words}; got {value!r}."
 
 
 def test_numbers_of_numpy_are_numbers():

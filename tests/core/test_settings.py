@@ -11,12 +11,12 @@ from support.spark_rankings import session_settings
 
 from ndcg_spark.core import session as settings
 from ndcg_spark.core.session import (
+    get_session,
+    get_setting,
     has_own_catalog,
     is_on,
     runs_locally,
-    session_here,
     session_time_zone,
-    setting,
     shuffle_partitions,
 )
 from ndcg_spark.errors import NdcgSparkError
@@ -38,26 +38,28 @@ def on_databricks(told):
 def test_a_setting_of_the_user_then_of_spark_then_of_ours(spark):
     """Neither of the defaults that are asked for is a value that Spark would take."""
     with session_settings(spark, spark__sql__caseSensitive="true", ours__own="1"):
-        assert setting(spark, "spark.sql.caseSensitive", "neither") == "true"
-        assert setting(spark, "ours.own", "0") == "1"
-    assert setting(spark, "spark.sql.caseSensitive", "neither") == "false"
-    assert setting(spark, "ours.own", "0") == "0"  # Spark does not know it
-    assert setting(spark, "spark.sql.optimizer.excludedRules", "none") == "none"  # it does, and has no value for it
+        assert get_setting(spark, "spark.sql.caseSensitive", "neither") == "true"
+        assert get_setting(spark, "ours.own", "0") == "1"
+    assert get_setting(spark, "spark.sql.caseSensitive", "neither") == "false"
+    assert get_setting(spark, "ours.own", "0") == "0"  # Spark does not know it
+    assert (
+        get_setting(spark, "spark.sql.optimizer.excludedRules", "none") == "none"
+    )  # it does, and has no value for it
 
 
 @pytest.mark.classic("a server has the catalog that it was started with")
 def test_the_catalog_of_a_session_is_known(spark):
     assert has_own_catalog(spark)
-    assert setting(spark, "spark.sql.catalogImplementation", "") == "in-memory"
+    assert get_setting(spark, "spark.sql.catalogImplementation", "") == "in-memory"
 
 
 @pytest.mark.classic("asks the settings of a classic session")
 def test_what_spark_refuses_to_answer_is_no_setting_of_any_value(spark, monkeypatch):
-    """Fault injection: the real session is asked with a default, as `setting` once did, which Spark refuses."""
+    """Fault injection: the real session is asked with a default, as `get_setting` once did, which Spark refuses."""
     ask = spark.conf.get
     monkeypatch.setattr(type(spark.conf), "get", lambda self, name: ask(name, "no such catalog"))
     with pytest.raises(PySparkException, match=r"INVALID_CONF_VALUE|should be one of"):
-        setting(spark, "spark.sql.catalogImplementation", "")
+        get_setting(spark, "spark.sql.catalogImplementation", "")
 
 
 @pytest.mark.parametrize(("n", "expected"), [("7", 7), ("auto", 200), (None, 200)])
@@ -67,7 +69,7 @@ def test_shuffle_partitions(n, expected):
 
 def test_what_is_not_told_is_as_by_default():
     hidden = on_databricks({})
-    assert setting(hidden, "spark.sql.caseSensitive", "false") == "false"
+    assert get_setting(hidden, "spark.sql.caseSensitive", "false") == "false"
     assert session_time_zone(hidden) == "UTC"
     assert not has_own_catalog(hidden)
     assert not runs_locally(hidden)
@@ -97,10 +99,10 @@ def test_a_session_that_cannot_be_asked_for_is_not_none(spark, monkeypatch):
     def fail():
         raise PySparkException("NO_ACTIVE_SESSION")
 
-    assert session_here() is spark
+    assert get_session() is spark
     monkeypatch.setattr(SparkSession, "active", fail)
     with pytest.raises(PySparkException, match="NO_ACTIVE_SESSION"):
-        session_here()
+        get_session()
 
 
 def test_defaults_that_cannot_be_read_are_not_none(tmp_path, monkeypatch):

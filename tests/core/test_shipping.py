@@ -13,7 +13,7 @@ import pytest
 
 import ndcg_spark
 from ndcg_spark import add_package_to_workers
-from ndcg_spark.core.package import _files, package_zip
+from ndcg_spark.core.package import _read_files, package_zip
 from ndcg_spark.errors import NdcgSparkError
 
 
@@ -40,7 +40,7 @@ def test_what_python_and_others_keep_beside_the_package_is_not_sent(tmp_path):
     for name in ("a.py", ".DS_Store", "b/c.py", "b/.c.py.swp", "b/__pycache__/c.pyc"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    assert dict(_files(tmp_path, "ours")) == {"ours/a.py": b"a.py", "ours/b/c.py": b"b/c.py"}
+    assert dict(_read_files(tmp_path, "ours")) == {"ours/a.py": b"a.py", "ours/b/c.py": b"b/c.py"}
 
 
 def test_a_package_in_a_zip_is_read_from_there(tmp_path):

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate
-from ndcg_spark.core.columns import mark_text_table, time_column, utc_text
+from ndcg_spark.core.columns import format_utc, mark_text_table, time_column
 from ndcg_spark.history.frames import HELD, NIGHT, nights_to_add
 from ndcg_spark.history.settings import RollUpSettings
 from ndcg_spark.judgments.frames import judge_events
@@ -204,7 +204,7 @@ def test_days_since_an_item_was_first_seen(spark, seen, as_of, kind, session):
 def test_the_minute_of_a_report_is_that_of_utc(spark, instants, session):
     with session_settings(spark, **session):
         rows = spark.createDataFrame([(at, micros(one)) for at, one in enumerate(instants)], "at int, micros bigint")
-        found = dict(rows.select("at", utc_text(F.timestamp_micros("micros"))).collect())
+        found = dict(rows.select("at", format_utc(F.timestamp_micros("micros"))).collect())
     assert found == {at: f"{one.isoformat(sep=' ')[:16]} UTC" for at, one in enumerate(instants)}
 
 

@@ -11,13 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ndcg_spark.core.ragged import (
-    SORTED_WHOLE,
-    falling_order,
-    first_ranked,
+    MAX_SORTED_WIDTH,
+    argsort_descending,
+    flag_repeats,
     kth_largest,
-    largest,
-    offsets_of,
-    repeats,
+    take_first_ranked,
+    take_largest,
+    to_offsets,
 )
 
 VALUES = st.one_of(st.integers(-4, 4), st.integers(-(2**30), 2**30))
@@ -26,14 +26,14 @@ RAGGED = st.lists(st.lists(VALUES, max_size=9), min_size=1, max_size=8)
 EVEN = st.integers(1, 6).flatmap(lambda size: st.lists(st.lists(VALUES, min_size=size, max_size=size), min_size=1))
 QUERIES = st.one_of(RAGGED, EVEN)
 KINDS = (np.int16, np.int32, np.float64)
-LONG = [[value * 7919 % 1009 + 1 for value in range(SORTED_WHOLE + n)] for n in (1, 3)]
+LONG = [[value * 7919 % 1009 + 1 for value in range(MAX_SORTED_WIDTH + n)] for n in (1, 3)]
 """Too long for every line to be sorted whole."""
 
 
 def end_to_end(queries: list[list[int]], kind: type = np.int64) -> tuple[np.ndarray, np.ndarray]:
     within = 2**15 if kind is np.int16 else 2**31
     rows = [value % within for query in queries for value in query]
-    return np.array(rows, dtype=kind), offsets_of(np.array([len(query) for query in queries]))
+    return np.array(rows, dtype=kind), to_offsets(np.array([len(query) for query in queries]))
 
 
 def of_queries(values: np.ndarray, offsets: np.ndarray) -> list[list]:
@@ -46,9 +46,9 @@ def of_queries(values: np.ndarray, offsets: np.ndarray) -> list[list]:
 @example(queries=LONG, k=3)
 def test_the_k_largest(kind, queries, k):
     values, offsets = end_to_end(queries, kind)
-    best, lengths = largest(values, offsets, np.diff(offsets), k)
+    best, lengths = take_largest(values, offsets, np.diff(offsets), k)
     expected = [heapq.nlargest(k, query) for query in of_queries(values, offsets)]
-    assert of_queries(best, offsets_of(lengths)) == expected
+    assert of_queries(best, to_offsets(lengths)) == expected
     lowest = -np.inf if kind is np.float64 else np.iinfo(kind).min
     assert kth_largest(values, offsets, k).tolist() == [one[-1] if len(one) == k else lowest for one in expected]
 
@@ -58,9 +58,9 @@ def test_rows_that_do_not_count_are_not_among_the_largest(queries):
     values, offsets = end_to_end(queries, np.float64)
     counts = values % 3 > 0
     there = np.array([sum(value % 3 > 0 for value in query) for query in of_queries(values, offsets)])
-    best, lengths = largest(np.where(counts, values, -np.inf), offsets, there, 2)
+    best, lengths = take_largest(np.where(counts, values, -np.inf), offsets, there, 2)
     expected = [heapq.nlargest(2, [v for v in query if v % 3 > 0]) for query in of_queries(values, offsets)]
-    assert of_queries(best, offsets_of(lengths)) == expected
+    assert of_queries(best, to_offsets(lengths)) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,22 +70,24 @@ def test_rows_that_do_not_count_are_not_among_the_largest(queries):
 def test_rows_of_the_first_ranks_keep_their_order_where_two_are_on_one(kind, queries, k, n_more):
     ranks, offsets = end_to_end([[abs(value) + 1 for value in query] for query in queries], kind)
     ranks = np.maximum(ranks, 1)
-    rows, lengths = first_ranked(ranks, offsets, k, k + n_more)
+    rows, lengths = take_first_ranked(ranks, offsets, k, k + n_more)
     expected = [
         sorted((row for row in range(start, end) if ranks[row] <= k), key=lambda row: ranks[row])[: k + n_more]
         for start, end in itertools.pairwise(offsets)
     ]
-    assert of_queries(rows, offsets_of(lengths)) == expected
+    assert of_queries(rows, to_offsets(lengths)) == expected
 
 
 @given(queries=QUERIES)
 def test_rows_in_falling_order_keep_their_order_where_values_tie(queries):
     values, offsets = end_to_end(queries, np.float64)
     expected = [sorted(range(start, end), key=lambda row: -values[row]) for start, end in itertools.pairwise(offsets)]
-    assert of_queries(falling_order(values, offsets), offsets) == expected
+    assert of_queries(argsort_descending(values, offsets), offsets) == expected
 
 
 @given(queries=QUERIES)
 def test_a_code_that_comes_twice_in_a_query(queries):
     codes, offsets = end_to_end(queries)
-    assert repeats(codes, offsets).tolist() == [len(set(query)) < len(query) for query in of_queries(codes, offsets)]
+    assert flag_repeats(codes, offsets).tolist() == [
+        len(set(query)) < len(query) for query in of_queries(codes, offsets)
+    ]

@@ -16,7 +16,14 @@ from support.source_rules import PACKAGE, sources_in
 
 from ndcg_spark import Convention, compare, evaluate, readable_errors
 from ndcg_spark.diagnosis import score_losses
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, NdcgSparkError, find_refusal, spelled, text_of
+from ndcg_spark.errors import (
+    InputRefusedError,
+    InvalidParameterError,
+    NdcgSparkError,
+    find_refusal,
+    get_message,
+    spell_options,
+)
 from ndcg_spark.evaluation import explain_ranks
 from ndcg_spark.jobs.options import spell_flags
 
@@ -69,7 +76,7 @@ def test_ideal_names_a_column_and_a_rule(spark, twice):
             evaluate(table, ideal="judged")
         assert "there is no column 'judged', which ideal= names" in str(refused.value)
         assert str(refused.value).endswith("the rule for ideal lists is convention='default;ideal=judged'.")
-        assert spell_flags(text_of(refused.value)).endswith("the rule for ideal lists is --ideal judged.")
+        assert spell_flags(get_message(refused.value)).endswith("the rule for ideal lists is --ideal judged.")
     assert rows_of(evaluate(arrays, ideal="judged").summary)
 
 
@@ -202,5 +209,5 @@ def test_no_mark_is_seen_in_an_error_of_spark(spark):
     assert "ndcg-spark" not in text
     shown = "Remove it, or choose which one counts (convention='default;duplicates=best', or first with order=)."
     assert shown in text
-    assert spelled(find_refusal(str(raised.value))).endswith(shown)
+    assert spell_options(find_refusal(str(raised.value))).endswith(shown)
     assert spell_flags(find_refusal(str(raised.value))).endswith("(--duplicates best, or first with --order-col).")

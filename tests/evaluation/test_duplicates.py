@@ -14,7 +14,7 @@ from support.spark_rankings import Case, assert_same_results, collect_cases, sco
 
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.given import on_spark
+from ndcg_spark.core.given import convert_tables
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import rank_queries, score_queries, summarize_rankings
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
@@ -259,7 +259,7 @@ def test_the_best_of_given_ranks_is_the_smallest(spark):
     settings = EvaluationSettings(
         columns=Columns(rank="rank"), convention=Convention(duplicates="best"), cutoffs=(1, 10)
     )
-    (frame,) = on_spark({"data": table(cells, LONG_SCHEMA)}).values()
+    (frame,) = convert_tables({"data": table(cells, LONG_SCHEMA)}).values()
     found = {row["k"]: row for row in score_queries(rank_queries(frame, settings), settings).collect()}
     assert (found[1]["dcg"], found[10]["dcg"], found[10]["n_items"]) == (1.0, 1.0, 2)
     assert (found[1]["n_rows"], found[1]["n_left_out"]) == (3, 1)

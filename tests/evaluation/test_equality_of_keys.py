@@ -23,7 +23,7 @@ from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, compare, evaluate, retrieve
 from ndcg_spark.clicks import inverse_propensity_estimates, judgments_from_impressions
-from ndcg_spark.core.given import on_spark
+from ndcg_spark.core.given import convert_tables
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.judgments import from_events, from_ratings
 
@@ -129,7 +129,7 @@ def test_what_python_says_is_equal_spark_says_is_equal(spark):
     data = with_columns(keys, item_id=pa.array(range(len(rows))), score=1.0, relevance=1)
     data = with_columns(data, **{f"s_{name}": keys[name] for name in names})
     found = rows_of(evaluate(data, k=2, query=names, segments=[f"s_{one}" for one in names], engine="spark").summary)
-    frame = on_spark({"data": data})["data"]
+    frame = convert_tables({"data": data})["data"]
     counts = frame.agg(F.count_distinct(F.struct(*names)), *map(F.count_distinct, names)).first()
     pairs = [tuple(row[name] for name in names) for row in keys.to_pylist()]
     assert [*counts] == [len({*pairs}), *(len({*its}) for its in zip(*pairs, strict=True))]
@@ -139,7 +139,7 @@ def test_what_python_says_is_equal_spark_says_is_equal(spark):
 
     of_queries = with_columns(keys, k=10, ndcg=0.5)
     one, other = (of_queries.slice(at).take(pa.array(range(0, len(keys) - at, 2 - at))) for at in (0, 1))
-    frames = on_spark({"one": one, "other": other})
+    frames = convert_tables({"one": one, "other": other})
     paired = frames["one"].select(names).distinct().join(frames["other"].select(names).distinct(), names).count()
     (row,) = compare({name: its.dropDuplicates(names) for name, its in frames.items()}, baseline="one", query=names,
                      metrics="ndcg", replicates=0, flips=0).summary.collect()  # fmt: skip
@@ -153,7 +153,7 @@ def test_comparisons_pair_the_queries_that_spark_joins(spark, kind):
     schema = f"query_id {kind}, user {kind}, part {kind}, k int, ndcg double"
     tables = {name: table([(key, key, key, 10, 0.5) for key in its], schema) for name, its in
               (("one", one), ("other", other))}  # fmt: skip
-    frames = on_spark(tables)
+    frames = convert_tables(tables)
     assert frames["one"].join(frames["other"], "query_id").count() == len({*one} & {*other})
     found = compare(tables, baseline="one", metrics="ndcg", replicates=0, flips=0, segments="part", cluster="user")
     rows = found.summary.collect()

@@ -161,7 +161,7 @@ def test_queries_with_nothing_relevant_are_counted_below(capsys: pytest.CaptureF
 
 
 def test_a_table_of_a_notebook_that_is_cut_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ndcg_spark.core.shown.MOST_SHOWN", 2)
+    monkeypatch.setattr("ndcg_spark.core.shown.MAX_SHOWN", 2)
     result = evaluate(rows_of_two_runs(2.0), run="r", segments="of")
     assert len(result.to_pandas()) == 5
     assert "... and 3 more; to_pandas() has all rows" in result._repr_html_()

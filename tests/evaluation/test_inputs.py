@@ -24,8 +24,8 @@ from support.spark_rows import run_rows
 from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark import read_table, readable_errors
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.bad_rows import RowCount, count_rows, rejects_table
-from ndcg_spark.core.columns import is_text_table, mark_text_table, number
+from ndcg_spark.core.bad_rows import RowCount, count_rows, select_rejects
+from ndcg_spark.core.columns import is_text_table, mark_text_table, number_column
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, NdcgSparkError
 from ndcg_spark.evaluation.frames.columns import report_bad_rows
@@ -228,7 +228,7 @@ def test_rejects_of_a_text_format_have_its_columns_and_the_line_where_it_is_no_r
     path = tmp_path / "rows.csv"
     path.write_text("query_id,item_id,score,relevance\nq,a,one,1\nq,b,1\n")
     checked = run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True, original=True)
-    rejected = rejects_table(report_bad_rows(checked, RowRules(SETTINGS)), "input").collect()
+    rejected = select_rejects(report_bad_rows(checked, RowRules(SETTINGS)), "input").collect()
     found = {row["reason"]: json.loads(row["row"]) for row in rejected}
     assert found["score_not_a_number"] == {"query_id": "q", "item_id": "a", "score": "one", "relevance": "1"}
     assert found["malformed_line"][MALFORMED] == "q,b,1"
@@ -542,10 +542,10 @@ def test_a_column_that_is_no_text_is_not_parsed_in_a_text_format_either(spark):
     """As one of names of folders."""
     table = mark_text_table(spark.sql("SELECT '1' AS text, true AS yes, 2.5D AS plain, array(1) AS several"))
     names = ("text", "yes", "plain")
-    columns = [number(table, name, "x=", "input").alias(name) for name in names]
+    columns = [number_column(table, name, "x=", "input").alias(name) for name in names]
     assert table.select(columns).collect() == [(1.0, 1.0, 2.5)]
     with pytest.raises(InputRefusedError, match=r"'several' \(x=\) of the input is array<int>, not a number"):
-        number(table, "several", "x=", "input")
+        number_column(table, "several", "x=", "input")
 
 
 @pytest.mark.parametrize("kind", ["tinyint", "bigint", "float", "decimal(10,3)", "boolean"])

@@ -11,8 +11,8 @@ from support.engines import with_columns
 from support.random_rankings import random_rows
 
 from ndcg_spark import evaluate, merge_summaries
-from ndcg_spark.core.arrow_tables import sorted_rows
-from ndcg_spark.core.given import on_spark
+from ndcg_spark.core.arrow_tables import sort_rows
+from ndcg_spark.core.given import convert_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 
 OPTIONS = {
@@ -66,9 +66,9 @@ def test_old_rows_and_metrics_of_items_merge_as_by_spark(spark):
     """Counts that some rows lack are null, the name that was asked for is that of the rows that have it."""
     stored = with_columns(old_rows(), run_date=date(2026, 1, 31))
     merged = merge_summaries(stored, confidence=0.8)
-    of_spark = merge_summaries(on_spark({"summaries": stored}, spark)["summaries"], confidence=0.8).collect()
+    of_spark = merge_summaries(convert_tables({"summaries": stored}, spark)["summaries"], confidence=0.8).collect()
     found = pa.Table.from_pylist([row.asDict() for row in of_spark], merged.schema)
-    assert sorted_rows(found).equals(merged)
+    assert sort_rows(found).equals(merged)
     (coverage,) = merged.filter(pc.field("metric") == "coverage").to_pylist()
     assert (coverage["value"], coverage["n_queries"] > 0) == (None, True)
     ndcg = merged.filter((pc.field("metric") == "ndcg") & (pc.field("segment_by") == "")).to_pylist()

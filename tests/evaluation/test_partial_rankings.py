@@ -26,7 +26,7 @@ from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
 from support.spark_rankings import ranks_of
 
-from ndcg_spark.core.batches import key_hashes
+from ndcg_spark.core.batches import hash_keys
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, send_rows
@@ -201,7 +201,7 @@ def test_hashes_that_queries_share_change_no_bit(form: str, n_hashes: int) -> No
     number = {query: n for n, query in enumerate(sorted({row.query for row in rows}))}
     names = {query: f"{n % n_hashes}{one_hash(n)}" for query, n in number.items()}
     assert len(set(names.values())) == len(names)
-    hashes = key_hashes(pa.RecordBatch.from_pydict({"q": list(names.values())}), ("q",))
+    hashes = hash_keys(pa.RecordBatch.from_pydict({"q": list(names.values())}), ("q",))
     assert len(set(hashes.tolist())) == n_hashes
     rows = [replace(row, query=names[row.query]) for row in rows]
     expected = {}

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.source_rules import PROJECT_ROOT
 
-from ndcg_spark.core.columns import info_of, mark_text_table
-from ndcg_spark.core.schemas import type_text
+from ndcg_spark.core.columns import describe_table, mark_text_table
+from ndcg_spark.core.schemas import format_type
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.api import evaluation_settings
 from ndcg_spark.evaluation.frames.columns import select_canonical_columns
@@ -129,7 +129,7 @@ def rows_of(batches: list[pa.RecordBatch]) -> list[str]:
 
 
 def both_sides(frame: DataFrame, **options: object) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-    plan = plan_ranking(info_of(frame), None, evaluation_settings(**options)).rows
+    plan = plan_ranking(describe_table(frame), None, evaluation_settings(**options)).rows
     by_arrow = [convert_batch(batch, plan) for batch in batches_of(frame)]
     assert all(batch.schema.equals(plan.schema) for batch in by_arrow)
     return batches_of(select_canonical_columns(frame, plan)), by_arrow
@@ -140,7 +140,7 @@ def test_columns_are_read_alike(spark: SparkSession) -> None:
     for form, (schema, rows, options) in FORMS.items():
         by_spark, by_arrow = both_sides(spark.createDataFrame(rows, schema), **options)
         assert rows_of(by_spark) == rows_of(by_arrow), form
-        types = [{one.name: type_text(one.type) for one in side[0].schema} for side in (by_spark, by_arrow)]
+        types = [{one.name: format_type(one.type) for one in side[0].schema} for side in (by_spark, by_arrow)]
         assert types[0] == types[1], form
 
 
@@ -181,7 +181,7 @@ def reads_of_roles(spark: SparkSession) -> tuple[DataFrame, dict[str, ColumnRead
             more = {"convention": "default;ties=input_order"} if role == "order" else {}
             more |= {"convention": "default;ties=item_asc"} if role == "item" else {}
             try:
-                plan = plan_ranking(info_of(table), None, evaluation_settings(**{role: name}, **more))
+                plan = plan_ranking(describe_table(table), None, evaluation_settings(**{role: name}, **more))
             except InputRefusedError as error:
                 refused[role, kind] = str(error)
                 continue
@@ -212,7 +212,7 @@ def test_a_sample_by_numbers_that_are_not_whole_needs_spark_in_every_form(spark:
     """Arrow writes them as other texts."""
     for schema, rows, options in FORMS.values():
         plan = plan_ranking(
-            info_of(spark.createDataFrame(rows, schema)), None, evaluation_settings(**options, sample=0.5)
+            describe_table(spark.createDataFrame(rows, schema)), None, evaluation_settings(**options, sample=0.5)
         )
         for kind, told in (
             (pa.string(), None),
@@ -240,7 +240,7 @@ def test_text_is_read_alike(spark: SparkSession) -> None:
 def test_judgments_in_another_width_are_read_alike(spark: SparkSession) -> None:
     run = spark.createDataFrame([(1, 2, 0.5), (None, None, 0.1)], "query_id int, item_id bigint, score double")
     judged = spark.createDataFrame([(1, 2, 1)], "query_id bigint, item_id smallint, relevance int")
-    plan = plan_ranking(info_of(run), info_of(judged, "judgments"), evaluation_settings())
+    plan = plan_ranking(describe_table(run), describe_table(judged, "judgments"), evaluation_settings())
     for table, its in ((run, plan.rows), (judged, plan.judgments)):
         assert rows_of(batches_of(select_canonical_columns(table, its))) == rows_of(
             [convert_batch(batch, its) for batch in batches_of(table)]
@@ -250,7 +250,7 @@ def test_judgments_in_another_width_are_read_alike(spark: SparkSession) -> None:
 
 def test_every_conversion_is_among_the_forms(spark: SparkSession) -> None:
     tables = [(spark.createDataFrame(rows, schema), options) for schema, rows, options in FORMS.values()]
-    plans = [plan_ranking(info_of(one), None, evaluation_settings(**options)).rows for one, options in tables]
+    plans = [plan_ranking(describe_table(one), None, evaluation_settings(**options)).rows for one, options in tables]
     reads = [read for plan in plans for of in (plan.columns, *plan.runs.values()) for read in of.values()]
     elsewhere = {Conversion.PARSE_DOUBLE, Conversion.SPARK_TEXT}  # of text tables, and of the types below
     assert {read.conversion for read in reads} == {*Conversion} - elsewhere

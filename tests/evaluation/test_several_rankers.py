@@ -17,7 +17,7 @@ from support.spark_rankings import Case, assert_same_results, collect_cases, ses
 
 from ndcg_spark import evaluate as evaluate_tables
 from ndcg_spark.conventions import Convention
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, spelled
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, spell_options
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 
 CHOICES = Choices()
@@ -317,4 +317,4 @@ def test_a_query_without_a_weight_is_refused_as_what_it_is(engine, of):
         "judgments": ("is judged but not in the run, and only the run has weights", "missing_query"),
     }[of]
     assert said.startswith(f"query query_id=p {where};")
-    assert said.endswith(f"or choose {spelled(convention.advice(rule, 'drop'))}.")
+    assert said.endswith(f"or choose {spell_options(convention.advice(rule, 'drop'))}.")

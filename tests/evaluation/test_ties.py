@@ -28,7 +28,7 @@ from support.spark_rankings import (
 
 from ndcg_spark import PRESETS
 from ndcg_spark import evaluate as evaluate_on_spark
-from ndcg_spark.core.given import on_spark
+from ndcg_spark.core.given import convert_tables
 from ndcg_spark.evaluation import EvaluationSettings, rank_queries, summarize_rankings
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def test_neither_row_order_nor_partitions_nor_the_form_change_a_bit(spark):
     frames = {}
     for name, (n_partitions, case) in cases.items():
         settings = replace(case.settings, segment_sets=(("query_id",),))
-        tables = {of: frame.repartition(n_partitions) for of, frame in on_spark(case.tables).items()}
+        tables = {of: frame.repartition(n_partitions) for of, frame in convert_tables(case.tables).items()}
         ranked = rank_queries(tables["input"], settings, judgments=tables.get("judgments"))
         frames[name] = summarize_rankings(ranked, settings)
     with session_settings(spark, spark__sql__shuffle__partitions=3):

@@ -26,7 +26,7 @@ from support.spark_rankings import SHORT_LIVED, scored_table
 
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.given import on_spark
+from ndcg_spark.core.given import convert_tables
 from ndcg_spark.errors import InputRefusedError, MissingColumnError, MissingPackageError
 from ndcg_spark.mlflow import log_evaluation, mlflow_name
 
@@ -66,7 +66,7 @@ def result(request):
     cells = [(row.query, row.item, row.score, row.relevance) for row in ROWS]
     table = engines.table(cells, "query_id string, item_id string, score double, relevance double")
     if request.param == "spark":
-        table = on_spark({"data": table}, request.getfixturevalue("spark"))["data"]
+        table = convert_tables({"data": table}, request.getfixturevalue("spark"))["data"]
     return evaluate(table, k=[1, 2], convention="trec_eval", segments=["query_id"])
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from ndcg_spark import __version__
 from ndcg_spark.conventions import CHOICES, PRESETS, Convention
-from ndcg_spark.errors import InvalidParameterError, text_of
+from ndcg_spark.errors import InvalidParameterError, get_message
 from ndcg_spark.evaluation.command import MEAN_NDCG
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.jobs.command import Request, build_request
@@ -262,7 +262,7 @@ def test_flags_with_equals_signs_and_commas_and_changes_in_the_name():
 def test_options_that_are_refused(words, message, capsys):
     with pytest.raises(InvalidParameterError) as caught:
         config_of(*words)
-    assert message in spell_flags(text_of(caught.value))
+    assert message in spell_flags(get_message(caught.value))
     assert main(["mean-ndcg", "--input", "in.parquet", *words], prog="job") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("job: ")

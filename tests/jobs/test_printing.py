@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.processes import terminal
 
-from ndcg_spark.errors import one_line
+from ndcg_spark.errors import to_one_line
 from ndcg_spark.evaluation.printed import show_summary
 from ndcg_spark.jobs.printing import tolerate_lost_streams
 
@@ -101,5 +101,5 @@ def test_names_are_neither_markup_nor_control_characters(at_a_terminal):
     shown = [line for line in printed.splitlines() if "0.5000" in line]
     assert len(shown) == len(names)
     for name, line in zip(names, shown, strict=True):
-        assert one_line(name) in line or repr(name)[1:-1] in line
+        assert to_one_line(name) in line or repr(name)[1:-1] in line
         assert "\u202e" not in line

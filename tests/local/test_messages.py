@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ndcg_spark.core.batches import message
+from ndcg_spark.core.batches import make_message
 from ndcg_spark.local.messages import collect, merge, rows_in, send, shares
 
 MESSAGES = [([3, 1], 0, [b"three", b"one"]), ([1, 2, 0], 4, [b"", b"two" * 100, b"nought"])]
@@ -18,7 +18,7 @@ MESSAGES = [([3, 1], 0, [b"three", b"one"]), ([1, 2, 0], 4, [b"", b"two" * 100, 
 
 def some_messages() -> Iterator[pa.RecordBatch]:
     for ids, kind, payloads in MESSAGES:
-        yield message(ids, kind, payloads)
+        yield make_message(ids, kind, payloads)
 
 
 def as_rows(batches: Iterator[pa.RecordBatch]) -> Counter[tuple[int, int, bytes]]:
@@ -73,6 +73,6 @@ def test_no_rows_are_no_batches(tmp_path: Path):
 def test_large_ids_divide_evenly(tmp_path: Path):
     """By bytes: one share of much and one of little would leave a process idle."""
     ids = np.arange(1000)
-    sent = [send(lambda: iter([message(ids, 0, [b"x" * 100] * 1000)]), (), str(tmp_path))]
+    sent = [send(lambda: iter([make_message(ids, 0, [b"x" * 100] * 1000)]), (), str(tmp_path))]
     sizes = [sum(int(one.sizes.sum()) for one in its) for its in shares(sent, 4)]
     assert sizes == [25_000] * 4

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ndcg_spark.conventions.forms import check_discount, discount_table, exponential, gain_function, relevance_range
-from ndcg_spark.core.ragged import first_where, offsets_of, query_of_rows, rank_of_rows, segment_sum
+from ndcg_spark.core.ragged import first_query_with, query_of_rows, rank_of_rows, segment_sum, to_offsets
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.metrics.kernels import dcg, ndcg, padding, rank_weights, sort_within_queries
 
@@ -23,7 +23,7 @@ lists = st.lists(st.lists(numbers, max_size=6), max_size=6)
 
 def ragged(values: list[list[float]]) -> tuple[np.ndarray, np.ndarray]:
     flat = np.array([value for one in values for value in one], dtype=np.float64)
-    return flat, offsets_of(np.array([len(one) for one in values], dtype=np.int64))
+    return flat, to_offsets(np.array([len(one) for one in values], dtype=np.int64))
 
 
 def plain_sum(values: list[float]) -> float:
@@ -67,7 +67,7 @@ def test_nan_stays_in_its_query():
 def test_first_where_names_the_first_query_with_a_flag(flags):
     flat, offsets = ragged(flags)
     expected = next((query for query, one in enumerate(flags) if any(one)), None)
-    assert first_where(flat.astype(bool), offsets) == expected
+    assert first_query_with(flat.astype(bool), offsets) == expected
 
 
 # --- Gains

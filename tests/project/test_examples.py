@@ -566,9 +566,9 @@ def test_the_notebook_takes_the_data_set_of_the_newest_night_by_default(
 
 
 def test_nothing_in_the_examples_is_a_secret() -> None:
-    from ndcg_spark.core.redaction import redacted
+    from ndcg_spark.core.redaction import redact
 
     for path in EXAMPLES.rglob("*"):
         if path.is_file() and path.suffix in (".sh", ".toml", ".yml"):
             text = path.read_text(encoding="utf-8")
-            assert redacted(text) == text
+            assert redact(text) == text

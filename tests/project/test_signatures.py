@@ -18,7 +18,7 @@ from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.clicks.settings import ImpressionColumns, PropensitySettings, WeightSettings
 from ndcg_spark.comparison import Comparison
 from ndcg_spark.comparison.settings import ChosenRuns, Statistics
-from ndcg_spark.core.flag import Setting, settings_from, settings_in
+from ndcg_spark.core.flag import Setting, create_settings, list_settings
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import Evaluation, Explanation
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, ItemColumns
@@ -32,7 +32,7 @@ FUNCTIONS = {name: one for name, one in public_functions().items() if name != "e
 
 
 def tied(name: str, *classes: type, without: Sequence[str] = ()) -> list[tuple[str, Setting]]:
-    return [(name, one) for cls in classes for one in settings_in(cls) if one.field not in without]
+    return [(name, one) for cls in classes for one in list_settings(cls) if one.field not in without]
 
 
 TIED = [
@@ -129,10 +129,10 @@ def test_names_of_rooms_for_python() -> None:
 @pytest.mark.parametrize(("value", "error"), [(5, "query= must be one name or several; got 5")])
 def test_a_value_of_a_wrong_type_is_refused_by_name(value: object, error: str) -> None:
     with pytest.raises(InvalidParameterError, match=error):
-        settings_from(EventSettings, {"query": value})
+        create_settings(EventSettings, {"query": value})
 
 
 @pytest.mark.parametrize("limits", ["8=5.9", (8, 5.9), None, ((8, 5.9), (9,)), ((8, "5.9"),)])
 def test_limits_are_pairs(limits: object) -> None:
     with pytest.raises(InvalidParameterError, match=r"limits= must be pairs|must be one name or several"):
-        settings_from(FlagSettings, {"limits": limits})
+        create_settings(FlagSettings, {"limits": limits})

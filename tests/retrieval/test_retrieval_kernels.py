@@ -11,14 +11,14 @@ import pytest
 import ndcg_spark.core.distances
 from ndcg_spark.core.distances import (
     HAS_BIT_COUNT,
-    bit_counts,
-    pair_scores,
-    scaled_to_one,
-    signs_of_words,
-    square_sums,
-    vectors_of,
-    words_of_bits,
-    words_of_bytes,
+    count_bits,
+    make_vectors,
+    pack_bits,
+    pack_bytes,
+    scale_to_one,
+    score_pairs,
+    sum_squares,
+    unpack_signs,
 )
 from ndcg_spark.retrieval.kernels import build_screen, count_ties, find_candidates, find_kth_values, select_best_items
 
@@ -37,7 +37,7 @@ def vectors(rng, n, width, shape):
 
 def all_scores(metric, left, right):
     rows, columns = np.divmod(np.arange(len(left) * len(right)), len(right))
-    return pair_scores(metric, left, right, rows, columns).reshape(len(left), len(right))
+    return score_pairs(metric, left, right, rows, columns).reshape(len(left), len(right))
 
 
 @pytest.mark.parametrize("shape", ["easy", "far", "lengths", "near"])
@@ -45,7 +45,7 @@ def all_scores(metric, left, right):
 @pytest.mark.parametrize("metric", REAL)
 def test_a_screen_keeps_its_margin(metric, width, shape):
     rng = np.random.default_rng(width)
-    left, right = (vectors_of(vectors(rng, n, width, shape)) for n in (40, 500))
+    left, right = (make_vectors(vectors(rng, n, width, shape)) for n in (40, 500))
     screen, scores = build_screen(metric, left, right), all_scores(metric, left, right)
     values = np.stack([screen.convert_scores(column) for column in scores.T], axis=1)
     off = np.abs(screen.compute_tile(slice(0, 40), slice(0, 500)) - values)
@@ -58,9 +58,9 @@ def test_a_screen_keeps_its_margin(metric, width, shape):
 def test_candidates_hold_the_best_and_all_that_tie_with_the_last(metric, shape):
     rng = np.random.default_rng(5)
     if metric == "hamming":
-        left, right = (vectors_of(words_of_bits(rng.random((n, 20)) < 0.5)) for n in (30, 9000))
+        left, right = (make_vectors(pack_bits(rng.random((n, 20)) < 0.5)) for n in (30, 9000))
     else:
-        left, right = (vectors_of(vectors(rng, n, 8, shape)) for n in (30, 9000))
+        left, right = (make_vectors(vectors(rng, n, 8, shape)) for n in (30, 9000))
     scores = all_scores(metric, left, right)
     kth = np.sort(scores, axis=1)[:, -6]
     screen = build_screen(metric, left, right)
@@ -72,7 +72,7 @@ def test_candidates_hold_the_best_and_all_that_tie_with_the_last(metric, shape):
 def test_vectors_far_from_the_origin_have_few_candidates():
     """Around their mean: around the origin all products agree to float32, and every pair would be a candidate."""
     rng = np.random.default_rng(5)
-    left, right = (vectors_of(vectors(rng, n, 8, "far")) for n in (30, 9000))
+    left, right = (make_vectors(vectors(rng, n, 8, "far")) for n in (30, 9000))
     pairs = list(find_candidates(build_screen("euclidean", left, right), 6, np.full(30, -np.inf)))
     assert 30 * 6 <= sum(len(queries) for queries, _ in pairs) <= 30 * 12
 
@@ -81,9 +81,9 @@ def test_vectors_far_from_the_origin_have_few_candidates():
 def test_a_pair_has_one_score_in_every_block(metric):
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=(20, 131)), rng.normal(size=(700, 131))
-    whole = all_scores(metric, vectors_of(x), vectors_of(y))
+    whole = all_scores(metric, make_vectors(x), make_vectors(y))
     for rows, columns in ((slice(3, 4), slice(0, 700)), (slice(0, 20), slice(5, 6)), (slice(2, 9), slice(300, 650))):
-        assert (all_scores(metric, vectors_of(x[rows]), vectors_of(y[columns])) == whole[rows, columns]).all()
+        assert (all_scores(metric, make_vectors(x[rows]), make_vectors(y[columns])) == whole[rows, columns]).all()
     exact = [
         [math.fsum(a * b for a, b in zip(one, other, strict=True)) for other in y[:9].tolist()] for one in x.tolist()
     ]
@@ -93,10 +93,10 @@ def test_a_pair_has_one_score_in_every_block(metric):
 
 def test_sums_of_squares_and_scaling():
     values = np.array([[3.0, 4.0, 0.0], [0.0, 0.0, 0.0], [1e300, 0.0, 1e300]])
-    scaled = scaled_to_one(values)
-    assert square_sums(values[:2]).tolist() == [25.0, 0.0]
+    scaled = scale_to_one(values)
+    assert sum_squares(values[:2]).tolist() == [25.0, 0.0]
     assert scaled[0].tolist() == [3 / 8, 4 / 8, 0]
-    assert np.isfinite(square_sums(scaled)).all()
+    assert np.isfinite(sum_squares(scaled)).all()
 
 
 @pytest.mark.parametrize("has_bit_count", sorted({HAS_BIT_COUNT, False}))
@@ -104,14 +104,14 @@ def test_bits_are_counted_and_unpacked(has_bit_count, monkeypatch):
     monkeypatch.setattr(ndcg_spark.core.distances, "HAS_BIT_COUNT", has_bit_count)
     numbers = [0, 1, 255, 2**63, 2**64 - 1, 0x0123456789ABCDEF]
     words = np.array(numbers, dtype=np.uint64).reshape(2, 3)
-    assert bit_counts(words).tolist() == [[one.bit_count() for one in row] for row in (numbers[:3], numbers[3:])]
-    assert (signs_of_words(words) > 0).sum() == sum(one.bit_count() for one in numbers)
+    assert count_bits(words).tolist() == [[one.bit_count() for one in row] for row in (numbers[:3], numbers[3:])]
+    assert (unpack_signs(words) > 0).sum() == sum(one.bit_count() for one in numbers)
 
 
 def test_the_last_word_is_filled_with_zeros():
     bits = np.ones((2, 70), dtype=bool)
-    assert bit_counts(words_of_bits(bits)).sum(axis=1).tolist() == [70, 70]
-    assert words_of_bytes(np.full((1, 9), 255, dtype=np.uint8)).shape == (1, 2)
+    assert count_bits(pack_bits(bits)).sum(axis=1).tolist() == [70, 70]
+    assert pack_bytes(np.full((1, 9), 255, dtype=np.uint8)).shape == (1, 2)
 
 
 @pytest.mark.parametrize("seed", range(5))

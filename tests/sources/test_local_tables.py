@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ndcg_spark.core.columns import info_of
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.columns import describe_table
+from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources.formats import open_table
@@ -57,7 +57,7 @@ def rows_of(table, columns, n_parts=3):
 def same(frame, table):
     """Assert that a local table is that of Spark."""
     assert not isinstance(table, str), table
-    theirs = info_of(frame)
+    theirs = describe_table(frame)
     used = [name for name in table.info.names if name not in table.info.refused]
     assert table.info.names == theirs.names
     assert [(name, table.info.type_of(name)) for name in used] == [(name, theirs.type_of(name)) for name in used]
@@ -407,7 +407,7 @@ GIVEN = {
 }  # fmt: skip
 
 
-@takes_tables
+@accepts_tables
 def as_frame(rows):
     return rows
 
@@ -422,7 +422,7 @@ def test_tables_in_memory(spark, name):
         given = GIVEN[name]
     theirs, ours = as_frame(given), open_memory_table(given, "rows")
     same(theirs, ours)
-    assert ours.info == info_of(theirs)
+    assert ours.info == describe_table(theirs)
     assert ours.name == ""
     assert ours.n_bytes > 0
 
@@ -467,7 +467,7 @@ def test_no_spark_is_needed(tmp_path):
 import sys
 sys.modules["pyspark"] = None
 import pandas as pd
-from ndcg_spark.core.given import takes_tables
+from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.sources.local import open_local, open_memory_table
 tables = [open_local(path, "trec-qrels" if path.endswith("run") else None) for path in sys.argv[1:]]
 for table in (*tables, open_memory_table(pd.DataFrame({"q": [1]}), "rows")):

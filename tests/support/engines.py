@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ndcg_spark.errors import InputRefusedError, spelled
+from ndcg_spark.errors import InputRefusedError, spell_options
 
 ENGINES: Mapping[str, Mapping[str, str]] = {
     "local": {"engine": "local"},
@@ -77,7 +77,7 @@ def refusal(
     """Say what a refusal of a kind says, with options as arguments of Python."""
     with pytest.raises(kind) as raised:
         call(*args, **more)
-    return spelled(str(raised.value))
+    return spell_options(str(raised.value))
 
 
 def by(names: str, **cases: Iterable[Any]) -> pytest.MarkDecorator:
@@ -91,5 +91,5 @@ def refused(evaluation: Any) -> str:
     try:
         evaluation.to_pandas()
     except InputRefusedError as error:
-        return spelled(str(error))
+        return spell_options(str(error))
     return ""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ndcg_spark.errors import find_refusal, spelled
+from ndcg_spark.errors import find_refusal, spell_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,5 +27,5 @@ def refusal(frame: DataFrame) -> str | None:
     try:
         frame.collect()
     except Exception as error:  # Spark chooses the class
-        return spelled(find_refusal(str(error)) or "") or f"not a refusal: {str(error)[:500]}"
+        return spell_options(find_refusal(str(error)) or "") or f"not a refusal: {str(error)[:500]}"
     return None

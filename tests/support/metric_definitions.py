@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ndcg_spark.core.ragged import offsets_of
+from ndcg_spark.core.ragged import to_offsets
 from ndcg_spark.metrics import Metric, parse_metric
 from ndcg_spark.metrics.kernels import tie_groups
 from ndcg_spark.metrics.lists import Entries, RelevanceLists
@@ -127,7 +127,7 @@ def lists_of(
                 relevances.append(np.nan if relevance is None else float(relevance))
                 counts.append(sum(1 for one in group if one == relevance))
         lengths.append(len(relevances) - n_before)
-    offsets, relevance = offsets_of(np.array(lengths, dtype=np.int64)), np.array(relevances, dtype=np.float64)
+    offsets, relevance = to_offsets(np.array(lengths, dtype=np.int64)), np.array(relevances, dtype=np.float64)
     missing = unretrieved or [()] * len(queries)
     judged = [
         [one for group in groups for one in group if one is not None] + list(more)

@@ -149,10 +149,13 @@ class Case:
         return {"input": self.data} | ({} if self.judgments is None else {"judgments": self.judgments})
 
     def per_query(self) -> DataFrame:
-        from ndcg_spark.core.given import on_spark
+        from ndcg_spark.core.given import convert_tables
         from ndcg_spark.evaluation.frames.ranking import choose_ranking
 
-        sizes, tables = PartSizes(smallest=1), on_spark(self.tables)  # a small file, too, is read in several parts
+        sizes, tables = (
+            PartSizes(smallest=1),
+            convert_tables(self.tables),
+        )  # a small file, too, is read in several parts
         return choose_ranking(
             tables["input"], self.settings, judgments=tables.get("judgments"), sizes=sizes
         ).per_query()

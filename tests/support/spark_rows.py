@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from ndcg_spark.core.columns import info_of
+from ndcg_spark.core.columns import describe_table
 from ndcg_spark.evaluation.frames.columns import select_canonical_columns
 from ndcg_spark.evaluation.plan_columns import plan_judgments, plan_rows
 from ndcg_spark.evaluation.settings import EvaluationSettings
@@ -20,9 +20,9 @@ def replace_slices(frame: DataFrame, reference: str, kind: str | None, slices: S
 
 def run_rows(frame: DataFrame, settings: EvaluationSettings, *, judged: bool, original: bool = False) -> DataFrame:
     """Of the main table; `judged` if it has the relevances. `original` adds `row`, the row as it came."""
-    plan = plan_rows(info_of(frame), settings, judged=judged)
+    plan = plan_rows(describe_table(frame), settings, judged=judged)
     return select_canonical_columns(frame, replace(plan, keeps_original=original))
 
 
 def judgment_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    return select_canonical_columns(frame, plan_judgments(info_of(frame, "judgments"), settings))
+    return select_canonical_columns(frame, plan_judgments(describe_table(frame, "judgments"), settings))

@@ -214,7 +214,7 @@ def test_a_remote_folder_that_cannot_be_looked_at_is_not_taken_for_an_empty_one(
     """Else old files would not be missed, as where a store denies to list them."""
     remote_folder.write(rows(spark, 1))
     # stands in for: a store that denies to list, because no store of the tests has rights
-    monkeypatch.setattr("ndcg_spark.tables.folders.condition_of", lambda _: "ACCESS_DENIED")
+    monkeypatch.setattr("ndcg_spark.tables.folders.get_condition", lambda _: "ACCESS_DENIED")
     remote_folder.root.rename(remote_folder.root.with_name("away"))
     with pytest.raises(OutputRefusedError, match="cannot write"):
         remote_folder.write(rows(spark, 2))

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ndcg_spark.comparison.kernels import WordArray
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import flags_of, float_values, int_values, joined, plain_texts, value_at
+from ndcg_spark.core.batches import cast_large_types, concat_batches, float_values, get_value, int_values, to_flags
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES
@@ -101,10 +101,10 @@ def whole_units(
     for batch in batches:
         if not batch.num_rows:
             continue
-        held.append(plain_texts(batch))
+        held.append(cast_large_types(batch))
         n_held += batch.num_rows
         if n_held >= chunk_rows:
-            rows = joined(held)
+            rows = concat_batches(held)
             keys = int_values(rows.column(key))
             end = int(np.flatnonzero(keys != keys[-1])[-1]) + 1 if keys[0] != keys[-1] else 0
             if end:
@@ -112,7 +112,7 @@ def whole_units(
             held = [rows.slice(end)]
             n_held = rows.num_rows - end if end else 0  # a unit that fills a chunk: wait for as many rows again
     if held:
-        yield joined(held)
+        yield concat_batches(held)
 
 
 def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
@@ -131,7 +131,7 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
     present[cells] = True
     missed = np.zeros_like(present)
     if MISSING in rows.schema.names:
-        missed[cells] = flags_of(rows.column(MISSING))
+        missed[cells] = to_flags(rows.column(MISSING))
 
     def spread(column: str) -> FloatArray:
         values, known = float_values(rows.column(column))
@@ -155,7 +155,7 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
     texts = pc.unique(rows.column(RULES)).to_pylist() if settings.rules_in_rows else [SAME_RULES]
     return Queries(
         units=int_values(rows.column(UNIT).take(from_row)).view(np.uint64),
-        solo=flags_of(rows.column(SOLO).take(from_row)) if SOLO in rows.schema.names else None,
+        solo=to_flags(rows.column(SOLO).take(from_row)) if SOLO in rows.schema.names else None,
         cutoffs=tuple(None if k == _WHOLE_LIST else int(k) for k in cutoffs),
         present=present.reshape(shape),
         missed=missed.reshape(shape),
@@ -176,7 +176,7 @@ def _checked(rows: pa.RecordBatch, settings: ComparisonSettings) -> tuple[IntArr
     ids = _query_ids(rows, settings)
     n_rows, missing = rows.num_rows, np.zeros(rows.num_rows, dtype=np.bool_)
     if MISSING in rows.schema.names:
-        missing = flags_of(rows.column(MISSING))
+        missing = to_flags(rows.column(MISSING))
     names = {WEIGHT: settings.weight, CLUSTER: settings.cluster}
     names |= {segment_column(number): name for number, name in enumerate(settings.segment_columns)}
     found: dict[str, IntArray] = {}
@@ -185,7 +185,7 @@ def _checked(rows: pa.RecordBatch, settings: ComparisonSettings) -> tuple[IntArr
             continue
         # A query that a run misses may lack what only that run's own rows would tell: rows of other runs, or what
         # judgments and other runs told another row that misses it.
-        unknown = missing & flags_of(rows.column(column).is_null())
+        unknown = missing & to_flags(rows.column(column).is_null())
         rank = np.arange(n_rows) + n_rows * (missing.astype(np.int64) + unknown)
         chosen = np.full(int(ids[-1]) + 1 if n_rows else 0, 3 * n_rows, dtype=np.int64)
         np.minimum.at(chosen, ids, rank)
@@ -227,7 +227,7 @@ def _refuse_differing(
     differ = (codes != codes[chosen][ids]) & ~(missing & (codes < 0))
     if differ.any():
         row = int(np.flatnonzero(differ)[0])
-        seen = [value_at(rows.column(column), at) for at in (int(chosen[ids[row]]), row)]
+        seen = [get_value(rows.column(column), at) for at in (int(chosen[ids[row]]), row)]
         shown = "" if column == CLUSTER else f" ({seen[0]!r} and {seen[1]!r})"
         way_out = f" ({UNWEIGHTED})" if column == WEIGHT else ""
         what = f"has two values of column {name!r}{shown}; it must be the same in all runs{way_out}"
@@ -281,4 +281,4 @@ def _refuse(rows: pa.RecordBatch, row: int, what: str, settings: ComparisonSetti
 def query_text(rows: pa.RecordBatch, row: int, names: Sequence[str]) -> str:
     """Name the query of a row for a person: `query_id=7`."""
     columns = {name: rows.column(key_column(at)) for at, name in enumerate(names) if name != PAIR}
-    return labels.key({name: value_at(column, row) for name, column in columns.items()})
+    return labels.key({name: get_value(column, row) for name, column in columns.items()})

@@ -29,8 +29,8 @@ from ndcg_spark.comparison.kernels import (
 )
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import CHUNK_ROWS, UNIT, Queries, query_text, read_queries, whole_units
-from ndcg_spark.core.batches import plain_values
-from ndcg_spark.core.exact import Limbs, add_limbs, rounded_sums, to_limbs, two_product
+from ndcg_spark.core.batches import to_python_values
+from ndcg_spark.core.exact import Limbs, add_limbs, round_sums, to_limbs, two_product
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.tasks.partial_sums import format_segments
@@ -379,7 +379,7 @@ class Grouping:
     def unit_sums(self, *parts: FloatArray) -> FloatArray:
         """Sum numbers of queries, given in parts, by unit; each sum is rounded once."""
         ordered = [part[self.order] for part in parts]
-        return ordered[0] if self.unit_offsets is None else rounded_sums(ordered, self.unit_offsets)
+        return ordered[0] if self.unit_offsets is None else round_sums(ordered, self.unit_offsets)
 
 
 def _grouping(queries: Queries, number: int, names: tuple[str, ...]) -> Grouping:
@@ -394,7 +394,7 @@ def _grouping(queries: Queries, number: int, names: tuple[str, ...]) -> Grouping
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     first = pa.array(order[starts])
     texts = format_segments(
-        [plain_values(pa.chunked_array([queries.segments[name].take(first)])) for name in names], len(starts)
+        [to_python_values(pa.chunked_array([queries.segments[name].take(first)])) for name in names], len(starts)
     )
     units = queries.units[order]
     if queries.solo is None:

@@ -9,7 +9,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import columns_of, info_of, named, parsed_number, row_as_json, row_of, spark_type
+from ndcg_spark.core.columns import (
+    describe_table,
+    exact_col,
+    exact_cols,
+    pack_row,
+    parse_number,
+    row_to_json,
+    spark_type,
+)
 from ndcg_spark.core.schemas import MALFORMED, MALFORMED_LINE, is_key
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.evaluation.plan_columns import KEYS, SAMPLE, ColumnRead, Conversion, TablePlan
@@ -45,12 +53,12 @@ def select_canonical_columns(frame: DataFrame, plan: TablePlan, more: Mapping[st
     rows = frame.select(*selected)
     if not plan.runs:
         return rows
-    return rows.select(*columns_of([column for column in rows.columns if column != _LISTS]), F.inline(_LISTS))
+    return rows.select(*exact_cols([column for column in rows.columns if column != _LISTS]), F.inline(_LISTS))
 
 
 def read_column(frame: DataFrame, read: ColumnRead) -> Column:
     """Read one column, with its `Conversion`."""
-    column = named(read.source[0])
+    column = exact_col(read.source[0])
     for field in read.source[1:]:
         if isinstance(frame.schema[read.source[0]].dataType, T.MapType):
             column = F.map_keys(column) if field == KEYS else F.map_values(column)
@@ -65,7 +73,7 @@ def read_column(frame: DataFrame, read: ColumnRead) -> Column:
             is_double = isinstance(frame.schema[read.source[0]].dataType, T.FloatType | T.DoubleType)
             return (F.when(column == 0, F.abs(column)).otherwise(column) if is_double else column).cast("string")
         case Conversion.PARSE_DOUBLE:
-            return parsed_number(read.source[0])
+            return parse_number(read.source[0])
         case Conversion.ONES:
             return F.transform(column, lambda _: F.lit(1.0))
         case _:
@@ -76,12 +84,12 @@ def _build_reason(frame: DataFrame, plan: TablePlan, names: tuple[str, ...]) -> 
     """Return the first reason why Spark cannot read a row, as text; null for other rows."""
     reason = F.lit(None).cast("string")
     for read in reversed([plan.columns[column] for column in names]):
-        bad = read_column(frame, read).isNull() & named(read.source[0]).isNotNull()
+        bad = read_column(frame, read).isNull() & exact_col(read.source[0]).isNotNull()
         reason = F.when(bad, F.lit(read.reason)).otherwise(reason)
     if not plan.has_malformed:
         return reason
-    line = F.concat(F.lit(f"{MALFORMED_LINE}: "), F.substring(named(MALFORMED), 1, 200))
-    return F.when(named(MALFORMED).isNotNull(), line).otherwise(reason)
+    line = F.concat(F.lit(f"{MALFORMED_LINE}: "), F.substring(exact_col(MALFORMED), 1, 200))
+    return F.when(exact_col(MALFORMED).isNotNull(), line).otherwise(reason)
 
 
 def _build_original(frame: DataFrame) -> Column:
@@ -89,9 +97,9 @@ def _build_original(frame: DataFrame) -> Column:
 
     A struct is cheaper, as only bad rows, which are few, become JSON later.
     """
-    row, info = row_of(frame, frame.columns), info_of(frame)
+    row, info = pack_row(frame, frame.columns), describe_table(frame)
     kinds = [field.type.value_type if pa.types.is_list(field.type) else field.type for field in info.schema]
-    return row if all(map(is_key, kinds)) and not info.spellings else row_as_json(row, frame.columns)
+    return row if all(map(is_key, kinds)) and not info.spellings else row_to_json(row, frame.columns)
 
 
 def report_bad_rows(rows: DataFrame, rules: RowRules) -> DataFrame:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import columns_of, named, require_column, utc_date, vector_column
+from ndcg_spark.core.columns import exact_col, exact_cols, require_column, utc_date, vector_column
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames.columns import TOPICS_COLUMN
 from ndcg_spark.evaluation.settings import EvaluationSettings, ItemColumns
@@ -132,8 +132,8 @@ def add_item_features(rankings: DataFrame, settings: EvaluationSettings, tables:
     if {VECTOR, CATEGORIES, FIRST_SEEN, POPULARITY, SEEN} & set(settings.needs):
         rankings = _add_features(rankings, settings, tables)
     if POPULARITY in settings.needs and tables.interactions is not None:
-        user = named(get_user_column(settings))
-        interactions = tables.interactions.where(named(str(settings.columns.item)).isNotNull())
+        user = exact_col(get_user_column(settings))
+        interactions = tables.interactions.where(exact_col(str(settings.columns.item)).isNotNull())
         totals = interactions.agg(F.count(F.lit(1)).alias("n_interactions"), F.countDistinct(user).alias("n_users"))
         rankings = rankings.crossJoin(F.broadcast(totals))
     return rankings
@@ -178,14 +178,14 @@ def get_item_type(rows: DataFrame) -> T.DataType:
 def count_catalogue(items: DataFrame, settings: EvaluationSettings, kind: T.DataType) -> DataFrame:
     """Count the rows of each item of the catalogue: `item`, in the type of the rankings, and `copies`. Lazy."""
     item = str(settings.columns.item)
-    known = items.where(named(item).isNotNull()).select(_cast_items(items, item, kind, ITEMS).alias("item"))
+    known = items.where(exact_col(item).isNotNull()).select(_cast_items(items, item, kind, ITEMS).alias("item"))
     return known.groupBy("item").agg(F.count(F.lit(1)).alias("copies"))
 
 
 def _add_features(rankings: DataFrame, settings: EvaluationSettings, tables: ItemTables) -> DataFrame:
     kind = get_item_type(rankings)
     # A struct, so that the user's column names cannot collide with ours.
-    rows = rankings.select(F.struct(*columns_of(rankings.columns)).alias("row"))
+    rows = rankings.select(F.struct(*exact_cols(rankings.columns)).alias("row"))
     row = F.col("row")
     keys = [row.getField(column).alias(f"key_{index}") for index, column in enumerate((RUN, *settings.columns.query))]
     if N_REJECTED in rankings.columns:
@@ -259,7 +259,7 @@ def _select_attributes(items: DataFrame, settings: EvaluationSettings) -> dict[s
                 f"column {columns.first_seen!r} ({option('first_seen')}) of the {table} is {seen.simpleString()}, "
                 "not a date; cast it first."
             )
-        days = F.datediff(F.lit(settings.as_of), utc_date(named(columns.first_seen), seen))
+        days = F.datediff(F.lit(settings.as_of), utc_date(exact_col(columns.first_seen), seen))
         attributes["days"] = F.greatest(days, F.lit(0)).cast("double")
     return attributes
 
@@ -273,16 +273,16 @@ def _read_texts(frame: DataFrame, column: str, spelling: str, table: str) -> Col
             f"column {column!r} ({spelling}) of the {table} is {kind.simpleString()}; it must be an array of text or "
             "whole numbers, or one of them."
         )
-    values = named(column) if isinstance(kind, T.ArrayType) else F.array(named(column))
+    values = exact_col(column) if isinstance(kind, T.ArrayType) else F.array(exact_col(column))
     return values.cast("array<string>")
 
 
 def _select_interactions(frame: DataFrame, settings: EvaluationSettings, kind: T.DataType) -> DataFrame:
     item = str(settings.columns.item)
     """Select the user and the item of interactions, as `user` and `item`."""
-    known = frame.where(named(item).isNotNull())
+    known = frame.where(exact_col(item).isNotNull())
     return known.select(
-        named(get_user_column(settings)).alias("user"), _cast_items(frame, item, kind, INTERACTIONS).alias("item")
+        exact_col(get_user_column(settings)).alias("user"), _cast_items(frame, item, kind, INTERACTIONS).alias("item")
     )
 
 
@@ -290,9 +290,9 @@ def _cast_items(frame: DataFrame, column: str, kind: T.DataType, table: str) -> 
     """Return the items of a table in the type that they have in rankings. Raise if types do not compare."""
     column_type = frame.schema[column].dataType
     if column_type == kind:
-        return named(column)
+        return exact_col(column)
     if isinstance(column_type, T.IntegralType) and isinstance(kind, T.IntegralType):
-        return named(column).cast("bigint")  # Spark compares integers of different widths
+        return exact_col(column).cast("bigint")  # Spark compares integers of different widths
     raise InputRefusedError(
         f"column {column!r} is {kind.simpleString()} in the rankings and {column_type.simpleString()} in the "
         f"{_TABLES[table][0]}; cast one of them so that items compare."
@@ -324,11 +324,11 @@ def _add_topics(rankings: DataFrame, settings: EvaluationSettings, rows: DataFra
     # Filtered after duplicates are resolved: the copy that was kept may not be relevant.
     judged = rows.where((relevance >= level) & (F.size(topics) > 0))
     labels = {f"__key_{index}": name for index, name in enumerate(keys)}  # rankings have the user's column names
-    typed = [named(key).cast(rankings.schema[keys[key]].dataType).alias(label) for label, key in labels.items()]
+    typed = [exact_col(key).cast(rankings.schema[keys[key]].dataType).alias(label) for label, key in labels.items()]
     topics_by_query = (
         judged.select(*typed, entry.alias("entry"))
         .groupBy(*labels)
         .agg(F.collect_list("entry").alias("topics_of_items"))
     )
-    same = [named(keys[key]).eqNullSafe(F.col(label)) for label, key in labels.items()]
+    same = [exact_col(keys[key]).eqNullSafe(F.col(label)) for label, key in labels.items()]
     return rankings.join(topics_by_query, same, "left").drop(*labels)

@@ -8,7 +8,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if, spark_type
+from ndcg_spark.core.columns import describe_table, exact_col, exact_cols, format_query_key, raise_if, spark_type
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.evaluation.frames.columns import read_column
 from ndcg_spark.evaluation.plan_columns import ColumnRead, read_keys
@@ -30,7 +30,7 @@ def explode_tables(
 
     A null list becomes a row without an item, which is a bad row. An empty list becomes no row.
     """
-    info, judged = info_of(frame), info_of(judgments, "judgments")
+    info, judged = describe_table(frame), describe_table(judgments, "judgments")
     plan = plan_long_tables(info, judged, settings)
     if plan.judgments is not None:
         judgments = _explode_judgments(judgments, judged, settings, plan.judgments)
@@ -40,7 +40,7 @@ def explode_tables(
 def _explode_lists(frame: DataFrame, long: LongRows) -> DataFrame:
     """Return a row for each list entry, with the columns of the table that settings name."""
     entries = [_build_entries(frame, ranker, long) for ranker in long.lists]
-    return frame.select(*columns_of(long.kept), F.inline(F.concat(*entries)))
+    return frame.select(*exact_cols(long.kept), F.inline(F.concat(*entries)))
 
 
 def _explode_judgments(frame: DataFrame, info: TableInfo, settings: EvaluationSettings, long: LongRows) -> DataFrame:
@@ -50,9 +50,15 @@ def _explode_judgments(frame: DataFrame, info: TableInfo, settings: EvaluationSe
         query = settings.columns.query
         is_known = reduce(and_, [key.isNotNull() for key in keys])
         n_rows = F.count(F.when(is_known, 1)).over(Window.partitionBy(*keys))
-        message = ("query ", key_text(query, {}), " comes in ", n_rows.cast("string"), f" rows; {ONE_LIST_PER_QUERY}")
+        message = (
+            "query ",
+            format_query_key(query, {}),
+            " comes in ",
+            n_rows.cast("string"),
+            f" rows; {ONE_LIST_PER_QUERY}",
+        )
         kind = frame.schema[query[0]].dataType.simpleString()
-        frame = frame.withColumn(query[0], raise_if(named(query[0]), n_rows > 1, *message, kind=kind))
+        frame = frame.withColumn(query[0], raise_if(exact_col(query[0]), n_rows > 1, *message, kind=kind))
     return _explode_lists(frame, long)
 
 
@@ -61,18 +67,18 @@ def select_empty_lists(frame: DataFrame, settings: EvaluationSettings) -> DataFr
 
     If there are several ranked columns, a row without a query for each run is added. Returns None if nothing is lost.
     """
-    columns, info, spark = settings.columns, info_of(frame), frame.sparkSession
+    columns, info, spark = settings.columns, describe_table(frame), frame.sparkSession
     reads = read_empty_lists(info, settings)
     selected = [read_column(frame, read).alias(name) for name, read in reads.items()]
     if len(columns.ranked) > 1:
         runs = spark.range(1).select(F.explode(F.array(*[F.lit(run) for run in columns.ranked])).alias(col.RUN))
         for run in columns.ranked if selected else ():
-            rows = frame.where(F.size(named(run)) == 0).select(F.lit(run).alias(col.RUN), *selected)
+            rows = frame.where(F.size(exact_col(run)) == 0).select(F.lit(run).alias(col.RUN), *selected)
             runs = rows.unionByName(runs, allowMissingColumns=True)
         return runs
-    empty = F.size(named(columns.ranked[0])) == 0
+    empty = F.size(exact_col(columns.ranked[0])) == 0
     for read in read_keys(info, settings).values():
-        empty &= named(read.source[0]).isNotNull()
+        empty &= exact_col(read.source[0]).isNotNull()
     return frame.where(empty).select(*selected) if selected else None
 
 

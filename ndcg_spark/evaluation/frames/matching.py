@@ -8,7 +8,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ndcg_spark.core.columns import columns_of, named
+from ndcg_spark.core.columns import exact_col, exact_cols
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.evaluation.frames.ranking import Ranking, explode_scores, select_valid_rows
 from ndcg_spark.evaluation.matching import Match, TopItems, check_top_items
@@ -38,15 +38,15 @@ def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> Mapping[str, Ma
     settings, names = ranking.settings, canonical_names(ranking.settings)
     queries = [*names.query]
     rows = select_valid_rows(explode_scores(ranking.rows, settings), RowRules(settings))
-    rows = rows.where(named(RANK if RANK in rows.columns else SCORE).isNotNull())
+    rows = rows.where(exact_col(RANK if RANK in rows.columns else SCORE).isNotNull())
     if RUN not in rows.columns or runs[0].is_table:
         rows = rows.withColumn(RUN, F.lit(runs[0].run))
     rows = rows.where(F.col(RUN).isin([run.run for run in runs]))
     judgments: DataFrame = ranking.implementation.judgments  # type: ignore[union-attr,assignment]  # arrays have none
     judged = judgments.where(F.col(RELEVANCE).isNotNull())
     ids = judged.select(ITEM).distinct().orderBy(F.xxhash64(ITEM), ITEM).limit(MAX_IDS)
-    known = judged.select(*columns_of(queries)).distinct().withColumn(_QUERY_JUDGED, F.lit(True))
-    examples = [F.min(ITEM).alias("item"), F.min(F.struct(*columns_of(queries))).alias("query")]
+    known = judged.select(*exact_cols(queries)).distinct().withColumn(_QUERY_JUDGED, F.lit(True))
+    examples = [F.min(ITEM).alias("item"), F.min(F.struct(*exact_cols(queries))).alias("query")]
     matches = (
         rows.join(F.broadcast(ids.withColumn(_ITEM_JUDGED, F.lit(True))), ITEM, "left")
         .join(known, queries, "left")

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.columns import columns_of, info_of, key_text, named, raise_if, spark_schema
-from ndcg_spark.core.given import takes_tables
-from ndcg_spark.core.session import BATCH_BYTES, LARGEST_BATCH, in_tasks, limits_batches, session_here, task_limit
+from ndcg_spark.core.columns import describe_table, exact_col, exact_cols, format_query_key, raise_if, spark_schema
+from ndcg_spark.core.given import accepts_tables
+from ndcg_spark.core.session import BATCH_BYTES, MAX_BATCH_BYTES, get_session, in_tasks, limits_batches, task_limit
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, filter_rows, in_workers, raise_refusals
 from ndcg_spark.errors import option
 from ndcg_spark.evaluation.frames.columns import TOPICS_COLUMN, report_bad_rows, select_canonical_columns
@@ -160,7 +160,7 @@ class Ranking:
         if not rows_pass or self.settings.has_long_lists or not limits_batches(self.main_table.sparkSession):
             return None
         reason = "Spark then does not compute the size of a batch at every row"
-        return f"{BATCH_BYTES}={LARGEST_BATCH} saves about two fifths of the time: {reason}"
+        return f"{BATCH_BYTES}={MAX_BATCH_BYTES} saves about two fifths of the time: {reason}"
 
     @property
     def rows(self) -> DataFrame:
@@ -204,7 +204,7 @@ class Ranking:
         return summary if keep_refusals else raise_refusals(summary)
 
 
-@takes_tables
+@accepts_tables
 def rank_queries(
     data: Reference,
     settings: EvaluationSettings,
@@ -272,12 +272,12 @@ def choose_ranking(
     judgments, items, interactions = (
         None if table is None else _open_reference(table)[0] for table in (judgments, items, interactions)
     )
-    info, runs = info_of(frame), None
+    info, runs = describe_table(frame), None
     settings = fitted = fit_settings(info, settings)
     if settings.columns.ranked and judgments is not None:
         runs, path = select_empty_lists(frame, settings), None
         frame, judgments, settings = explode_tables(frame, judgments, settings)
-        info = info_of(frame)
+        info = describe_table(frame)
     relevances = frame if judgments is None else judgments
     tables = ItemTables(
         items=items, interactions=interactions, relevances=relevances, relevances_in_run=judgments is None
@@ -285,7 +285,7 @@ def choose_ranking(
     if settings.needs or items is not None or interactions is not None or settings.item_columns != ItemColumns():
         check_item_tables(settings, tables)
     n_tasks = task_limit(frame, judgments)
-    judged = None if judgments is None else info_of(judgments, "judgments")
+    judged = None if judgments is None else describe_table(judgments, "judgments")
     plan = plan_ranking(info, judged, settings, fitted=True)
     if plan.strategy != ENGINE and plan.spark_reads is not None:
         require_spark_allowed(settings, plan.spark_reads)
@@ -307,7 +307,7 @@ def _open_reference(table: Reference, path: str | None = None) -> tuple[DataFram
     """Open a reference, and return the table and its `path`. A DataFrame is returned unchanged."""
     if not isinstance(table, str | os.PathLike):
         return table, path
-    opened = open_table(session_here(), format_reference(table))
+    opened = open_table(get_session(), format_reference(table))
     return opened.frame, opened.path
 
 
@@ -328,7 +328,7 @@ def _build_strategy(
     )
     if runs is not None:
         runs = runs.select(
-            *[named(column).cast(rows.schema[column].dataType).alias(column) for column in runs.columns]
+            *[exact_col(column).cast(rows.schema[column].dataType).alias(column) for column in runs.columns]
         )
     if settings.resolves_duplicates:
         rows = resolve_duplicates(
@@ -367,12 +367,12 @@ def explode_scores(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
         return rows
     structs = []
     for score, run in scores.items():
-        fields = [F.lit(run).alias(RUN), named(score).cast("double").alias(SCORE)]
+        fields = [F.lit(run).alias(RUN), exact_col(score).cast("double").alias(SCORE)]
         if name_bad_row(score) in rows.columns:
-            fields.append(named(name_bad_row(score)).alias(BAD_ROW))
+            fields.append(exact_col(name_bad_row(score)).alias(BAD_ROW))
         structs.append(F.struct(*fields))
     rest = [column for column in rows.columns if column not in {*scores, *map(name_bad_row, scores)}]
-    return rows.select(*columns_of(rest), F.inline(F.array(*structs)))
+    return rows.select(*exact_cols(rest), F.inline(F.array(*structs)))
 
 
 def _mark_rejected(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
@@ -498,8 +498,8 @@ class Arrays(Strategy):
 
 def _refuse_repeats(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
     keys = ["run", *settings.columns.query]
-    n_rows = F.sum("n_rows").over(Window.partitionBy(*columns_of(keys)))
-    shown = key_text(
+    n_rows = F.sum("n_rows").over(Window.partitionBy(*exact_cols(keys)))
+    shown = format_query_key(
         keys if settings.columns.run is not None else settings.columns.query, {"run": str(settings.columns.run)}
     )
     message = ("query ", shown, " comes in ", n_rows.cast("string"), " rows; ", _ONE_ROW)

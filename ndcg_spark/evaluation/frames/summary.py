@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import REFUSAL, WorkerFunction
-from ndcg_spark.core.columns import has_column, named, require_column
-from ndcg_spark.core.given import takes_rows, takes_tables
+from ndcg_spark.core.columns import exact_col, has_column, require_column
+from ndcg_spark.core.given import accepts_rows, accepts_tables
 from ndcg_spark.core.labels import ASKED
 from ndcg_spark.core.session import in_tasks, task_limit
 from ndcg_spark.core.shown import BESIDE
@@ -41,7 +41,7 @@ SUMMARY_SCHEMA = from_arrow_schema(stored.SUMMARY_SCHEMA)
 METRIC_SCHEMA = from_arrow_schema(stored.METRIC_SCHEMA)
 
 
-@takes_rows
+@accepts_rows
 def score_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Compute the metrics of every query, one row per (run, query, k).
 
@@ -111,7 +111,7 @@ def select_per_query_rows(per_query: DataFrame, settings: EvaluationSettings) ->
     return counted.drop(*stored.list_sum_columns(settings))
 
 
-@takes_tables
+@accepts_tables
 def summarize(
     per_query: DataFrame, settings: EvaluationSettings, *, items: DataFrame | None = None, n_tasks: int | None = None
 ) -> DataFrame:
@@ -162,7 +162,7 @@ def summarize(
     return _sum_metrics(per_query, settings, items, n_tasks, sums.add_up, _build_summing_task(settings, per_query))
 
 
-@takes_tables
+@accepts_tables
 def summarize_rankings(
     rankings: DataFrame, settings: EvaluationSettings, *, items: DataFrame | None = None, n_tasks: int | None = None
 ) -> DataFrame:
@@ -225,7 +225,7 @@ def merge_on_spark(summaries: DataFrame, confidence: float, *, across_rules: boo
 
 def read_rules(table: DataFrame) -> Column:
     """Return the rules of the rows of a table; empty if a row has none."""
-    return F.coalesce(named(RULES).cast("string"), F.lit("")) if has_column(table, RULES) else F.lit("")
+    return F.coalesce(exact_col(RULES).cast("string"), F.lit("")) if has_column(table, RULES) else F.lit("")
 
 
 def _build_summing_task(settings: EvaluationSettings, rows: DataFrame) -> sums.SummingTask:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ndcg_spark.conventions.forms import parse_gain
-from ndcg_spark.core.columns import columns_of, key_text, named, raise_if, spark_schema
+from ndcg_spark.core.columns import exact_col, exact_cols, format_query_key, raise_if, spark_schema
 from ndcg_spark.core.session import in_tasks
 from ndcg_spark.evaluation.frames.summary import Strategy
 from ndcg_spark.evaluation.settings import EvaluationSettings
@@ -52,7 +52,7 @@ class Windows(Strategy):
         rows = self._partition_by_query(self._build_long_table())
         ranked = add_ranks(rows, self.settings)
         keys = _list_keys(ranked, self.settings)
-        queries = ranked.groupBy(*columns_of(keys)).agg(*_build_aggregates(ranked, self.settings))
+        queries = ranked.groupBy(*exact_cols(keys)).agg(*_build_aggregates(ranked, self.settings))
         if self.judgments is not None and col.RUN in keys:
             queries = self._fill_segments(queries)
         condition = "n_rows > 0 OR n_judged > 0" + (" OR n_rejected > 0" if N_REJECTED in queries.columns else "")
@@ -67,7 +67,7 @@ class Windows(Strategy):
         keys = _list_keys(rows, self.settings)
         if self.runs is not None and keys[-1] in self.runs.columns:
             # Rows of empty lists have the segments of their queries.
-            rows = rows.unionByName(self.runs.where(named(keys[-1]).isNotNull()), allowMissingColumns=True)
+            rows = rows.unionByName(self.runs.where(exact_col(keys[-1]).isNotNull()), allowMissingColumns=True)
         judgments = _number_copies(self._partition_by_query(self.judgments), self.settings)
         for carried in _list_carried(rows, self.settings):
             if carried in judgments.columns:
@@ -80,30 +80,33 @@ class Windows(Strategy):
         # The column added in between keeps Spark from combining the two repartitions.
         joined = in_tasks(joined, self.n_tasks).withColumn(JUDGED, F.col(col.RELEVANCE).isNotNull())
         joined = self._partition_by_query(joined)
-        repeats = Window.partitionBy(*columns_of([*keys, col.ITEM, "copy"])).orderBy(F.lit(1))
+        repeats = Window.partitionBy(*exact_cols([*keys, col.ITEM, "copy"])).orderBy(F.lit(1))
         return joined.withColumn(JUDGED, F.col(JUDGED) & (F.row_number().over(repeats) == 1))
 
     def _partition_by_query(self, rows: DataFrame) -> DataFrame:
         """Partition rows by query into `n_tasks` partitions, which all later steps keep."""
-        keys = columns_of(_list_keys(rows, self.settings))
+        keys = exact_cols(_list_keys(rows, self.settings))
         return rows if self.n_tasks is None else rows.repartition(self.n_tasks, *keys)
 
     def _fill_segments(self, queries: DataFrame) -> DataFrame:
         """Fill missing segments of a query from its other runs. Refuse two segments of a query."""
         names = canonical_names(self.settings)
-        by_query = Window.partitionBy(*columns_of([*names.query]))
-        query = key_text([*names.query], names.query)
+        by_query = Window.partitionBy(*exact_cols([*names.query]))
+        query = format_query_key([*names.query], names.query)
         for segment in (
             segment for segment in _list_carried(queries, self.settings, "low:") if segment != col.WEIGHT
         ):
-            low, high = F.min(named(f"low:{segment}")).over(by_query), F.max(named(f"high:{segment}")).over(by_query)
+            low, high = (
+                F.min(exact_col(f"low:{segment}")).over(by_query),
+                F.max(exact_col(f"high:{segment}")).over(by_query),
+            )
             queries = queries.withColumns({"lowest": low, "highest": high})
             low, high = F.col("lowest"), F.col("highest")
             problem = f"column {names.segments[segment]!r} has more than one value in query "
             message = (problem, query, ": ", low.cast("string"), " and ", high.cast("string"))
             kind = queries.schema["lowest"].dataType.simpleString()
             for column, default in ((f"low:{segment}", low), (f"high:{segment}", high)):
-                value = F.coalesce(named(column), default)
+                value = F.coalesce(exact_col(column), default)
                 checked = raise_if(value, low != high, *message, "; it must be the same in all runs.", kind=kind)
                 queries = queries.withColumn(column, checked)
             queries = queries.drop("lowest", "highest")
@@ -113,16 +116,16 @@ class Windows(Strategy):
         """Refuse invalid queries, and use the user's column names."""
         names = canonical_names(self.settings)
         labels = {**names.query, **names.carried}
-        query = key_text(keys, labels)
+        query = format_query_key(keys, labels)
         for carried in _list_carried(queries, self.settings, "low:"):
-            low, high = named(f"low:{carried}"), named(f"high:{carried}")
+            low, high = exact_col(f"low:{carried}"), exact_col(f"high:{carried}")
             kind = queries.schema[f"low:{carried}"].dataType.simpleString()
             shown = self.settings.columns.weight if carried == "weight" else labels[carried]
             message = (f"column {shown!r} has more than one value in query ", query, ".")
             queries = queries.withColumn(carried, raise_if(low, low != high, *message, kind=kind))
             if f"{LOST}:{carried}" in queries.columns:
-                lost = F.when((F.col("n_rows") == 0) & (F.col("n_judged") == 0), named(f"{LOST}:{carried}"))
-                queries = queries.withColumn(carried, F.coalesce(lost, named(carried)))
+                lost = F.when((F.col("n_rows") == 0) & (F.col("n_judged") == 0), exact_col(f"{LOST}:{carried}"))
+                queries = queries.withColumn(carried, F.coalesce(lost, exact_col(carried)))
         ideal_kind = "ideal list" if self.judgments is None else "judgments"
         for items, values, list_kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", ideal_kind)):
             if items in queries.columns:
@@ -139,21 +142,24 @@ class Windows(Strategy):
         schema = spark_schema(self.plan.rankings)
         canonical = {label: name for name, label in labels.items()}
         return queries.select(
-            *[named(canonical.get(field.name, field.name)).cast(field.dataType).alias(field.name) for field in schema]
+            *[
+                exact_col(canonical.get(field.name, field.name)).cast(field.dataType).alias(field.name)
+                for field in schema
+            ]
         )
 
 
 def _number_copies(judgments: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Number the judgments of an item as `copy`, the lowest relevance first: copy 1 is joined to the rows."""
     names = canonical_names(settings)
-    by_item = Window.partitionBy(*columns_of([*names.query, col.ITEM]))
+    by_item = Window.partitionBy(*exact_cols([*names.query, col.ITEM]))
     copy = F.row_number().over(by_item.orderBy(F.col(col.RELEVANCE).asc_nulls_first()))
     if settings.checks_top_duplicates:
         twice = F.count(F.when(F.col(col.RELEVANCE) > 0, 1)).over(by_item) > 1
         advice = advise_on_repeats("judgments", settings, ())
         message = (
             "an item comes twice in the judgments of query ",
-            key_text([*names.query], names.query),
+            format_query_key([*names.query], names.query),
             f". {advice}",
         )
         judgments = judgments.withColumn(
@@ -167,8 +173,8 @@ def add_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
 
     A row that is not in the list has a null.
     """
-    keys = columns_of(_list_keys(rows, settings))
-    retrieved = named(col.RANK if col.RANK in rows.columns else col.SCORE).isNotNull()
+    keys = exact_cols(_list_keys(rows, settings))
+    retrieved = exact_col(col.RANK if col.RANK in rows.columns else col.SCORE).isNotNull()
     ranks = retrieved & F.col(col.RELEVANCE).isNotNull() if settings.convention.unjudged == "condensed" else retrieved
     value = _build_rank_value(rows, settings)
     within = Window.partitionBy(*keys, ranks)
@@ -179,7 +185,7 @@ def add_ranks(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
         tied = F.count(F.lit(1)).over(Window.partitionBy(*keys, ranks, value))
     else:
         by_item = {"item_asc": F.col(col.ITEM).asc, "item_desc": F.col(col.ITEM).desc}.get(settings.convention.ties)
-        by_order = [named(col.ORDER).asc()] if col.ORDER in rows.columns else []
+        by_order = [exact_col(col.ORDER).asc()] if col.ORDER in rows.columns else []
         rule = by_order if by_item is None else [by_item()]
         order = [value.desc(), *rule, F.col(col.RELEVANCE).asc_nulls_first()]
         if col.ITEM in rows.columns:  # between equal rows: decides which are listed and checked for duplicates
@@ -207,7 +213,7 @@ def build_ideal_key(settings: EvaluationSettings) -> Column:
 
 def _build_aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Column]:
     k, in_run = settings.max_k or NO_CUTOFF, F.col(IN_RUN).isNotNull()
-    retrieved = named(col.RANK if col.RANK in rows.columns else col.SCORE).isNotNull()
+    retrieved = exact_col(col.RANK if col.RANK in rows.columns else col.SCORE).isNotNull()
     copies = F.coalesce(F.col(col.COPIES), F.lit(1)) if col.COPIES in rows.columns else F.lit(1)
     removed = F.sum(F.when(retrieved & F.col("place").isNull(), 1).otherwise(0))
     aggregates = {
@@ -256,10 +262,10 @@ def _build_ranges(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Co
     """Return the range of each carried column, and the lowest value of each segment in rejected rows."""
     ranges: dict[str, Column] = {}
     for carried in _list_carried(rows, settings):
-        columns = columns_of([column for column in (carried, JUDGED_BESIDE + carried) if column in rows.columns])
+        columns = exact_cols([column for column in (carried, JUDGED_BESIDE + carried) if column in rows.columns])
         if col.BAD_ROW in rows.columns and carried != col.WEIGHT:
-            ranges[f"{LOST}:{carried}"] = F.min(F.when(F.col(col.BAD_ROW).isNotNull(), named(carried)))
-            columns[0] = F.when(F.col(col.BAD_ROW).isNull(), named(carried))
+            ranges[f"{LOST}:{carried}"] = F.min(F.when(F.col(col.BAD_ROW).isNotNull(), exact_col(carried)))
+            columns[0] = F.when(F.col(col.BAD_ROW).isNull(), exact_col(carried))
         ranges[f"low:{carried}"] = F.array_min(F.array(*map(F.min, columns)))
         ranges[f"high:{carried}"] = F.array_max(F.array(*map(F.max, columns)))
     return ranges

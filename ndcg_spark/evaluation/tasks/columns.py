@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import one_zero
+from ndcg_spark.core.batches import normalize_zero
 from ndcg_spark.core.hashing import hash_texts
 from ndcg_spark.core.schemas import MALFORMED, MALFORMED_LINE, NUMBER_TEXT
 from ndcg_spark.evaluation.plan_columns import KEYS, SAMPLE, VALUES, ColumnRead, Conversion, TablePlan
@@ -65,7 +65,7 @@ def read_column(batch: pa.RecordBatch, read: ColumnRead) -> pa.Array:
 def _convert(values: pa.Array, conversion: Conversion, kind: pa.DataType) -> pa.Array:
     match conversion:
         case Conversion.CLEAN_ZERO:
-            return one_zero(values)
+            return normalize_zero(values)
         case Conversion.CAST if pa.types.is_decimal(values.type):
             return values.cast(pa.string()).cast(kind)  # from text, so that all digits are rounded once
         case Conversion.SPARK_TEXT:

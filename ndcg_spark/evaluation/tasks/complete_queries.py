@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import joined, message, to_bytes
+from ndcg_spark.core.batches import concat_batches, make_message, to_bytes
 from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.plan_columns import TablePlan
@@ -99,7 +99,7 @@ class _PartSender:
             sums = []
         yield from self._buffer.flush(at_end=True)
         if sums:
-            yield message([self._number % self._task.n_partitions], SUMS, [to_bytes(*sums)])
+            yield make_message([self._number % self._task.n_partitions], SUMS, [to_bytes(*sums)])
 
     def _rank_complete(self) -> Iterator[pa.RecordBatch]:
         """Yield rankings of complete queries, and buffer the rows of other queries."""
@@ -142,7 +142,7 @@ class _PartSender:
                     raise _OutOfOrderError
                 if BAD_ROW in {*last_query.schema.names, *rows.schema.names}:
                     last_query, rows = add_marks(last_query), add_marks(rows)
-                rows = joined([last_query, rows])
+                rows = concat_batches([last_query, rows])
             offsets = find_stretches(rows, (QUERY,))
             queries = rows.column(QUERY).take(pa.array(offsets[:-1]))
             if pc.any(pc.less(queries.slice(1), queries.slice(0, len(queries) - 1))).as_py():

@@ -15,19 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core.batches import (
-    entries_in,
-    entry_columns,
+    assign_partitions,
+    cast_large_types,
+    concat_batches,
+    entries_from_columns,
+    entries_to_columns,
     from_bytes,
     int_values,
-    joined,
-    message,
-    partition_of,
-    plain_texts,
-    sorted_by_hash,
-    taken,
+    make_message,
+    sort_by_hash,
+    take_rows,
     to_bytes,
 )
-from ndcg_spark.core.ragged import IntArray, lengths_of, offsets_of, rows_of
+from ndcg_spark.core.ragged import IntArray, rows_of_queries, to_lengths, to_offsets
 from ndcg_spark.evaluation.tasks import partial_ranking
 from ndcg_spark.evaluation.tasks.judging import attach_judgments, drop_empty_lists
 from ndcg_spark.evaluation.tasks.partial_ranking import PartialRankings, finish_rankings
@@ -87,7 +87,7 @@ def _describe_empty_lists(rows: pa.RecordBatch, task: RankingTask) -> PartialRan
 def _send_run_names(runs: set[str], task: RankingTask) -> Iterator[pa.RecordBatch]:
     if runs:  # every partition must know all runs, to find judged queries that a run lacks
         names = pa.RecordBatch.from_pydict({RUN: pa.array(sorted(runs), pa.string())})
-        yield message(range(task.n_partitions), RUNS, [to_bytes(names)] * task.n_partitions)
+        yield make_message(range(task.n_partitions), RUNS, [to_bytes(names)] * task.n_partitions)
 
 
 def send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
@@ -120,13 +120,13 @@ def combine_batches(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Ite
     waiting: list[pa.RecordBatch] = []
     n_rows = 0
     for batch in batches:
-        waiting.append(plain_texts(batch))
+        waiting.append(cast_large_types(batch))
         n_rows += batch.num_rows
         if n_rows >= task.chunk_rows:
-            yield joined(waiting)
+            yield concat_batches(waiting)
             waiting, n_rows = [], 0
     if n_rows:
-        yield joined(waiting)
+        yield concat_batches(waiting)
 
 
 def check_rows(chunk: pa.RecordBatch, buffer: SendBuffer) -> pa.RecordBatch:
@@ -163,7 +163,7 @@ def send_chunk(rows: pa.RecordBatch, buffer: SendBuffer) -> None:
         buffer.rows.append(rows)
         return
     rows, offsets = group_rows(rows, task.names, completely=False)
-    lengths = lengths_of(offsets)
+    lengths = to_lengths(offsets)
     is_long = lengths > 2 * limit  # a partial ranking has up to K entries in each of two lists
     if is_long.all():
         buffer.partials += rank_stretches(rows, offsets, task)
@@ -173,7 +173,7 @@ def send_chunk(rows: pa.RecordBatch, buffer: SendBuffer) -> None:
         return
     at_long = np.repeat(is_long, lengths)
     buffer.rows.append(rows.filter(pa.array(~at_long)))
-    buffer.partials += rank_stretches(rows.filter(pa.array(at_long)), offsets_of(lengths[is_long]), task)
+    buffer.partials += rank_stretches(rows.filter(pa.array(at_long)), to_offsets(lengths[is_long]), task)
 
 
 def rank_stretches(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -> list[PartialRankings]:
@@ -223,7 +223,7 @@ class SendBuffer:
         n_rows = sum(rows.num_rows for rows in self.rows)
         n_bytes = sum(rows.nbytes for rows in self.rows) if n_rows else 0
         if n_rows and (at_end or n_rows >= self.task.held_rows or n_bytes >= self.task.held_bytes):
-            yield from self._pack(joined(self.rows), self.kind)
+            yield from self._pack(concat_batches(self.rows), self.kind)
             self.rows = []
         lists = [partial.ranked for partial in self.partials if partial.ranked is not None]
         n_entries = sum(max(int(ranked.offsets[-1]), len(ranked.offsets)) for ranked in lists)
@@ -235,18 +235,18 @@ class SendBuffer:
             rows_by_run = pa.RecordBatch.from_pydict(
                 {RUN: pa.array(runs, pa.string()), partial_ranking.N_REJECTED: pa.array(counts)}
             )
-            yield message([0], NAMELESS, [to_bytes(rows_by_run)])
+            yield make_message([0], NAMELESS, [to_bytes(rows_by_run)])
 
     def _pack(self, batch: pa.RecordBatch, kind: int) -> Iterator[pa.RecordBatch]:
         names = self.task.names
         offsets = find_stretches(batch, list_keys(batch, names))
         heads = batch.select(list(list_keys(batch, names))).take(pa.array(offsets[:-1]))
-        hashes, stretches = sorted_by_hash(hash_rows(heads, names))
-        ids, first = np.unique(partition_of(hashes, self.task.n_partitions), return_index=True)
-        bounds = np.append(offsets_of(lengths_of(offsets)[stretches])[first], batch.num_rows)
-        batch = taken(batch, rows_of(stretches, offsets))
+        hashes, stretches = sort_by_hash(hash_rows(heads, names))
+        ids, first = np.unique(assign_partitions(hashes, self.task.n_partitions), return_index=True)
+        bounds = np.append(to_offsets(to_lengths(offsets)[stretches])[first], batch.num_rows)
+        batch = take_rows(batch, rows_of_queries(stretches, offsets))
         payloads = [to_bytes(batch.slice(start, stop - start)) for start, stop in pairwise(bounds.tolist())]
-        yield message(ids, kind, payloads)
+        yield make_message(ids, kind, payloads)
 
 
 def write_partials(partials: list[PartialRankings]) -> pa.RecordBatch:
@@ -254,7 +254,7 @@ def write_partials(partials: list[PartialRankings]) -> pa.RecordBatch:
     combined = partial_ranking.concat_partials(partials)
     columns = dict(combined.head)
     for prefix, entries in (("ranked", combined.ranked), ("ideal", combined.ideal)):
-        columns |= {} if entries is None else entry_columns(entries, prefix)
+        columns |= {} if entries is None else entries_to_columns(entries, prefix)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -262,7 +262,7 @@ def read_partials(batch: pa.RecordBatch) -> PartialRankings:
     head = {
         column: batch.column(column) for column in batch.schema.names if not column.startswith(("ranked.", "ideal."))
     }
-    return PartialRankings(head, entries_in(batch, "ranked"), entries_in(batch, "ideal"))
+    return PartialRankings(head, entries_from_columns(batch, "ranked"), entries_from_columns(batch, "ideal"))
 
 
 def merge_and_add_up(
@@ -318,9 +318,9 @@ class _PartitionInput:
             if alike := [
                 batch for batch in packed if (partial_ranking.N_REJECTED in batch.schema.names) is has_rejected
             ]:
-                self.partials.append(read_partials(joined(alike)))
+                self.partials.append(read_partials(concat_batches(alike)))
         if rows:
-            self.partials += rank_stretches(*group_rows(joined(rows), task.names, completely=True), task)
+            self.partials += rank_stretches(*group_rows(concat_batches(rows), task.names, completely=True), task)
         self.partials = partial_ranking.merge_by_query(self.partials, task)
         return self.partials
 
@@ -392,5 +392,5 @@ class _TaskInput:
         if self._task.judgments is None:
             return partials
         nothing = pa.RecordBatch.from_pylist([], schema=self._task.judgments)
-        complete = attach_judgments(partials, joined(judgments or [nothing]), self._runs, self._task)
+        complete = attach_judgments(partials, concat_batches(judgments or [nothing]), self._runs, self._task)
         return [drop_empty_lists(partial) for partial in complete]

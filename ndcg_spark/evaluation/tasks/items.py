@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ndcg_spark.core import ragged
-from ndcg_spark.core.batches import flags_of, float_values, int_values, list_column, list_offsets, value_at
-from ndcg_spark.core.distances import Vectors, WordArray, scaled_to_one, vectors_of
+from ndcg_spark.core.batches import float_values, get_value, int_values, list_column, list_offsets, to_flags
+from ndcg_spark.core.distances import Vectors, WordArray, make_vectors, scale_to_one
 from ndcg_spark.core.ragged import BoolArray, IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.partial_ranking import rank_values
@@ -49,7 +49,7 @@ def read_items(
                 if not fields[f"n_{count}"]:
                     raise InputRefusedError("the interactions table has no interactions.")
         if SEEN in needs:
-            fields["seen"] = flags_of(features.column("seen"))
+            fields["seen"] = to_flags(features.column("seen"))
     if TOPICS in needs:
         fields["topics"] = _index_topics(batch, items, offsets)
     return ItemLists(rank, offsets, **fields)
@@ -61,7 +61,7 @@ def take_first_items(batch: pa.RecordBatch, rank: IntArray, k: int | None) -> pa
     if k == 0:
         return pa.nulls(len(column), column.type)
     inside = np.flatnonzero(rank < k) if k is not None else np.arange(len(rank))
-    offsets = ragged.chosen_offsets(inside, list_offsets(column))
+    offsets = ragged.offsets_after_filter(inside, list_offsets(column))
     return list_column(column.flatten().take(pa.array(inside)), offsets).cast(column.type)
 
 
@@ -88,8 +88,8 @@ class _Features:
         the batch.
         """
         column = self.column(VECTOR.what)
-        known, offsets = flags_of(column.is_valid()), list_offsets(column)
-        lengths = ragged.lengths_of(offsets)
+        known, offsets = to_flags(column.is_valid()), list_offsets(column)
+        lengths = ragged.to_lengths(offsets)
         self._refuse_lengths(lengths, known)
         values, has_value = float_values(column.flatten())
         owner = ragged.query_of_rows(offsets)
@@ -100,7 +100,7 @@ class _Features:
         matrix = np.zeros((len(known), width))
         matrix[owner, np.arange(len(owner)) - offsets[:-1][owner]] = values
         self._refuse_first(np.flatnonzero(known & ~matrix.any(axis=1)), "has a vector of zeros, which has no cosine")
-        vectors = vectors_of(scaled_to_one(matrix))
+        vectors = make_vectors(scale_to_one(matrix))
         if vectors.norms is None:
             raise ValueError("vectors have norms")
         return Vectors(vectors.values, np.where(known, vectors.norms, 1.0)), known
@@ -109,13 +109,13 @@ class _Features:
         """Return the categories of all items as bit sets."""
         column = self.column(CATEGORIES.what)
         rows, values = ragged.query_of_rows(list_offsets(column)), column.flatten()
-        has_value = flags_of(values.is_valid())
+        has_value = to_flags(values.is_valid())
         codes = int_values(values.filter(pa.array(has_value)).dictionary_encode().indices)
         return category_words(rows[has_value], codes, self._offsets)
 
     def _refuse_lengths(self, lengths: IntArray, known: BoolArray) -> None:
         rows = np.flatnonzero(known)
-        offsets = ragged.chosen_offsets(rows, self._offsets)
+        offsets = ragged.offsets_after_filter(rows, self._offsets)
         query = ragged.query_of_rows(offsets)
         first = lengths[rows][offsets[:-1][query]] if len(rows) else lengths[rows]
         bad = np.flatnonzero(lengths[rows] != first)
@@ -129,7 +129,7 @@ class _Features:
             self._refuse(int(rows[0]), what)
 
     def _refuse(self, row: int, what: str) -> None:
-        raise InputRefusedError(f"item {self._item_column}={value_at(self._items, row)} {what}.")
+        raise InputRefusedError(f"item {self._item_column}={get_value(self._items, row)} {what}.")
 
 
 def _index_topics(
@@ -147,7 +147,7 @@ def _index_topics(
     keys = np.concatenate([ragged.query_of_rows(offsets), query]) * span + (span - 1 - place)
     topics = pc.struct_field(judged, "topics")
     owner, values = ragged.query_of_rows(list_offsets(topics)), topics.flatten()
-    has_value = flags_of(values.is_valid())
+    has_value = to_flags(values.is_valid())
     owner, codes = owner[has_value], int_values(values.filter(pa.array(has_value)).dictionary_encode().indices)
 
     @cache
@@ -164,6 +164,6 @@ def _index_topics(
         listed = (
             np.where(relevant[index] == keys[: len(items)], index, -1) if len(relevant) else np.full(len(items), -1)
         )
-        return TopicItems(ragged.offsets_of(per_query), ragged.offsets_of(counts), pairs % n_topics), listed
+        return TopicItems(ragged.to_offsets(per_query), ragged.to_offsets(counts), pairs % n_topics), listed
 
     return select_relevant

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import ragged
-from ndcg_spark.core.batches import Entries, Values, flags_of, int_values, number_values, take_values
+from ndcg_spark.core.batches import Entries, Values, int_values, number_values, take_values, to_flags
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.partial_ranking import (
@@ -118,7 +118,7 @@ class _JudgmentIndex:
         values = relevance.astype(np.float64)
         self.relevance = values if judged is None else np.where(judged, values, np.nan)
         stretch_query = _match_keys(_select_query_keys(stretches, task), self.keys, task)
-        self.query = np.repeat(stretch_query, ragged.lengths_of(offsets))
+        self.query = np.repeat(stretch_query, ragged.to_lengths(offsets))
         if task.checks_duplicates:
             self._refuse_repeats(task)
 
@@ -150,7 +150,7 @@ def _match_keys(left: pa.RecordBatch, right: pa.RecordBatch, task: RankingTask) 
     hit = right_hashes[index] == left_hashes
     same = hit.copy()
     for key in left.schema.names:
-        same &= flags_of(pc.equal(left.column(key), right.column(key).take(pa.array(index))))
+        same &= to_flags(pc.equal(left.column(key), right.column(key).take(pa.array(index))))
     if (same == hit).all() and len(np.unique(right_hashes)) == len(right_hashes):
         return np.where(hit, index, -1)
     # Two keys have the same hash: compare the keys themselves.
@@ -173,7 +173,7 @@ def _judge_rankings(
         listed = (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)
         ideal = keep_best_entries(ranked.only(*listed).where(~unjudged), task)
     if task.settings.convention.unjudged == "condensed":
-        removed = ragged.lengths_of(ragged.chosen_offsets(unjudged, ranked.offsets))
+        removed = ragged.to_lengths(ragged.offsets_after_filter(unjudged, ranked.offsets))
         head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
         ranked = ranked.where(~unjudged)
     for count in ("n_judged", "n_relevant", *(count for count in index.head if count.startswith(AT_LEAST))):

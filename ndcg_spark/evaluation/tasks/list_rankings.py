@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import ragged
-from ndcg_spark.core.batches import Entries, float_values, int_values, list_offsets, one_zero, plain_texts
+from ndcg_spark.core.batches import Entries, cast_large_types, float_values, int_values, list_offsets, normalize_zero
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks import partial_ranking
@@ -32,7 +32,7 @@ from ndcg_spark.evaluation.tasks.valid_rows import RowRules, has_query, mark_row
 def rank_arrays(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     rules = RowRules(task.settings)
     for batch in batches:
-        valid, rejected = split_rejected(mark_rows(plain_texts(batch), rules))
+        valid, rejected = split_rejected(mark_rows(cast_large_types(batch), rules))
         yield from finish_rankings(_read_lists(valid, task), task)
         if rejected is not None:
             yield from finish_rankings(
@@ -73,14 +73,18 @@ def _read_lists(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     counts = {
         "n_rows": np.ones(batch.num_rows, dtype=np.int64),
         "n_left_out": np.zeros(batch.num_rows, dtype=np.int64),
-        "n_items": ragged.lengths_of(retrieved.offsets),
-        "n_judged": ragged.lengths_of(judged.offsets),
-        "n_relevant": ragged.lengths_of(ragged.chosen_offsets(judged.numbers(col.RELEVANCE) > 0, judged.offsets)),
+        "n_items": ragged.to_lengths(retrieved.offsets),
+        "n_judged": ragged.to_lengths(judged.offsets),
+        "n_relevant": ragged.to_lengths(
+            ragged.offsets_after_filter(judged.numbers(col.RELEVANCE) > 0, judged.offsets)
+        ),
     }
     head = dict(zip(keys.schema.names, keys.columns, strict=True))
     head |= {count: pa.array(values) for count, values in counts.items()}
     for index, level in enumerate(task.settings.levels):
-        reaching = ragged.lengths_of(ragged.chosen_offsets(judged.numbers(col.RELEVANCE) >= level, judged.offsets))
+        reaching = ragged.to_lengths(
+            ragged.offsets_after_filter(judged.numbers(col.RELEVANCE) >= level, judged.offsets)
+        )
         head[f"{partial_ranking.AT_LEAST}{index}"] = pa.array(reaching)
     for carried in task.names.carried:
         if carried in names:
@@ -98,7 +102,7 @@ def _read_entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.Record
     values, known = float_values(column.flatten())
     entries = Entries({col.RELEVANCE: np.where(known, values, np.nan)}, list_offsets(column))
     if items in batch.schema.names:
-        item_values = one_zero(batch.column(items).flatten())
+        item_values = normalize_zero(batch.column(items).flatten())
         if pa.types.is_floating(item_values.type):  # NaN means that an entry has no item, as null does
             item_values = pc.if_else(pc.is_nan(item_values), None, item_values)
         if task.settings.check_duplicates != "none":
@@ -125,7 +129,7 @@ def _refuse_missing_judgments(own: Entries, judged: Entries, keys: pa.RecordBatc
 def _select_relevant(entries: Entries) -> Entries:
     """Select the entries with a relevance above 0, the highest first."""
     relevant = entries.only(col.RELEVANCE).where(entries.numbers(col.RELEVANCE) > 0)
-    return relevant.taken(ragged.falling_order(relevant.numbers(col.RELEVANCE), relevant.offsets))
+    return relevant.taken(ragged.argsort_descending(relevant.numbers(col.RELEVANCE), relevant.offsets))
 
 
 def _select_judged(entries: Entries) -> Entries:
@@ -140,7 +144,7 @@ ROW = "query_0"
 def rank_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     rules, ranker = RowRules(task.settings), _RowRanker(task)
     for batch in batches:
-        valid, rejected = split_rejected(mark_rows(plain_texts(batch), rules))
+        valid, rejected = split_rejected(mark_rows(cast_large_types(batch), rules))
         for chunk in _split_batch(valid, task.chunk_rows):
             yield from finish_rankings(ranker.rank(chunk), task)
         if rejected is not None:
@@ -150,7 +154,7 @@ def rank_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator
 def _split_batch(batch: pa.RecordBatch, n_entries: int) -> Iterator[pa.RecordBatch]:
     """Split a batch into slices of about `n_entries` list entries: all lists of a batch may not fit in memory."""
     row_lengths = sum(
-        ragged.lengths_of(list_offsets(batch.column(column))) for column in (col.RANKED_ITEMS, col.IDEAL_ITEMS)
+        ragged.to_lengths(list_offsets(batch.column(column))) for column in (col.RANKED_ITEMS, col.IDEAL_ITEMS)
     )
     starts = np.flatnonzero(np.diff(np.cumsum(row_lengths) // n_entries, prepend=-1))
     for start, stop in pairwise([*starts.tolist(), batch.num_rows]):
@@ -199,7 +203,7 @@ class _RowRanker:
         if task.settings.convention.ideal == "unsorted":
             relevance, known = float_values(judged.column(col.RELEVANCE))
             row = int_values(judged.column(ROW))[known]
-            ideal = Entries({col.RELEVANCE: relevance[known]}, ragged.offsets_of(np.bincount(row, minlength=n)))
+            ideal = Entries({col.RELEVANCE: relevance[known]}, ragged.to_offsets(np.bincount(row, minlength=n)))
         return PartialRankings(self._build_head(batch, complete), complete.ranked, ideal)
 
     def _build_head(self, batch: pa.RecordBatch, complete: PartialRankings) -> dict[str, pa.Array]:
@@ -226,7 +230,7 @@ class _RowRanker:
             names = self._task.names.query or {col.RANKED_ITEMS: ""}
             keys = batch.select([column for column in batch.schema.names if column == col.RUN or column in names])
             for rows, kind in zip((ranked, judged), LISTS, strict=True):
-                offsets = ragged.offsets_of(np.bincount(int_values(rows.column(ROW)), minlength=batch.num_rows))
+                offsets = ragged.to_offsets(np.bincount(int_values(rows.column(ROW)), minlength=batch.num_rows))
                 refuse_repeats(keys, Entries({col.ITEM: rows.column(col.ITEM)}, offsets), kind, self._task)
         return ranked, judged
 
@@ -250,7 +254,7 @@ def _explode_lists(batch: pa.RecordBatch, items: str, numbers: dict[str, str], s
     offsets = list_offsets(lists)
     columns = {
         ROW: pa.array(ragged.query_of_rows(offsets), pa.int64()),
-        col.ITEM: one_zero(lists.flatten()).cast(_to_small_type(schema.field(col.ITEM).type)),
+        col.ITEM: normalize_zero(lists.flatten()).cast(_to_small_type(schema.field(col.ITEM).type)),
     }
     positions = pa.array(ragged.rank_of_rows(offsets) + 1, pa.int64())
     columns |= {column: positions for column in (col.RANK, col.ORDER) if column in schema.names}

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import flags_of, list_offsets
-from ndcg_spark.core.ragged import BoolArray, IntArray, lengths_of, offsets_of, query_of_rows, rank_of_rows
+from ndcg_spark.core.batches import list_offsets, to_flags
+from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows, rank_of_rows, to_lengths, to_offsets
 from ndcg_spark.evaluation.plan_lists import LongRows
 from ndcg_spark.evaluation.tasks.columns import read_column
 from ndcg_spark.evaluation.tasks.complete_queries import Part
@@ -37,8 +37,8 @@ class LongPart:
 def _explode_lists(batch: pa.RecordBatch, long: LongRows) -> Iterator[pa.RecordBatch]:
     for ranker in long.lists:
         items = read_column(batch, ranker.items)
-        missing = flags_of(items.is_null())
-        offsets = offsets_of(np.where(missing, 1, lengths_of(list_offsets(items))))
+        missing = to_flags(items.is_null())
+        offsets = to_offsets(np.where(missing, 1, to_lengths(list_offsets(items))))
         owner, position = query_of_rows(offsets), rank_of_rows(offsets)
         columns = {column: batch.column(column).take(pa.array(owner)) for column in long.kept}
         if long.run is not None:

@@ -14,14 +14,14 @@ from ndcg_spark.core import ragged
 from ndcg_spark.core.batches import (
     Entries,
     Values,
-    flags_of,
+    concat_entries,
     float_column,
+    get_value,
     int_values,
-    joined_entries,
     list_column,
-    lists_of_counts,
+    make_count_lists,
     take_values,
-    value_at,
+    to_flags,
 )
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, NumberArray
 from ndcg_spark.errors import InputRefusedError, option
@@ -131,7 +131,7 @@ def build_empty_partials(keys: dict[str, pa.Array], nothing: pa.RecordBatch, tas
 
 
 def _count_rows(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
-    n_used = ragged.lengths_of(rows.offsets)
+    n_used = ragged.to_lengths(rows.offsets)
     n_rows = count_copies(rows.batch, rows.offsets)
     n_items = _count_flags(rows.retrieved, rows.offsets)
     nothing = np.zeros_like(n_used)
@@ -157,7 +157,7 @@ def _count_rows(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
 def count_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
     """Count the input rows of each stretch, copies included."""
     if col.COPIES not in batch.schema.names or len(offsets) == 1:
-        return ragged.lengths_of(offsets)
+        return ragged.to_lengths(offsets)
     return np.add.reduceat(int_values(batch.column(col.COPIES)), offsets[:-1])
 
 
@@ -168,7 +168,7 @@ def is_count(column: str) -> bool:
 
 def _count_flags(flags: BoolArray | None, offsets: IntArray) -> IntArray:
     if flags is None or len(offsets) == 1:
-        return ragged.lengths_of(offsets)
+        return ragged.to_lengths(offsets)
     return np.add.reduceat(flags, offsets[:-1], dtype=np.int64)  # no stretch is empty
 
 
@@ -230,7 +230,7 @@ def _take_entries(rows: QueryRows, row: IntArray, task: RankingTask) -> Entries:
         columns[col.ORDER] = take_values(batch.column(col.ORDER), row)
     if ranks_anew and task.settings.groups_ties:
         columns[COUNT] = np.ones(len(row), dtype=np.int64)
-    return Entries(columns, ragged.chosen_offsets(row, rows.offsets))
+    return Entries(columns, ragged.offsets_after_filter(row, rows.offsets))
 
 
 def _find_first_ranks(rows: QueryRows, limit: int | None) -> IntArray:
@@ -238,9 +238,9 @@ def _find_first_ranks(rows: QueryRows, limit: int | None) -> IntArray:
     if limit is None:
         ranked = _find_flagged(rows.ranked, len(rows.value))
         return ranked[np.lexsort((rows.value[ranked], ragged.query_of_rows(rows.offsets)[ranked]))]
-    k, n_longest = limit - 1, int(ragged.lengths_of(rows.offsets).max(initial=0))
+    k, n_longest = limit - 1, int(ragged.to_lengths(rows.offsets).max(initial=0))
     ranks = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value.astype(np.int64), k + 1)
-    return ragged.first_ranked(ranks, rows.offsets, k, min(limit, max(n_longest, 1)))[0]
+    return ragged.take_first_ranked(ranks, rows.offsets, k, min(limit, max(n_longest, 1)))[0]
 
 
 def _find_flagged(flags: BoolArray | None, n_rows: int) -> IntArray:
@@ -253,7 +253,7 @@ def _find_candidates(rows: QueryRows, limit: int | None) -> IntArray:
     if limit is None:
         return _find_flagged(rows.ranked, len(rows.value))
     score = rows.value if rows.ranked is None else np.where(rows.ranked, rows.value, -np.inf)
-    is_high = score >= np.repeat(ragged.kth_largest(score, rows.offsets, limit), ragged.lengths_of(rows.offsets))
+    is_high = score >= np.repeat(ragged.kth_largest(score, rows.offsets, limit), ragged.to_lengths(rows.offsets))
     return np.flatnonzero(is_high if rows.ranked is None else is_high & rows.ranked)
 
 
@@ -277,7 +277,7 @@ def order_by_rank(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolAr
     The item decides only between otherwise equal rows; metrics of items and duplicates depend on it.
     """
     score, offsets = entries.numbers(col.SCORE), entries.offsets
-    order = ragged.falling_order(score, offsets)
+    order = ragged.argsort_descending(score, offsets)
     tied = ragged.equals_previous(score[order], offsets)
     if not tied.any():
         return order, None
@@ -329,7 +329,7 @@ def keep_first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) 
     in the group that extends beyond rank k + 1, whose items are dropped.
     """
     score, relevance = entries.numbers(col.SCORE), _get_relevance_key(entries)
-    order = ragged.falling_order(score, entries.offsets)
+    order = ragged.argsort_descending(score, entries.offsets)
     if ragged.equals_previous(score[order], entries.offsets).any():
         order = np.lexsort((relevance, -score, ragged.query_of_rows(entries.offsets)))
     score, relevance = score[order], relevance[order]
@@ -350,7 +350,7 @@ def keep_first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) 
     hidden = straddles[first]
     if col.ITEM in top.columns and hidden.any():
         top.columns[col.ITEM] = pc.if_else(pa.array(hidden), None, pa.array(top.columns[col.ITEM]))
-    return Entries(top.columns, ragged.chosen_offsets(first, entries.offsets))
+    return Entries(top.columns, ragged.offsets_after_filter(first, entries.offsets))
 
 
 # -------------------------------------------------------------------------------------------------- the ideal list
@@ -370,10 +370,10 @@ def rank_ideal(rows: QueryRows, task: RankingTask) -> Entries:
         columns: dict[str, Values] = {col.RELEVANCE: relevance[row].astype(np.float64)}
         if with_item:
             columns[col.ITEM] = take_values(rows.batch.column(col.ITEM), row)
-        return keep_best_entries(Entries(columns, ragged.chosen_offsets(row, offsets)), task)
+        return keep_best_entries(Entries(columns, ragged.offsets_after_filter(row, offsets)), task)
     value = relevance if listed is None else np.where(listed, relevance.astype(np.float64), -np.inf)
-    best, lengths = ragged.largest(value, offsets, _count_flags(listed, offsets), k)
-    entries = Entries({col.RELEVANCE: best.astype(np.float64)}, ragged.offsets_of(lengths))
+    best, lengths = ragged.take_largest(value, offsets, _count_flags(listed, offsets), k)
+    entries = Entries({col.RELEVANCE: best.astype(np.float64)}, ragged.to_offsets(lengths))
     if with_item:
         entries.columns[col.ITEM] = _take_best_items(rows, value, entries, k)
     return entries
@@ -406,13 +406,13 @@ def compute_ideal_key(relevance: FloatArray, task: RankingTask) -> FloatArray:
 
 def _take_best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> Values:
     """Return the items with the best relevances. Items tied at the k-th relevance are chosen arbitrarily."""
-    lengths, starts = ragged.lengths_of(best.offsets), best.offsets[:-1]
+    lengths, starts = ragged.to_lengths(best.offsets), best.offsets[:-1]
     lowest = np.full(len(lengths), -np.inf)
     lowest[lengths == k] = best.numbers(col.RELEVANCE)[starts[lengths == k] + k - 1]
-    higher = np.flatnonzero(value > np.repeat(lowest, ragged.lengths_of(rows.offsets)))
+    higher = np.flatnonzero(value > np.repeat(lowest, ragged.to_lengths(rows.offsets)))
     query = ragged.query_of_rows(rows.offsets)[higher]
     order = np.lexsort((-value[higher].astype(np.float64), query))
-    rank = ragged.rank_of_rows(ragged.offsets_of(np.bincount(query, minlength=len(lengths))))
+    rank = ragged.rank_of_rows(ragged.to_offsets(np.bincount(query, minlength=len(lengths))))
     item_rows = np.repeat(rows.offsets[:-1], lengths)
     item_rows[starts[query] + rank] = higher[order]
     return take_values(rows.batch.column(col.ITEM), item_rows)
@@ -428,12 +428,12 @@ def merge_by_query(partials: list[PartialRankings], task: RankingTask) -> list[P
     if order is None:
         return [combined]
     groups = find_stretches(keys.take(pa.array(order)), tuple(keys.schema.names))
-    is_split = ragged.lengths_of(groups) > 1
+    is_split = ragged.to_lengths(groups) > 1
     single = order[groups[:-1][~is_split]]
-    split = order[np.repeat(is_split, ragged.lengths_of(groups))]
-    lengths = ragged.lengths_of(groups)[is_split]
+    split = order[np.repeat(is_split, ragged.to_lengths(groups))]
+    lengths = ragged.to_lengths(groups)[is_split]
     unchanged = [take_partials(combined, single)] if len(single) else []
-    return [*unchanged, _merge_groups(take_partials(combined, split), ragged.offsets_of(lengths), task)]
+    return [*unchanged, _merge_groups(take_partials(combined, split), ragged.to_offsets(lengths), task)]
 
 
 def take_partials(partials: PartialRankings, index: IntArray) -> PartialRankings:
@@ -471,7 +471,7 @@ def concat_partials(partials: list[PartialRankings]) -> PartialRankings:
     head = {name: pa.concat_arrays([partial.head[name] for partial in partials]) for name in partials[0].head}
     ranked = [partial.ranked for partial in partials if partial.ranked is not None]
     ideal = [partial.ideal for partial in partials if partial.ideal is not None]
-    return PartialRankings(head, joined_entries(ranked) if ranked else None, joined_entries(ideal) if ideal else None)
+    return PartialRankings(head, concat_entries(ranked) if ranked else None, concat_entries(ideal) if ideal else None)
 
 
 def _align_heads(partials: list[PartialRankings]) -> list[PartialRankings]:
@@ -513,7 +513,7 @@ def _build_rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBa
     if task.counts_rejected:
         columns[N_REJECTED] = head[N_REJECTED] if N_REJECTED in head else pa.array(np.zeros(n, dtype=np.int64))
     if task.settings.levels:
-        columns["n_at_least"] = lists_of_counts(
+        columns["n_at_least"] = make_count_lists(
             [int_values(head[f"{AT_LEAST}{index}"]) for index in range(len(task.settings.levels))]
         )
     keys = complete.keys(names)
@@ -546,9 +546,9 @@ def advise_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[
 
 def refuse_two_values(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, column: str, task: RankingTask) -> None:
     """Raise if the runs of a query have two values of a segment column."""
-    query = ragged.first_where(find_differences(low, high), np.arange(len(low) + 1))
+    query = ragged.first_query_with(find_differences(low, high), np.arange(len(low) + 1))
     if query is not None:
-        values = f"{value_at(low, query)!r} and {value_at(high, query)!r}"
+        values = f"{get_value(low, query)!r} and {get_value(high, query)!r}"
         raise InputRefusedError(
             f"column {column!r} has more than one value in query {format_key(keys, task.names, query)}: {values}; it "
             "must be the same in all runs."
@@ -557,15 +557,15 @@ def refuse_two_values(keys: pa.RecordBatch, low: pa.Array, high: pa.Array, colum
 
 def find_differences(left: pa.Array, right: pa.Array) -> BoolArray:
     """Flag rows in which two columns differ. A null differs from nothing, and NaN equals NaN, as in Spark."""
-    differs = flags_of(pc.not_equal(left, right))
+    differs = to_flags(pc.not_equal(left, right))
     if pa.types.is_floating(left.type):
-        differs &= ~flags_of(pc.and_(pc.is_nan(left), pc.is_nan(right)))
+        differs &= ~to_flags(pc.and_(pc.is_nan(left), pc.is_nan(right)))
     return differs
 
 
 def refuse_first(keys: pa.RecordBatch, flags: np.ndarray, before: str, after: str, task: RankingTask) -> None:
     """Raise for the first flagged query, with a message around its key."""
-    query = ragged.first_where(flags, np.arange(len(flags) + 1))
+    query = ragged.first_query_with(flags, np.arange(len(flags) + 1))
     if query is not None:
         raise InputRefusedError(f"{before}{format_key(keys, task.names, query)}{after}")
 
@@ -589,7 +589,7 @@ def _finish_lists(keys: pa.RecordBatch, complete: PartialRankings, task: Ranking
         ranked = ranked.first(k)
         if task.settings.columns.places:
             same = ragged.equals_previous(ranked.numbers(col.SCORE), ranked.offsets)
-            shared = ragged.lengths_of(ragged.chosen_offsets(same, ranked.offsets)) > 0
+            shared = ragged.to_lengths(ragged.offsets_after_filter(same, ranked.offsets)) > 0
             refuse_first(keys, shared, "query ", f" {TWO_ON_ONE_RANK}.", task)
     if ideal is None:
         ideal = Entries({col.RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
@@ -614,7 +614,7 @@ def _finish_lists(keys: pa.RecordBatch, complete: PartialRankings, task: Ranking
 def _finish_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:
     """Cut ideal lists to k, and raise for a repeated item. Items tied at the cutoff are arbitrary, so ignored."""
     if col.ITEM in best.columns:
-        sort_key, lengths = compute_ideal_key(best.numbers(col.RELEVANCE), task), ragged.lengths_of(best.offsets)
+        sort_key, lengths = compute_ideal_key(best.numbers(col.RELEVANCE), task), ragged.to_lengths(best.offsets)
         beyond = np.full(len(lengths), -np.inf)
         if k is not None:
             beyond[lengths > k] = sort_key[best.offsets[:-1][lengths > k] + k]
@@ -627,11 +627,11 @@ def refuse_repeats(keys: pa.RecordBatch, entries: Entries, kind: str, task: Rank
     """Raise if an item occurs twice in a list or is judged twice. A null is an item that was not kept."""
     items = entries.columns[col.ITEM]
     if isinstance(items, pa.Array) and items.null_count:
-        entries = entries.where(flags_of(items.is_valid()))
+        entries = entries.where(to_flags(items.is_valid()))
         items = entries.columns[col.ITEM]
     codes = items if isinstance(items, np.ndarray) else int_values(items.dictionary_encode().indices)
-    twice = ragged.repeats(codes, entries.offsets)
+    twice = ragged.flag_repeats(codes, entries.offsets)
     if TWICE in entries.columns:
-        twice |= ragged.lengths_of(ragged.chosen_offsets(entries.numbers(TWICE), entries.offsets)) > 0
+        twice |= ragged.to_lengths(ragged.offsets_after_filter(entries.numbers(TWICE), entries.offsets)) > 0
     advice = advise_on_repeats(kind, task.settings, task.others)
     refuse_first(keys, twice, f"an item comes twice in the {kind} of query ", f". {advice}", task)

@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import (
-    flags_of,
+    concat_chunks,
     float_values,
+    get_value,
     int_values,
     list_offsets,
-    plain_array,
-    plain_values,
-    value_at,
+    to_flags,
+    to_python_values,
 )
-from ndcg_spark.core.exact import MOMENTS, day_estimate, estimate, query_states
+from ndcg_spark.core.exact import MOMENTS, estimate, estimate_days, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
 from ndcg_spark.core.sums import (
     STATE_TYPE,
@@ -34,7 +34,7 @@ from ndcg_spark.core.sums import (
     read_states,
     state_column,
 )
-from ndcg_spark.errors import InputRefusedError, text_of
+from ndcg_spark.errors import InputRefusedError, get_message
 from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import scoring
@@ -189,7 +189,7 @@ def _count_listed_items(
 ) -> tuple[dict[str, pa.Array], dict[str, IntArray]]:
     """Return keys and counts of the items in the lists of counted queries."""
     lists = batch.column("items")
-    rows = pa.array(np.flatnonzero(counted & flags_of(lists.is_valid())))
+    rows = pa.array(np.flatnonzero(counted & to_flags(lists.is_valid())))
     counted_lists = lists.take(rows)
     owner = rows.take(pa.array(query_of_rows(list_offsets(counted_lists))))
     columns = {key: column.take(owner) for key, column in keys.items()}
@@ -268,7 +268,7 @@ def _compute_numbers(scores: Scores, task: SummingTask) -> dict[str, IntArray]:
         rejected = int_values(pc.fill_null(column, 0))
         if column.null_count:
             numbers |= {
-                _name_unknown_count(count): flags_of(column.is_null()).astype(np.int64) for count in REJECTED_COUNTS
+                _name_unknown_count(count): to_flags(column.is_null()).astype(np.int64) for count in REJECTED_COUNTS
             }
     if rejected is not None and rejected.any():
         lost = (rows == 0) & (rejected > 0) & (status != scoring.NO_QUERY)
@@ -279,7 +279,7 @@ def _compute_numbers(scores: Scores, task: SummingTask) -> dict[str, IntArray]:
         if n_items.any():
             numbers[count] = np.where(is_dropped, 0, n_items)
         if column.null_count:
-            numbers[_name_unknown_count(count)] = flags_of(column.is_null()).astype(np.int64)
+            numbers[_name_unknown_count(count)] = to_flags(column.is_null()).astype(np.int64)
     for metric in task.list_averaged(scores.k):
         values, known = scores.values[metric.column]
         values, metric_weights = np.where(is_counted & known, values, 0.0), weights
@@ -349,7 +349,7 @@ def _read_optional_count(grouped: pa.Table, count: str, task: SummingTask) -> pa
 
 def _build_segment_columns(grouped: pa.Table, segment_set: tuple[str, ...]) -> dict[str, pa.Array]:
     n = grouped.num_rows
-    columns = [plain_values(grouped.column(_name_segment_key(column))) for column in segment_set]
+    columns = [to_python_values(grouped.column(_name_segment_key(column))) for column in segment_set]
     segments = format_segments(columns, n)
     return {
         "segment_by": pa.array(["+".join(segment_set)] * n, type=pa.string()),
@@ -385,7 +385,7 @@ def merge_partials(rows: pa.Table) -> pa.RecordBatch:
     grouped = numbered.group_by(list(GROUP_KEYS), use_threads=False).aggregate(
         [(column, function) for column, functions in aggregates.items() for function in functions]
     )
-    lists = plain_array(grouped.combine_chunks().column("row_list"))
+    lists = concat_chunks(grouped.combine_chunks().column("row_list"))
     columns = {key: grouped.column(key) for key in GROUP_KEYS}
     columns[labels.ASKED] = grouped.column(f"{labels.ASKED}_min")
     for count in COUNTS:
@@ -393,17 +393,17 @@ def merge_partials(rows: pa.Table) -> pa.RecordBatch:
     for count in OPTIONAL_COUNTS:
         is_known = pc.equal(grouped.column(f"{count}_count"), pc.list_value_length(lists))
         columns[count] = pc.if_else(is_known, columns[count], pa.scalar(None, pa.int64()))
-    columns["states"] = _collect_states(plain_array(rows.column("state")), lists)
+    columns["states"] = _collect_states(concat_chunks(rows.column("state")), lists)
     if RULES in aggregates:
         columns[RULES] = grouped.column(f"{RULES}_distinct")
-    arrays = [plain_array(column) for column in columns.values()]
+    arrays = [concat_chunks(column) for column in columns.values()]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 def _collect_states(states: pa.Array, lists: pa.ListArray) -> pa.ListArray:
     """Replace row numbers in lists by the states of these rows, and drop nulls."""
     row_states = states.take(lists.flatten())
-    n_before = np.concatenate([[0], np.cumsum(flags_of(row_states.is_valid()))])
+    n_before = np.concatenate([[0], np.cumsum(to_flags(row_states.is_valid()))])
     return pa.ListArray.from_arrays(pa.array(n_before[list_offsets(lists)].astype(np.int32)), row_states.drop_null())
 
 
@@ -415,7 +415,7 @@ def finish_means(
 ) -> Iterator[pa.RecordBatch]:
     """Compute means from keys, counts and `states`; each number is rounded once.
 
-    With `day_quantiles`, errors are those of `day_estimate`. If rows have `rules`, a list, it must have one element
+    With `day_quantiles`, errors are those of `estimate_days`. If rows have `rules`, a list, it must have one element
     unless `across_rules`.
     """
     for batch in batches:
@@ -457,9 +457,9 @@ def finish_batch(
             if day_quantiles is None:
                 estimates.append(estimate(states[row], n, confidence=confidence))
             else:
-                estimates.append(day_estimate(group_states[row], quantiles=day_quantiles))
+                estimates.append(estimate_days(group_states[row], quantiles=day_quantiles))
         except InputRefusedError as error:
-            raise InputRefusedError(f"{_format_group(batch, row)}: {text_of(error)}") from error
+            raise InputRefusedError(f"{_format_group(batch, row)}: {get_message(error)}") from error
     columns = {name: batch.column(name) for name in batch.schema.names if name != "states"}
     for number in ESTIMATES:
         columns[number] = pa.array([getattr(row, number) for row in estimates], type=pa.float64())
@@ -485,7 +485,7 @@ def finish_catalogue(
 ) -> Iterator[pa.RecordBatch]:
     """Compute means and catalogue metrics; raise if an item is in the item table twice."""
     for batch in batches:
-        if batch.num_rows and (twice := value_at(batch.column("twice"), 0)) is not None:
+        if batch.num_rows and (twice := get_value(batch.column("twice"), 0)) is not None:
             raise InputRefusedError(f"item {item_column}={twice} comes twice in the item table; keep one row of it.")
         is_list_count = pc.equal(batch.column("metric"), LISTS)
         means = batch.filter(pc.invert(is_list_count)).select([*GROUP_KEYS, labels.ASKED, *COUNTS, "states"])

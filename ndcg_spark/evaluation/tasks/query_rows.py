@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import HashArray, key_hashes, number_values, sorted_by_hash, taken
-from ndcg_spark.core.ragged import BoolArray, IntArray, NumberArray, rows_of
+from ndcg_spark.core.batches import HashArray, hash_keys, number_values, sort_by_hash, take_rows
+from ndcg_spark.core.ragged import BoolArray, IntArray, NumberArray, rows_of_queries
 from ndcg_spark.evaluation.settings import EvaluationSettings
 
 RUN, ITEM, SCORE, RANK, RELEVANCE = "run", "item", "score", "rank", "relevance"
@@ -159,7 +159,7 @@ def find_stretches(batch: pa.RecordBatch, keys: tuple[str, ...]) -> IntArray:
 
 def hash_rows(batch: pa.RecordBatch, names: Names) -> HashArray:
     """Hash the query and the run of each row."""
-    return key_hashes(batch, tuple(names.query), RUN if RUN in batch.schema.names else None)
+    return hash_keys(batch, tuple(names.query), RUN if RUN in batch.schema.names else None)
 
 
 def group_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tuple[pa.RecordBatch, IntArray]:
@@ -173,23 +173,23 @@ def group_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tupl
     if not completely:
         if n_stretches <= MAX_STRETCH_SHARE * batch.num_rows:
             return batch, offsets
-        batch = taken(batch, sorted_by_hash(hash_rows(batch, names))[1])
+        batch = take_rows(batch, sort_by_hash(hash_rows(batch, names))[1])
         return batch, find_stretches(batch, keys)
     order = order_by_group(batch.select(list(keys)).take(pa.array(offsets[:-1])), names)
     if order is None:
         return batch, offsets
-    batch = taken(batch, rows_of(order, offsets))
+    batch = take_rows(batch, rows_of_queries(order, offsets))
     return batch, find_stretches(batch, keys)
 
 
 def order_by_group(heads: pa.RecordBatch, names: Names) -> IntArray | None:
     """Return an order of rows in which equal keys are neighbours, or None if all keys differ."""
     keys = tuple(heads.schema.names)
-    hashes, order = sorted_by_hash(hash_rows(heads, names))
+    hashes, order = sort_by_hash(hash_rows(heads, names))
     n_groups = len(np.unique(hashes)) if len(hashes) else 0
     if n_groups == len(hashes):
         return None
-    if len(find_stretches(taken(heads, order), keys)) - 1 == n_groups:
+    if len(find_stretches(take_rows(heads, order), keys)) - 1 == n_groups:
         return order
     codes = [heads.column(key).dictionary_encode().indices.to_numpy(zero_copy_only=False) for key in keys]
     return np.lexsort(codes)  # two keys have the same hash

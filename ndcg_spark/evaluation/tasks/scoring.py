@@ -12,7 +12,7 @@ import pyarrow as pa
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import LARGEST_GAIN, discount_table, gain_function
 from ndcg_spark.core import labels, ragged
-from ndcg_spark.core.batches import REFUSAL, flags_of, float_column, float_values, int_values, list_offsets, value_at
+from ndcg_spark.core.batches import REFUSAL, float_column, float_values, get_value, int_values, list_offsets, to_flags
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError, MissingColumnError
 from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
@@ -179,7 +179,7 @@ def _find_unjudged(
         return UnjudgedItems(relevances.judged, lists.rank, relevances.groups, lists.offsets)
     if groups is not None:  # groups are in the order of gains, entries in that of the input: take their own counts
         groups = replace(groups, count=int_values(batch.column("tied").flatten()))
-    return UnjudgedItems(flags_of(entries.is_valid()), lists.rank, groups, lists.offsets)
+    return UnjudgedItems(to_flags(entries.is_valid()), lists.rank, groups, lists.offsets)
 
 
 def _compute_status(batch: pa.RecordBatch, task: ScoringTask) -> IntArray:
@@ -189,7 +189,7 @@ def _compute_status(batch: pa.RecordBatch, task: ScoringTask) -> IntArray:
     if N_REJECTED in batch.schema.names:
         lost = ~judged & (int_values(batch.column("n_rows")) == 0)
         if lost.any():
-            nameless = flags_of(batch.column(task.keys[:2][-1]).is_null())  # the first query column, or the run
+            nameless = to_flags(batch.column(task.keys[:2][-1]).is_null())  # the first query column, or the run
             status = np.where(lost, np.where(nameless, NO_QUERY, LOST), status)
     return status
 
@@ -198,7 +198,7 @@ def _mark_no_relevant(batch: pa.RecordBatch, task: ScoringTask, status: IntArray
     """Mark evaluated queries whose ideal list has no gain. Raise for the first if `no_relevant=error`."""
     status = np.where((status == EVALUATED) & ~(best > 0), NO_RELEVANT, status)
     if task.convention.no_relevant == "error":
-        empty = ragged.first_where(status == NO_RELEVANT, np.arange(len(best) + 1))
+        empty = ragged.first_query_with(status == NO_RELEVANT, np.arange(len(best) + 1))
         refuse_query(batch, task.keys, empty, "has nothing relevant")
     return status
 
@@ -218,7 +218,7 @@ def _refuse_unweighted(batch: pa.RecordBatch, task: ScoringTask, is_kept: BoolAr
     """Raise for the first kept query without a weight."""
     if "weight" not in task.carried:
         return
-    unknown = ragged.first_where(is_kept & ~float_values(batch.column("weight"))[1], np.arange(len(is_kept) + 1))
+    unknown = ragged.first_query_with(is_kept & ~float_values(batch.column("weight"))[1], np.arange(len(is_kept) + 1))
     if unknown is not None:
         problem, rule = NO_WEIGHT.get(int(status[unknown]), ("has no weight", ""))
         advice = f" too, or choose {task.convention.advice(f'{rule}_query', 'drop')}" if rule else ""
@@ -241,12 +241,12 @@ def read_lists(
     offsets = list_offsets(ranked_column)
     relevance, judged = float_values(ranked_column.flatten())
     if convention.unjudged == "error":
-        refuse_query(batch, keys, ragged.first_where(~judged, offsets), "has an unjudged item among the first k")
+        refuse_query(batch, keys, ragged.first_query_with(~judged, offsets), "has an unjudged item among the first k")
     gains = ranked_gains = _compute_gains(relevance, judged, convention)
     _refuse_too_large(batch, keys, gains, relevance, offsets)
     groups, has_gaps = None, "ranks" in batch.schema.names
     rank, lengths = (
-        _read_ranks(batch, keys, offsets) if has_gaps else (ragged.rank_of_rows(offsets), ragged.lengths_of(offsets))
+        _read_ranks(batch, keys, offsets) if has_gaps else (ragged.rank_of_rows(offsets), ragged.to_lengths(offsets))
     )
     if "tied" in batch.schema.names:
         groups, gains = _read_tie_groups(batch, gains, offsets)
@@ -265,7 +265,7 @@ def read_lists(
         limits = lengths if convention.unjudged == "condensed" else int_values(batch.column("n_items"))
         ideal = np.where(ragged.rank_of_rows(ideal_offsets) < limits[ragged.query_of_rows(ideal_offsets)], ideal, 0.0)
     if discount is None:
-        max_lengths = (int(lengths.max(initial=0)), int(ragged.lengths_of(ideal_offsets).max(initial=0)))
+        max_lengths = (int(lengths.max(initial=0)), int(ragged.to_lengths(ideal_offsets).max(initial=0)))
         discount = discount_table(convention.discount, max(*max_lengths, *(k or 0 for k in cutoffs)))
     any_judged = int_values(batch.column("n_judged")) > 0
     rules = GainRules(
@@ -298,7 +298,7 @@ def read_relevance_lists(
     lengths = lists.lengths
     if lists.has_gaps and max_k is not None:
         # A list ends at the rank of its last item, which is beyond K if items were cut off.
-        lengths = np.where(int_values(batch.column("n_items")) > ragged.lengths_of(lists.offsets), max_k, lengths)
+        lengths = np.where(int_values(batch.column("n_items")) > ragged.to_lengths(lists.offsets), max_k, lengths)
     return RelevanceLists(
         read=partial(_read_entries, batch, lists, convention),
         offsets=lists.offsets,
@@ -344,9 +344,9 @@ def _read_ranks(batch: pa.RecordBatch, keys: tuple[str, ...], offsets: IntArray)
     rank = int_values(batch.column("ranks").flatten()) - 1
     twice = np.zeros(len(rank), dtype=np.bool_)
     twice[1:] = rank[1:] == rank[:-1]
-    filled = ragged.lengths_of(offsets) > 0
+    filled = ragged.to_lengths(offsets) > 0
     twice[offsets[:-1][filled]] = False
-    refuse_query(batch, keys, ragged.first_where(twice, offsets), TWO_ON_ONE_RANK)
+    refuse_query(batch, keys, ragged.first_query_with(twice, offsets), TWO_ON_ONE_RANK)
     lengths = np.zeros(len(offsets) - 1, dtype=np.int64)
     lengths[filled] = rank[offsets[1:][filled] - 1] + 1
     return rank, lengths
@@ -379,7 +379,7 @@ def _refuse_too_large(
     batch: pa.RecordBatch, keys: tuple[str, ...], gains: FloatArray, relevance: FloatArray, offsets: IntArray
 ) -> None:
     too_large = _find_too_large(gains)
-    query = ragged.first_where(too_large, offsets)
+    query = ragged.first_query_with(too_large, offsets)
     if query is not None:
         problem = f"has relevance {relevance[too_large.argmax()]:g}, whose gain is not finite, or above 2^63"
         refuse_query(batch, keys, query, problem)
@@ -415,7 +415,7 @@ def compute_gain(relevance: float, convention: Convention) -> float:
 def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None, problem: str) -> None:
     """Raise for a query with a message of its key and the problem; do nothing if `query` is None."""
     if query is not None:
-        values = {key: value_at(batch.column(key), query) for key in keys}
+        values = {key: get_value(batch.column(key), query) for key in keys}
         shown = [labels.key({key: value for key, value in values.items() if key != "run" or value})]
         shown += [NO_QUERY_COLUMN] if len(keys) == 1 else []
         raise InputRefusedError(f"query {', '.join(filter(None, shown))} {problem}.")

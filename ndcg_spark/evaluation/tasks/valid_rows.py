@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table, gain_function, parse_gain, relevance_range
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import flags_of, float_values, list_offsets, plain_texts, value_at
+from ndcg_spark.core.batches import cast_large_types, float_values, get_value, list_offsets, to_flags
 from ndcg_spark.core.exact import MAX_WEIGHT
-from ndcg_spark.core.ragged import BoolArray, FloatArray, chosen_offsets, lengths_of
+from ndcg_spark.core.ragged import BoolArray, FloatArray, offsets_after_filter, to_lengths
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import MAX_RANK, EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
@@ -169,7 +169,7 @@ def _clear_rejected(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
 def find_bad_rows(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
     """Yield bad rows as `reason`, `key`, `n`, `row`; see `frames.columns.report_bad_rows`."""
     names = canonical_names(rules.settings)
-    for batch in map(plain_texts, batches):
+    for batch in map(cast_large_types, batches):
         for run_batch in (batch,) if rules.judgments else split_runs(batch, names):
             yield _report_batch(run_batch, rules, names)
 
@@ -221,7 +221,7 @@ def format_key(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = Fa
         return f"line {reason.partition(': ')[2]!r}"
     shown = ({col.RUN: col.RUN} if col.RUN in batch.schema.names else {}) | names.query
     shown |= {col.ITEM: col.ITEM} if item and col.ITEM in batch.schema.names else {}
-    values = {label: value_at(batch.column(name), row) for name, label in shown.items()}
+    values = {label: get_value(batch.column(name), row) for name, label in shown.items()}
     if not names.query:
         run = [f"{col.RUN}={values[col.RUN]}"] if values.get(col.RUN) else []
         return ", ".join([*run, _format_list(batch, row)])
@@ -230,7 +230,7 @@ def format_key(batch: pa.RecordBatch, names: Names, row: int, *, item: bool = Fa
 
 def _format_list(batch: pa.RecordBatch, row: int) -> str:
     """Format the list of a row without a query column for a message."""
-    items = value_at(batch.column(col.RANKED_ITEMS), row) if col.RANKED_ITEMS in batch.schema.names else None
+    items = get_value(batch.column(col.RANKED_ITEMS), row) if col.RANKED_ITEMS in batch.schema.names else None
     if not items:
         return NO_QUERY_COLUMN
     first = ", ".join(map(labels.text, items[:3]))
@@ -251,7 +251,7 @@ def _check_batch(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
     for list_column in (col.RANKED_LIST, col.IDEAL_LIST):
         if list_column in names:
             column = batch.column(list_column)
-            yield "null_list", flags_of(column.is_null())
+            yield "null_list", to_flags(column.is_null())
             yield from _lift_to_lists(column, check_relevances(column.flatten(), settings))
     if col.RANK in names:
         yield from _check_ranks(batch.column(col.RANK), settings)
@@ -284,7 +284,7 @@ def _check_item_lists(batch: pa.RecordBatch, settings: EvaluationSettings) -> It
     """Yield reasons for lists of items, ranked or judged, and for their scores or ranks."""
     for item_column in (col.RANKED_ITEMS, col.IDEAL_ITEMS):
         column = batch.column(item_column)
-        yield "null_list", flags_of(column.is_null())
+        yield "null_list", to_flags(column.is_null())
         yield from _lift_to_lists(column, _check_key(column.flatten(), "null_item"))
     for number_column, reasons in ((col.RANKED_SCORES, _check_scores), (col.RANKED_RANKS, _check_ranks)):
         if number_column in batch.schema.names:
@@ -298,14 +298,14 @@ def _lift_to_lists(column: pa.Array, reasons: Iterator[Reason]) -> Iterator[Reas
     offsets = list_offsets(column)
     for reason, entries in reasons:
         if entries is not None:
-            yield reason, lengths_of(chosen_offsets(entries, offsets)) > 0
+            yield reason, to_lengths(offsets_after_filter(entries, offsets)) > 0
 
 
 def _read_spark_reasons(column: pa.Array) -> Iterator[Reason]:
     if column.null_count < len(column):
         reasons = pc.replace_substring_regex(column, "(?s): .*", "")  # the malformed line may follow
         for reason in pc.unique(reasons.drop_null()).to_pylist():
-            yield reason, flags_of(pc.equal(reasons, reason))
+            yield reason, to_flags(pc.equal(reasons, reason))
 
 
 def _check_ranks(column: pa.Array, settings: EvaluationSettings) -> Iterator[Reason]:
@@ -367,4 +367,4 @@ def _is_within(column: pa.Array, lowest: float, highest: float) -> bool:
 
 
 def _find_nulls(column: pa.Array) -> BoolArray | None:
-    return flags_of(column.is_null()) if column.null_count else None
+    return to_flags(column.is_null()) if column.null_count else None

@@ -12,15 +12,23 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import gain_function
 from ndcg_spark.core.batches import (
     Entries,
-    entries_in,
+    concat_batches,
+    entries_from_columns,
+    get_value,
     int_values,
-    joined,
     list_column,
     list_offsets,
-    lists_of_counts,
-    value_at,
+    make_count_lists,
 )
-from ndcg_spark.core.ragged import FloatArray, IntArray, lengths_of, offsets_of, query_of_rows, rank_of_rows, repeats
+from ndcg_spark.core.ragged import (
+    FloatArray,
+    IntArray,
+    flag_repeats,
+    query_of_rows,
+    rank_of_rows,
+    to_lengths,
+    to_offsets,
+)
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.retrieval.tasks import searching
 from ndcg_spark.retrieval.tasks.searching import (
@@ -53,15 +61,15 @@ def _merge_queries(batches: list[pa.RecordBatch], task: RetrievalTask) -> Iterat
     codes, n_queries = int_values(encoded.indices), len(encoded.dictionary)
     first = np.full(n_queries, len(codes), dtype=np.int64)
     np.minimum.at(first, codes, np.arange(len(codes)))
-    carried = joined([batch.select([ID, *task.carried]) for batch in batches]).take(pa.array(first))
-    n_levels = max(int(lengths_of(list_offsets(batch.column(searching.LEVELS))).max(initial=0)) for batch in batches)
+    carried = concat_batches([batch.select([ID, *task.carried]) for batch in batches]).take(pa.array(first))
+    n_levels = max(int(to_lengths(list_offsets(batch.column(searching.LEVELS))).max(initial=0)) for batch in batches)
     levels, best, n_read = np.zeros((n_queries, n_levels), dtype=np.int64), searching.BestItems(task, n_queries), 0
     for batch in batches:
         batch_codes = codes[n_read : n_read + batch.num_rows]
         n_read += batch.num_rows
         counts = int_values(batch.column(searching.LEVELS).flatten()).reshape(batch.num_rows, n_levels)
         np.add.at(levels, batch_codes, counts)
-        best_entries = entries_in(batch, searching.BEST)
+        best_entries = entries_from_columns(batch, searching.BEST)
         if best_entries is not None and best_entries.offsets[-1]:
             query = batch_codes[query_of_rows(best_entries.offsets)]
             items_or_counts = best_entries.columns[searching.COUNT if task.groups_ties else searching.ITEM]
@@ -81,9 +89,9 @@ def _merge_queries(batches: list[pa.RecordBatch], task: RetrievalTask) -> Iterat
 
 
 def _refuse_repeated_items(ids: pa.Array, entries: Entries, task: RetrievalTask) -> None:
-    repeated = np.flatnonzero(repeats(order_items(entries.columns[searching.ITEM]), entries.offsets))
+    repeated = np.flatnonzero(flag_repeats(order_items(entries.columns[searching.ITEM]), entries.offsets))
     if len(repeated):
-        query = value_at(ids, int(repeated[0]))
+        query = get_value(ids, int(repeated[0]))
         raise InputRefusedError(
             f"an item comes twice among those found for {task.settings.query}={query}: column {task.settings.item!r} "
             "of the corpus must identify items, with one row each."
@@ -112,7 +120,7 @@ def _build_rankings(
 ) -> Iterator[pa.RecordBatch]:
     """Build rankings, in batches of some hundred thousand entries."""
     ideal_lengths = levels.sum(axis=1) if task.k is None else np.minimum(levels.sum(axis=1), task.k)
-    sizes = np.cumsum(lengths_of(entries.offsets) + ideal_lengths)
+    sizes = np.cumsum(to_lengths(entries.offsets) + ideal_lengths)
     start = 0
     while start < len(sizes):
         before = sizes[start - 1] if start else 0
@@ -135,7 +143,7 @@ def _build_ranking_batch(
     columns["n_relevant"] = pa.array(levels[:, 1:].sum(axis=1))
     if task.levels:
         grades = np.arange(levels.shape[1])
-        columns["n_at_least"] = lists_of_counts([levels[:, grades >= level].sum(axis=1) for level in task.levels])
+        columns["n_at_least"] = make_count_lists([levels[:, grades >= level].sum(axis=1) for level in task.levels])
     columns |= {column: carried.column(column) for column in task.carried}
     columns["ranked"] = list_column(pa.array(entries.numbers(searching.RELEVANCE)), entries.offsets)
     if task.groups_ties:
@@ -161,7 +169,7 @@ def build_ideal_lists(levels: IntArray, k: int | None, convention: Convention) -
         before = np.cumsum(counts, axis=1) - counts
         counts = np.clip(k - before, 0, counts)
     values = np.tile(relevance[order], len(levels))
-    return np.repeat(values, counts.reshape(-1)), offsets_of(counts.sum(axis=1))
+    return np.repeat(values, counts.reshape(-1)), to_offsets(counts.sum(axis=1))
 
 
 _QUERIES, _ITEMS = 64, 2**14
@@ -179,7 +187,7 @@ def judge_pairs(batches: Iterator[pa.RecordBatch], task: RetrievalTask) -> Itera
             if kind == searching.QUERIES:
                 query_batches.append(rows)
             elif query_batches:
-                block = read_query_block(joined(query_batches), task) if block is None else block
+                block = read_query_block(concat_batches(query_batches), task) if block is None else block
                 yield from _list_relevant(block, rows, task)
 
 

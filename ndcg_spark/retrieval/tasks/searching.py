@@ -16,23 +16,23 @@ from numpy.typing import NDArray
 from ndcg_spark.core.batches import (
     Entries,
     Values,
-    column_hashes,
-    entry_columns,
+    assign_partitions,
+    cast_large_types,
+    concat_batches,
+    entries_to_columns,
     from_bytes,
+    get_value,
+    hash_column,
     int_values,
-    joined,
     list_column,
-    message,
-    partition_of,
-    plain_texts,
-    sorted_by_hash,
+    make_message,
+    sort_by_hash,
+    take_rows,
     take_values,
-    taken,
     to_bytes,
-    value_at,
 )
-from ndcg_spark.core.distances import Vectors, WordArray, bit_counts, pair_scores, vectors_of
-from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, offsets_of
+from ndcg_spark.core.distances import Vectors, WordArray, count_bits, make_vectors, score_pairs
+from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, to_offsets
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.retrieval.kernels import Pairs, build_screen, count_ties, find_candidates, select_best_items
 from ndcg_spark.retrieval.tasks import tables
@@ -107,7 +107,7 @@ class BestItems:
             return Entries(empty, np.zeros(self.n_queries + 1, dtype=np.int64))
         lengths = np.bincount(np.asarray(self.columns[QUERY]), minlength=self.n_queries)
         columns = {column: values for column, values in self.columns.items() if column != QUERY}
-        return Entries(columns, offsets_of(lengths))
+        return Entries(columns, to_offsets(lengths))
 
 
 def order_items(items: Values) -> IntArray:
@@ -147,10 +147,10 @@ def read_query_block(rows: pa.RecordBatch, task: RetrievalTask) -> QueryBlock:
     counted = pc.value_counts(rows.column(tables.ID))
     repeated = np.flatnonzero(int_values(counted.field("counts")) > 1)
     if len(repeated):
-        query = value_at(counted.field("values"), int(repeated[0]))
+        query = get_value(counted.field("values"), int(repeated[0]))
         raise InputRefusedError(f"a query comes twice: {task.settings.query}={query}. Each must have one row.")
     n_levels = tables.read_width(rows, tables.LABELS) + 1 if task.label_kind == "array" else 2
-    return QueryBlock(rows, vectors_of(tables.read_matrix(rows, tables.VECTOR)), n_levels)
+    return QueryBlock(rows, make_vectors(tables.read_matrix(rows, tables.VECTOR)), n_levels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def read_item_block(rows: pa.RecordBatch, queries: QueryBlock, task: RetrievalTa
         labels = tables.read_matrix(queries.rows, tables.LABELS), tables.read_matrix(rows, tables.LABELS)
     elif task.label_kind == "value":
         labels = _encode_values(queries.rows.column(tables.LABELS), rows.column(tables.LABELS))
-    return ItemBlock(rows, vectors_of(tables.read_matrix(rows, tables.VECTOR)), own_query, same, labels)
+    return ItemBlock(rows, make_vectors(tables.read_matrix(rows, tables.VECTOR)), own_query, same, labels)
 
 
 def _find_places(values: pa.Array, distinct: pa.Array) -> IntArray:
@@ -257,7 +257,7 @@ def _count_shared(left: NDArray[Any], right: NDArray[Any], *, values: bool | Non
     if values:
         return np.asarray((left == right)[..., 0]).astype(np.int64)
     common: WordArray = np.bitwise_and(left.view(np.uint64), right.view(np.uint64))
-    return np.asarray(bit_counts(common).sum(axis=-1, dtype=np.int64))
+    return np.asarray(count_bits(common).sum(axis=-1, dtype=np.int64))
 
 
 def _count_patterns(labels: NDArray[Any], same: IntArray) -> tuple[IntArray, IntArray, IntArray]:
@@ -280,32 +280,34 @@ def send_rows(batches: Iterator[pa.RecordBatch], task: RetrievalTask, of_corpus:
         if not batch.num_rows:
             continue
         n_blocks = task.n_blocks(*[batch.column(column)[0].as_py() for column in sizes])
-        rows = plain_texts(batch.select([column for column in batch.schema.names if column not in sizes]))
+        rows = cast_large_types(batch.select([column for column in batch.schema.names if column not in sizes]))
         pending.append(tables.pack_rows(rows, task, of_corpus=of_corpus))
         tables.require_one_width(tables.VECTOR, pending[0], pending[-1])
         n_rows, n_bytes = sum(packed.num_rows for packed in pending), sum(packed.nbytes for packed in pending)
         if n_rows >= task.sent_rows or n_bytes >= task.sent_bytes:
-            yield from _build_messages(joined(pending), n_blocks, task, of_corpus=of_corpus)
+            yield from _build_messages(concat_batches(pending), n_blocks, task, of_corpus=of_corpus)
             pending = []
     if pending:
-        yield from _build_messages(joined(pending), n_blocks, task, of_corpus=of_corpus)
+        yield from _build_messages(concat_batches(pending), n_blocks, task, of_corpus=of_corpus)
 
 
 def _build_messages(
     rows: pa.RecordBatch, n_blocks: int, task: RetrievalTask, *, of_corpus: bool
 ) -> Iterator[pa.RecordBatch]:
     rows = rows.replace_schema_metadata({N_BLOCKS: str(n_blocks)})
-    hashes, order = sorted_by_hash(column_hashes(rows.column(tables.ID)))
+    hashes, order = sort_by_hash(hash_column(rows.column(tables.ID)))
     rows = rows.take(pa.array(order))
-    groups, first = np.unique(partition_of(hashes, task.settings.parts if of_corpus else n_blocks), return_index=True)
+    groups, first = np.unique(
+        assign_partitions(hashes, task.settings.parts if of_corpus else n_blocks), return_index=True
+    )
     bounds = [*first.tolist(), rows.num_rows]
     payloads = [to_bytes(rows.slice(start, stop - start)) for start, stop in pairwise(bounds)]
     if of_corpus:
         for block in range(n_blocks):
-            yield message(block * task.settings.parts + groups, ITEMS, payloads)
+            yield make_message(block * task.settings.parts + groups, ITEMS, payloads)
     else:
         for stripe in range(task.settings.parts):
-            yield message(groups * task.settings.parts + stripe, QUERIES, payloads)
+            yield make_message(groups * task.settings.parts + stripe, QUERIES, payloads)
 
 
 LEVELS, BEST = "levels", "best"
@@ -350,7 +352,7 @@ class _Cell:
     def __init__(self, queries: list[pa.RecordBatch], task: RetrievalTask) -> None:
         self.task, self.items = task, list[pa.RecordBatch]()
         self._refuse_widths(queries)
-        self.block = read_query_block(joined(queries), task)
+        self.block = read_query_block(concat_batches(queries), task)
         self.best = BestItems(task, len(self.block))
         self.levels = np.zeros((len(self.block), self.block.n_levels), dtype=np.int64)
 
@@ -373,7 +375,7 @@ class _Cell:
 
     def _search_block(self) -> None:
         self._refuse_widths(self.items)
-        items = read_item_block(joined(self.items), self.block, self.task)
+        items = read_item_block(concat_batches(self.items), self.block, self.task)
         self.items = []
         if self.task.evaluation is not None:
             self.levels += items.count_levels(len(self.block), self.block.n_levels)
@@ -404,7 +406,7 @@ def _add_pairs(pairs: Pairs, queries: QueryBlock, items: ItemBlock, best: BestIt
     """Score pairs exactly and add them, in chunks of `held_pairs`."""
     for start in range(0, len(pairs[0]), task.settings.held_pairs):
         query, item = (numbers[start : start + task.settings.held_pairs] for numbers in pairs)
-        score = pair_scores(task.settings.metric, queries.vectors, items.vectors, query, item)
+        score = score_pairs(task.settings.metric, queries.vectors, items.vectors, query, item)
         if task.evaluation is not None and task.evaluation.score_precision == "float32":
             score = score.astype(np.float32).astype(np.float64)
         possible = score >= best.kth[query]
@@ -435,17 +437,17 @@ def pack_best(
 ) -> Iterator[pa.RecordBatch]:
     """Pack the best items of a block, one message for each part of the block."""
     n_ids = int(rows.schema.metadata[N_BLOCKS]) * tables.SUB_BLOCKS
-    hashes, order = sorted_by_hash(column_hashes(rows.column(tables.ID)))
-    ids, first = np.unique(partition_of(hashes, n_ids), return_index=True)
+    hashes, order = sort_by_hash(hash_column(rows.column(tables.ID)))
+    ids, first = np.unique(assign_partitions(hashes, n_ids), return_index=True)
     bounds = [*first.tolist(), len(order)]
     entries = best.list_entries()
     query_rows = rows.select([tables.ID, *(name for name in rows.schema.names if name in task.carried)])
     for place, number in enumerate(ids.tolist()):
         queries = order[bounds[place] : bounds[place + 1]]
-        selected = taken(query_rows, queries)
+        selected = take_rows(query_rows, queries)
         columns = {name: selected.column(name) for name in selected.schema.names}
         level_counts = levels[queries]
         ends = np.arange(len(queries) + 1, dtype=np.int64) * level_counts.shape[1]
         columns[LEVELS] = list_column(pa.array(level_counts.reshape(-1)), ends)
-        columns |= entry_columns(entries.of_queries(queries), BEST)
-        yield message([number], QUERIES, [to_bytes(pa.RecordBatch.from_pydict(columns))])
+        columns |= entries_to_columns(entries.of_queries(queries), BEST)
+        yield make_message([number], QUERIES, [to_bytes(pa.RecordBatch.from_pydict(columns))])

@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.batches import value_at
+from ndcg_spark.core.batches import get_value
 from ndcg_spark.core.distances import (
-    LARGEST_SQUARE,
-    SMALLEST_SQUARE,
-    scaled_to_one,
-    square_sums,
-    words_of_bits,
-    words_of_bytes,
+    MAX_SQUARE_SUM,
+    MIN_SQUARE_SUM,
+    pack_bits,
+    pack_bytes,
+    scale_to_one,
+    sum_squares,
 )
 from ndcg_spark.core.labels import key
 from ndcg_spark.core.ragged import BoolArray
@@ -99,7 +99,7 @@ def pack_rows(batch: pa.RecordBatch, task: RetrievalTask, *, of_corpus: bool) ->
     if task.label_kind == "array" and LABELS in columns:
         labels = np.asarray(rows.read_matrix(LABELS).to_numpy(zero_copy_only=False)).reshape(batch.num_rows, -1)
         rows.refuse(((labels != 0) & (labels != 1)).any(axis=1), "label_not_0_or_1")
-        matrix, width = words_of_bits(labels == 1), labels.shape[1]
+        matrix, width = pack_bits(labels == 1), labels.shape[1]
         columns[LABELS], fields[LABELS] = _pack_column(LABELS, matrix, width)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=pa.schema(list(fields.values())))
 
@@ -141,7 +141,7 @@ class _CheckedRows:
     def refuse(self, bad: BoolArray, reason: str) -> None:
         """Raise an error that names the first flagged row, if any is flagged."""
         if bad.any():
-            row = key({self._column: value_at(self.batch.column(ID), int(bad.argmax()))})
+            row = key({self._column: get_value(self.batch.column(ID), int(bad.argmax()))})
             raise InputRefusedError(f"bad row: {reason} at {row} of the {self._table}.")
 
     def read_matrix(self, name: str) -> pa.Array:
@@ -173,7 +173,7 @@ def _read_vectors(rows: _CheckedRows, kind: str, task: RetrievalTask) -> tuple[M
                 )
             return np.ascontiguousarray(integers, dtype=np.int64).view(np.uint64), 64 * integers.shape[1]
         rows.refuse(np.asarray(((integers != 1) & (integers != -1)).any(axis=1)), "not_plus_or_minus_one")
-        return words_of_bits(integers > 0), integers.shape[1]
+        return pack_bits(integers > 0), integers.shape[1]
     numbers = np.asarray(values.to_numpy(zero_copy_only=False)).reshape(n_rows, -1)
     numbers = numbers.astype(np.float32 if kind == "floats" else np.float64, copy=False)
     rows.refuse(~np.isfinite(numbers).all(axis=1), "not_finite")
@@ -181,12 +181,12 @@ def _read_vectors(rows: _CheckedRows, kind: str, task: RetrievalTask) -> tuple[M
         if task.settings.zero_vector == "bad":
             rows.refuse(np.asarray(~numbers.any(axis=1)), "zero_vector")
         if kind == "doubles":
-            numbers = scaled_to_one(numbers)
+            numbers = scale_to_one(numbers)
     else:
         with np.errstate(over="ignore"):
-            squares = square_sums(numbers)
-        too_small = (squares < SMALLEST_SQUARE) & numbers.any(axis=1)
-        rows.refuse(np.asarray(too_small | ~(squares <= LARGEST_SQUARE)), "out_of_range")
+            squares = sum_squares(numbers)
+        too_small = (squares < MIN_SQUARE_SUM) & numbers.any(axis=1)
+        rows.refuse(np.asarray(too_small | ~(squares <= MAX_SQUARE_SUM)), "out_of_range")
     return np.ascontiguousarray(numbers), numbers.shape[1]
 
 
@@ -201,7 +201,7 @@ def _read_byte_codes(rows: _CheckedRows) -> tuple[Matrix, int]:
     _, offsets, buffer = column.buffers()
     start = int(np.frombuffer(offsets, dtype=np.int32)[column.offset]) if n_rows else 0
     raw = np.frombuffer(buffer or b"", dtype=np.uint8)[start : start + n_rows * width]
-    return words_of_bytes(raw.reshape(n_rows, width)), 8 * width
+    return pack_bytes(raw.reshape(n_rows, width)), 8 * width
 
 
 def _pack_column(name: str, matrix: Matrix, width: int) -> tuple[pa.Array, pa.Field]:
