@@ -204,7 +204,7 @@ def test_every_type_in_every_role_is_read_alike_or_refused_or_needs_spark(spark:
     assert rows_of(batches_of(select_canonical_columns(table, by_both))) == rows_of(by_arrow)
     for name, one in reads.items():
         if one.conversion is Conversion.SPARK_TEXT:
-            with pytest.raises(ValueError, match="Spark alone"):
+            with pytest.raises(ValueError, match="Only Spark can write"):
                 convert_batch(batches_of(table.limit(1))[0], TablePlan(columns={name: one}))
 
 

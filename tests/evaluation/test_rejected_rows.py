@@ -219,7 +219,7 @@ def test_sorted_files_are_scored_where_they_are_read_all_the_same(tmp_path: Path
     for number, (start, stop) in enumerate(((0, 30), (30, 89), (89, 92), (92, 120))):
         pq.write_table(table.slice(start, stop - start), tmp_path / "rows" / f"{number}.parquet", row_group_size=12)
     evaluation = evaluate_small_parts(str(tmp_path / "rows"), **options)
-    assert "where they are read" in evaluation.ranking.costs(means_only=True)[0]
+    assert "by the tasks that read them" in evaluation.ranking.costs(means_only=True)[0]
     # The relevant item is second: first of query 7 alone, whose first item has a bad score.
     expected: Counts = {("score" if wide else "", "", ""): (38, 1 / 38, 8, 2)}
     if wide:
