@@ -143,7 +143,7 @@ def test_no_rows_over_no_rows_are_no_commit_and_no_error(databricks, new_rows):
     with closing(stage_slices(none, TABLE, "table", NIGHT([""], empty=[""]))) as staged:
         swap_in([staged])
     assert [write["values"] for write in databricks.writes] == [[]]
-    with staged_in(none) as staged, pytest.raises(OutputRefusedError, match="does not show"):
+    with staged_in(none) as staged, pytest.raises(OutputRefusedError, match="does not confirm"):
         swap_in([staged])
 
 

@@ -223,7 +223,7 @@ def test_a_path_that_spark_does_not_reach_is_unknown_unless_workers_may_reach_it
     """Who opens it says so; if it is open, it lies somewhere. An object store is known by its address."""
     for reference, folders in (("foo://bucket/rows", set()), ("gs://bucket/rows", {"gs://bucket/rows"})):
         assert reading_of(spark, "--input", reference, "parquet", None).folders == folders
-    with pytest.raises(OutputRefusedError, match=r"where --input lies.*no file system for foo"):
+    with pytest.raises(OutputRefusedError, match=r"location of --input.*no file system for foo"):
         reading_of(spark, "--input", "foo://bucket/rows", "parquet", spark.range(1))
     assert reading_of(spark, "--input", "gs://bucket/rows", "parquet", spark.range(1)).folders == {"gs://bucket/rows"}
 
@@ -241,7 +241,7 @@ def test_files_that_are_not_told_are_those_of_the_path(spark: SparkSession, tmp_
     said.append("Read timed out")
     assert reading_of(spark, "--input", str(tmp_path), "parquet", frame).folders == {str(tmp_path)}
     assert reading_of(spark, "--input", f"{tmp_path}/*", "parquet", frame).patterns == (f"{tmp_path}/*",)
-    with pytest.raises(OutputRefusedError, match=r"where --input lies.*Read timed out"):
+    with pytest.raises(OutputRefusedError, match=r"location of --input.*Read timed out"):
         reading_of(spark, "--input", "SELECT 1", "sql", frame)
 
 

@@ -193,7 +193,7 @@ def test_refusals(spark, result, tmp_path):
         ({"formats": {"metricz": "parquet"}}, InvalidParameterError, "'metricz'"),
         ({"tables": {}}, InvalidParameterError, "must not be empty"),
         ({"tables": ["prod.metrics"]}, InvalidParameterError, "tables must map references, such as 'prod.metrics'"),
-        ({"tables": {5: summary}}, InvalidParameterError, r"such as 'prod\.metrics'; got 5: DataFrame\."),
+        ({"tables": {5: summary}}, InvalidParameterError, r"to DataFrames; got 5: DataFrame\."),
         ({"tables": {place: result}}, InvalidParameterError, "Evaluation"),
         ({"tables": {place: summary.limit(0)}}, InputRefusedError, "no rows to write"),
         ({"tables": {place: summary.withColumn("dataset", F.lit("x"))}}, OutputRefusedError, "dataset"),
