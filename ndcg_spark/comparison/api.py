@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ndcg_spark.comparison.local import EvaluatedQueries, LocalQueries, StoredQueries
-from ndcg_spark.comparison.plan import needs_spark
-from ndcg_spark.comparison.results import LocalComparison, compared_evaluations
+from ndcg_spark.comparison.plan import find_spark_reason
+from ndcg_spark.comparison.results import LocalComparison, select_evaluations
 from ndcg_spark.comparison.settings import LiftInterval, Unpaired, refuse_unread_seed
-from ndcg_spark.comparison.tables import Tables, choose_tables, comparison_settings, plan_tables, run_text
+from ndcg_spark.comparison.tables import Tables, build_settings, choose_tables, format_run, plan_tables
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.arrow_tables import ArrowTable
 from ndcg_spark.core.engine import require_spark, resolve_engine
@@ -67,11 +67,11 @@ def compare(
         The run that the others are compared with. None: each run with each one before it. A run of a run column of
         whole numbers may be given as a number.
     runs : str, int, sequence of these or None
-        Runs to compare. None: all. The baseline is one of them, whether it is named here or not; where it is not, and
-        for all, an action lists the runs of a table. The action of the result refuses a run without rows.
+        Runs to compare. None: all. The baseline is always one of them. If it is not named here, and for all runs, an
+        action lists the runs of a table. The action of the result refuses a run without rows.
     metrics : str, sequence of str, or None
         Metrics to compare, such as `["ndcg@10", "ap"]`. Default: those of the evaluation, else `ndcg`; `dcg` then
-        comes beside `ndcg` with difference and interval. It is tested only if it was named.
+        is added to `ndcg` with difference and interval. It is tested only if it is named.
     k : int, str, None, or a sequence of these
         Cutoffs of metrics that name none. Default: all cutoffs of the tables at which the metric has a value.
     query : str, sequence of str, or None
@@ -80,108 +80,109 @@ def compare(
         Columns to compare by, constant within a query; `"a+b"` groups by both together. Default: those of the
         evaluation.
     weight : str or None
-        Column with the weight of a query; `""` is none. Default: the weight of the evaluation, or the column `weight`
-        of the tables, as `per_query` of a weighted evaluation has it, so that differences are those of its means.
+        Column with the weight of a query; `""` for no weights. Default: the weight of the evaluation, or the column
+        `weight` that `per_query` of a weighted evaluation has, so that differences are those of its means.
     cluster : str or None
         Column whose values are independent, such as the user or session. Queries that share a value may depend on
-        each other; errors and tests then are those of clusters.
+        each other; errors and tests are then those of clusters.
     unpaired : str or None
-        What happens to a query that only one of two runs has: `zero`, `drop` or `error`. Default: what the convention
-        does with missing queries. Such queries are counted in any case.
+        What to do with a query that only one of two runs has: count the other value as 0 (`zero`), leave the query
+        out (`drop`), or raise (`error`). Default: as the convention treats missing queries. Such queries are counted
+        in any case.
     convention : str, Convention or None
-        By which the tables were evaluated: the default of `unpaired`, and whether a query must have the same IDCG in
-        all runs, as under `ideal=judged`. Default: that of the evaluation, else `default`.
+        Convention by which the tables were evaluated. It sets the default of `unpaired`, and whether a query must
+        have the same IDCG in all runs, as with `ideal=judged`. Default: that of the evaluation, else `default`.
     replicates, flips : int
-        Replicates of the bootstrap, and random sign flips, where more than 16 queries differ; 0 for none.
+        Replicates of the bootstrap, and random sign flips, if more than 16 queries differ; 0 for none.
     seed : int
         Seed of both.
     alpha : float
         Level of the tests; intervals have the level 1 - alpha.
     margin : float
-        A run is `not_worse` if its interval lies above minus this; where smaller is better, below this.
+        A run is `not_worse` if its interval is above minus this; if smaller is better, below this.
     effect : float or None
         Difference that `n_required` is computed for.
     lift : str
         Interval of the relative lift: `fieller`, or by the `delta` method.
     keep_replicates : bool
-        Whether results carry the sums of their replicates, so that nights can be added.
+        Add the sums of the replicates to the results, so that nights can be added.
     across_rules : bool
-        Whether runs that were evaluated by different rules, as by two conventions, are compared all the same. What
-        differs is then `mixed` in the column `rules`, and `show` says so.
+        Compare runs even if they were evaluated by different rules, such as two conventions. A rule that differs is
+        then `mixed` in the column `rules`, and `show` reports it.
     allow_unmatched : bool
         Keep the zeros of runs that the judgments of their evaluation do not match, as in `EvaluationSettings`.
 
     Returns
     -------
     Comparison or LocalComparison
-        Its `summary` has one row per (baseline, run, segment, metric, k): a lazy DataFrame of Spark, where a table or
-        an evaluation is one of Spark; else a table of Arrow that is computed when it is asked for, without Spark.
+        Its `summary` has one row per (baseline, run, segment, metric, k). If a table or an evaluation belongs to
+        Spark, it is a lazy DataFrame; else it is an Arrow table that is computed without Spark at its first use.
 
     Raises
     ------
     MissingPackageError
-        Without SciPy; workers of Spark need it, too.
+        If SciPy is not installed; Spark workers need it, too.
     MissingColumnError, InputRefusedError, InvalidParameterError
-        For what options and schemas show, and for evaluations of different `rules`. The action raises for tables
-        whose column `rules` says so, for a run without rows, for a query that comes twice in a run, and for weights,
-        segments, clusters or IDCG that differ between runs; see `readable_errors`. So do `show` and `to_pandas` for
-        judgments of an evaluation that match nothing.
+        For errors in options and schemas, and for evaluations of different `rules`. The action raises for tables with
+        different rules in the column `rules`, for a run without rows, for a query that is twice in a run, and for
+        weights, segments, clusters or IDCG that differ between runs; see `readable_errors`. `show` and `to_pandas`
+        also raise for judgments of an evaluation that match no item.
 
     Notes
     -----
-    Spark cost: one shuffle of the rows (two with clusters), three small ones of sums; no action, except one that
-    lists the runs of a run column that `runs` does not give, or gives without the baseline. Workers add up exact
-    sums, so every number is the same to the last bit for any partitioning and row order.
+    Spark cost: one shuffle of the rows (two with clusters), three small shuffles of sums; no action, except one that
+    lists the runs of a run column if `runs` is None or does not name the baseline. Workers add up exact sums, so
+    every number is the same to the last bit for any partitioning and row order.
 
     Examples
     --------
     >>> result = evaluate(rankings, run="ranker", k=10)  # doctest: +SKIP
     >>> compare(result, baseline="bm25").show()  # doctest: +SKIP
     """
-    given = dict(locals())
-    del given["results"], given["allow_unmatched"]
+    options = dict(locals())
+    del options["results"], options["allow_unmatched"]
     require_scipy()
-    refuse_unread_seed(replicates, flips, given=seed != 42)
+    refuse_unread_seed(replicates, flips, is_given=seed != 42)
     if k is not None and metrics is not None:
         refuse_unread_k(metrics)
-    asked, where = resolve_engine("auto", "")
-    found = f"{where} was asked for" if asked == "spark" else _tables_here(results, asked)
-    if not isinstance(found, str):
-        settings = comparison_settings(found, **given)
-        plan_tables(found, settings)  # refuses what columns show
-        infos = [one.info for one, _ in choose_tables(found, settings)]
-        obstacle = needs_spark(infos, settings.query, settings.cluster, settings.segment_columns)
+    engine, where = resolve_engine("auto", "")
+    local = f"{where} was asked for" if engine == "spark" else _open_tables(results, engine)
+    if not isinstance(local, str):
+        settings = build_settings(local, **options)
+        plan_tables(local, settings)  # refuses missing or wrong columns
+        infos = [table.info for table, _ in choose_tables(local, settings)]
+        obstacle = find_spark_reason(infos, settings.query, settings.cluster, settings.segment_columns)
         if obstacle is None:
             return LocalComparison(
                 settings=settings,
-                evaluations=compared_evaluations(found, settings),
+                evaluations=select_evaluations(local, settings),
                 allow_unmatched=allow_unmatched,
-                tables=found,
+                tables=local,
                 given=results,
             )
-        found = obstacle
-    require_spark(found, asked, where, "compare")
-    from ndcg_spark.comparison.spark_results import comparison_of, tables_on_spark
+        local = obstacle
+    require_spark(local, engine, where, "compare")
+    from ndcg_spark.comparison.spark_results import build_comparison, open_on_spark
 
-    tables = tables_on_spark(results)
-    return comparison_of(tables, comparison_settings(tables, **given), allow_unmatched=allow_unmatched)
+    tables = open_on_spark(results)
+    return build_comparison(tables, build_settings(tables, **options), allow_unmatched=allow_unmatched)
 
 
-def _tables_here(results: Any, engine: str) -> Tables | str:
-    """Open what is compared on this machine; or say in a clause why Spark has to compare it."""
+def _open_tables(results: Any, engine: str) -> Tables | str:
+    """Open the results in this process, or return the reason why Spark has to compare them."""
     named = {"results": (results, None)}
     if isinstance(results, Mapping):
-        named = {f"results[{run!r}]": (one, run_text(run)) for run, one in results.items()}
-    if any(is_spark_table(one) or getattr(one, "engine", None) == "spark" for one, _ in named.values()):
+        named = {f"results[{run!r}]": (table, format_run(run)) for run, table in results.items()}
+    if any(is_spark_table(table) or getattr(table, "engine", None) == "spark" for table, _ in named.values()):
         return "a table is one of Spark"
     opened = {
-        name: one if isinstance(one, LocalEvaluation) else open_memory_table(one, name)
-        for name, (one, _) in named.items()
+        label: table if isinstance(table, LocalEvaluation) else open_memory_table(table, label)
+        for label, (table, _) in named.items()
     }
-    in_memory = {name: one for name, one in opened.items() if isinstance(one, LocalTable)}
+    in_memory = {label: table for label, table in opened.items() if isinstance(table, LocalTable)}
     obstacle = find_memory_obstacle(in_memory) if engine == "auto" else None
-    return obstacle or [(_queries(opened[name]), run) for name, (_, run) in named.items()]
+    return obstacle or [(_wrap_queries(opened[label]), run) for label, (_, run) in named.items()]
 
 
-def _queries(opened: LocalTable | LocalEvaluation) -> LocalQueries:
+def _wrap_queries(opened: LocalTable | LocalEvaluation) -> LocalQueries:
     return StoredQueries(opened) if isinstance(opened, LocalTable) else EvaluatedQueries(opened)

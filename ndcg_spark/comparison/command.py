@@ -28,24 +28,24 @@ from ndcg_spark.jobs.options import build_options, build_settings, merge_groups,
 from ndcg_spark.metrics import EVERY, MetricAt
 
 _GATE = re.compile(r"\s*(\w+(?:\([^()]*\))?(?:@\w+)?)\.(\w+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
-GATED = (
+GATE_COLUMNS = (
     "n_queries", "n_wins", "n_ties", "n_losses", "n_only_run", "n_only_baseline", "n_skipped", "n_clusters", "value",
     "baseline_value", "difference", "weight_sum", "std_error", "df", "ci_low", "ci_high", "t", "p_value",
     "p_sign_flip", "boot_low", "boot_high", "boot_t_low", "boot_t_high", "lift", "lift_low", "lift_high",
     "design_effect", "n_effective", "n_clusters_effective", "p_holm", "p_bh", "mde", "n_required",
 )  # fmt: skip
-OF_RUN = (
+HIGHER_MEANS_MORE = (
     "value", "difference", "ci_low", "ci_high", "t", "boot_low", "boot_high", "boot_t_low", "boot_t_high", "lift",
     "lift_low", "lift_high",
 )  # fmt: skip
-"""Columns of which more is more of the metric, for the run."""
+"""Columns that are higher if the run has a higher metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonGate:
     """A condition on a column of the rows over all queries, for every pair of runs.
 
-    Where the user named no cutoff, there must be one alone.
+    If the user named no cutoff, the metric must be compared at one cutoff only.
     """
 
     text: str
@@ -56,98 +56,96 @@ class ComparisonGate:
 
     @classmethod
     def parse(cls, text: str) -> ComparisonGate:
-        found = _GATE.fullmatch(text)
-        if found is None:
+        match = _GATE.fullmatch(text)
+        if match is None:
             raise InvalidParameterError(
-                f"gate {text!r} is not of the form METRIC@K.COLUMN>NUMBER, as ndcg@10.ci_low>-0.002."
+                f"gate {text!r} is not of the form METRIC@K.COLUMN>NUMBER, such as ndcg@10.ci_low>-0.002."
             )
-        named, column, comparison, number = found.groups()
-        if column not in GATED:
+        metric_text, column, comparison, number = match.groups()
+        if column not in GATE_COLUMNS:
             raise InvalidParameterError(
-                f"gate {text!r}: there is no number {column!r}; there are {', '.join(GATED)}."
+                f"gate {text!r}: there is no column {column!r}; choose one of {', '.join(GATE_COLUMNS)}."
             )
-        metric = parse_named_metric(named, text)
+        metric = parse_named_metric(metric_text, text)
         try:
             bound = float(number)
         except ValueError:
-            raise InvalidParameterError(f"gate {text!r}: {number!r} is no number.") from None
+            raise InvalidParameterError(f"gate {text!r}: {number!r} is not a number.") from None
         return cls(text, metric, column, comparison, bound)
 
     @property
     def contrary(self) -> str:
-        """A line if it asks for what is worse; else empty."""
-        return (
-            describe_contrary_gate(self.text, str(self.metric.metric), self.comparison)
-            if self.column in OF_RUN
-            else ""
-        )
+        """Warning if the gate demands a worse value; else empty."""
+        if self.column not in HIGHER_MEANS_MORE:
+            return ""
+        return describe_contrary_gate(self.text, str(self.metric.metric), self.comparison)
 
     def results(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Hold every pair's row over all queries against the gate: `gate`, `run`, `baseline`, `value`, `met`.
+        """Check each pair's row over all queries; return `gate`, `run`, `baseline`, `value` and `met` of each pair.
 
-        A null meets no gate. A gate on a metric or cutoff that was not compared is refused.
+        A null does not meet a gate. Refuses a gate on a metric or cutoff that was not compared.
         """
         overall = [row for row in rows if not row["segment_by"]]
-        name, at = str(self.metric.metric), self.metric.k
-        its = [row for row in overall if row["metric"] == name and at in (row["k"], EVERY)]
-        if self.column in ("p_value", "p_holm", "p_bh") and any(row["verdict"] is None for row in its):
+        metric, k = str(self.metric.metric), self.metric.k
+        gated = [row for row in overall if row["metric"] == metric and k in (row["k"], EVERY)]
+        if self.column in ("p_value", "p_holm", "p_bh") and any(row["verdict"] is None for row in gated):
             raise InvalidParameterError(
-                f"gate {self.text!r}: {name} stands beside ndcg and is not tested; name it in {option('metrics')}."
+                f"gate {self.text!r}: {metric} was added to ndcg and is not tested; name it in {option('metrics')}."
             )
-        if not its:
-            there = sorted({labels.metric_at(row["metric"], row["k"]) for row in overall})
+        if not gated:
+            known = sorted({labels.metric_at(row["metric"], row["k"]) for row in overall})
             raise InvalidParameterError(
-                f"gate {self.text!r} is about what is not compared; there are {', '.join(there)}."
+                f"gate {self.text!r}: this metric or cutoff was not compared; there are {', '.join(known)}."
             )
-        metrics = sorted({labels.metric_at(row["metric"], row["k"]) for row in its})
+        metrics = sorted({labels.metric_at(row["metric"], row["k"]) for row in gated})
         if len(metrics) > 1:
-            raise InvalidParameterError(f"gate {self.text!r}: name the cutoff too, as {metrics[0]}.")
+            raise InvalidParameterError(f"gate {self.text!r}: name the cutoff too, such as {metrics[0]}.")
         return [
             {"gate": self.text, "run": row["run"], "baseline": row["baseline"], "value": row[self.column],
              "met": row[self.column] is not None and COMPARISONS[self.comparison](row[self.column], self.bound)}
-            for row in its
+            for row in gated
         ]  # fmt: skip
 
 
-_BUILT = ("rankings", "of_queries", "run_column", "convention", "chosen", "statistics")
-_LEFT_OUT = ("tie_bounds", "confidence")
-"""Of an evaluation: the level of intervals is `--alpha` here."""
-_OF_QUERIES = frozenset((
+_BUILT_FIELDS = ("rankings", "of_queries", "run_column", "convention", "chosen", "statistics")
+_OMITTED_OPTIONS = ("tie_bounds", "confidence")
+"""Options of an evaluation that compare-runs does not have; `--alpha` sets the level of intervals."""
+_QUERY_OPTIONS = frozenset((
     "query_col", "run_col", "segment_cols", "weight_col", "k", "metrics", "convention", "ideal", "no_relevant",
     "missing_query",
 ))  # fmt: skip
-"""Options of an evaluation that say what is compared of queries, however these were evaluated."""
+"""Options of an evaluation that also apply to per-query tables."""
 
 
-def _options() -> dict[str, list[click.Option]]:
+def _build_options() -> dict[str, list[click.Option]]:
     chosen = build_options(ChosenRuns)
-    evaluation = evaluation_options(without=_LEFT_OUT)
+    evaluation = evaluation_options(without=_OMITTED_OPTIONS)
     return merge_groups(
         {"Runs": chosen["Runs"], "Columns": evaluation["Columns"] + chosen["Columns"]},
         build_options(Statistics),
-        build_options(ComparisonJobSettings, without=_BUILT),
-        {title: its for title, its in evaluation.items() if title != "Columns"},
+        build_options(ComparisonJobSettings, without=_BUILT_FIELDS),
+        {title: options for title, options in evaluation.items() if title != "Columns"},
     )
 
 
-def _settings(given: Mapping[str, Any]) -> ComparisonJobSettings:
+def _build_settings(given: Mapping[str, Any]) -> ComparisonJobSettings:
     chosen, statistics = build_settings(ChosenRuns, given), build_settings(Statistics, given)
-    of_queries: dict[str, Any] = {"segments": parse_names(given["segment_cols"])}
+    query_options: dict[str, Any] = {"segments": parse_names(given["segment_cols"])}
     rankings: EvaluationSettings | None = None
     if given["input"] is None:
-        k = None if given["k"] is None else [one.strip() for one in given["k"].split(",")]
-        of_queries |= {"query": parse_names(given["query_col"]), "weight": given["weight_col"]}
-        of_queries |= {"metrics": given["metrics"], "k": k}
+        k = None if given["k"] is None else [cutoff.strip() for cutoff in given["k"].split(",")]
+        query_options |= {"query": parse_names(given["query_col"]), "weight": given["weight_col"]}
+        query_options |= {"metrics": given["metrics"], "k": k}
     else:
         rankings = read_evaluation_settings({**given, "confidence": 1 - statistics.alpha})
         cluster, columns = chosen.cluster, (*rankings.segment_columns, *rankings.columns.query)
-        if cluster is not None and cluster not in columns:  # so that results carry it
+        if cluster is not None and cluster not in columns:  # so that per-query results have the column
             rankings = replace(rankings, segment_sets=(*rankings.segment_sets, (cluster,)))
     return build_settings(
         ComparisonJobSettings,
         given,
         rankings=rankings,
-        of_queries=of_queries,
+        of_queries=query_options,
         run_column=given["run_col"] or "run",
         convention=read_convention(given),
         chosen=chosen,
@@ -155,45 +153,47 @@ def _settings(given: Mapping[str, Any]) -> ComparisonJobSettings:
     )
 
 
-def _check(request: Request[ComparisonJobSettings]) -> None:
+def _check_request(request: Request[ComparisonJobSettings]) -> None:
     sources = request.sources
     if ("input" in sources) == ("per_query" in sources):
         raise InvalidParameterError("name what to compare: either --input (rankings) or --per-query (their metrics).")
     if "per_query" in sources:
-        _refuse_of_rankings()
+        _refuse_ranking_options()
     elif request.settings.chosen.across_rules:
         raise InvalidParameterError("--across-rules goes with --per-query: runs of --input have the same rules.")
     alone = "per_query" not in sources or request.settings.chosen.baseline is None
     if "baseline_per_query" in sources and alone:
         raise InvalidParameterError("--baseline-per-query goes with --per-query and --baseline NAME.")
-    here, settings = read_command_line(), request.settings
+    given, settings = read_command_line(), request.settings
     statistics = settings.statistics
-    refuse_unread_seed(statistics.replicates, statistics.flips, given="seed" in here)
+    refuse_unread_seed(statistics.replicates, statistics.flips, is_given="seed" in given)
     if settings.rankings is not None:
         refuse_unread_flags(settings.rankings)
-    elif "k" in here and settings.of_queries["metrics"] is not None:
+    elif "k" in given and settings.of_queries["metrics"] is not None:
         refuse_unread_k(settings.of_queries["metrics"])
 
 
-def _refuse_of_rankings() -> None:
-    """Refuse options of the command line that say how rankings are evaluated: those of per-query tables have been.
+def _refuse_ranking_options() -> None:
+    """Refuse options of the command line that affect only the evaluation of rankings, for per-query tables.
 
-    A file for --config may have them, as it serves other commands, too.
+    A --config file may have them, because other commands read it as well.
     """
-    about = {one.name for options in evaluation_options(without=_LEFT_OUT).values() for one in options}
-    about |= {"judgments", "judgments_format", "judgments_option", "input_format", "input_option"}
-    about |= {"rejects", "rejects_format", "max_reject_fraction"}
-    named = set(read_command_line()) & (about - _OF_QUERIES)
-    for one in click.get_current_context().command.params if named else ():
-        if one.name in named:
+    groups = evaluation_options(without=_OMITTED_OPTIONS)
+    unread = {parameter.name for options in groups.values() for parameter in options}
+    unread |= {"judgments", "judgments_format", "judgments_option", "input_format", "input_option"}
+    unread |= {"rejects", "rejects_format", "max_reject_fraction"}
+    refused = set(read_command_line()) & (unread - _QUERY_OPTIONS)
+    for parameter in click.get_current_context().command.params if refused else ():
+        if parameter.name in refused:
             raise InvalidParameterError(
-                f"{one.opts[0]} is about rankings, and the queries of --per-query have been evaluated; leave it out."
+                f"{parameter.opts[0]} is about rankings, and the queries of --per-query have been evaluated; leave "
+                "it out."
             )
 
 
 COMPARE_RUNS = Command(
     name="compare-runs",
-    short="Whether a run is better than another.",
+    short="Differences between runs, with tests.",
     about="""
     Compare runs: is one really better than another, where, and by how much.
 
@@ -204,8 +204,8 @@ COMPARE_RUNS = Command(
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """,
     settings=ComparisonJobSettings,
-    options=_options,
-    read=_settings,
+    options=_build_options,
+    read=_build_settings,
     reads=(
         rankings_table("Rankings to evaluate and compare: a path, a catalog table, or a SQL query.", required=False),
         JUDGMENTS,
@@ -226,7 +226,7 @@ COMPARE_RUNS = Command(
         about="a column of the rows over all queries",
         read=lambda text, settings: ComparisonGate.parse(text),
     ),
-    check=_check,
+    check=_check_request,
     ignores=lambda given: ("judgments", "rejects") if given["input"] is None else (),
     work="comparison.work:CompareRuns",
     local="comparison.local_work:LocalCompareRuns",

@@ -1,4 +1,4 @@
-"""What compare-runs does, whichever engine reads and sums: the runs that are compared, and their differences."""
+"""The part of compare-runs that both engines share: which runs are compared, and the output of their differences."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from ndcg_spark.comparison.printed import show_comparison
-from ndcg_spark.comparison.results import check_compared, compared_evaluations
+from ndcg_spark.comparison.results import check_matched, select_evaluations
 from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings, is_companion
-from ndcg_spark.comparison.tables import QueryTable, Tables, comparison_settings, plan_tables, with_baseline
+from ndcg_spark.comparison.tables import QueryTable, Tables, add_baseline, build_settings, plan_tables
 from ndcg_spark.comparison.tasks.finishing import RESULT_SCHEMA, TOP_ITEMS
 from ndcg_spark.core import labels
 from ndcg_spark.core.student import require_scipy
@@ -32,8 +32,8 @@ Row: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """What is compared; `names` are the runs of a table to take (None: all), `weight` is as for `compare`."""
+class Selection:
+    """Tables to compare; `names` are the runs to select from a table (None: all), `weight` is that of `compare`."""
 
     tables: Tables
     names: tuple[str, ...] | None
@@ -42,96 +42,102 @@ class Chosen:
 
 def choose_runs(
     tables: Sequence[QueryTable], settings: ComparisonJobSettings, *, night: date | None, dataset: str | None
-) -> Chosen:
-    """Choose the runs to compare among those that per-query tables have; the second table is that of the baseline.
+) -> Selection:
+    """Choose the runs of per-query tables to compare; a second table holds the baseline.
 
-    Refuses runs that the tables do not have, and runs of which only some have stored weights.
-
-    Reads the columns `run` and `weight` of each table, and `run_date` and `dataset`, if there.
+    Refuses runs that the tables do not have, and runs of which only some have stored weights. Reads the columns `run`
+    and `weight` of each table, and `run_date` and `dataset` if they exist.
     """
     first, *others = tables
-    first = first.of_slice(PER_QUERY, night, dataset)
+    first = first.select_slice(PER_QUERY, night, dataset)
     if not others:
         replace(first.info, label="per-query table").require(settings.run_column, option("run"))
         first = first.with_runs(settings.run_column, "")
-        held = first.runs()
-        names = with_baseline(settings.chosen.runs or tuple(held), settings.chosen.baseline)
-        _require(names, held, PER_QUERY, night)
-        weight = _weight(settings, {run: held[run] for run in names})
-        return Chosen(tables=[(first, None)], names=names, weight=weight)
-    baseline, (its_rows, has_weight) = str(settings.chosen.baseline), _baseline(others[0], settings, dataset)
-    asked = tuple(run for run in settings.chosen.runs or () if run != baseline) or settings.chosen.runs or ()
-    first = first.with_runs(settings.run_column, asked[0] if len(asked) == 1 else "")
-    held = first.runs()
-    names = asked or tuple(held)
-    _require(names, held, PER_QUERY, night)
-    if baseline in names:
+        is_weighted = first.runs()
+        chosen_runs = add_baseline(settings.chosen.runs or tuple(is_weighted), settings.chosen.baseline)
+        _require_runs(chosen_runs, is_weighted, PER_QUERY, night)
+        weight = _choose_weight(settings, {run: is_weighted[run] for run in chosen_runs})
+        return Selection(tables=[(first, None)], names=chosen_runs, weight=weight)
+    baseline, (baseline_rows, has_weight) = (
+        str(settings.chosen.baseline),
+        _select_baseline(others[0], settings, dataset),
+    )
+    requested = tuple(run for run in settings.chosen.runs or () if run != baseline) or settings.chosen.runs or ()
+    first = first.with_runs(settings.run_column, requested[0] if len(requested) == 1 else "")
+    is_weighted = first.runs()
+    chosen_runs = requested or tuple(is_weighted)
+    _require_runs(chosen_runs, is_weighted, PER_QUERY, night)
+    if baseline in chosen_runs:
         raise InvalidParameterError(
-            f"{PER_QUERY} has a run {baseline!r}, too, which is the name of the baseline; choose other runs by "
-            "--runs, or name the baseline otherwise by --baseline."
+            f"{PER_QUERY} also has a run {baseline!r}, the name of the baseline; choose other runs with --runs, or "
+            "give the baseline another name with --baseline."
         )
-    runs = [(its_rows, baseline), *((first.of_run(run), run) for run in names)]
-    weighted = {baseline: has_weight, **{run: held[run] for run in names}}
-    return Chosen(tables=runs, names=None, weight=_weight(settings, weighted))
+    tables_of_runs = [(baseline_rows, baseline), *((first.select_run(run), run) for run in chosen_runs)]
+    weighted = {baseline: has_weight, **{run: is_weighted[run] for run in chosen_runs}}
+    return Selection(tables=tables_of_runs, names=None, weight=_choose_weight(settings, weighted))
 
 
-def _baseline(table: QueryTable, settings: ComparisonJobSettings, dataset: str | None) -> tuple[QueryTable, bool]:
-    """Rows of the baseline in a table of its own, and whether they have weights."""
-    # Its night is seldom that of the results.
-    table = table.of_slice(BASELINE, None, dataset, _BY_QUERY).with_runs(settings.run_column, "")
-    held = table.runs()
-    if not held:
+def _select_baseline(
+    table: QueryTable, settings: ComparisonJobSettings, dataset: str | None
+) -> tuple[QueryTable, bool]:
+    """Select the rows of the baseline from its own table; also return whether they have weights."""
+    # The baseline is usually from an earlier night, so the night of the results does not apply.
+    table = table.select_slice(BASELINE, None, dataset, _BY_QUERY).with_runs(settings.run_column, "")
+    weighted = table.runs()
+    if not weighted:
         raise InputRefusedError(f"{BASELINE} has no rows; is the night in it?")
-    if len(held) == 1:
-        return table, next(iter(held.values()))
-    name = str(settings.chosen.baseline)
-    if name not in held:
+    if len(weighted) == 1:
+        return table, next(iter(weighted.values()))
+    run = str(settings.chosen.baseline)
+    if run not in weighted:
         raise InputRefusedError(
-            f"{BASELINE} has several runs, {_listing(held)}; name one of them by --baseline, or choose its rows by a "
-            "query."
+            f"{BASELINE} has several runs, {_format_names(weighted)}; name one of them by --baseline, or choose its "
+            "rows by a query."
         )
-    return table.of_run(name), held[name]
+    return table.select_run(run), weighted[run]
 
 
-def _require(names: Sequence[str], held: Mapping[str, bool], flag: str, night: date | None) -> None:
-    if not held:
+def _require_runs(runs: Sequence[str], known: Mapping[str, bool], flag: str, night: date | None) -> None:
+    if not known:
         raise InputRefusedError(f"{flag} has no rows; is the night in it?")
-    lacking = [run for run in names if run not in held]
+    lacking = [run for run in runs if run not in known]
     if lacking:
         of_night = "" if night is None else f" of the night {night}"
         raise InvalidParameterError(
-            f"{flag} has no rows of run {lacking[0]!r}{of_night}; its runs are {_listing(held)}."
+            f"{flag} has no rows of run {lacking[0]!r}{of_night}; its runs are {_format_names(known)}."
         )
 
 
-def _weight(settings: ComparisonJobSettings, weighted: Mapping[str, bool]) -> str | None:
-    """Column of the weights: the one that was named, or the stored one if the runs have it."""
-    asked: str | None = settings.of_queries["weight"]
-    if asked is not None or all(weighted.values()):
-        return asked
+def _choose_weight(settings: ComparisonJobSettings, weighted: Mapping[str, bool]) -> str | None:
+    """Return the requested weight column, None for the stored weights that all runs have, or "" for no weights."""
+    column: str | None = settings.of_queries["weight"]
+    if column is not None or all(weighted.values()):
+        return column
     if any(weighted.values()):
-        has, lacks = ([run for run, its in weighted.items() if its is whether] for whether in (True, False))
+        has, lacks = (
+            [run for run, has_weight in weighted.items() if has_weight is whether] for whether in (True, False)
+        )
         raise InputRefusedError(
-            f"{_listing(has)} {'has' if len(has) == 1 else 'have'} stored weights, and {_listing(lacks)} "
+            f"{_format_names(has)} {'has' if len(has) == 1 else 'have'} stored weights, and {_format_names(lacks)} "
             f"{'has' if len(lacks) == 1 else 'have'} none; --weight-col '' compares without weights."
         )
     return ""
 
 
-def _listing(names: Sequence[str] | Mapping[str, bool]) -> str:
-    return ", ".join(map(repr, names))
+def _format_names(runs: Sequence[str] | Mapping[str, bool]) -> str:
+    return ", ".join(map(repr, runs))
 
 
 ALL_PAIRS = "(all pairs)"
-"""Names the slice of a comparison without baseline."""
+"""Name of the slice of a comparison without baseline."""
 _HIDDEN = ("state", "replicates", TOP_ITEMS)
 STAMPS = (*PROVENANCE, "baseline_input")
 
 
 class Differences(Work[ComparisonJobSettings], ABC):
-    """Comparing runs, of rankings or of per-query tables."""
+    """Compares runs, of rankings or of per-query tables."""
 
-    EXPLAINED = "Nothing was run but what lists the runs."
+    EXPLAINED = "Nothing was run, except to list the runs."
 
     def __init__(self, job: Job[ComparisonJobSettings]) -> None:
         super().__init__(job)
@@ -142,105 +148,111 @@ class Differences(Work[ComparisonJobSettings], ABC):
     def require_packages() -> None:
         require_scipy()
 
-    # ------------------------------------------------------------------------------- what each engine has its own of
+    # ---------------------------------------------------------------------------------------- methods of each engine
 
     @property
     @abstractmethod
     def fitted(self) -> EvaluationSettings:
-        """The settings of rankings, fitted to their table."""
+        """The settings of rankings, resolved against their table."""
 
     @abstractmethod
     def input_names(self) -> tuple[str, str]:
-        """Identity of what is compared, and of what has the baseline."""
+        """Return the identities of the input and of the input that holds the baseline."""
 
     @abstractmethod
     def query_tables(self) -> list[QueryTable]:
-        """The evaluation of the rankings; or the per-query table, and perhaps that of the baseline."""
+        """Return the evaluation of the rankings; or the per-query table and, if any, the baseline's table."""
 
     @abstractmethod
     def compare(self, tables: Tables, settings: ComparisonSettings) -> list[Row]:
-        """Compare; rows have no replicates."""
+        """Compare the runs; rows have no replicates."""
 
     @abstractmethod
     def comparison_table(self, rows: list[Row], facts: Mapping[str, Any]) -> Frame:
-        """Rows of the comparison table, with their replicates if these are kept."""
+        """Build the comparison table, with replicates if they are kept."""
 
     @abstractmethod
     def strategy(self) -> str:
-        """Say how rankings are ranked."""
+        """Describe how lists are ranked."""
 
     @abstractmethod
     def cost(self, settings: ComparisonSettings) -> str:
-        """Say what it costs."""
+        """Describe what the comparison costs."""
 
-    # -------------------------------------------------------------------------------------------------- what is done
+    # ------------------------------------------------------------------------------------- methods of both engines
 
     def schemas(self) -> Mapping[str, pa.Schema]:
-        times = ((name, pa.timestamp("us", "UTC")) for name in (SOURCE_TIME, "computed_at"))
-        stamps = [*((name, pa.string()) for name in STAMPS), *times]
-        return {"output": pa.schema([*RESULT_SCHEMA, *(pa.field(*one) for one in stamps)])}
+        times = ((column, pa.timestamp("us", "UTC")) for column in (SOURCE_TIME, "computed_at"))
+        stamps = [*((column, pa.string()) for column in STAMPS), *times]
+        return {"output": pa.schema([*RESULT_SCHEMA, *(pa.field(*field) for field in stamps)])}
 
     def check_columns(self) -> None:
         if not self.ranked:
-            tables: Tables = [(one.with_runs(self.settings.run_column, ""), None) for one in self.query_tables()[:1]]
-            names = with_baseline(self.settings.chosen.runs or ("", "another"), self.settings.chosen.baseline)
+            tables: Tables = [
+                (table.with_runs(self.settings.run_column, ""), None) for table in self.query_tables()[:1]
+            ]
+            runs = add_baseline(self.settings.chosen.runs or ("", "another"), self.settings.chosen.baseline)
             options = self.settings.options | {"weight": ""}
             plan_tables(
                 tables,
-                comparison_settings(tables, convention=self.settings.convention, runs=names, **options),
+                build_settings(tables, convention=self.settings.convention, runs=runs, **options),
             )
 
     def run(self) -> Outcome:
-        """Evaluate and compare, list runs before, and count bad rows; stored tables tell when they were computed."""
-        tables, settings = self._listed()
+        """List the runs, evaluate and compare them, count bad rows, and read when stored tables were computed."""
+        tables, settings = self._resolve_settings()
         accounts = self.job.count_bad_rows() if self.ranked else None
         with self.job.step("comparing"):
-            found = self.compare(tables, settings)
-        if not any(row["n_queries"] for row in found):
+            rows = self.compare(tables, settings)
+        if not any(row["n_queries"] for row in rows):
             raise InputRefusedError("there are no queries to compare; nothing was written.")
-        self.matched = check_compared(found, compared_evaluations(tables, settings))
-        found.sort(key=lambda row: (row["baseline"], *labels.row_order(row)))
-        gates = [result for gate in self.request.gates for result in gate.results(found)]
-        facts = self._facts(found, settings, gates, accounts)
-        times = [] if self.ranked or not self.job.is_requested("output") else [one.computed_at() for one, _ in tables]
+        self.matched = check_matched(rows, select_evaluations(tables, settings))
+        rows.sort(key=lambda row: (row["baseline"], *labels.row_order(row)))
+        gates = [result for gate in self.request.gates for result in gate.results(rows)]
+        facts = self._build_facts(rows, settings, gates, accounts)
+        times = (
+            [] if self.ranked or not self.job.is_requested("output") else [table.computed_at() for table, _ in tables]
+        )
         facts[SOURCE_TIME] = max(filter(None, times), default=None)
         runs = [ALL_PAIRS if settings.baseline is None else settings.baseline]
         slices = self.job.build_slices(runs, whole=True)
         return Outcome(
             facts=facts,
-            tables={"output": Rows(frame=self.comparison_table(found, facts), slices=slices)},
-            lines=self._lines(found, settings),
+            tables={"output": Rows(frame=self.comparison_table(rows, facts), slices=slices)},
+            lines=self._iterate_lines(rows, settings),
         )
 
-    def _listed(self) -> tuple[Tables, ComparisonSettings]:
-        """List the runs; return what is compared, and how."""
+    def _resolve_settings(self) -> tuple[Tables, ComparisonSettings]:
+        """List the runs; return the compared tables and the resolved settings."""
         with self.job.step("listing runs"):
-            chosen = self._chosen()
+            selection = self._select_tables()
             options = self.settings.options
-            if chosen.weight is not None:
-                options["weight"] = chosen.weight
+            if selection.weight is not None:
+                options["weight"] = selection.weight
             convention = self.settings.convention
-            settings = comparison_settings(chosen.tables, convention=convention, runs=chosen.names, **options)
-        plan_tables(chosen.tables, settings)
-        return chosen.tables, settings
+            settings = build_settings(selection.tables, convention=convention, runs=selection.names, **options)
+        plan_tables(selection.tables, settings)
+        return selection.tables, settings
 
-    def _chosen(self) -> Chosen:
+    def _select_tables(self) -> Selection:
         tables = self.query_tables()
         if self.ranked:
-            return Chosen(tables=[(tables[0], None)], names=self.settings.chosen.runs or None, weight=None)
+            return Selection(tables=[(tables[0], None)], names=self.settings.chosen.runs or None, weight=None)
         shared = self.request.shared
         return choose_runs(tables, self.settings, night=shared.run_date, dataset=shared.dataset)
 
-    def _facts(
+    def _build_facts(
         self,
         rows: list[dict[str, Any]],
         settings: ComparisonSettings,
         gates: list[dict[str, Any]],
         accounts: InputCounts | None,
     ) -> dict[str, Any]:
-        name, baseline_name = self.input_names()
+        input_name, baseline_name = self.input_names()
         facts: dict[str, Any] = {
-            "comparison": [{name: value for name, value in row.items() if name not in _HIDDEN} for row in rows],
+            "comparison": [
+                {input_name: value for input_name, value in row.items() if input_name not in _HIDDEN} for row in rows
+            ],
             "baseline": self.settings.chosen.baseline,
             "runs": list(settings.runs),
             "alpha": settings.alpha,
@@ -249,7 +261,7 @@ class Differences(Work[ComparisonJobSettings], ABC):
             **self.stamp(
                 convention=str(self.settings.convention),
                 config_hash=f"{self.fitted.digest}-{settings.digest}" if self.ranked else settings.digest,
-                input=name,
+                input=input_name,
                 baseline_input=baseline_name,
             ),
             "gates": gates,
@@ -258,11 +270,11 @@ class Differences(Work[ComparisonJobSettings], ABC):
             facts["rows"] = {"read": accounts.read, "rejected_by_reason": accounts.rejected}
         return facts
 
-    def _lines(self, rows: list[dict[str, Any]], settings: ComparisonSettings) -> Iterator[Line]:
+    def _iterate_lines(self, rows: list[dict[str, Any]], settings: ComparisonSettings) -> Iterator[Line]:
         if not self.ranked and self.settings.of_queries["weight"] is None and settings.weight is not None:
             yield (
-                f"Queries weigh as in their means (stored column {settings.weight!r}); "
-                "--weight-col '' takes no weights."
+                f"Queries have the weights of their means (stored column {settings.weight!r}); "
+                "--weight-col '' turns weights off."
             )
         yield from format_rules_notes(row[RULES] for row in rows)
         yield lambda: show_comparison(rows, settings, verbose=self.settings.verbose)
@@ -270,12 +282,12 @@ class Differences(Work[ComparisonJobSettings], ABC):
         yield from self.matched
 
     def explain(self) -> Sequence[tuple[str, str]]:
-        """List the runs, and say what would be compared, and what it costs."""
-        _, settings = self._listed()
+        """List the runs, and describe what would be compared and its cost."""
+        _, settings = self._resolve_settings()
         pairs = ", ".join(
             f"{settings.runs[run]} against {settings.runs[baseline]}" for baseline, run in settings.pairs
         )
-        metrics = [f"{one.label}{' (not tested)' if is_companion(one) else ''}" for one in settings.metrics]
+        metrics = [f"{metric.label}{' (not tested)' if is_companion(metric) else ''}" for metric in settings.metrics]
         return (
             ("input", self.input_names()[0]),
             *([("strategy", self.strategy())] if self.ranked else []),

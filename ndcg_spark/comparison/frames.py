@@ -1,4 +1,4 @@
-"""Per-query tables of several runs to their comparison: one shuffle of rows pairs them, sums do the rest."""
+"""Compare runs of per-query tables on Spark: one shuffle pairs the rows of queries, everything else merges sums."""
 
 from __future__ import annotations
 
@@ -28,89 +28,93 @@ _PARTIAL = from_arrow_schema(summing.PARTIAL_SCHEMA)
 def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
     """Compare runs by the metrics of their queries; lazy, the columns of `COUNTED_SCHEMA`.
 
-    Each table comes with the run that it holds, None where a column `run` tells; rows of other runs are left out.
-    Refusals are kept (`in_workers`): those of the tables, and of rows that cannot be paired.
+    Each table comes with the run that it holds; None if a column `run` names the runs. Rows of other runs are
+    dropped. Refusals stay rows (`in_workers`): refusals in the tables, and of rows that cannot be paired.
 
-    Spark cost: one shuffle of the rows, of the columns that are needed (two with a cluster column), and sorts within
+    Spark cost: one shuffle of the needed columns of all rows (two with a cluster column), and sorts within
     partitions; three small shuffles of sums; four passes through Python workers. No action.
     """
-    results = estimated_groups(tables, settings).repartition(1)
+    results = estimate_all_groups(tables, settings).repartition(1)
     return in_workers(results, finishing.decide_family, settings, schema=_COUNTED)
 
 
-def estimated_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
-    """Compare runs as `compare_queries`, without the columns `OF_FAMILY`, and without refusing empty runs; lazy."""
-    rows = canonical_rows(tables, settings)
+def estimate_all_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
+    """Compare runs like `compare_queries`, but leave `FAMILY_COLUMNS` null and accept empty runs; lazy."""
+    rows = select_rows(tables, settings)
     if settings.cluster is not None:
         schema = T.StructType(
             [
-                *(one for one in rows.schema if one.name not in (pairing.CLUSTER, REFUSAL)),
+                *(field for field in rows.schema if field.name not in (pairing.CLUSTER, REFUSAL)),
                 T.StructField(pairing.UNIT, T.LongType()),
-                T.StructField(pairing.SOLO, T.BooleanType()),
+                T.StructField(pairing.UNCLUSTERED, T.BooleanType()),
             ]
         )
-        checked = rows.repartition(pairing.QUERY).sortWithinPartitions(pairing.QUERY)
-        rows = in_workers(checked, pairing.unify_queries, settings, schema=schema, keep_refusals=True)
-    units = rows.repartition(pairing.UNIT).sortWithinPartitions(*pairing.order_of_units(settings))
+        by_query = rows.repartition(pairing.QUERY).sortWithinPartitions(pairing.QUERY)
+        rows = in_workers(by_query, pairing.unify_queries, settings, schema=schema, keep_refusals=True)
+    units = rows.repartition(pairing.UNIT).sortWithinPartitions(*pairing.list_sort_columns(settings))
     sums = in_workers(units, summing.add_up, settings, schema=_PARTIAL, keep_refusals=True)
     blocks = sums.repartition(*summing.GROUP_KEYS, "kind", "block")
     groups = in_workers(blocks, summing.merge_sums, schema=_PARTIAL).repartition(*summing.GROUP_KEYS)
     return in_workers(groups, finishing.estimate_groups, settings, schema=_COUNTED)
 
 
-def canonical_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
-    """Select what a comparison needs, under the names that workers know; lazy."""
+def select_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
+    """Select the columns that a comparison needs, under the names that workers use; lazy."""
     plans = plan_queries([(describe_table(frame), run) for frame, run in tables], settings)
-    found = [_selected(frame, plan, settings) for (frame, _), plan in zip(tables, plans, strict=True)]
-    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), found)
+    selected = [_select_columns(frame, plan, settings) for (frame, _), plan in zip(tables, plans, strict=True)]
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), selected)
 
 
-def key_hash(keys: Sequence[Column]) -> Column:
-    """Hash of keys as text, by which queries and clusters get their random numbers."""
+def hash_keys(keys: Sequence[Column]) -> Column:
+    """Hash keys as text; the hash seeds the random numbers of queries and clusters."""
     return F.xxhash64(F.lit(SALT), *keys)
 
 
-def _selected(frame: DataFrame, plan: QueriesPlan, settings: ComparisonSettings) -> DataFrame:
-    found = {name: read_column(frame, one) for name, one in plan.columns.items()}
-    told = {name: read_column(frame, one) for name, one in plan.told.items()}
-    query, rows = key_hash([found[name] for name in plan.keys]), frame
-    found[pairing.UNIT if settings.cluster is None else pairing.QUERY] = query
+def _select_columns(frame: DataFrame, plan: QueriesPlan, settings: ComparisonSettings) -> DataFrame:
+    columns = {column: read_column(frame, read) for column, read in plan.columns.items()}
+    status = {column: read_column(frame, read) for column, read in plan.status_columns.items()}
+    query, rows = hash_keys([columns[column] for column in plan.keys]), frame
+    columns[pairing.UNIT if settings.cluster is None else pairing.QUERY] = query
     if settings.cluster is not None:
-        unit = found[pairing.CLUSTER]
-        found[pairing.CLUSTER] = F.when(unit.isNotNull(), key_hash([unit]))
+        cluster = columns[pairing.CLUSTER]
+        columns[pairing.CLUSTER] = F.when(cluster.isNotNull(), hash_keys([cluster]))
     if plan.run is None:
-        run = found[pairing.RUN]
-        numbers = [F.when(run == name, F.lit(number)) for number, name in enumerate(settings.runs)]
-        found[pairing.RUN] = F.coalesce(*numbers).cast("int")
+        run = columns[pairing.RUN]
+        numbers = [F.when(run == compared, F.lit(number)) for number, compared in enumerate(settings.runs)]
+        columns[pairing.RUN] = F.coalesce(*numbers).cast("int")
         rows = filter_rows(frame, run.isin(*settings.runs))
     else:
-        found[pairing.RUN] = F.lit(plan.run).cast("int")
-    if told:
-        is_missing, has_none = (F.coalesce(told[STATUS] == one, F.lit(False)) for one in ("missing", "no_relevant"))
-        found[pairing.MISSING] = is_missing
+        columns[pairing.RUN] = F.lit(plan.run).cast("int")
+    if status:
+        is_missing, has_none = (
+            F.coalesce(status[STATUS] == state, F.lit(False)) for state in ("missing", "no_relevant")
+        )
+        columns[pairing.MISSING] = is_missing
         skipped = F.lit(settings.skips_no_relevant)
         if plan.shows_skipped:
-            skipped |= told["idcg"].isNotNull() & told["ndcg"].isNull()
-        for name in map(pairing.value_column, range(len(settings.compared))):
-            found[name] = F.when(~(has_none & skipped), found[name])
-    if RULES in found:
-        found[RULES] = F.when(found[RULES] == settings.rules, pairing.SAME_RULES).otherwise(found[RULES])
-    kept = exact_cols([REFUSAL] if REFUSAL in frame.columns else [])
-    return _at_cutoffs(rows, settings).select(*[column.alias(name) for name, column in found.items()], *kept)
+            skipped |= status["idcg"].isNotNull() & status["ndcg"].isNull()
+        for column in map(pairing.value_column, range(len(settings.compared))):
+            columns[column] = F.when(~(has_none & skipped), columns[column])
+    if RULES in columns:
+        columns[RULES] = F.when(columns[RULES] == settings.rules, pairing.SAME_RULES).otherwise(columns[RULES])
+    refusals = exact_cols([REFUSAL] if REFUSAL in frame.columns else [])
+    return _filter_cutoffs(rows, settings).select(
+        *[expression.alias(column) for column, expression in columns.items()], *refusals
+    )
 
 
-def _at_cutoffs(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
-    """Leave out rows of cutoffs at which nothing is compared."""
-    wanted = {one.k for one in settings.metrics}
-    if EVERY in wanted:
+def _filter_cutoffs(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
+    """Drop rows of cutoffs at which nothing is compared."""
+    cutoffs = {metric.k for metric in settings.metrics}
+    if EVERY in cutoffs:
         return rows
-    numbers = [k for k in wanted if k is not None]
-    kept = exact_col("k").isin(*numbers) if numbers else F.lit(False)
-    return filter_rows(rows, kept | exact_col("k").isNull() if None in wanted else kept)
+    numbers = [k for k in cutoffs if k is not None]
+    condition = exact_col("k").isin(*numbers) if numbers else F.lit(False)
+    return filter_rows(rows, condition | exact_col("k").isNull() if None in cutoffs else condition)
 
 
-def runs_in(frame: DataFrame) -> dict[str, bool]:
-    """Run an action: list the runs of a table, sorted, and whether rows of each have a stored weight."""
+def list_runs(frame: DataFrame) -> dict[str, bool]:
+    """Run an action: map each run of a table, sorted, to True if any of its rows has a stored weight."""
     has_weight = exact_col(STORED_WEIGHT).isNotNull() if has_column(frame, STORED_WEIGHT) else F.lit(False)
     rows = (
         frame.where(exact_col(pairing.RUN).isNotNull())

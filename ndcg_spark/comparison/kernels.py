@@ -1,11 +1,12 @@
 """The paired difference of two runs: its exact, mergeable state, estimates and p-values from it, and resampling.
 
-Over the queries of a group, with weight w, value x of the baseline and y of the run: sums of w, wx, wy; of w^2,
-w^2 x, w^2 y, w^2 x^2, w^2 xy, w^2 y^2; and of what sign flips add up. For clusters the six squares are those of the
-sums of a cluster. All are exact (`core.exact`), so states of disjoint sets of queries merge by adding them.
+The state of a group of queries, with weight w, value x of the baseline and y of the run, holds the sums of w, wx, wy;
+of w^2, w^2 x, w^2 y, w^2 x^2, w^2 xy, w^2 y^2; and the sums that sign flips need. With clusters, the six squares are
+those of each cluster's sums. All sums are exact (`core.exact`), so states of disjoint sets of queries merge by
+adding.
 
-How often a query is drawn, and which sign it gets, are hashes of the query, of the seed and of the purpose alone. It
-therefore gets the same ones in every run, metric, segment and night, wherever its rows lie.
+The bootstrap weight and the sign of a query are hashes of the query, the seed and the purpose only. A query therefore
+gets the same weights and signs in every run, metric, segment and night, on whatever worker its rows are.
 """
 
 from __future__ import annotations
@@ -29,60 +30,60 @@ WordArray = NDArray[np.uint64]
 ByteArray = NDArray[np.uint8]
 
 BOOTSTRAP, SIGNS = 1, 2
-"""Purposes: streams of words that have nothing to do with each other."""
+"""Purposes of random numbers: each has its own independent stream."""
 POISSON_COUNTS = (24109, 24110, 12055, 4017, 1005, 201, 34, 4, 1)
-"""Of the 2^16 values of 16 bits, how many stand for 0, 1, ..., 8: Poisson(1), with mean and variance exactly 1."""
+"""How many of the 2^16 values of 16 bits mean 0, 1, ..., 8 draws: Poisson(1), with mean and variance exactly 1."""
 _CUTS = np.cumsum(POISSON_COUNTS[:-1]).astype(np.uint16)
-_TABLE = np.repeat(np.arange(len(POISSON_COUNTS), dtype=np.uint8), POISSON_COUNTS)
-_FREQUENT = 4
+_DRAWS_BY_BITS = np.repeat(np.arange(len(POISSON_COUNTS), dtype=np.uint8), POISSON_COUNTS)
+_FREQUENT_CUTS = 4
 _GOLDEN = 0x9E3779B97F4A7C15
-_STEPS = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
-_LAST = np.uint64(31)
+_MIX_STEPS = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
+_LAST_SHIFT = np.uint64(31)
 
 
 def hash_words(hashes: WordArray, seed: int, purpose: int, n_words: int) -> WordArray:
-    """Words of 64 random bits for each hash, shape (n_keys, n_words).
+    """Return words of 64 random bits for each hash, shape (n_keys, n_words).
 
     Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014, doi:10.1145/2660193.2660195.
     """
-    salt = _mixed(np.array([(seed + purpose * _GOLDEN) % 2**64], dtype=np.uint64))
+    salt = _mix_bits(np.array([(seed + purpose * _GOLDEN) % 2**64], dtype=np.uint64))
     steps = np.arange(1, n_words + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
-    return _mixed(_mixed(hashes ^ salt)[:, None] + steps)
+    return _mix_bits(_mix_bits(hashes ^ salt)[:, None] + steps)
 
 
-def _mixed(words: WordArray) -> WordArray:
+def _mix_bits(words: WordArray) -> WordArray:
     """Mix the bits of words, in place."""
     shifted = np.empty_like(words)
-    for bits, factor in _STEPS:
+    for bits, factor in _MIX_STEPS:
         np.right_shift(words, bits, out=shifted)
         np.bitwise_xor(words, shifted, out=words)
         np.multiply(words, factor, out=words)
-    np.right_shift(words, _LAST, out=shifted)
+    np.right_shift(words, _LAST_SHIFT, out=shifted)
     return np.bitwise_xor(words, shifted, out=words)
 
 
 def poisson_weights(hashes: WordArray, seed: int, n_replicates: int) -> ByteArray:
-    """How often each query is drawn in each replicate: 0 to 8, shape (n_keys, n_replicates).
+    """Return how often each query is drawn in each replicate: 0 to 8, shape (n_keys, n_replicates).
 
-    Over all words it is Poisson(1), with mean and variance exactly 1. Chamandy, Muralidharan, Najmi and Naidu,
-    Estimating uncertainty for massive data streams, Google, 2012.
+    Over all words the counts are Poisson(1), with mean and variance exactly 1. Chamandy, Muralidharan, Najmi and
+    Naidu, Estimating uncertainty for massive data streams, Google, 2012.
 
     >>> poisson_weights(np.array([0x9F1351CFBEA4F3F7], dtype=np.uint64), 42, 12).tolist()
     [[2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 0, 1]]
     """
     words = hash_words(hashes, seed, BOOTSTRAP, -(-n_replicates // 4))
     halves = words.astype("<u8", copy=False).view("<u2")
-    # Comparing with the cuts takes half the time of a lookup. Above the fourth lies one number in 273.
+    # Comparing with the cuts takes half the time of a lookup. One number in 273 is above the fourth cut.
     weights = (halves >= _CUTS[0]).view(np.uint8)
-    for cut in _CUTS[1:_FREQUENT]:
+    for cut in _CUTS[1:_FREQUENT_CUTS]:
         np.add(weights, (halves >= cut).view(np.uint8), out=weights)
-    rare = np.flatnonzero(halves >= _CUTS[_FREQUENT])
-    weights.reshape(-1)[rare] = _TABLE[halves.reshape(-1)[rare]]
+    rare = np.flatnonzero(halves >= _CUTS[_FREQUENT_CUTS])
+    weights.reshape(-1)[rare] = _DRAWS_BY_BITS[halves.reshape(-1)[rare]]
     return np.asarray(weights[:, :n_replicates])
 
 
 def sign_bits(hashes: WordArray, seed: int, n_flips: int) -> ByteArray:
-    """Signs of each query in each random flip, 1 for a minus and 0 for a plus; shape (n_keys, n_flips).
+    """Return the sign of each query in each random flip, 1 for minus and 0 for plus; shape (n_keys, n_flips).
 
     >>> sign_bits(np.array([0x9F1351CFBEA4F3F7], dtype=np.uint64), 42, 12).tolist()
     [[1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 1]]
@@ -91,35 +92,35 @@ def sign_bits(hashes: WordArray, seed: int, n_flips: int) -> ByteArray:
     return np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), axis=1, bitorder="little")[:, :n_flips]
 
 
-def drawn_sums(hashes: WordArray, columns: NDArray[np.float64], *, seed: int, n_replicates: int) -> IntArray:
-    """Exact sums of bootstrap replicates, shape (n_columns, n_replicates): numbers times how often they are drawn.
+def sum_draws(hashes: WordArray, columns: NDArray[np.float64], *, seed: int, n_replicates: int) -> IntArray:
+    """Return the exact sums of bootstrap replicates, shape (n_columns, n_replicates): numbers times their draws.
 
-    `columns` of shape (n_columns, n_keys) hold whole numbers below 2^32 in size, such as limbs.
+    `columns`, shape (n_columns, n_keys), holds whole numbers below 2^32 in absolute value, such as limbs.
     """
-    return _products(hashes, columns, n_replicates, lambda block: poisson_weights(block, seed, n_replicates))
+    return _multiply_blocks(hashes, columns, n_replicates, lambda block: poisson_weights(block, seed, n_replicates))
 
 
-def flipped_sums(hashes: WordArray, columns: NDArray[np.float64], *, seed: int, n_flips: int) -> IntArray:
-    """Exact sums over random sign flips: numbers of queries, as for `drawn_sums`, times their signs."""
-    minus = _products(hashes, columns, n_flips, lambda block: sign_bits(block, seed, n_flips))
+def sum_flips(hashes: WordArray, columns: NDArray[np.float64], *, seed: int, n_flips: int) -> IntArray:
+    """Return the exact sums over random sign flips: numbers of queries, as for `sum_draws`, times their signs."""
+    minus = _multiply_blocks(hashes, columns, n_flips, lambda block: sign_bits(block, seed, n_flips))
     total = columns.sum(axis=1).astype(np.int64)  # exact for up to 2^21 queries
     return np.asarray(total[:, None] - 2 * minus)
 
 
 _EXACT_ROWS = 2**18
-"""Of numbers below 2^32, each taken up to 8 times, so many add to at most 2^53: doubles hold all sums exactly."""
+"""Rows whose sum is exact in a double: numbers below 2^32, each drawn up to 8 times, add up to at most 2^53."""
 _BLOCK_NUMBERS = 2**17
-"""Doubles of a block, 1 MiB, which stay in the cache. With twice as many, BLAS starts threads, and where all cores
-are busy a product then takes six times as long."""
+"""Doubles of a block, 1 MiB, which stay in the cache. With twice as many, BLAS starts threads, and a product then
+takes six times as long if all cores are busy."""
 
 
-def _products(
+def _multiply_blocks(
     hashes: WordArray,
     columns: NDArray[np.float64],
     width: int,
     numbers: Callable[[WordArray], ByteArray],
 ) -> IntArray:
-    """Multiply columns with small whole numbers that hashes give, in blocks of queries."""
+    """Multiply columns by small whole numbers computed from the hashes, in blocks of queries."""
     total = np.zeros((len(columns), width), dtype=np.int64)
     if not len(columns) or not width:
         return total
@@ -135,18 +136,18 @@ def _products(
 
 
 Ends: TypeAlias = tuple[float | None, float | None]
-"""Ends of an interval; None where they are not defined."""
+"""Ends of an interval; None if they are not defined."""
 DRAWN = Moments("m", "a", "d", "aa", "ad", "dd")
-"""Sums of a replicate: how often units are drawn, their weights A and differences D, and the products of these."""
-MOST_EXACT = 16
-"""Differing units up to which all signs are tried."""
+"""Sums of a replicate: draws of units, their weights A and differences D, and the products of these."""
+MAX_EXACT_UNITS = 16
+"""The exact test tries all signs of up to this many differing units."""
 SCALE = 1 << -LOWEST_BIT
 _ROUNDING = 50
-"""A spread below 2^-50 of the sum of squares is what rounding the squares has left."""
+"""A spread below 2^-50 of the sum of squares is rounding error."""
 
 
-def whole_numbers(limbs: Limbs, size: int) -> NDArray[Any]:
-    """Put limbs of shape (size,) together: Python integers in units of 2^-256."""
+def join_limbs(limbs: Limbs, size: int) -> NDArray[Any]:
+    """Join limbs of shape (size,) to Python integers in units of 2^-256."""
     total = np.zeros(size, dtype=object)
     for place, limb in limbs.items():
         total = total + (limb.astype(object) << (LIMB_BITS * place))
@@ -154,53 +155,54 @@ def whole_numbers(limbs: Limbs, size: int) -> NDArray[Any]:
 
 
 def exact_flip_p(differences: Sequence[float], slack: Fraction) -> float:
-    """P-value of the sign-flip test, all signs of at most `MOST_EXACT` differences other than 0 being tried.
+    """Return the p-value of the exact sign-flip test, which tries all signs of the differences.
 
-    The share of signs whose sum is as large in size as the observed one; sums closer than `slack`, by which rounded
-    differences may be off, count as equal. Fisher, The Design of Experiments, 1935, chapter 3.
+    At most `MAX_EXACT_UNITS` differences, none of them 0. The p-value is the share of sign vectors whose sum is at
+    least as large in absolute value as the observed sum. Sums closer than `slack`, the possible error of rounded
+    differences, count as equal. Fisher, The Design of Experiments, 1935, chapter 3.
 
     >>> exact_flip_p([0.25, 0.125, 0.125], Fraction(0))
     0.25
     """
     if not differences:
         return 1.0
-    wholes = [int(Fraction(one) * SCALE) for one in differences]
-    least = abs(sum(wholes)) - int(slack * SCALE)
-    sums = np.array(wholes[:1], dtype=object)  # the other half of the signs has the same sums, negative
-    for one in wholes[1:]:
-        sums = np.concatenate([sums + one, sums - one])
-    return float(np.count_nonzero(np.abs(sums) >= least)) / len(sums)
+    units = [int(Fraction(unit) * SCALE) for unit in differences]
+    threshold = abs(sum(units)) - int(slack * SCALE)
+    sums = np.array(units[:1], dtype=object)  # the other half of the signs has the same sums, negative
+    for unit in units[1:]:
+        sums = np.concatenate([sums + unit, sums - unit])
+    return float(np.count_nonzero(np.abs(sums) >= threshold)) / len(sums)
 
 
 def hashed_flip_p(sums: Limbs, observed: Fraction, slack: Fraction, n_flips: int) -> float:
-    """P-value of the sign-flip test from the sums under random signs; `slack` as for `exact_flip_p`.
+    """Return the p-value of the sign-flip test from the sums under random signs; `slack` as for `exact_flip_p`.
 
-    It is (1 + count) / (1 + n_flips), as the observed sum is possible. Phipson and Smyth, Permutation p-values should
-    never be zero, Stat. Appl. Genet. Mol. Biol. 9(1), 2010.
+    It is (1 + count) / (1 + n_flips), because the observed signs are one possible outcome. Phipson and Smyth,
+    Permutation p-values should never be zero, Stat. Appl. Genet. Mol. Biol. 9(1), 2010.
     """
-    least = abs(observed * SCALE) - slack * SCALE
-    count = np.count_nonzero(np.abs(whole_numbers(sums, n_flips)) >= math.ceil(least))
+    threshold = abs(observed * SCALE) - slack * SCALE
+    count = np.count_nonzero(np.abs(join_limbs(sums, n_flips)) >= math.ceil(threshold))
     return (1 + int(count)) / (1 + n_flips)
 
 
 def replicate_values(drawn: dict[str, Limbs], difference: float, n_replicates: int) -> tuple[FloatArray, FloatArray]:
-    """Means of the replicates that drew anything, and distances from the estimate in standard errors.
+    """Return the means of the replicates that drew a unit, and their distances from the estimate in standard errors.
 
-    `drawn` has sums by the names in `DRAWN`, shape (n_replicates,); only `m`, `d` and `dd` where all weights are 1.
-    Replicates with one draw, or without a spread, have no distance. Efron and Tibshirani, An Introduction to the
+    `drawn` maps the names in `DRAWN` to sums, shape (n_replicates,); only `m`, `d` and `dd` if all weights are 1.
+    Replicates with one draw, or without spread, have no distance. Efron and Tibshirani, An Introduction to the
     Bootstrap, 1993, section 12.5 (bootstrap-t).
     """
-    sums = {name: whole_numbers(limbs, n_replicates).tolist() for name, limbs in drawn.items()}
-    ones = sums["m"]
+    sums = {name: join_limbs(limbs, n_replicates).tolist() for name, limbs in drawn.items()}
+    draw_sums = sums["m"]
     means, distances = [], []
     for r in range(n_replicates):
-        m, d, dd = ones[r] // SCALE, sums["d"][r], sums["dd"][r]
-        a = sums["a"][r] if "a" in sums else ones[r]
-        aa = sums["aa"][r] if "aa" in sums else ones[r]
+        m, d, dd = draw_sums[r] // SCALE, sums["d"][r], sums["dd"][r]
+        a = sums["a"][r] if "a" in sums else draw_sums[r]
+        aa = sums["aa"][r] if "aa" in sums else draw_sums[r]
         ad = sums["ad"][r] if "ad" in sums else d
         if a == 0:
             continue
-        mean = d / a  # of whole numbers: rounded once
+        mean = d / a  # division of whole numbers rounds only once
         means.append(mean)
         spread = dd * a * a - 2 * d * ad * a + d * d * aa
         if m >= 2 and spread > dd * a * a >> _ROUNDING:
@@ -210,7 +212,7 @@ def replicate_values(drawn: dict[str, Limbs], difference: float, n_replicates: i
 
 
 def percentile_interval(means: FloatArray, *, alpha: float) -> Ends:
-    """Percentile interval of a bootstrap, of level 1 - alpha."""
+    """Return the percentile interval of a bootstrap at level 1 - alpha."""
     if not len(means):
         return None, None
     low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
@@ -218,7 +220,7 @@ def percentile_interval(means: FloatArray, *, alpha: float) -> Ends:
 
 
 def studentised_interval(distances: FloatArray, difference: float, std_error: float, *, alpha: float) -> Ends:
-    """Studentised interval of a bootstrap (bootstrap-t), from the distances of `replicate_values`."""
+    """Return the studentised interval of a bootstrap (bootstrap-t), from the distances of `replicate_values`."""
     if not len(distances):
         return None, None
     low, high = np.quantile(distances, [alpha / 2, 1 - alpha / 2])
@@ -228,41 +230,41 @@ def studentised_interval(distances: FloatArray, difference: float, std_error: fl
 SQUARES = Moments("ww", "wwx", "wwy", "wwxx", "wwxy", "wwyy")
 SUMS = Moments("w", "wx", "wy", *SQUARES.names, "delta", "n_differ")
 DELTA_UNIT = 2.0**-32
-_MOST_DELTA = 2.0**63
-FEW_QUERIES, FEW_CLUSTERS = 10, 50
+_MAX_DELTA_UNITS = 2.0**63
+MIN_QUERIES, MIN_CLUSTERS = 10, 50
 
 
-def deltas(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Differences y - x of each query, rounded to whole multiples of 2^-32, half to even.
+def round_differences(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return the difference y - x of each query, rounded to a whole multiple of 2^-32, half to even.
 
-    A tie is 0.0, so values that differ by up to 2^-33 are one. Refuses differences of 2^31 or more.
+    A tie is 0.0, so values that differ by up to 2^-33 tie. Refuses differences of 2^31 or more.
     """
     units = np.rint((y - x) / DELTA_UNIT)
-    if not np.abs(units).max(initial=0.0) < _MOST_DELTA:
+    if not np.abs(units).max(initial=0.0) < _MAX_DELTA_UNITS:
         raise InputRefusedError("a difference of two values is not finite or too large to compare (limit 2^31).")
     return np.asarray(units * DELTA_UNIT)
 
 
-def pair_states(x: FloatArray, y: FloatArray, weights: FloatArray | None, delta: FloatArray) -> Limbs:
-    """State of each query, from its values in the baseline and the run, its weight, and its `deltas`; to be added up.
+def compute_states(x: FloatArray, y: FloatArray, weights: FloatArray | None, delta: FloatArray) -> Limbs:
+    """Return the state of each query: limbs of shape (n_queries,), by their place in a state of `SUMS`.
 
-    Limbs of shape (n_queries,), by their place in a state of `SUMS`. Without weights the places of w, w^2, w^2 x and
-    w^2 y are left to `fill_unweighted`.
+    `x` and `y` are the values of the baseline and the run, `delta` is their `round_differences`. Without weights,
+    `fill_unweighted` sets the places of w, w^2, w^2 x and w^2 y.
     """
     differ = (delta != 0).astype(np.float64)
     if weights is None:
         return SUMS.limbs(
             wx=[x], wy=[y], wwxx=[(x, x)], wwxy=[(x, y)], wwyy=[(y, y)], delta=[delta], n_differ=[differ]
         )
-    check_size(weights)  # before arithmetic on what is not finite can warn
+    check_size(weights)  # before arithmetic on infinities or NaN can warn
     wx, wy = two_product(weights, x), two_product(weights, y)
     return SUMS.limbs(
         w=[weights],
         wx=wx,
         wy=wy,
         ww=[(weights, weights)],
-        wwx=[(weights, part) for part in wx],
-        wwy=[(weights, part) for part in wy],
+        wwx=[(weights, term) for term in wx],
+        wwy=[(weights, term) for term in wy],
         wwxx=product(wx, wx),
         wwxy=product(wx, wy),
         wwyy=product(wy, wy),
@@ -272,7 +274,7 @@ def pair_states(x: FloatArray, y: FloatArray, weights: FloatArray | None, delta:
 
 
 def cluster_squares(a: FloatArray, x: FloatArray, y: FloatArray) -> Limbs:
-    """Squares of the sums of w, wx and wy of each cluster, by their place in a state of `SQUARES`."""
+    """Return the squares of each cluster's sums of w, wx and wy, by their place in a state of `SQUARES`."""
     return SQUARES.limbs(ww=[(a, a)], wwx=[(a, x)], wwy=[(a, y)], wwxx=[(x, x)], wwxy=[(x, y)], wwyy=[(y, y)])
 
 
@@ -287,25 +289,25 @@ class Squares(NamedTuple):
     wwxy: Fraction
     wwyy: Fraction
 
-    def spread(self, x: Fraction, y: Fraction, one: Fraction) -> Fraction:
-        """Sum of (x X + y Y + one A)^2, never below 0, scaled up for the loss of a degree of freedom."""
+    def spread(self, x: Fraction, y: Fraction, constant: Fraction) -> Fraction:
+        """Return the sum of (x X + y Y + constant A)^2, at least 0, scaled by n / (n - 1)."""
         total = (
             x * x * self.wwxx
             + y * y * self.wwyy
-            + one * one * self.ww
-            + 2 * (x * y * self.wwxy + x * one * self.wwx + y * one * self.wwy)
+            + constant * constant * self.ww
+            + 2 * (x * y * self.wwxy + x * constant * self.wwx + y * constant * self.wwy)
         )
         return max(Fraction(0), total) * Fraction(self.n, self.n - 1)
 
 
-def read_squares(sums: Mapping[str, Fraction], n: int) -> Squares:
-    """Choose the sums of squares among sums over n queries or clusters."""
+def select_squares(sums: Mapping[str, Fraction], n: int) -> Squares:
+    """Select the sums of squares among sums over n queries or clusters."""
     return Squares(n, **{name: sums[name] for name in SQUARES.names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedEstimate:
-    """Estimates of a paired difference; None where one is not defined."""
+    """Estimates of a paired difference; None if an estimate is not defined."""
 
     value: float | None = None
     baseline_value: float | None = None
@@ -322,14 +324,14 @@ class PairedEstimate:
     lift_high: float | None = None
 
 
-def paired_estimate(
+def estimate_difference(
     sums: dict[str, Fraction], squares: Squares, *, alpha: float, lift: str = "fieller", no_spread: bool = False
 ) -> PairedEstimate:
-    """Difference of two means over the same queries, its error, interval and t-test, and the relative lift.
+    """Estimate the difference of two means over the same queries, with its error, interval, t-test and lift.
 
-    The difference is (sum(wy) - sum(wx)) / sum(w), its error that of a regression on a constant, weighted by w, with
-    HC1 errors, or clustered ones where `squares` are of clusters. With `no_spread` all differences are the same, and
-    there is no test. MacKinnon and White, J. Econometrics 29, 1985 (HC1); Liang and Zeger, Biometrika 73(1), 1986
+    The difference is (sum(wy) - sum(wx)) / sum(w). Its error is that of a regression on a constant, weighted by w,
+    with HC1 errors, or clustered errors if `squares` are sums over clusters. `no_spread`: all differences are equal,
+    and no test is made. MacKinnon and White, J. Econometrics 29, 1985 (HC1); Liang and Zeger, Biometrika 73(1), 1986
     (clusters); Fieller, Some problems in interval estimation, JRSS B 16(2), 1954 (lift).
     """
     w = sums["w"]
@@ -337,45 +339,45 @@ def paired_estimate(
         return PairedEstimate()
     refuse_small_weights(w)
     x, y = sums["wx"] / w, sums["wy"] / w
-    found = {"value": float(y), "baseline_value": float(x), "difference": float(y - x), "weight_sum": float(w)}
+    estimates = {"value": float(y), "baseline_value": float(x), "difference": float(y - x), "weight_sum": float(w)}
     ratio = y / x if x > 0 else None
     if ratio is not None:
-        found["lift"] = float(ratio - 1)
+        estimates["lift"] = float(ratio - 1)
     if squares.n < 2:
-        return PairedEstimate(**found)
+        return PairedEstimate(**estimates)
     quantile = t_quantile(1 - alpha / 2, squares.n - 1)
     std_error = 0.0 if no_spread else error_of_difference(sums, squares)
     half = quantile * std_error
-    found |= {"std_error": std_error, "df": float(squares.n - 1)}
-    found |= {"ci_low": found["difference"] - half, "ci_high": found["difference"] + half}
+    estimates |= {"std_error": std_error, "df": float(squares.n - 1)}
+    estimates |= {"ci_low": estimates["difference"] - half, "ci_high": estimates["difference"] + half}
     if std_error > 0:
-        found["t"] = found["difference"] / std_error
-        found["p_value"] = two_sided_p(found["t"], squares.n - 1)
+        estimates["t"] = estimates["difference"] / std_error
+        estimates["p_value"] = two_sided_p(estimates["t"], squares.n - 1)
     if ratio is not None:
         ends = _fieller(x, y, w, squares, quantile) if lift == "fieller" else None
         if lift == "delta":
             half = quantile * lift_error(sums, squares)
-            ends = (found["lift"] - half, found["lift"] + half)
+            ends = (estimates["lift"] - half, estimates["lift"] + half)
         if ends is not None:
-            found["lift_low"], found["lift_high"] = ends
-    return PairedEstimate(**found)
+            estimates["lift_low"], estimates["lift_high"] = ends
+    return PairedEstimate(**estimates)
 
 
 def error_of_difference(sums: dict[str, Fraction], squares: Squares) -> float:
-    """Standard error of the difference: sqrt(n/(n-1) sum((Y - X - difference A)^2)) / sum(w), for n >= 2."""
+    """Return the standard error of the difference, sqrt(n/(n-1) sum((Y - X - difference A)^2)) / sum(w), n >= 2."""
     w = sums["w"]
     difference = (sums["wy"] - sums["wx"]) / w
     return math.sqrt(float(squares.spread(Fraction(-1), Fraction(1), -difference) / (w * w)))
 
 
 def lift_error(sums: dict[str, Fraction], squares: Squares) -> float:
-    """Standard error of the lift R - 1 by the delta method: sqrt(n/(n-1) sum((Y - R X)^2)) / sum(wx)."""
+    """Return the standard error of the lift R - 1 by the delta method, sqrt(n/(n-1) sum((Y - R X)^2)) / sum(wx)."""
     wx = sums["wx"]
     return math.sqrt(float(squares.spread(-sums["wy"] / wx, Fraction(1), Fraction(0)) / (wx * wx)))
 
 
 def _fieller(x: Fraction, y: Fraction, w: Fraction, squares: Squares, quantile: float) -> tuple[float, float] | None:
-    """Ends of the lift: the roots R of (y - R x)^2 = t^2 var(y - R x), less 1; None if they are not an interval."""
+    """Return the roots R of (y - R x)^2 = t^2 var(y - R x), minus 1; None if they are not an interval."""
     variance_x = squares.spread(Fraction(1), Fraction(0), -x) / (w * w)
     variance_y = squares.spread(Fraction(0), Fraction(1), -y) / (w * w)
     variance_d = squares.spread(Fraction(-1), Fraction(1), x - y) / (w * w)
@@ -389,39 +391,39 @@ def _fieller(x: Fraction, y: Fraction, w: Fraction, squares: Squares, quantile: 
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values to bound the probability of any false finding; None, a test not made, does not count.
+    """Adjust p-values to bound the probability of any false finding; None, a test not made, is not counted.
 
     Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6, 1979.
 
     >>> [round(p, 12) for p in holm([0.04, 0.001, 0.03])]
     [0.06, 0.003, 0.06]
     """
-    known = _sorted(p_values)
+    known = _sort_p_values(p_values)
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
-    for rank, (p, at) in enumerate(known):
+    for rank, (p, position) in enumerate(known):
         highest = max(highest, min(1.0, (len(known) - rank) * p))
-        adjusted[at] = highest
+        adjusted[position] = highest
     return adjusted
 
 
 def benjamini_hochberg(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values to bound the expected share of false findings; None, a test not made, does not count.
+    """Adjust p-values to bound the expected share of false findings; None, a test not made, is not counted.
 
     Benjamini and Hochberg, Controlling the false discovery rate, JRSS B 57(1), 1995.
 
     >>> benjamini_hochberg([0.04, 0.001, None])
     [0.04, 0.002, None]
     """
-    known = _sorted(p_values)
+    known = _sort_p_values(p_values)
     adjusted: list[float | None] = [None] * len(p_values)
     lowest = 1.0
-    for rank, (p, at) in reversed(list(enumerate(known, start=1))):
+    for rank, (p, position) in reversed(list(enumerate(known, start=1))):
         lowest = min(lowest, len(known) * p / rank)
-        adjusted[at] = lowest
+        adjusted[position] = lowest
     return adjusted
 
 
-def _sorted(p_values: Sequence[float | None]) -> list[tuple[float, int]]:
-    """P-values of the tests that were made, the smallest first, with their places."""
-    return sorted((p, at) for at, p in enumerate(p_values) if p is not None)
+def _sort_p_values(p_values: Sequence[float | None]) -> list[tuple[float, int]]:
+    """Return the p-values of the tests that were made, smallest first, with their positions."""
+    return sorted((p, position) for position, p in enumerate(p_values) if p is not None)

@@ -1,4 +1,4 @@
-"""A comparison carried out without Spark: the functions of workers, one after another, over one table of rows."""
+"""Compare runs without Spark: call the functions of the workers one after another on one Arrow table."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _BATCH_ROWS = 2**17
 
 
 class LocalQueries(QueryTable):
-    """Metrics of queries that this machine reads."""
+    """Per-query metrics that this process reads."""
 
     @abstractmethod
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read columns; those of an evaluation are computed first."""
+        """Read columns; an evaluation computes them first."""
 
 
 class StoredQueries(LocalQueries):
-    """A table of files or in memory; `name` is the run of one without a run column."""
+    """A table of files or in memory; `name` is its run if it has no run column."""
 
     def __init__(self, table: LocalTable, name: str = "") -> None:
         self._table, self._name = table, name
@@ -53,22 +53,22 @@ class StoredQueries(LocalQueries):
         return self._table.info
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        schema = pa.schema([(name, self.info.type_of(name)) for name in names])
-        for part in self._table.parts(1):
-            yield from part.read(names, schema, _BATCH_ROWS)
+        schema = pa.schema([(column, self.info.type_of(column)) for column in names])
+        for table_part in self._table.parts(1):
+            yield from table_part.read(names, schema, _BATCH_ROWS)
 
     def runs(self) -> dict[str, bool]:
         """Read the columns of runs and weights."""
-        names = [name for name in (pairing.RUN, STORED_WEIGHT) if self.info.has(name)]
-        found: dict[object, bool] = {}
-        for batch in self.batches(names or self.info.names[:1]):
-            runs, has = pa.repeat(self._name, batch.num_rows), pa.repeat(False, batch.num_rows)
-            runs = batch.column(pairing.RUN) if pairing.RUN in names else runs
-            has = batch.column(STORED_WEIGHT).is_valid() if STORED_WEIGHT in names else has
-            its = pa.table({"run": runs, "has": has}).group_by("run").aggregate([("has", "max")])
-            for run, weighted in zip(its["run"].to_pylist(), its["has_max"].to_pylist(), strict=True):
-                found[run] = found.get(run, False) or weighted
-        return {str(run): found[run] for run in sorted(found, key=str) if run is not None}
+        columns = [name for name in (pairing.RUN, STORED_WEIGHT) if self.info.has(name)]
+        has_weights: dict[object, bool] = {}
+        for batch in self.batches(columns or self.info.names[:1]):
+            runs, is_weighted = pa.repeat(self._name, batch.num_rows), pa.repeat(False, batch.num_rows)
+            runs = batch.column(pairing.RUN) if pairing.RUN in columns else runs
+            is_weighted = batch.column(STORED_WEIGHT).is_valid() if STORED_WEIGHT in columns else is_weighted
+            maxima = pa.table({"run": runs, "has": is_weighted}).group_by("run").aggregate([("has", "max")])
+            for run, weighted in zip(maxima["run"].to_pylist(), maxima["has_max"].to_pylist(), strict=True):
+                has_weights[run] = has_weights.get(run, False) or weighted
+        return {str(run): has_weights[run] for run in sorted(has_weights, key=str) if run is not None}
 
     def computed_at(self) -> datetime | None:
         if not self.info.has("computed_at") or not pa.types.is_timestamp(self.info.type_of("computed_at")):
@@ -79,19 +79,19 @@ class StoredQueries(LocalQueries):
     def with_runs(self, column: str, name: str) -> StoredQueries:
         return StoredQueries(self._table, name)
 
-    def of_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> StoredQueries:
+    def select_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> StoredQueries:
         table = select_local_value(self._table, RUN_DATE, name, night, hint=otherwise)
         return StoredQueries(select_local_value(table, DATASET, name, dataset, accepts_single=True), self._name)
 
-    def of_run(self, run: str) -> StoredQueries:
+    def select_run(self, run: str) -> StoredQueries:
         is_named = pairing.RUN in self.info.names
         return StoredQueries(filter_rows(self._table, pairing.RUN, run) if is_named else self._table, self._name)
 
 
 class EvaluatedQueries(LocalQueries):
-    """The metrics of an evaluation, as a stored table has them: without what the convention drops as missing.
+    """Per-query metrics of an evaluation, as a stored table has them: without queries that the convention drops.
 
-    Where judgments are a table of their own, with counts of items among the first k.
+    If the judgments are a separate table, the rows have counts of items among the first k.
     """
 
     def __init__(self, evaluation: LocalEvaluation) -> None:
@@ -104,27 +104,31 @@ class EvaluatedQueries(LocalQueries):
     @cached_property
     def info(self) -> TableInfo:
         ranking = self._evaluation.ranking
-        counts = [] if ranking.judged is None else [(name, pa.int64()) for name in pairing.TOP_ITEMS]
-        return TableInfo(schema=pa.schema([*ranking.queries, *(pa.field(*one) for one in counts)]))
+        counts = [] if ranking.judged is None else [(column, pa.int64()) for column in pairing.TOP_ITEMS]
+        return TableInfo(
+            schema=pa.schema([*ranking.queries, *(pa.field(*counts_column) for counts_column in counts)])
+        )
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield from self._rows.select(names).to_batches(_BATCH_ROWS)
 
     @cached_property
     def _rows(self) -> pa.Table:
-        ranking, computed = self._evaluation.ranking, vars(self._evaluation)  # a property that keeps its value
+        ranking, computed = self._evaluation.ranking, vars(self._evaluation)  # per_query is a cached property
         rows = computed["per_query"] if "per_query" in computed else ranking.per_query()
         convention = self._evaluation.settings.convention
         if convention.missing_query == "drop":
             rows = rows.filter(pc.not_equal(rows.column(STATUS), "missing"))
         if ranking.judged is None:
             return rows
-        counts = pc.invert(pc.is_in(rows.column(STATUS), pa.array(list_dropped_statuses(convention), pa.string())))
+        is_counted = pc.invert(
+            pc.is_in(rows.column(STATUS), pa.array(list_dropped_statuses(convention), pa.string()))
+        )
         n_items = rows.column(N_TOP_ITEMS)
-        for name, n in zip(
+        for column, counts_per_query in zip(
             pairing.TOP_ITEMS, (n_items, pc.subtract(n_items, rows.column(N_UNJUDGED_ITEMS))), strict=True
         ):
-            rows = rows.append_column(name, pc.if_else(counts, n, None).cast(pa.int64()))
+            rows = rows.append_column(column, pc.if_else(is_counted, counts_per_query, None).cast(pa.int64()))
         return rows
 
     def runs(self) -> dict[str, bool]:
@@ -133,76 +137,79 @@ class EvaluatedQueries(LocalQueries):
 
 
 def compare_locally(tables: Tables, settings: ComparisonSettings) -> pa.Table:
-    """Compare runs, with the columns of `COUNTED_SCHEMA`, sorted; the counterpart of `frames.compare_queries`."""
-    rows = _canonical_rows(tables, settings)
+    """Compare runs; return sorted rows of `COUNTED_SCHEMA`. The counterpart of `frames.compare_queries`."""
+    rows = _read_rows(tables, settings)
     if settings.cluster is not None:
-        checked = pairing.unify_queries(_sorted(rows, [pairing.QUERY]), settings)
-        rows = pa.Table.from_batches(list(checked)) if rows.num_rows else rows
-    sums = summing.add_up(_sorted(rows, pairing.order_of_units(settings)), settings)
+        unified = pairing.unify_queries(_sort_rows(rows, [pairing.QUERY]), settings)
+        rows = pa.Table.from_batches(list(unified)) if rows.num_rows else rows
+    sums = summing.add_up(_sort_rows(rows, pairing.list_sort_columns(settings)), settings)
     groups = finishing.estimate_groups(summing.merge_sums(sums), settings)
-    found = pa.Table.from_batches(list(finishing.decide_family(groups, settings)), finishing.COUNTED_SCHEMA)
-    return sort_rows(found, "baseline")
+    comparison = pa.Table.from_batches(list(finishing.decide_family(groups, settings)), finishing.COUNTED_SCHEMA)
+    return sort_rows(comparison, "baseline")
 
 
-def _sorted(rows: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _sort_rows(rows: pa.Table, sort_columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     if not rows.num_rows:
         return iter(())
-    columns = [np.asarray(rows.column(name).to_numpy()) for name in names]
-    return iter(rows.take(pa.array(np.lexsort(columns[::-1]))).to_batches(pairing.CHUNK_ROWS))
+    keys = [np.asarray(rows.column(column).to_numpy()) for column in sort_columns]
+    return iter(rows.take(pa.array(np.lexsort(keys[::-1]))).to_batches(pairing.CHUNK_ROWS))
 
 
-def _canonical_rows(tables: Tables, settings: ComparisonSettings) -> pa.Table:
-    """Read what a comparison needs, under the names that workers know."""
-    chosen = [(one, run) for one, run in choose_tables(tables, settings) if isinstance(one, LocalQueries)]
-    found = []
-    for (one, _), plan in zip(chosen, plan_tables(tables, settings), strict=True):
-        names = list(dict.fromkeys(read.source[0] for read in plan.table.columns.values()))
-        nothing = pa.RecordBatch.from_pylist([], pa.schema([(name, one.info.type_of(name)) for name in names]))
-        batches = [_canonical(batch, plan, settings) for batch in (nothing, *one.batches(names))]
-        found.append(pa.Table.from_batches(batches))
-    return pa.concat_tables(found, promote_options="default")
+def _read_rows(tables: Tables, settings: ComparisonSettings) -> pa.Table:
+    """Read the columns that a comparison needs, under the names that workers use."""
+    selected = [(table, run) for table, run in choose_tables(tables, settings) if isinstance(table, LocalQueries)]
+    canonical = []
+    for (table, _), plan in zip(selected, plan_tables(tables, settings), strict=True):
+        sources = list(dict.fromkeys(read.source[0] for read in plan.table.columns.values()))
+        empty = pa.RecordBatch.from_pylist(
+            [], pa.schema([(source, table.info.type_of(source)) for source in sources])
+        )
+        batches = [_select_columns(batch, plan, settings) for batch in (empty, *table.batches(sources))]
+        canonical.append(pa.Table.from_batches(batches))
+    return pa.concat_tables(canonical, promote_options="default")
 
 
-def _canonical(batch: pa.RecordBatch, plan: QueriesPlan, settings: ComparisonSettings) -> pa.RecordBatch:
-    """Select and rename columns, as `frames._selected` does on Spark."""
+def _select_columns(batch: pa.RecordBatch, plan: QueriesPlan, settings: ComparisonSettings) -> pa.RecordBatch:
+    """Select and rename columns like `frames._select_columns`."""
     if plan.run is None:
         runs = batch.column(plan.columns[pairing.RUN].source[0]).cast(pa.string())
         numbers = pc.index_in(runs, value_set=pa.array(settings.runs, pa.string()))
         batch, numbers = batch.filter(numbers.is_valid()), numbers.drop_null()
     else:
         numbers = pa.repeat(pa.scalar(plan.run, pa.int32()), batch.num_rows)
-    at_cutoffs = _at_cutoffs(batch.column("k"), settings)
+    at_cutoffs = _match_cutoffs(batch.column("k"), settings)
     batch, numbers = batch.filter(at_cutoffs), numbers.filter(at_cutoffs)
     rows = convert_batch(batch, plan.table)
-    found = {name: rows.column(name) for name in plan.columns}
-    told = {name: rows.column(name) for name in plan.told}
-    query = _hashed([found[name] for name in plan.keys])
-    found[pairing.UNIT if settings.cluster is None else pairing.QUERY] = query
+    columns = {column: rows.column(column) for column in plan.columns}
+    status = {column: rows.column(column) for column in plan.status_columns}
+    query = _hash_keys([columns[column] for column in plan.keys])
+    columns[pairing.UNIT if settings.cluster is None else pairing.QUERY] = query
     if settings.cluster is not None:
-        unit = found[pairing.CLUSTER]
-        found[pairing.CLUSTER] = pc.if_else(unit.is_valid(), _hashed([unit]), pa.scalar(None, pa.int64()))
-    found[pairing.RUN] = numbers
-    if told:
-        found[pairing.MISSING], skipped = (
-            pc.fill_null(pc.equal(told[STATUS], one), False) for one in ("missing", "no_relevant")
+        cluster = columns[pairing.CLUSTER]
+        columns[pairing.CLUSTER] = pc.if_else(cluster.is_valid(), _hash_keys([cluster]), pa.scalar(None, pa.int64()))
+    columns[pairing.RUN] = numbers
+    if status:
+        columns[pairing.MISSING], skipped = (
+            pc.fill_null(pc.equal(status[STATUS], state), False) for state in ("missing", "no_relevant")
         )
         if not settings.skips_no_relevant:
-            none = pa.repeat(False, batch.num_rows)
-            shown = pc.and_(told["idcg"].is_valid(), told["ndcg"].is_null()) if plan.shows_skipped else none
-            skipped = pc.and_(skipped, shown)
-        for name in map(pairing.value_column, range(len(settings.compared))):
-            found[name] = pc.if_else(skipped, pa.scalar(None, pa.float64()), found[name])
-    if RULES in found:
-        found[RULES] = pc.if_else(pc.equal(found[RULES], settings.rules), pairing.SAME_RULES, found[RULES])
-    return pa.RecordBatch.from_arrays([concat_chunks(one) for one in found.values()], names=list(found))
+            is_skipped = pa.repeat(False, batch.num_rows)
+            if plan.shows_skipped:
+                is_skipped = pc.and_(status["idcg"].is_valid(), status["ndcg"].is_null())
+            skipped = pc.and_(skipped, is_skipped)
+        for column in map(pairing.value_column, range(len(settings.compared))):
+            columns[column] = pc.if_else(skipped, pa.scalar(None, pa.float64()), columns[column])
+    if RULES in columns:
+        columns[RULES] = pc.if_else(pc.equal(columns[RULES], settings.rules), pairing.SAME_RULES, columns[RULES])
+    return pa.RecordBatch.from_arrays([concat_chunks(array) for array in columns.values()], names=list(columns))
 
 
-def _hashed(keys: Sequence[pa.Array]) -> pa.Array:
+def _hash_keys(keys: Sequence[pa.Array]) -> pa.Array:
     return pa.array(hash_texts(SALT, keys).view(np.int64))
 
 
-def _at_cutoffs(k: pa.Array, settings: ComparisonSettings) -> pa.Array:
-    wanted = {one.k for one in settings.metrics}
-    if EVERY in wanted:
+def _match_cutoffs(k: pa.Array, settings: ComparisonSettings) -> pa.Array:
+    cutoffs = {metric.k for metric in settings.metrics}
+    if EVERY in cutoffs:
         return pa.repeat(True, len(k))
-    return pc.is_in(k, value_set=pa.array(list(wanted), k.type))  # a null among them is one, too
+    return pc.is_in(k, value_set=pa.array(list(cutoffs), k.type))  # a null cutoff matches null

@@ -1,4 +1,4 @@
-"""What compare-runs does without Spark."""
+"""The work of compare-runs without Spark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ndcg_spark.comparison.differences import STAMPS, Differences, Row
 from ndcg_spark.comparison.local import EvaluatedQueries, StoredQueries, compare_locally
-from ndcg_spark.comparison.plan import needs_spark
+from ndcg_spark.comparison.plan import find_spark_reason
 from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings
 from ndcg_spark.comparison.tables import QueryTable, Tables
 from ndcg_spark.comparison.tasks.finishing import RESULT_SCHEMA
@@ -27,7 +27,7 @@ from ndcg_spark.tables.slices import Frame
 
 
 class LocalCompareRuns(LocalRankingWork[ComparisonJobSettings], Differences):
-    """Comparing runs in this process; rankings are evaluated by processes of this machine."""
+    """Compares runs in this process; rankings are evaluated by processes of this machine."""
 
     def __init__(self, job: Job[ComparisonJobSettings]) -> None:
         super().__init__(job)
@@ -39,23 +39,26 @@ class LocalCompareRuns(LocalRankingWork[ComparisonJobSettings], Differences):
 
     @staticmethod
     def open_tables(request: Request[ComparisonJobSettings]) -> LocalRanking | dict[str, LocalTable] | str:
-        """Open rankings or per-query tables; or say in a clause why Spark has to read them."""
+        """Open rankings or per-query tables, or return the reason why Spark has to read them."""
         settings = request.settings
         if settings.rankings is not None:
             ranking = open_rankings(request, settings.rankings)
             if isinstance(ranking, str):
                 return ranking
             info, query = TableInfo(schema=ranking.queries), ranking.fitted.columns.query
-            return needs_spark([info], query, settings.chosen.cluster, ()) or ranking
+            return find_spark_reason([info], query, settings.chosen.cluster, ()) or ranking
         tables = open_sources(request)
         if isinstance(tables, str):
             return tables
-        named = settings.run_column
-        if named != RUN and (len(tables) > 1 or tables["per_query"].info.has(named)):
+        run_column = settings.run_column
+        if run_column != RUN and (len(tables) > 1 or tables["per_query"].info.has(run_column)):
             return f"the run column of --per-query is not {RUN!r}"
-        infos, given = [table.info for table in tables.values()], settings.of_queries
-        segments = [name for names in parse_segment_sets(given["segments"]) for name in names]
-        return needs_spark(infos, (*given["query"], RUN_DATE, DATASET), settings.chosen.cluster, segments) or tables
+        infos, options = [table.info for table in tables.values()], settings.of_queries
+        segments = [column for columns in parse_segment_sets(options["segments"]) for column in columns]
+        return (
+            find_spark_reason(infos, (*options["query"], RUN_DATE, DATASET), settings.chosen.cluster, segments)
+            or tables
+        )
 
     def input_names(self) -> tuple[str, str]:
         if self.ranked:

@@ -1,4 +1,4 @@
-"""Which columns of metrics of queries a comparison reads, and how, decided once for both engines. Arrow only."""
+"""Plan which columns of per-query metrics a comparison reads, and how; shared by both engines. Arrow only."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from ndcg_spark.evaluation.plan_columns import ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.rules import RULES
 
 STORED_WEIGHT = "weight"
-"""Column of per-query tables with the weight of a query in the means."""
+"""Column of per-query tables that holds the weight of a query in the means."""
 SALT = "compare"
-"""Hashed before keys, by which queries and clusters get their random numbers."""
+"""Hashed before the keys of queries and clusters; changing it changes all random numbers."""
 STATUS = "status"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueriesPlan:
-    """How metrics of queries are read, under names that workers know: keys and the cluster as text.
+    """Plan for reading a table of per-query metrics, under names that workers use; keys and the cluster are text.
 
-    `run` is the number of the run of all rows; None: the column RUN names it. `told` are columns that tell which
-    queries count: the status and, where their nulls show `no_relevant=skip`, NDCG and IDCG.
+    `run` is the number of the run of all rows; None if the column RUN names it. `status_columns` decide which queries
+    count: the status and, if their nulls show `no_relevant=skip`, NDCG and IDCG.
     """
 
     columns: Mapping[str, ColumnRead]
     run: int | None
-    told: Mapping[str, ColumnRead]
+    status_columns: Mapping[str, ColumnRead]
 
     @property
     def table(self) -> TablePlan:
         """All columns that are read."""
-        return TablePlan(columns={**self.columns, **self.told})
+        return TablePlan(columns={**self.columns, **self.status_columns})
 
     @property
     def keys(self) -> list[str]:
-        return [name for name in self.columns if name.startswith("key_")]
+        return [column for column in self.columns if column.startswith("key_")]
 
     @property
     def shows_skipped(self) -> bool:
-        return {"ndcg", "idcg"} <= self.told.keys()
+        return {"ndcg", "idcg"} <= self.status_columns.keys()
 
 
 def plan_queries(tables: Sequence[tuple[TableInfo, str | None]], settings: ComparisonSettings) -> list[QueriesPlan]:
-    """Plan how tables are read; raise for all that is wrong with their columns.
+    """Plan how tables are read; raise if their columns are missing or have wrong types.
 
-    Each comes with the run that it holds, None where a column `run` tells.
+    Each table comes with the run that it holds; None if a column `run` names the runs.
     """
-    named = [(replace(info, label=_label(run), is_text=False), run) for info, run in tables]
-    _refuse_other_keys(named, settings)
-    has_ideal = settings.same_ideal and all(info.has("idcg") for info, _ in named)
-    return [_plan_table(info, run, settings, has_ideal=has_ideal) for info, run in named]
+    labelled = [(replace(info, label=_label(run), is_text=False), run) for info, run in tables]
+    _refuse_other_keys(labelled, settings)
+    has_ideal = settings.same_ideal and all(info.has("idcg") for info, _ in labelled)
+    return [_plan_table(info, run, settings, has_ideal=has_ideal) for info, run in labelled]
 
 
 def _label(run: str | None) -> str:
@@ -63,61 +63,68 @@ def _label(run: str | None) -> str:
 
 
 def _refuse_other_keys(tables: Sequence[tuple[TableInfo, str | None]], settings: ComparisonSettings) -> None:
-    """Raise where a query column has another kind of type in another table: as texts, 1 and 1.0 would be no pair."""
-    for name in settings.query:
+    """Raise if a query column has different types in two tables: as texts, 1 and 1.0 would not match."""
+    for column in settings.query:
         kinds: dict[str, tuple[str, str | None]] = {}
         for info, run in tables:
-            is_whole = pa.types.is_integer(info.require(name, option("query")))
-            kinds.setdefault("whole" if is_whole else info.type_text(name), (info.type_text(name), run))
+            is_whole = pa.types.is_integer(info.require(column, option("query")))
+            kinds.setdefault("whole" if is_whole else info.type_text(column), (info.type_text(column), run))
         if len(kinds) > 1:
-            (one, of), (other, of_other), *_ = kinds.values()
+            (first_type, first_run), (other_type, other_run), *_ = kinds.values()
             raise InputRefusedError(
-                f"column {name!r} is {one} in run {of!r} and {other} in run {of_other!r}; cast one of them so that "
-                "values compare."
+                f"column {column!r} is {first_type} in run {first_run!r} and {other_type} in run {other_run!r}; cast "
+                "one of them so that values compare."
             )
 
 
 def _plan_table(info: TableInfo, run: str | None, settings: ComparisonSettings, *, has_ideal: bool) -> QueriesPlan:
-    reads = {pairing.key_column(at): read_text(info, name, option("query")) for at, name in enumerate(settings.query)}
+    reads = {
+        pairing.key_column(number): read_text(info, column, option("query"))
+        for number, column in enumerate(settings.query)
+    }
     if settings.cluster is not None:
         reads[pairing.CLUSTER] = read_text(info, settings.cluster, option("cluster"))
     if run is None:
-        kind = info.require(pairing.RUN, "it says whose row it is")
+        kind = info.require(pairing.RUN, "it names the run of a row")
         reads[pairing.RUN] = ColumnRead((pairing.RUN,), Conversion.AS_IS, kind)
     info.require("k", "k")
     reads[pairing.K] = ColumnRead(("k",), Conversion.CAST, pa.int32())
-    for at, metric in enumerate(settings.compared):
-        reads[pairing.value_column(at)] = read_double(info, metric.column, "metrics")
+    for number, metric in enumerate(settings.compared):
+        reads[pairing.value_column(number)] = read_double(info, metric.column, "metrics")
     if has_ideal:
         reads[pairing.IDCG] = read_double(info, "idcg", "ideal")
     if settings.weight is not None:
         reads[pairing.WEIGHT] = read_double(info, settings.weight, option("weight"))
-    for at, name in enumerate(settings.segment_columns):
-        reads[pairing.segment_column(at)] = read_key(info, name, option("segments"))
+    for number, column in enumerate(settings.segment_columns):
+        reads[pairing.segment_column(number)] = read_key(info, column, option("segments"))
     if settings.rules_in_rows and info.has(RULES):
         reads[RULES] = read_text(info, RULES, RULES)
-    counts = [name for name in pairing.TOP_ITEMS if name in info.names]
-    reads |= {name: ColumnRead((name,), Conversion.AS_IS, pa.int64()) for name in counts}
-    told = {}
+    counts = [column for column in pairing.TOP_ITEMS if column in info.names]
+    reads |= {column: ColumnRead((column,), Conversion.AS_IS, pa.int64()) for column in counts}
+    status = {}
     if info.has(STATUS):
-        told[STATUS] = read_text(info, STATUS, STATUS)
+        status[STATUS] = read_text(info, STATUS, STATUS)
         if {"ndcg", "idcg"} <= set(info.names):
-            told |= {name: ColumnRead((name,), Conversion.AS_IS, info.type_of(name)) for name in ("ndcg", "idcg")}
-    return QueriesPlan(columns=reads, run=None if run is None else settings.runs.index(run), told=told)
+            status |= {
+                column: ColumnRead((column,), Conversion.AS_IS, info.type_of(column)) for column in ("ndcg", "idcg")
+            }
+    return QueriesPlan(columns=reads, run=None if run is None else settings.runs.index(run), status_columns=status)
 
 
-def needs_spark(
+def find_spark_reason(
     tables: Iterable[TableInfo], query: Iterable[str], cluster: str | None, segments: Iterable[str]
 ) -> str | None:
-    """Say in a clause why only Spark can read tables for a comparison by these columns."""
+    """Return the reason why only Spark can compare tables by these columns; None if this process can."""
     texts, infos = [*query, *([] if cluster is None else [cluster]), pairing.RUN, STATUS, RULES], list(tables)
     for info in infos:
-        for name in (one for one in (*texts, "k") if one in info.names):
-            kind = info.type_of(name)
-            is_text = name != "k" and (pa.types.is_string(kind) or pa.types.is_date(kind))
+        for column in (*texts, "k"):
+            if column not in info.names:
+                continue
+            kind = info.type_of(column)
+            is_text = column != "k" and (pa.types.is_string(kind) or pa.types.is_date(kind))
             if not (is_text or pa.types.is_integer(kind)):
-                return f"Spark alone compares by column {name!r} of type {info.type_text(name)}"
-    for name in segments:
-        if len({info.type_text(name) for info in infos if name in info.names}) > 1:
-            return f"column {name!r} has several types"
+                return f"only Spark can compare by column {column!r} of type {info.type_text(column)}"
+    for column in segments:
+        if len({info.type_text(column) for info in infos if column in info.names}) > 1:
+            return f"column {column!r} has different types"
     return None

@@ -1,4 +1,4 @@
-"""How runs are compared: frozen, without Spark."""
+"""Settings of a comparison: frozen, without Spark."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MAX_REPLICATES = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """How differences are tested, whatever runs are compared. A new setting of `compare` stands here.
+    """Settings of the tests of differences, whatever runs are compared. A new setting of `compare` belongs here.
 
     Parameters
     ----------
     replicates
         Replicates of the bootstrap; 0 for none.
     flips
-        Random sign flips, where more than 16 queries differ; 0 for none.
+        Random sign flips, if more than 16 queries differ; 0 for none.
     seed
         Seed of the bootstrap and of the sign flips.
 
@@ -44,13 +44,13 @@ class Statistics:
     alpha
         Level of the tests; intervals have the level 1 - X.
     margin
-        A run is not worse if its interval lies above minus this; where smaller is better, below this.
+        A run is not worse if its interval is above minus this; if smaller is better, below this.
     effect
-        Also say how many queries it takes to find this difference with probability 0.8.
+        Also report how many queries are needed to detect this difference with probability 0.8.
     lift
         Interval of the relative lift: Fieller's (`fieller`), or by the `delta` method.
     keep_replicates
-        Store the sums of the replicates, too, so that nights can be added.
+        Also store the sums of the replicates, so that nights can be added.
 
     Raises
     ------
@@ -68,12 +68,12 @@ class Statistics:
 
     def __post_init__(self) -> None:
         check_values(self)
-        for name in ("replicates", "flips"):
-            value = getattr(self, name)
+        for setting in ("replicates", "flips"):
+            value = getattr(self, setting)
             if not 0 <= value <= MAX_REPLICATES:
-                raise InvalidParameterError(f"{name} must lie between 0 and {MAX_REPLICATES:,}; got {value}.")
+                raise InvalidParameterError(f"{setting} must be between 0 and {MAX_REPLICATES:,}; got {value}.")
         if not 0 <= self.seed < 2**63:
-            raise InvalidParameterError(f"seed must lie between 0 and 2^63 - 1; got {self.seed}.")
+            raise InvalidParameterError(f"seed must be between 0 and 2^63 - 1; got {self.seed}.")
         check_fraction("alpha", self.alpha)
         check_margin(self.margin)
         if self.effect is not None and not 0 < abs(self.effect) < float("inf"):
@@ -82,7 +82,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenRuns:
-    """Which runs are compared, and over which queries.
+    """The runs to compare, and over which queries.
 
     Parameters
     ----------
@@ -91,13 +91,13 @@ class ChosenRuns:
     runs
         Runs of the table to compare, by their stored names; the baseline is always one of them.
     unpaired
-        A query that only one of two runs has: the other value is 0 (`zero`), it is left out (`drop`), or the job is
-        refused (`error`).
+        What to do with a query that only one of two runs has: count the other value as 0 (`zero`), leave the query
+        out (`drop`), or refuse the job (`error`).
     cluster
-        Column whose values are independent of each other, such as the user or session; queries that share one are
-        not.
+        Column whose values are independent of each other, such as the user or session. Queries that share a value
+        may depend on each other.
     across_rules
-        Compare metrics of queries that were computed by different rules, as by two conventions, all the same.
+        Compare metrics of queries even if they were computed by different rules, such as two conventions.
     """
 
     baseline: Annotated[str | None, Flag(group="Runs", metavar="NAME", shown="each run with each one before it")] = (
@@ -114,15 +114,15 @@ class ChosenRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonJobSettings:
-    """What `compare-runs` is asked to do.
+    """Settings of a `compare-runs` job.
 
-    Either `rankings` are evaluated and compared in one go, or per-query tables are compared: then `of_queries` are
-    the options of `compare` that say what they hold, and `run_column` names the column of the run.
+    The job either evaluates and compares `rankings`, or compares per-query tables. For these, `of_queries` are the
+    options of `compare` that describe their columns, and `run_column` names the run column.
 
     Parameters
     ----------
     verbose
-        Print a line for each metric and segment, in place of three lines a pair of runs.
+        Print a line for each metric and segment, instead of three lines for each pair of runs.
     """
 
     rankings: EvaluationSettings | None
@@ -137,7 +137,7 @@ class ComparisonJobSettings:
     def options(self) -> dict[str, Any]:
         """Options of `compare`."""
         chosen = asdict(self.chosen)
-        del chosen["runs"]  # which are there is looked up: `choose_runs`
+        del chosen["runs"]  # `choose_runs` looks up the existing runs
         return {**asdict(self.statistics), **chosen, **self.of_queries}
 
 
@@ -154,8 +154,8 @@ class ComparisonSettings(Statistics):
     baseline
         The run that the others are compared with. None: every run with every run before it.
     metrics
-        Metrics to compare, at their cutoffs. What comes with ndcg and was not asked for, that is dcg, gets
-        differences and intervals, and no test.
+        Metrics to compare, at their cutoffs. dcg is added to ndcg; unless it was requested, it gets differences and
+        intervals, but no test.
     query
         Columns that identify a query.
     segment_sets
@@ -163,20 +163,21 @@ class ComparisonSettings(Statistics):
     weight
         Column with the weight of a query.
     cluster
-        Column whose values are independent of each other, such as the user; queries of one value are not.
+        Column whose values are independent of each other, such as the user; queries that share a value may depend on
+        each other.
     unpaired
-        What happens to a query that only one of two runs has: the other value is `zero`; the query is left out
-        (`drop`); or the comparison is refused (`error`).
+        What to do with a query that only one of two runs has: count the other value as 0 (`zero`), leave the query
+        out (`drop`), or refuse the comparison (`error`).
     same_ideal
-        Whether both runs must have the same IDCG for a query, as those of one judgments table have.
+        Require the same IDCG of a query in both runs, as they have with one judgments table.
     skips_no_relevant
-        Whether queries with nothing relevant count in no mean (`no_relevant=skip`), of whatever metric.
+        Leave queries without relevant items out of the means of all metrics (`no_relevant=skip`).
     across_rules
-        Whether runs of different rules are compared all the same.
+        Compare runs even if their rules differ.
     rules
-        Rules of the queries, empty where they are not known; those that most rows have where `rules_in_rows`.
+        Rules of the queries, empty if unknown; with `rules_in_rows`, the rules that most rows have.
     rules_in_rows
-        Whether rows say by which rules they were computed.
+        True if rows have the rules that they were computed by.
 
     Examples
     --------
@@ -200,10 +201,10 @@ class ComparisonSettings(Statistics):
     rules_in_rows: bool = False
 
     def __post_init__(self) -> None:
-        Statistics.__post_init__(self)  # of slots, super() knows nothing
+        Statistics.__post_init__(self)  # super() does not work in dataclasses with slots
         if len(set(self.runs)) < 2:
-            got = ", ".join(map(repr, self.runs)) or "none"
-            raise InvalidParameterError(f"a comparison needs two runs; got {got}.")
+            named = ", ".join(map(repr, self.runs)) or "none"
+            raise InvalidParameterError(f"a comparison needs two runs; got {named}.")
         if len(set(self.runs)) < len(self.runs):
             raise InvalidParameterError(f"a run is named twice: {', '.join(self.runs)}.")
         if self.baseline is not None:
@@ -212,78 +213,81 @@ class ComparisonSettings(Statistics):
             raise InvalidParameterError("metrics must name at least one metric, such as ndcg.")
         if not self.query:
             raise InvalidParameterError(f"{option('query')} must name at least one column.")
-        if any(str(one.metric) == "idcg" for one in self.metrics):
+        if any(str(metric_at.metric) == "idcg" for metric_at in self.metrics):
             raise InvalidParameterError("idcg is the same for all runs and cannot be compared; leave it out.")
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Numbers of the baseline and of the run of each pair."""
+        """Indices of the baseline and the run of each pair."""
         if self.baseline is None:
             return tuple(combinations(range(len(self.runs)), 2))
         first = self.runs.index(self.baseline)
-        return tuple((first, other) for other in range(len(self.runs)) if other != first)
+        return tuple((first, run) for run in range(len(self.runs)) if run != first)
 
     @property
     def compared(self) -> tuple[NamedMetric, ...]:
-        """The metrics without their cutoffs; workers know them by their places."""
-        return tuple(dict.fromkeys(one.metric for one in self.metrics))
+        """The metrics without their cutoffs; workers refer to them by index."""
+        return tuple(dict.fromkeys(metric_at.metric for metric_at in self.metrics))
 
     @property
     def segment_columns(self) -> tuple[str, ...]:
-        """The columns of all segment sets, each once, in the order of first use."""
-        return tuple(dict.fromkeys(name for names in self.segment_sets for name in names))
+        """The distinct columns of all segment sets, in the order of first use."""
+        return tuple(dict.fromkeys(column for columns in self.segment_sets for column in columns))
 
     @property
     def digest(self) -> str:
-        """Sixteen hex digits that change with any choice that can change a number."""
+        """Sixteen hex digits that change with every setting that can change a number."""
         parts = asdict(self) | {"keep_replicates": False}  # it changes no number
-        # Which rows are tested changes no row's own numbers.
-        for name in ("across_rules", "rules", "rules_in_rows"):
-            del parts[name]
+        # These settings accept or refuse rows, but do not change the numbers of a row.
+        for field in ("across_rules", "rules", "rules_in_rows"):
+            del parts[field]
         if not self.skips_no_relevant:
             del parts["skips_no_relevant"]
-        cutoffs = {metric: [one.k for one in self.metrics if one.metric == metric] for metric in self.compared}
+        cutoffs = {
+            metric: [metric_at.k for metric_at in self.metrics if metric_at.metric == metric]
+            for metric in self.compared
+        }
         parts["metrics"] = [
-            [str(metric), metric.column, None if EVERY in at else sorted(map(str, at))]
-            for metric, at in cutoffs.items()
+            [str(metric), metric.column, None if EVERY in ks else sorted(map(str, ks))]
+            for metric, ks in cutoffs.items()
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def compared_metrics(
+def parse_metrics(
     names: str | Sequence[str] | None, k: int | str | Sequence[int | str | None] | None
 ) -> tuple[MetricAt, ...]:
-    """Read which metrics of per-query tables are compared; None: `ndcg`.
+    """Parse the metrics of per-query tables to compare; None: `ndcg`.
 
-    A name without `@` is compared at each `k`, and where that is None at every cutoff of the tables.
+    A name without `@` is compared at each `k`, or at every cutoff of the tables if `k` is None.
 
-    >>> [str(one) for one in compared_metrics("ndcg@10,p(rel=2)@5", None)]
+    >>> [str(metric) for metric in parse_metrics("ndcg@10,p(rel=2)@5", None)]
     ['ndcg@10', 'p(rel=2)@5']
     """
     everywhere = (EVERY,) if k is None else parse_cutoffs(k)
     metrics: dict[MetricAt, None] = {}
     for text in split_metrics("ndcg" if names is None else names):
-        one, asked = read_metric(text), normalize_metric_name(text)
-        if MetricAt(one.metric, EVERY) not in metrics:  # whose name holds at each cutoff
-            ks = everywhere if one.k == EVERY else (one.k,)
-            metrics |= dict.fromkeys(MetricAt(one.metric, k, asked) for k in ks)  # which keeps the first name
+        metric_at, requested = read_metric(text), normalize_metric_name(text)
+        if MetricAt(metric_at.metric, EVERY) not in metrics:  # else it is compared at every cutoff already
+            ks = everywhere if metric_at.k == EVERY else (metric_at.k,)
+            metrics |= dict.fromkeys(MetricAt(metric_at.metric, k, requested) for k in ks)
     return in_order(metrics)
 
 
-def is_companion(one: MetricAt) -> bool:
-    """Check if a metric comes with ndcg and was not asked for, so that it is not tested."""
-    return one.metric in NDCG.comes_with and not one.asked
+def is_companion(metric_at: MetricAt) -> bool:
+    """Check if a metric was added to ndcg without being requested, so that it is not tested."""
+    return metric_at.metric in NDCG.comes_with and not metric_at.asked
 
 
 def check_margin(margin: float) -> None:
-    """Raise unless a margin is a number from 0 on."""
+    """Raise unless a margin is finite and at least 0."""
     if not 0 <= margin < float("inf"):
         raise InvalidParameterError(f"margin must be 0 or more; got {margin}.")
 
 
-def refuse_unread_seed(replicates: int, flips: int, *, given: bool) -> None:
-    """Raise for a seed that nothing reads."""
-    if given and not replicates and not flips:
+def refuse_unread_seed(replicates: int, flips: int, *, is_given: bool) -> None:
+    """Raise if a seed was passed, but no replicates or flips that use it."""
+    if is_given and not replicates and not flips:
         raise InvalidParameterError(
             f"nothing reads {option('seed')}: there are no replicates and no flips; leave it out."
         )

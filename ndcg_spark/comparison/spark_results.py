@@ -1,4 +1,4 @@
-"""What `compare` returns where Spark compares: lazy DataFrames."""
+"""Results of `compare` on Spark: lazy DataFrames."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ndcg_spark.comparison.frames import compare_queries, runs_in
-from ndcg_spark.comparison.results import TOLD, ComparedRuns, compared_evaluations
+from ndcg_spark.comparison.frames import compare_queries, list_runs
+from ndcg_spark.comparison.results import DETAIL_COLUMNS, ComparedRuns, select_evaluations
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.tables import QueryTable, Tables, choose_tables, run_text
+from ndcg_spark.comparison.tables import QueryTable, Tables, choose_tables, format_run
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS as TOP_ITEMS_OF_PAIR
 from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS
 from ndcg_spark.core import labels
@@ -38,46 +38,46 @@ class Comparison(ComparedRuns):
     ----------
     settings : ComparisonSettings
     evaluations : mapping of run to Evaluation
-        What is compared, as far as it was not metrics of queries; None stands for all runs. Their bad rows are
-        counted where an action of `show` or `to_pandas` meets one.
+        The evaluations among the compared results; the key None stands for all runs. Their bad rows are counted if an
+        action of `show` or `to_pandas` finds one.
     allow_unmatched : bool
-        Whether runs that judgments do not match are compared.
+        Compare runs even if no judgment matches them.
     summary : DataFrame
         Lazy, one row per (baseline, run, segment, metric, k): means, difference, intervals, tests and verdict. The
         columns are explained in `docs/compare.md`.
     counted : DataFrame
-        What `show` and `to_pandas` read: the summary with counts of items, by which they check that judgments match
-        the runs, and refusals as rows.
+        The rows that `show` and `to_pandas` read: the summary with refusals as rows, and with counts of items that
+        show whether judgments match the runs.
 
     Notes
     -----
-    Nothing is cached: each action compares again. Judgments of an evaluation that match nothing are refused by `show`
-    and `to_pandas`, and not by actions on `summary`.
+    Nothing is cached: each action compares again. `show` and `to_pandas` refuse judgments of an evaluation that match
+    no item; actions on `summary` do not.
     """
 
     summary: DataFrame
     counted: DataFrame = field(compare=False)
 
     def __repr__(self) -> str:
-        """What is compared, by which tests, and that nothing has run yet."""
+        """Return the pairs, metrics and tests of the comparison; runs nothing."""
         return "\n".join((*self._first_lines, "lazy: summary (differences); each action on it compares anew"))
 
     @property
     def engine(self) -> str:
-        """Who compares: `spark`."""
+        """The engine: `spark`."""
         return "spark"
 
     def differences(self) -> DataFrame:
-        """Differences for people: `run`, `baseline`, `segment`, `metric`, `difference`, `interval`, and more.
+        """Return readable differences: `run`, `baseline`, `segment`, `metric`, `difference`, `interval`, and more.
 
         Returns
         -------
         DataFrame
-            Lazy, one row per segment, metric and pair of runs, of metrics that are tested, in the order in which they
-            were asked for. All queries come first; then the segments with a clear difference, the largest first; then
-            the others. Beside the interval also its bounds `ci_low` and `ci_high`, `p` (after Holm; null
-            where there is no test), `verdict`, `n`, the queries that count, and `missing`, those that one of the two
-            runs lacks. Segments and metrics are named as by `Evaluation.means`.
+            Lazy, one row per segment, tested metric and pair of runs. Metrics are in the order in which they were
+            requested; all queries come first, then segments with a clear difference, largest first, then other
+            segments. Further columns are the bounds `ci_low` and `ci_high`, `p` (after Holm; null without a test),
+            `verdict`, `n` (queries that are compared) and `missing` (queries that one of the two runs lacks).
+            Segments and metrics are named as in `Evaluation.means`.
 
         Notes
         -----
@@ -87,13 +87,13 @@ class Comparison(ComparedRuns):
 
     def _differences(self, summary: DataFrame, *beside: Column) -> DataFrame:
         of_segment = F.col("segment_by") != ""
-        size = [F.when(of_segment, one) for one in (F.col("verdict") == "unclear", -F.abs("difference"))]
+        size = [F.when(of_segment, order) for order in (F.col("verdict") == "unclear", -F.abs("difference"))]
         by_metric = [
             F.expr(labels.place_sql("metric", list(map(str, self.settings.compared)))),
             F.col("k").asc_nulls_last(),
         ]
-        names = [F.col(name).asc_nulls_last() for name in ("segment_by", "segment", "baseline", "run")]
-        tested = filter_rows(summary, F.col("verdict").isNotNull()).orderBy(of_segment, *by_metric, *size, *names)
+        by_name = [F.col(column).asc_nulls_last() for column in ("segment_by", "segment", "baseline", "run")]
+        tested = filter_rows(summary, F.col("verdict").isNotNull()).orderBy(of_segment, *by_metric, *size, *by_name)
         return tested.select(
             "run",
             "baseline",
@@ -112,23 +112,23 @@ class Comparison(ComparedRuns):
         )
 
     def _for_people(self) -> DataFrame:
-        """The same as `differences`, with the rules of each row and what is counted beside."""
-        return self._differences(self.counted, F.struct(*TOLD).alias(BESIDE))
+        """Return `differences` with the columns `DETAIL_COLUMNS` of each row. Lazy."""
+        return self._differences(self.counted, F.struct(*DETAIL_COLUMNS).alias(BESIDE))
 
 
 class SparkQueries(QueryTable):
-    """Metrics of queries that Spark reads; `frame` is lazy."""
+    """Per-query metrics that Spark reads; `frame` is lazy."""
 
-    def __init__(self, given: DataFrame | Evaluation) -> None:
-        self._given = given
+    def __init__(self, source: DataFrame | Evaluation) -> None:
+        self._source = source
 
     @property
     def evaluation(self) -> Evaluation | None:
-        return self._given if isinstance(self._given, Evaluation) else None
+        return self._source if isinstance(self._source, Evaluation) else None
 
     @cached_property
     def frame(self) -> DataFrame:
-        return _queries_of(self._given) if isinstance(self._given, Evaluation) else self._given
+        return _select_queries(self._source) if isinstance(self._source, Evaluation) else self._source
 
     @cached_property
     def info(self) -> TableInfo:
@@ -136,9 +136,9 @@ class SparkQueries(QueryTable):
 
     def runs(self) -> dict[str, bool]:
         """Run an action."""
-        if isinstance(self._given, Evaluation):
-            return dict.fromkeys(runs_in(self._given.ranking.rows.select("run")), True)
-        return runs_in(self._given)
+        if isinstance(self._source, Evaluation):
+            return dict.fromkeys(list_runs(self._source.ranking.rows.select("run")), True)
+        return list_runs(self._source)
 
     def computed_at(self) -> datetime | None:
         """Run an action, if the table has the column."""
@@ -152,55 +152,59 @@ class SparkQueries(QueryTable):
         run = exact_col(column).cast("string") if has_column(self.frame, column) else F.lit(name)
         return SparkQueries(self.frame.withColumn("run", run))
 
-    def of_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> SparkQueries:
+    def select_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> SparkQueries:
         """Run an action or two for each column."""
         return SparkQueries(select_slice(self.frame, name, night=night, dataset=dataset, hint=otherwise))
 
-    def of_run(self, run: str) -> SparkQueries:
+    def select_run(self, run: str) -> SparkQueries:
         return SparkQueries(self.frame.where(exact_col("run") == run))
 
 
-def _queries_of(evaluation: Evaluation) -> DataFrame:
-    """Rows of queries, as a stored table has them: without those that the convention drops as missing.
+def _select_queries(evaluation: Evaluation) -> DataFrame:
+    """Select query rows as a stored table has them: without queries that the convention drops.
 
-    Where judgments are a table of their own, with counts of items among the first k.
+    If the judgments are a separate table, the rows have counts of items among the first k.
     """
     convention, rows = evaluation.settings.convention, evaluation.ranking.per_query(keep_refusals=True)
     if convention.missing_query == "drop":
         rows = filter_rows(rows, F.col("status") != "missing")
     if evaluation.ranking.tables.relevances_in_run:
         return rows
-    counts = ~F.col("status").isin(*list_dropped_statuses(convention))
-    n_items = (F.col(N_TOP_ITEMS), F.col(N_TOP_ITEMS) - F.col(N_UNJUDGED_ITEMS))
-    return rows.withColumns({name: F.when(counts, n) for name, n in zip(TOP_ITEMS, n_items, strict=True)})
+    is_counted = ~F.col("status").isin(*list_dropped_statuses(convention))
+    counts = (F.col(N_TOP_ITEMS), F.col(N_TOP_ITEMS) - F.col(N_UNJUDGED_ITEMS))
+    return rows.withColumns(
+        {column: F.when(is_counted, count) for column, count in zip(TOP_ITEMS, counts, strict=True)}
+    )
 
 
-def tables_on_spark(results: Any, spark: SparkSession | None = None) -> Tables:
-    """Take what is given to `compare` to Spark."""
-    taken = convert_tables({"results": results}, spark)["results"]
-    if not isinstance(taken, Mapping):
-        return [(_table("results", taken), None)]
-    return [(_table(f"results[{run!r}]", one), run_text(run)) for run, one in taken.items()]
+def open_on_spark(results: Any, spark: SparkSession | None = None) -> Tables:
+    """Open the `results` argument of `compare` on Spark."""
+    opened = convert_tables({"results": results}, spark)["results"]
+    if not isinstance(opened, Mapping):
+        return [(_wrap_table("results", opened), None)]
+    return [(_wrap_table(f"results[{run!r}]", table), format_run(run)) for run, table in opened.items()]
 
 
-def _table(name: str, given: Any) -> SparkQueries:
-    if not isinstance(given, Evaluation) and not hasattr(given, "sparkSession"):
-        raise wrong_table_error(name, given, ("DataFrame",))
-    return SparkQueries(given)
+def _wrap_table(name: str, table: Any) -> SparkQueries:
+    if not isinstance(table, Evaluation) and not hasattr(table, "sparkSession"):
+        raise wrong_table_error(name, table, ("DataFrame",))
+    return SparkQueries(table)
 
 
-def compare_by(tables: Tables, settings: ComparisonSettings) -> DataFrame:
-    """Compare runs by settings that fit them; lazy, as `compare`, with counts of items and with refusals kept."""
-    chosen = choose_tables(tables, settings)
-    return compare_queries([(one.frame, run) for one, run in chosen if isinstance(one, SparkQueries)], settings)
+def compare_tables(tables: Tables, settings: ComparisonSettings) -> DataFrame:
+    """Compare runs with resolved settings; lazy. The result has counts of items, and refusals as rows."""
+    compared = choose_tables(tables, settings)
+    return compare_queries(
+        [(table.frame, run) for table, run in compared if isinstance(table, SparkQueries)], settings
+    )
 
 
-def comparison_of(tables: Tables, settings: ComparisonSettings, *, allow_unmatched: bool) -> Comparison:
-    counted = compare_by(tables, settings)
+def build_comparison(tables: Tables, settings: ComparisonSettings, *, allow_unmatched: bool) -> Comparison:
+    counted = compare_tables(tables, settings)
     return Comparison(
         settings=settings,
         summary=raise_refusals(counted).drop(TOP_ITEMS_OF_PAIR),
-        evaluations=compared_evaluations(tables, settings),
+        evaluations=select_evaluations(tables, settings),
         counted=counted,
         allow_unmatched=allow_unmatched,
     )

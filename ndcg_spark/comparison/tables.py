@@ -1,4 +1,4 @@
-"""What is compared, whichever engine reads it: metrics of queries, and the settings that fit them and the options."""
+"""Tables of per-query metrics, whichever engine reads them, and the comparison settings that fit them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
 from ndcg_spark.comparison.plan import STORED_WEIGHT, QueriesPlan, plan_queries
-from ndcg_spark.comparison.settings import ComparisonSettings, compared_metrics
+from ndcg_spark.comparison.settings import ComparisonSettings, parse_metrics
 from ndcg_spark.comparison.tasks.pairing import UNWEIGHTED
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core import labels
@@ -26,57 +26,57 @@ from ndcg_spark.metrics import EVERY, Metric, MetricAt, in_order, parse_metric
 
 
 class QueryTable(ABC):
-    """Metrics of queries: a table of them, or those of an evaluation. Each engine has its own kind.
+    """Per-query metrics, from a table or from an evaluation; each engine has its own subclasses.
 
-    Only a table is cut to a night or a run; evaluations raise there.
+    Only tables can be restricted to a night or a run; evaluations raise NotImplementedError.
     """
 
     @property
     @abstractmethod
     def evaluation(self) -> Results | None:
-        """The evaluation, if it is one."""
+        """The evaluation; None for a table."""
 
     @property
     @abstractmethod
     def info(self) -> TableInfo:
-        """What the columns are."""
+        """Names and types of the columns."""
 
     @abstractmethod
     def runs(self) -> dict[str, bool]:
-        """List the runs of the run column, and whether rows of each have a stored weight. Reads it."""
+        """Map each run of the run column to True if its rows have stored weights. Reads the column."""
 
     def computed_at(self) -> datetime | None:
-        """Newest time at which rows of a stored table were computed, if it has that. Reads the column."""
+        """Return the latest `computed_at` of a stored table; None without this column. Reads the column."""
         raise NotImplementedError
 
     def with_runs(self, column: str, name: str) -> QueryTable:
-        """Take another column, as text, for the run column; `name` is the run of a table without it."""
+        """Use another column, as text, as the run column; `name` is the run of a table without it."""
         raise NotImplementedError
 
-    def of_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> QueryTable:
-        """Rows of one night and data set, as from `select_slice`; messages call the table `name`."""
+    def select_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> QueryTable:
+        """Select the rows of one night and data set, like `select_slice`; messages call the table `name`."""
         raise NotImplementedError
 
-    def of_run(self, run: str) -> QueryTable:
-        """Rows of one run; all of a table without a run column."""
+    def select_run(self, run: str) -> QueryTable:
+        """Select the rows of one run; all rows of a table without a run column."""
         raise NotImplementedError
 
 
 Tables: TypeAlias = Sequence[tuple[QueryTable, str | None]]
-"""Tables with the runs that they hold; None for a single one, whose run column tells."""
+"""Tables with the run that each holds; None for a single table with a run column."""
 
 
 def choose_tables(tables: Tables, settings: ComparisonSettings) -> Tables:
-    """Leave out the tables of runs that are not compared."""
-    return [(one, run) for one, run in tables if run is None or run in settings.runs]
+    """Select the tables of the runs that are compared."""
+    return [(table, run) for table, run in tables if run is None or run in settings.runs]
 
 
 def plan_tables(tables: Tables, settings: ComparisonSettings) -> list[QueriesPlan]:
-    """Plan how the tables that are compared are read; raise for all that is wrong with their columns."""
-    return plan_queries([(one.info, run) for one, run in choose_tables(tables, settings)], settings)
+    """Plan how the compared tables are read; raise if their columns are missing or have wrong types."""
+    return plan_queries([(table.info, run) for table, run in choose_tables(tables, settings)], settings)
 
 
-def comparison_settings(
+def build_settings(
     tables: Tables,
     *,
     baseline: str | int | None = None,
@@ -89,105 +89,117 @@ def comparison_settings(
     **options: Any,
 ) -> ComparisonSettings:
     """Build the settings that the options of `compare` describe; an action may list the runs."""
-    evaluated = [one.evaluation.settings for one, _ in tables if one.evaluation is not None]
+    evaluated = [table.evaluation.settings for table, _ in tables if table.evaluation is not None]
     first = evaluated[0] if evaluated else None
-    baseline = None if baseline is None else run_text(baseline)
+    baseline = None if baseline is None else format_run(baseline)
     if convention is None and first is not None:
         convention = first.convention
-    used = convention if isinstance(convention, Convention) else Convention.parse(convention or "default")
+    known_convention = convention if isinstance(convention, Convention) else Convention.parse(convention or "default")
     if first is not None:
         query = first.columns.query if query is None else query
         require_query(first)
-        segments = ["+".join(one) for one in first.segment_sets] if segments is None else segments
-    names, listed = _named_runs(tables, baseline, runs)
+        segments = ["+".join(columns) for columns in first.segment_sets] if segments is None else segments
+    chosen_runs, listed = _resolve_runs(tables, baseline, runs)
     weight = options.pop("weight", None)
-    if weight is None and any(listed.values()) and _has_weight(tables):
+    if weight is None and any(listed.values()) and _have_weights(tables):
         weight = STORED_WEIGHT
-    compared = _metrics(metrics, k, evaluated, tables)
-    rules = _rules(tables, () if names is None else names, used, across=options.get("across_rules", False))
-    usual = "drop" if len({read_rules(text)["sample"] for text in rules.evaluated}) > 1 else used.missing_query
+    compared_metrics = _choose_metrics(metrics, k, evaluated, tables)
+    rules = _combine_known_rules(
+        tables,
+        () if chosen_runs is None else chosen_runs,
+        known_convention,
+        across=options.get("across_rules", False),
+    )
+    default_unpaired = (
+        "drop"
+        if len({read_rules(text)["sample"] for text in rules.evaluated}) > 1
+        else known_convention.missing_query
+    )
     return ComparisonSettings(
-        runs=tuple(listed) if names is None else names,
+        runs=tuple(listed) if chosen_runs is None else chosen_runs,
         baseline=baseline,
-        metrics=compared,
+        metrics=compared_metrics,
         weight=weight or None,
         query=(query,) if isinstance(query, str) else ("query_id",) if query is None else tuple(query),
         segment_sets=parse_segment_sets(segments or ()),
-        same_ideal=used.ideal == "judged",
-        skips_no_relevant=used.no_relevant == "skip",
+        same_ideal=known_convention.ideal == "judged",
+        skips_no_relevant=known_convention.no_relevant == "skip",
         rules=rules.text,
         rules_in_rows=rules.in_rows,
-        **{**options, "unpaired": options.get("unpaired") or usual},
+        **{**options, "unpaired": options.get("unpaired") or default_unpaired},
     )
 
 
-def _named_runs(
+def _resolve_runs(
     tables: Tables, baseline: str | None, runs: str | int | Sequence[str | int] | None
 ) -> tuple[tuple[str, ...] | None, dict[str, bool]]:
-    """Runs to compare, None for all; and those there are, with whether they may have weights. May list them."""
-    names = None if runs is None else tuple(map(run_text, to_tuple("runs", run_text(runs))))
-    is_named = names is not None and (baseline is None or baseline in names)
-    listed = dict.fromkeys(names or (), True) if is_named else _runs(tables)
-    known = known_runs(tables) or tuple(listed)
-    for run in names or ():
-        one_of_runs("run", run, known)
+    """Return the runs to compare (None: all), and the existing runs with whether they may have weights.
+
+    May run an action that lists the runs.
+    """
+    chosen = None if runs is None else tuple(map(format_run, to_tuple("runs", format_run(runs))))
+    is_named = chosen is not None and (baseline is None or baseline in chosen)
+    listed = dict.fromkeys(chosen or (), True) if is_named else _list_runs(tables)
+    known = list_known_runs(tables) or tuple(listed)
+    for run in chosen or ():
+        check_run("run", run, known)
     if baseline is not None:
-        one_of_runs("baseline", baseline, known)
-    if names is not None:
-        names = with_baseline(names, baseline)
-        listed = {run: listed.get(run, True) for run in names}
-    return names, listed
+        check_run("baseline", baseline, known)
+    if chosen is not None:
+        chosen = add_baseline(chosen, baseline)
+        listed = {run: listed.get(run, True) for run in chosen}
+    return chosen, listed
 
 
-class _Rules(NamedTuple):
-    """Rules of the queries that are compared: those of evaluations; what is known of all; whether rows say more."""
+class _KnownRules(NamedTuple):
+    """Rules of the compared queries: those of each evaluation, their combination, and whether rows have their own."""
 
     evaluated: list[str]
     text: str
     in_rows: bool
 
 
-def _rules(tables: Tables, names: Sequence[str], convention: Convention, *, across: bool) -> _Rules:
-    """Look at what is known before anything runs, and refuse two rules of evaluations."""
-    chosen = [one for one, run in tables if run is None or not names or run in names]
-    evaluated = [one.evaluation.settings.rules for one in chosen if one.evaluation is not None]
+def _combine_known_rules(tables: Tables, runs: Sequence[str], convention: Convention, *, across: bool) -> _KnownRules:
+    """Combine the rules that are known before an action, and refuse evaluations whose rules differ."""
+    compared = [table for table, run in tables if run is None or not runs or run in runs]
+    evaluated = [table.evaluation.settings.rules for table in compared if table.evaluation is not None]
     text = combine_rules(evaluated, "the comparison", across=across)
-    if len(evaluated) == len(chosen):
-        return _Rules(evaluated, text or "", False)
-    in_rows = bool(evaluated) or any(one.info.has(RULES) for one in chosen)
-    usual = text or EvaluationSettings.rules_by(convention)
-    return _Rules(evaluated, usual if in_rows else "", in_rows)
+    if len(evaluated) == len(compared):
+        return _KnownRules(evaluated, text or "", False)
+    in_rows = bool(evaluated) or any(table.info.has(RULES) for table in compared)
+    default = text or EvaluationSettings.rules_by(convention)
+    return _KnownRules(evaluated, default if in_rows else "", in_rows)
 
 
-def with_baseline(runs: Sequence[str], baseline: str | None) -> tuple[str, ...]:
-    """Runs that were chosen, and the one that they are compared with."""
+def add_baseline(runs: Sequence[str], baseline: str | None) -> tuple[str, ...]:
+    """Add the baseline in front of the runs if it is not one of them."""
     return (*runs,) if baseline is None or baseline in runs else (baseline, *runs)
 
 
-def run_text(run: Any) -> Any:
-    """Name of a run as results have it, which is text, where it was given as a value of a run column of numbers."""
+def format_run(run: Any) -> Any:
+    """Return a whole number as text, since results name runs as text; return other values unchanged."""
     return run if isinstance(run, bool) or not isinstance(run, Integral) else str(run)
 
 
-def known_runs(tables: Tables) -> tuple[str, ...] | None:
-    """Name the runs, without reading rows; None where a run column holds their names."""
+def list_known_runs(tables: Tables) -> tuple[str, ...] | None:
+    """List the runs without reading rows; None if a run column holds them."""
     if not tables or tables[0][1] is not None:
         return tuple(run for _, run in tables if run is not None)
     table = tables[0][0]
     if table.evaluation is not None:
-        return evaluated_runs(table.evaluation.settings)
+        return list_evaluated_runs(table.evaluation.settings)
     return None if table.info.has("run") else ()
 
 
-def evaluated_runs(settings: EvaluationSettings) -> tuple[str, ...] | None:
-    """Name the runs of an evaluation; None where a run column holds their names."""
+def list_evaluated_runs(settings: EvaluationSettings) -> tuple[str, ...] | None:
+    """List the runs of an evaluation; None if a run column holds them."""
     if settings.columns.runs:
         return settings.columns.runs
     return None if settings.columns.run is not None else ("",)
 
 
-def one_of_runs(name: str, run: str, known: tuple[str, ...]) -> None:
-    """Raise unless `run` is one of the runs there are; `name` is what it is called where the user wrote it."""
+def check_run(label: str, run: str, known: tuple[str, ...]) -> None:
+    """Raise unless `run` is one of the known runs; `label` names the option that the user set."""
     if not known:
         raise InputRefusedError(f"there is no run {run!r} to compare: the input has no rows.")
     if known == ("",) and run:
@@ -195,75 +207,87 @@ def one_of_runs(name: str, run: str, known: tuple[str, ...]) -> None:
             f"the input has one run without a name; two runs need {option('run')} or {option('score')}, or two "
             f"columns of {option('ranked')}."
         )
-    check_choice(name, run, known)
+    check_choice(label, run, known)
 
 
-def _runs(tables: Tables) -> dict[str, bool]:
-    """Names of the runs, those of a run column by reading it; and whether queries may have stored weights."""
-    known = known_runs(tables)
+def _list_runs(tables: Tables) -> dict[str, bool]:
+    """List the runs, by an action if a run column holds them, with whether they may have stored weights."""
+    known = list_known_runs(tables)
     return tables[0][0].runs() if known is None else dict.fromkeys(known, True)
 
 
-def _has_weight(tables: Tables) -> bool:
-    """Whether the tables have weights, by their schemas: all of them or none."""
+def _have_weights(tables: Tables) -> bool:
+    """Return True if all tables have a weight column, False if none has; refuse a mixture."""
     weighted = {
-        run: one.info.has(STORED_WEIGHT)
-        if one.evaluation is None
-        else one.evaluation.settings.columns.weight is not None
-        for one, run in tables
+        run: table.info.has(STORED_WEIGHT)
+        if table.evaluation is None
+        else table.evaluation.settings.columns.weight is not None
+        for table, run in tables
     }
     if len(set(weighted.values())) > 1:
-        has, lacks = (next(run for run, its in weighted.items() if its is whether) for whether in (True, False))
+        has, lacks = (
+            next(run for run, has_weight in weighted.items() if has_weight is expected) for expected in (True, False)
+        )
         raise InputRefusedError(
             f"the table of run {has!r} has stored weights and that of run {lacks!r} has none; {UNWEIGHTED}."
         )
     return any(weighted.values())
 
 
-def _metrics(
+def _choose_metrics(
     names: str | Sequence[str] | None,
     k: int | str | Sequence[int | str | None] | None,
     evaluated: Sequence[EvaluationSettings],
     tables: Tables,
 ) -> tuple[MetricAt, ...]:
-    """Choose the metrics to compare; `dcg` comes beside `ndcg` without being asked for."""
+    """Choose the metrics to compare; `dcg` is added to the default `ndcg`."""
     if names is not None:
-        chosen = compared_metrics(names, k)
+        compared = parse_metrics(names, k)
         computed = evaluated[0].computed if evaluated else ()
-        for metric in dict.fromkeys(one.metric for one in chosen if isinstance(one.metric, Metric)):
-            there, at = ([one.k for one in metrics if one.metric == metric] for metrics in (computed, chosen))
-            if there and EVERY not in at and set(at).isdisjoint(there):
+        for metric in dict.fromkeys(
+            metric_at.metric for metric_at in compared if isinstance(metric_at.metric, Metric)
+        ):
+            evaluated_ks, ks = (
+                [metric_at.k for metric_at in metrics if metric_at.metric == metric]
+                for metrics in (computed, compared)
+            )
+            if evaluated_ks and EVERY not in ks and set(ks).isdisjoint(evaluated_ks):
                 raise InvalidParameterError(
-                    f"{str(metric)!r} was evaluated at k={labels.cutoffs(there)}; got k={labels.cutoffs(at)}."
+                    f"{str(metric)!r} was evaluated at k={labels.cutoffs(evaluated_ks)}; got k={labels.cutoffs(ks)}."
                 )
-        return chosen
+        return compared
     if not evaluated:
-        chosen = compared_metrics(None, k)
-        has_dcg = all("dcg" in one.info.names for one, _ in tables)
-        return (*chosen, *(MetricAt(parse_metric("dcg")[0], one.k) for one in chosen if has_dcg))
-    common = _common_metrics(evaluated, k)
+        compared = parse_metrics(None, k)
+        has_dcg = all("dcg" in table.info.names for table, _ in tables)
+        return (*compared, *(MetricAt(parse_metric("dcg")[0], metric_at.k) for metric_at in compared if has_dcg))
+    common = _intersect_metrics(evaluated, k)
     if not common:
-        raise InvalidParameterError(f"k={k!r} is none of the cutoffs that were evaluated.")
+        raise InvalidParameterError(f"k={k!r} is not one of the cutoffs that were evaluated.")
     return common
 
 
-def _common_metrics(
+def _intersect_metrics(
     evaluated: Sequence[EvaluationSettings], k: int | str | Sequence[int | str | None] | None
 ) -> tuple[MetricAt, ...]:
-    """Metrics of queries, without `idcg`, that all evaluations have, each at the cutoffs that all of them have."""
+    """Return the per-query metrics and cutoffs that all evaluations have, without `idcg`."""
     shown = [
-        [one for one in settings.computed if one.shown and isinstance(one.metric, Metric)] for settings in evaluated
+        [metric_at for metric_at in settings.computed if metric_at.shown and isinstance(metric_at.metric, Metric)]
+        for settings in evaluated
     ]
-    common = [one for one in shown[0] if one.metric.name != "idcg" and all(one in metrics for metrics in shown)]
+    common = [
+        metric_at
+        for metric_at in shown[0]
+        if metric_at.metric.name != "idcg" and all(metric_at in metrics for metrics in shown)
+    ]
     if not common:
         raise InvalidParameterError(
-            f"nothing can be compared: no metric of queries was evaluated at one cutoff in all runs; choose "
-            f"{option('metrics')} and {option('k')} of the evaluations so that they share one."
+            f"the evaluations have no per-query metric at a common cutoff; choose {option('metrics')} and "
+            f"{option('k')} of the evaluations so that they share one."
         )
     if k is not None:
-        at = parse_cutoffs(k)
-        return tuple(one for one in common if one.k in at)
+        ks = parse_cutoffs(k)
+        return tuple(metric_at for metric_at in common if metric_at.k in ks)
     if evaluated[0].metrics:
         return tuple(common)
-    partly = {one.metric for metrics in shown for one in metrics if one not in common}
-    return in_order(one if one.metric in partly else replace(one, k=EVERY) for one in common)
+    partly = {metric_at.metric for metrics in shown for metric_at in metrics if metric_at not in common}
+    return in_order(metric_at if metric_at.metric in partly else replace(metric_at, k=EVERY) for metric_at in common)

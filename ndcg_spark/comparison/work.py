@@ -1,4 +1,4 @@
-"""What compare-runs does by Spark. It runs actions."""
+"""The work of compare-runs on Spark. It runs actions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from ndcg_spark.comparison.differences import STAMPS, Differences, Row
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
 from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings
-from ndcg_spark.comparison.spark_results import SparkQueries, compare_by
+from ndcg_spark.comparison.spark_results import SparkQueries, compare_tables
 from ndcg_spark.comparison.tables import QueryTable, Tables
 from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.evaluation.settings import EvaluationSettings
@@ -22,7 +22,7 @@ from ndcg_spark.tables.slices import Frame
 
 
 class CompareRuns(RankingWork[ComparisonJobSettings], Differences):
-    """Comparing runs by Spark."""
+    """Compares runs on Spark."""
 
     def __init__(self, job: Job[ComparisonJobSettings]) -> None:
         super().__init__(job)
@@ -43,12 +43,12 @@ class CompareRuns(RankingWork[ComparisonJobSettings], Differences):
     def query_tables(self) -> list[QueryTable]:
         if self.ranked:
             return [SparkQueries(Evaluation(settings=self.inputs.settings, ranking=self.inputs.ranking))]
-        names = ("per_query", "baseline_per_query")
-        return [SparkQueries(self.tables[name].frame) for name in names if name in self.tables]
+        sources = ("per_query", "baseline_per_query")
+        return [SparkQueries(self.tables[source].frame) for source in sources if source in self.tables]
 
     def compare(self, tables: Tables, settings: ComparisonSettings) -> list[Row]:
-        """Run an action. Replicates are long, and only stored: they never come to the driver."""
-        frame = compare_by(tables, settings)
+        """Run an action. Replicates are large, so they are written by the workers and never collected."""
+        frame = compare_tables(tables, settings)
         if settings.keep_replicates and self.job.is_requested("output"):
             self.job.persist(frame)
             self._replicated = raise_refusals(frame).select(*COMPARISON_SCHEMA.names)

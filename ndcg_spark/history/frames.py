@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ndcg_spark.comparison.frames import estimated_groups
+from ndcg_spark.comparison.frames import estimate_all_groups
 from ndcg_spark.comparison.plan import STORED_WEIGHT
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
@@ -191,7 +191,7 @@ def with_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: S
     settings = _settings(rows, per_query, query)
     flags = flags.withColumn(PAIR, F.xxhash64(*_PAIR_KEYS).cast("string"))
     pairs = flags.where(F.col("before").isNotNull()).select(PAIR, *_PAIR_KEYS).distinct()
-    found = _by_key(raise_refusals(estimated_groups([(_as_runs(per_query, pairs, settings), None)], settings)))
+    found = _by_key(raise_refusals(estimate_all_groups([(_as_runs(per_query, pairs, settings), None)], settings)))
     on = [F.col(name).eqNullSafe(F.col(key)) for name, key in _KEYS.items()]
     return flags.join(found, reduce(and_, on), "left").drop(*_KEYS.values(), PAIR)
 

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.comparison import kernels
-from ndcg_spark.comparison.kernels import DRAWN, MOST_EXACT, hashed_flip_p, percentile_interval, replicate_values
+from ndcg_spark.comparison.kernels import DRAWN, MAX_EXACT_UNITS, hashed_flip_p, percentile_interval, replicate_values
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, summing
-from ndcg_spark.comparison.tasks.pairing import whole_units
+from ndcg_spark.comparison.tasks.pairing import group_whole_units
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import int_values, list_offsets
 from ndcg_spark.core.exact import Limbs, add_limbs
@@ -519,7 +519,7 @@ class Period:
 def roll_up_nights(batches: Iterator[pa.RecordBatch], settings: RollUpSettings) -> Iterator[pa.RecordBatch]:
     """Add up nights, sorted by series and night, to `PERIOD_SCHEMA`; the columns of families are filled in later."""
     periods = _finished(_nights(batches), settings)
-    while rows := list(islice(periods, finishing.HELD_RESULTS)):
+    while rows := list(islice(periods, finishing.RESULTS_PER_BATCH)):
         yield pa.RecordBatch.from_pylist(rows, schema=PERIOD_SCHEMA)
 
 
@@ -532,7 +532,7 @@ def _nights(batches: Iterator[pa.RecordBatch]) -> Iterator[Night]:
         offsets = np.zeros(batch.num_rows + 1, dtype=np.int64) if column is None else list_offsets(column)
         for at, row in enumerate(batch.select(plain).to_pylist()):
             numbers = stored[offsets[at] : offsets[at + 1]]
-            yield Night(row, states[at], summing.from_stored_numbers(numbers) if len(numbers) else None)
+            yield Night(row, states[at], summing.unpack_replicates(numbers) if len(numbers) else None)
 
 
 def _finished(nights: Iterator[Night], settings: RollUpSettings) -> Iterator[dict[str, Any]]:
@@ -569,7 +569,7 @@ def _row(key: tuple[Any, ...], period: Period, settings: RollUpSettings) -> dict
     row |= {"independence": independence, "state": period.sums.base.state.tolist(), "n_replicates": 0}
     row |= _ESTIMATES[independence](period, _as_comparison(settings))
     empty = all(finishing.ONE_SIDE_EMPTY in (one["note"] or "").split(",") for one in period.nights)
-    return finishing.settled(
+    return finishing.settle_untested(
         row, is_companion=any(one["verdict"] is None for one in period.nights), one_side_empty=empty
     )
 
@@ -624,7 +624,7 @@ def _by_query_day(period: Period, settings: ComparisonSettings) -> dict[str, Any
         row, _ = _means(period, settings)
         row["note"] = ",".join([*filter(None, [row["note"]]), "clusters_not_added"])
         return row
-    return finishing.estimates_of(period.sums, settings)
+    return finishing.compute_estimates(period.sums, settings)
 
 
 def _by_day(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
@@ -636,9 +636,9 @@ def _by_day(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     counts[-1] = len(a)
     few = d[d != 0].tolist()
     clustered = summing.Base(
-        counts, base.state, squares, base.low, base.high, few if len(few) <= MOST_EXACT else None
+        counts, base.state, squares, base.low, base.high, few if len(few) <= MAX_EXACT_UNITS else None
     )
-    return finishing.estimates_of(summing.Totals(clustered), replace(settings, cluster="night"))
+    return finishing.compute_estimates(summing.Totals(clustered), replace(settings, cluster="night"))
 
 
 def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
@@ -660,8 +660,11 @@ def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     std_error = float(np.std(means, ddof=1)) if len(means) > 1 else 0.0
     if not std_error:  # one query, on several nights: nothing is known of others
         return row
-    row |= {"std_error": std_error, **finishing.design_of(std_error, sums, kernels.read_squares(sums, n))}
-    if n >= kernels.FEW_QUERIES:
+    row |= {
+        "std_error": std_error,
+        **finishing.compute_design_effect(std_error, sums, kernels.select_squares(sums, n)),
+    }
+    if n >= kernels.MIN_QUERIES:
         low, high = percentile_interval(means, alpha=settings.alpha)
         row |= {"boot_low": low, "boot_high": high, "ci_low": low, "ci_high": high}
     return row
@@ -671,10 +674,10 @@ def _means(period: Period, settings: ComparisonSettings) -> tuple[dict[str, Any]
     """Counts and means without errors, and the sums that they are from."""
     base = period.sums.base
     sums, nothing = kernels.SUMS.fractions(base.state), Fraction(0)
-    found = kernels.paired_estimate(sums, kernels.Squares(1, *[nothing] * 6), alpha=settings.alpha)
+    found = kernels.estimate_difference(sums, kernels.Squares(1, *[nothing] * 6), alpha=settings.alpha)
     row = dict(zip(summing.COUNTS, base.counts.tolist(), strict=True)) | {"n_clusters": None}
     row |= {name: getattr(found, name) for name in kernels.PairedEstimate.__dataclass_fields__}
-    row["note"] = ",".join(finishing.notes_of(row, no_spread=finishing.has_no_spread(base)))
+    row["note"] = ",".join(finishing.list_notes(row, no_spread=finishing.has_no_spread(base)))
     return row, sums
 
 
@@ -687,12 +690,12 @@ def decide_families(batches: Iterator[pa.RecordBatch], settings: RollUpSettings)
     Rows must come sorted by `FAMILY`, all of a family in one worker. Where queries are independent, the p-values are
     those of the sign flips.
     """
-    for rows in whole_units(batches, FAMILY):
+    for rows in group_whole_units(batches, FAMILY):
         families = int_values(rows.column(FAMILY))
         starts = [0, *(np.flatnonzero(families[1:] != families[:-1]) + 1).tolist(), rows.num_rows]
         for start, end in pairwise(starts):
             its = rows.slice(start, end - start)
             columns = [its.column(name).to_pylist() for name in ("independence", "p_sign_flip", "p_value")]
             p_values = [flips if by == "query" else p for by, flips, p in zip(*columns, strict=True)]
-            for batch in finishing.decided([its], p_values, alpha=settings.alpha, margin=settings.margin):
+            for batch in finishing.apply_holm([its], p_values, alpha=settings.alpha, margin=settings.margin):
                 yield batch.select(PERIOD_SCHEMA.names).cast(PERIOD_SCHEMA)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
-from ndcg_spark.comparison.printed import verdict_text
+from ndcg_spark.comparison.printed import format_verdict
 from ndcg_spark.core import labels
 from ndcg_spark.core.columns import computed_micros, has_column, micros_to_datetime, require_column
 from ndcg_spark.errors import InputRefusedError
@@ -211,7 +211,7 @@ def _cells(row: dict[str, Any], first: date) -> dict[str, str]:
     missing = ", ".join(str(day) for day in row["missing_days"] if day >= first)
     found = {"value": labels.mean(row)}
     if "baseline" in row:
-        found = {"difference": labels.estimate(row, "difference", form="+.4f"), "verdict": verdict_text(row)}
+        found = {"difference": labels.estimate(row, "difference", form="+.4f"), "verdict": format_verdict(row)}
     return {
         "period": f"{row['period']} {row['period_start']}..{row['period_end']}",
         "series": series_name(row),

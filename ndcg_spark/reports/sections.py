@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ndcg_spark.comparison.results import check_compared
+from ndcg_spark.comparison.results import check_matched
 from ndcg_spark.comparison.spark_results import Comparison as ComparedRuns
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.convention import in_words
@@ -311,7 +311,7 @@ class Differences(Section):
             )
         rows = found[:most]
         if isinstance(comparison, ComparedRuns):
-            check_compared(rows, comparison.evaluations, allowed=comparison.allow_unmatched)
+            check_matched(rows, comparison.evaluations, allowed=comparison.allow_unmatched)
         for row in rows:
             require_rules(standings, row["run"], [row.get(RULES)], "comparison table")
         period, *dates = (rows[0][name] for name in ("period", "period_start", "period_end"))

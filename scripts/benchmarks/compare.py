@@ -17,12 +17,12 @@ from scipy import stats
 from ndcg_spark import compare
 from ndcg_spark.comparison.kernels import (
     WordArray,
-    deltas,
-    drawn_sums,
+    join_limbs,
     percentile_interval,
     replicate_values,
+    round_differences,
     studentised_interval,
-    whole_numbers,
+    sum_draws,
 )
 from ndcg_spark.core.exact import to_limbs
 from ndcg_spark.core.ragged import FloatArray, IntArray
@@ -101,7 +101,7 @@ def on_the_driver() -> list[str]:
     x = rng.random(ON_THE_DRIVER)
     y = np.clip(x + 0.1 * (rng.random(ON_THE_DRIVER) - 0.48), 0, 1)
     hashes = rng.integers(0, 2**63, ON_THE_DRIVER).astype(np.uint64)
-    d = deltas(x, y)
+    d = round_differences(x, y)
     mine = fastest(lambda: percentile(hashes, d), 5)
     both = fastest(lambda: percentile_and_studentised(hashes, d), 5)
     lines = [
@@ -126,19 +126,19 @@ def on_the_driver() -> list[str]:
 
 
 def percentile(hashes: WordArray, d: FloatArray) -> None:
-    drawn = drawn_limbs(hashes, {"m": np.ones(len(d)), "d": d})
-    ones, sums = (whole_numbers(drawn[name], 1000) for name in ("m", "d"))
+    drawn = split_draws(hashes, {"m": np.ones(len(d)), "d": d})
+    ones, sums = (join_limbs(drawn[name], 1000) for name in ("m", "d"))
     percentile_interval((sums / ones).astype(np.float64), alpha=0.05)
 
 
 def percentile_and_studentised(hashes: WordArray, d: FloatArray) -> None:
-    drawn = drawn_limbs(hashes, {"m": np.ones(len(d)), "d": d, "dd": d * d})
+    drawn = split_draws(hashes, {"m": np.ones(len(d)), "d": d, "dd": d * d})
     means, distances = replicate_values(drawn, float(d.mean()), 1000)
     percentile_interval(means, alpha=0.05)
     studentised_interval(distances, float(d.mean()), float(d.std() / len(d) ** 0.5), alpha=0.05)
 
 
-def drawn_limbs(hashes: WordArray, numbers: dict[str, FloatArray]) -> dict[str, dict[int, IntArray]]:
+def split_draws(hashes: WordArray, numbers: dict[str, FloatArray]) -> dict[str, dict[int, IntArray]]:
     """Sums of replicates. They add, so each core makes those of a part of the queries."""
     columns = [
         (name, place, limb.astype(np.float64))
@@ -150,7 +150,7 @@ def drawn_limbs(hashes: WordArray, numbers: dict[str, FloatArray]) -> dict[str, 
     step = -(-len(hashes) // cores)
     parts = [slice(at, at + step) for at in range(0, len(hashes), step)]
     with ThreadPoolExecutor(cores) as pool:
-        sums = sum(pool.map(lambda at: drawn_sums(hashes[at], stacked[:, at], seed=42, n_replicates=1000), parts))
+        sums = sum(pool.map(lambda at: sum_draws(hashes[at], stacked[:, at], seed=42, n_replicates=1000), parts))
     found: dict[str, dict[int, IntArray]] = {name: {} for name in numbers}
     for (name, place, _), its in zip(columns, sums, strict=True):
         found[name][place] = its

@@ -32,8 +32,8 @@ from support.main_job import Ended, command
 from support.source_rules import public
 
 from ndcg_spark import PRESETS
-from ndcg_spark.comparison.spark_results import tables_on_spark
-from ndcg_spark.comparison.tables import comparison_settings
+from ndcg_spark.comparison.spark_results import open_on_spark
+from ndcg_spark.comparison.tables import build_settings
 from ndcg_spark.evaluation import evaluation_settings
 from ndcg_spark.jobs.command import build_request
 from ndcg_spark.jobs.options import index_options
@@ -187,11 +187,11 @@ def _plain(value: Any) -> Any:
 def digests(spark: Any, _: Path) -> dict[str, Any]:
     """Hashes under which settings are stored, and names of slices."""
     columns = "run string, query_id string, k int, ndcg double, ap double, country string, user string"
-    queries = tables_on_spark(spark.createDataFrame([("a", "q", 1, 0.5, 0.5, "DE", "u")], columns))
+    queries = open_on_spark(spark.createDataFrame([("a", "q", 1, 0.5, 0.5, "DE", "u")], columns))
     return {
         "evaluations": {_text(given): evaluation_settings(**given).digest for given in EVALUATIONS},
         "comparisons": {
-            _text(given): comparison_settings(queries, runs=["a", "b"], **given).digest for given in COMPARISONS
+            _text(given): build_settings(queries, runs=["a", "b"], **given).digest for given in COMPARISONS
         },
         "retrieval": {_text(given): RetrievalSettings(**given).digest for given in RETRIEVALS},
         "slices": {_text(given): slice_name(*given) for given in SLICES},

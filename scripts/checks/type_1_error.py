@@ -91,7 +91,7 @@ def compared(x: np.ndarray, y: np.ndarray, units: np.ndarray, *, clustered: bool
     n = len(x)
     keys = np.random.default_rng([seed, 3]).integers(-(2**63), 2**63, n)
     hashes = keys[units] if clustered else keys
-    columns = {"unit": hashes, **({"solo": np.zeros(n, dtype=bool), "query": keys} if clustered else {})}
+    columns = {"unit": hashes, **({"unclustered": np.zeros(n, dtype=bool), "query": keys} if clustered else {})}
     columns |= {"key_0": np.arange(n).astype(str), "k": np.full(n, 10, dtype=np.int32)}
     tables = [
         pa.table({**columns, "run": np.full(n, run, dtype=np.int32), "value_0": values})

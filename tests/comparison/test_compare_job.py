@@ -13,7 +13,7 @@ from support.expectations import near
 from support.main_job import assert_refused, command, files_below, stored_rows, write_table
 
 from ndcg_spark.comparison.command import ComparisonGate
-from ndcg_spark.comparison.printed import largest_first, sentence
+from ndcg_spark.comparison.printed import format_sentence, sort_key
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources.slices import choose_value
 
@@ -100,7 +100,7 @@ def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
 
 def test_a_run_without_a_name_is_the_run():
     row = {"difference": None, "metric": "ndcg", "k": 10, "run": "", "baseline": "before"}
-    assert sentence(row, settings_of()) == "ndcg@10: no query of the run can be compared with before."
+    assert format_sentence(row, settings_of()) == "ndcg@10: no query of the run can be compared with before."
 
 
 def test_lines_of_segments_name_them_as_they_are_and_where_the_run_is_worse(tmp_path):
@@ -167,7 +167,7 @@ def test_dcg_is_not_tested_unless_it_was_named(table):
     assert {row["family_size"] for row in named.json["comparison"]} == {2}
     assert "dcg@10: b is better than a" in named.out
     gate = ("--gate", "dcg@10.p_holm<0.05")
-    assert_refused(run(*same, *gate), "gate 'dcg@10.p_holm<0.05': dcg stands beside ndcg and is not tested")
+    assert_refused(run(*same, *gate), "gate 'dcg@10.p_holm<0.05': dcg was added to ndcg and is not tested")
     assert run(*same, *gate, "--metrics", "ndcg,dcg").code == 0
 
 
@@ -210,7 +210,7 @@ def test_runs_are_selected_by_their_stored_names(table, tmp_path):
     both = run("--per-query", several, *same, "--baseline", "a", "--runs", "b,c").json["comparison"]
     assert [row["run"] for row in both] == ["b", "c"]
     assert both[0]["difference"] == alone[0]["difference"]
-    told = "--per-query has a run 'a', too, which is the name of the baseline"
+    told = "--per-query also has a run 'a', the name of the baseline"
     assert_refused(run("--per-query", table, *same, "--baseline", "a"), told)
 
 
@@ -218,11 +218,14 @@ def test_stored_weights_are_used_and_the_job_says_so(table, tmp_path):
     weighted = per_query(tmp_path / "w.parquet", ("a", "b"), weighted=True)
     same = ("--baseline", "a", "--metrics", "ndcg", *FAST, "--json", "-")
     used = run("--per-query", weighted, *same)
-    assert "Queries weigh as in their means (stored column 'weight'); --weight-col '' takes no weights." in used.out
+    assert (
+        "Queries have the weights of their means (stored column 'weight'); --weight-col '' turns weights off."
+        in used.out
+    )
     row = used.json["comparison"][0]
     assert (row["difference"], row["std_error"]) == (near(0.065), near(0.029933342139))
     plain = run("--per-query", weighted, *same, "--weight-col", "")
-    assert "Queries weigh" not in plain.out
+    assert "Queries have the weights" not in plain.out
     assert plain.json["comparison"][0]["difference"] == near(0.071666666667)
     unweighted = run("--per-query", per_query(tmp_path / "p.parquet", ("a", "b")), *same)
     assert (unweighted.json["comparison"], unweighted.json["weight"]) == (plain.json["comparison"], None)
@@ -357,12 +360,12 @@ def test_bad_rows_are_left_out_counted_and_written(request, rankings, tmp_path, 
         (("--per-query", "TWICE", "--baseline", "a", *FAST), "comes twice in run 'a' at k=10"),
         (("--per-query", "T", "--input", "T"), "name what to compare"),
         (("--per-query", "T", "--gate", "ndcg@10>0"), "is not of the form METRIC@K.COLUMN"),
-        (("--per-query", "T", "--gate", "ndcg@10.low>0"), "there is no number 'low'"),
-        (("--per-query", "T", "--gate", "ndcg@10.ci_low>0.1.2"), "'0.1.2' is no number"),
-        (("--per-query", "T", "--gate", "ndcg@5.ci_low>0", *FAST), "about what is not compared; there are dcg@10"),
+        (("--per-query", "T", "--gate", "ndcg@10.low>0"), "there is no column 'low'"),
+        (("--per-query", "T", "--gate", "ndcg@10.ci_low>0.1.2"), "'0.1.2' is not a number"),
+        (("--per-query", "T", "--gate", "ndcg@5.ci_low>0", *FAST), "was not compared; there are dcg@10"),
         (("--per-query", "T", "--cluster-col", "usr"), "Did you mean 'user'"),
         (("--per-query", "T", "--alpha", "2"), "alpha must lie between 0 and 1"),
-        (("--per-query", "T", "--replicates", "-1"), "replicates must lie between 0 and 100,000"),
+        (("--per-query", "T", "--replicates", "-1"), "replicates must be between 0 and 100,000"),
         (("--per-query", "T", "--metrics", "idcg"), "idcg is the same for all runs"),
         (("--per-query", "T", "--baseline-per-query", "T"), "goes with --per-query and --baseline NAME"),
         (("--per-query", "T", "--run-col", "ranker"), "column 'ranker' (--run-col) is not in the per-query table"),
@@ -391,7 +394,7 @@ def test_a_gate_without_a_cutoff_needs_one_if_there_are_several():
     gate = ComparisonGate.parse("ndcg.ci_low>0")
     row = {"segment_by": "", "metric": "ndcg", "run": "b", "baseline": "a", "ci_low": 0.5, "verdict": "better"}
     assert [one["met"] for one in gate.results([{**row, "k": 5}])] == [True]
-    with pytest.raises(InvalidParameterError, match="name the cutoff too, as ndcg@10"):
+    with pytest.raises(InvalidParameterError, match="name the cutoff too, such as ndcg@10"):
         gate.results([{**row, "k": 5}, {**row, "k": 10}])
 
 
@@ -401,7 +404,7 @@ def test_a_null_meets_no_gate(value):
     row = {"segment_by": "", "metric": str(gate.metric.metric), "k": 10, "verdict": "unclear", "run": "b"}
     row |= {"baseline": "a", "ci_low": value}
     assert [one["met"] for one in gate.results([row])] == [value is not None]
-    with pytest.raises(InvalidParameterError, match="is about what is not compared"):
+    with pytest.raises(InvalidParameterError, match="this metric or cutoff was not compared"):
         gate.results([{**row, "k": 5}])
 
 
@@ -411,7 +414,7 @@ def test_rows_of_a_comparison_that_is_cut_are_those_of_the_largest_differences()
     rows = [{"segment_by": "", "segment": "", "difference": 0.01, "verdict": "unclear"}]
     rows += [{"segment_by": "s", "segment": name, "difference": size, "verdict": verdict}
              for name, (size, verdict) in verdicts.items()]  # fmt: skip
-    assert [row["segment"] for row in sorted(rows, key=largest_first)] == ["", "c", "d", "a", "b"]
+    assert [row["segment"] for row in sorted(rows, key=sort_key)] == ["", "c", "d", "a", "b"]
 
 
 # ------------------------------------------------------------------------------------------------ without Spark
@@ -436,7 +439,7 @@ def test_explain_names_the_engine_and_writes_nothing(table, rankings, tmp_path):
     [
         (("--per-query", "T", "--run-col", "user"), "the run column of --per-query is not 'run'"),
         (("--per-query", "SELECT 1"), "only Spark reads the format sql"),
-        (("--per-query", "T", "--query-col", "ndcg"), "Spark alone compares by column 'ndcg' of type double"),
+        (("--per-query", "T", "--query-col", "ndcg"), "only Spark can compare by column 'ndcg' of type double"),
         (("--input", "T", "--score-col", "ndcg", "--relevance-col", "ndcg", "--item-col", "user", "--strategy",
           "window"), "strategy=window ranks in Spark"),
     ],

@@ -20,7 +20,7 @@ from support.comparing import (
 )
 from support.expectations import near
 
-from ndcg_spark.comparison.printed import sentences
+from ndcg_spark.comparison.printed import format_sentences
 from ndcg_spark.errors import InputRefusedError
 
 BOTH = {"replicates": 1000, "flips": 9999}
@@ -139,7 +139,7 @@ def test_nothing_lacks_for_queries_of_one_run_without_a_value(unpaired):
     (beside,) = compared([*example_1(one_sided=True), *alone], settings_of(unpaired=unpaired))
     skipped = {"n_skipped": 3 if unpaired == "zero" else 0}
     assert beside == plain | skipped
-    assert sentences(beside, settings_of(unpaired=unpaired))[0] == (
+    assert format_sentences(beside, settings_of(unpaired=unpaired))[0] == (
         f"ndcg@10: b lacks 1 query and a lacks 1 query, {'counted as 0' if unpaired == 'zero' else 'left out'}."
     )
 
@@ -215,9 +215,9 @@ def test_order_and_partitions_change_no_bit(changes):
     assert len(expected) == 6
     assert {row["n_clusters"] for row in expected if not row["segment_by"]} == ({60} if settings.cluster else {None})
     shuffled = [rows[at] for at in rng.permutation(len(rows))]
-    sizes = {"n_partitions": 7, "rows_per_batch": 11, "chunk_rows": 40, "held_bytes": 100_000}
+    sizes = {"n_partitions": 7, "rows_per_batch": 11, "chunk_rows": 40, "max_held_bytes": 100_000}
     assert compared(shuffled, settings, **sizes) == expected
-    assert compared(shuffled, settings, **sizes, few_units=2) == expected
+    assert compared(shuffled, settings, **sizes, min_summed_units=2) == expected
 
 
 def test_nulls_and_nan_are_left_out_of_their_metric():

@@ -270,7 +270,7 @@ def test_small_numbers_are_not_shown_as_zero(capsys):
     [
         (None, {"metrics": []}, InvalidParameterError, "metrics must name at least one metric, such as ndcg"),
         (None, {"query": []}, InvalidParameterError, "query= must name at least one column"),
-        (None, {"seed": -1, "flips": 9}, InvalidParameterError, "seed must lie between 0 and 2^63 - 1; got -1"),
+        (None, {"seed": -1, "flips": 9}, InvalidParameterError, "seed must be between 0 and 2^63 - 1; got -1"),
         (None, {"effect": 0.0}, InvalidParameterError, "effect must be a number other than 0; got 0.0"),
         (None, {"cluster": "usr"}, MissingColumnError, "column 'usr'"),
         (None, {"cluster": "usr"}, MissingColumnError, "Did you mean 'user'"),
@@ -319,8 +319,8 @@ def test_runs_of_several_tables_are_named():
 @pytest.mark.parametrize(
     ("evaluated", "options", "named"),
     [
-        ({"k": 3}, {"k": 7}, "k=7 is none of the cutoffs that were evaluated"),
-        ({"metrics": ["ap@3"]}, {"k": 7}, "k=7 is none of the cutoffs that were evaluated"),
+        ({"k": 3}, {"k": 7}, "k=7 is not one of the cutoffs that were evaluated"),
+        ({"metrics": ["ap@3"]}, {"k": 7}, "k=7 is not one of the cutoffs that were evaluated"),
         ({"k": [3, "all"]}, {"metrics": "ndcg", "k": 7}, "'ndcg' was evaluated at k=3, all; got k=7"),
         ({"metrics": ["ap@3", "ndcg@5"]}, {"metrics": "ap@5"}, "'ap' was evaluated at k=3; got k=5"),
     ],
@@ -351,9 +351,9 @@ def test_bad_rows_of_evaluations_are_counted():
 @pytest.mark.parametrize(
     ("change", "options", "why"),
     [
-        ({"query_id": [0.5, 1.5]}, {}, "Spark alone compares by column 'query_id' of type double"),
-        ({"k": ["10", "10"]}, {}, "Spark alone compares by column 'k' of type string"),
-        ({"user": [True, False]}, {"cluster": "user"}, "Spark alone compares by column 'user' of type boolean"),
+        ({"query_id": [0.5, 1.5]}, {}, "only Spark can compare by column 'query_id' of type double"),
+        ({"k": ["10", "10"]}, {}, "only Spark can compare by column 'k' of type string"),
+        ({"user": [True, False]}, {"cluster": "user"}, "only Spark can compare by column 'user' of type boolean"),
     ],
 )
 def test_what_is_left_to_spark(monkeypatch, change, options, why):
@@ -373,7 +373,7 @@ def test_segments_of_several_types_are_left_to_spark(monkeypatch):
     columns = {"query_id": ["q"], "k": [10], "ndcg": [0.5], "hour": [1]}
     tables = {"a": pa.table(columns), "b": pa.table({**columns, "hour": ["1"]})}
     monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")
-    with pytest.raises(InvalidParameterError, match="cannot compare this: column 'hour' has several types"):
+    with pytest.raises(InvalidParameterError, match="cannot compare this: column 'hour' has different types"):
         compare(tables, segments="hour")
 
 

@@ -87,10 +87,10 @@ def test_sums_of_replicates_are_exact_at_their_bounds():
     h = key_hashes([str(i) for i in range(n)])
     columns = np.array([np.full(n, 2.0**32 - 1), np.arange(n) - 1500.0])
     weights = kernels.poisson_weights(h, 7, 70).astype(object)
-    got = kernels.drawn_sums(h, columns, seed=7, n_replicates=70)
+    got = kernels.sum_draws(h, columns, seed=7, n_replicates=70)
     assert got.tolist() == (columns.astype(int).astype(object) @ weights).tolist()
     signs = 1 - 2 * kernels.sign_bits(h, 7, 70).astype(object)
-    got = kernels.flipped_sums(h, columns, seed=7, n_flips=70)
+    got = kernels.sum_flips(h, columns, seed=7, n_flips=70)
     assert got.tolist() == (columns.astype(int).astype(object) @ signs).tolist()
 
 
@@ -111,7 +111,7 @@ def test_example_1():
 
 def test_the_error_of_the_lift_in_example_1():
     sums = kernels.SUMS.fractions(state_of(X, Y))
-    assert kernels.lift_error(sums, kernels.read_squares(sums, 12)) == near(0.062310938780)
+    assert kernels.lift_error(sums, kernels.select_squares(sums, 12)) == near(0.062310938780)
 
 
 def test_example_1_clustered():
@@ -162,7 +162,7 @@ def test_the_sums_are_exact():
     assert sums["wwxy"] == sum(a * a * b * c for a, b, c in zip(fw, fx, fy, strict=True))
     assert sums["wwyy"] == sum(a * a * c * c for a, c in zip(fw, fy, strict=True))
     assert sums["wx"] == sum(a * b for a, b in zip(fw, fx, strict=True))
-    assert sums["delta"] == sum(Fraction(v) for v in w * kernels.deltas(x, y))
+    assert sums["delta"] == sum(Fraction(v) for v in w * kernels.round_differences(x, y))
 
 
 def test_a_baseline_of_zeros_has_no_lift():
@@ -180,17 +180,17 @@ def test_a_baseline_that_may_be_zero_has_no_interval_of_fieller():
 
 
 def flips(x, y, n_flips=9999, seed=42, keys=QUERIES):
-    delta = kernels.deltas(x, y)
+    delta = kernels.round_differences(x, y)
     limbs = to_limbs(delta)
     h = key_hashes(list(keys))
     columns = np.array([limb.astype(np.float64) for limb in limbs.values()]).reshape(len(limbs), len(h))
-    sums = dict(zip(limbs, kernels.flipped_sums(h, columns, seed=seed, n_flips=n_flips), strict=True))
+    sums = dict(zip(limbs, kernels.sum_flips(h, columns, seed=seed, n_flips=n_flips), strict=True))
     slack = Fraction(int((delta != 0).sum())) * Fraction(kernels.DELTA_UNIT)
     return kernels.hashed_flip_p(sums, sum(map(Fraction, delta)), slack, n_flips)
 
 
 def exact_flips(x, y):
-    delta = kernels.deltas(x, y)
+    delta = kernels.round_differences(x, y)
     differ = [float(one) for one in delta if one]
     return kernels.exact_flip_p(differ, Fraction(len(differ)) * Fraction(kernels.DELTA_UNIT))
 
@@ -203,7 +203,10 @@ def test_sign_flips_of_example_1():
 
 
 def test_sign_flips_of_clusters():
-    sums = [sum(d for d, user in zip(kernels.deltas(X, Y), USERS, strict=True) if user == one) for one in set(USERS)]
+    sums = [
+        sum(d for d, user in zip(kernels.round_differences(X, Y), USERS, strict=True) if user == one)
+        for one in set(USERS)
+    ]
     assert kernels.exact_flip_p(sums, 10 * Fraction(kernels.DELTA_UNIT)) == 0.0625
 
 
@@ -236,14 +239,14 @@ def drawn(h, a, d, n_replicates, seed=42):
     for name, values in numbers.items():
         limbs = to_limbs(values)
         columns = np.array([limb.astype(np.float64) for limb in limbs.values()])
-        sums = kernels.drawn_sums(h, columns, seed=seed, n_replicates=n_replicates)
+        sums = kernels.sum_draws(h, columns, seed=seed, n_replicates=n_replicates)
         found[name] = dict(zip(limbs, sums, strict=True))
     return found
 
 
 def bootstrap(x, y, keys, n_replicates=1000):
     found = estimate(x, y)
-    sums = drawn(key_hashes(list(keys)), np.ones(len(x)), kernels.deltas(x, y), n_replicates)
+    sums = drawn(key_hashes(list(keys)), np.ones(len(x)), kernels.round_differences(x, y), n_replicates)
     means, distances = kernels.replicate_values(sums, found.difference, n_replicates)
     studentised = kernels.studentised_interval(distances, found.difference, found.std_error, alpha=0.05)
     return kernels.percentile_interval(means, alpha=0.05), studentised, sums
@@ -253,21 +256,21 @@ def test_bootstrap_of_example_1():
     percentile, studentised, sums = bootstrap(X, Y, QUERIES)
     assert percentile == (near(0.022714646424), near(0.123346153921))
     assert studentised == (near(0.020274137492), near(0.133892227294))
-    assert kernels.whole_numbers(sums["m"], 1000)[0] == 15 * kernels.SCALE
-    assert kernels.whole_numbers(sums["d"], 1000)[0] * 2**32 == 5282809773 * kernels.SCALE
+    assert kernels.join_limbs(sums["m"], 1000)[0] == 15 * kernels.SCALE
+    assert kernels.join_limbs(sums["d"], 1000)[0] * 2**32 == 5282809773 * kernels.SCALE
 
 
 def test_bootstrap_of_clusters():
     users = sorted(set(USERS))
     at = [np.array(USERS) == user for user in users]
-    a, d = np.array([one.sum() for one in at], dtype=float), kernels.deltas(X, Y)
+    a, d = np.array([one.sum() for one in at], dtype=float), kernels.round_differences(X, Y)
     sums = drawn(key_hashes(users), a, np.array([d[one].sum() for one in at]), 1000)
     means, _ = kernels.replicate_values(sums, 0.0716666666666667, 1000)
     assert kernels.percentile_interval(means, alpha=0.05) == (near(0.027944444441), near(0.146208333347))
 
 
 def test_units_without_weights_need_three_sums():
-    sums = drawn(key_hashes(QUERIES), np.ones(12), kernels.deltas(X, Y), 100)
+    sums = drawn(key_hashes(QUERIES), np.ones(12), kernels.round_differences(X, Y), 100)
     few = {name: sums[name] for name in ("m", "d", "dd")}
     for one, other in zip(
         kernels.replicate_values(sums, 0.07, 100), kernels.replicate_values(few, 0.07, 100), strict=True
@@ -276,7 +279,7 @@ def test_units_without_weights_need_three_sums():
 
 
 def test_a_replicate_is_the_estimate_of_queries_repeated():
-    sums = drawn(key_hashes(QUERIES), W, W * kernels.deltas(X, Y), 20)
+    sums = drawn(key_hashes(QUERIES), W, W * kernels.round_differences(X, Y), 20)
     means, distances = kernels.replicate_values(sums, 0.065, 20)
     weights = kernels.poisson_weights(key_hashes(QUERIES), 42, 20)
     for r in range(20):

@@ -13,7 +13,7 @@ from support.expectations import near
 
 from ndcg_spark import compare, evaluate, readable_errors
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
-from ndcg_spark.comparison.frames import key_hash as spark_hash
+from ndcg_spark.comparison.frames import hash_keys as spark_hash
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources.api import select_slice
 
@@ -157,7 +157,7 @@ def test_what_all_evaluations_have_is_compared(spark):
     found = compare({"one": one, "two": two}, baseline="one", replicates=0, flips=0).summary.collect()
     assert {(row["metric"], row["k"]) for row in found if row["metric"] != "dcg"} == {("ndcg", 2), ("p", 1)}
     other = evaluate(table, metrics="rr", convention=order)
-    with pytest.raises(InvalidParameterError, match="no metric of queries was evaluated at one cutoff in all runs"):
+    with pytest.raises(InvalidParameterError, match="the evaluations have no per-query metric at a common cutoff"):
         compare({"one": one, "other": other}, baseline="one")
 
 

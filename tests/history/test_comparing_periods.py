@@ -24,7 +24,7 @@ DAYS = [
 """Two runs on three days; the expected values are by an independent script in exact fractions."""
 MONDAY = date(2026, 1, 5)
 WEEK = {"period": "week", "period_start": MONDAY, "period_end": MONDAY + timedelta(days=6)}
-OF_FAMILY = {"p_holm", "p_bh", "family_size", "verdict"}
+FAMILY_COLUMNS = {"p_holm", "p_bh", "family_size", "verdict"}
 OF_PERIOD = {"period", "period_start", "period_end", "n_days", "missing_days", "config_hash", "convention"}
 
 

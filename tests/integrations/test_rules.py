@@ -22,12 +22,12 @@ import pytest
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.business.tasks import link_rates
 from ndcg_spark.comparison.settings import ComparisonSettings
-from ndcg_spark.comparison.spark_results import tables_on_spark
-from ndcg_spark.comparison.tables import comparison_settings
+from ndcg_spark.comparison.spark_results import open_on_spark
+from ndcg_spark.comparison.tables import build_settings
 from ndcg_spark.comparison.tasks import finishing, summing
 from ndcg_spark.conventions import PRESETS, Convention
 from ndcg_spark.core.exact import MOMENTS, N_LIMBS
-from ndcg_spark.diagnosis.tasks import divide_changes
+from ndcg_spark.diagnosis.tasks import split_changes
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Columns, Evaluation, EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.rules import combine_rules, format_rules_notes, read_rules
@@ -129,7 +129,7 @@ def divide_shift(one: str | None, other: str | None, across: bool) -> set[str | 
     state[0] = state[N_LIMBS] = 1
     row = {**KEYS, "segment_by": "country", "segment": "DE", "state": state.tolist()}
     rows = [{**row, "after": after, "rules": text or ""} for after, text in ((False, one), (True, other))]
-    return rules_in(divide_changes(batch(rows), across))
+    return rules_in(split_changes(batch(rows), across))
 
 
 def link_clicks(one: str | None, other: str | None, across: bool) -> set[str | None]:
@@ -267,38 +267,38 @@ def test_evaluations_are_refused_before_anything_runs(name):
     """`ranking` is all that could run."""
     tables = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), ("b", differing()[name]))}  # type: ignore[arg-type]
     with pytest.raises(InputRefusedError, match=rf"the comparison would .*\({name}: "):
-        comparison_settings(tables_on_spark(tables))
-    settings = comparison_settings(tables_on_spark(tables), across_rules=True)
+        build_settings(open_on_spark(tables))
+    settings = build_settings(open_on_spark(tables), across_rules=True)
     assert read_rules(settings.rules)[name] == "mixed"
     same = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), *alike().items())}  # type: ignore[arg-type]
-    assert comparison_settings(tables_on_spark(same), metrics="ndcg").rules == BASE.rules
+    assert build_settings(open_on_spark(same), metrics="ndcg").rules == BASE.rules
 
 
 def test_runs_of_a_run_column_of_numbers_are_named_by_numbers():
     """Results have their names as text."""
     result = Evaluation(settings=replace(BASE, columns=Columns(score=("1", "2"), order="at")), ranking=None)  # type: ignore[arg-type]
     for baseline, runs in ((1, None), ("1", None), (np.int64(1), 2), (1, [2]), (1, "2")):
-        settings = comparison_settings(tables_on_spark(result), baseline=baseline, runs=runs)
+        settings = build_settings(open_on_spark(result), baseline=baseline, runs=runs)
         assert (settings.baseline, settings.runs) == ("1", ("1", "2"))
-    assert comparison_settings(tables_on_spark({1: result, 2: result}), baseline=2).baseline == "2"
+    assert build_settings(open_on_spark({1: result, 2: result}), baseline=2).baseline == "2"
     for baseline in (3, True, 1.0):
         with pytest.raises(InvalidParameterError, match="baseline must be one of 1, 2"):
-            comparison_settings(tables_on_spark(result), baseline=baseline)  # type: ignore[arg-type]
+            build_settings(open_on_spark(result), baseline=baseline)  # type: ignore[arg-type]
 
 
 def test_queries_outside_a_sample_are_not_missing():
     """Evaluations of two samples leave out what one lacks; of tables, workers alone know it."""
     half = replace(BASE, sample=0.5)
     tables = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), ("b", half))}  # type: ignore[arg-type]
-    assert comparison_settings(tables_on_spark(tables), across_rules=True).unpaired == "drop"
-    same = tables_on_spark({**tables, "b": tables["a"]})
-    assert comparison_settings(same, across_rules=True).unpaired == "zero"
+    assert build_settings(open_on_spark(tables), across_rules=True).unpaired == "drop"
+    same = open_on_spark({**tables, "b": tables["a"]})
+    assert build_settings(same, across_rules=True).unpaired == "zero"
     settings = replace(COMPARED, across_rules=True)
     base = summing.Totals(rules={BASE.rules, half.rules})
     base.base.counts[[0, 5]] = 1
     key = summing.GroupKey(0, 0, "", 0, 2)
-    sums = list(summing.partial_batches({key: base}))
-    with pytest.raises(InputRefusedError, match="two samples"):
+    sums = list(summing.build_partial_batches({key: base}))
+    with pytest.raises(InputRefusedError, match="two different samples of queries"):
         list(finishing.estimate_groups(iter(sums), settings))
     (found,) = finishing.estimate_groups(iter(sums), replace(settings, unpaired="drop"))
     assert read_rules(found.column("rules")[0].as_py())["sample"] == "mixed"

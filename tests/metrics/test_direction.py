@@ -19,11 +19,11 @@ from support.source_rules import PROJECT_ROOT
 
 from ndcg_spark import evaluate
 from ndcg_spark.business import LinkSettings
-from ndcg_spark.business.frames import linked_rates
+from ndcg_spark.business.frames import link_metric
 from ndcg_spark.comparison.command import ComparisonGate
-from ndcg_spark.comparison.printed import lines_of_pair, sentence, show_comparison
-from ndcg_spark.comparison.tasks.finishing import verdict_of
-from ndcg_spark.diagnosis.frames import most_changed
+from ndcg_spark.comparison.printed import format_pair, format_sentence, show_comparison
+from ndcg_spark.comparison.tasks.finishing import choose_verdict
+from ndcg_spark.diagnosis.frames import find_changed_queries
 from ndcg_spark.diagnosis.tasks import Loss
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
@@ -162,7 +162,7 @@ def test_sentences_of_comparisons(comparison):
     words = expected(
         better="is better than", worse="is worse than", rise="is higher than", fall="is lower than", of=COMPARED
     )
-    said = {key: sentence(row, settings) for key, row in rows.items()}
+    said = {key: format_sentence(row, settings) for key, row in rows.items()}
     assert {key: re.search(r": \w+ (.*) base \(", text)[1] for key, text in said.items()} == words
 
 
@@ -171,7 +171,7 @@ def test_counts_of_other_metrics(comparison):
     rows, settings = comparison
     up = [row for (metric, way), row in rows.items() if way == "rise"]
     n = {word: sum(direction is larger for direction in COMPARED.values()) for word, larger in _WORDS.items()}
-    line = lines_of_pair(up, settings)[-1]
+    line = format_pair(up, settings)[-1]
     counted = {word: int(found) for found, word in re.findall(r"(\d+) (\w+), most \+0\.\d+ \(", line)}
     assert counted == {**n, "better": n["better"] - 1}  # one is the sentence before
 
@@ -209,7 +209,7 @@ INTERVALS["fall"] = {"difference": -0.2, "ci_low": -0.5, "ci_high": 0.05}
 def test_not_worse():
     """ci_low > -margin where larger is better, ci_high < margin where smaller is; else nothing is worse or not."""
     found = {
-        (metric, way): verdict_of({"metric": metric, **its}, 0.5, alpha=0.05, margin=0.1)
+        (metric, way): choose_verdict({"metric": metric, **its}, 0.5, alpha=0.05, margin=0.1)
         for metric in ALL
         for way, its in INTERVALS.items()
     }
@@ -217,7 +217,7 @@ def test_not_worse():
     ends = [(-0.1, 0.3), (-0.3, 0.1), (-0.0999, 0.3), (-0.3, 0.0999)]
     rows = [{"difference": 0.0, "ci_low": low, "ci_high": high} for low, high in ends]
     for metric, verdicts in (("ndcg", "uunu"), ("ils", "uuun"), ("judged", "uuuu")):
-        got = [verdict_of({"metric": metric, **row}, None, alpha=0.05, margin=0.1)[0] for row in rows]
+        got = [choose_verdict({"metric": metric, **row}, None, alpha=0.05, margin=0.1)[0] for row in rows]
         assert "".join(got) == verdicts
 
 
@@ -230,7 +230,7 @@ def test_the_one_sided_p_is_of_the_worse_direction(metric, difference):
         "df": 11.0, "p_holm": 0.3, "ci_low": difference - 0.02, "ci_high": difference + 0.02,
     }  # fmt: skip
     p = stats.t.sf(0.03 / 0.01, 11) if metric == "ndcg" else stats.t.cdf(-0.03 / 0.01, 11)
-    assert f"one-sided p {p:.4f}, not adjusted" in sentence(row, settings_of(margin=0.04))
+    assert f"one-sided p {p:.4f}, not adjusted" in format_sentence(row, settings_of(margin=0.04))
 
 
 def test_a_query_that_a_run_lacks_earns_it_nothing():
@@ -245,7 +245,7 @@ def test_a_query_that_a_run_lacks_earns_it_nothing():
         )
         assert (row["difference"], row["n_losses"]) == ((0.0, 0) if is_left_out else (-0.125, 1))
         row |= {"run": "b", "verdict": "unclear"}
-        lacks = lines_of_pair([row], settings_of(metrics=metrics))[0]
+        lacks = format_pair([row], settings_of(metrics=metrics))[0]
         assert lacks == f"{metric}@10: b lacks 1 query, {'left out' if is_left_out else 'counted as 0'}."
 
 
@@ -320,7 +320,7 @@ def test_alarms_of_the_business_link(spark):
         spark.createDataFrame(rows, METRIC_COLUMNS),
         spark.createDataFrame(click_rows(CLICKS), CLICK_COLUMNS),
     )
-    links = linked_rates(metrics, clicks, LinkSettings()).where("rate = 'ctr'").collect()
+    links = link_metric(metrics, clicks, LinkSettings()).where("rate = 'ctr'").collect()
     found = {(row["metric"], row["run"]): row["alarm"] or row["note"] or "" for row in links}
     alarms = expected(better="alarm", worse="", rise="no_direction", fall="no_direction")
     named = {"rise": "metric_up_ctr_down", "fall": "metric_down_ctr_down"}
@@ -392,7 +392,7 @@ def test_queries_that_gained_and_lost(spark, per_query):
     table = spark.createDataFrame(rows, "r string, query_id string, item_id string, score double, relevance int")
     result = evaluate(table, run="r", k=3)
     frames = [
-        most_changed(
+        find_changed_queries(
             per_query, result.ranking, Scored(result.settings), baseline="old", run="new", metric=metric.column, k=3
         ).selectExpr(f"'{metric}' AS metric", "change", "query_id")
         for metric in metrics_of_queries()

@@ -38,7 +38,7 @@ def key_hashes(keys: list[str]) -> np.ndarray:
 
 def state_of(x, y, weights=None):
     """State of a group and its number of queries."""
-    limbs = kernels.pair_states(x, y, weights, kernels.deltas(x, y))
+    limbs = kernels.compute_states(x, y, weights, kernels.round_differences(x, y))
     state = kernels.SUMS.states(limbs, 1, np.sum)
     if weights is None:
         kernels.SUMS.fill_unweighted(state, np.array([len(x)]))
@@ -48,15 +48,15 @@ def state_of(x, y, weights=None):
 def estimate(x, y, weights=None, *, clusters=None, alpha=0.05, lift="fieller"):
     """Estimate of a group, from its state."""
     queries = kernels.SUMS.fractions(state_of(x, y, weights))
-    squares = kernels.read_squares(queries, len(x))
+    squares = kernels.select_squares(queries, len(x))
     if clusters is not None:
         w = np.ones(len(x)) if weights is None else weights
         named = sorted(set(clusters))
         sums = [[sum((w * one)[np.array(clusters) == name]) for name in named] for one in (np.ones(len(x)), x, y)]
         limbs = kernels.cluster_squares(*map(np.array, sums))
         added = kernels.SQUARES.fractions(kernels.SQUARES.states(limbs, 1, np.sum)[0])
-        squares = kernels.read_squares(added, len(named))
-    return kernels.paired_estimate(queries, squares, alpha=alpha, lift=lift)
+        squares = kernels.select_squares(added, len(named))
+    return kernels.estimate_difference(queries, squares, alpha=alpha, lift=lift)
 
 
 def example_2():
@@ -149,7 +149,7 @@ def compared(
     if settings.cluster is not None:
         parts = shuffled(table, ["query"], n_partitions, sort=["query"])
         table = through(unify_queries, parts, settings, sizes.chunk_rows, rows_per_batch=rows_per_batch)
-        sort = ["unit", "solo", "query"]
+        sort = ["unit", "unclustered", "query"]
     parts = shuffled(table, ["unit"], n_partitions, sort=sort)
     partial = through(add_up, parts, settings, sizes, rows_per_batch=rows_per_batch)
     if partial is None:

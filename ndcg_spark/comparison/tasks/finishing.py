@@ -1,4 +1,4 @@
-"""Sums of groups in, rows of a comparison out: estimates, tests, and what many tests at once leave of them."""
+"""Turn the sums of groups into rows of a comparison: estimates, tests, and their adjustment for multiple testing."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ndcg_spark.comparison.tasks.summing import (
     GroupKey,
     Totals,
     add_replicates,
-    stored_numbers,
+    iterate_partials,
+    pack_replicates,
     sums_from_bytes,
-    travelling,
 )
 from ndcg_spark.core import labels
 from ndcg_spark.core.student import detectable_effect, required_units
@@ -56,22 +56,22 @@ RESULT_SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 TOP_ITEMS = "__top_items"
-"""A column beside those of a comparison that is neither shown nor stored: sums as in `Base`."""
+"""Extra column that is neither shown nor stored: `Base.top_items`."""
 COUNTED_SCHEMA = RESULT_SCHEMA.append(pa.field(TOP_ITEMS, _WHOLES))
 ONE_SIDE_EMPTY = "one_side_empty"
-"""Note on a segment in which one of the runs has no query: what the other has is compared with nothing."""
-OF_FAMILY = ("p_holm", "p_bh", "family_size", "verdict")
+"""Note on a segment in which one of the runs has no query, so that there is nothing to compare with."""
+FAMILY_COLUMNS = ("p_holm", "p_bh", "family_size", "verdict")
 """Columns that depend on all rows of a comparison."""
 UNTESTED, UNCLEAR = "untested", "unclear"
-"""Verdicts that are settled before the family is there: of a companion, which is stored as null; of no evidence."""
-HELD_RESULTS = 64
-"""Rows of a batch of results; with stored replicates a row has some hundred kilobytes."""
+"""Verdicts of rows outside the family of tests: of a companion metric (stored as null), and without evidence."""
+RESULTS_PER_BATCH = 64
+"""Small, because a row with stored replicates has some hundred kilobytes."""
 
 
 def estimate_groups(batches: Iterator[pa.RecordBatch], settings: ComparisonSettings) -> Iterator[pa.RecordBatch]:
-    """Estimate each group from its merged rows, all in one worker; `OF_FAMILY` is filled in later."""
+    """Estimate each group from its merged rows, which must all be on one worker; `FAMILY_COLUMNS` stay null."""
     held: dict[GroupKey, Totals] = {}
-    for key, kind, block, payload in travelling(batches):
+    for key, kind, block, payload in iterate_partials(batches):
         totals = held.setdefault(key, Totals())
         if kind == BASE:
             totals.base = Base.from_bytes(payload)
@@ -89,92 +89,96 @@ def estimate_groups(batches: Iterator[pa.RecordBatch], settings: ComparisonSetti
     for key in list(held):
         totals = held.pop(key)
         add_replicates(totals, settings)
-        rows.append(_result(key, totals, settings))
-        if len(rows) >= HELD_RESULTS:
-            yield _row_batch(rows)
+        rows.append(_build_row(key, totals, settings))
+        if len(rows) >= RESULTS_PER_BATCH:
+            yield _build_batch(rows)
             rows = []
     if rows:
-        yield _row_batch(rows)
+        yield _build_batch(rows)
 
 
-def _row_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+def _build_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=COUNTED_SCHEMA)
 
 
-def _result(key: GroupKey, totals: Totals, settings: ComparisonSettings) -> dict[str, Any]:
-    """Compute a row of a comparison. The columns that need its family of tests are added later."""
+def _build_row(key: GroupKey, totals: Totals, settings: ComparisonSettings) -> dict[str, Any]:
+    """Compute the row of a group, without the columns that depend on the family of tests."""
     baseline, run = settings.pairs[key.pair]
-    names = ((), *settings.segment_sets)[key.segment_set]
+    columns = ((), *settings.segment_sets)[key.segment_set]
     stored = None
     if settings.keep_replicates:
-        stored = stored_numbers([(settings.replicates, totals.drawn), (settings.flips, totals.flipped)])
+        stored = pack_replicates([(settings.replicates, totals.drawn), (settings.flips, totals.flipped)])
     metric = settings.compared[key.metric]
-    at = at_cutoff(settings.metrics, key.k)[metric]
+    compared = at_cutoff(settings.metrics, key.k)[metric]
     row = {
-        "run": settings.runs[run], "baseline": settings.runs[baseline], "segment_by": "+".join(names),
+        "run": settings.runs[run], "baseline": settings.runs[baseline], "segment_by": "+".join(columns),
         "segment": key.segment,
-        "metric": str(metric), "k": key.k, labels.ASKED: at.asked_at, "seed": settings.seed,
+        "metric": str(metric), "k": key.k, labels.ASKED: compared.asked_at, "seed": settings.seed,
         "cluster_by": settings.cluster or "",
         "unpaired": settings.unpaired, "n_replicates": settings.replicates, "state": totals.base.state.tolist(),
-        "replicates": stored, RULES: _rules(totals, settings.runs[run], settings.runs[baseline], settings),
-        TOP_ITEMS: totals.base.top_items.tolist(), **estimates_of(totals, settings),
+        "replicates": stored, RULES: _combine_rules(totals, settings.runs[run], settings.runs[baseline], settings),
+        TOP_ITEMS: totals.base.top_items.tolist(), **compute_estimates(totals, settings),
     }  # fmt: skip
     if direction_of(str(metric)) is False:
         row["n_wins"], row["n_losses"] = row["n_losses"], row["n_wins"]
-    return settled(row, is_companion=is_companion(at), one_side_empty=totals.base.one_side_empty)
+    return settle_untested(row, is_companion=is_companion(compared), one_side_empty=totals.base.one_side_empty)
 
 
-def _rules(totals: Totals, run: str, baseline: str, settings: ComparisonSettings) -> str | None:
-    what = f"the comparison of {run!r} with {baseline!r}"
-    rules = combine_rules(sorted(totals.rules), what, across=settings.across_rules)
+def _combine_rules(totals: Totals, run: str, baseline: str, settings: ComparisonSettings) -> str | None:
+    subject = f"the comparison of {run!r} with {baseline!r}"
+    rules = combine_rules(sorted(totals.rules), subject, across=settings.across_rules)
     unpaired = settings.unpaired != "drop" and totals.base.counts[4:6].any()
     if unpaired and read_rules(rules).get("sample") == MIXED:
         raise InputRefusedError(
-            f"{what} is of two samples, and would count queries that one of them does not have as missing; choose "
-            f"{option('unpaired', 'drop')}."
+            f"{subject} uses two different samples of queries, so queries that are in one sample only would count as "
+            f"missing; choose {option('unpaired', 'drop')}."
         )
     return add_weight(rules, weighted=settings.weight is not None)
 
 
-def settled(row: dict[str, Any], *, is_companion: bool, one_side_empty: bool) -> dict[str, Any]:
-    """A row whose verdict does not depend on its family, if it is one of those that are not tested."""
+def settle_untested(row: dict[str, Any], *, is_companion: bool, one_side_empty: bool) -> dict[str, Any]:
+    """Set the verdict of a row that is not tested, and remove its p-values; return other rows unchanged."""
     if one_side_empty:
         note = ",".join([ONE_SIDE_EMPTY, *filter(None, [row["note"]])])
         row = row | {"note": note, "p_value": None, "p_sign_flip": None, "verdict": UNCLEAR}
     return row | {"p_value": None, "verdict": UNTESTED} if is_companion else row
 
 
-def estimates_of(totals: Totals, settings: ComparisonSettings) -> dict[str, Any]:
-    """Counts of a group, and all that is estimated from its sums; what is not defined is left out or None."""
+def compute_estimates(totals: Totals, settings: ComparisonSettings) -> dict[str, Any]:
+    """Compute counts and estimates of a group from its sums; undefined estimates are None or left out."""
     base = totals.base
     counts = dict(zip(COUNTS, base.counts.tolist(), strict=True))
     n = counts["n_queries"]
     sums, clustered = kernels.SUMS.fractions(base.state), settings.cluster is not None
-    queries = squares = kernels.read_squares(sums, n)
+    queries = squares = kernels.select_squares(sums, n)
     if clustered:
-        squares = kernels.read_squares(kernels.SQUARES.fractions(base.squares), counts["n_clusters"])
+        squares = kernels.select_squares(kernels.SQUARES.fractions(base.squares), counts["n_clusters"])
     no_spread = has_no_spread(base)
-    found = kernels.paired_estimate(sums, squares, alpha=settings.alpha, lift=settings.lift, no_spread=no_spread)
+    estimate = kernels.estimate_difference(
+        sums, squares, alpha=settings.alpha, lift=settings.lift, no_spread=no_spread
+    )
     row: dict[str, Any] = {**counts, "n_clusters": None}
-    row |= {name: getattr(found, name) for name in PairedEstimate.__dataclass_fields__}
+    row |= {field: getattr(estimate, field) for field in PairedEstimate.__dataclass_fields__}
     row |= (
-        _flips(totals, sums, settings) | _bootstrap(totals, found, n, settings) | _power(found, squares, n, settings)
+        _test_sign_flips(totals, sums, settings)
+        | _compute_bootstrap(totals, estimate, n, settings)
+        | _compute_power(estimate, squares, n, settings)
     )
     if clustered:
         row["n_clusters"] = counts["n_clusters"]
         if squares.ww:
             row["n_clusters_effective"] = float(sums["w"] ** 2 / squares.ww)
-        row |= design_of(found.std_error, sums, queries)
-    row["note"] = ",".join(notes_of(row, no_spread=no_spread))
+        row |= compute_design_effect(estimate.std_error, sums, queries)
+    row["note"] = ",".join(list_notes(row, no_spread=no_spread))
     return row
 
 
 def has_no_spread(base: Base) -> bool:
-    """Whether all differences of a group are the same, so that no test can be made."""
+    """Return True if all differences of a group are equal, so that no test is possible."""
     return bool(base.counts[0] > 1 and base.low == base.high)
 
 
-def _flips(totals: Totals, sums: dict[str, Fraction], settings: ComparisonSettings) -> dict[str, Any]:
+def _test_sign_flips(totals: Totals, sums: dict[str, Fraction], settings: ComparisonSettings) -> dict[str, Any]:
     base, slack = totals.base, sums["n_differ"] * Fraction(kernels.DELTA_UNIT)
     if not base.counts[0]:
         return {}
@@ -188,130 +192,143 @@ def _flips(totals: Totals, sums: dict[str, Fraction], settings: ComparisonSettin
     }
 
 
-def _bootstrap(totals: Totals, found: PairedEstimate, n: int, settings: ComparisonSettings) -> dict[str, Any]:
-    if not settings.replicates or n < kernels.FEW_QUERIES or found.difference is None or not found.std_error:
+def _compute_bootstrap(
+    totals: Totals, estimate: PairedEstimate, n: int, settings: ComparisonSettings
+) -> dict[str, Any]:
+    if not settings.replicates or n < kernels.MIN_QUERIES or estimate.difference is None or not estimate.std_error:
         return {}
     drawn = kernels.DRAWN.named(totals.drawn)
-    means, distances = kernels.replicate_values(drawn, found.difference, settings.replicates)
+    means, distances = kernels.replicate_values(drawn, estimate.difference, settings.replicates)
     low, high = kernels.percentile_interval(means, alpha=settings.alpha)
-    t_low, t_high = kernels.studentised_interval(distances, found.difference, found.std_error, alpha=settings.alpha)
+    t_low, t_high = kernels.studentised_interval(
+        distances, estimate.difference, estimate.std_error, alpha=settings.alpha
+    )
     return {"boot_low": low, "boot_high": high, "boot_t_low": t_low, "boot_t_high": t_high}
 
 
-def _power(found: PairedEstimate, squares: Squares, n: int, settings: ComparisonSettings) -> dict[str, Any]:
-    if not found.std_error or found.df is None:
+def _compute_power(
+    estimate: PairedEstimate, squares: Squares, n: int, settings: ComparisonSettings
+) -> dict[str, Any]:
+    if not estimate.std_error or estimate.df is None:
         return {}
-    row: dict[str, Any] = {"mde": detectable_effect(found.std_error, found.df, alpha=settings.alpha)}
+    row: dict[str, Any] = {"mde": detectable_effect(estimate.std_error, estimate.df, alpha=settings.alpha)}
     if settings.effect is not None:
-        units = required_units(settings.effect, found.std_error, squares.n, alpha=settings.alpha)
+        units = required_units(settings.effect, estimate.std_error, squares.n, alpha=settings.alpha)
         row["n_required"] = math.ceil(Fraction(units * n, squares.n))
     return row
 
 
-def design_of(std_error: float | None, sums: dict[str, Fraction], queries: Squares) -> dict[str, Any]:
-    """What an error that takes some queries as dependent is against one that takes none."""
+def compute_design_effect(std_error: float | None, sums: dict[str, Fraction], queries: Squares) -> dict[str, Any]:
+    """Compute the design effect: the squared ratio of the clustered standard error to the unclustered one."""
     if std_error is None or queries.n < 2:
         return {}
-    plain = kernels.error_of_difference(sums, queries)
-    if plain <= 0:
+    unclustered = kernels.error_of_difference(sums, queries)
+    if unclustered <= 0:
         return {}
-    effect = (std_error / plain) ** 2
+    effect = (std_error / unclustered) ** 2
     return {"design_effect": effect, "n_effective": queries.n / effect if effect else None}
 
 
-def notes_of(row: dict[str, Any], *, no_spread: bool) -> Iterator[str]:
-    """Words that a reader must know about a row."""
+def list_notes(row: dict[str, Any], *, no_spread: bool) -> Iterator[str]:
+    """Yield the warnings that apply to a row."""
     if no_spread:
         yield "no_spread"
-    if row["n_queries"] < kernels.FEW_QUERIES:
+    if row["n_queries"] < kernels.MIN_QUERIES:
         yield "few_queries"
-    if row.get("n_clusters_effective") is not None and row["n_clusters_effective"] < kernels.FEW_CLUSTERS:
+    if row.get("n_clusters_effective") is not None and row["n_clusters_effective"] < kernels.MIN_CLUSTERS:
         yield "few_clusters"
 
 
 def decide_family(batches: Iterator[pa.RecordBatch], settings: ComparisonSettings) -> Iterator[pa.RecordBatch]:
-    """Adjust the p-values of all rows of a comparison, and decide on each."""
-    tables = _at_its_cutoffs([batch for batch in batches if batch.num_rows], settings)
+    """Adjust the p-values of all rows of a comparison, and set their verdicts."""
+    tables = _drop_empty_cutoffs([batch for batch in batches if batch.num_rows], settings)
     _refuse_empty_sides(tables, settings)
     p_values = [p for batch in tables for p in batch.column("p_value").to_pylist()]
-    for batch in decided(tables, p_values, alpha=settings.alpha, margin=settings.margin):
+    for batch in apply_holm(tables, p_values, alpha=settings.alpha, margin=settings.margin):
         yield batch.cast(COUNTED_SCHEMA)
 
 
 def _refuse_empty_sides(tables: Sequence[pa.RecordBatch], settings: ComparisonSettings) -> None:
-    """Refuse a run without rows: by `unpaired=zero` its queries would all count as zeros."""
-    names = ("run", "baseline", "segment_by", "k", "note", "n_only_run")
-    rows = [row for batch in tables for row in batch.select(names).to_pylist() if not row["segment_by"]]
-    there, lacking = set(), []
+    """Refuse a run without rows: with `unpaired=zero` all of its queries would count as 0."""
+    columns = ("run", "baseline", "segment_by", "k", "note", "n_only_run")
+    rows = [row for batch in tables for row in batch.select(columns).to_pylist() if not row["segment_by"]]
+    with_rows, lacking = set(), []
     for row in rows:
         if ONE_SIDE_EMPTY not in row["note"].split(","):
-            there |= {row["run"], row["baseline"]}
+            with_rows |= {row["run"], row["baseline"]}
         else:
             has, lacks = ("run", "baseline") if row["n_only_run"] else ("baseline", "run")
-            there.add(row[has])
+            with_rows.add(row[has])
             lacking.append((row[lacks], row[has], labels.cutoff(row["k"])))
     if not lacking:
         return
-    lacks, has, k = min(lacking, key=lambda one: (one[0] in there, *map(str, one)))
-    if lacks in there:
+    lacks, has, k = min(lacking, key=lambda sides: (sides[0] in with_rows, *map(str, sides)))
+    if lacks in with_rows:
         raise InputRefusedError(
             f"run {lacks!r} has no query at k={k}, where {has!r} has some; choose cutoffs that both have (k)."
         )
-    known = ", ".join(repr(run) for run in settings.runs if run in there)
+    known = ", ".join(repr(run) for run in settings.runs if run in with_rows)
     raise InputRefusedError(f"run {lacks!r} has no rows; of the runs to compare, these have some: {known}.")
 
 
-def _at_its_cutoffs(tables: list[pa.RecordBatch], settings: ComparisonSettings) -> list[pa.RecordBatch]:
-    """Leave out rows of a metric at cutoffs at which no pair has a query with a value.
+def _drop_empty_cutoffs(tables: list[pa.RecordBatch], settings: ComparisonSettings) -> list[pa.RecordBatch]:
+    """Drop rows of a metric at cutoffs where no pair has a query with a value.
 
-    Per-query tables have a row for each cutoff, and a metric is null where it was not asked for. Rows stay where the
-    cutoff was named, and of a metric that has no value at all.
+    Per-query tables have a row for each cutoff, with nulls in metrics that were not requested there. Rows are kept if
+    the user named the cutoff, or if the metric has no value at any cutoff.
     """
     compared: dict[str, set[int | None]] = {}
     for batch in tables:
         for row in batch.select(["segment_by", "metric", "k", "n_queries"]).to_pylist():
             if not row["segment_by"] and row["n_queries"]:
                 compared.setdefault(row["metric"], set()).add(row["k"])
-    everywhere = {str(one.metric) for one in settings.metrics if one.k == EVERY} & compared.keys()
-    kept = []
+    everywhere = {str(metric.metric) for metric in settings.metrics if metric.k == EVERY} & compared.keys()
+    filtered = []
     for batch in tables:
-        at = zip(batch.column("metric").to_pylist(), batch.column("k").to_pylist(), strict=True)
-        rows = batch.filter(pa.array([name not in everywhere or k in compared[name] for name, k in at], pa.bool_()))
-        kept += [rows] if rows.num_rows else []
-    return kept
+        metrics_and_ks = zip(batch.column("metric").to_pylist(), batch.column("k").to_pylist(), strict=True)
+        rows = batch.filter(
+            pa.array([name not in everywhere or k in compared[name] for name, k in metrics_and_ks], pa.bool_())
+        )
+        filtered += [rows] if rows.num_rows else []
+    return filtered
 
 
-def decided(
+def apply_holm(
     tables: Sequence[pa.RecordBatch], p_values: Sequence[float | None], *, alpha: float, margin: float
 ) -> Iterator[pa.RecordBatch]:
-    """Fill in the columns `OF_FAMILY` of all rows of a family, whose p-values are given.
+    """Adjust the p-values of a family of tests, and fill in `FAMILY_COLUMNS` of its rows.
 
-    Rows whose verdict is settled already are not in the family.
+    `p_values` are those of the rows of all tables, in order. Rows that have a verdict already are not in the family.
     """
     before = [verdict for batch in tables for verdict in batch.column("verdict").to_pylist()]
     p_values = [None if verdict else p for p, verdict in zip(p_values, before, strict=True)]
     adjusted = list(zip(holm(p_values), benjamini_hochberg(p_values), strict=True))
-    family, at = sum(p is not None for p in p_values), 0
+    family, start = sum(p is not None for p in p_values), 0
     for batch in tables:
-        its, given = adjusted[at : at + batch.num_rows], before[at : at + batch.num_rows]
-        at += batch.num_rows
+        adjusted_rows, verdicts_before = (
+            adjusted[start : start + batch.num_rows],
+            before[start : start + batch.num_rows],
+        )
+        start += batch.num_rows
         rows = batch.select(["metric", "difference", "ci_low", "ci_high"]).to_pylist()
         verdicts = [
-            (None if verdict == UNTESTED else verdict) if verdict else verdict_of(row, p, alpha=alpha, margin=margin)
-            for (p, _), row, verdict in zip(its, rows, given, strict=True)
+            (None if verdict == UNTESTED else verdict)
+            if verdict
+            else choose_verdict(row, p, alpha=alpha, margin=margin)
+            for (p, _), row, verdict in zip(adjusted_rows, rows, verdicts_before, strict=True)
         ]
         columns = {
-            "p_holm": pa.array([p for p, _ in its], _NUMBER),
-            "p_bh": pa.array([p for _, p in its], _NUMBER),
+            "p_holm": pa.array([p for p, _ in adjusted_rows], _NUMBER),
+            "p_bh": pa.array([p for _, p in adjusted_rows], _NUMBER),
             "family_size": pa.array([family] * batch.num_rows, _WHOLE),
             "verdict": pa.array(verdicts, _TEXT),
         }
-        arrays = [columns.get(name, batch.column(name)) for name in batch.schema.names]
+        arrays = [columns.get(column, batch.column(column)) for column in batch.schema.names]
         yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
-def verdict_of(row: dict[str, Any], p_holm: float | None, *, alpha: float, margin: float) -> str:
-    """Say in a word what a row shows: by its metric, difference and interval."""
+def choose_verdict(row: dict[str, Any], p_holm: float | None, *, alpha: float, margin: float) -> str:
+    """Return the verdict on a row, by its metric, difference, interval and adjusted p-value."""
     if p_holm is not None and row["difference"] is not None and p_holm <= alpha:
         return judge_change(row["metric"], row["difference"])
     larger_is_better = direction_of(row["metric"])
