@@ -1,4 +1,4 @@
-"""Where and why means differ."""
+"""Diagnosis: where and why means differ."""
 
 from __future__ import annotations
 

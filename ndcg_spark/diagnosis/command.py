@@ -1,4 +1,4 @@
-"""The commands that say why a mean moved."""
+"""The commands `diagnose nights` and `diagnose runs`, which explain why a mean changed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ NIGHTS = Command(
     reads_results=True,
     short="Between two nights.",
     about="""
-    Divide the change of a mean between two nights into mix and within.
+    Split the change of a mean between two nights into mix and within.
 
-    Mix: segments have other shares of the queries. Within: the means of segments changed. Both come from the sums in
-    the metric table; no ranking is read. They add up to the change.
+    Mix: the segments' shares of the queries changed. Within: the means of segments changed. Both are computed from
+    the sums in the metric table; no ranking is read. They add up to the change.
 
     Exit codes: 0 done, 2 refused input or options, 130 interrupted.
     """,
@@ -42,14 +42,14 @@ NIGHTS = Command(
 )
 
 
-def _run_options() -> dict[str, list[click.Option]]:
+def _build_options() -> dict[str, list[click.Option]]:
     return merge_groups(
         build_options(ChangeJobSettings),
         evaluation_options(without=("tie_bounds", "confidence", "metrics", "allow_unmatched")),
     )
 
 
-def _check_runs(request: Request[RunsJobSettings]) -> None:
+def _check_request(request: Request[RunsJobSettings]) -> None:
     refuse_unread_flags(request.settings.evaluation)
     chosen = request.settings.chosen
     if (chosen.baseline is None) != (chosen.run is None):
@@ -60,26 +60,27 @@ RUNS = Command(
     name="diagnose runs",
     short="Of one run, or between two.",
     about="""
-    Say what runs lose against the ideal, and which queries changed most between two of them.
+    Report what runs lose against the ideal, and which queries changed most between two of them.
 
-    What NDCG lacks to 1 is lost because items were not retrieved, or because they were ranked too low; both add up.
-    With --baseline and --run, the queries that gained and lost most are listed with both lists side by side.
+    NDCG is below 1 because relevant items were not retrieved, or because they were ranked too low; the two losses and
+    NDCG add up to 1. With --baseline and --run, the queries that gained and lost most are listed with both lists side
+    by side.
 
     Exit codes: 0 done, 2 refused input or options, 130 interrupted.
     """,
     settings=RunsJobSettings,
-    options=_run_options,
+    options=_build_options,
     read=lambda given: RunsJobSettings(
         evaluation=read_evaluation_settings(given), chosen=build_settings(ChangeJobSettings, given)
     ),
     reads=(rankings("Rankings to diagnose: a path, a catalog table, or a SQL query."), JUDGMENTS),
     explains=True,
-    check=_check_runs,
+    check=_check_request,
     work="diagnosis.work:DiagnoseRuns",
 )
 
 DIAGNOSE = CommandGroup(
     name="diagnose",
-    about="Find out why a mean moved, between nights or between runs.",
+    about="Find out why a mean changed, between nights or between runs.",
     commands=(NIGHTS, RUNS),
 )

@@ -1,4 +1,4 @@
-"""Why a mean is what it is, or moved: lost gain, shifts of segments, and the queries that changed most."""
+"""Explain a mean or its change: lost gain, shifts of segments, and the queries that changed most."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ from ndcg_spark.evaluation.tasks.scoring import build_scoring_task
 from ndcg_spark.evaluation.tasks.valid_rows import RowRules
 from ndcg_spark.metrics import has_value_when_missing, judge_change
 
-MOST_RANKS = 50
-"""Cutoffs up to which the gain of every rank is computed; a column each."""
+MAX_RANK_COLUMNS = 50
+"""The gain of each rank up to this cutoff gets a column."""
 _UNIT = 2.0**32
 _CHANGES = {"better": "gained", "worse": "lost"}
 
 
 @accepts_rows
 def score_losses(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """What each query loses against its ideal list.
+    """Compute what each query loses against its ideal list.
 
     Parameters
     ----------
     rankings : DataFrame
         From `rank_queries` with the same settings.
     settings : EvaluationSettings
-        Without metrics, tie bounds or padding, and with numbers for cutoffs.
+        Settings without metrics, tie bounds or padding, and with numbers for cutoffs.
 
     Returns
     -------
     DataFrame
-        As from `score_queries`, and for each query the columns
+        The columns of `score_queries`, and for each query the columns
 
         - `not_retrieved`: DCG lost because relevant items are not in the list of K items, K being the largest cutoff;
         - `ranked_low`: DCG lost because items of the list are not in the best order;
-        - `lost_not_retrieved`, `lost_ranked_low`: both over IDCG; they add up to 1 - NDCG;
+        - `lost_not_retrieved`, `lost_ranked_low`: both divided by IDCG; they add up to 1 - NDCG;
         - `swap_gain`: DCG that the best swap of two items of the list adds; `swap_rank` and `swap_with`: their ranks;
-        - `ndcg_rank_1`, `ndcg_rank_2`, ...: what each rank adds to NDCG, for cutoffs up to 50.
+        - `ndcg_rank_1`, `ndcg_rank_2`, ...: the contribution of each rank to NDCG, for cutoffs up to 50.
 
         All of these, and `ndcg`, are null for a query without a relevant item. Lazy.
 
@@ -65,18 +65,18 @@ def score_losses(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame
     -----
     Spark cost: no shuffle, no action, one pass through Python workers.
     """
-    max_k = _max_k(settings)
-    added = [T.StructField(name, T.DoubleType()) for name in tasks.LOSSES]
-    added += [T.StructField(name, T.IntegerType()) for name in tasks.SWAPPED]
-    added += [T.StructField(tasks.rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
-    schema = T.StructType([*build_scored_schema(rankings, settings), *added])
+    max_k = _check_max_k(settings)
+    loss_fields = [T.StructField(column, T.DoubleType()) for column in tasks.LOSSES]
+    loss_fields += [T.StructField(column, T.IntegerType()) for column in tasks.SWAPPED]
+    loss_fields += [T.StructField(tasks.rank_column(rank), T.DoubleType()) for rank in range(1, max_k + 1)]
+    schema = T.StructType([*build_scored_schema(rankings, settings), *loss_fields])
     task = build_scoring_task(rankings.columns, settings)
     return add_rules(in_workers(rankings, tasks.score_losses, task, max_k, schema=schema), settings)
 
 
 @accepts_tables
 def summarize_losses(losses: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Means of what queries lose, one row per (run, segment, metric, k).
+    """Average the losses of queries, one row per (run, segment, metric, k).
 
     Parameters
     ----------
@@ -87,24 +87,26 @@ def summarize_losses(losses: DataFrame, settings: EvaluationSettings) -> DataFra
     Returns
     -------
     DataFrame
-        As from `summarize`, over queries with a relevant item; `n_no_relevant` counts the others. Metrics are the
-        columns of `score_losses`. Lazy.
+        The columns of `summarize`, over queries with a relevant item; `n_no_relevant` counts the others. Metrics are
+        the columns of `score_losses`. Lazy.
 
     Notes
     -----
     Spark cost: as for `summarize`.
     """
     task = replace(
-        build_summing_task(settings, losses.columns), metrics=tasks.loss_metrics(_max_k(settings)), needs_ndcg=True
+        build_summing_task(settings, losses.columns),
+        metrics=tasks.list_loss_metrics(_check_max_k(settings)),
+        needs_ndcg=True,
     )
-    found = finish_summary(in_workers(losses.drop(RULES), add_up, task, schema=PARTIAL_SCHEMA), settings)
+    means = finish_summary(in_workers(losses.drop(RULES), add_up, task, schema=PARTIAL_SCHEMA), settings)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
-    return found.where(
+    return means.where(
         (rank == "") | (F.expr("try_cast(regexp_extract(metric, '([0-9]+)$', 1) as int)") <= F.col("k"))
     )
 
 
-def _max_k(settings: EvaluationSettings) -> int:
+def _check_max_k(settings: EvaluationSettings) -> int:
     k = settings.max_k
     if k is None or settings.metrics or settings.tie_bounds or settings.convention.pad_to_k is not None:
         raise InvalidParameterError(
@@ -115,27 +117,27 @@ def _max_k(settings: EvaluationSettings) -> int:
             f"lost gain needs {settings.convention.advice('ideal', 'judged')}, or retrieved; got "
             f"ideal={settings.convention.ideal}."
         )
-    return min(k, MOST_RANKS)
+    return min(k, MAX_RANK_COLUMNS)
 
 
 @accepts_tables
 def shift_of_means(before: DataFrame, after: DataFrame, *, across_rules: bool = False) -> DataFrame:
-    """Divide the change of a mean into mix and within: other shares of segments, and other means within them.
+    """Split the change of a mean into mix (changed shares of segments) and within (changed means of segments).
 
     Parameters
     ----------
     before, after : DataFrame
-        Rows of summaries or metric tables, with `state`; such as two nights. Rows of one group are added up. Rows
-        without a state, as of `coverage`, are no means and are left out.
+        Rows of summaries or metric tables with `state`, such as two nights. Rows of one group are added up. Rows
+        without a state, such as those of `coverage`, are not means and are left out.
     across_rules : bool
-        Whether nights of different rules are held against each other all the same.
+        Compare nights even if their rules differ.
 
     Returns
     -------
     DataFrame
         Lazy, one row per (run, segment_by, segment, metric, k) and one with `is_total` for all segments together:
         `weight_before`, `weight_after`, `value_before`, `value_after`, `mix`, `within`, `change`. Mix and within of
-        the segments add up to the change of the overall mean. `rules` are those of both; null if one is not known.
+        the segments add up to the change of the overall mean. `rules` are those of both nights; null if unknown.
 
     Raises
     ------
@@ -147,14 +149,14 @@ def shift_of_means(before: DataFrame, after: DataFrame, *, across_rules: bool = 
     -----
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
-    rows = _night(before, after=False).unionByName(_night(after, after=True))
+    rows = _select_night(before, after=False).unionByName(_select_night(after, after=True))
     rows, schema = rows.repartition(*tasks.SHIFT_KEYS), from_arrow_schema(tasks.SHIFT_SCHEMA)
-    return in_workers(rows, tasks.divide_changes, across_rules, schema=schema)
+    return in_workers(rows, tasks.split_changes, across_rules, schema=schema)
 
 
-def _night(frame: DataFrame, *, after: bool) -> DataFrame:
-    for name in (*tasks.SHIFT_KEYS, "segment", "state"):
-        kind = require_column(frame, name, "shift of means", "metric table")
+def _select_night(frame: DataFrame, *, after: bool) -> DataFrame:
+    for column in (*tasks.SHIFT_KEYS, "segment", "state"):
+        kind = require_column(frame, column, "shift of means", "metric table")
     if not isinstance(kind, T.ArrayType):
         raise InputRefusedError(
             f"column 'state' of the metric table is {kind.simpleString()}, not array<bigint>; read the table that "
@@ -165,7 +167,7 @@ def _night(frame: DataFrame, *, after: bool) -> DataFrame:
     return rows.select(*columns, read_rules(frame).alias(RULES), F.lit(after).alias(tasks.AFTER))
 
 
-def most_changed(
+def find_changed_queries(
     per_query: DataFrame,
     ranking: Ranking,
     settings: EvaluationSettings,
@@ -178,94 +180,96 @@ def most_changed(
     segments: Sequence[str] = (),
     depth: int | None = None,
 ) -> DataFrame:
-    """Find the queries that gained and lost most between two runs, as `changed_queries` describes it. Lazy.
+    """Find the queries that gained and lost most between two runs, as described in `changed_queries`. Lazy.
 
-    Queries are ordered by weight times difference, then by key. `depth` is by default the largest cutoff, or 10.
+    Queries are ordered by weight times difference, then by key.
     """
     query = list(settings.columns.query)
-    name = next(str(one.metric) for one in settings.computed if one.metric.column == metric)
-    missing = F.lit(0.0 if has_value_when_missing(name) else None).cast("double")
+    metric_name = next(str(computed.metric) for computed in settings.computed if computed.metric.column == metric)
+    missing = F.lit(0.0 if has_value_when_missing(metric_name) else None).cast("double")
 
-    def value_of(run: str) -> Column:
-        """Value of a query; `missing` where the run lacks the query, null where the query has no value."""
+    def aggregate_value(run: str) -> Column:
+        """Aggregate the value of a query; `missing` if the run lacks the query, null if the query has no value."""
         of_run, value = exact_col(RUN) == run, F.max(F.when(exact_col(RUN) == run, F.col(metric)))
-        is_there = F.max(of_run & (F.col("status") != "missing"))
-        return F.when(is_there, value).otherwise(F.coalesce(value, missing))
+        has_query = F.max(of_run & (F.col("status") != "missing"))
+        return F.when(has_query, value).otherwise(F.coalesce(value, missing))
 
     sides = {"baseline_value": baseline, "value": run}
-    found = (
+    changed = (
         per_query.where(exact_col(RUN).isin(baseline, run) & exact_col("k").eqNullSafe(F.lit(k)))
         .groupBy(*exact_cols([*query, "k"]))
         .agg(
-            *[value_of(its).alias(at) for at, its in sides.items()],
+            *[aggregate_value(side_run).alias(side) for side, side_run in sides.items()],
             F.max(F.lit(1.0) if settings.columns.weight is None else exact_col("weight")).alias("weight"),
-            *[F.max(exact_col(name)).alias(name) for name in segments if name not in query],
+            *[F.max(exact_col(segment)).alias(segment) for segment in segments if segment not in query],
         )
         .withColumn("difference", F.col("value") - F.col("baseline_value"))
         .where((F.rint(F.col("difference") * _UNIT) != 0) & (F.col("weight") != 0))
-        .withColumn("change", _change(name))
+        .withColumn("change", _name_change(metric_name))
     )
     by_change = Window.partitionBy("change", *exact_cols(list(segments)))
     order = by_change.orderBy((F.abs("difference") * F.col("weight")).desc(), *exact_cols(query))
-    top = found.withColumn("place", F.row_number().over(order)).where(F.col("place") <= n)
-    shown = _lists(top, ranking, sides, depth or settings.max_k or 10)
+    top = changed.withColumn("place", F.row_number().over(order)).where(F.col("place") <= n)
+    shown = _add_lists(top, ranking, sides, depth or settings.max_k or 10)
     others = ["k", "baseline_value", "value", "difference", "weight", "baseline_list", "list"]
-    chosen = [*segments, *(name for name in query if name not in segments), *others]
-    about = [F.lit(text).alias(name) for name, text in (("run", run), ("baseline", baseline), ("metric", metric))]
-    result = shown.select("change", "place", *about, *exact_cols(chosen))
+    columns = [*segments, *(column for column in query if column not in segments), *others]
+    labels = [
+        F.lit(text).alias(column) for column, text in (("run", run), ("baseline", baseline), ("metric", metric))
+    ]
+    queries = shown.select("change", "place", *labels, *exact_cols(columns))
     if settings.columns.run is None:
-        return result
-    nothing = [F.lit(None).cast(one.dataType).alias(one.name) for one in result.schema]
-    return result.union(_refusal_without_rows(ranking, (baseline, run)).select(*nothing))
+        return queries
+    nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in queries.schema]
+    return queries.union(_refuse_missing_runs(ranking, (baseline, run)).select(*nulls))
 
 
-def _change(metric: str) -> Column:
-    """Column with `gained` or `lost` by the difference, or `higher` or `lower` without a direction."""
+def _name_change(metric: str) -> Column:
+    """Name the change: `gained` or `lost`, or `higher` or `lower` if the metric has no better direction."""
     rise, fall = (_CHANGES.get(word, word) for word in (judge_change(metric, 1), judge_change(metric, -1)))
     return F.when(F.col("difference") > 0, rise).otherwise(fall)
 
 
-def _refusal_without_rows(ranking: Ranking, runs: Sequence[str]) -> DataFrame:
-    """No row; the action raises if the run column lacks a run, whose queries would all count as zeros."""
-    found = ranking.rows.agg(F.sort_array(F.collect_set(exact_col(RUN).cast("string"))).alias("runs"))
+def _refuse_missing_runs(ranking: Ranking, runs: Sequence[str]) -> DataFrame:
+    """Return no rows; the action raises if a run has no rows, because all of its queries would count as 0."""
+    runs_found = ranking.rows.agg(F.sort_array(F.collect_set(exact_col(RUN).cast("string"))).alias("runs"))
     lacking = F.array_except(F.array(*map(F.lit, runs)), F.col("runs"))
     message = ("run ", F.get(lacking, F.lit(0)), " has no rows; the runs are ", F.concat_ws(", ", "runs"), ".")
-    return found.where(raise_if(F.lit(False), F.size(lacking) > 0, *message, kind="boolean"))
+    return runs_found.where(raise_if(F.lit(False), F.size(lacking) > 0, *message, kind="boolean"))
 
 
-def _lists(top: DataFrame, ranking: Ranking, sides: dict[str, str], depth: int) -> DataFrame:
-    """Add the first items of both lists to the queries found."""
+def _add_lists(top: DataFrame, ranking: Ranking, sides: dict[str, str], depth: int) -> DataFrame:
+    """Add the first items of both lists to the top queries."""
     settings = ranking.settings
     rows, names = ranking.rows, canonical_names(settings)
     if isinstance(ranking.implementation, Arrays):
         raise InvalidParameterError(
-            "changed queries need a long table, not one row a query; give lists a table of judgments, or explode "
-            "them."
+            "changed queries need a long table, not one row per query; explode the lists, or evaluate them with a "
+            "table of judgments."
         )
     keys = list(names.query)
-    wanted = F.broadcast(
+    top_queries = F.broadcast(
         top.select(*[exact_col(label).alias(name) for name, label in names.query.items()]).distinct()
     )
     rows = select_valid_rows(
-        explode_scores(rows.join(wanted, on=keys, how="left_semi"), settings), RowRules(settings)
+        explode_scores(rows.join(top_queries, on=keys, how="left_semi"), settings), RowRules(settings)
     )
     judgments = ranking.implementation.judgments
     if judgments is not None and ITEM in rows.columns:
-        judged = select_valid_rows(judgments.join(wanted, on=keys, how="left_semi"), RowRules(settings, True))
+        judged = select_valid_rows(judgments.join(top_queries, on=keys, how="left_semi"), RowRules(settings, True))
         judged = judged.select(*exact_cols([*keys, ITEM, RELEVANCE]))
         rows = rows.join(judged, on=[*keys, ITEM], how="left")
     by_rank = RANK in rows.columns
     place = exact_col(RANK) if by_rank else -exact_col(SCORE).cast("double")
-    shown = [name for name in (ITEM, RANK if by_rank else SCORE, RELEVANCE) if name in rows.columns]
-    entry = F.struct(place.alias("place"), *[exact_col(name) for name in shown])
+    shown = [column for column in (ITEM, RANK if by_rank else SCORE, RELEVANCE) if column in rows.columns]
+    entry = F.struct(place.alias("place"), *[exact_col(column) for column in shown])
     rows = rows.where(exact_col(RANK if by_rank else SCORE).isNotNull())
 
-    def listed(run: str) -> Column:
+    def collect_items(run: str) -> Column:
         of_run = F.slice(F.sort_array(F.collect_list(F.when(exact_col(RUN) == run, entry))), 1, depth)
-        return F.transform(of_run, lambda one: F.struct(*[one[name].alias(name) for name in shown]))
+        return F.transform(of_run, lambda item: F.struct(*[item[column].alias(column) for column in shown]))
 
     lists = rows.groupBy(*exact_cols(keys)).agg(
-        listed(sides["baseline_value"]).alias("baseline_list"), listed(sides["value"]).alias("list")
+        collect_items(sides["baseline_value"]).alias("baseline_list"), collect_items(sides["value"]).alias("list")
     )
     renamed = lists.select(
         *[exact_col(name).alias(label) for name, label in names.query.items()], "baseline_list", "list"

@@ -1,4 +1,4 @@
-"""What is asked of a diagnosis: frozen, without Spark."""
+"""Settings of the diagnose commands: frozen, without Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ndcg_spark.metrics import MetricAt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftJobSettings:
-    """Which means of which two nights are held against each other.
+    """The means and the two nights to compare.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class ShiftJobSettings:
     after
         Night whose mean is to be explained.
     dataset
-        Data set whose rows are taken.
+        Data set whose rows are read.
     runs
         Names of the runs to explain.
     metric
@@ -32,7 +32,7 @@ class ShiftJobSettings:
     segments
         Segment columns to explain the change by.
     across_rules
-        Hold nights against each other that were computed by different rules, as by two conventions, all the same.
+        Compare nights even if they were computed by different rules, such as two conventions.
     """
 
     before: Annotated[date, Flag(group="Input")]
@@ -56,7 +56,7 @@ class ShiftJobSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeJobSettings:
-    """Which two runs are held against each other, and how many queries are listed.
+    """The two runs to compare, and how many queries to list.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class ChangeJobSettings:
     run
         Name of the run to explain.
     top
-        Queries that gained and that lost to list.
+        How many queries that gained, and how many that lost, to list.
     depth
         Items of each list to show.
     """
@@ -76,15 +76,15 @@ class ChangeJobSettings:
     depth: Annotated[int | None, Flag(metavar="N", shown="the largest k")] = None
 
     def __post_init__(self) -> None:
-        for name in ("top", "depth"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidParameterError(f"{name} must be at least 1; got {value}.")
+        for setting in ("top", "depth"):
+            count = getattr(self, setting)
+            if count is not None and count < 1:
+                raise InvalidParameterError(f"{setting} must be at least 1; got {count}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsJobSettings:
-    """What `diagnose runs` is asked to do."""
+    """Settings of a `diagnose runs` job."""
 
     evaluation: EvaluationSettings
     chosen: ChangeJobSettings

@@ -1,4 +1,4 @@
-"""What `diagnose` does with its tables, and what it prints. Everything that is called `run` runs actions."""
+"""The work of `diagnose` and what it prints. Methods named `run` run actions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.metrics import EVERY
 
 WIDTH = 118
-"""Width of tables in a log, where no terminal has one."""
+"""Width of tables in a log, which has no terminal width."""
 _PROFILE = 10
 
 
@@ -35,86 +35,92 @@ def _console() -> Console:
 
 
 def show_shifts(rows: list[dict[str, Any]], settings: ShiftJobSettings) -> None:
-    """Print the shifts of segments between two nights: a table for each mean, whose total comes first in `rows`."""
+    """Print the shifts of segments between two nights: a table for each mean, whose total is first in `rows`."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["run"], row["metric"], row["k"], row["segment_by"]), []).append(row)
-    for (run, metric, k, by), its in groups.items():
+    for (run, metric, k, by), group in groups.items():
         title = f"{labels.metric_at(metric, k)} by {by}, {settings.before} to {settings.after}"
         table = Table(title=make_cell(f"{title}, run {run}" if run else title))
         table.add_column(make_cell(by))
-        for name in ("share before", "after", "mean before", "after", "mix", "within", "change"):
-            table.add_column(name, justify="right")
-        total = its[0]
-        for row in [*its[1 : MAX_SEGMENTS + 1], total]:
-            name = labels.OVERALL if row["is_total"] else labels.text(row["segment"])
+        for label in ("share before", "after", "mean before", "after", "mix", "within", "change"):
+            table.add_column(label, justify="right")
+        total = group[0]
+        for row in [*group[1 : MAX_SEGMENTS + 1], total]:
+            label = labels.OVERALL if row["is_total"] else labels.text(row["segment"])
             shares = [f"{row[f'weight_{night}'] / total[f'weight_{night}']:.1%}" for night in ("before", "after")]
             means = [labels.number(row[f"value_{night}"]) for night in ("before", "after")]
             parts = [f"{row[part]:+.4f}" for part in ("mix", "within", "change")]
-            table.add_row(make_cell(name), *shares, *means, *parts)
+            table.add_row(make_cell(label), *shares, *means, *parts)
         _console().print(table)
-        if len(its) > MAX_SEGMENTS + 1:
-            print(f"... and {len(its) - MAX_SEGMENTS - 1} more segments; --json has all of them.")
+        if len(group) > MAX_SEGMENTS + 1:
+            print(f"... and {len(group) - MAX_SEGMENTS - 1} more segments; --json has all of them.")
 
 
 def show_losses(rows: list[dict[str, Any]]) -> None:
-    """Print what runs lose, from sorted rows of `summarize_losses`: means, and the gain of the first ranks."""
+    """Print the losses of runs, sorted rows of `summarize_losses`: means, and the gain of the first ranks."""
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         groups.setdefault((row["run"], row["segment_by"], row["segment"], row["k"]), {})[row["metric"]] = row
     table = Table(title="what is lost: 1 = NDCG + not retrieved + ranked too low")
-    for name in ("run", "segment", "k"):
-        table.add_column(name)
-    for name in ("queries", "NDCG", "not retrieved", "ranked too low", "best swap adds (DCG)"):
-        table.add_column(name, justify="right")
-    for (run, by, segment, k), its in list(groups.items())[:MAX_SEGMENTS]:
-        name, n_queries = labels.segment_at(by, segment), f"{its['ndcg']['n_queries']:,}"
-        shown = [its[metric]["value"] for metric in ("ndcg", "lost_not_retrieved", "lost_ranked_low", "swap_gain")]
-        table.add_row(make_cell(run), make_cell(name), labels.cutoff(k), n_queries, *map(labels.number, shown))
+    for label in ("run", "segment", "k"):
+        table.add_column(label)
+    for label in ("queries", "NDCG", "not retrieved", "ranked too low", "best swap adds (DCG)"):
+        table.add_column(label, justify="right")
+    for (run, by, segment, k), metrics in list(groups.items())[:MAX_SEGMENTS]:
+        label, n_queries = labels.segment_at(by, segment), f"{metrics['ndcg']['n_queries']:,}"
+        shown = [
+            metrics[metric]["value"] for metric in ("ndcg", "lost_not_retrieved", "lost_ranked_low", "swap_gain")
+        ]
+        table.add_row(make_cell(run), make_cell(label), labels.cutoff(k), n_queries, *map(labels.number, shown))
     _console().print(table)
-    for (run, by, _, k), its in groups.items():
-        ranks = [its[f"ndcg_rank_{rank}"]["value"] for rank in range(1, _PROFILE + 1) if f"ndcg_rank_{rank}" in its]
+    for (run, by, _, k), metrics in groups.items():
+        ranks = [
+            metrics[f"ndcg_rank_{rank}"]["value"] for rank in range(1, _PROFILE + 1) if f"ndcg_rank_{rank}" in metrics
+        ]
         if not by:
-            named = f", run {escape_unprintable(run)}" if run else ""
-            print(f"{labels.metric_at('NDCG', k)} by rank{named}: {'  '.join(map(labels.number, ranks))}")
+            suffix = f", run {escape_unprintable(run)}" if run else ""
+            print(f"{labels.metric_at('NDCG', k)} by rank{suffix}: {'  '.join(map(labels.number, ranks))}")
 
 
 def show_changes(queries: list[dict[str, Any]], keys: Sequence[str], chosen: ChangeJobSettings) -> None:
     """Print the queries that changed most, sorted rows of `changed_queries`, with both lists side by side."""
     for change in ("lost", "gained"):
-        its = [row for row in queries if row["change"] == change]
-        if not its:
+        changed = [row for row in queries if row["change"] == change]
+        if not changed:
             print(escape_unprintable(f"No query {change} from {chosen.baseline} to {chosen.run}."))
             continue
         table = Table(title=make_cell(f"queries that {change} most from {chosen.baseline} to {chosen.run}"))
-        for name in ("query", "change"):
-            table.add_column(name)
+        for column in ("query", "change"):
+            table.add_column(column)
         for run in (chosen.baseline, chosen.run):
             table.add_column(make_cell(f"{run}: item (relevance)"), overflow="fold")
-        for row in its:
-            query = ", ".join(str(row[name]) for name in keys)
+        for row in changed:
+            query = ", ".join(str(row[column]) for column in keys)
             moved = f"{row['baseline_value']:.4f} -> {row['value']:.4f}"
             table.add_row(
-                make_cell(query), moved, *(make_cell(_listed(row[name])) for name in ("baseline_list", "list"))
+                make_cell(query),
+                moved,
+                *(make_cell(_format_items(row[column])) for column in ("baseline_list", "list")),
             )
         _console().print(table)
 
 
-def _listed(items: list[dict[str, Any]] | None) -> str:
-    shown = []
-    for one in items or []:
-        relevance = labels.number(one.get("relevance"), "g")
-        shown.append(f"{one['item']} ({relevance})" if "item" in one else relevance)
-    return "  ".join(shown)
+def _format_items(items: list[dict[str, Any]] | None) -> str:
+    texts = []
+    for item in items or []:
+        relevance = labels.number(item.get("relevance"), "g")
+        texts.append(f"{item['item']} ({relevance})" if "item" in item else relevance)
+    return "  ".join(texts)
 
 
 class DiagnoseNights(Work[ShiftJobSettings]):
-    """Divide the change of a mean between two nights."""
+    """Splits the change of a mean between two nights."""
 
     def __init__(self, job: Job[ShiftJobSettings]) -> None:
         super().__init__(job)
         settings, self.table = self.settings, self.tables["metric_table"].frame
-        means = _means(self.table, settings)
+        means = _select_means(self.table, settings)
         nights = [
             means.where(F.col("run_date").cast("string") == day.isoformat())
             for day in (settings.before, settings.after)
@@ -122,13 +128,13 @@ class DiagnoseNights(Work[ShiftJobSettings]):
         self.shifts = shift_of_means(*nights, across_rules=settings.across_rules)
 
     def run(self) -> Outcome:
-        """Compare the nights: an action, and more to name what is missing."""
+        """Compare the nights by one action; further actions find the missing run, segment or night for an error."""
         settings = self.settings
         with self.job.step("comparing nights"):
             rows = [row.asDict() for row in self.shifts.collect()]
         lacks = {*settings.runs} - {row["run"] for row in rows}
         if not rows or lacks or {*settings.segments} - {row["segment_by"] for row in rows}:
-            self._require_names()
+            self._check_names()
             raise InputRefusedError(
                 f"{self.request.sources['metric_table'].reference!r} has no segments of "
                 f"{settings.means.metric} on both {settings.before} and {settings.after}."
@@ -141,11 +147,11 @@ class DiagnoseNights(Work[ShiftJobSettings]):
             lines=(lambda: show_shifts(rows, settings), *format_rules_notes(row[RULES] for row in rows)),
         )
 
-    def _require_names(self) -> None:
-        """Run actions: raise for the first name that the metric table does not have."""
+    def _check_names(self) -> None:
+        """Run actions: raise for the first requested value that the metric table does not have."""
         settings = self.settings
         means = settings.means
-        for what, column, names in (
+        for kind, column, names in (
             ("data set", F.col("dataset"), [] if settings.dataset is None else [settings.dataset]),
             ("metric", F.col("metric"), [str(means.metric)]),
             ("metric", F.expr(labels.METRIC_AT_SQL), [means.label] if means.k != EVERY else []),
@@ -153,13 +159,13 @@ class DiagnoseNights(Work[ShiftJobSettings]):
             ("segment column", F.col("segment_by"), settings.segments),
             ("night", F.col("run_date").cast("string"), [str(settings.before), str(settings.after)]),
         ):
-            require_present(self.table, what, column, names)
+            require_present(self.table, kind, column, names)
 
 
-def _means(table: DataFrame, settings: ShiftJobSettings) -> DataFrame:
-    """Requested rows of the metric table, of all nights."""
-    for name in ("run_date", "metric", "segment_by", "k", "dataset"):
-        require_column(table, name, "metric-table", "metric table")
+def _select_means(table: DataFrame, settings: ShiftJobSettings) -> DataFrame:
+    """Select the requested rows of the metric table, of all nights."""
+    for column in ("run_date", "metric", "segment_by", "k", "dataset"):
+        require_column(table, column, "metric-table", "metric table")
     rows = table.where(F.col("metric") == str(settings.means.metric))
     if settings.dataset is not None:
         rows = rows.where(F.col("dataset") == settings.dataset)
@@ -171,7 +177,7 @@ def _means(table: DataFrame, settings: ShiftJobSettings) -> DataFrame:
 
 
 class DiagnoseRuns(RankingWork[RunsJobSettings]):
-    """Report what runs lose, and which queries changed most between two."""
+    """Reports the losses of runs, and the queries that changed most between two runs."""
 
     def __init__(self, job: Job[RunsJobSettings]) -> None:
         super().__init__(job)
@@ -188,7 +194,7 @@ class DiagnoseRuns(RankingWork[RunsJobSettings]):
         return ("input", self.inputs.name), ("strategy", self.inputs.strategy)
 
     def run(self) -> Outcome:
-        """Evaluate what is lost, an action; and one more for the queries that changed."""
+        """Compute the losses by one action, and the queries that changed by another."""
         with self.job.step("ranking and scoring"):
             rows = sorted((row.asDict() for row in self.losses.collect()), key=labels.row_order)
         queries: list[dict[str, Any]] = []
@@ -199,8 +205,8 @@ class DiagnoseRuns(RankingWork[RunsJobSettings]):
                     listed = ", ".join(map(repr, runs))
                     raise InputRefusedError(f"run {name!r} ({flag}) has no rows; the runs are {listed}.")
             with self.job.step("finding the queries that changed most"):
-                found = self.changed.orderBy("change", "place").collect()
-                queries = [row.asDict(recursive=True) for row in found]
+                changed = self.changed.orderBy("change", "place").collect()
+                queries = [row.asDict(recursive=True) for row in changed]
         if not any(row["n_queries"] for row in rows):
             raise InputRefusedError("there is no query with a relevant item to diagnose.")
         losses = [{name: value for name, value in row.items() if name != "state"} for row in rows]

@@ -168,9 +168,9 @@ def test_what_cannot_be_diagnosed_is_refused(rankings):
         changed_queries(result, baseline="old", run="new", n=0)
     lists = rankings.selectExpr("query_id", "array(old) AS relevance", "stack(2, 'old', 'new') AS ranker")
     of_arrays = evaluate(lists, run="ranker", k=3)
-    with pytest.raises(InvalidParameterError, match="changed queries need a long table, not one row a query"):
+    with pytest.raises(InvalidParameterError, match="changed queries need a long table, not one row per query"):
         changed_queries(of_arrays, baseline="old", run="new")
-    with pytest.raises(InvalidParameterError, match="segment 'item_id' is no segment column of the evaluation"):
+    with pytest.raises(InvalidParameterError, match="segment 'item_id' is not a segment column of the evaluation"):
         changed_queries(result, baseline="old", run="new", segments=["item_id"])
     padded = evaluate(rankings, score=["old", "new"], k=5, convention="default;ideal=as_many")
     with pytest.raises(

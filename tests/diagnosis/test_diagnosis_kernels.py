@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from support.expectations import near
 
-from ndcg_spark.diagnosis.kernels import SegmentSums, best_swap, gain_by_rank, mix_and_within, retrieved_ideal
+from ndcg_spark.diagnosis.kernels import (
+    SegmentSums,
+    compute_gain_by_rank,
+    compute_retrieved_ideal,
+    find_best_swap,
+    split_shifts,
+)
 from ndcg_spark.metrics.kernels import tie_groups
 
 DISCOUNT = 1 / np.log2(np.arange(2, 22))
@@ -24,7 +30,7 @@ def sums(night, names):
 
 def test_the_worked_nights():
     names = ("DE", "US", "FR", "JP")
-    found = mix_and_within(sums(NIGHT_A, names), sums(NIGHT_B, names))
+    found = split_shifts(sums(NIGHT_A, names), sums(NIGHT_B, names))
     assert [float(one.mix) for one in found] == [
         near(-0.005728719008), near(-0.003143491736), near(-0.019410743802), near(0.008396590909),
     ]  # fmt: skip
@@ -46,7 +52,7 @@ def test_mix_and_within_add_up_exactly(seed):
     if any(all(one is None for one in night) for night in nights):
         pytest.skip("a night without queries")
     means = [sum(one.total for one in night if one) / sum(one.weight for one in night if one) for night in nights]
-    assert sum(one.mix + one.within for one in mix_and_within(*nights)) == means[1] - means[0]
+    assert sum(one.mix + one.within for one in split_shifts(*nights)) == means[1] - means[0]
 
 
 def dcg(gains, k):
@@ -57,15 +63,15 @@ def test_the_worked_list():
     ranked = [3.0, 2, 3, 0, 1, 2]
     gains, offsets, ones = np.array(ranked), np.array([0, 6]), np.ones(6, dtype=np.int64)
     ideal = dcg(sorted([*ranked, 3, 2], reverse=True), 6)
-    retrieved = retrieved_ideal(gains, ones, offsets, DISCOUNT, k=6)[0]
+    retrieved = compute_retrieved_ideal(gains, ones, offsets, DISCOUNT, k=6)[0]
     assert (ideal, dcg(ranked, 6)) == (near(8.740262365546), near(6.861126688594))
     assert (ideal - retrieved, retrieved - dcg(ranked, 6)) == (near(1.599267181451), near(0.279868495502))
     assert (ideal - retrieved) / ideal == near(0.182977022264)
     assert (retrieved - dcg(ranked, 6)) / ideal == near(0.032020605766)
-    swap = best_swap(gains, DISCOUNT[:6], offsets)
+    swap = find_best_swap(gains, DISCOUNT[:6], offsets)
     assert (swap.gain[0], swap.first[0] + 1, swap.second[0] + 1) == (near(0.148938741931), 4, 6)
     groups = tie_groups(-np.arange(6.0), ones, offsets)
-    profile = gain_by_rank(gains, groups, offsets, DISCOUNT, k=6)[0] / ideal
+    profile = compute_gain_by_rank(gains, groups, offsets, DISCOUNT, k=6)[0] / ideal
     assert profile.tolist() == [
         near(0.343239124243), near(0.144373184050), near(0.171619562121), 0, near(0.044261006255),
         near(0.081509495301),
@@ -80,8 +86,8 @@ def test_against_plain_loops(seed):
     gains = np.concatenate(lists)
     k = int(rng.integers(1, 6))
     weights = np.where(np.arange(20) < k, DISCOUNT, 0)
-    swap = best_swap(gains, np.concatenate([weights[: len(one)] for one in lists]), offsets)
-    best = retrieved_ideal(gains, np.ones(len(gains), dtype=np.int64), offsets, DISCOUNT, k=k)
+    swap = find_best_swap(gains, np.concatenate([weights[: len(one)] for one in lists]), offsets)
+    best = compute_retrieved_ideal(gains, np.ones(len(gains), dtype=np.int64), offsets, DISCOUNT, k=k)
     for at, one in enumerate(lists):
         assert best[at] == pytest.approx(dcg(sorted(one, reverse=True), k), abs=1e-12)
         found = {(i, j): (one[j] - one[i]) * (weights[i] - weights[j]) for j in range(len(one)) for i in range(j)}
@@ -97,4 +103,6 @@ def test_gain_by_rank_of_ties_is_the_mean_over_their_orders():
     orders = [[3.0, *order, 2.0] for order in permutations([1.0, 1.0, 0.0])]
     for k in (1, 2, 3, 5):
         expected = np.mean([[g * d for g, d in zip(one, DISCOUNT, strict=False)][:k] for one in orders], axis=0)
-        assert gain_by_rank(gains, groups, np.array([0, 4]), DISCOUNT, k=k)[0] == pytest.approx(expected, abs=1e-15)
+        assert compute_gain_by_rank(gains, groups, np.array([0, 4]), DISCOUNT, k=k)[0] == pytest.approx(
+            expected, abs=1e-15
+        )
