@@ -1,4 +1,4 @@
-"""Metrics beside clicks and conversions."""
+"""Ranking metrics compared with clicks and conversions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that holds a ranking metric against clicks."""
+"""The command business-link, which compares a ranking metric with clicks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BUSINESS_LINK = Command(
     reads_results=True,
     short="A metric beside click-through and conversion, with alarms.",
     about="""
-    Hold a ranking metric against click-through and conversion, night by night and for each segment.
+    Compare a ranking metric with click-through and conversion, night by night and for each segment.
 
     Prints correlations (of nights, of changes from night to night, and with a lag) and raises two alarms: the metric
     is up while click-through is down, and the metric is flat while conversion is up. Click-through is clicks /

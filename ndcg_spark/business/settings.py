@@ -1,4 +1,4 @@
-"""How a metric is held against clicks, night by night: without Spark."""
+"""Settings of business-link: frozen, without Spark."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class LinkSettings:
     min_impressions
         Leave out nights with fewer impressions.
     max_lag
-        Also hold the metric against the rate of up to so many nights earlier and later.
+        Also compare the metric with the rate of up to so many nights earlier and later.
     confidence
         Level of the confidence intervals.
     window
         Nights in each of the two windows that are compared.
     window_days
-        Both windows must lie within so many days up to the last night.
+        Both windows must be within this many days up to the last night.
     min_change
         Relative change from which a mean is up or down.
     noise_limit
@@ -45,7 +45,7 @@ class LinkSettings:
     max_flat
         A mean is flat if its relative change and `noise_limit` standard errors add up to at most this.
     across_rules
-        Take nights that were computed by different rules, as by two conventions, for one series all the same.
+        Treat nights as one series even if they were computed by different rules, such as two conventions.
 
     Raises
     ------
@@ -70,7 +70,7 @@ class LinkSettings:
         if self.min_impressions < 0:
             raise InvalidParameterError(f"{option('min_impressions', str(self.min_impressions))} must be at least 0.")
         if not 0 <= self.max_lag <= MAX_LAG:
-            raise InvalidParameterError(f"{option('max_lag', str(self.max_lag))} must lie between 0 and {MAX_LAG}.")
+            raise InvalidParameterError(f"{option('max_lag', str(self.max_lag))} must be between 0 and {MAX_LAG}.")
         check_fraction("confidence", self.confidence)
         if self.window < 2:
             raise InvalidParameterError(f"window must be at least 2 nights; got {self.window}.")
@@ -79,21 +79,21 @@ class LinkSettings:
                 f"{option('window_days', str(self.window_days))} must be at least {2 * self.window}, for two windows "
                 f"of {self.window}."
             )
-        for name in ("min_change", "noise_limit", "max_flat"):
-            if not getattr(self, name) >= 0:
-                raise InvalidParameterError(f"{option(name, str(getattr(self, name)))} must be at least 0.")
+        for setting in ("min_change", "noise_limit", "max_flat"):
+            if not getattr(self, setting) >= 0:
+                raise InvalidParameterError(f"{option(setting, str(getattr(self, setting)))} must be at least 0.")
 
     @property
     def text(self) -> str:
-        """All choices but the nights, as text that is stored beside the numbers."""
-        names = [one.name for one in fields(self) if one.name not in ("start", "as_of", "across_rules")]
-        chosen = ",".join(f"{name}={getattr(self, name):g}" for name in names)
-        return f"{chosen},across_rules" if self.across_rules else chosen
+        """All settings except the nights, as text that is stored with the results."""
+        names = [setting.name for setting in fields(self) if setting.name not in ("start", "as_of", "across_rules")]
+        limits = ",".join(f"{name}={getattr(self, name):g}" for name in names)
+        return f"{limits},across_rules" if self.across_rules else limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkJobSettings:
-    """What `business-link` is asked to do.
+    """Settings of a `business-link` job.
 
     Parameters
     ----------

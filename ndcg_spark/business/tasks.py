@@ -1,4 +1,4 @@
-"""Nights of a metric and nights of clicks to correlations and alarms: one row in for a series, a row out per rate."""
+"""Correlate nights of a metric with nights of clicks and raise alarms: a row per series in, a row per rate out."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ndcg_spark.history import tasks as history
 from ndcg_spark.metrics import direction_of
 
 RATES = {"ctr": ("clicks", "impressions"), "cvr": ("conversions", "clicks")}
-"""What each rate counts, and what that is divided by."""
+"""Numerator and denominator of each rate."""
 UP_DOWN, DOWN_DOWN, FLAT_UP = "metric_up_ctr_down", "metric_down_ctr_down", "metric_flat_cvr_up"
-"""Alarms. The first is of metrics of which larger is better, the second of those of which smaller is."""
+"""Alarms. The first is for metrics where larger is better, the second for metrics where smaller is better."""
 NOT_ENOUGH, ZERO_MEAN, NO_DIRECTION = "not_enough_nights", "mean_of_zero", "no_direction"
-"""Notes. The last one: neither direction of the metric is better, so that no change of it contradicts the rate."""
-LEFT_OUT = ("n_no_clicks", "n_no_metric", "n_no_value", "n_few_impressions", "n_zero")
+"""Notes. The last one: neither direction of the metric is better, so no change of it contradicts the rate."""
+EXCLUDED_COUNTS = ("n_no_clicks", "n_no_metric", "n_no_value", "n_few_impressions", "n_zero")
 _CORRELATIONS = ("pearson", "spearman", "change_pearson", "change_spearman")
 _DATES = ("first_night", "last_night", "before_from", "before_to", "window_from", "window_to")
 _CHANGES = ("metric_change", "metric_change_error", "rate_change", "rate_change_error")
@@ -36,7 +36,7 @@ LINK_COLUMNS = {
     "config_hash": "string",
     RULES: "string",
     "n_nights": "bigint",
-    **dict.fromkeys(LEFT_OUT, "bigint"),
+    **dict.fromkeys(EXCLUDED_COUNTS, "bigint"),
     **dict.fromkeys(_DATES[:2], "date"),
     **{f"{name}{end}": "double" for name in _CORRELATIONS[:2] for end in ("", "_low", "_high")},
     "n_changes": "bigint",
@@ -51,126 +51,130 @@ _SCHEMA = history.arrow_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
 
 
 def link_rates(batches: Iterator[pa.RecordBatch], settings: LinkSettings) -> Iterator[pa.RecordBatch]:
-    """Link rows of `SERIES`, `nights` and `clicks`: `LINK_COLUMNS`.
+    """Link the nights and clicks of each series; yield `LINK_COLUMNS`.
 
-    `nights` is a list of struct<day, value, config_hash, rules>, `clicks` of struct<day, impressions, clicks,
-    conversions>, each in any order; `day` counts from 1970.
+    Rows have `SERIES`, `nights` (a list of struct<day, value, config_hash, rules>) and `clicks` (a list of
+    struct<day, impressions, clicks, conversions>), each list in any order; `day` counts from 1970.
     """
     for batch in batches:
-        rows = [row for series in batch.to_pylist() for row in _series_rows(series, settings)]
+        rows = [row for series in batch.to_pylist() for row in _build_rows(series, settings)]
         yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
 
 
-def _series_rows(series: dict[str, Any], settings: LinkSettings) -> Iterator[dict[str, Any]]:
-    keys = {name: series[name] for name in history.SERIES}
+def _build_rows(series: dict[str, Any], settings: LinkSettings) -> Iterator[dict[str, Any]]:
+    keys = {column: series[column] for column in history.SERIES}
     nights = history.in_order(keys, series["nights"])
-    about = {
+    fields = {
         **keys,
         "config_hash": history.common_value(nights, "config_hash"),
         RULES: history.series_rules(keys, nights, across=settings.across_rules),
     }
-    values = {one["day"]: one["value"] for one in nights}
+    values = {night["day"]: night["value"] for night in nights}
     values = {day: value if value is not None and math.isfinite(value) else None for day, value in values.items()}
-    clicks = {one["day"]: one for one in series["clicks"] or ()}
+    clicks = {night["day"]: night for night in series["clicks"] or ()}
     for rate in RATES:
-        yield {**about, "rate": rate, **_link(keys["metric"], values, clicks, rate, settings)}
+        yield {**fields, "rate": rate, **_link_rate(keys["metric"], values, clicks, rate, settings)}
 
 
-def _link(
-    name: str,
+def _link_rate(
+    metric_name: str,
     values: dict[int, float | None],
     clicks: dict[int, dict[str, int]],
     rate: str,
     settings: LinkSettings,
 ) -> dict[str, Any]:
     counted, divided = RATES[rate]
-    kept = {
-        day: one for day, one in clicks.items() if one["impressions"] >= settings.min_impressions and one[divided]
+    counted_nights = {
+        day: counts
+        for day, counts in clicks.items()
+        if counts["impressions"] >= settings.min_impressions and counts[divided]
     }
     metric = _Series({day: value for day, value in values.items() if value is not None})
-    behind = _Series({day: one[counted] / one[divided] for day, one in kept.items()})
-    places, others = kernels.paired_days(metric.days, behind.days, 0)
-    days, x, y = metric.days[places], metric.values[places], behind.values[others]
-    row: dict[str, Any] = {"n_nights": len(days), **_left_out(values, clicks, divided, settings)}
+    rates = _Series({day: counts[counted] / counts[divided] for day, counts in counted_nights.items()})
+    places, others = kernels.match_days(metric.days, rates.days, 0)
+    days, x, y = metric.days[places], metric.values[places], rates.values[others]
+    row: dict[str, Any] = {"n_nights": len(days), **_count_excluded(values, clicks, divided, settings)}
     if len(days):
         row |= {"first_night": history.date_of(days[0]), "last_night": history.date_of(days[-1])}
-    row |= _named("pearson", kernels.pearson(x, y, confidence=settings.confidence))
-    row |= _named("spearman", kernels.spearman(x, y, confidence=settings.confidence))
+    row |= _name_correlation("pearson", kernels.pearson(x, y, confidence=settings.confidence))
+    row |= _name_correlation("spearman", kernels.spearman(x, y, confidence=settings.confidence))
     nightly = np.diff(days) == 1
-    dx, dy = kernels.decimal_changes(x)[nightly], kernels.decimal_changes(y)[nightly]
+    dx, dy = kernels.compute_decimal_changes(x)[nightly], kernels.compute_decimal_changes(y)[nightly]
     row["n_changes"] = len(dx)
-    row |= _named("change_pearson", kernels.pearson(dx, dy, confidence=settings.confidence))
-    row |= _named("change_spearman", kernels.spearman(dx, dy, confidence=settings.confidence))
+    row |= _name_correlation("change_pearson", kernels.pearson(dx, dy, confidence=settings.confidence))
+    row |= _name_correlation("change_spearman", kernels.spearman(dx, dy, confidence=settings.confidence))
     row["lags"] = []
     for lag in range(-settings.max_lag, settings.max_lag + 1):
-        places, others = kernels.paired_days(metric.days, behind.days, lag)
-        n, r, low, high = kernels.pearson(
-            metric.values[places], behind.values[others], confidence=settings.confidence
-        )
+        places, others = kernels.match_days(metric.days, rates.days, lag)
+        n, r, low, high = kernels.pearson(metric.values[places], rates.values[others], confidence=settings.confidence)
         row["lags"].append({"lag": lag, "n": n, "pearson": r, "low": low, "high": high})
     last = max(values) if settings.as_of is None else (settings.as_of - history.date_of(0)).days
-    row |= _windows(days, x, y, last, settings)
-    return row if "note" in row else row | _alarm(name, row, rate, settings)
+    row |= _compare_windows(days, x, y, last, settings)
+    return row if "note" in row else row | _raise_alarm(metric_name, row, rate, settings)
 
 
 class _Series:
-    """Days in order, and their values."""
+    """Sorted days and their values."""
 
     def __init__(self, values: dict[int, float]) -> None:
         self.days: IntArray = np.array(sorted(values), dtype=np.int64)
         self.values: FloatArray = np.array([values[day] for day in self.days.tolist()], dtype=np.float64)
 
 
-def _left_out(
+def _count_excluded(
     values: dict[int, float | None], clicks: dict[int, dict[str, int]], divided: str, settings: LinkSettings
 ) -> dict[str, int]:
-    """Count the nights of either table that are in no pair, each under its first reason."""
-    counts = dict.fromkeys(LEFT_OUT, 0)
+    """Count the nights of either table that have no pair, each under its first reason."""
+    counts = dict.fromkeys(EXCLUDED_COUNTS, 0)
     counts["n_no_metric"] = len(clicks.keys() - values.keys())
     for day, value in values.items():
-        found = clicks.get(day)
+        counts_of_day = clicks.get(day)
         if value is None:
             counts["n_no_value"] += 1
-        elif found is None:
+        elif counts_of_day is None:
             counts["n_no_clicks"] += 1
-        elif found["impressions"] < settings.min_impressions:
+        elif counts_of_day["impressions"] < settings.min_impressions:
             counts["n_few_impressions"] += 1
-        elif not found[divided]:
+        elif not counts_of_day[divided]:
             counts["n_zero"] += 1
     return counts
 
 
-def _named(name: str, found: kernels.Correlation) -> dict[str, float | None]:
-    return {name: found.r, f"{name}_low": found.low, f"{name}_high": found.high}
+def _name_correlation(column: str, correlation: kernels.Correlation) -> dict[str, float | None]:
+    return {column: correlation.r, f"{column}_low": correlation.low, f"{column}_high": correlation.high}
 
 
-def _windows(days: IntArray, x: FloatArray, y: FloatArray, last: int, settings: LinkSettings) -> dict[str, Any]:
-    """Compare the last window of nights with the one before it, both of pairs."""
+def _compare_windows(
+    days: IntArray, x: FloatArray, y: FloatArray, last: int, settings: LinkSettings
+) -> dict[str, Any]:
+    """Compare the last window of paired nights with the window before it."""
     size = settings.window
     recent = days > last - settings.window_days
     days, x, y = days[recent][-2 * size :], x[recent][-2 * size :], y[recent][-2 * size :]
     if len(days) < 2 * size:
         return {"note": NOT_ENOUGH}
-    ends = dict(zip(_DATES[2:], (history.date_of(days[at]) for at in (0, size - 1, size, -1)), strict=True))
-    metric, behind = kernels.window_change(x[:size], x[size:]), kernels.window_change(y[:size], y[size:])
+    ends = dict(
+        zip(_DATES[2:], (history.date_of(days[position]) for position in (0, size - 1, size, -1)), strict=True)
+    )
+    metric, rate = kernels.compare_windows(x[:size], x[size:]), kernels.compare_windows(y[:size], y[size:])
     row: dict[str, Any] = dict(ends)
-    for name, one in (("metric", metric), ("rate", behind)):
-        if one is not None:
-            row |= {f"{name}_change": one.change, f"{name}_change_error": one.error}
-    return row | {"note": ZERO_MEAN} if metric is None or behind is None else row
+    for series, change in (("metric", metric), ("rate", rate)):
+        if change is not None:
+            row |= {f"{series}_change": change.change, f"{series}_change_error": change.error}
+    return row | {"note": ZERO_MEAN} if metric is None or rate is None else row
 
 
-def _alarm(name: str, row: dict[str, Any], rate: str, settings: LinkSettings) -> dict[str, Any]:
-    """Hold the changes of a metric and a rate against each other: the alarm, or why there can be none."""
-    metric, behind = (
-        kernels.WindowChange(row[f"{one}_change"], row[f"{one}_change_error"]) for one in ("metric", "rate")
+def _raise_alarm(name: str, row: dict[str, Any], rate: str, settings: LinkSettings) -> dict[str, Any]:
+    """Compare the changes of a metric and a rate: return the alarm, or a note why no alarm is possible."""
+    metric, rate_change = (
+        kernels.WindowChange(row[f"{series}_change"], row[f"{series}_change_error"]) for series in ("metric", "rate")
     )
     limits = settings.min_change, settings.noise_limit
     if rate == "cvr":
-        raised = metric.is_flat(settings.max_flat, settings.noise_limit) and behind.is_up(*limits)
+        raised = metric.is_flat(settings.max_flat, settings.noise_limit) and rate_change.is_up(*limits)
         return {"alarm": FLAT_UP if raised else None}
     larger_is_better = direction_of(name)
     if larger_is_better is None:
         return {"note": NO_DIRECTION}
     alarm, is_better = (UP_DOWN, metric.is_up) if larger_is_better else (DOWN_DOWN, metric.is_down)
-    return {"alarm": alarm if is_better(*limits) and behind.is_down(*limits) else None}
+    return {"alarm": alarm if is_better(*limits) and rate_change.is_down(*limits) else None}

@@ -11,12 +11,12 @@ from support.expectations import approx
 
 from ndcg_spark.business.kernels import (
     WindowChange,
-    decimal_changes,
-    midranks,
-    paired_days,
+    compare_windows,
+    compute_decimal_changes,
+    match_days,
     pearson,
+    rank_values,
     spearman,
-    window_change,
 )
 
 NDCG = np.array([0.400, 0.402, 0.398, 0.401, 0.399, 0.400, 0.400, 0.410, 0.412, 0.409, 0.411, 0.413, 0.410, 0.412])
@@ -51,8 +51,8 @@ def test_changes_that_are_equal_on_paper_are_equal(seed):
     whole, digits = random.integers(-50, 50, 30), int(random.integers(1, 6))
     values = np.array([float(f"{n}e-{digits}") for n in whole])
     expected = np.array([float(f"{change}e-{digits}") for change in np.diff(whole)])
-    assert decimal_changes(values).tolist() == expected.tolist()
-    x, y = decimal_changes(values), decimal_changes(values[::-1])
+    assert compute_decimal_changes(values).tolist() == expected.tolist()
+    x, y = compute_decimal_changes(values), compute_decimal_changes(values[::-1])
     in_ranks = stats.spearmanr(np.diff(whole), np.diff(whole[::-1])).statistic
     assert spearman(x, y, confidence=0.95).r == approx(in_ranks)
 
@@ -62,24 +62,24 @@ def test_steady_change_has_no_correlation():
     steady = np.arange(1, 12) / 10
     assert np.ptp(np.diff(steady)) > 0
     for how in (pearson, spearman):
-        assert how(decimal_changes(steady), CTR[:10], confidence=0.95).r is None
+        assert how(compute_decimal_changes(steady), CTR[:10], confidence=0.95).r is None
 
 
 def test_no_change_of_fewer_than_two_values():
-    assert [len(decimal_changes(np.zeros(n))) for n in (0, 1, 2)] == [0, 0, 1]
+    assert [len(compute_decimal_changes(np.zeros(n))) for n in (0, 1, 2)] == [0, 0, 1]
 
 
 def test_lag_of_one_night():
     # the definition, in plain Python: NDCG of night t with the click-through of night t + 1
     days = np.arange(100, 114)
-    places, others = paired_days(days, days, 1)
+    places, others = match_days(days, days, 1)
     assert pearson(NDCG[places], CTR[others], confidence=0.95)[:2] == (13, approx(-0.808195117423))
 
 
 def test_days_without_a_partner_are_in_no_pair():
-    places, others = paired_days(np.array([1, 2, 4, 9]), np.array([1, 2, 3, 4, 6]), -1)
+    places, others = match_days(np.array([1, 2, 4, 9]), np.array([1, 2, 3, 4, 6]), -1)
     assert [(places.tolist()), others.tolist()] == [[1, 2], [0, 2]]  # 2 with 1, 4 with 3
-    places, others = paired_days(np.array([], dtype=np.int64), np.array([3]), 0)
+    places, others = match_days(np.array([], dtype=np.int64), np.array([3]), 0)
     assert (len(places), len(others)) == (0, 0)
 
 
@@ -93,7 +93,7 @@ def test_correlations_are_those_of_scipy(seed):
     interval = expected.confidence_interval(level)
     assert pearson(x, y, confidence=level) == (n, *map(approx, (expected.statistic, interval.low, interval.high)))
     assert spearman(x, y, confidence=level).r == approx(stats.spearmanr(x, y).statistic)
-    assert midranks(x).tolist() == stats.rankdata(x).tolist()
+    assert rank_values(x).tolist() == stats.rankdata(x).tolist()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_no_interval(x, y, expected):
     [(NDCG, 0.0275, 15.198684153571), (CTR, -0.039428571429, -11.144505372604)],
 )
 def test_change_between_two_weeks(values, change, ratio):
-    found = window_change(values[:7], values[7:])
+    found = compare_windows(values[:7], values[7:])
     assert (found.change, found.change / found.error) == (approx(change), pytest.approx(ratio, abs=1e-10))
     # scipy: Welch's statistic of the two weeks
     welch = stats.ttest_ind(values[7:], values[:7], equal_var=False).statistic
@@ -130,11 +130,11 @@ def test_change_between_two_weeks(values, change, ratio):
 
 
 def test_change_from_a_mean_of_zero():
-    assert window_change(np.array([-1.0, 1.0]), np.array([1.0, 2.0])) is None
+    assert compare_windows(np.array([-1.0, 1.0]), np.array([1.0, 2.0])) is None
 
 
 def test_change_of_a_negative_mean_is_relative_to_its_size():
-    assert window_change(np.array([-2.0, -2.0]), np.array([-1.0, -1.0])) == WindowChange(0.5, 0.0)
+    assert compare_windows(np.array([-2.0, -2.0]), np.array([-1.0, -1.0])) == WindowChange(0.5, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from support.expectations import approx, refusal
 from support.nights import CLICK_COLUMNS, CLICKS, METRIC_COLUMNS, NDCG, click_rows, metric_rows, night
 
 from ndcg_spark.business import LinkSettings, business_link
-from ndcg_spark.business.frames import COUNTS, linked_rates
+from ndcg_spark.business.frames import COUNTS, link_metric
 from ndcg_spark.business.tasks import link_rates
 from ndcg_spark.errors import InvalidParameterError, MissingColumnError
 from ndcg_spark.history.tasks import EPOCH, SERIES
@@ -183,7 +183,7 @@ def test_nights_of_the_period_count_and_sums_exceed_an_int(spark):
     rows = click_rows([n * times for n in (9, *CLICKS, -9)], 4 * times, 10_000 * times)
     clicks = spark.createDataFrame(rows + rows, CLICK_COLUMNS.replace("bigint", "int"))
     settings = LinkSettings(start=night(1), as_of=night(14))
-    found = linked_rates(metrics, clicks, settings).where("rate = 'ctr'").first()
+    found = link_metric(metrics, clicks, settings).where("rate = 'ctr'").first()
     assert (found["n_nights"], found["pearson"]) == (14, approx(-0.927374429422))
     assert found["alarm"] == "metric_up_ctr_down"
 
@@ -215,7 +215,7 @@ def test_bad_tables_are_refused(spark):
     [
         ({"start": night(1), "as_of": night(0)}, "the first night, 2026-01-02, is after the last, 2026-01-01"),
         ({"min_impressions": -1}, "min_impressions"),
-        ({"max_lag": 61}, "max_lag=61 must lie between 0 and 60"),
+        ({"max_lag": 61}, "max_lag=61 must be between 0 and 60"),
         ({"confidence": 1.0}, "confidence"),
         ({"window": 1}, "window must be at least 2"),
         ({"window": 20}, "window_days=28 must be at least 40"),
