@@ -80,9 +80,8 @@ ESTIMATES = Command(
     about="""
     Estimate clicks per query as if every impression had been examined, by IPS.
 
-    SNIPS is printed beside it if propensities are those of showing an item (--propensity-of action).
-    Standard errors, intervals and the effective sample size are printed beside them. Nothing is written unless an
-    output is named.
+    Also prints SNIPS if the propensities are those of showing an item (--propensity-of action), standard errors,
+    intervals and the effective sample size. Nothing is written unless an output is named.
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """,

@@ -40,22 +40,22 @@ from ndcg_spark.errors import option
 from ndcg_spark.evaluation.settings import parse_segment_sets
 
 TABLE = "impressions"
-"""What the table is called for a person."""
-N_LIMBS, HIGHEST = 4, 1
-"""From 2^32 down to 2^-64: what `MAX_CLIP` and `MAX_CLICK` allow for, and all bits of a weight."""
+"""Name of the table in messages."""
+N_LIMBS, HIGHEST_LIMB = 4, 1
+"""Limbs from 2^32 down to 2^-64, which hold sums up to `MAX_CLIP` and `MAX_CLICK`, and all bits of a weight."""
 _POSITION, _GIVEN, _TIMES = "given position", "given propensity", "times given"
 CLICK, WEIGHT, WEIGHTED, SQUARED = "click value", "weight value", "weighted click", "squared weight"
 _CLIPPED = "was clipped"
 _SHOWN_AT, _CLICKED, _TIMES_SHOWN, _CLICKS = "shown at", "was clicked", "times shown", "times clicked"
 _N, _QUERY = "number of impressions", "the query"
-"""Intermediate columns; they have spaces, so that no key is likely to share the name."""
+"""Intermediate columns; their names have spaces, so that key columns are unlikely to have the same names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impressions:
-    """A log with the reasons why rows are bad, and columns for the others: doubles, null if not requested.
+    """A log with the reasons for bad rows, and columns for the valid rows: doubles, null if not requested.
 
-    `weight` is the inverse propensity before clipping. `columns` are those of the log.
+    `weight` is the inverse propensity before clipping. `columns` are the columns of the log.
     """
 
     frame: DataFrame
@@ -66,18 +66,18 @@ class Impressions:
     columns: list[str]
 
 
-def counted_impressions(impressions: DataFrame, settings: PropensitySettings) -> Impressions:
+def read_counted_impressions(impressions: DataFrame, settings: PropensitySettings) -> Impressions:
     """Read impressions to fit propensities from: clicks are 0 or 1. Reads the schema, runs no action."""
     columns = settings.columns
     reasons = list_key_reasons(impressions, columns.query, columns.item, TABLE)
-    position, reasons_of_position = _position(impressions, columns)
-    click, reasons_of_click = _click(impressions, columns)
-    reasons += [*reasons_of_position, *reasons_of_click, ("click_not_0_or_1", (click != 0) & (click != 1))]
+    position, position_reasons = _read_position(impressions, columns)
+    click, click_reasons = _read_click(impressions, columns)
+    reasons += [*position_reasons, *click_reasons, ("click_not_0_or_1", (click != 0) & (click != 1))]
     names = impressions.columns
     return Impressions(frame=impressions, reasons=reasons, click=click, position=position, columns=names)
 
 
-def weighted_impressions(
+def read_weighted_impressions(
     impressions: DataFrame, settings: WeightSettings, propensities: DataFrame | None
 ) -> Impressions:
     """Read impressions and their inverse propensities. Reads schemas, runs no action.
@@ -92,36 +92,36 @@ def weighted_impressions(
     if settings.run is not None:
         reasons.append(("null_run", require_key_column(impressions, settings.run, option("run"), TABLE).isNull()))
     frame = impressions
-    of_propensity: Reasons = []
+    propensity_reasons: Reasons = []
     if columns.propensity is not None:
         propensity = number_column(impressions, columns.propensity, option("propensity"), TABLE)
-        of_propensity = [
+        propensity_reasons = [
             ("null_propensity", exact_col(columns.propensity).isNull()),
             ("propensity_not_a_number", propensity.isNull()),
-            *_range(propensity),
+            *_check_range(propensity),
         ]
     else:
-        position, of_position = _position(impressions, columns)
-        reasons += of_position
+        position, position_reasons = _read_position(impressions, columns)
+        reasons += position_reasons
         if propensities is None:
-            power, there = float(settings.power or 0), F.when(position >= 1, position)
-            propensity = F.lit(1.0) / (there if power == 1 else F.pow(there, F.lit(power)))
+            power, valid_position = float(settings.power or 0), F.when(position >= 1, position)
+            propensity = F.lit(1.0) / (valid_position if power == 1 else F.pow(valid_position, F.lit(power)))
         else:
-            frame, propensity = _with_given(impressions, position, propensities), exact_col(_GIVEN)
-            of_propensity = [
+            frame, propensity = _join_propensities(impressions, position, propensities), exact_col(_GIVEN)
+            propensity_reasons = [
                 ("position_without_propensity", propensity.isNull()),
                 ("position_with_two_propensities", exact_col(_TIMES) > 1),
-                *_range(propensity),
+                *_check_range(propensity),
             ]
     if settings.clip is None:
-        of_propensity.append(("propensity_too_small", propensity < F.lit(1 / MAX_CLIP)))
-    click, of_click = _click(impressions, columns)
-    reasons += [*of_click, *of_propensity]
+        propensity_reasons.append(("propensity_too_small", propensity < F.lit(1 / MAX_CLIP)))
+    click, click_reasons = _read_click(impressions, columns)
+    reasons += [*click_reasons, *propensity_reasons]
     weight = F.lit(1.0) / F.when(propensity > 0, propensity)  # a division by 0 would raise even in a bad row
     return Impressions(frame=frame, reasons=reasons, click=click, weight=weight, columns=impressions.columns)
 
 
-def _range(propensity: Column) -> Reasons:
+def _check_range(propensity: Column) -> Reasons:
     return [
         ("nan_propensity", F.isnan(propensity)),
         ("propensity_not_above_0", propensity <= 0),
@@ -129,13 +129,15 @@ def _range(propensity: Column) -> Reasons:
     ]
 
 
-def checked_impressions(found: Impressions, columns: ImpressionColumns, *, originals: bool) -> DataFrame:
-    """Name the reason why each impression is bad; null if it is not. Lazy; rows as from `check_each_row`."""
+def check_impressions(impressions: Impressions, columns: ImpressionColumns, *, originals: bool) -> DataFrame:
+    """Name the reason why each impression is bad; null for valid impressions. Lazy; the rows of `check_each_row`."""
     keys = [*columns.query, columns.item]
-    return check_each_row(found.frame, found.reasons, keys, originals=found.columns if originals else ())
+    return check_each_row(
+        impressions.frame, impressions.reasons, keys, originals=impressions.columns if originals else ()
+    )
 
 
-def _position(frame: DataFrame, columns: ImpressionColumns) -> tuple[Column, Reasons]:
+def _read_position(frame: DataFrame, columns: ImpressionColumns) -> tuple[Column, Reasons]:
     position = number_column(frame, columns.position, option("position"), TABLE)
     reasons: Reasons = [
         ("null_position", exact_col(columns.position).isNull() | F.isnan(position)),
@@ -147,7 +149,7 @@ def _position(frame: DataFrame, columns: ImpressionColumns) -> tuple[Column, Rea
     return position, reasons
 
 
-def _click(frame: DataFrame, columns: ImpressionColumns) -> tuple[Column, Reasons]:
+def _read_click(frame: DataFrame, columns: ImpressionColumns) -> tuple[Column, Reasons]:
     click = number_column(frame, columns.click, option("click"), TABLE)
     reasons: Reasons = [
         ("null_click", exact_col(columns.click).isNull()),
@@ -159,107 +161,114 @@ def _click(frame: DataFrame, columns: ImpressionColumns) -> tuple[Column, Reason
     return click, reasons
 
 
-def _with_given(impressions: DataFrame, position: Column, propensities: DataFrame) -> DataFrame:
-    """Look up propensities by position. A bad propensity makes all rows of its position bad."""
-    where, value = (
-        number_column(mark_text_table(propensities), name, "propensities", "table of propensities")
-        for name in ("position", "propensity")
+def _join_propensities(impressions: DataFrame, position: Column, propensities: DataFrame) -> DataFrame:
+    """Join propensities by position. A bad propensity makes all rows of its position bad."""
+    position_read, propensity = (
+        number_column(mark_text_table(propensities), column, "propensities", "table of propensities")
+        for column in ("position", "propensity")
     )
-    listed = propensities.select(where.alias(_POSITION), value.alias(_GIVEN)).groupBy(exact_col(_POSITION))
-    given = listed.agg(F.max(exact_col(_GIVEN)).alias(_GIVEN), F.count(F.lit(1)).alias(_TIMES))
-    return impressions.join(F.broadcast(given), position == exact_col(_POSITION), "left").drop(_POSITION)
+    listed = propensities.select(position_read.alias(_POSITION), propensity.alias(_GIVEN)).groupBy(
+        exact_col(_POSITION)
+    )
+    by_position = listed.agg(F.max(exact_col(_GIVEN)).alias(_GIVEN), F.count(F.lit(1)).alias(_TIMES))
+    return impressions.join(F.broadcast(by_position), position == exact_col(_POSITION), "left").drop(_POSITION)
 
 
-def judged_impressions(
+def judge_impressions(
     impressions: DataFrame, settings: WeightSettings, propensities: DataFrame | None = None
 ) -> DataFrame:
     """Implement `judgments_from_impressions`. Lazy."""
-    found = weighted_impressions(impressions, settings, propensities)
+    read = read_weighted_impressions(impressions, settings, propensities)
     keys = [*settings.columns.query, settings.columns.item]
     aggregates = [F.count(F.lit(1)).alias("n_impressions"), F.sum(_CLIPPED).alias("n_clipped")]
     aggregates.append(F.max(exact_col(WEIGHT)).alias("largest_weight"))
     for column, name in ((WEIGHTED, "weighted"), (CLICK, "clicks"), (WEIGHT, "weights")):
-        aggregates += summed(exact_col(column), name)
-    state = weighted_rows(found, settings, keys).groupBy(*exact_cols(keys)).agg(*aggregates)
+        aggregates += sum_limbs(exact_col(column), name)
+    state = select_weighted_rows(read, settings, keys).groupBy(*exact_cols(keys)).agg(*aggregates)
     n = F.col("n_impressions")
     return state.select(
         *exact_cols(keys),
-        (total("weighted") / n).alias("relevance"),
+        (join_limbs("weighted") / n).alias("relevance"),
         F.lit("ips").alias("rule"),
-        (total("clicks") / n).alias("uncorrected"),
+        (join_limbs("clicks") / n).alias("uncorrected"),
         n,
         F.col("n_clipped"),
-        total("weights").alias("weight_sum"),
+        join_limbs("weights").alias("weight_sum"),
         F.col("largest_weight"),
     )
 
 
-def weighted_rows(found: Impressions, settings: WeightSettings, kept: list[str]) -> DataFrame:
-    """Valid impressions with click, weight, their product, and whether the weight was clipped. Lazy."""
+def select_weighted_rows(impressions: Impressions, settings: WeightSettings, kept_columns: list[str]) -> DataFrame:
+    """Select valid impressions with click, weight, their product, and whether the weight was clipped. Lazy."""
     keys = [*settings.columns.query, settings.columns.item]
-    valid = drop_bad_rows(found.frame, found.reasons, keys, settings.on_invalid)
-    weight, clipped = found.weight, F.lit(0)
+    valid = drop_bad_rows(impressions.frame, impressions.reasons, keys, settings.on_invalid)
+    weight, clipped = impressions.weight, F.lit(0)
     if settings.clip is not None:
         limit = F.lit(float(settings.clip))
-        weight, clipped = F.least(found.weight, limit), (found.weight > limit).cast("int")
+        weight, clipped = F.least(impressions.weight, limit), (impressions.weight > limit).cast("int")
     rows = valid.select(
-        *exact_cols(kept), found.click.alias(CLICK), weight.alias(WEIGHT), clipped.cast("bigint").alias(_CLIPPED)
+        *exact_cols(kept_columns),
+        impressions.click.alias(CLICK),
+        weight.alias(WEIGHT),
+        clipped.cast("bigint").alias(_CLIPPED),
     )
     return rows.withColumn(WEIGHTED, exact_col(WEIGHT) * exact_col(CLICK))
 
 
-def summed(value: Column, name: str) -> list[Column]:
-    """Aggregate the limbs of a value, for `total`."""
-    parts = limbs(value, N_LIMBS, highest=HIGHEST)
-    return [F.sum(limb).alias(limb_name(name, at)) for at, limb in enumerate(parts)]
+def sum_limbs(value: Column, name: str) -> list[Column]:
+    """Aggregate the limbs of a value, for `join_limbs`."""
+    parts = limbs(value, N_LIMBS, highest=HIGHEST_LIMB)
+    return [F.sum(limb).alias(name_limb(name, number)) for number, limb in enumerate(parts)]
 
 
-def limb_name(name: str, at: int) -> str:
-    return f"{name} limb {at}"
+def name_limb(name: str, number: int) -> str:
+    return f"{name} limb {number}"
 
 
-def total(name: str) -> Column:
-    """Put together the sum whose limbs `summed` aggregated."""
-    return from_limbs([exact_col(limb_name(name, at)) for at in range(N_LIMBS)], highest=HIGHEST)
+def join_limbs(name: str) -> Column:
+    """Join the limbs that `sum_limbs` aggregated to their sum."""
+    return from_limbs([exact_col(name_limb(name, number)) for number in range(N_LIMBS)], highest=HIGHEST_LIMB)
 
 
 FIT: T.StructType = from_arrow_schema(tasks.FIT_SCHEMA)
 
 
-def fitted_propensities(impressions: DataFrame, settings: PropensitySettings) -> DataFrame:
+def fit_impressions(impressions: DataFrame, settings: PropensitySettings) -> DataFrame:
     """Implement `fit_propensities`. Lazy."""
-    patterns = click_patterns(impressions, settings)
+    patterns = count_patterns(impressions, settings)
     return in_workers(patterns.repartition(1), tasks.fit_patterns, settings, schema=FIT)
 
 
-def propensity_table(fitted: DataFrame) -> DataFrame:
-    """List the propensities of a fit, one row a position, with its method. Lazy."""
-    return fitted.select(F.explode("positions").alias("one"), "method").select("one.*", "method")
+def list_propensities(fitted: DataFrame) -> DataFrame:
+    """List the propensities of a fit, one row per position, with its method. Lazy."""
+    return fitted.select(F.explode("positions").alias("fit"), "method").select("fit.*", "method")
 
 
-def click_patterns(impressions: DataFrame, settings: PropensitySettings) -> DataFrame:
+def count_patterns(impressions: DataFrame, settings: PropensitySettings) -> DataFrame:
     """Count the (query, item) with the same impressions and clicks at the same positions. Lazy.
 
-    Columns are `cells`, `pairs` and `hash`, see `clicks/tasks.py`. `method=randomized` needs counts by position
-    alone, so all pairs are one.
+    Columns are `cells`, `pairs` and `hash`, see `clicks/tasks.py`. `method=randomized` needs only counts by position,
+    so all (query, item) are one pattern.
     """
-    found = counted_impressions(impressions, settings)
+    read = read_counted_impressions(impressions, settings)
     keys = [*settings.columns.query, settings.columns.item]
-    valid = drop_bad_rows(found.frame, found.reasons, keys, settings.on_invalid)
+    valid = drop_bad_rows(read.frame, read.reasons, keys, settings.on_invalid)
     if settings.method == "randomized":
         keys = []
     rows = valid.select(
-        *exact_cols(keys), found.position.cast("bigint").alias(_SHOWN_AT), found.click.cast("bigint").alias(_CLICKED)
+        *exact_cols(keys), read.position.cast("bigint").alias(_SHOWN_AT), read.click.cast("bigint").alias(_CLICKED)
     )
     counts = rows.groupBy(*exact_cols([*keys, _SHOWN_AT])).agg(
         F.count(F.lit(1)).alias(_TIMES_SHOWN), F.sum(exact_col(_CLICKED)).alias(_CLICKS)
     )
-    one = F.struct(
+    counts_at_position = F.struct(
         exact_col(_SHOWN_AT).alias("position"),
         exact_col(_TIMES_SHOWN).alias("shown"),
         exact_col(_CLICKS).alias("clicked"),
     )
-    pairs = counts.groupBy(*exact_cols(keys)).agg(F.sort_array(F.collect_list(one)).alias(tasks.PATTERN))
+    pairs = counts.groupBy(*exact_cols(keys)).agg(
+        F.sort_array(F.collect_list(counts_at_position)).alias(tasks.PATTERN)
+    )
     patterns = pairs.groupBy(tasks.PATTERN).agg(F.count(F.lit(1)).alias(tasks.PAIRS))
     return patterns.withColumn(tasks.HASH, F.xxhash64(tasks.PATTERN))
 
@@ -269,64 +278,70 @@ _COUNTS = [T.StructField(name, T.LongType()) for name in ("n_queries", "n_impres
 _STATE = T.StructField("state", T.ArrayType(T.LongType()))
 _PARTIAL = T.StructType([*_KEYS, *_COUNTS, _STATE])
 _VALUES = [T.StructField(name, T.DoubleType()) for name in tasks.ESTIMATES]
-_KIND = [T.StructField(name, T.StringType()) for name in (tasks.OF, tasks.REASON)]
+_KIND = [T.StructField(name, T.StringType()) for name in (tasks.PROPENSITY_OF, tasks.REASON)]
 _ESTIMATES = T.StructType([*_KEYS, *_COUNTS, *_VALUES, *_KIND, _STATE])
 _SUMS = {"a": WEIGHTED, "b": WEIGHT, "ww": SQUARED}
 
 
-def propensity_estimates(
+def estimate_impressions(
     impressions: DataFrame, settings: WeightSettings, propensities: DataFrame | None = None
 ) -> DataFrame:
     """Implement `inverse_propensity_estimates`. Lazy."""
     require_scipy()
-    found = weighted_impressions(impressions, settings, propensities)
-    segments = list(dict.fromkeys(name for its in settings.segment_sets for name in its))
+    read = read_weighted_impressions(impressions, settings, propensities)
+    segments = list(dict.fromkeys(name for columns in settings.segment_sets for name in columns))
     runs = [settings.run] if settings.run is not None else []
     keys = list(dict.fromkeys([*runs, *segments, *settings.columns.query]))
-    rows = weighted_rows(found, settings, keys).withColumn(SQUARED, exact_col(WEIGHT) * exact_col(WEIGHT))
-    limbs_of_sums = [limb for name, column in _SUMS.items() for limb in summed(exact_col(column), name)]
+    rows = select_weighted_rows(read, settings, keys).withColumn(SQUARED, exact_col(WEIGHT) * exact_col(WEIGHT))
+    limbs_of_sums = [limb for name, column in _SUMS.items() for limb in sum_limbs(exact_col(column), name)]
     queries = rows.groupBy(*exact_cols(keys)).agg(F.count(F.lit(1)).alias(_N), *limbs_of_sums)
-    sums = [total(name).alias(name) for name in _SUMS]
-    grouped = _by_segment(queries, settings) if segments else queries.select(*_overall(settings), *_limbs())
+    sums = [join_limbs(name).alias(name) for name in _SUMS]
+    grouped = (
+        _split_by_segment(queries, settings)
+        if segments
+        else queries.select(*_select_overall(settings), *_select_limbs())
+    )
     values = grouped.select(*tasks.GROUP_KEYS, exact_col(_N).alias("n_impressions"), *sums)
     partial = in_workers(values, tasks.add_up, schema=_PARTIAL)
-    return _finished(partial.withColumn(tasks.OF, F.lit(settings.propensity_of)), settings.confidence)
+    return _merge_groups(partial.withColumn(tasks.PROPENSITY_OF, F.lit(settings.propensity_of)), settings.confidence)
 
 
-def _finished(partial: DataFrame, confidence: float) -> DataFrame:
-    aggregates = [F.sum(one.name).alias(one.name) for one in _COUNTS]
+def _merge_groups(partial: DataFrame, confidence: float) -> DataFrame:
+    aggregates = [F.sum(field.name).alias(field.name) for field in _COUNTS]
     aggregates.append(F.collect_list("state").alias("states"))
-    kind = F.when(F.min(tasks.OF) == F.max(tasks.OF), F.min(tasks.OF)).otherwise(tasks.MIXED)
-    groups = partial.groupBy(*tasks.GROUP_KEYS).agg(*aggregates, kind.alias(tasks.OF))
+    kind = F.when(F.min(tasks.PROPENSITY_OF) == F.max(tasks.PROPENSITY_OF), F.min(tasks.PROPENSITY_OF)).otherwise(
+        tasks.MIXED
+    )
+    groups = partial.groupBy(*tasks.GROUP_KEYS).agg(*aggregates, kind.alias(tasks.PROPENSITY_OF))
     return in_workers(groups, tasks.estimate_groups, confidence, schema=_ESTIMATES)
 
 
-def _overall(settings: WeightSettings) -> list[Column]:
+def _select_overall(settings: WeightSettings) -> list[Column]:
     run = exact_col(settings.run).cast("string") if settings.run is not None else F.lit("")
     return [run.alias("run"), F.lit("").alias("segment_by"), F.lit("").alias("segment")]
 
 
-def _limbs() -> list[Column]:
-    names = [limb_name(name, at) for name in _SUMS for at in range(N_LIMBS)]
+def _select_limbs() -> list[Column]:
+    names = [name_limb(name, number) for name in _SUMS for number in range(N_LIMBS)]
     return exact_cols([_N, *names])
 
 
-def _by_segment(queries: DataFrame, settings: WeightSettings) -> DataFrame:
-    """Add up the parts of each query for all impressions, and for each segment set."""
-    groups = F.array(*[_segment(names) for names in ((), *settings.segment_sets)])
-    # Queries as a struct under a name of our own: one of their columns may be called `segment`.
+def _split_by_segment(queries: DataFrame, settings: WeightSettings) -> DataFrame:
+    """Add up the rows of each query over all impressions, and for each segment set."""
+    groups = F.array(*[_build_segment(names) for names in ((), *settings.segment_sets)])
+    # Put the query columns into a struct, because one of them may be named `segment`.
     query = F.struct(*exact_cols(settings.columns.query)).alias(_QUERY)
-    run = _overall(settings)[0]
-    parts = queries.select(run, query, F.explode(groups).alias("group"), *_limbs())
+    run = _select_overall(settings)[0]
+    parts = queries.select(run, query, F.explode(groups).alias("group"), *_select_limbs())
     keys = [F.col("run"), F.col("group.segment_by"), F.col("group.segment"), exact_col(_QUERY)]
-    added = [F.sum(exact_col(name)).alias(name) for name in parts.columns[3:]]
-    return parts.groupBy(*keys).agg(*added)
+    sums = [F.sum(exact_col(name)).alias(name) for name in parts.columns[3:]]
+    return parts.groupBy(*keys).agg(*sums)
 
 
-def _segment(names: tuple[str, ...]) -> Column:
-    texts = [exact_col(name).cast("string") for name in names] or [F.lit("")]
+def _build_segment(segment_columns: tuple[str, ...]) -> Column:
+    texts = [exact_col(column).cast("string") for column in segment_columns] or [F.lit("")]
     text = texts[0] if len(texts) == 1 else F.to_json(F.array(*texts))
-    return F.struct(F.lit("+".join(names)).alias("segment_by"), text.alias("segment"))
+    return F.struct(F.lit("+".join(segment_columns)).alias("segment_by"), text.alias("segment"))
 
 
 @accepts_tables
@@ -356,18 +371,19 @@ def fit_propensities(
     Returns
     -------
     DataFrame
-        One row: `method`; `positions`, see below; `n_patterns` (bigint), the different vectors of counts of a
-        (query, item); `n_fitted` (bigint), those that were fitted; and of `pbm` also `n_iterations`, `converged`, and
-        `log_likelihood` (array<double>) at the start and after each iteration. Bits do not depend on partitions.
+        One row: `method`; `positions`, see below; `n_patterns` (bigint), the number of different count vectors of
+        (query, item); `n_fitted` (bigint), how many of them were fitted; and for `pbm` also `n_iterations`,
+        `converged`, and `log_likelihood` (array<double>) at the start and after each iteration. Bits do not depend on
+        partitions.
 
-        `pbm` is fitted to all patterns, or, if these have more than 8,000,000 counts, to a sample by hash: all
-        frequent patterns, and some rare ones that stand for several. Counts of positions are of the whole log.
+        `pbm` is fitted to all patterns or, if these have more than 8,000,000 counts, to a sample by hash: all
+        frequent patterns, and some rare patterns, each weighted for several. Counts of positions cover the whole log.
 
         `positions` is an array of structs, which `fitted.select(F.inline("positions"))` lists: `position` (bigint);
-        `propensity` (double, above 0, up to 1, or null); `ratio` (double), what was estimated; `reason` (string), why
-        the propensity is null or not the ratio: `above_1` (1 is taken), `no_clicks`, `no_chain` (no chain of items
-        shown at two positions links it to the first), `no_pairs` (no item was shown there and at the first),
-        `first_not_shown`, `first_not_clicked`; `n_impressions` and `n_clicks` (bigint).
+        `propensity` (double, above 0, up to 1, or null); `ratio` (double), the estimate; `reason` (string), why the
+        propensity is null or differs from the ratio: `above_1` (the propensity is 1), `no_clicks`, `no_chain` (no
+        chain of items shown at two positions links it to the first), `no_pairs` (no item was shown there and at the
+        first), `first_not_shown`, `first_not_clicked`; `n_impressions` and `n_clicks` (bigint).
 
     Raises
     ------
@@ -377,7 +393,7 @@ def fit_propensities(
     Notes
     -----
     Spark cost: lazy; three shuffles of counts, combined before each: by (query, item, position), by (query, item),
-    and by pattern; then one task with one pass through a Python worker, which takes up to half a gigabyte.
+    and by pattern; then one task with one pass through a Python worker, which needs up to half a gigabyte.
 
     References
     ----------
@@ -389,7 +405,7 @@ def fit_propensities(
     >>> fitted = fit_propensities(log, method="pbm")  # doctest: +SKIP
     >>> fitted.select(F.inline("positions")).show()  # doctest: +SKIP
     """
-    return fitted_propensities(impressions, create_settings(PropensitySettings, dict(locals())))
+    return fit_impressions(impressions, create_settings(PropensitySettings, dict(locals())))
 
 
 @accepts_tables
@@ -417,7 +433,7 @@ def judgments_from_impressions(
     impressions : DataFrame
         One row per item shown: query, item, click, and the position or the propensity.
     propensities : DataFrame or None
-        What `fit_propensities` returns, or `position` and `propensity`, one row for each position.
+        The result of `fit_propensities`, or `position` and `propensity`, one row for each position.
     query, item, position, click, propensity : str
         Column names, as in `ImpressionColumns`; `query` may be a sequence of names.
     power, clip, on_invalid
@@ -431,7 +447,7 @@ def judgments_from_impressions(
         - `relevance` (double): the corrected label,
         - `rule` (string): `ips`,
         - `uncorrected` (double): the mean click,
-        - `n_impressions`, `n_clipped` (bigint): impressions, and those of them whose weight was cut to `clip`,
+        - `n_impressions`, `n_clipped` (bigint): impressions, and how many of them had their weight clipped,
         - `weight_sum`, `largest_weight` (double).
 
     Raises
@@ -453,7 +469,7 @@ def judgments_from_impressions(
     >>> judgments_from_impressions(log, fit_propensities(log), clip=100)  # doctest: +SKIP
     """
     settings = create_settings(WeightSettings, dict(locals()))
-    return judged_impressions(impressions, settings, _by_position(propensities))
+    return judge_impressions(impressions, settings, _explode_positions(propensities))
 
 
 @accepts_tables
@@ -482,9 +498,9 @@ def inverse_propensity_estimates(
         As for `judgments_from_impressions`.
     propensity_of : str
         With propensities of *showing* an item (`action`), as a randomised policy logs them, the estimate is that of a
-        policy that shows each item with the same probability. Default: of examining a `position`.
+        policy that shows each item with the same probability. Default: propensities of examining a `position`.
     run : str or None
-        Column that tells several rankers apart.
+        Column that names the ranker, for several rankers.
     segments : str or sequence of str
         Columns to estimate by; `"a+b"` groups by both together.
     confidence : float
@@ -503,11 +519,11 @@ def inverse_propensity_estimates(
         - `n_queries`, `n_impressions` (bigint),
         - `ips`, the mean over queries of A, and `snips`, sum A / sum B, where A is the sum of weight times click and
           B the sum of weights of a query; each with `_std_error`, `_ci_low` and `_ci_high` (double; null if not
-          defined, as the errors of a single query). Intervals are Student's,
+          defined, such as the errors of a single query). Intervals are Student's,
         - `n_eff`: effective sample size, (sum w)^2 / sum w^2,
         - `propensity_of` (string): `position` or `action`, as in the settings,
-        - `snips_reason` (string): why `snips` is null: `propensities_of_positions`, as the sum of their inverses does
-          not estimate the number of impressions,
+        - `snips_reason` (string): why `snips` is null: `propensities_of_positions`, because the sum of their inverses
+          does not estimate the number of impressions,
         - `state`: the exact sums, for `merge_estimates`.
 
     Raises
@@ -525,7 +541,7 @@ def inverse_propensity_estimates(
     Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
     """
     settings = create_settings(WeightSettings, {**locals(), "segment_sets": parse_segment_sets(segments)})
-    return propensity_estimates(impressions, settings, _by_position(propensities))
+    return estimate_impressions(impressions, settings, _explode_positions(propensities))
 
 
 @accepts_tables
@@ -543,19 +559,19 @@ def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95) -> DataFr
     -------
     DataFrame
         As for `inverse_propensity_estimates`: the same bits as if all queries had been estimated together. Lazy.
-        Where estimates with propensities of positions meet others with those of actions, `propensity_of` is `mixed`,
-        and `snips` is null (`propensities_of_both_kinds`).
+        If estimates with propensities of positions and of actions are merged, `propensity_of` is `mixed`, and `snips`
+        is null (`propensities_of_both_kinds`).
 
     Notes
     -----
     Spark cost: one small shuffle, no action, one pass through Python workers.
     """
     require_scipy()
-    return _finished(estimates.select(*_PARTIAL.names, tasks.OF), confidence)
+    return _merge_groups(estimates.select(*_PARTIAL.names, tasks.PROPENSITY_OF), confidence)
 
 
-def _by_position(propensities: DataFrame | None) -> DataFrame | None:
-    """One row for each position, also of what `fit_propensities` returns."""
+def _explode_positions(propensities: DataFrame | None) -> DataFrame | None:
+    """Return one row per position; explode the result of `fit_propensities`."""
     if propensities is None or not has_column(propensities, "positions"):
         return propensities
-    return propensity_table(propensities)
+    return list_propensities(propensities)

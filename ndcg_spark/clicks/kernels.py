@@ -1,11 +1,11 @@
 """The position-based click model: P(click) = t(position) * g(query, item), fitted by EM to counts.
 
-Only the product t * g can be told from clicks, so propensities are t relative to that of the first position, and only
+Clicks determine only the product t * g. Propensities are therefore t relative to the first position, and exist only
 for positions that a chain of shared items links to it.
 
 Pairs of query and item with the same counts at the same positions have the same g at every step, so they are one
-*pattern* with a number of pairs. Sums over patterns are whole numbers of a fixed unit: they add up to the same bits
-whatever the order of patterns.
+*pattern* with a number of pairs. Sums over patterns are whole multiples of a fixed unit, so they add up to the same
+bits in any order of the patterns.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ndcg_spark.core.student import t_quantile
 from ndcg_spark.errors import InvalidParameterError
 
 BLOCK_CELLS = 1 << 16
-"""Cells that a step computes at once; their temporary arrays then stay in the caches of a core."""
+"""Cells that a step computes at once, so that temporary arrays fit into the caches of a core."""
 _HALF = 2.0**31
 
 
 class Cells(NamedTuple):
     """Impressions and clicks by pattern and position, numbered from 0; cells are sorted by pattern, shape (n_cells,).
 
-    `shown` and `clicked` are whole numbers of one (query, item): 0 <= clicked <= shown, shown > 0. `pairs`, shape
-    (n_patterns,), counts the (query, item) with these numbers.
+    `shown` and `clicked` are whole counts of one (query, item): 0 <= clicked <= shown, shown > 0. `pairs`, shape
+    (n_patterns,), is the number of (query, item) with these counts.
     """
 
     pattern: IntArray
@@ -58,10 +58,10 @@ class Totals(NamedTuple):
 
 
 class StepSums(NamedTuple):
-    """Whole numbers from a step of EM; those of parts of the cells add up.
+    """Whole numbers from a step of EM; sums over parts of the cells add up.
 
-    `seen` is the expected number of examined impressions by position, in units of `sum_unit`; `log_likelihood` that
-    of the parameters before the step, in units of `log_unit`.
+    `seen` is the expected number of examined impressions by position, in units of `sum_unit`. `log_likelihood`
+    belongs to the parameters before the step, in units of `log_unit`.
     """
 
     seen: IntArray
@@ -71,9 +71,9 @@ class StepSums(NamedTuple):
 class ClickModel(NamedTuple):
     """A fitted model.
 
-    `ratio` is t_k / t_1, shape (n_positions,); NaN where clicks do not determine it. `log_likelihood`, up to binomial
-    coefficients, is at the start and after each iteration: it never falls, and is empty if the first position has no
-    clicks.
+    `ratio` is t_k / t_1, shape (n_positions,); NaN if clicks do not determine it. `log_likelihood`, up to binomial
+    coefficients, has the value at the start and after each iteration. It never falls, and is empty if the first
+    position has no clicks.
     """
 
     ratio: FloatArray
@@ -82,12 +82,12 @@ class ClickModel(NamedTuple):
 
     @property
     def propensity(self) -> FloatArray:
-        """t_k / t_1, at most 1; NaN where clicks do not determine it."""
+        """t_k / t_1, at most 1; NaN if clicks do not determine it."""
         return np.minimum(self.ratio, 1.0)
 
 
 def sum_unit(n_shown: int) -> float:
-    """Unit of sums over all cells, a power of two with which they fit into 64 bits.
+    """Return the unit of sums over all cells, a power of two with which they fit into 64 bits.
 
     >>> sum_unit(1000) == 2.0**-51
     True
@@ -96,7 +96,7 @@ def sum_unit(n_shown: int) -> float:
 
 
 def log_unit(n_shown: int) -> float:
-    """Unit of log-likelihoods, which are up to 2^10 times as large as impressions.
+    """Return the unit of log-likelihoods, which are up to 2^10 times as large as impressions.
 
     >>> log_unit(1000) == 2.0**-41
     True
@@ -104,22 +104,24 @@ def log_unit(n_shown: int) -> float:
     return sum_unit(n_shown) * 2.0**10
 
 
-def totals_of(cells: Cells, n_positions: int, *, block_cells: int = BLOCK_CELLS) -> Totals:
+def count_totals(cells: Cells, n_positions: int, *, block_cells: int = BLOCK_CELLS) -> Totals:
     """Count impressions and clicks by position, and find which positions share items.
 
-    >>> one = np.ones(4)
-    >>> cells = Cells(np.array([0, 0, 1, 2]), np.array([0, 2, 2, 1]), one, one, np.ones(3))
-    >>> totals_of(cells, 3).linked.tolist()
+    >>> ones = np.ones(4)
+    >>> cells = Cells(np.array([0, 0, 1, 2]), np.array([0, 2, 2, 1]), ones, ones, np.ones(3))
+    >>> count_totals(cells, 3).linked.tolist()
     [True, False, True]
     """
-    nothing = np.zeros(n_positions, dtype=np.int64)
-    totals = Totals(nothing, nothing, np.arange(n_positions))
-    for _, its in _blocks(cells, block_cells):
-        pairs = its.pairs[its.pattern]
-        shown, clicked = (_counts_by(its.position, count * pairs, n_positions) for count in (its.shown, its.clicked))
-        same = its.pattern[1:] == its.pattern[:-1]
-        edges = np.unique(its.position[:-1][same] * n_positions + its.position[1:][same])
-        chain = _chains(edges // n_positions, edges % n_positions, n_positions)
+    zeros = np.zeros(n_positions, dtype=np.int64)
+    totals = Totals(zeros, zeros, np.arange(n_positions))
+    for _, block in _split_blocks(cells, block_cells):
+        pairs = block.pairs[block.pattern]
+        shown, clicked = (
+            _sum_by_position(block.position, count * pairs, n_positions) for count in (block.shown, block.clicked)
+        )
+        same = block.pattern[1:] == block.pattern[:-1]
+        edges = np.unique(block.position[:-1][same] * n_positions + block.position[1:][same])
+        chain = _link_positions(edges // n_positions, edges % n_positions, n_positions)
         totals = add_totals(totals, Totals(shown, clicked, chain))
     return totals
 
@@ -127,17 +129,17 @@ def totals_of(cells: Cells, n_positions: int, *, block_cells: int = BLOCK_CELLS)
 def add_totals(first: Totals, second: Totals) -> Totals:
     """Add up the totals of two parts of the cells; chains through items of both parts link positions.
 
-    >>> one = np.ones(3, dtype=np.int64)
-    >>> add_totals(Totals(one, one, np.array([0, 0, 2])), Totals(one, one, np.array([0, 1, 1]))).chain.tolist()
+    >>> ones = np.ones(3, dtype=np.int64)
+    >>> add_totals(Totals(ones, ones, np.array([0, 0, 2])), Totals(ones, ones, np.array([0, 1, 1]))).chain.tolist()
     [0, 0, 0]
     """
     position = np.arange(len(first.chain))
     begin, end = np.r_[position, position], np.r_[first.chain, second.chain]
-    chain = _chains(begin, end, len(position))
+    chain = _link_positions(begin, end, len(position))
     return Totals(first.shown + second.shown, first.clicked + second.clicked, chain)
 
 
-def _chains(begin: IntArray, end: IntArray, n_positions: int) -> IntArray:
+def _link_positions(begin: IntArray, end: IntArray, n_positions: int) -> IntArray:
     chain = np.arange(n_positions)
     while True:
         lowest = np.minimum(chain[begin], chain[end])
@@ -149,18 +151,18 @@ def _chains(begin: IntArray, end: IntArray, n_positions: int) -> IntArray:
         chain = reached
 
 
-def _counts_by(position: IntArray, counts: FloatArray, n_positions: int) -> IntArray:
-    """Sum up to 2^22 whole numbers by position, exactly: `bincount` adds doubles, so halves are added alone."""
+def _sum_by_position(position: IntArray, counts: FloatArray, n_positions: int) -> IntArray:
+    """Sum up to 2^22 whole numbers by position, exactly: `bincount` adds doubles, so it adds each half separately."""
     high = np.floor(counts / _HALF)
-    parts = [np.bincount(position, its, n_positions).astype(np.int64) for its in (high, counts - high * _HALF)]
+    parts = [np.bincount(position, halves, n_positions).astype(np.int64) for halves in (high, counts - high * _HALF)]
     return np.asarray(parts[0] * int(_HALF) + parts[1])
 
 
 class Expectation:
-    """Steps of EM over cells; holds the attractiveness g of each pattern, 0.5 at first. `n_shown` sets the unit."""
+    """Steps of EM over cells; holds the attractiveness g of each pattern, initially 0.5. `n_shown` sets the unit."""
 
     def __init__(self, cells: Cells, n_positions: int, n_shown: int, *, block_cells: int = BLOCK_CELLS) -> None:
-        self._blocks = list(_blocks(cells, block_cells))
+        self._blocks = list(_split_blocks(cells, block_cells))
         self._n_positions = n_positions
         self._per_unit, self._per_log_unit = 1 / sum_unit(n_shown), 1 / log_unit(n_shown)
         self.attractive = np.full(len(cells.pairs), 0.5)
@@ -171,25 +173,27 @@ class Expectation:
         Wang, Golbandi, Bendersky, Metzler and Najork, WSDM 2018, doi:10.1145/3159652.3159732.
         """
         seen, likelihood = np.zeros(self._n_positions, dtype=np.int64), 0
-        for patterns, its in self._blocks:
-            shown, clicked, pairs = its.shown, its.clicked, its.pairs[its.pattern]
-            missed = shown - clicked
-            t, g = examined[its.position], self.attractive[patterns][its.pattern]
-            both = t * g
-            # The comparisons keep logarithms of 0 out, whose factor is 0.
-            of_cell = clicked * np.log(both + (clicked == 0)) + missed * np.log1p(-both * (missed > 0))
-            likelihood += int(np.rint(pairs * of_cell * self._per_log_unit).astype(np.int64).sum())
-            # Where every impression was clicked there is nothing to divide, even if t g = 1.
-            unseen = missed / ((1 - both) + (missed == 0))
+        for patterns, block in self._blocks:
+            shown, clicked, pairs = block.shown, block.clicked, block.pairs[block.pattern]
+            not_clicked = shown - clicked
+            t, g = examined[block.position], self.attractive[patterns][block.pattern]
+            click_probability = t * g
+            # The comparisons avoid log(0) where its factor is 0.
+            cell_likelihood = clicked * np.log(click_probability + (clicked == 0)) + not_clicked * np.log1p(
+                -click_probability * (not_clicked > 0)
+            )
+            likelihood += int(np.rint(pairs * cell_likelihood * self._per_log_unit).astype(np.int64).sum())
+            # If every impression was clicked, the numerator is 0; avoid dividing by 0 if t g = 1.
+            unseen = not_clicked / ((1 - click_probability) + (not_clicked == 0))
             units = np.rint(pairs * (clicked + unseen * (t * (1 - g))) * self._per_unit)
-            seen += _counts_by(its.position, units, self._n_positions)
-            attracted = np.bincount(its.pattern, clicked + unseen * ((1 - t) * g))
-            self.attractive[patterns] = attracted / np.bincount(its.pattern, shown)
+            seen += _sum_by_position(block.position, units, self._n_positions)
+            attracted = np.bincount(block.pattern, clicked + unseen * ((1 - t) * g))
+            self.attractive[patterns] = attracted / np.bincount(block.pattern, shown)
         return StepSums(seen, likelihood)
 
 
-def _blocks(cells: Cells, block_cells: int) -> Iterator[tuple[slice, Cells]]:
-    """Cut cells where a pattern ends: the patterns of a block, and its cells, whose patterns are numbered from 0."""
+def _split_blocks(cells: Cells, block_cells: int) -> Iterator[tuple[slice, Cells]]:
+    """Split cells between patterns; yield each block's slice of patterns, and its cells with patterns from 0."""
     n_cells, begin = len(cells.pattern), 0
     while begin < n_cells:
         first, last = int(cells.pattern[begin]), int(cells.pattern[min(begin + block_cells, n_cells) - 1])
@@ -205,7 +209,7 @@ def fit_click_model(
 ) -> ClickModel:
     """Fit examination and attractiveness by expectation maximisation, both from 0.5; `step` is `Expectation.step`.
 
-    EM takes small steps: a last step below `tolerance` does not mean that the limit is as near. Wang, Golbandi,
+    EM takes small steps: a last step below `tolerance` does not imply that the limit is that close. Wang, Golbandi,
     Bendersky, Metzler and Najork, WSDM 2018, doi:10.1145/3159652.3159732.
     """
     if not tolerance > 0:
@@ -220,49 +224,49 @@ def fit_click_model(
     likelihood: list[float] = []
     converged = False
     while not converged and len(likelihood) < max_iter:
-        found, before = step(examined), examined
-        likelihood.append(found.log_likelihood * log_unit(n_shown))
+        sums, before = step(examined), examined
+        likelihood.append(sums.log_likelihood * log_unit(n_shown))
         examined = before.copy()
-        examined[shown] = found.seen[shown] * sum_unit(n_shown) / totals.shown[shown]
+        examined[shown] = sums.seen[shown] * sum_unit(n_shown) / totals.shown[shown]
         moved = np.abs(examined / examined[0] - before / before[0])
         converged = bool((moved[known] < tolerance).all())
     likelihood.append(step(examined).log_likelihood * log_unit(n_shown))
     return ClickModel(np.where(known, examined / examined[0], np.nan), np.array(likelihood), converged)
 
 
-def randomized_propensities(totals: Totals) -> FloatArray:
-    """Click-through at each position over that at the first, of shuffled traffic; shape (n_positions,).
+def estimate_from_randomized(totals: Totals) -> FloatArray:
+    """Divide the click-through at each position by that at the first, for shuffled traffic; shape (n_positions,).
 
-    NaN for a position that was not shown, and where the first has no clicks.
+    NaN for a position that was not shown, and for all if the first has no clicks.
     """
-    found = np.full(len(totals.shown), np.nan)
+    propensities = np.full(len(totals.shown), np.nan)
     if totals.clicked[0] > 0:
         shown = totals.shown > 0
-        found[shown] = (totals.clicked[shown] / totals.shown[shown]) / (totals.clicked[0] / totals.shown[0])
-    return found
+        propensities[shown] = (totals.clicked[shown] / totals.shown[shown]) / (totals.clicked[0] / totals.shown[0])
+    return propensities
 
 
-def pair_sums(cells: Cells, n_positions: int) -> IntArray:
+def sum_pairs(cells: Cells, n_positions: int) -> IntArray:
     """Add up click-through of items shown at the first position and at others, shape (n_positions, 2, N_LIMBS).
 
-    Limbs of the sums there and, of the same items, at the first position. Sums of parts of the cells add up; a part
-    has less than 2^31 pairs.
+    Returns limbs of the sums at each position and, for the same items, at the first position. Sums over parts of the
+    cells add up; a part must have fewer than 2^31 pairs.
     """
-    found = np.zeros((n_positions, 2, N_LIMBS), dtype=np.int64)
-    for _, its in _blocks(cells, BLOCK_CELLS):
-        rate, at_first = its.clicked / its.shown, its.position == 0
-        of_first = np.full(len(its.pairs), np.nan)
-        of_first[its.pattern[at_first]] = rate[at_first]
-        both = ~np.isnan(of_first[its.pattern])
-        position, pairs = its.position[both], its.pairs[its.pattern[both]].astype(np.int64)
-        for at, values in enumerate((rate[both], of_first[its.pattern[both]])):
+    sums = np.zeros((n_positions, 2, N_LIMBS), dtype=np.int64)
+    for _, block in _split_blocks(cells, BLOCK_CELLS):
+        rate, at_first = block.clicked / block.shown, block.position == 0
+        of_first = np.full(len(block.pairs), np.nan)
+        of_first[block.pattern[at_first]] = rate[at_first]
+        both = ~np.isnan(of_first[block.pattern])
+        position, pairs = block.position[both], block.pairs[block.pattern[both]].astype(np.int64)
+        for side, values in enumerate((rate[both], of_first[block.pattern[both]])):
             for limb, whole in to_limbs(values).items():
-                np.add.at(found[:, at, limb], position, whole * pairs)
-    return found
+                np.add.at(sums[:, side, limb], position, whole * pairs)
+    return sums
 
 
-def pair_propensities(sums: IntArray) -> FloatArray:
-    """Divide the sums of `pair_sums`, shape (n_positions,); NaN without shared items or clicks at the first position.
+def estimate_from_pairs(sums: IntArray) -> FloatArray:
+    """Divide the sums of `sum_pairs`, shape (n_positions,); NaN without shared items or clicks at the first position.
 
     Agarwal, Zaitsev, Wang, Li, Najork and Joachims, WSDM 2019, doi:10.1145/3289600.3291017.
     """
@@ -274,7 +278,7 @@ MOMENTS = Moments("a", "b", "aa", "ab", "bb", "squared")
 
 
 class WeightedEstimate(NamedTuple):
-    """Mean of weighted clicks with its uncertainty; None where it is not defined."""
+    """Mean of weighted clicks with its uncertainty; None if it is not defined."""
 
     value: float | None
     std_error: float | None
@@ -293,8 +297,8 @@ class PropensityEstimates(NamedTuple):
     n_eff: float | None
 
 
-def query_states(reward: FloatArray, weight: FloatArray, squared: FloatArray) -> Limbs:
-    """Limbs of A, B, A^2, AB, B^2 and `squared` of each query, by their place in a state; states add up.
+def compute_query_states(reward: FloatArray, weight: FloatArray, squared: FloatArray) -> Limbs:
+    """Return limbs of A, B, A^2, AB, B^2 and `squared` of each query, by their place in a state; states add up.
 
     `reward` is A, the sum of weight times click; `weight` is B, the sum of weights; `squared` the sum of their
     squares.
@@ -304,36 +308,36 @@ def query_states(reward: FloatArray, weight: FloatArray, squared: FloatArray) ->
     )
 
 
-def estimates(state: IntArray, n_queries: int, *, confidence: float = 0.95) -> PropensityEstimates:
-    """Estimate from the sum of all states, shape (MOMENTS.size,); each number is rounded once from exact fractions.
+def compute_estimates(state: IntArray, n_queries: int, *, confidence: float = 0.95) -> PropensityEstimates:
+    """Compute estimates from the sum of all states, shape (MOMENTS.size,); each is rounded once from exact fractions.
 
     IPS is the mean of A; its standard error the sample standard deviation over sqrt(n). SNIPS is sum A / sum B; its
     standard error sqrt(sum (A - SNIPS B)^2) / sum B. n_eff is (sum w)^2 / sum w^2. Intervals are Student's. None for
-    0 / 0, and for errors with fewer than two queries. SNIPS means something only if the expected weight is 1, as with
-    the logged probabilities of actions: otherwise sum B does not estimate the number of impressions.
+    0 / 0, and for errors with fewer than two queries. SNIPS is valid only if the expected weight is 1, as with the
+    logged probabilities of actions: otherwise sum B does not estimate the number of impressions.
 
     Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
 
     >>> w, r = np.array([1.0, 2.0, 5.0, 10.0]), np.array([1.0, 0.0, 1.0, 1.0])
-    >>> states = query_states(w * r, w, w * w)
-    >>> found = estimates(MOMENTS.states(states, 1, np.sum)[0], 4)
-    >>> found.ips.value, round(found.snips.value, 12), round(found.n_eff, 12)
+    >>> states = compute_query_states(w * r, w, w * w)
+    >>> estimates = compute_estimates(MOMENTS.states(states, 1, np.sum)[0], 4)
+    >>> estimates.ips.value, round(estimates.snips.value, 12), round(estimates.n_eff, 12)
     (4.0, 0.888888888889, 2.492307692308)
     """
     a, b, aa, ab, bb, ww = MOMENTS.fractions(state).values()
     ips, snips, n_eff = NO_ESTIMATE, NO_ESTIMATE, None
-    several, ratio = n_queries > 1, a / b if b else None
-    half = t_quantile((1 + confidence) / 2, n_queries - 1) if several else math.nan
+    has_error, ratio = n_queries > 1, a / b if b else None
+    half = t_quantile((1 + confidence) / 2, n_queries - 1) if has_error else math.nan
     if n_queries:
-        spread = (aa - a * a / n_queries) / ((n_queries - 1) * n_queries) if several else None
-        ips = _estimate(a / n_queries, spread, half)
+        spread = (aa - a * a / n_queries) / ((n_queries - 1) * n_queries) if has_error else None
+        ips = _build_estimate(a / n_queries, spread, half)
     if ratio is not None:
-        spread = (aa - 2 * ratio * ab + ratio * ratio * bb) / (b * b) if several else None
-        snips, n_eff = _estimate(ratio, spread, half), float(b * b / ww)
+        spread = (aa - 2 * ratio * ab + ratio * ratio * bb) / (b * b) if has_error else None
+        snips, n_eff = _build_estimate(ratio, spread, half), float(b * b / ww)
     return PropensityEstimates(ips, snips, n_eff)
 
 
-def _estimate(value: Fraction, variance: Fraction | None, half: float) -> WeightedEstimate:
+def _build_estimate(value: Fraction, variance: Fraction | None, half: float) -> WeightedEstimate:
     if variance is None:
         return WeightedEstimate(float(value), None, None, None)
     error = math.sqrt(float(variance))

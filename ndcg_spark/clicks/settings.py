@@ -1,4 +1,4 @@
-"""How clicks are corrected for the position at which items were shown: frozen, without Spark."""
+"""Settings of the correction of clicks for the position of items: frozen, without Spark."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Method: TypeAlias = Literal["pbm", "randomized", "pairs"]
 PropensityOf: TypeAlias = Literal["position", "action"]
 MAX_POSITION = 1_000_000
 MAX_POSITIONS = 10_000
-"""Different positions of a log; what a worker returns has a number for each."""
+"""Distinct positions of a log; a worker's result has a number for each."""
 MAX_CELLS = 8_000_000
-"""Counts of patterns that a click model is fitted to, a sample if there are more; they take half a gigabyte."""
+"""Counts of patterns that a click model is fitted to; a sample above this. They need half a gigabyte."""
 MAX_CLICK = 1e6
 MAX_CLIP = 1e9
 """Sums of 2^31 products of such clicks and weights, and of their squares, fit into limbs from 2^32 on."""
@@ -25,7 +25,7 @@ IMPRESSION_RESERVED = (
     "relevance", "rule", "uncorrected", "n_impressions", "n_clipped", "weight_sum", "largest_weight", "segment_by",
     "segment", "run",
 )  # fmt: skip
-"""Columns of what is made of impressions; query and item columns may not have these names."""
+"""Columns of the results; query and item columns may not have these names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class ImpressionColumns:
     position
         Column with the position at which the item was shown, from 1.
 
-        As logged, not the rank that is evaluated now. Not needed with `propensity`.
+        The logged position, not the rank that is evaluated now. Not needed with `propensity`.
     click
         Column that is 1 if the item was clicked, else 0; labels and estimates also take a gain.
     propensity
@@ -64,7 +64,7 @@ class ImpressionColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropensitySettings:
-    """How the propensity of each position is found, except the impressions.
+    """Settings of the estimation of propensities of positions.
 
     Parameters
     ----------
@@ -74,14 +74,14 @@ class PropensitySettings:
         A position-based click model fitted by EM (`pbm`); click-through of traffic whose order was shuffled
         (`randomized`); or click-through of items shown at both positions (`pairs`).
 
-        `pbm` takes any log in which items change their positions. The others divide the click-through at a position
-        by that at the first, `pairs` of the (query, item) that were shown at both.
+        `pbm` works with any log in which items change their positions. The others divide the click-through at a
+        position by that at the first; `pairs` uses only the (query, item) that were shown at both.
     tolerance
-        EM has converged when no propensity moves by this much in a step.
+        EM has converged if no propensity changes by this much in a step.
     max_iter
-        Steps after which EM ends in any case.
+        Maximum number of EM steps.
     on_invalid
-        What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
+        What to do with bad rows: stop before there is a result (`fail`), or leave them out and count them (`reject`).
     """
 
     columns: ImpressionColumns = field(default_factory=ImpressionColumns)
@@ -99,7 +99,7 @@ class PropensitySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSettings:
-    """How clicks are weighted by inverse propensities, except the impressions and a table of propensities.
+    """Settings of the weighting of clicks by inverse propensities.
 
     Parameters
     ----------
@@ -108,24 +108,24 @@ class WeightSettings:
     power
         Propensity of a position: 1 / position^X.
 
-        None: a column or a table says it.
+        None: a column or a table has the propensities.
     clip
         Largest weight, 1 / propensity; it lowers the variance and adds a bias.
     propensity_of
-        What the propensity column holds: the probability that the position was examined (`position`), or that the
+        Meaning of the propensity column: the probability that the position was examined (`position`), or that the
         logging policy showed this item (`action`). SNIPS needs the latter.
 
-        Propensities of a table or of a power are always of positions. Labels do not depend on it.
+        Propensities from a table or a power are always those of positions. Labels do not depend on this setting.
     run
-        Column that tells several rankers apart.
+        Column that names the ranker, for several rankers.
     segment_sets
         Also estimate by A, and by B and C together.
 
-        Columns of the impressions to group estimates by, beside the overall ones.
+        Columns of the impressions to group estimates by, in addition to the overall estimates.
     confidence
         Level of the confidence intervals.
     on_invalid
-        What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
+        What to do with bad rows: stop before there is a result (`fail`), or leave them out and count them (`reject`).
     """
 
     columns: ImpressionColumns = field(default_factory=ImpressionColumns)
@@ -143,36 +143,36 @@ class WeightSettings:
     def __post_init__(self) -> None:
         check_values(self)
         if self.power is not None and not 0 <= self.power < math.inf:
-            raise InvalidParameterError(f"power must be a number of at least 0; got {self.power:g}.")
+            raise InvalidParameterError(f"power must be a finite number of at least 0; got {self.power:g}.")
         if self.clip is not None and not 1 <= self.clip <= MAX_CLIP:
             raise InvalidParameterError(
-                f"clip must lie between 1, the weight of the first position, and {MAX_CLIP:,.0f}; got {self.clip:g}."
+                f"clip must be between 1, the weight of the first position, and {MAX_CLIP:,.0f}; got {self.clip:g}."
             )
         check_fraction("confidence", self.confidence)
 
     def check_source(self, *, table: bool) -> None:
-        """Raise unless propensities come from exactly one place: a column, a table, or a power of the position.
+        """Raise unless propensities have exactly one source: a column, a table, or a power of the position.
 
-        Those of actions come from a column.
+        Propensities of actions need a column.
 
         Parameters
         ----------
         table : bool
-            Whether there is a table of propensities.
+            True if there is a table of propensities.
         """
-        given = {
+        is_given = {
             "a propensity column": self.columns.propensity is not None,
             "a table of propensities": table,
             "a power": self.power is not None,
         }
-        named = [what for what, there in given.items() if there]
-        if len(named) != 1:
+        sources = [source for source, is_set in is_given.items() if is_set]
+        if len(sources) != 1:
             raise InvalidParameterError(
                 "propensities must come from one of a column, a table, or a power of the position; got "
-                f"{' and '.join(named) or 'none'}."
+                f"{' and '.join(sources) or 'none'}."
             )
         if self.propensity_of == "action" and self.columns.propensity is None:
             raise InvalidParameterError(
-                f"{option('propensity_of', 'action')} needs a propensity column ({option('propensity')}); those of a "
-                "table or a power are of positions."
+                f"{option('propensity_of', 'action')} needs a propensity column ({option('propensity')}); the "
+                "propensities of a table or a power are those of positions."
             )

@@ -1,4 +1,4 @@
-"""What the commands about position bias do with their tables. What is called `run` runs actions."""
+"""The work of the position-bias commands. Methods named `run` run actions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
 from ndcg_spark.tables import Rows
 
 S = TypeVar("S", bound=PropensitySettings | WeightSettings)
-MOST_SHOWN = 50
-"""Positions and groups that are printed; `--output` and `--json` have all."""
+MAX_PRINTED = 50
+"""Number of printed positions and groups; `--output` and `--json` have all."""
 NO_FIT: dict[str, Any] = {
     "method": None, "positions": [], "n_patterns": 0, "n_fitted": 0, "n_iterations": None, "converged": None,
     "log_likelihood": None,
 }  # fmt: skip
-"""A fit to nothing."""
+"""A fit without impressions."""
 
 
-class _OfClicks(Work[S]):
-    """Making `MAKES` of impressions."""
+class _ClickWork(Work[S]):
+    """Makes `MAKES` from impressions."""
 
     MAKES: str
 
@@ -37,51 +37,53 @@ class _OfClicks(Work[S]):
         super().__init__(job)
         self.table, self.propensities = self.tables["input"], self.tables.get("propensities")
         self.frame = self.table.frame
-        self.given = self.propensities.frame if self.propensities else None
+        self.propensity_frame = self.propensities.frame if self.propensities else None
         self.name = self.table.name + (f" weighted by {self.propensities.name}" if self.propensities else "")
-        self.made = self._made()
+        self.output = self._make()
 
     @abstractmethod
-    def _made(self) -> DataFrame:
-        """Make it; lazy."""
+    def _make(self) -> DataFrame:
+        """Build the lazy DataFrame of the output."""
 
     @abstractmethod
-    def _impressions(self) -> frames.Impressions:
+    def _read_impressions(self) -> frames.Impressions:
         """Read the impressions; lazy."""
 
     @abstractmethod
-    def _counted(self) -> tuple[DataFrame, int, dict[str, Any]]:
+    def _collect(self) -> tuple[DataFrame, int, dict[str, Any]]:
         """Run the action: return rows to write, the number of impressions, and facts."""
 
     @abstractmethod
-    def _lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
-        """Lines that are printed."""
+    def _iterate_lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
+        """Yield the lines to print."""
 
     @abstractmethod
-    def _about(self) -> Sequence[tuple[str, str]]:
-        """How it is made, and what it costs."""
+    def _describe(self) -> Sequence[tuple[str, str]]:
+        """Describe the method and its cost."""
 
-    def _stored(self, made: DataFrame) -> DataFrame:
-        """Rows to write; lazy. Slices are named by data set and run."""
-        return made.withColumn("run", F.lit(""))
+    def _build_table(self, output: DataFrame) -> DataFrame:
+        """Build the rows to write; lazy. Slices are named by data set and run."""
+        return output.withColumn("run", F.lit(""))
 
     def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
         return {
-            "impressions": frames.checked_impressions(self._impressions(), self.settings.columns, originals=originals)
+            "impressions": frames.check_impressions(
+                self._read_impressions(), self.settings.columns, originals=originals
+            )
         }
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        return {"output": self._stored(self.made).schema}
+        return {"output": self._build_table(self.output).schema}
 
     def run(self) -> Outcome:
-        """Make it. Run an action."""
+        """Run an action: make the output."""
         accounts, allows = self.job.count_bad_rows(), self.request.shared.allow_empty
         with self.job.step("judging" if self.MAKES == "judgments" else f"computing {self.MAKES}"):
-            made, n_impressions, described = self._counted()
+            output, n_impressions, described = self._collect()
         if not n_impressions and not allows:
             raise InputRefusedError(
-                f"there are no impressions to make {self.MAKES} of; nothing was written (--allow-empty writes that "
-                "over what was there)."
+                f"there are no impressions to make {self.MAKES} from; nothing was written (--allow-empty replaces "
+                "the existing rows by none)."
             )
         facts = {
             "makes": self.MAKES,
@@ -89,55 +91,55 @@ class _OfClicks(Work[S]):
             **self.stamp(input=self.name),
             **described,
         }
-        runs = sorted({one["run"] for one in described.get("estimates", [])}) or [""]
+        runs = sorted({estimate["run"] for estimate in described.get("estimates", [])}) or [""]
         slices = self.job.build_slices(runs, empty=[""] if allows else [])
-        rows = Rows(frame=self._stored(made), slices=slices)
-        return Outcome(facts=facts, tables={"output": rows}, lines=self._said(facts))
+        rows = Rows(frame=self._build_table(output), slices=slices)
+        return Outcome(facts=facts, tables={"output": rows}, lines=self._iterate_report(facts))
 
-    def _said(self, facts: Mapping[str, Any]) -> Iterator[Line]:
-        yield from self._lines(facts)
+    def _iterate_report(self, facts: Mapping[str, Any]) -> Iterator[Line]:
+        yield from self._iterate_lines(facts)
         rows = facts["rows"]
         yield f"impressions: {rows['impressions']:,} used, {rows['rejected']:,} rejected"
-        yield from self._warned(facts)
+        yield from self._iterate_warnings(facts)
 
-    def _warned(self, facts: Mapping[str, Any]) -> Iterator[str]:
+    def _iterate_warnings(self, facts: Mapping[str, Any]) -> Iterator[str]:
         yield from ()
 
     def explain(self) -> Sequence[tuple[str, str]]:
-        about = (("input", self.name), ("makes", self.MAKES), *self._about())
-        return (*about, ("bad rows", self.request.on_invalid))
+        lines = (("input", self.name), ("makes", self.MAKES), *self._describe())
+        return (*lines, ("bad rows", self.request.on_invalid))
 
 
-class Propensities(_OfClicks[PropensitySettings]):
-    """Fit propensities of positions."""
+class Propensities(_ClickWork[PropensitySettings]):
+    """Fits propensities of positions."""
 
     MAKES = "propensities"
 
-    def _made(self) -> DataFrame:
-        return frames.fitted_propensities(self.frame, self.settings)
+    def _make(self) -> DataFrame:
+        return frames.fit_impressions(self.frame, self.settings)
 
-    def _impressions(self) -> frames.Impressions:
-        return frames.counted_impressions(self.frame, self.settings)
+    def _read_impressions(self) -> frames.Impressions:
+        return frames.read_counted_impressions(self.frame, self.settings)
 
-    def _stored(self, made: DataFrame) -> DataFrame:
-        return super()._stored(frames.propensity_table(made))
+    def _build_table(self, output: DataFrame) -> DataFrame:
+        return super()._build_table(frames.list_propensities(output))
 
-    def _counted(self) -> tuple[DataFrame, int, dict[str, Any]]:
-        rows = self.made.collect()
-        frame = self.job.spark.createDataFrame(rows, self.made.schema).coalesce(1)
+    def _collect(self) -> tuple[DataFrame, int, dict[str, Any]]:
+        rows = self.output.collect()
+        frame = self.job.spark.createDataFrame(rows, self.output.schema).coalesce(1)
         fitted: dict[str, Any] = rows[0].asDict(recursive=True) if rows else NO_FIT
-        return frame, sum(one["n_impressions"] for one in fitted["positions"]), fitted
+        return frame, sum(position["n_impressions"] for position in fitted["positions"]), fitted
 
-    def _lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
-        for one in facts["positions"][:MOST_SHOWN]:
+    def _iterate_lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
+        for position in facts["positions"][:MAX_PRINTED]:
             yield (
-                f"position {one['position']}: {labels.number(one['propensity'], '.6f')} "
-                f"({one['n_clicks']:,} clicks of {one['n_impressions']:,} impressions)"
+                f"position {position['position']}: {labels.number(position['propensity'], '.6f')} "
+                f"({position['n_clicks']:,} clicks of {position['n_impressions']:,} impressions)"
             )
-        if len(facts["positions"]) > MOST_SHOWN:
-            yield f"... and {len(facts['positions']) - MOST_SHOWN} more; --output and --json have all of them."
+        if len(facts["positions"]) > MAX_PRINTED:
+            yield f"... and {len(facts['positions']) - MAX_PRINTED} more; --output and --json have all of them."
         trace = facts["log_likelihood"] or []
-        yield from (f"log-likelihood after step {step:,}: {trace[step]:,.6f}" for step in _some_steps(len(trace)))
+        yield from (f"log-likelihood after step {step:,}: {trace[step]:,.6f}" for step in _choose_steps(len(trace)))
         if trace:
             end = "converged" if facts["converged"] else "not converged"
             yield f"EM: {end} after {facts['n_iterations']:,} steps"
@@ -147,22 +149,21 @@ class Propensities(_OfClicks[PropensitySettings]):
                 "(query, item), which has all frequent ones"
             )
 
-    def _warned(self, facts: Mapping[str, Any]) -> Iterator[str]:
-        above = [one for one in facts["positions"] if one["reason"] == "above_1"]
+    def _iterate_warnings(self, facts: Mapping[str, Any]) -> Iterator[str]:
+        above = [position for position in facts["positions"] if position["reason"] == "above_1"]
         if above:
-            listed = _listed([f"{one['position']} ({one['ratio']:.4f})" for one in above])
-            yield f"warning: estimated above 1, so 1 is taken, at position {listed}"
-        missing = [one for one in facts["positions"] if one["propensity"] is None]
+            texts = _join_texts([f"{position['position']} ({position['ratio']:.4f})" for position in above])
+            yield f"warning: estimated above 1, so set to 1, at position {texts}"
+        missing = [position for position in facts["positions"] if position["propensity"] is None]
         if missing:
-            listed = _listed([f"{one['position']} ({one['reason']})" for one in missing])
-            yield f"warning: no propensity for position {listed}; impressions there will be bad rows"
+            texts = _join_texts([f"{position['position']} ({position['reason']})" for position in missing])
+            yield f"warning: no propensity for position {texts}; impressions there will be bad rows"
         if facts["converged"] is False and facts["log_likelihood"]:
             yield (
-                f"warning: EM has not converged in {facts['n_iterations']:,} steps; --max-iter allows more, "
-                "--tolerance asks for less."
+                f"warning: EM has not converged in {facts['n_iterations']:,} steps; raise --max-iter or --tolerance."
             )
 
-    def _about(self) -> Sequence[tuple[str, str]]:
+    def _describe(self) -> Sequence[tuple[str, str]]:
         settings = self.settings
         until = f"until no propensity moves by {settings.tolerance:g}, at most {settings.max_iter:,} steps"
         return (
@@ -172,26 +173,26 @@ class Propensities(_OfClicks[PropensitySettings]):
         )
 
 
-def _listed(texts: list[str]) -> str:
+def _join_texts(texts: list[str]) -> str:
     more = len(texts) - 10
     return ", ".join(texts[:10]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _some_steps(n: int) -> list[int]:
-    """Steps 0, 1, 2, 5, 10, 20, 50, ... and the last; the JSON has all of them."""
+def _choose_steps(n: int) -> list[int]:
+    """Return the steps to print: 0, 1, 2, 5, 10, 20, 50, ... and the last; the JSON has all of them."""
     round_steps = [0, *(digit * 10**power for power in range(7) for digit in (1, 2, 5))]
     return [step for step in round_steps if step < n - 1] + ([n - 1] if n else [])
 
 
-class _Weighing(_OfClicks[WeightSettings]):
-    """Making something of impressions that are weighted by inverse propensities."""
+class _WeightedClickWork(_ClickWork[WeightSettings]):
+    """Makes `MAKES` from impressions that are weighted by inverse propensities."""
 
     COST: str
 
-    def _impressions(self) -> frames.Impressions:
-        return frames.weighted_impressions(self.frame, self.settings, self.given)
+    def _read_impressions(self) -> frames.Impressions:
+        return frames.read_weighted_impressions(self.frame, self.settings, self.propensity_frame)
 
-    def _about(self) -> Sequence[tuple[str, str]]:
+    def _describe(self) -> Sequence[tuple[str, str]]:
         settings, table = self.settings, self.request.sources.get("propensities")
         formula = "" if settings.power is None else f"1 / position^{settings.power:g}"
         source = settings.columns.propensity or (formula if table is None else table.reference)
@@ -199,59 +200,59 @@ class _Weighing(_OfClicks[WeightSettings]):
         return ("propensity", source), ("clip", clip), ("cost", self.COST)
 
 
-class Judgments(_Weighing):
-    """Label items by clicks."""
+class Judgments(_WeightedClickWork):
+    """Labels items by clicks."""
 
     MAKES, COST = "judgments", "one shuffle of sums, in Spark SQL"
 
-    def _made(self) -> DataFrame:
-        return frames.judged_impressions(self.frame, self.settings, self.given)
+    def _make(self) -> DataFrame:
+        return frames.judge_impressions(self.frame, self.settings, self.propensity_frame)
 
-    def _counted(self) -> tuple[DataFrame, int, dict[str, Any]]:
-        self.job.persist(self.made)
-        counted = [F.count(F.lit(1)).alias("judgments"), F.max("largest_weight").alias("largest_weight")]
-        counted += [F.sum(name).alias(name) for name in ("n_impressions", "n_clipped")]
-        (row,) = self.made.agg(*counted).collect()
-        found = {name: 0 if value is None else value for name, value in row.asDict().items()}
-        return self.made, found.pop("n_impressions"), found
+    def _collect(self) -> tuple[DataFrame, int, dict[str, Any]]:
+        self.job.persist(self.output)
+        aggregates = [F.count(F.lit(1)).alias("judgments"), F.max("largest_weight").alias("largest_weight")]
+        aggregates += [F.sum(column).alias(column) for column in ("n_impressions", "n_clipped")]
+        (row,) = self.output.agg(*aggregates).collect()
+        facts = {column: 0 if value is None else value for column, value in row.asDict().items()}
+        return self.output, facts.pop("n_impressions"), facts
 
-    def _lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
+    def _iterate_lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
         yield f"judgments: {facts['judgments']:,}"
         yield f"weights: at most {facts['largest_weight']:g}, {facts['n_clipped']:,} impressions clipped"
 
 
-class Estimates(_Weighing):
-    """Estimate clicks per query."""
+class Estimates(_WeightedClickWork):
+    """Estimates clicks per query."""
 
     MAKES = "estimates"
     COST = "one shuffle of sums (two with segments), one pass of queries through Python workers"
 
-    def _made(self) -> DataFrame:
-        return frames.propensity_estimates(self.frame, self.settings, self.given)
+    def _make(self) -> DataFrame:
+        return frames.estimate_impressions(self.frame, self.settings, self.propensity_frame)
 
-    def _stored(self, made: DataFrame) -> DataFrame:
-        return made
+    def _build_table(self, output: DataFrame) -> DataFrame:
+        return output
 
-    def _counted(self) -> tuple[DataFrame, int, dict[str, Any]]:
-        rows = self.made.collect()
-        found = [row.asDict(recursive=True) for row in rows]
-        found.sort(key=labels.segment_order)
-        total = sum(row["n_impressions"] for row in found if not row["segment_by"])
-        estimates = [{name: value for name, value in row.items() if name != "state"} for row in found]
-        frame = self.job.spark.createDataFrame(rows, self.made.schema).coalesce(1)
+    def _collect(self) -> tuple[DataFrame, int, dict[str, Any]]:
+        rows = self.output.collect()
+        estimates_rows = [row.asDict(recursive=True) for row in rows]
+        estimates_rows.sort(key=labels.segment_order)
+        total = sum(row["n_impressions"] for row in estimates_rows if not row["segment_by"])
+        estimates = [{name: value for name, value in row.items() if name != "state"} for row in estimates_rows]
+        frame = self.job.spark.createDataFrame(rows, self.output.schema).coalesce(1)
         return frame, total, {"estimates": estimates}
 
-    def _lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
-        for one in facts["estimates"][:MOST_SHOWN]:
-            run = f"run={one['run']} " if one["run"] else ""
-            estimates = {name: labels.estimate(one, name, f"{name}_ci_", ".6f") for name in ("ips", "snips")}
+    def _iterate_lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
+        for row in facts["estimates"][:MAX_PRINTED]:
+            run = f"run={row['run']} " if row["run"] else ""
+            estimates = {name: labels.estimate(row, name, f"{name}_ci_", ".6f") for name in ("ips", "snips")}
             values = "  ".join(f"{name} {estimate}" for name, estimate in estimates.items())
-            n_eff = labels.number(one["n_eff"], ".1f")
-            yield f"{run}{labels.segment(one)} queries={one['n_queries']}  {values}  n_eff {n_eff}"
-        if len(facts["estimates"]) > MOST_SHOWN:
-            yield f"... and {len(facts['estimates']) - MOST_SHOWN} more; --output and --json have all of them."
-        if any(one["snips_reason"] for one in facts["estimates"]):
+            n_eff = labels.number(row["n_eff"], ".1f")
+            yield f"{run}{labels.segment(row)} queries={row['n_queries']}  {values}  n_eff {n_eff}"
+        if len(facts["estimates"]) > MAX_PRINTED:
+            yield f"... and {len(facts['estimates']) - MAX_PRINTED} more; --output and --json have all of them."
+        if any(row["snips_reason"] for row in facts["estimates"]):
             yield (
-                "no SNIPS: these are propensities of positions, and it needs those of showing an item "
+                "no SNIPS: these are propensities of positions; SNIPS needs propensities of showing an item "
                 "(--propensity-of action)."
             )

@@ -10,7 +10,7 @@ import pytest
 from support.clicks import simulation
 
 from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensitySettings
-from ndcg_spark.clicks.tasks import fit_patterns, known_positions
+from ndcg_spark.clicks.tasks import collect_positions, fit_patterns
 from ndcg_spark.errors import InputRefusedError
 
 CELL = pa.struct([("position", pa.int64()), ("shown", pa.int64()), ("clicked", pa.int64())])
@@ -119,6 +119,6 @@ def test_no_pattern_is_no_position():
 
 
 def test_too_many_positions():
-    assert known_positions([3, 2, 3]) == [1, 2, 3]
+    assert collect_positions([3, 2, 3]) == [1, 2, 3]
     with pytest.raises(InputRefusedError, match=f"more than {MAX_POSITIONS:,} different positions"):
-        known_positions(range(1, MAX_POSITIONS + 2))
+        collect_positions(range(1, MAX_POSITIONS + 2))

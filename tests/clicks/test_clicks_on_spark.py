@@ -15,11 +15,11 @@ from support.spark_rankings import session_settings
 from ndcg_spark import evaluate, readable_errors
 from ndcg_spark.clicks import ImpressionColumns, PropensitySettings, WeightSettings, fit_propensities, merge_estimates
 from ndcg_spark.clicks.frames import (
-    checked_impressions,
-    fitted_propensities,
-    judged_impressions,
-    propensity_estimates,
-    weighted_impressions,
+    check_impressions,
+    estimate_impressions,
+    fit_impressions,
+    judge_impressions,
+    read_weighted_impressions,
 )
 from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
@@ -45,7 +45,7 @@ def small(log):
 
 
 def fit(log, **options):
-    (row,) = fitted_propensities(log, PropensitySettings(**options)).collect()
+    (row,) = fit_impressions(log, PropensitySettings(**options)).collect()
     return row.asDict(recursive=True)
 
 
@@ -78,7 +78,7 @@ def test_propensities_of_positions_have_no_snips(spark):
         (WeightSettings(power=1), None),
         (WeightSettings(), table),
     ):
-        (found,) = propensity_estimates(frame, settings, given).collect()
+        (found,) = estimate_impressions(frame, settings, given).collect()
         assert found["ips"] == 0.5
         assert [found[name] for name in found.asDict() if name.startswith("snips")] == [
             *[None] * 4,
@@ -87,13 +87,13 @@ def test_propensities_of_positions_have_no_snips(spark):
         assert found["propensity_of"] == "position"
     for settings, given in ((WeightSettings(power=1, propensity_of="action"), None), (OF_ACTIONS_ALONE, table)):
         with pytest.raises(InvalidParameterError, match=r"propensity_of='action' needs a propensity column"):
-            propensity_estimates(frame, settings, given)
+            estimate_impressions(frame, settings, given)
 
 
 def test_estimates_of_both_kinds_merge(spark):
     rows = spark.createDataFrame(FOUR, WEIGHTED)
     actions, positions = (
-        propensity_estimates(rows, WeightSettings(columns=BY_PROPENSITY, propensity_of=kind))
+        estimate_impressions(rows, WeightSettings(columns=BY_PROPENSITY, propensity_of=kind))
         for kind in ("action", "position")
     )
     merged = {
@@ -117,7 +117,7 @@ def test_the_worked_estimates_by_run_and_segment(spark):
     frame = spark.createDataFrame([(*row, run) for run in ("a", "b") for row in FOUR], f"{WEIGHTED}, run string")
     settings = WeightSettings(columns=BY_PROPENSITY, clip=4.0, propensity_of="action", run="run",
                               segment_sets=(("country",), ("country", "item_id")))  # fmt: skip
-    rows = propensity_estimates(frame, settings).collect()
+    rows = estimate_impressions(frame, settings).collect()
     of_groups = {
         ("", ""): (4, 2.25), ("country", "DE"): (2, 0.5), ("country", "FR"): (1, 4.0), ("country", None): (1, 4.0),
         ("country+item_id", '["DE","a"]'): (2, 0.5), ("country+item_id", '["FR","a"]'): (1, 4.0),
@@ -139,15 +139,15 @@ def test_a_query_is_one_observation_whatever_its_segments(spark):
     """Both impressions of q: A = 2 + 1, in one segment each."""
     rows = [("q", "a", 1.0, 0.5, "DE"), ("q", "b", 1.0, 1.0, "FR")]
     settings = WeightSettings(columns=BY_PROPENSITY, segment_sets=(("country",),))
-    found = propensity_estimates(spark.createDataFrame(rows, WEIGHTED), settings).collect()
+    found = estimate_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
     values = {row["segment"]: (row["n_queries"], row["n_impressions"], row["ips"]) for row in found}
     assert values == {"": (1, 2, 3.0), "DE": (1, 1, 2.0), "FR": (1, 1, 1.0)}
 
 
 def test_nights_merge_to_the_bits_of_all(small):
     settings = WeightSettings(power=0.7)
-    whole = propensity_estimates(small, settings).collect()
-    nights = [propensity_estimates(small.where(f"query_id % 3 = {night}"), settings) for night in range(3)]
+    whole = estimate_impressions(small, settings).collect()
+    nights = [estimate_impressions(small.where(f"query_id % 3 = {night}"), settings) for night in range(3)]
     merged = merge_estimates(nights[0].union(nights[1]).union(nights[2])).collect()
     assert merged == whole
     assert whole[0]["n_queries"] == 12
@@ -160,7 +160,7 @@ def test_the_worked_labels(spark):
     """Clicks 1, 0, 1 logged at 3, 1, 2; the ranking evaluated has them in this order."""
     rows = [("q", "a", 3, 1, False), ("q", "b", 1, 0, False), ("q", "c", 2, 1, False)]
     frame = spark.createDataFrame(rows, LOG.replace("int,", "string,", 2))
-    judgments = judged_impressions(frame, WeightSettings(power=1, clip=2.0))
+    judgments = judge_impressions(frame, WeightSettings(power=1, clip=2.0))
     run = spark.createDataFrame(
         [("q", "a", 3.0), ("q", "b", 2.0), ("q", "c", 1.0)], "query_id string, item_id string, score double"
     )
@@ -172,7 +172,7 @@ def test_what_a_judgment_says(spark):
     """Weights 1, 4 (of 10) and 2: relevance (1 * 1 + 4 * 1 + 2 * 0) / 3."""
     rows = [("q", "a", 1.0, 1.0, ""), ("q", "a", 1.0, 0.1, ""), ("q", "a", 0.0, 0.5, "")]
     settings = WeightSettings(columns=BY_PROPENSITY, clip=4)
-    (found,) = judged_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
+    (found,) = judge_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
     assert found.asDict() == {
         **{"query_id": "q", "item_id": "a", "relevance": 5 / 3, "rule": "ips", "uncorrected": 2 / 3},
         **{"n_impressions": 3, "n_clipped": 1, "weight_sum": 7.0, "largest_weight": 4.0},
@@ -183,7 +183,7 @@ def test_gains_may_be_negative_and_sums_are_exact(spark):
     """0.1 ten times and -1: left to right the sum of doubles is -1.1e-16."""
     rows = [("q", "a", 0.1, 1.0, "")] * 10 + [("q", "a", -1.0, 1.0, "")]
     settings = WeightSettings(columns=BY_PROPENSITY)
-    (found,) = judged_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
+    (found,) = judge_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
     assert found["relevance"] == pytest.approx(math.fsum([0.1] * 10 + [-1.0]) / 11, rel=1e-3, abs=0)
     assert found["relevance"] > 0
 
@@ -212,8 +212,8 @@ def everything(rows):
     """Labels, estimates and fits."""
     weights = WeightSettings(power=0.7, clip=2.5)
     return {
-        "labels": sorted(judged_impressions(rows, weights).collect()),
-        "estimates": propensity_estimates(rows, weights).collect(),
+        "labels": sorted(judge_impressions(rows, weights).collect()),
+        "estimates": estimate_impressions(rows, weights).collect(),
         "em": fit(rows, tolerance=1e-9, max_iter=200),
         "pairs": fit(rows, method="pairs"),
     }
@@ -245,15 +245,15 @@ def test_keys_may_have_the_names_of_counts(spark):
     (one,) = fit(rows, columns=columns)["positions"]
     assert (one["n_impressions"], one["n_clicks"]) == (10, 2)
     settings = WeightSettings(columns=columns, power=1, segment_sets=(("n",),))
-    assert {row["ips"] for row in propensity_estimates(rows, settings).collect()} == {2.0}
-    assert [row["relevance"] for row in judged_impressions(rows, settings).collect()] == [0.2]
+    assert {row["ips"] for row in estimate_impressions(rows, settings).collect()} == {2.0}
+    assert [row["relevance"] for row in judge_impressions(rows, settings).collect()] == [0.2]
 
 
 def test_nothing_is_a_fit_without_positions(spark):
     nothing = impressions(spark, [])
     assert [row["positions"] for row in fit_propensities(nothing).collect()] in ([], [[]])
-    assert judged_impressions(nothing, WeightSettings(power=1)).collect() == []
-    assert propensity_estimates(nothing, WeightSettings(power=1)).collect() == []
+    assert judge_impressions(nothing, WeightSettings(power=1)).collect() == []
+    assert estimate_impressions(nothing, WeightSettings(power=1)).collect() == []
 
 
 # ------------------------------------------------------------------------------------------------------ refusals
@@ -288,8 +288,8 @@ def bad_row(at, change):
 
 def reasons_of(rows, settings, given=None):
     """Reason and key of each bad row, sorted."""
-    found = weighted_impressions(rows, settings, given)
-    checked = checked_impressions(found, settings.columns, originals=False).where("reason is not null").collect()
+    found = read_weighted_impressions(rows, settings, given)
+    checked = check_impressions(found, settings.columns, originals=False).where("reason is not null").collect()
     return sorted((row["reason"], row["key"]) for row in checked)
 
 
@@ -301,11 +301,11 @@ def test_bad_rows(spark):
         (reason, f"query_id={row[0] or 'null'}, item_id={row[1] or 'null'}")
         for row, (_, reason) in zip(rows, BAD, strict=True)
     )
-    kept = judged_impressions(frame, WeightSettings(on_invalid="reject"), given).collect()
+    kept = judge_impressions(frame, WeightSettings(on_invalid="reject"), given).collect()
     assert [row["query_id"] for row in kept] == ["q99"]
     first = frame.where("query_id is null")
     with pytest.raises(InputRefusedError, match=r"^bad row: null_query at query_id="), readable_errors():
-        judged_impressions(first, WeightSettings(), given).collect()
+        judge_impressions(first, WeightSettings(), given).collect()
 
 
 def test_bad_propensities(spark):
@@ -323,11 +323,11 @@ def test_bad_propensities(spark):
     assert reasons_of(frame, settings) == sorted(
         (reason, f"query_id=q{at}, item_id=a") for at, (_, reason) in enumerate(bad)
     )
-    for made in (judged_impressions, propensity_estimates):
+    for made in (judge_impressions, estimate_impressions):
         with pytest.raises(InputRefusedError, match=r"^bad row: null_propensity at query_id=q0,"), readable_errors():
             made(frame.where("query_id = 'q0'"), settings).collect()
     clipped = WeightSettings(columns=BY_PROPENSITY, clip=10, on_invalid="reject")
-    kept = judged_impressions(frame, clipped).collect()
+    kept = judge_impressions(frame, clipped).collect()
     assert [(row["query_id"], row["relevance"]) for row in kept] == [("q6", 10.0)]
 
 
@@ -336,11 +336,11 @@ def test_text_of_a_propensity_is_a_number(spark):
                                   "query_id string, item_id string, click double, propensity string")  # fmt: skip
     settings = WeightSettings(columns=BY_PROPENSITY, on_invalid="reject")
     with pytest.raises(InputRefusedError, match="is string, not a number"):
-        judged_impressions(texts, settings)
+        judge_impressions(texts, settings)
     texts = mark_text_table(texts)
     with pytest.raises(InputRefusedError, match="bad row: propensity_not_a_number at query_id=r"), readable_errors():
-        propensity_estimates(texts, WeightSettings(columns=BY_PROPENSITY)).collect()
-    kept = judged_impressions(texts, settings).collect()
+        estimate_impressions(texts, WeightSettings(columns=BY_PROPENSITY)).collect()
+    kept = judge_impressions(texts, settings).collect()
     assert [row["query_id"] for row in kept] == ["q"]
 
 
@@ -349,7 +349,7 @@ def test_bad_runs_and_clicks(spark):
     settings = WeightSettings(columns=BY_PROPENSITY, run="ranker")
     assert reasons_of(frame, settings) == [("null_run", "query_id=q1, item_id=a")]
     with pytest.raises(MissingColumnError, match=r"'ranker' \(run=\) is not in the impressions"):
-        propensity_estimates(frame.drop("ranker"), settings)
+        estimate_impressions(frame.drop("ranker"), settings)
     three_clicks = impressions(spark, [("q", "a", 1, 3)])
     with pytest.raises(InputRefusedError, match="bad row: click_not_0_or_1"), readable_errors():
         fit(three_clicks)
@@ -389,8 +389,8 @@ def test_propensities_come_from_one_place(spark):
         (WeightSettings(power=1, columns=BY_PROPENSITY), None),
     ):
         with pytest.raises(InvalidParameterError, match="one of a column, a table, or a power"):
-            judged_impressions(rows, settings, given)
+            judge_impressions(rows, settings, given)
     with pytest.raises(MissingColumnError, match="'propensity'"):
-        judged_impressions(rows, WeightSettings(columns=BY_PROPENSITY))
+        judge_impressions(rows, WeightSettings(columns=BY_PROPENSITY))
     with pytest.raises(MissingColumnError, match=r"'propensity'.*table of propensities"):
-        judged_impressions(rows, WeightSettings(), table.drop("propensity"))
+        judge_impressions(rows, WeightSettings(), table.drop("propensity"))

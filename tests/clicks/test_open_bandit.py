@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ndcg_spark.clicks import ImpressionColumns, PropensitySettings, WeightSettings
-from ndcg_spark.clicks.frames import fitted_propensities, judged_impressions, propensity_estimates
+from ndcg_spark.clicks.frames import estimate_impressions, fit_impressions, judge_impressions
 
 NEAR = {"abs": 0, "rel": 1e-12}
 N_ITEMS = 80
@@ -59,7 +59,7 @@ def test_estimates_of_obp_bring_two_policies_together(logs):
         "bts": (0.18877116134768054, 0.002333713893161734, 340.3783411325946),
         "random": (0.304, 0.0038, 10000.0),
     }
-    found = {policy: propensity_estimates(log, SETTINGS).collect()[0] for policy, log in logs.items()}
+    found = {policy: estimate_impressions(log, SETTINGS).collect()[0] for policy, log in logs.items()}
     for policy, values in expected.items():
         row = found[policy]
         assert (row["n_queries"], row["n_impressions"]) == (10000, 10000)
@@ -71,7 +71,7 @@ def test_estimates_of_obp_bring_two_policies_together(logs):
 def test_positions_of_random_traffic(logs):
     """Counted in the file: 13 clicks of 3,322, 14 of 3,412, 11 of 3,266."""
     columns = ImpressionColumns(query=("row",))
-    (row,) = fitted_propensities(logs["random"], PropensitySettings(method="randomized", columns=columns)).collect()
+    (row,) = fit_impressions(logs["random"], PropensitySettings(method="randomized", columns=columns)).collect()
     found = [(one["position"], one["n_clicks"], one["n_impressions"], one["reason"]) for one in row["positions"]]
     assert found == [(1, 13, 3322, None), (2, 14, 3412, "above_1"), (3, 11, 3266, None)]
     assert row["positions"][2]["propensity"] == pytest.approx((11 / 3266) / (13 / 3322), **NEAR)
@@ -80,7 +80,7 @@ def test_positions_of_random_traffic(logs):
 def test_labels_of_the_items(logs, spark):
     """One query: each item's label is the mean of click / propensity, as loops over the file find it."""
     settings = WeightSettings(columns=ImpressionColumns(query=("shop",), propensity="propensity_score"), clip=200)
-    labels = judged_impressions(logs["bts"].selectExpr("*", "'zozo' shop"), settings).collect()
+    labels = judge_impressions(logs["bts"].selectExpr("*", "'zozo' shop"), settings).collect()
     sums: dict[int, list[float]] = {}
     for row in logs["bts"].collect():
         sums.setdefault(row["item_id"], []).append(row["click"] * min(1 / row["propensity_score"], 200))

@@ -16,13 +16,13 @@ from ndcg_spark.clicks.kernels import (
     Expectation,
     StepSums,
     add_totals,
-    estimates,
+    compute_estimates,
+    compute_query_states,
+    count_totals,
+    estimate_from_pairs,
+    estimate_from_randomized,
     fit_click_model,
-    pair_propensities,
-    pair_sums,
-    query_states,
-    randomized_propensities,
-    totals_of,
+    sum_pairs,
 )
 from ndcg_spark.errors import InvalidParameterError
 
@@ -30,7 +30,7 @@ NEAR = {"abs": 1e-12, "rel": 0}
 
 
 def state_of(reward, weight, squared):
-    return MOMENTS.states(query_states(reward, weight, squared), 1, np.sum)[0]
+    return MOMENTS.states(compute_query_states(reward, weight, squared), 1, np.sum)[0]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def state_of(reward, weight, squared):
 def test_the_worked_values(clip, ips, snips, n_eff):
     """SNIPS as obp 0.4.1 gives it, the rest by definition."""
     w, r = np.minimum([1.0, 2, 5, 10], clip or math.inf), np.array([1.0, 0, 1, 1])
-    found = estimates(state_of(w * r, w, w * w), 4)
+    found = compute_estimates(state_of(w * r, w, w * w), 4)
     assert found.ips[:2] == pytest.approx(ips, **NEAR)
     assert found.snips[:2] == pytest.approx(snips, **NEAR)
     assert found.n_eff == pytest.approx(n_eff, **NEAR)
@@ -57,15 +57,15 @@ def test_the_interval_of_ips_is_that_of_a_t_test(n_queries):
     reward = np.random.default_rng(n_queries).exponential(size=n_queries)
     one = np.ones(n_queries)
     expected = stats.ttest_1samp(reward, 0).confidence_interval(0.9)
-    found = estimates(state_of(reward, one, one), n_queries, confidence=0.9).ips
+    found = compute_estimates(state_of(reward, one, one), n_queries, confidence=0.9).ips
     assert (found.ci_low, found.ci_high) == pytest.approx((expected.low, expected.high), **NEAR)
 
 
 def test_nothing_has_no_estimate():
     zero = np.zeros(MOMENTS.size, dtype=np.int64)
-    assert estimates(zero, 0) == ((None,) * 4, (None,) * 4, None)
+    assert compute_estimates(zero, 0) == ((None,) * 4, (None,) * 4, None)
     one = np.ones(1)
-    found = estimates(state_of(one, one, one), 1)
+    found = compute_estimates(state_of(one, one, one), 1)
     assert found.ips == found.snips == (1.0, None, None, None)
 
 
@@ -79,7 +79,7 @@ def test_states_add_up_to_the_same_bits_in_any_order(seed):
     parts = [state_of(a[at], w[at], (w * w)[at]) for at in (first, rest)]
     assert (parts[0] + parts[1] == whole).all()
     exact = sum(map(Fraction, a.tolist())) / sum(map(Fraction, w.tolist()))
-    assert estimates(whole, 200).snips.value == float(exact)
+    assert compute_estimates(whole, 200).snips.value == float(exact)
 
 
 # -------------------------------------------------------------------------------------------------- simulation
@@ -93,7 +93,7 @@ def test_the_simulation_is_the_agreed_one():
 
 def fit(cells, **options):
     n_positions = int(cells.position.max()) + 1
-    totals = totals_of(cells, n_positions)
+    totals = count_totals(cells, n_positions)
     return fit_click_model(totals, Expectation(cells, n_positions, int(totals.shown.sum())).step, **options)
 
 
@@ -127,13 +127,13 @@ def test_it_says_that_it_has_not_converged():
 
 
 def test_propensities_of_shuffled_traffic():
-    found = randomized_propensities(totals_of(simulation().cells(explored_only=True), N_ITEMS))
+    found = estimate_from_randomized(count_totals(simulation().cells(explored_only=True), N_ITEMS))
     assert found[[1, 4]] == pytest.approx([0.481260647359, 0.189097103918], **NEAR)
 
 
 def test_propensities_of_items_at_two_positions():
     """ultr-bias-toolkit 0.0.5."""
-    found = pair_propensities(pair_sums(simulation().cells(), N_ITEMS))
+    found = estimate_from_pairs(sum_pairs(simulation().cells(), N_ITEMS))
     assert found[[1, 4]] == pytest.approx([0.477104599911, 0.194416208472], **NEAR)
 
 
@@ -179,15 +179,15 @@ def test_naive_labels_are_off_and_weighted_ones_are_not(fitted):
 
 def test_positions_without_a_shared_item_have_no_propensity():
     cells = Cells(np.array([0, 0, 1]), np.array([0, 1, 2]), np.full(3, 10.0), np.array([5.0, 3.0, 2.0]), np.ones(2))
-    assert totals_of(cells, 3).linked.tolist() == [True, True, False]
+    assert count_totals(cells, 3).linked.tolist() == [True, True, False]
     assert np.isnan(fit(cells).propensity).tolist() == [False, False, True]
 
 
 def test_a_chain_through_other_positions_links():
     pattern, position, ten = np.array([0, 0, 1, 1, 2]), np.array([2, 3, 0, 3, 1]), np.full(5, 10.0)
     cells = Cells(pattern, position, ten, ten / 2, np.ones(3))
-    assert totals_of(cells, 4).linked.tolist() == [True, False, True, True]
-    halves = [totals_of(its, 4) for its in split(cells, np.array([1, 0, 0]))]
+    assert count_totals(cells, 4).linked.tolist() == [True, False, True, True]
+    halves = [count_totals(its, 4) for its in split(cells, np.array([1, 0, 0]))]
     assert [its.linked.tolist() for its in halves] == [[True, False, False, True], [False] * 4]
     assert add_totals(*halves).linked.tolist() == [True, False, True, True]
 
@@ -202,8 +202,8 @@ def test_a_ratio_above_one_is_a_propensity_of_one():
 def test_nothing_can_be_told_without_clicks_at_the_first_position():
     cells = Cells(np.zeros(2, int), np.array([0, 1]), np.full(2, 10.0), np.array([0.0, 8.0]), np.ones(1))
     assert np.isnan(fit(cells).ratio).all()
-    assert np.isnan(randomized_propensities(totals_of(cells, 2))).all()
-    assert np.isnan(pair_propensities(pair_sums(cells, 2))).all()
+    assert np.isnan(estimate_from_randomized(count_totals(cells, 2))).all()
+    assert np.isnan(estimate_from_pairs(sum_pairs(cells, 2))).all()
 
 
 def split(cells, part):
@@ -225,7 +225,7 @@ def test_two_workers_in_any_order_and_blocks_of_any_size_give_the_same_bits(bloc
     moved = np.argsort(order[cells.pattern], kind="stable")
     turned = Cells(order[cells.pattern][moved], *(column[moved] for column in cells[1:4]), cells.pairs)
     parts = split(turned, (np.arange(len(order)) % 3 == 0).astype(int))
-    totals = add_totals(*(totals_of(its, N_ITEMS, block_cells=block) for its in parts))
+    totals = add_totals(*(count_totals(its, N_ITEMS, block_cells=block) for its in parts))
     workers = [Expectation(its, N_ITEMS, int(totals.shown.sum()), block_cells=block) for its in parts]
 
     def step(examined):
@@ -242,7 +242,7 @@ def test_equal_pairs_are_one_pattern():
     one = Cells(np.zeros(2, int), np.arange(2), shown, clicked, np.array([3.0]))
     three = Cells(np.repeat(np.arange(3), 2), np.tile([0, 1], 3), np.tile(shown, 3), np.tile(clicked, 3), np.ones(3))
     assert fit(one, max_iter=20).ratio.tolist() == fit(three, max_iter=20).ratio.tolist()
-    assert (pair_sums(one, 2) == pair_sums(three, 2)).all()
+    assert (sum_pairs(one, 2) == sum_pairs(three, 2)).all()
 
 
 def test_clicks_on_every_impression():

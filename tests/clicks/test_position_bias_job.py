@@ -121,7 +121,7 @@ def test_warnings(folder):
     ended_by_query = position_bias("propensities", "--input", unclicked, "--method", "randomized", "--json", "-")
     assert ended_by_query.json["positions"][2]["propensity"] == 0.5  # 5 of 10, and 2 of 2
     above, missing, steps = ended.complaints
-    assert above.startswith("warning: estimated above 1, so 1 is taken, at position 2 (1.")
+    assert above.startswith("warning: estimated above 1, so set to 1, at position 2 (1.")
     assert missing == "warning: no propensity for position 3 (no_chain); impressions there will be bad rows"
     assert "not converged in 2 steps" in steps
     assert "position 3: - (5 clicks of 10 impressions)" in ended.out

@@ -25,7 +25,7 @@ from support.spark_rankings import SHORT_LIVED_PLANS, session_settings
 
 from ndcg_spark import compare, evaluate, explain_difference, readable_errors
 from ndcg_spark.clicks import ImpressionColumns, WeightSettings
-from ndcg_spark.clicks.frames import judged_impressions
+from ndcg_spark.clicks.frames import judge_impressions
 from ndcg_spark.diagnosis import changed_queries, score_losses
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Columns, EvaluationSettings, evaluation_settings
@@ -480,7 +480,7 @@ OF_JUDGMENTS = [
         RATINGS, "query_id string, item_id string, annotator string, relevance double, weight double",
     ),
     (
-        lambda frame, name: judged_impressions(frame, WeightSettings(columns=ImpressionColumns(
+        lambda frame, name: judge_impressions(frame, WeightSettings(columns=ImpressionColumns(
             query=(name("query_id"),), item=name("item_id"), position=name("position"), click=name("click"),
             propensity=name("propensity"),
         ))),

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ndcg_spark import add_package_to_workers, compare, dcg, evaluate, ndcg, read_table, readable_errors, report
 from ndcg_spark.clicks import PropensitySettings, WeightSettings
-from ndcg_spark.clicks.frames import fitted_propensities, judged_impressions, propensity_estimates, propensity_table
+from ndcg_spark.clicks.frames import estimate_impressions, fit_impressions, judge_impressions, list_propensities
 from ndcg_spark.diagnosis import changed_queries, score_losses
 from ndcg_spark.history import RollUpSettings
 from ndcg_spark.history.frames import rolled_up
@@ -46,10 +46,10 @@ def raised(action: Callable[[], object]) -> list[str]:
 
 def clicks(log: DataFrame) -> dict[str, Any]:
     """A click model, corrected labels, an estimate."""
-    fitted = fitted_propensities(log, PropensitySettings(max_iter=6))
-    table = propensity_table(fitted_propensities(log, PropensitySettings(method="pairs")))
-    labels = judged_impressions(log, WeightSettings(), table)
-    (estimate,) = propensity_estimates(log, WeightSettings(power=1)).collect()
+    fitted = fit_impressions(log, PropensitySettings(max_iter=6))
+    table = list_propensities(fit_impressions(log, PropensitySettings(method="pairs")))
+    labels = judge_impressions(log, WeightSettings(), table)
+    (estimate,) = estimate_impressions(log, WeightSettings(power=1)).collect()
     return {
         "fitted": [row.asDict(recursive=True) for row in fitted.collect()],
         "labels": {row["item_id"]: row["relevance"] for row in labels.collect()},
