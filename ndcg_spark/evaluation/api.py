@@ -1,4 +1,4 @@
-"""The front door for notebooks: one call, lazy DataFrames."""
+"""`evaluate`, the entry point for notebooks."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ OPTIONS = (
     *_PARSED_OPTIONS,
     *(name for name in SETTING_OPTIONS if name not in ("cutoffs", "segment_sets", "metrics")),
 )
-"""Arguments of `evaluate` that say how rankings are evaluated."""
+"""Arguments of `evaluate` that are settings, not tables."""
 _Table: TypeAlias = "DataFrame | ArrowTable | str | os.PathLike[str]"
 Cutoffs: TypeAlias = int | str | Sequence[int | str | None] | None
 
 
 def evaluation_settings(**options: Any) -> EvaluationSettings:
-    """Build the settings that arguments of `evaluate` describe.
+    """Build settings from arguments of `evaluate`.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def evaluation_settings(**options: Any) -> EvaluationSettings:
     if unknown:
         close_matches = difflib.get_close_matches(unknown[0], OPTIONS, n=1)
         hint = f" Did you mean {close_matches[0]!r}?" if close_matches else ""
-        raise InvalidParameterError(f"there is no option {unknown[0]!r}.{hint}")
+        raise InvalidParameterError(f"unknown option {unknown[0]!r}.{hint}")
     columns = {argument: options[argument] for argument in COLUMN_OPTIONS if argument in options}
     for argument in ("query", "score", "ranked"):
         if argument in columns:
@@ -133,7 +133,7 @@ def evaluate(
 def evaluate(
     data: _Table, judgments: _Table | None = None, *, engine: EngineName = "auto", **options: Any
 ) -> Evaluation | LocalEvaluation: ...
-@refuses_streams  # type: ignore[misc] # it takes the options by name, which are too many to list in each form
+@refuses_streams  # type: ignore[misc] # the overloads take options as **options: there are too many to repeat
 def evaluate(
     data: DataFrame | ArrowTable | str | os.PathLike[str],
     judgments: DataFrame | ArrowTable | str | os.PathLike[str] | None = None,
@@ -177,23 +177,23 @@ def evaluate(
     Parameters
     ----------
     data : DataFrame, table of pandas, polars or Arrow, str or path
-        A long table (query, item, score or rank, relevance); a run without relevances, with `judgments` beside it;
+        A long table (query, item, score or rank, relevance); a run without relevances, together with `judgments`;
         one row per query with lists of items (`ranked`); or one row per query with an array of relevances in rank
         order. A string is a path, the name of a table or a SQL query, as for `read_table`. Python workers read
-        Parquet files themselves where they can; that is the fastest. All files lie at the top of a path, or all in
-        `name=value` folders of one depth; such a column is text where a name is not the text of a number or date.
+        Parquet files directly if possible, which is fastest. The files must all be at the top level of a path, or all
+        in `name=value` folders of the same depth; such a column is text unless all values are numbers or dates.
     judgments : DataFrame, other table, str or path, or None
         Query, item and relevance, under the same column names.
     items : DataFrame, other table, str or path, or None
-        The catalogue, one row per item, with what metrics need: `vector`, `categories`, `first_seen`.
+        The catalogue, one row per item, with the columns that metrics need: `vector`, `categories`, `first_seen`.
     interactions : DataFrame, other table, str or path, or None
-        What users have met before, one row per interaction: user and item. For `novelty` and `first_new`.
+        Earlier interactions, one row per user and item, for `novelty` and `first_new`.
     k : int, `"all"`, a sequence of these, or None
-        Cutoffs, computed in one pass; `"all"` is the whole list, and `"1,3"` is as `[1, 3]`. None: 10, and with
-        `metrics` the whole list for names without `@`.
+        Cutoffs, computed in one pass; `"all"` is the whole list, and `"1,3"` means `[1, 3]`. Default: 10; with
+        `metrics`, the whole list for names without `@`.
     metrics : str or sequence of str
         Metrics to compute in the same pass, such as `["ndcg@10", "ap@100", "p(rel=2)@5", "rr"]`; names of ir_measures
-        are understood. A name without `@` is computed at each `k` where `k` is given, else on the whole list.
+        are understood. A name without `@` is computed at each `k` if `k` is set, else on the whole list.
         Default: `ndcg`, `dcg` and `idcg` at each `k`.
     convention : str or Convention
         Name of a preset, with changes after semicolons: `"trec_eval;gain=exponential"`.
@@ -203,42 +203,41 @@ def evaluate(
         Column names, as in `Columns`. Defaults: `query_id`, `item_id`, `score` and `relevance`; the others are not
         used. A sequence of names makes a composite query key, or one run of each score column.
     ranked : str or sequence of str
-        Columns of lists, in place of `item` and `score`: arrays of ids in rank order, or arrays of structs. The id is
-        the field named by `item`; without one of that name, the first field that is not the score, rank or grade.
-        Items are ranked by the field named by `score`, or else by `score` or `rating`; or else by a field `rank`; or
-        else they are in the order of the list. Several columns are evaluated as one run each. Without a query column,
-        each row is a query.
+        Columns of lists, instead of `item` and `score`: arrays of ids in rank order, or arrays of structs. The id is
+        the field named by `item`; if that is missing, the first field that is not the score, rank or grade. Items
+        are ranked by the field named by `score`, else by a field `score`, `rating` or `rank`; without any of these,
+        by their position. Several columns are evaluated as one run each. Without a query column, each row is a query.
     relevant : str
-        Column of the relevant items of such a row: an array of ids, which have grade 1; an array of structs of an id
-        and a grade (`relevance`, `grade` or `rating`); or a map from id to grade. With `judgments`, which then has
-        one row per query, a column of that table.
+        Column of the relevant items of a row of lists: an array of ids (grade 1); an array of structs of an id
+        and a grade (`relevance`, `grade` or `rating`); or a map from id to grade. With `judgments`, it
+        is a column of that table, which then has one row per query.
     vector, categories, first_seen, topics, user : str
         Column names, as in `ItemColumns`, for metrics that need items, topics or interactions.
     as_of : date
-        The day on which `first_appearance` counts ages.
+        The day up to which `first_appearance` counts ages.
     strategy, source, on_invalid, null_score, check_duplicates, allow_unmatched, confidence, sample, tie_bounds
         As in `EvaluationSettings`.
     engine : {"auto", "local", "spark"}
-        Who ranks. `local` is this machine, without Spark and Java; all numbers are the same. `auto` takes Spark for
-        DataFrames of Spark and for paths (where PySpark is not installed, this machine reads them), and this machine
-        for tables of pandas, polars and Arrow, unless what is asked for needs Spark. The environment variable
-        `NDCG_SPARK_ENGINE` sets what `auto` is.
+        Engine that ranks. `local` is this machine, without Spark and Java; all numbers are identical. `auto` uses
+        Spark for Spark DataFrames and for paths (this machine if PySpark is not installed), and this machine for
+        tables of pandas, polars and Arrow, unless an option needs Spark. The environment variable
+        `NDCG_SPARK_ENGINE` overrides `auto`.
 
     Returns
     -------
     Evaluation or LocalEvaluation
-        Lazy DataFrames of Spark, or tables of Arrow that are computed when they are asked for.
+        Lazy Spark DataFrames, or Arrow tables that are computed on first access.
 
     Raises
     ------
     MissingColumnError, InputRefusedError, InvalidParameterError
-        For what options and schemas show. Bad rows are found by the action; see `readable_errors`.
+        For errors in options and schemas. Bad rows raise in the action; see `readable_errors`.
 
     Notes
     -----
-    Spark cost: none until an action; then that of `rank_queries`, `score_queries` and `summarize`. If `data` is a
-    path, the footers of its files are read at once, those in an object store by a small job. Metrics of items add a
-    join of the first K items of each query with the tables they need, and a shuffle to bring these together again;
+    Spark cost: none until an action; then the cost of `rank_queries`, `score_queries` and `summarize`. If `data` is a
+    path, the footers of its files are read immediately, in an object store by a small job. Item metrics add a join of
+    the first K items of each query with the tables they need, and a shuffle to group them by query again;
     `alpha_ndcg` reads the judged rows twice.
 
     Examples
@@ -276,13 +275,13 @@ def evaluate(
 def choose_engine(
     tables: Mapping[str, Any], settings_list: Sequence[EvaluationSettings], engine: EngineName, action: str
 ) -> list[LocalRanking] | None:
-    """Rank tables and paths on this machine by each of some settings, if that is asked for and possible.
+    """Plan the ranking on this machine for each of the settings; return None if Spark has to rank.
 
-    None leaves it to Spark. Tables in memory are ranked here, and paths where PySpark is not installed; `engine`, or
-    else the environment variable `NDCG_SPARK_ENGINE`, says otherwise. `what`, a verb, is for refusals.
+    By default this machine ranks tables in memory, and paths if PySpark is not installed. `engine`, or else the
+    environment variable `NDCG_SPARK_ENGINE`, overrides this. `action`, a verb, is for messages.
     """
     requested, origin = resolve_engine(engine, option("engine", repr(engine)))
-    obstacle = f"{origin} was asked for" if requested == "spark" else _find_obstacle(tables, requested)
+    obstacle = f"{origin} was requested" if requested == "spark" else _find_obstacle(tables, requested)
     if obstacle is None:
         opened = {_TABLE_LABELS[name]: _open_table(name, table) for name, table in tables.items()}
         clauses = [one for one in opened.values() if isinstance(one, str)]
@@ -301,9 +300,9 @@ _TABLE_LABELS = {"data": "input", "judgments": "judgments"}
 
 
 def _find_obstacle(tables: Mapping[str, Any], engine: str) -> str | None:
-    """Say in a clause why Spark has to evaluate tables, from what they are."""
+    """Return in a clause why tables of these kinds need Spark, or None."""
     if any(map(is_spark_table, tables.values())):
-        return "a table is one of Spark"
+        return "a table is a Spark DataFrame"
     if tables.keys() - _TABLE_LABELS.keys():
         return "metrics of items are joined in Spark"
     if engine == "auto" and has_pyspark() and any(map(_is_reference, tables.values())):
@@ -323,7 +322,7 @@ def _open_table(name: str, table: Any) -> LocalTable | str:
 
 
 def find_memory_obstacle(tables: Mapping[str, LocalTable]) -> str | None:
-    """Say in a clause that an active session should take large tables; log a line."""
+    """Return in a clause why large tables go to an active Spark session, or None; log the reason."""
     limit = Resources.from_machine().memory
     n_bytes = sum(table.n_bytes for table in tables.values() if not table.name)
     if n_bytes <= limit or find_spark_hint() is None:

@@ -1,4 +1,4 @@
-"""The command mean-ndcg, the options that other commands share, the lists of conventions and metrics."""
+"""The command mean-ndcg, shared options of commands that rank, and the lists of conventions and metrics."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def metrics_option(examples: str) -> click.Option:
 
 
 def evaluation_options(*, without: Collection[str] = ()) -> dict[str, list[click.Option]]:
-    """Build the options of an evaluation, but for fields of `EvaluationSettings` that a command leaves out."""
+    """Build the options of an evaluation, without the fields of `EvaluationSettings` named in `without`."""
     metric_options = [cutoff_option("Cutoffs, computed in one pass; `all` is the whole list.")]
     metric_options += [] if "metrics" in without else [metrics_option("ndcg@10,ap@100,p(rel=2)@5,rr")]
     excluded = (*_OWN, *without)
@@ -86,7 +86,7 @@ def read_evaluation_settings(arguments: Mapping[str, Any]) -> EvaluationSettings
 
 
 def read_command_line() -> dict[str, Any]:
-    """Parameters that are on the command line; a file for --config may serve several commands."""
+    """Return the parameters set on the command line, without those of --config, which may serve several commands."""
     context = click.get_current_context(silent=True)
     if context is None:
         return {}
@@ -99,9 +99,9 @@ def read_command_line() -> dict[str, Any]:
 
 
 def refuse_unread_flags(settings: EvaluationSettings) -> None:
-    """Raise for an option on the command line that nothing reads beside the others."""
+    """Raise for an option on the command line that has no effect."""
     arguments = read_command_line()
-    if "explain_difference" in arguments:  # whose other convention may read it
+    if "explain_difference" in arguments:  # the other convention may read it
         return
     refuse_unread_options(settings, [parameter.removesuffix("_col") for parameter in arguments])
     if "k" in arguments and arguments.get("metrics") is not None:
@@ -119,9 +119,7 @@ def read_metrics(arguments: Mapping[str, Any]) -> tuple[tuple[MetricAt, ...], tu
     return parse_metrics(metrics, k) if metrics is not None else ((), parse_cutoffs(k or 10))
 
 
-PER_QUERY_OUTPUT = Output(
-    name="per_query_output", holds="queries", about="Table of the metrics of every query to write."
-)
+PER_QUERY_OUTPUT = Output(name="per_query_output", holds="queries", about="Table to write: metrics of every query.")
 OUTPUT = Output(name="output", holds="metrics", about="Metric table to write: a folder or a catalog table.")
 
 
@@ -131,8 +129,9 @@ EXPLAIN_DIFFERENCE = Command(
     about="""
     Explain why another convention gives another mean on the same rankings, rule by rule, at one k.
 
-    Rules are changed one after the other, so each contribution is the effect of a rule given those before it; they
-    add up to the gap. The queries that carry most of it are listed. Nothing is written but the JSON.
+    Rules are changed one after the other; each contribution is the effect of one rule after all earlier changes.
+    Contributions add up to the gap. The queries with the largest contributions are listed. Only the JSON is
+    written.
 
     Exit codes: 0 done, 2 refused input or options, 130 interrupted.
     """,
@@ -179,7 +178,7 @@ MEAN_NDCG = Command(
         JUDGMENTS,
         Input(name="items", about="Catalogue: one row per item, for metrics that need it, such as ild and coverage.",
               required=False),
-        Input(name="interactions", about="What users have met before: user and item, for novelty and first_new.",
+        Input(name="interactions", about="Earlier interactions: user and item, for novelty and first_new.",
               required=False),
     ),
     writes=(PER_QUERY_OUTPUT, OUTPUT),
@@ -197,7 +196,7 @@ MEAN_NDCG = Command(
 
 @click.command("conventions")
 def conventions() -> None:
-    """List the conventions: what each changes against the default, and which tool it reproduces."""
+    """List the conventions, their differences from the default, and the tools they reproduce."""
     with name_missing_packages():
         from rich import box
         from rich.console import Console
@@ -214,7 +213,7 @@ def conventions() -> None:
 
 @click.command("metrics")
 def metrics() -> None:
-    """List the metrics: their parameters with defaults, what they are, and where they come from."""
+    """List the metrics with their parameters, defaults, definitions and sources."""
     with name_missing_packages():
         from rich import box
         from rich.console import Console

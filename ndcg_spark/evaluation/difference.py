@@ -1,4 +1,4 @@
-"""Why two conventions give two means."""
+"""Explain why two conventions give different means."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ PARTS: dict[str, tuple[str, ...]] = {
     "padding": ("pad_to_k",),
     "denominator": ("no_relevant", "missing_query", "unjudged_query"),
 }
-"""Parts of a difference, in the order in which they are changed; `cutoff` comes first where it becomes smaller, else
+"""Parts of a convention in the order in which they are changed. The cutoff changes first if it becomes smaller, else
 before the denominator."""
 
 
 class Step(NamedTuple):
-    """A part of a convention that is changed, what it is before and after, and the settings after it."""
+    """A changed part of a convention, its value before and after, and the settings after the change."""
 
     part: str
     before: str
@@ -64,17 +64,17 @@ class Step(NamedTuple):
 def list_steps(settings: EvaluationSettings, other: Convention | str, k: int | str | None = "same") -> list[Step]:
     """List steps from one convention to another at cutoff `k`, one part changed at a time.
 
-    The first step has no part; parts in which both agree are left out.
+    The first step changes nothing; parts in which both conventions agree are left out.
     """
     if len(settings.cutoffs) != 1:
-        raise InvalidParameterError(f"a difference is explained at one k; got {len(settings.cutoffs)} cutoffs.")
+        raise InvalidParameterError(f"explain_difference needs a single k; got {len(settings.cutoffs)} cutoffs.")
     other = Convention.parse(other)
     settings = replace(settings, segment_sets=(), tie_bounds=False, metrics=())
     steps = [Step("", "", "", settings)]
     parts = list(PARTS.items())
     cutoffs = settings.cutoffs if k == "same" else (parse_single_cutoff(k, "the k of the other convention"),)
     if cutoffs[0] is not None and (settings.max_k is None or settings.max_k > cutoffs[0]):
-        _append_cutoff_step(steps, cutoffs)  # a table of discounts must reach as far as the cutoff at every step
+        _append_cutoff_step(steps, cutoffs)  # a table of discounts must cover the cutoff at every step
     for part, choices in parts[:-1]:
         _append_step(steps, part, choices, other)
     _append_cutoff_step(steps, cutoffs)
@@ -111,17 +111,17 @@ class LocalExplanation:
     Parameters
     ----------
     changes : tuple of Step
-        What each step changes, and the settings after it.
+        The change of each step, and the settings after it.
     evaluations : tuple of LocalEvaluation
         The evaluation of each step.
     given : mapping of str to object
-        Tables and paths as they were given, for `to_spark`.
+        Tables and paths as passed by the caller, for `to_spark`.
 
     Attributes
     ----------
     steps, queries : pyarrow.Table
-        With the columns of `Explanation`, sorted by run and step, and by run and query. Each is computed when it is
-        first asked for, and kept.
+        The columns of `Explanation`, sorted by run and step, and by run and query. Each is computed on first access
+        and cached.
     """
 
     changes: tuple[Step, ...]
@@ -130,12 +130,12 @@ class LocalExplanation:
 
     @property
     def conventions(self) -> tuple[EvaluationSettings, ...]:
-        """From the first convention to the second, one part changed at a time."""
+        """Settings from the first convention to the second, one part changed at a time."""
         return tuple(step.settings for step in self.changes)
 
     @cached_property
     def steps(self) -> pa.Table:
-        """One row per run and step. Evaluates each step when it is first asked for."""
+        """One row per run and step. Evaluates each step on first access."""
         rows: list[dict[str, Any]] = []
         for index, (step, evaluation) in enumerate(zip(self.changes, self.evaluations, strict=True)):
             facts = {"step": index, "part": step.part, "before": step.before, "after": step.after}
@@ -150,7 +150,7 @@ class LocalExplanation:
 
     @cached_property
     def queries(self) -> pa.Table:
-        """One row per run and query. Evaluates the first and the last step when it is first asked for."""
+        """One row per run and query. Evaluates the first and the last step on first access."""
         keys = ["run", *self.conventions[0].columns.query]
         first, last = (
             _compute_shares(evaluation, keys, side) for evaluation, side in zip(self._ends, ("a", "b"), strict=True)
@@ -167,12 +167,12 @@ class LocalExplanation:
         return self.evaluations[0], self.evaluations[-1]
 
     def to_spark(self, spark: SparkSession | None = None) -> Explanation:
-        """Explain the same by Spark: lazy DataFrames.
+        """Explain the same difference with Spark, as lazy DataFrames.
 
         Parameters
         ----------
         spark : SparkSession or None
-            Where tables in memory go; None: the active session, or one that is started.
+            Session for tables in memory. Default: the active session, or a new one.
 
         Returns
         -------
@@ -196,7 +196,7 @@ _STEPS = pa.schema(
 
 
 def _compute_shares(evaluation: LocalEvaluation, keys: Sequence[str], side: str) -> pa.Table:
-    """The value of each query, and its share in the weight of those of its run that have one."""
+    """Return the value of each query and its share of the total weight of its run's queries with a value."""
     rows = evaluation.per_query
     values = rows.column("ndcg")
     weights = pa.repeat(1.0, len(rows)) if evaluation.settings.columns.weight is None else rows.column("weight")
@@ -254,7 +254,7 @@ def explain_difference(
     k_b : int, None or "same"
         Cutoff of the second convention.
     k : int or "all"
-        Cutoff of the first convention, and of the second unless `k_b` says another.
+        Cutoff of the first convention, and of the second unless `k_b` is set.
     query, item, score, rank, relevance, ideal, ranked, relevant, run, weight, order : str
         Column names, as for `evaluate`.
     vector, categories, first_seen, topics, user : str
@@ -265,10 +265,10 @@ def explain_difference(
     Returns
     -------
     Explanation or LocalExplanation
-        Lazy DataFrames of Spark; or, for tables of pandas, polars and Arrow, tables of Arrow that are computed when
-        they are asked for.
+        Lazy Spark DataFrames; for tables of pandas, polars and Arrow, Arrow tables that are computed on first access.
 
-        Choices are changed one after the other, so each contribution is the effect of a choice given those before it.
+        Choices are changed one after the other; each contribution is the effect of one choice after all earlier
+        changes.
 
     Raises
     ------

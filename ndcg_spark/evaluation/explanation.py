@@ -1,4 +1,4 @@
-"""The gap between two conventions by Spark, and ranks, gains and discounts of every row of a query."""
+"""Explain the gap between two conventions with Spark, and the ranks, gains and discounts of every row."""
 
 from __future__ import annotations
 
@@ -39,21 +39,23 @@ RESULT_COLUMNS = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "d
 
 
 def rank_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
-    """Rank every row and show what it adds, as `explain_ranks` describes it. Lazy."""
+    """Rank every row and compute its contribution, as in `explain_ranks`. Lazy."""
     columns, names = settings.columns, canonical_names(settings)
     if columns.rank is not None:
-        raise InvalidParameterError(f"ranks are explained of rows with scores: leave {option('rank')} out.")
+        raise InvalidParameterError(f"explain_ranks needs scores; remove {option('rank')}.")
     if columns.item is None:
-        raise InvalidParameterError(f"ranks are explained item by item: name the item column ({option('item')}).")
+        raise InvalidParameterError(f"explain_ranks needs the item column; name it ({option('item')}).")
     clashes = sorted(name for name in columns.query if name.lower() in {*RESULT_COLUMNS, RUN})
     if clashes:
-        raise InvalidParameterError(f"query column {clashes[0]!r} has the name of a column of the result; rename it.")
+        raise InvalidParameterError(f"query column {clashes[0]!r} has the name of a result column; rename it.")
     rows = select_canonical_columns(frame, plan_rows(describe_table(frame), settings, judged=True))
     rows = select_valid_rows(explode_scores(rows, settings), RowRules(settings))
     rows = rows.withColumn(RELEVANCE, F.col(RELEVANCE).cast("double"))
     if ITEM not in rows.columns:
         advice = settings.convention.advice("ties", "item_asc")
-        raise InvalidParameterError(f"items are shown, which no rule of these settings needs; use {advice}.")
+        raise InvalidParameterError(
+            f"explain_ranks needs items, but no rule of these settings reads them; use {advice}."
+        )
     keys = [*([RUN] if RUN in rows.columns else []), *names.query]
     rows = _check_duplicates(rows, settings, keys).withColumn(JUDGED, F.col(RELEVANCE).isNotNull())
     ranked = add_ranks(rows, settings)
@@ -95,7 +97,7 @@ def _check_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: list[
 
 
 def _order_ties_by_gain(ranked: DataFrame, settings: EvaluationSettings, keys: list[str]) -> DataFrame:
-    """Place tied items in the best or the worst order. An unjudged item gains 0."""
+    """Order tied items by gain, best or worst first. An unjudged item gains 0."""
     gain: Column = F.coalesce(build_ideal_key(settings), F.lit(0.0))
     order = gain.desc() if settings.convention.ties == "best" else gain.asc()
     within = Window.partitionBy(*exact_cols(keys), "place").orderBy(order, F.col(ITEM))
@@ -107,18 +109,18 @@ def _order_ties_by_gain(ranked: DataFrame, settings: EvaluationSettings, keys: l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Result of `explain_difference` where Spark ranks: the gap between two conventions, choice by choice.
+    """Result of `explain_difference` with Spark: the gap between two conventions, choice by choice.
 
     Parameters
     ----------
     conventions : tuple of EvaluationSettings
-        From the first convention to the second, one part changed at a time.
+        Settings from the first convention to the second, one part changed at a time.
     steps : DataFrame
-        `run`, `step` (0: the first convention), `part`, `before`, `after`, `value`, `contribution`, `n_queries`. The
-        contributions of a run add up to its gap. Lazy.
+        `run`, `step` (0 is the first convention), `part`, `before`, `after`, `value`, `contribution`, `n_queries`.
+        The contributions of a run add up to its gap. Lazy.
     queries : DataFrame
-        `run`, the query columns, `value_a`, `value_b`, and `contribution`, the part of the gap that is due to the
-        query. A value is null if that convention leaves the query out. Lazy.
+        `run`, the query columns, `value_a`, `value_b`, and `contribution`, the share of the query in the gap. A value
+        is null if the convention leaves the query out. Lazy.
     """
 
     conventions: tuple[EvaluationSettings, ...]
@@ -142,14 +144,14 @@ def explain_ranks(
     null_score: NullScore = "bad",
     check_duplicates: DuplicateCheck = "top",
 ) -> DataFrame:
-    """Rank every row of a long table and show what it adds to DCG and to the ideal.
+    """Rank every row of a long table and show its contribution to DCG and to the ideal DCG.
 
     Parameters
     ----------
     data : DataFrame
         A long table with scores and relevances.
     k : int or "all"
-        Ranks beyond it are shown, too, and weigh nothing.
+        Cutoff. Later ranks are listed with weight 0.
     convention : str or Convention
         As for `evaluate`.
     query, item, score, relevance, run, order : str
@@ -160,13 +162,12 @@ def explain_ranks(
     Returns
     -------
     DataFrame
-        Lazy and unsorted, with the columns `run` (if rankers are named), the query columns, `item`, `score`,
-        `relevance`, `rank` (1-based; null for an item that is not ranked; under `ties=expected` the first rank of the
-        tie group), `ideal_rank` (null for an item that is not in the ideal list), `gain`, `discount` and
-        `ideal_discount`.
+        Lazy and unsorted, with the columns `run` (if a run column is named), the query columns, `item`, `score`,
+        `relevance`, `rank` (from 1; null for an unranked item; with `ties=expected` the first rank of the tie group),
+        `ideal_rank` (null for an item outside the ideal list), `gain`, `discount` and `ideal_discount`.
 
-        The sum of gain * discount is DCG@K, and the sum of gain * ideal_discount is IDCG@K. Two things have no row:
-        items added by `pad_to_k`, and the ideal list of `ideal=k_ones`.
+        The sum of gain * discount is DCG@K, and the sum of gain * ideal_discount is IDCG@K. Items added by `pad_to_k`
+        and the ideal list of `ideal=k_ones` have no rows.
 
     Raises
     ------
@@ -174,8 +175,8 @@ def explain_ranks(
 
     Notes
     -----
-    Spark cost: whole queries are shuffled and sorted several times, and every row passes through Python twice. It is
-    meant for a few queries: filter first.
+    Spark cost: whole queries are shuffled and sorted several times, and every row passes through Python twice.
+    Filter first: the function is meant for a few queries.
 
     Examples
     --------
@@ -188,7 +189,7 @@ def explain_ranks(
 def explain_on_spark(
     data: DataFrame | str, steps: Sequence[Step], judgments: DataFrame | str | None = None
 ) -> Explanation:
-    """Split the gap between two conventions into the contributions of steps; lazy, as `explain_difference`."""
+    """Split the gap between two conventions into contributions of steps. Lazy."""
     rankings = [choose_ranking(data, one.settings, judgments=judgments) for one in steps]
     settings = steps[0].settings
     require_query(rankings[0].settings)

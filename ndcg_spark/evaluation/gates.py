@@ -41,22 +41,22 @@ class Gate:
 
     @classmethod
     def among(cls, text: str, computed: Sequence[tuple[str, int | None]]) -> Gate:
-        """Read a gate on one of some metrics, given as (metric, k)."""
+        """Parse a gate on one of the `computed` metrics, as (metric, k)."""
         match = _FORM.fullmatch(text)
         if match is None:
             raise InvalidParameterError(
-                f"gate {text!r} is not of the form METRIC@K>=NUMBER, as ndcg@10>=0.40, or RUN: METRIC@K>=NUMBER."
+                f"gate {text!r} must look like METRIC@K>=NUMBER, as in ndcg@10>=0.40, or RUN: METRIC@K>=NUMBER."
             )
         run, metric_text, comparison, number = match.groups()
         metric, k = find_metric(metric_text, computed, f"gate {text!r}")
         try:
             bound = float(number)
         except ValueError:
-            raise InvalidParameterError(f"gate {text!r}: {number!r} is no number.") from None
+            raise InvalidParameterError(f"gate {text!r}: {number!r} is not a number.") from None
         return cls(text, metric, k, comparison, bound, None if run is None else run.strip())
 
     def results(self, summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Compare the overall mean of each run with the gate: `gate`, `run`, `value`, `met`. A null meets no gate."""
+        """Compare the overall mean of each run with the gate: `gate`, `run`, `value`, `met`. Null fails the gate."""
         rows = [
             row for row in summary if not row["segment_by"] and row["metric"] == self.metric and row["k"] == self.k
         ]
@@ -74,12 +74,12 @@ class Gate:
 
     @property
     def contrary(self) -> str:
-        """A line if it asks for what is worse; else empty."""
+        """A warning if the gate requires a worse value; else empty."""
         return describe_contrary_gate(self.text, self.metric, self.comparison)
 
 
 def describe_contrary_gate(text: str, metric: str, comparison: str) -> str:
-    """Say that a gate asks for more of a metric of which less is better, or for less where more is; else empty."""
+    """Return a warning if a gate requires more of a metric for which less is better, or the reverse; else empty."""
     asks_for_more, larger_is_better = comparison in (">", ">="), direction_of(metric)
     if larger_is_better in (None, asks_for_more):
         return ""
@@ -88,7 +88,7 @@ def describe_contrary_gate(text: str, metric: str, comparison: str) -> str:
 
 
 def find_metric(text: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:
-    """Find a computed (metric, k) by the name a user gave; it may omit the only cutoff. `what` is for messages."""
+    """Find a computed (metric, k) by its name, which may omit the only cutoff. `what` begins messages."""
     metric_at_k = parse_named_metric(text, what)
     name, k = str(metric_at_k.metric), metric_at_k.k
     cutoffs = [cutoff for known, cutoff in computed if known == name]
@@ -98,12 +98,12 @@ def find_metric(text: str, computed: Sequence[tuple[str, int | None]], what: str
         k = cutoffs[0] if cutoffs else None
     if k not in cutoffs:
         known = ", ".join(metric_at(*metric_and_k) for metric_and_k in computed)
-        raise InvalidParameterError(f"{what}: {metric_at(name, k)} is not computed; there are {known}.")
+        raise InvalidParameterError(f"{what}: {metric_at(name, k)} is not computed; computed are {known}.")
     return name, k
 
 
 def parse_named_metric(text: str, what: str) -> MetricAt:
-    """Read a metric as `read_metric`; `what` is for messages."""
+    """Parse a metric like `read_metric`; `what` begins messages."""
     try:
         return read_metric(text)
     except InvalidParameterError as error:

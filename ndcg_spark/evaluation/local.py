@@ -1,4 +1,4 @@
-"""A plan carried out without Spark: parts of tables are read, ranked and summed in processes of this machine."""
+"""Execute a ranking plan without Spark: parts of tables are read, ranked and summed in local processes."""
 
 from __future__ import annotations
 
@@ -67,36 +67,36 @@ from ndcg_spark.sources.local import LocalTable
 from ndcg_spark.sources.parquet import PartSizes, find_part_bounds, read_footers, split_files
 
 PARTITION_BYTES = 2**21
-"""Bytes of files for each partition id: what is merged at once then fits a cache."""
+"""Bytes of files per partition id, such that the rows merged at once fit into the cache."""
 MIN_PROCESS_BYTES = 2**25
-"""Bytes of files below which another process costs more than it brings."""
+"""Bytes of files per process; below this, another process costs more than it saves."""
 MAX_PARTITIONS = 2**12
 MAX_SHARE_BYTES = 2**26
-"""Of messages, which a process merges at once; fewer if the memory is short."""
+"""Bytes of messages that a process merges at once; less if memory is short."""
 MAX_SHARE_COPIES = 8
-"""How many times a share may be in memory while it is merged."""
+"""Number of copies of a share that may be in memory while it is merged."""
 PARTS_PER_PROCESS, MIN_PART_BYTES, MAX_PART_BYTES = 4, 2**22, 2**28
 _WORKERS_IMPORT = ("ndcg_spark.evaluation.local",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Processes at once, and bytes of memory for what they exchange; more goes to files."""
+    """Number of processes, and bytes of memory for the messages between them; larger messages go to files."""
 
     processes: int
     memory: int
 
     @classmethod
     def from_machine(cls, processes: int | None = None, memory: int | None = None) -> Resources:
-        """Take what is given, else all cores and a quarter of the memory."""
+        """Use the arguments, or by default all cores and a quarter of the memory."""
         if memory is None:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-        affinity = getattr(os, "sched_getaffinity", None)  # of Linux
+        affinity = getattr(os, "sched_getaffinity", None)  # Linux only
         cores = len(affinity(0)) if affinity else os.cpu_count() or 1
         return cls(processes=processes or cores, memory=memory)
 
     def limit_processes(self, n_bytes: int) -> Resources:
-        """Take fewer processes for small tables: one more costs as much as reading some millions of rows."""
+        """Reduce the processes for small tables: starting one costs as much as reading some million rows."""
         return replace(self, processes=max(1, min(self.processes, n_bytes // MIN_PROCESS_BYTES)))
 
 
@@ -107,9 +107,9 @@ def rank_locally(
     processes: int | None = None,
     memory: int | None = None,
 ) -> LocalRanking | str:
-    """Decide how tables are ranked without Spark; or say in a clause why Spark has to do it.
+    """Plan how tables are ranked without Spark; or return in a clause why Spark has to rank.
 
-    `tables` are `input` and perhaps `judgments`. Reads footers of Parquet files.
+    `tables` are `input` and optionally `judgments`. Reads footers of Parquet files.
     """
     data, judgments = tables["input"], tables.get("judgments")
     settings = fitted = fit_settings(data.info, settings)
@@ -148,7 +148,7 @@ def rank_locally(
 
 
 def _to_long_table(table: LocalTable, long: LongRows) -> LocalTable:
-    """The long rows of a table with lists."""
+    """Convert a table with lists to its long table."""
     source = pa.schema(
         {column: table.info.type_of(column) for column in (*long.kept, *(lists.name for lists in long.lists))}
     )
@@ -163,7 +163,7 @@ def _to_long_table(table: LocalTable, long: LongRows) -> LocalTable:
 def _plan_empty_lists(
     table: LocalTable, long: LongTables, plan: RankingPlan, settings: EvaluationSettings, rows: FilesTask
 ) -> FilesTask | None:
-    """Plan the rows with empty lists, which name runs and segments; None where nothing is lost without them."""
+    """Plan reading the rows with empty lists, which name runs and segments; None if they have no information."""
     columns = list(read_empty_lists(table.info, settings))
     run, keys = long.rows.run, tuple(read.source[0] for read in read_keys(table.info, settings).values())
     if run is not None:
@@ -179,7 +179,7 @@ def _plan_empty_lists(
 
 
 def _refuse_repeated_queries(judgments: LocalTable, settings: EvaluationSettings) -> None:
-    """Raise where a query has two lists of relevant items. Reads the query columns."""
+    """Raise if a query has two lists of relevant items. Reads the query columns."""
     columns = list(settings.columns.query)
     schema = pa.schema({column: judgments.info.require_key(column, option("query")) for column in columns})
     batches = (batch for part in judgments.parts(1) for batch in part.read(columns, schema, 2**20))
@@ -194,7 +194,7 @@ def _refuse_repeated_queries(judgments: LocalTable, settings: EvaluationSettings
 
 
 def _find_obstacle(plan: RankingPlan) -> str | None:
-    """Say in a clause why a plan needs Spark."""
+    """Return in a clause why a plan needs Spark, or None."""
     settings = plan.settings
     if plan.needs_spark is not None:
         return plan.needs_spark
@@ -203,14 +203,14 @@ def _find_obstacle(plan: RankingPlan) -> str | None:
     if settings.needs or settings.item_columns != ItemColumns():
         return "metrics of items are joined in Spark"
     if plan.strategy == ARRAYS and settings.check_duplicates == "all" and settings.columns.query:
-        return "queries that come twice are looked for in Spark"
+        return "duplicate queries are found in Spark"
     if settings.source == "spark":
-        return "source=spark was asked for"
+        return "source=spark was requested"
     return None
 
 
 def _find_sort_column(plan: RankingPlan) -> str | None:
-    """Name the column by which files may be sorted such that queries in them are complete."""
+    """Return the query column that files may be sorted by, so that their queries are complete; or None."""
     columns = plan.settings.columns
     if plan.strategy == ENGINE and plan.judgments is None and len(columns.query) == 1 and columns.run is None:
         return plan.rows.columns["query_0"].source[0]
@@ -220,7 +220,7 @@ def _find_sort_column(plan: RankingPlan) -> str | None:
 def _plan_parts(
     table: LocalTable, plan: TablePlan, n_processes: int, *, sorted_by: str | None = None
 ) -> FilesTask | str:
-    """Divide a table into parts; or say in a clause why its files cannot be read here."""
+    """Divide a table into parts; or return in a clause why this machine cannot read its files."""
     reads = [*plan.columns.values(), *(read for run_columns in plan.runs.values() for read in run_columns.values())]
     columns = dict.fromkeys([*([] if sorted_by is None else [sorted_by]), *(read.source[0] for read in reads)])
     fields = {
@@ -244,7 +244,7 @@ def _plan_parts(
 def _send_part(
     files: FilesTask, task: RankingTask, *summing_tasks: ScoringTask | SummingTask
 ) -> Iterator[pa.RecordBatch]:
-    """Send the rows of the only part; with the tasks of means, complete queries are summed here."""
+    """Send the rows of the only part. With tasks for means, complete queries are summed before they are sent."""
     if summing_tasks and files.bounds is not None:
         first = pa.RecordBatch.from_pydict({"number": [0]})
         return send_complete(iter([first]), files, task, *summing_tasks)  # type: ignore[arg-type]
@@ -260,7 +260,7 @@ def _send_empty_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordB
 
 
 def _rank_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
-    """Rank rows that are a query each."""
+    """Rank rows that hold one query each."""
     rank = rank_arrays if col.RANKED_LIST in files.plan.schema.names else rank_lists
     return rank(files.read_part(0), task)
 
@@ -282,7 +282,7 @@ def _merge_and_score(
 
 
 def _count_reasons(files: FilesTask, rules: RowRules) -> dict[str | None, tuple[int, str | None]]:
-    """Count rows by the reason why they are bad, with the lowest key; None are valid rows."""
+    """Count rows by reason, with the lowest key of each reason; the reason of valid rows is None."""
     counts: dict[str | None, tuple[int, str | None]] = {}
     for batch in find_bad_rows(files.read_part(0), rules):
         columns = [batch.column(column).to_pylist() for column in ("reason", "n", "key")]
@@ -309,7 +309,7 @@ def _sum_row_counts(parts: Iterable[Mapping[str | None, tuple[int, str | None]]]
 
 
 def _read_keys(files: FilesTask, rules: RowRules, keys: Sequence[str], value: str) -> pa.Table:
-    """Keys that valid rows have; those of rows without a value are left out. All runs are one without a column."""
+    """Read the keys of valid rows with a value. Without a run column all rows belong to one run."""
     tables = []
     names = canonical_names(rules.settings)
     for index in range(len(files.parts)):
@@ -339,7 +339,7 @@ def _iterate_tuples(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[An
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRanking:
-    """How this machine carries a plan out; nothing has run. `fitted` are the settings that were asked for."""
+    """A plan and the parts of tables to execute it on this machine. `fitted` are the user's settings."""
 
     fitted: EvaluationSettings
     plan: RankingPlan
@@ -361,7 +361,7 @@ class LocalRanking:
 
     @property
     def reason(self) -> str:
-        """Why it is read so, in a clause for `--explain`."""
+        """Parts and processes, in a clause for `--explain`."""
         if self.plan.strategy == ARRAYS:
             return self.plan.reason
         in_order = ", sorted by query" if self.rows.bounds else ""
@@ -377,9 +377,9 @@ class LocalRanking:
         return self.resources.processes
 
     def summary(self) -> pa.Table:
-        """Means of all metrics; see `summarize`. Runs."""
+        """Compute the means of all metrics; see `summarize`."""
         task = self._build_task(counts_relevant=False)
-        columns = [name for name in self.plan.rankings.names if name != "n_relevant"]  # of no use to means
+        columns = [name for name in self.plan.rankings.names if name != "n_relevant"]  # means do not need it
         tasks = build_scoring_task(columns, self.settings), build_summing_task(self.settings)
         return self._finish_means(self._run(task, _sum_part, merge_and_add_up, tasks))
 
@@ -400,13 +400,13 @@ class LocalRanking:
         return sorted(run for run in names if run is not None)
 
     def rankings(self, *, rejected: bool = False) -> pa.Table:
-        """One row per query; see `rank_queries`. Runs. `rejected` adds counts of rejected rows, as for Spark."""
+        """Rank: one row per query, as in `rank_queries`. `rejected` adds counts of rejected rows, as with Spark."""
         task = self._build_task(counts_relevant=True)
         query_rows = _to_table(self._run(task, _rank_part, merge_rankings, ()), self.plan.rankings)
         return query_rows if rejected else _drop_rejected(query_rows)
 
     def per_query(self, *, rejected: bool = False) -> pa.Table:
-        """Metrics of every query; see `score_queries`. Runs."""
+        """Compute the metrics of every query; see `score_queries`."""
         task, schema = self._build_task(counts_relevant=True), self.plan.rankings
         scoring, kinds = build_scoring_task(schema.names, self.settings), build_scored_schema(schema, self.settings)
         queries = _to_table(self._run(task, _score_part, _merge_and_score, (scoring,)), kinds)
@@ -415,7 +415,7 @@ class LocalRanking:
         return queries.append_column(RULES, pa.repeat(pa.scalar(self.settings.rules, pa.string()), queries.num_rows))
 
     def evaluate(self, *, per_query: bool) -> tuple[pa.Table, pa.Table | None]:
-        """Run once: the summary and, if wanted, metrics of every query with counts of rejected rows."""
+        """Compute the summary and, if requested, metrics of every query with counts of rejected rows, in one run."""
         if not per_query:
             return self.summary(), None
         queries = self.per_query(rejected=True)
@@ -423,7 +423,7 @@ class LocalRanking:
         return self._finish_means(add_up(iter(queries.drop_columns([RULES]).to_batches()), task)), queries
 
     def count_bad_rows(self) -> dict[str, RowCount]:
-        """Count the rows of each table, and of them the bad ones by reason. Runs."""
+        """Count the rows of each table, and the bad rows by reason. Reads the tables."""
         rules = {"input": RowRules(self.settings), "judgments": RowRules(self.settings, judgments=True)}
         tables = {"input": self.rows} | ({} if self.judged is None else {"judgments": self.judged})
         with Pool(self.n_processes, imports=_WORKERS_IMPORT) as pool:
@@ -435,9 +435,9 @@ class LocalRanking:
             }
 
     def explain_bad_rows(self, refusal: InputRefusedError, data: str = "data") -> InputRefusedError:
-        """Count bad rows by reason, where a refusal names the first of them; `data` has them."""
+        """Replace a refusal of the first bad row by counts of all bad rows of `data`, by reason."""
         row_count = self.count_bad_rows()["input"]
-        if not row_count.rejected:  # it is one of the judgments
+        if not row_count.rejected:  # the bad row is in the judgments
             return refusal
         advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
         return InputRefusedError(f"{describe_bad_rows(row_count, data)}; {advice}.")
@@ -445,7 +445,7 @@ class LocalRanking:
     def check_matched(
         self, runs: Sequence[TopItems], *, other_runs: Sequence[TopItems] = (), allowed: bool = False
     ) -> list[str]:
-        """Check the judgments of a table of their own by `check_top_items`; reads both tables if none matches."""
+        """Check a judgments table by `check_top_items`. Reads both tables if no item matches."""
         if self.judged is None:
             return []
         return check_top_items(runs, self.settings, self._find_matches, other_runs=other_runs, allowed=allowed)
@@ -491,7 +491,7 @@ class LocalRanking:
     def _run(
         self, task: RankingTask, run_part: Callable[..., Any], run_messages: Callable[..., Any], tasks: Sequence[Any]
     ) -> Iterator[pa.RecordBatch]:
-        """Run a function over parts of rows that are a query each; else send rows, and merge what arrives."""
+        """Run a function over parts if each row holds a query; otherwise send rows and merge the messages."""
         with Pool(self.n_processes, imports=_WORKERS_IMPORT) as pool:
             if pool.processes > 1:
                 pool.start()
@@ -527,7 +527,7 @@ class LocalRanking:
 
 
 def _split_parts(files: FilesTask) -> Iterator[FilesTask]:
-    """Each part by itself."""
+    """Yield each part as a task of its own."""
     for index, part in enumerate(files.parts):
         yield replace(files, parts=(part,), bounds=None if files.bounds is None else (files.bounds[index],))
 
@@ -538,7 +538,7 @@ def _to_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 
 def select_per_query_rows(queries: pa.Table, settings: EvaluationSettings) -> pa.Table:
-    """Metrics of the queries that were not dropped, without the accounts that only sums need."""
+    """Select the queries that count, without the columns that only sums need."""
     rows = queries.filter(
         pc.invert(pc.is_in(queries.column("status"), pa.array(list_dropped_statuses(settings.convention))))
     )
@@ -546,7 +546,7 @@ def select_per_query_rows(queries: pa.Table, settings: EvaluationSettings) -> pa
 
 
 def _drop_rejected(rankings: pa.Table) -> pa.Table:
-    """Leave out what only counts rejected rows."""
+    """Drop the column of rejected rows, and queries that have only rejected rows."""
     if N_REJECTED not in rankings.column_names:
         return rankings
     is_ranked = pc.or_(pc.greater(rankings.column("n_rows"), 0), pc.greater(rankings.column("n_judged"), 0))

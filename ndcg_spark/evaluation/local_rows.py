@@ -1,4 +1,4 @@
-"""Rows of tables that are evaluated without Spark: bad ones as they came, and how repeated ones differ."""
+"""Original rows of tables that are evaluated without Spark: bad rows, and differences between duplicates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ndcg_spark.local.pool import Job, Pool
 
 
 def find_rejects(ranking: LocalRanking, labels: Collection[str]) -> pa.Table:
-    """Read the named tables, `input` or `judgments`: their bad rows (`source`, `reason`, `row`)."""
+    """Read the bad rows of the named tables, `input` or `judgments`: `source`, `reason`, `row`."""
     jobs: list[Job] = []
     for label, files in (("input", ranking.rows), ("judgments", ranking.judged)):
         if files is not None and label in labels:
@@ -30,9 +30,9 @@ def find_rejects(ranking: LocalRanking, labels: Collection[str]) -> pa.Table:
 
 
 def find_differing_columns(ranking: LocalRanking, query: str) -> list[str] | None:
-    """Read the main table: unused columns in which rows of the same query and item differ, most items first.
+    """List unused columns in which rows of the same query and item differ, most items first. Reads the main table.
 
-    `query` is text such as `query_id=7`. Empty if no item comes twice; None if there is no such query.
+    `query` is text such as `query_id=7`. Empty if no item is repeated; None if the query does not exist.
     """
     others, item = ranking.plan.others, str(ranking.settings.columns.item)
     values: dict[Any, dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))

@@ -1,4 +1,4 @@
-"""What mean-ndcg does without Spark, and what is done with rankings."""
+"""Work of mean-ndcg without Spark, and the base of commands that rank without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ S = TypeVar("S")
 
 
 def open_sources(request: Request[Any]) -> dict[str, LocalTable] | str:
-    """Open all tables that a job reads; or say in a clause why Spark has to read one."""
+    """Open all tables that a job reads; or return in a clause why Spark has to read one."""
     tables: dict[str, LocalTable] = {}
     for label, source in request.sources.items():
         table = open_local(source.reference, source.kind, source.options, label=label)
@@ -37,7 +37,7 @@ def open_sources(request: Request[Any]) -> dict[str, LocalTable] | str:
 
 
 def open_rankings(request: Request[Any], settings: EvaluationSettings) -> LocalRanking | str:
-    """Open what is read, and decide how it is ranked; or say in a clause why Spark has to do it."""
+    """Open the tables and plan the ranking; or return in a clause why Spark has to rank."""
     joined = [format_flag(name) for name in request.sources if name not in ("input", "judgments")]
     if joined:
         return f"the table of {joined[0]} is joined in Spark"
@@ -47,14 +47,14 @@ def open_rankings(request: Request[Any], settings: EvaluationSettings) -> LocalR
     if "rejects" in request.targets:
         unread = [name for table in tables.values() for name in (*table.info.refused, *table.info.spellings)]
         if unread:
-            return f"column {unread[0]!r} of bad rows is kept as it came by Spark alone"
+            return f"column {unread[0]!r} of bad rows can only be stored by Spark"
     refuse_per_query_table(tables["input"].info, settings, request.sources["input"].reference)
     shared = request.shared
     return rank_locally(tables, settings, processes=shared.processes, memory=shared.memory)
 
 
 class LocalRankingWork(Work[S]):
-    """Doing something with rankings, by processes of this machine."""
+    """Base of commands that rank with processes of this machine."""
 
     ranking: LocalRanking
 
@@ -78,14 +78,14 @@ class LocalRankingWork(Work[S]):
         return f"{self.ranking.source}: {self.ranking.reason}", f"{passes} over the files by {who}{why}"
 
     def count_rows(self, all_valid: int | None = None) -> dict[str, RowCount]:
-        """Read each table."""
+        """Count the rows of each table, and the bad ones. Reads the tables."""
         return self.ranking.count_bad_rows()
 
     def check_originals(self) -> None:
         """Rows are kept as JSON, whatever they have."""
 
     def build_rejects(self, accounts: InputCounts | None) -> pa.Table:
-        """Read the tables that have bad rows."""
+        """Return the bad rows. Reads the tables that have some."""
         rows = find_rejects(self.ranking, self.ranking.tables if accounts is None else accounts.with_rejects)
         return rows.append_column("run", pa.repeat("", rows.num_rows)).cast(REJECT_SCHEMA)
 
@@ -109,7 +109,7 @@ class LocalMeanNdcg(LocalRankingWork[EvaluationSettings], Means):
         return "judgments" in self.ranking.tables
 
     def schemas(self) -> Mapping[str, pa.Schema]:
-        """Of the metric table and, if they are wanted, of queries."""
+        """Return the schemas of the metric table and, if requested, of the per-query table."""
         table_schemas = {"output": METRIC_SCHEMA}
         if self.job.is_requested("per_query_output"):
             table_schemas["per_query_output"] = build_query_schema(self.plan.rankings, self.ranking.settings).append(
@@ -118,7 +118,7 @@ class LocalMeanNdcg(LocalRankingWork[EvaluationSettings], Means):
         return table_schemas
 
     def evaluate(self, *, per_query: bool) -> tuple[list[Row], Frame | None]:
-        """Read the files once."""
+        """Rank, score and sum. Reads the files once."""
         summary, queries = self.ranking.evaluate(per_query=per_query)
         rows: list[Row] = summary.select(SUMMARY_SCHEMA.names).to_pylist()
         return rows, None if queries is None else self._to_stored_table(queries)

@@ -1,4 +1,4 @@
-"""Whether the judgments of a table of their own match what runs ranked: ids in another case make every value 0."""
+"""Check that a judgments table matches the ranked items: ids in another case would make every value 0."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.settings import EvaluationSettings
 
 LOW_SHARE, LOW_RATIO = 0.01, 0.1
-"""Shares of judged items below which a line says so: of all, and of the share of another run."""
+"""A run is reported if its share of judged items is below these: absolute, and relative to the best run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopItems:
-    """Items on the first k ranks of a run over all queries that count. `is_table`: the run is the whole table."""
+    """Counts of items on the first k ranks of a run. `is_table` is True if the run is the whole table."""
 
     run: str
     k: int | None
@@ -41,7 +41,7 @@ class TopItems:
 
 
 def read_top_items(summary: Sequence[Mapping[str, Any]]) -> list[TopItems]:
-    """Read rows of a summary: all queries, at the largest cutoff, of each run that has rows."""
+    """Read the counts of each run with rows from a summary: all queries, at the largest cutoff."""
     last_rows: dict[str, Mapping[str, Any]] = {}
     for row in summary:
         if row["segment_by"] or row["run"] is None or not row["n_rows"] + row["n_left_out"]:
@@ -62,7 +62,7 @@ def read_top_items(summary: Sequence[Mapping[str, Any]]) -> list[TopItems]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Whether a query and an item of a run are judged, and an item and a query of the run and of the judgments."""
+    """Flags for a run with any judged query and item, and examples of ids of the run and of the judgments."""
 
     query_judged: bool
     item_judged: bool
@@ -82,9 +82,9 @@ def check_top_items(
 ) -> list[str]:
     """Refuse a run that a table of judgments does not match; return lines about runs with few judged items.
 
-    A run is refused if none of its queries is judged, or if no item among its first K is and no judged item occurs
-    anywhere in it: `find_matches` is asked about runs of whose first K items none is judged, and leaves out those
-    without a valid row. `beside` are runs to compare the shares with; `allowed` refuses nothing.
+    A run is refused if none of its queries is judged; or if none of its first K items is judged and no judged item
+    occurs anywhere in it. `find_matches` is called with the runs without judged items among their first K, and leaves
+    out runs without a valid row. Shares are also compared with `other_runs`; `allowed` refuses nothing.
     """
     lines = []
     unmatched = [run for run in runs if not run.n_judged]
@@ -104,11 +104,9 @@ def check_top_items(
 
 
 def _refuse_unmatched(run: TopItems, match: Match, settings: EvaluationSettings) -> None:
-    advice = f"{option('allow_unmatched', 'True')} keeps the zeros"
+    advice = f"{option('allow_unmatched', 'True')} accepts zeros"
     if match.judged_item is None:
-        raise InputRefusedError(
-            f"{run.label}no query is judged: the judgments have no row with a relevance; {advice}."
-        )
+        raise InputRefusedError(f"{run.label}no query is judged: the judgments have no relevances; {advice}.")
     if not match.query_judged:
         pair = _format_pair(settings.columns.query, match.query, match.judged_query)
         raise InputRefusedError(f"{run.label}none of its queries is judged; compare {pair}. {advice}.")
@@ -120,6 +118,6 @@ def _refuse_unmatched(run: TopItems, match: Match, settings: EvaluationSettings)
 
 
 def _format_pair(names: Sequence[str], first: Sequence[Any], second: Sequence[Any]) -> str:
-    """Show keys of two tables next to each other: `sku='ABC-1' with 'abc-1'`."""
+    """Format keys of two tables for comparison: `sku='ABC-1' with 'abc-1'`."""
     keys = ", ".join(f"{name}={value!r}" for name, value in zip(names, first, strict=True))
     return f"{keys} with {', '.join(map(repr, second))}"

@@ -1,4 +1,4 @@
-"""What mean-ndcg does, whichever engine ranks and sums."""
+"""Work of mean-ndcg that does not depend on the engine."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ Row: TypeAlias = dict[str, Any]
 
 
 class NamedTable(Protocol):
-    """An opened table, whose name is stored with results."""
+    """An opened table. Its name is stored with results."""
 
     @property
     def name(self) -> str: ...
 
 
 def format_input_name(table: NamedTable, judgments: NamedTable | None, settings: EvaluationSettings) -> str:
-    """Name what was read, for the metric table."""
+    """Format the names of the tables read, for the metric table."""
     judged = f" judged by {judgments.name}" if judgments else ""
     share = f", {settings.sample:g} of the queries" if settings.sample < 1 else ""
     return f"{table.name}{judged}{share}"
 
 
 def refuse_per_query_table(info: TableInfo, settings: EvaluationSettings, reference: str) -> None:
-    """Refuse metrics of queries in place of rankings. `reference` names the input in messages."""
+    """Raise if the input is a per-query table instead of rankings. `reference` names it in messages."""
     columns = info.names
     has_order = settings.columns.rank in columns or any(column in columns for column in settings.columns.score)
     if not has_order and {"k", *(metric.column for metric in GAINS), "status"} <= set(columns):
         raise InputRefusedError(
-            f"--input {reference!r} is a per-query table (metrics of queries), not rankings; compare-runs reads it "
-            "by --per-query."
+            f"--input {reference!r} is a per-query table (metrics of queries), not rankings; pass it to "
+            "compare-runs --per-query."
         )
 
 
 def add_option_advice(message: str, others: Sequence[str], differing: Callable[[str], Sequence[str] | None]) -> str:
-    """Spell advice on a repeated item in options; name columns that may tell rankers apart.
+    """Add command line options to a message about a repeated item, and columns that may distinguish rankers.
 
-    `differing` finds those of the unused columns `others` in which rows of a query (`query_id=7`) differ; None if
-    there are no such rows, or they cannot be read.
+    `differing` returns the unused columns in which rows of a query (`query_id=7`) differ; None if the query has no
+    rows or they cannot be read.
     """
     problem, has_advice, _ = message.partition(f" {SEVERAL_RANKERS}")
     if not has_advice:
@@ -80,7 +80,7 @@ class Means(Work[EvaluationSettings]):
         super().__init__(job)
         self.matched: list[str] = []
 
-    # ------------------------------------------------------------------------------- what each engine has its own of
+    # ------------------------------------------------------------------------------- implemented by each engine
 
     @property
     def input_name(self) -> str:
@@ -98,33 +98,33 @@ class Means(Work[EvaluationSettings]):
 
     @property
     def is_judged_apart(self) -> bool:
-        """Whether relevances are a table of their own."""
+        """True if relevances are in a separate judgments table."""
         raise NotImplementedError
 
     def sources(self) -> tuple[str, str]:
-        """Say who reads the tables, and what all costs."""
+        """Describe the reader of the tables, and the cost."""
         raise NotImplementedError
 
     def evaluate(self, *, per_query: bool) -> tuple[list[Row], Frame | None]:
-        """Rank, score and sum: rows of the summary and, if wanted, the metrics of queries as they are stored."""
+        """Rank, score and sum; return rows of the summary and, if requested, the per-query table."""
         raise NotImplementedError
 
     def check_matched(self, rows: list[Row]) -> list[str]:
-        """Refuse judgments that match nothing; return lines about runs with few judged items."""
+        """Raise if judgments match nothing; return lines about runs with few judged items."""
         raise NotImplementedError
 
     def count_all(self) -> int | None:
-        """Number of rows of the main table, if that is cheaper than to count bad ones."""
+        """Return the number of rows of the main table, if that is cheaper than counting bad rows."""
         return None
 
     def metric_table(self, summary: list[Row], facts: Mapping[str, Any]) -> Frame:
-        """Rows of the metric table."""
+        """Build the metric table."""
         raise NotImplementedError
 
-    # -------------------------------------------------------------------------------------------------- what is done
+    # -------------------------------------------------------------------------------------------------- shared work
 
     def explain(self) -> Sequence[tuple[str, str]]:
-        """Say how rankings would be ranked and why, and what it costs."""
+        """Describe how rankings would be ranked, why, and the cost."""
         settings = self.fitted
         changed = settings.convention.differences()
         choices = ", ".join(f"{choice}={value}" for choice, value in changed.items()) or "all as by default"
@@ -143,11 +143,13 @@ class Means(Work[EvaluationSettings]):
         )
 
     def run(self) -> Outcome:
-        """Rank, score and sum, and count bad rows if there are any."""
+        """Rank, score and sum, and count bad rows if any."""
         wants_queries = self.job.is_requested("per_query_output")
         with self.job.step("ranking and scoring"):
             rows, queries = self.evaluate(per_query=wants_queries)
-        rows = [row for row in rows if row["run"] is not None]  # rejected rows without a run; `accounts` has them
+        rows = [
+            row for row in rows if row["run"] is not None
+        ]  # drops rejected rows without a run; `accounts` counts them
         self.matched = self.check_matched(rows)
         used = sum(
             int(row["n_rows"]) + int(row["n_left_out"])
@@ -166,7 +168,7 @@ class Means(Work[EvaluationSettings]):
         return Outcome(facts=facts, tables=tables, lines=self._format_lines(facts))
 
     def _require_queries(self, rows: list[dict[str, Any]], accounts: InputCounts | None) -> list[dict[str, Any]]:
-        """Refuse rows over no query, unless these are accepted."""
+        """Raise if no query counts, unless empty results are allowed; then return empty rows."""
         if any(row["n_queries"] for row in rows):
             return rows
         if not self.request.shared.allow_empty:
@@ -174,11 +176,11 @@ class Means(Work[EvaluationSettings]):
             reason = (
                 f"none of {n_queries} queries counts under these rules"
                 if n_queries
-                else "there are no rows to evaluate"
+                else "the input has no rows to evaluate"
             )
             if accounts and accounts.rejected:
                 reason += f" ({printed.format_reasons(accounts.rejected)})"
-            raise InputRefusedError(f"{reason}; nothing was written (--allow-empty writes that over what was there).")
+            raise InputRefusedError(f"{reason}; nothing was written (--allow-empty replaces the existing rows).")
         if rows or self.fitted.columns.run is not None:
             return rows
         runs = self.fitted.columns.runs or ("",)
@@ -199,8 +201,8 @@ class Means(Work[EvaluationSettings]):
         read = accounts.read if accounts else evaluated + left_out
         if read != evaluated + left_out + n_rejected:
             raise InputRefusedError(
-                f"the input had {evaluated + left_out} good rows when it was evaluated, and {read - n_rejected} when "
-                "they were counted: it changed meanwhile. Nothing was written; run again."
+                f"the input changed while the job ran ({evaluated + left_out} valid rows evaluated, "
+                f"{read - n_rejected} counted). Nothing was written; run again."
             )
         settings = self.fitted
         facts: dict[str, Any] = {
@@ -238,7 +240,7 @@ class Means(Work[EvaluationSettings]):
             facts["queries"], settings, list_uncounted_statuses(settings.convention), n_runs=n_runs
         )
         yield printed.format_counts(facts["rows"], queries)
-        # Lists mostly name the relevant items alone: all others would be told of.
+        # Lists usually name relevant items only: all other items would be reported as unjudged.
         if settings.columns.relevant is None:
             yield from printed.format_unjudged(facts["metrics"])
         yield from printed.format_rejects(facts["rows"], facts["queries"], facts.get("judgment_rows"))
@@ -246,6 +248,6 @@ class Means(Work[EvaluationSettings]):
         yield from printed.compare_query_counts(overall, settings, judged_apart=self.is_judged_apart)
         yield from self.matched
         if facts["sample"] < 1:
-            yield f"sample: {facts['sample']:g} of the queries, by hash; the intervals are about the mean of all"
+            yield f"sample: {facts['sample']:g} of the queries, by hash; the intervals refer to the mean of all"
         yield from filter(None, (gate.contrary for gate in self.request.gates))
         yield from printed.warn_ties(facts["metrics"])

@@ -1,4 +1,4 @@
-"""Summaries of disjoint sets of queries, merged where they are: by Spark, or on this machine."""
+"""Merge summaries of disjoint sets of queries, with Spark or on this machine."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ def merge_summaries(
     Parameters
     ----------
     summaries : DataFrame or other table
-        Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must agree on
-        `rules`, as far as these are known. Rows may lack `rules`, `asked`, `n_rejected`, `n_lost_queries`,
-        `n_unjudged_items` or `n_top_items`; sums of such rows have null there.
+        Rows of one or more summaries or metric tables, with `state`. Rows that are merged into one must have the same
+        `rules`, as far as known. Tables may lack `rules`, `asked`, `n_rejected`, `n_lost_queries`,
+        `n_unjudged_items` or `n_top_items`; the merged values are then null.
     confidence : float
         Level of the new confidence intervals.
     across_rules : bool
-        Whether rows of different rules are merged all the same. What differs is then `mixed` in `rules`.
+        Also merge rows with different rules. The rules that differ are then `mixed` in `rules`.
 
     Returns
     -------
     DataFrame or pyarrow.Table
-        As for `summarize`, one row per (run, segment, metric, k): the same bits as if all queries had been evaluated
-        together. Lazy for a DataFrame of Spark, whose action raises if rows of different `rules` would be merged, and
-        names what differs. Other tables are merged at once on this machine, to a sorted table of Arrow.
+        As for `summarize`, one row per (run, segment, metric, k); bit for bit equal to evaluating all queries
+        together. Lazy for a Spark DataFrame; the action raises if rows with different `rules` would be merged, and
+        names the differences. Other tables are merged immediately on this machine, to a sorted Arrow table.
 
     Raises
     ------
     MissingColumnError, InvalidParameterError, InputRefusedError
-        For a table that is not a summary, a confidence outside 0 and 1, and rows of different `rules`.
+        For a table that is not a summary, a confidence outside 0 and 1, or rows with different `rules`.
 
     Notes
     -----
@@ -67,9 +67,9 @@ def merge_summaries(
     """
     check_fraction("confidence", confidence)
     requested, origin = resolve_engine("auto", "")
-    obstacle = f"{origin} was asked for" if requested == "spark" else None
+    obstacle = f"{origin} was requested" if requested == "spark" else None
     if is_spark_table(summaries):
-        obstacle = "the table is one of Spark"
+        obstacle = "the table is a Spark DataFrame"
     if obstacle is None:
         table = open_memory_table(summaries, "summaries", label=METRIC_TABLE)
         obstacle = find_memory_obstacle({"summaries": table}) if requested == "auto" else None
@@ -90,7 +90,7 @@ def _merge(rows: pa.Table, confidence: float, *, across_rules: bool) -> pa.Table
 
 
 def read_summary_rows(table: LocalTable, target: pa.Schema) -> pa.Table:
-    """Read rows of a summary or metric table; counts, rules and names that it lacks are null, as a user's may."""
+    """Read rows of a summary or metric table. Optional counts, rules and names that it lacks are null."""
     info, optional = table.info, (*OPTIONAL_COUNTS, labels.ASKED, RULES)
     present = [field for field in target if field.name not in optional or info.has(field.name)]
     types = {field.name: info.require(field.name, f"column of a {METRIC_TABLE}") for field in present}

@@ -1,6 +1,6 @@
-"""How tables are read and ranked, decided once from their columns and the settings. NumPy and Arrow only.
+"""Plan how tables are read and ranked, from their columns and the settings. NumPy and Arrow only.
 
-A runner carries a plan out: it reads the columns of a table by its `TablePlan`, and gives them to worker functions.
+A runner executes a plan: it reads the columns of a table as in its `TablePlan`, and passes them to worker functions.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ SAMPLED = "a sample is taken"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingPlan:
-    """How rows become rankings: a strategy, why, and what it needs. `settings` are fitted to the table.
+    """A strategy for ranking, its reason, and the columns to read. `settings` are fitted to the table.
 
-    `others` are columns that the settings do not use and that may name a ranker. `spark_reads` is a clause: why
-    workers cannot read files of the table themselves.
+    `others` are unused columns that may name a ranker. `spark_reads` says in a clause why workers cannot read the
+    files of the table directly.
     """
 
     settings: EvaluationSettings
@@ -52,15 +52,15 @@ class RankingPlan:
 
     @property
     def needs_spark(self) -> str | None:
-        """Why nothing but Spark can rank the table, in a clause."""
+        """Reason why only Spark can rank the table, in a clause, or None."""
         if self.strategy != ARRAYS and self.spark_reads not in (None, SAMPLED):
             return self.spark_reads
         reads = [self.rows.columns, *self.rows.runs.values()]
         keys = [self.rows.columns[name].type for name in self.rows.query]
         reasons = {
-            "a sample is taken by text that Spark alone writes": self.rows.sample < 1
+            "sampling needs keys as text, which only Spark formats": self.rows.sample < 1
             and not all(map(has_plain_text, keys)),
-            "Spark alone writes runs of this type as text": any(
+            "only Spark formats runs of this type as text": any(
                 read.conversion is Conversion.SPARK_TEXT for columns in reads for read in columns.values()
             ),
         }
@@ -95,8 +95,8 @@ class RankingPlan:
 
     @property
     def task(self) -> RankingTask:
-        """What workers must know to rank."""
-        rows, is_arrays = self.rows.schema, self.strategy == ARRAYS  # arrays are checked whole, not when they are cut
+        """The task that is shipped to workers."""
+        rows, is_arrays = self.rows.schema, self.strategy == ARRAYS  # arrays are checked whole elsewhere
         return RankingTask(
             settings=self.settings,
             rows=rows,
@@ -109,9 +109,9 @@ class RankingPlan:
 def plan_ranking(
     rows: TableInfo, judgments: TableInfo | None, settings: EvaluationSettings, *, fitted: bool = False
 ) -> RankingPlan:
-    """Decide how tables are read and ranked; raise for all that is wrong with their columns.
+    """Plan how tables are read and ranked; raise for invalid columns.
 
-    Lists beside judgments are to be long tables already. `fitted` settings are those of `fit_settings`.
+    Lists with a judgments table must have been converted to long tables. `fitted` settings come from `fit_settings`.
     """
     settings = settings if fitted else fit_settings(rows, settings)
     lists = _plan_arrays(rows, judgments, settings)
@@ -120,11 +120,13 @@ def plan_ranking(
     relevance = settings.columns.relevance
     if settings.columns.ideal is not None:
         raise InvalidParameterError(
-            f"column {relevance!r} is no array of relevances, so nothing reads {settings.columns.ideal!r} "
-            f"({option('ideal')}); leave it out."
+            f"column {relevance!r} is not an array of relevances, so {settings.columns.ideal!r} "
+            f"({option('ideal')}) has no effect; remove it."
         )
     if settings.convention.ideal == "unsorted":
-        raise InvalidParameterError("ideal=unsorted needs arrays: a column of relevances and one of judged ones.")
+        raise InvalidParameterError(
+            "ideal=unsorted needs arrays: a column of relevances and a column of judged relevances."
+        )
     require_carried_columns(settings, rows, *([] if judgments is None else [judgments]))
     row_plan = plan_rows(rows, settings, judged=judgments is None)
     judgment_plan = None if judgments is None else plan_judgments(judgments, settings)
@@ -141,14 +143,14 @@ def plan_ranking(
         rows=row_plan,
         judgments=judgment_plan,
         strategy=WINDOW if is_window else ENGINE,
-        reason="the reference was asked for" if is_window else "",
+        reason="strategy=window was requested" if is_window else "",
         others=list_unused_columns(rows, settings),
         spark_reads=next((reason for reason, is_true in reasons.items() if is_true), None),
     )
 
 
 def require_spark_allowed(settings: EvaluationSettings, reason: str) -> None:
-    """Raise where Spark has to read a table, for a reason, and workers were asked to."""
+    """Raise if Spark has to read a table, for `reason`, but the user requested workers."""
     if settings.source == "parquet":
         raise InvalidParameterError(
             f"{option('source', 'parquet')} is not available for this table: {reason}. Use "
@@ -157,7 +159,7 @@ def require_spark_allowed(settings: EvaluationSettings, reason: str) -> None:
 
 
 def _plan_arrays(info: TableInfo, judgments: TableInfo | None, settings: EvaluationSettings) -> RankingPlan | None:
-    """Plan a table with one row a query; None for any other."""
+    """Plan a table with one row per query; return None for other tables."""
     columns, fitted = settings.columns, settings
     if columns.ranked:
         what, action = f"column {columns.ranked[0]!r} has lists", "ranked"
@@ -165,11 +167,11 @@ def _plan_arrays(info: TableInfo, judgments: TableInfo | None, settings: Evaluat
     elif is_array(info, columns.relevance):
         what, action = f"column {columns.relevance!r} is an array", "scored"
         if judgments is not None:
-            raise InvalidParameterError("arrays of relevances need no judgments table.")
+            raise InvalidParameterError("arrays of relevances cannot be combined with a judgments table.")
         if len(columns.score) > 1:
             raise InvalidParameterError(
                 f"{option('score')} names {', '.join(columns.score)}: arrays of relevances are in rank order and "
-                "have no scores; leave it out, and put the lists of each ranker in rows of their own "
+                "have no scores; remove it, and put the lists of each ranker into separate rows "
                 f"({option('run')})."
             )
     else:
@@ -180,38 +182,35 @@ def _plan_arrays(info: TableInfo, judgments: TableInfo | None, settings: Evaluat
         rows=plan_lists(info, settings),
         judgments=None,
         strategy=ARRAYS,
-        reason=f"{what}: each row is {action} where it is",
+        reason=f"{what}: each row is {action} directly",
         spark_reads=what,
     )
 
 
 def fit_settings(info: TableInfo, settings: EvaluationSettings) -> EvaluationSettings:
-    """Fit settings to a table: its usual rank column, and lists without a query column. Refuse a mistaken `ideal`."""
+    """Fit settings to a table: default rank column, and lists without a query column. Raise for a wrong `ideal`."""
     columns = settings.columns
     if columns.ranked and not columns.query_columns(info.names):
         needs = {"sample": settings.sample < 1}
         needs |= {f"metric {str(metric_at)!r}": bool(metric_at.metric.needs) for metric_at in settings.computed}
         for part in (part for part, is_true in needs.items() if is_true):
-            raise InvalidParameterError(
-                f"{part} needs to know the query of a row: name its column ({option('query')})."
-            )
+            raise InvalidParameterError(f"{part} needs a query column: name it ({option('query')}).")
         settings = replace(settings, columns=replace(columns, query=()))
-    if not is_array(info, columns.relevance):  # arrays are in rank order already
+    if not is_array(info, columns.relevance):  # arrays are already in rank order
         settings = replace(settings, columns=settings.columns.with_default_rank(info.names))
     if columns.ideal in CHOICES["ideal"] and columns.ideal not in info.names:
         raise InvalidParameterError(
-            f"there is no column {columns.ideal!r}, which {option('ideal')} names; the rule for ideal lists is "
+            f"{option('ideal')} names column {columns.ideal!r}, which does not exist; the rule for ideal lists is "
             f"{settings.convention.advice('ideal', columns.ideal)}."
         )
     return settings
 
 
 def require_query(settings: EvaluationSettings) -> None:
-    """Raise where rows of lists have no key, by which queries could be told apart."""
+    """Raise if rows of lists have no query column to identify queries."""
     if not settings.columns.query:
         raise InvalidParameterError(
-            "this compares queries one by one, and the lists have no query column: name the column "
-            f"({option('query')})."
+            f"this compares single queries, but the lists have no query column: name the column ({option('query')})."
         )
 
 
@@ -220,7 +219,7 @@ def is_array(info: TableInfo, column: str) -> bool:
 
 
 def list_unused_columns(info: TableInfo, settings: EvaluationSettings) -> tuple[str, ...]:
-    """Columns that the settings do not use and that may name a ranker."""
+    """List the unused columns that may name a ranker."""
     columns = settings.columns
     used = {*columns.query, *columns.score, *settings.segment_columns, columns.item, columns.rank, columns.relevance}
     used |= {columns.run, columns.weight, columns.order, MALFORMED}

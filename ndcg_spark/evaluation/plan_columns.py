@@ -1,4 +1,4 @@
-"""Which columns of a table are read, from where and changed how, under names that workers know. Arrow only."""
+"""Plan which columns of a table are read and how they are converted to canonical columns. Arrow only."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from ndcg_spark.evaluation.tasks.query_rows import canonical_names, name_bad_row
 KEYS, VALUES = "key", "value"
 """Fields of a map in the source of a column."""
 SAMPLE = "sample"
-"""Hashed before the query, which says whether a sample has it."""
+"""Hashed together with the query to decide whether a sample includes it."""
 
 
 class Conversion(Enum):
-    """What is done to a column, or to each element of its lists, before workers get it."""
+    """Conversion of a column, or of each element of its lists, before workers receive it."""
 
     AS_IS = "as it is"
     CLEAN_ZERO = "-0.0 becomes 0.0"
-    CAST = "to the type of the column: a number to a wider one, a boolean to 1 and 0, a decimal to a double"
+    CAST = "to the target type: numbers to a wider type, booleans to 1 and 0, decimals to doubles"
     TO_TEXT = "whole numbers, booleans and dates as text"
-    SPARK_TEXT = "other types as text, which Spark alone writes; of -0.0 as of 0.0"
-    PARSE_DOUBLE = "text is parsed; what is no number is null"
+    SPARK_TEXT = "other types as text, which only Spark formats; -0.0 as 0.0"
+    PARSE_DOUBLE = "text is parsed; null if it is not a number"
     ONES = "1.0 for each element of a list"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRead:
-    """A column that workers get: where from, changed how, of which type. `source` may end in a field.
+    """A canonical column: its source, conversion and type. `source` may end in a field.
 
-    With a `reason`, a row is bad whose source is not null and whose value is.
+    With a `reason`, a row is bad if its source is not null but its value is.
     """
 
     source: tuple[str, ...]
@@ -47,11 +47,11 @@ class ColumnRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """How the canonical columns of a table are read.
+    """Plan for reading the canonical columns of a table.
 
-    `runs` has the columns of each run where a row holds the lists of several; each becomes a row. `bad_rows` has the
-    columns with a reason for a bad row, and which columns each looks at. `sample` is the share of the queries that is
-    read; `keeps_original` adds `row`, the row as it came.
+    `runs` has the columns of each run if a row holds the lists of several runs; each run becomes a row. `bad_rows`
+    maps columns with the reason of a bad row to the columns they check. `sample` is the share of queries read;
+    `keeps_original` adds `row`, the original row.
     """
 
     columns: Mapping[str, ColumnRead]
@@ -75,7 +75,7 @@ class TablePlan:
 
 
 def find_item_need(settings: EvaluationSettings, judged: bool) -> str | None:
-    """Say what needs the item column, if anything does."""
+    """Return what needs the item column, or None."""
     convention = settings.convention
     if not judged:
         return "joining judgments"
@@ -89,7 +89,7 @@ def find_item_need(settings: EvaluationSettings, judged: bool) -> str | None:
 
 
 def plan_rows(info: TableInfo, settings: EvaluationSettings, *, judged: bool) -> TablePlan:
-    """Plan the canonical columns of the main table; `judged` if it has the relevances."""
+    """Plan the canonical columns of the main table; `judged` says whether it has the relevances."""
     columns, names = settings.columns, canonical_names(settings)
     reads = read_keys(info, settings)
     if columns.rank is not None:
@@ -114,7 +114,7 @@ def plan_rows(info: TableInfo, settings: EvaluationSettings, *, judged: bool) ->
 
 
 def plan_judgments(info: TableInfo, settings: EvaluationSettings) -> TablePlan:
-    """Plan the canonical columns of a judgments table, as `plan_rows`. A null relevance judges nothing."""
+    """Plan the canonical columns of a judgments table, like `plan_rows`. A null relevance is not a judgment."""
     order = settings.columns.order
     reads = read_keys(info, settings, run=False) | _read_item_and_carried(info, settings, "joining judgments")
     if settings.convention.duplicates == "first" and order is not None and info.has(order):
@@ -127,7 +127,7 @@ def plan_judgments(info: TableInfo, settings: EvaluationSettings) -> TablePlan:
 
 
 def read_keys(info: TableInfo, settings: EvaluationSettings, *, run: bool = True) -> dict[str, ColumnRead]:
-    """Read the run, where a table has it, and the query columns."""
+    """Read the run column, if any, and the query columns."""
     reads = {}
     if run and settings.columns.run is not None:
         reads[col.RUN] = read_text(info, settings.columns.run, option("run"))
@@ -143,7 +143,7 @@ def read_key(info: TableInfo, column: str, part: str) -> ColumnRead:
 
 
 def has_plain_text(key_type: pa.DataType) -> bool:
-    """Check for a type of keys that Arrow writes as text as Spark does."""
+    """Check that Arrow formats keys of this type as Spark does."""
     checks = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
     return any(is_type(key_type) for is_type in checks)
 
@@ -164,14 +164,14 @@ def read_double(info: TableInfo, column: str, part: str) -> ColumnRead:
 
 
 def number_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which workers read numbers: their own, a double for decimals, an int for booleans."""
+    """Return the type in which workers read numbers: unchanged, double for decimals, int for booleans."""
     if pa.types.is_boolean(kind):
         return pa.int32()
     return kind if pa.types.is_integer(kind) or pa.types.is_floating(kind) else pa.float64()
 
 
 def _read_number(info: TableInfo, column: str, part: str, what: str) -> ColumnRead:
-    """Read a column of numbers in its own type where workers read it; text and decimals as doubles."""
+    """Read a column of numbers in its own type if workers support it; text and decimals as doubles."""
     source_type = info.require_number(column, part)
     if pa.types.is_string(source_type):
         return ColumnRead((column,), Conversion.PARSE_DOUBLE, pa.float64(), f"{what}_not_a_number")
@@ -189,7 +189,7 @@ def _read_order(info: TableInfo, column: str) -> ColumnRead:
 def _read_item_and_carried(
     info: TableInfo, settings: EvaluationSettings, needs_item: str | None
 ) -> dict[str, ColumnRead]:
-    """Read item, segments and weight where the table has them or a rule needs them."""
+    """Read item, segments and weight if the table has them or a rule needs them."""
     columns = settings.columns
     if needs_item and columns.item is None:
         raise InvalidParameterError(f"{needs_item} needs an item column ({option('item')}).")
@@ -202,7 +202,7 @@ def _read_item_and_carried(
 
 
 def read_carried(info: TableInfo, settings: EvaluationSettings, *, required: bool = False) -> dict[str, ColumnRead]:
-    """Read segments and weight: where the table has them, unless they are `required`."""
+    """Read segments and weight, if the table has them or they are `required`."""
     columns = settings.columns
     reads = {
         name: read_key(info, column, option("segments"))
@@ -215,7 +215,7 @@ def read_carried(info: TableInfo, settings: EvaluationSettings, *, required: boo
 
 
 def unify_keys(run: TablePlan, judgments: TablePlan, settings: EvaluationSettings) -> tuple[TablePlan, TablePlan]:
-    """Read keys and segments of two tables in one type; refuse text beside numbers."""
+    """Read keys and segments of two tables in common types; raise for text in one and numbers in the other."""
     names = canonical_names(settings)
     widened: tuple[dict[str, ColumnRead], dict[str, ColumnRead]] = ({}, {})
     for name, label in {**names.query, col.ITEM: settings.columns.item, **names.segments}.items():
@@ -227,8 +227,8 @@ def unify_keys(run: TablePlan, judgments: TablePlan, settings: EvaluationSetting
             continue
         if not (pa.types.is_integer(left) and pa.types.is_integer(right)):
             raise InputRefusedError(
-                f"column {label!r} is {format_type(left)} in the run and {format_type(right)} in the judgments; cast "
-                "one of them so that values compare."
+                f"column {label!r} is {format_type(left)} in the run and {format_type(right)} in the judgments; cast one "
+                "of them to the type of the other."
             )
         for columns, read in zip(widened, reads, strict=True):
             columns[name] = replace(read, conversion=Conversion.CAST, type=pa.int64())

@@ -1,4 +1,4 @@
-"""How tables with one row a query are read: arrays of relevances, or lists of items with what is relevant."""
+"""Plan tables with one row per query: arrays of relevances, or lists of items and of relevant items."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceCol
 from ndcg_spark.evaluation.tasks import query_rows as col
 
 RANK, POSITION, ROW = "rank", "position", "row"
-"""Names of columns of the long rows that lists stand for."""
+"""Names of columns of the long rows made from lists."""
 SCORES, GRADES = ("score", "rating", RANK), ("relevance", "grade", "rating")
-"""Fields of structs with numbers, where none is named; ALS calls its scores `rating`."""
+"""Default names of struct fields with numbers; ALS calls its scores `rating`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListColumn:
-    """A column of lists: items and, if it has them, scores, ranks or grades."""
+    """A column of lists: items and, if present, scores, ranks or grades."""
 
     name: str
     items: ColumnRead
@@ -39,12 +39,12 @@ class ListColumn:
 
     @property
     def has_scores(self) -> bool:
-        """Whether items are ranked by numbers that are no ranks."""
+        """True if items are ranked by scores, not by ranks or positions."""
         return self.numbers is not None and not self.by_rank
 
 
 def plan_lists(info: TableInfo, settings: EvaluationSettings) -> TablePlan:
-    """Plan the canonical columns of a table with one row a query. Several ranked columns are a row each."""
+    """Plan the canonical columns of a table with one row per query. Each of several ranked columns becomes a row."""
     keys = read_keys(info, settings)
     lists, runs = _read_relevances(info, settings), {}
     if settings.columns.ranked:
@@ -67,7 +67,7 @@ def _ranked_reads(lists: ListColumn) -> dict[str, ColumnRead]:
 
 
 def build_long_settings(info: TableInfo, settings: EvaluationSettings) -> EvaluationSettings:
-    """Build the settings of the long table of the lists. Ranks are positions unless lists have scores."""
+    """Build the settings of the long table made from lists. Ranks are positions unless lists have scores."""
     columns, convention = settings.columns, settings.convention
     used = {*columns.query, *settings.segment_columns, columns.weight, columns.run, columns.item}
 
@@ -84,7 +84,7 @@ def build_long_settings(info: TableInfo, settings: EvaluationSettings) -> Evalua
         rank=None if lists.has_scores else find_free_name(RANK),
         score=(find_free_name("score"),),
         order=columns.order
-        or (find_free_name(POSITION) if needs_order else None),  # judgments may have a column of that order
+        or (find_free_name(POSITION) if needs_order else None),  # judgments may have such a column
         run=find_free_name(col.RUN) if len(columns.ranked) > 1 else columns.run,
     )
     if lists.numbers is None:
@@ -96,7 +96,7 @@ def build_long_settings(info: TableInfo, settings: EvaluationSettings) -> Evalua
 
 
 def _read_relevances(info: TableInfo, settings: EvaluationSettings) -> dict[str, ColumnRead]:
-    """Read arrays of relevances, in rank order and ideal."""
+    """Read the arrays of ranked and of ideal relevances."""
     columns = settings.columns
     if columns.ranked:
         return {}
@@ -128,7 +128,7 @@ def _read_relevance_lists(
         )
     reads = {names[0]: ColumnRead((column, relevance), Conversion.CAST, doubles)}
     if item and settings.convention.duplicates != "error":
-        raise InvalidParameterError("duplicates=best and first are not for arrays; remove them beforehand.")
+        raise InvalidParameterError("duplicates=best and first do not support arrays; remove duplicates beforehand.")
     if item and (settings.check_duplicates != "none" or settings.lists_items):
         info.check(f"{column}.{item}", f"field {item!r} of column {column!r} ({option(part)})")
         if not is_key(fields[item]):
@@ -145,21 +145,21 @@ def _is_relevance(value_type: pa.DataType, *, or_null: bool = False) -> bool:
 
 
 def read_ranked_lists(info: TableInfo, settings: EvaluationSettings) -> list[ListColumn]:
-    """Read the ranked columns, all with numbers or none, which are of one type."""
+    """Read the ranked columns; all must have numbers of one type, or none."""
     columns = settings.columns
     number_fields = _NumberFields(option("score"), columns.score[0], Columns().score[0], SCORES)
     lists = [_read_lists(info, column, option("ranked"), columns, number_fields) for column in columns.ranked]
     if number_fields.is_named and any(list_column.numbers is None for list_column in lists):
         raise InputRefusedError(
-            f"column {lists[0].name!r} ({option('ranked')}) has ids alone, and no "
-            f"{number_fields.asked!r} ({number_fields.part}); leave that out."
+            f"column {lists[0].name!r} ({option('ranked')}) has only ids, without "
+            f"{number_fields.asked!r} ({number_fields.part}); remove that option."
         )
     roles = {(list_column.numbers is not None, list_column.has_scores): list_column.name for list_column in lists}
     if len(roles) > 1:
         names = ", ".join(map(repr, roles.values()))
         raise InputRefusedError(
-            f"of columns {names} ({option('ranked')}) some have scores, and others ranks or ids alone; evaluate one "
-            "after the other."
+            f"columns {names} ({option('ranked')}) mix scores, ranks and ids without numbers; evaluate them "
+            "separately."
         )
     if len({list_column.numbers.type for list_column in lists if list_column.numbers is not None}) > 1:
         lists = [
@@ -174,8 +174,8 @@ def read_relevant_list(info: TableInfo, settings: EvaluationSettings) -> ListCol
     column = columns.relevant
     if column is None:
         raise InvalidParameterError(
-            f"lists of items ({option('ranked')}) need the items that are relevant: a column ({part}) or a table of "
-            "judgments."
+            f"lists of items ({option('ranked')}) need relevant items: name a column ({part}) or pass a judgments "
+            "table."
         )
     column_type = info.require(column, part)
     if pa.types.is_map(column_type) and (is_key(column_type.key_type) or column_type.key_type == NO_KEYS):
@@ -195,7 +195,7 @@ def read_relevant_list(info: TableInfo, settings: EvaluationSettings) -> ListCol
 
 @dataclass(frozen=True, slots=True)
 class _NumberFields:
-    """How fields with numbers are called: as the user asked for, or else as is usual."""
+    """Names of struct fields with numbers: the requested name, or else the usual names."""
 
     part: str
     asked: str
@@ -208,14 +208,14 @@ class _NumberFields:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Names of fields, the first of which that is there has the numbers."""
+        """Candidate names in order; the first field that exists has the numbers."""
         return (self.asked,) if self.is_named else self.usual
 
 
 def _read_lists(
     info: TableInfo, column: str, part: str, columns: Columns, number_fields: _NumberFields
 ) -> ListColumn:
-    """Read a column of arrays of ids, or of structs with an id and maybe a number."""
+    """Read a column of arrays of ids, or of structs with an id and optionally a number."""
     column_type = info.require(column, part)
     error = InputRefusedError(
         f"column {column!r} ({part}) must be {_describe_forms(column_type, part)}; it is {info.type_text(column)}."
@@ -254,7 +254,7 @@ def _read_lists(
 def _find_item_field(
     info: TableInfo, column: str, fields: Sequence[str], columns: Columns, number_fields: _NumberFields
 ) -> str | None:
-    """The field with ids: that named as the item column or, if none was named, the first without numbers."""
+    """Find the field with ids: the item column or, if none was named, the first field without numbers."""
     item = None if columns.item is None else info.field_named(column, columns.item)
     if item or columns.item not in (None, Columns().item):
         return item
@@ -266,12 +266,12 @@ def _describe_forms(column_type: pa.DataType, part: str) -> str:
     if part == option("ranked"):
         return "an array of ids, or of structs with an id"
     is_struct = pa.types.is_struct(column_type)
-    hint = " (a dict of pandas or json is no map: make it a list of id and grade)" if is_struct else ""
+    hint = " (a dict of pandas or json is not a map: convert it to a list of id and grade)" if is_struct else ""
     return f"an array of ids, an array of structs with an id and a grade, or a map from id to grade{hint}"
 
 
 def _read_list_numbers(source: tuple[str, str], value_type: pa.DataType, part: str) -> ColumnRead:
-    """Read numbers of lists in the types that workers read: those of long tables."""
+    """Read numbers of lists in the types that workers use for long tables."""
     if not _is_relevance(value_type, or_null=True):
         content = "grades" if part == option("relevant") else "scores or ranks"
         raise InputRefusedError(
@@ -288,9 +288,9 @@ def _cast_numbers(read: ColumnRead | None, value_type: pa.DataType) -> ColumnRea
 
 
 def unify_items(lists: Sequence[ListColumn], *, like: pa.DataType | None = None) -> list[ListColumn]:
-    """Read items of all lists in one type; refuse text beside numbers.
+    """Read items of all lists in one type; raise if text and numbers are mixed.
 
-    Lists that are all empty (`array()`) take the type of other items, else that of `like`.
+    Columns of empty lists (`array()`) get the type of the other items, else the type `like`.
     """
     default_type = next(
         (item_type for item_type in map(_item_type, lists) if not pa.types.is_null(item_type)), like or pa.string()
@@ -306,7 +306,7 @@ def unify_items(lists: Sequence[ListColumn], *, like: pa.DataType | None = None)
             continue
         raise InputRefusedError(
             f"items are {format_type(first_type)} in column {lists[0].name!r} and {format_type(item_type)} in column "
-            f"{list_column.name!r}; cast one of them so that values compare."
+            f"{list_column.name!r}; cast one of them to the type of the other."
         )
     if len(set(map(_item_type, lists))) == 1:
         return list(lists)
@@ -318,21 +318,21 @@ def _item_type(list_column: ListColumn) -> pa.DataType:
 
 
 def _cast_items(list_column: ListColumn, item_type: pa.DataType) -> ListColumn:
-    """Lists with items of another type; those of `array()`, which are all empty, have none."""
+    """Cast the items of lists to a type."""
     return replace(
         list_column, items=replace(list_column.items, conversion=Conversion.CAST, type=pa.list_(item_type))
     )
 
 
-ONE_LIST_PER_QUERY = "a table of relevant items has one row for each query. Put all items of a query into one list."
+ONE_LIST_PER_QUERY = "a table of relevant items must have one row per query. Put all items of a query into one list."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongRows:
-    """The long rows that lists stand for: one for each entry, with the columns `kept` of its row.
+    """Long rows made from lists: one row per list entry, with the `kept` columns of its row.
 
-    Lists without numbers get their places from 1 on as `number`, or ones if they are `relevant`. A null list is a row
-    without item, and an empty one no row. With `run`, lists of several columns are a run each; `order` are places.
+    Without numbers, `number` is the position from 1, or 1 if the lists are `relevant`. A null list becomes a row
+    without item, an empty list no row. With `run`, each list column is a run; `order` holds positions.
     """
 
     lists: tuple[ListColumn, ...]
@@ -344,7 +344,7 @@ class LongRows:
     relevant: bool = False
 
     def schema(self, info: TableInfo) -> pa.Schema:
-        """Columns of the long rows of a table."""
+        """Return the columns of the long rows of a table."""
         first, runs = self.lists[0], {} if self.run is None else {self.run: pa.string()}
         places = {} if self.order is None else {self.order: pa.int32()}
         number = pa.int32() if first.numbers is None else first.numbers.type.value_type
@@ -356,7 +356,7 @@ class LongRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongTables:
-    """How lists beside a table of judgments become long rows, and those of judgments if they are lists, too."""
+    """Plans for the long rows of lists and of judgments, which may be lists, too."""
 
     settings: EvaluationSettings
     rows: LongRows
@@ -368,8 +368,8 @@ def plan_long_tables(info: TableInfo, judged: TableInfo, settings: EvaluationSet
     columns = settings.columns
     if columns.relevant in info.names:
         raise InvalidParameterError(
-            f"column {columns.relevant!r} ({option('relevant')}) of the input has the relevant items, and there is a "
-            "table of judgments; leave one of them out, or drop the column."
+            f"column {columns.relevant!r} ({option('relevant')}) of the input has the relevant items, but there is "
+            "also a judgments table; remove one of them, or drop the column."
         )
     if not columns.query:
         raise InvalidParameterError(f"joining judgments needs a query column ({option('query')}).")
@@ -401,16 +401,16 @@ def plan_long_tables(info: TableInfo, judged: TableInfo, settings: EvaluationSet
 
 
 def _find_kept_columns(info: TableInfo, settings: EvaluationSettings) -> tuple[str, ...]:
-    """Find the columns of a table that settings name, beside lists."""
+    """Find the columns of a table, other than lists, that settings name."""
     columns = settings.columns
     candidates = (*columns.query, *settings.segment_columns, columns.weight, columns.run)
     return tuple(column for column in dict.fromkeys(candidates) if column is not None and info.has(column))
 
 
 def read_empty_lists(info: TableInfo, settings: EvaluationSettings) -> dict[str, ColumnRead]:
-    """Read what empty lists tell, which the long table lacks: the run and, if there are segments, query and segments.
+    """Read the columns of rows with empty lists, which the long table lacks: run, and query and segments if any.
 
-    Several ranked columns also tell the names of all runs.
+    With several ranked columns they also name all runs.
     """
     carried = {name: one for name, one in read_carried(info, settings).items() if name != col.WEIGHT}
     keys = read_keys(info, settings)

@@ -1,4 +1,4 @@
-"""A picture of an evaluation: means by segment with their intervals, and how the values of queries are spread."""
+"""Plot an evaluation: means by segment with their intervals, and histograms of query values."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ except ImportError as error:
     raise cannot_import(error, "plots need matplotlib", "matplotlib", "report") from None
 
 MAX_SEGMENTS = 24
-"""Groups that are drawn, those with the most queries; the table has all."""
+"""Groups that are drawn: those with the most queries."""
 MAX_RUNS = 8
-"""Runs whose queries are drawn."""
+"""Runs with a histogram."""
 N_BINS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The mean of one run over one group of queries; an end of the interval is None below two queries."""
+    """Mean of a run over a group of queries. The ends of the interval are None below two queries."""
 
     run: str
     label: str
@@ -37,7 +37,7 @@ class Group:
 
 
 def choose_bin_width(groups: Sequence[Group], *, within_1: bool) -> float:
-    """Choose a bin width near 1/20 of what most values span: 1, 2 or 5 times a power of ten."""
+    """Choose a bin width near 1/20 of the range of most values: 1, 2 or 5 times a power of ten."""
     spans = [1.0] if within_1 else []
     for group in () if within_1 else groups:
         deviation = 0.0 if group.low is None else (group.value - group.low) / 2 * math.sqrt(group.n)
@@ -48,7 +48,7 @@ def choose_bin_width(groups: Sequence[Group], *, within_1: bool) -> float:
 
 
 class Plot(Figure):
-    """A figure that notebooks show, also where nothing has told them how to show figures."""
+    """A figure that notebooks display without an inline backend."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -57,7 +57,7 @@ class Plot(Figure):
 
 
 def draw(metric: str, groups: Sequence[Group], counts: Mapping[str, Mapping[int, int]], step: float) -> Figure:
-    """Draw groups, in their order, and the counts of queries by run and bin."""
+    """Draw the means of groups, in order, and the counts of queries by run and bin."""
     labels = list(dict.fromkeys(group.label for group in groups))
     runs = list(dict.fromkeys(group.run for group in groups))
     drawn_runs = runs[:MAX_RUNS]
@@ -71,7 +71,7 @@ def draw(metric: str, groups: Sequence[Group], counts: Mapping[str, Mapping[int,
     for index, run in enumerate(drawn_runs):
         _draw_counts(rows[index], counts.get(run, {}), step, f"C{index}", run)
     max_count = max((n for run in drawn_runs for n in counts.get(run, {}).values()), default=1)
-    rows[0].set_ylim(0, 1.05 * max_count)  # after all are drawn: they share it
+    rows[0].set_ylim(0, 1.05 * max_count)  # the axes share it, so it is set after all are drawn
     note = "" if len(drawn_runs) == len(runs) else f", first {len(drawn_runs)} of {len(runs)} runs"
     rows[0].set_title(f"number of queries{note}", loc="left")
     rows[-1].set_xlabel(f"{metric} of a query")
@@ -106,7 +106,7 @@ def _draw_means(axes: Axes, groups: Sequence[Group], labels: Sequence[str], runs
 
 
 def select_groups(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
-    """Groups of rows with `run`, `label`, `value`, `ci_low`, `ci_high` and `n_queries`; the largest, in order."""
+    """Select the largest groups, in order, from rows with `run`, `label`, `value`, `n_queries` and interval."""
     valued = [row for row in rows if row["value"] is not None]
     sizes: dict[str, int] = {}
     for row in valued:

@@ -1,4 +1,4 @@
-"""What a person reads of an evaluation: a short table at a terminal, plain lines in a log."""
+"""Printed results of an evaluation: a short table on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEARLY_CONSTANT = 0.5
 
 
 def show_summary(summary: list[dict[str, Any]]) -> None:
-    """Print means per run and segment, from sorted rows: a table at a terminal, else a line a group."""
+    """Print means per run and segment from sorted rows: a table on a terminal, else one line per group."""
     bounds = {metric.name for metric in TIE_BOUNDS}
     companions = {metric.name for metric in NDCG.comes_with} | bounds
     rows = [row for row in summary if row["metric"] not in companions]
@@ -68,7 +68,7 @@ def _format_line(rows: list[dict[str, Any]]) -> str:
 
 
 def select_overall_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Select one overall row per run, at its metric's largest cutoff, preferring the metric with most queries."""
+    """Select one overall row per run at the largest cutoff, of the metric with the most queries."""
     last_rows = {(row["run"], row["metric"]): row for row in summary if not row["segment_by"]}
     by_run: dict[str, dict[str, Any]] = {}
     for (run, _), row in last_rows.items():
@@ -78,7 +78,7 @@ def select_overall_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def format_counts(rows: Mapping[str, Any], queries: str) -> str:
-    """Say what became of rows and, by a text of `format_query_counts`, of queries, in a line."""
+    """Format the counts of rows and, from `format_query_counts`, of queries in a line."""
     parts = [f"rows: {rows['read']:,} read = {rows['evaluated']:,} evaluated"]
     parts.append(f"{rows['rejected']:,} rejected + {rows['left_out']:,} left out by rule")
     return f"{' + '.join(parts)}; {queries}"
@@ -87,7 +87,7 @@ def format_counts(rows: Mapping[str, Any], queries: str) -> str:
 def format_query_counts(
     queries: Mapping[str, int], settings: EvaluationSettings, outside: Collection[str], *, n_runs: int = 1
 ) -> str:
-    """Say how many queries are in the mean, and how many have which status; those of `outside` are in no mean."""
+    """Format the number of queries in the mean, and by status. Queries with a status in `outside` are in no mean."""
     subject = "queries" if n_runs == 1 else f"queries, those of {n_runs} runs added up"
     text = f"{subject}: {queries['in_mean']:,} in the mean"
     # Metrics without a value for an empty list leave out queries of any status, and means those of weight 0.
@@ -105,7 +105,7 @@ _STATUSES = {"no_relevant": "with nothing relevant", "missing": "missing", "unju
 
 
 def format_notes(summary: list[dict[str, Any]], settings: EvaluationSettings, *, judged_apart: bool) -> list[str]:
-    """Say below means what is missing or left out, and if runs have different queries; empty where all is plain."""
+    """Format lines below means on missing and left out queries, and on runs with different queries."""
     overall = select_overall_rows(summary)
     totals = {column: sum(int(row[column] or 0) for row in overall) for column in COUNTS}
     lines = []
@@ -127,12 +127,12 @@ def format_notes(summary: list[dict[str, Any]], settings: EvaluationSettings, *,
 def compare_query_counts(
     overall: list[dict[str, Any]], settings: EvaluationSettings, *, judged_apart: bool
 ) -> list[str]:
-    """Tell of runs of one table that have more and fewer queries: what a run lacks costs it nothing."""
+    """Report runs of a table with different numbers of queries: a run is not penalized for missing queries."""
     if judged_apart or settings.columns.run is None:
         return []
     outside = [f"n_{column}" for column in list_uncounted_statuses(settings.convention) if f"n_{column}" in COUNTS]
     n_queries = {row["run"]: row["n_queries"] + sum(row[column] for column in outside) for row in overall}
-    n_queries.pop(None, None)  # rows that tell no run
+    n_queries.pop(None, None)  # rejected rows without a run
     if len(n_queries) < 2:
         return []
     fewest, most = (
@@ -143,15 +143,15 @@ def compare_query_counts(
         return []
     numbers = f"{fewest!r} has {n_queries[fewest]:,}, {most!r} {n_queries[most]:,}"
     return [
-        f"runs have different numbers of queries: {numbers}. What a run lacks counts as 0 only where relevances are "
-        f"a table of their own ({option('judgments')})."
+        f"runs have different numbers of queries: {numbers}. Missing queries count as 0 only if relevances are in "
+        f"a separate table ({option('judgments')})."
     ]
 
 
 def format_rejects(
     rows: Mapping[str, Any], queries: Mapping[str, int], judgment_rows: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """Say per table why rows were rejected and how many queries lost all of theirs, and at last if they are many."""
+    """Format rejected rows of each table by reason, queries that lost all rows, and a warning if they are many."""
     lost = queries["lost"]
     lost_text = f"; {lost:,} {'query lost all its' if lost == 1 else 'queries lost all their'} rows" if lost else ""
     tables = [("", rows["rejected_by_reason"], lost_text)]
@@ -159,7 +159,7 @@ def format_rejects(
     lines = [f"{table}{format_reasons(reasons)}{rest}" for table, reasons, rest in tables if reasons]
     n_rejected, read = sum(rows["rejected_by_reason"].values()), rows.get("read", 0)
     if read and (share := n_rejected / read) >= REJECT_WARNING_SHARE:
-        lines.append(f"{share:.1%} of the rows were rejected; --max-reject-fraction refuses a night with so many")
+        lines.append(f"{share:.1%} of the rows were rejected; --max-reject-fraction refuses such a night")
     return lines
 
 
@@ -169,7 +169,7 @@ def format_reasons(reasons: dict[str, int]) -> str:
 
 
 def format_unjudged(summary: list[dict[str, Any]]) -> list[str]:
-    """Count the unjudged items among the first k, at the largest cutoff; empty where there are none."""
+    """Format the number of unjudged items among the first k at the largest cutoff; empty if there are none."""
     overall = [row for row in summary if not row["segment_by"]]
     k = max((row["k"] for row in overall), key=labels.cutoff_order, default=None)
     by_run = {row["run"]: row["n_unjudged_items"] or 0 for row in overall if row["k"] == k}
@@ -184,7 +184,7 @@ def format_unjudged(summary: list[dict[str, Any]]) -> list[str]:
 
 
 def warn_ties(summary: list[dict[str, Any]]) -> list[str]:
-    """Warn of scorers whose first k ranks are mostly one tie group; empty where tie bounds were not asked for."""
+    """Warn about scorers whose first k ranks are mostly tied with later ranks. Needs tie bounds."""
     shares = [row for row in summary if row["metric"] == "tied_share" and not row["segment_by"]]
     return [
         f"warning: run {row['run']!r} is nearly constant: on average {row['value']:.0%} of the first {row['k']} "
@@ -195,7 +195,7 @@ def warn_ties(summary: list[dict[str, Any]]) -> list[str]:
 
 
 def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) -> None:
-    """Print how a gap between two conventions comes about: its steps, by run, and queries that carry most of it."""
+    """Print the steps of the gap between two conventions, by run, and the queries with the largest contributions."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     for run, rows in groupby(steps, key=lambda row: row["run"]):
         run_steps = list(rows)
@@ -211,7 +211,7 @@ def show_difference(steps: list[dict[str, Any]], queries: list[dict[str, Any]]) 
         console.print(table)
         if run_steps[0]["value"] is not None and run_steps[-1]["value"] is not None:
             print(f"gap {run_steps[-1]['value'] - run_steps[0]['value']:+.6f}")
-    print("queries that carry most of it:")
+    print("queries with the largest contributions:")
     for query in queries:
         name = labels.key({name: value for name, value in query.items() if name not in _QUERY_VALUES and value != ""})
         values = " -> ".join(labels.number(query[side], ".6f") for side in ("value_a", "value_b"))

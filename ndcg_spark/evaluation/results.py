@@ -1,4 +1,4 @@
-"""What every result of `evaluate` has, and the results that are computed on this machine: tables of Arrow."""
+"""Base of the results of `evaluate`, and the result computed on this machine, with Arrow tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Results(Shown):
-    """An evaluation, whatever ranks."""
+    """Result of `evaluate` with either engine."""
 
     settings: EvaluationSettings
 
@@ -45,7 +45,7 @@ class Results(Shown):
 
     @property
     def _order_of_means(self) -> tuple[list[str], list[str]]:
-        """Names of metrics in the order that was asked for, and of those that people are not shown."""
+        """Labels of metrics in requested order, and labels of hidden metrics."""
         companions = [
             metric_at
             for metric_at in self.settings.computed
@@ -59,17 +59,17 @@ class Results(Shown):
 
     @property
     def provenance(self) -> dict[str, str]:
-        """What the means were computed by, as tables of nights have it: `convention` and `config_hash`."""
+        """Provenance of the means, as stored in metric tables: `convention` and `config_hash`."""
         return {"convention": str(self.settings.convention), "config_hash": self.settings.digest}
 
     def _check_matched(
         self, runs: Sequence[TopItems], *, other_runs: Sequence[TopItems] = (), allowed: bool = False
     ) -> list[str]:
-        """Check the judgments of a table of their own, as `check_top_items`."""
+        """Check a judgments table by `check_top_items`."""
         raise NotImplementedError
 
     def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
-        """Count the bad rows by reason, where a refusal names the first of them. `data` has them."""
+        """Replace a refusal of the first bad row by counts of all bad rows of `data`, by reason."""
         raise NotImplementedError
 
     def _choose_metric(self, metric: str | None) -> MetricAt:
@@ -85,7 +85,7 @@ class Results(Shown):
             if metric_at == requested and not others:
                 return metric_at
         computed = ", ".join(metric_at.label for metric_at in drawn)
-        raise InvalidParameterError(f"metric {metric!r} was not computed for each query; there are: {computed}.")
+        raise InvalidParameterError(f"metric {metric!r} was not computed for each query; computed are: {computed}.")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -96,9 +96,9 @@ class LocalEvaluation(Results):
     ----------
     settings : EvaluationSettings
     ranking : LocalRanking
-        How it is ranked.
+        The plan and the parts of tables to execute it.
     given : mapping of str to object
-        Tables and paths as they were given, for `to_spark`.
+        Tables and paths as passed by the caller, for `to_spark`.
 
     Attributes
     ----------
@@ -107,49 +107,49 @@ class LocalEvaluation(Results):
     per_query : pyarrow.Table
         Metrics, one row per (run, query, k); the columns of `score_queries`.
     rankings : pyarrow.Table
-        What metrics are computed from, one row per (run, query); the columns of `rank_queries`.
+        Ranked lists, one row per (run, query); the columns of `rank_queries`.
 
     Notes
     -----
-    Each table is computed when it is first asked for, and kept. All numbers are those of Spark, to the last bit.
+    Each table is computed on first access and cached. All numbers are bit for bit equal to those of Spark.
 
-    Judgments that match nothing are refused by `show`, `to_pandas` and `plot`, as by `Evaluation`.
+    `show`, `to_pandas` and `plot` raise if judgments match nothing, as in `Evaluation`.
     """
 
     ranking: LocalRanking
     given: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        """What is computed, and by whom."""
+        """Describe the metrics and the engine."""
         return f"{self._first_line}\nranked by: {self.ranking.strategy}, on this machine ({self.ranking.reason})"
 
     @property
     def engine(self) -> str:
-        """Who ranks: `local`."""
+        """Engine that ranks: `local`."""
         return "local"
 
     @cached_property
     def summary(self) -> pa.Table:
-        """One row per (run, segment, metric, k); see `summarize`. Runs when it is first asked for."""
+        """One row per (run, segment, metric, k); see `summarize`. Computed on first access."""
         return sort_rows(self._run(self.ranking.summary))
 
     @cached_property
     def per_query(self) -> pa.Table:
-        """One row per (run, query, k); see `score_queries`. Runs when it is first asked for."""
+        """One row per (run, query, k); see `score_queries`. Computed on first access."""
         return self._run(self.ranking.per_query)
 
     @cached_property
     def rankings(self) -> pa.Table:
-        """One row per (run, query); see `rank_queries`. Runs when it is first asked for."""
+        """One row per (run, query); see `rank_queries`. Computed on first access."""
         return self._run(self.ranking.rankings)
 
     @property
     def per_query_table(self) -> pa.Table:
-        """`per_query` as tables of nights have it: without queries that a rule drops, and columns for sums."""
+        """`per_query` as stored: without queries that a rule drops, and without columns that only sums need."""
         return select_per_query_rows(self.per_query, self.settings)
 
     def means(self) -> pa.Table:
-        """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `ci_low`, `ci_high`, `n`.
+        """Readable means, sorted: `run`, `segment`, `metric`, `value`, `interval`, `ci_low`, `ci_high`, `n`.
 
         Returns
         -------
@@ -162,17 +162,17 @@ class LocalEvaluation(Results):
         return pa.Table.from_pylist([{column: row[column] for column in schema.names} for row in rows], schema)
 
     def plot(self, metric: str | None = None) -> Figure:
-        """Draw means by segment with their intervals, and how many queries have which value.
+        """Draw means by segment with their intervals, and histograms of query values.
 
         Parameters
         ----------
         metric : str or None
-            One of those that were computed, such as `"ndcg@10"`. None: the first, at its largest cutoff.
+            A computed metric, such as `"ndcg@10"`. Default: the first, at its largest cutoff.
 
         Returns
         -------
         matplotlib.figure.Figure
-            As from `Evaluation.plot`, which also says what is refused.
+            As from `Evaluation.plot`, with the same errors.
         """
         from ndcg_spark.evaluation.plots import N_BINS, choose_bin_width, draw, select_groups
 
@@ -189,7 +189,7 @@ class LocalEvaluation(Results):
         queries = self.per_query_table.filter(is_k & pc.field(metric_at.metric.column).is_valid())
         values = float_values(concat_chunks(queries.column(metric_at.metric.column)))[0]
         bins = np.floor(np.round(values / step, 9)).astype(np.int64)
-        if metric_at.metric.within_1:  # the last bin of values within 0 and 1 has 1, too
+        if metric_at.metric.within_1:  # for values within 0 and 1, the last bin includes 1
             bins[values == 1] = N_BINS - 1
         counts: dict[str, dict[int, int]] = {}
         for run, bin_ in zip(queries.column("run").to_pylist(), bins.tolist(), strict=True):
@@ -198,12 +198,12 @@ class LocalEvaluation(Results):
         return draw(metric_at.label, groups, counts, step)
 
     def to_spark(self, spark: SparkSession | None = None) -> Evaluation:
-        """Evaluate the same by Spark: lazy DataFrames with the same numbers.
+        """Evaluate the same tables with Spark, as lazy DataFrames with the same numbers.
 
         Parameters
         ----------
         spark : SparkSession or None
-            Where tables in memory go; None: the active session, or one that is started.
+            Session for tables in memory. Default: the active session, or a new one.
 
         Returns
         -------
@@ -245,7 +245,7 @@ class LocalEvaluation(Results):
 
 
 def _display_order(row: Mapping[str, Any], requested: Sequence[str]) -> tuple[Any, ...]:
-    """As `labels.row_order_sql`: by segment and metric, and the runs of each next to each other."""
+    """Return the sort key of `labels.row_order_sql`: segment, metric, run."""
     segment = row["segment_by"], row["segment"] is None, row["segment"] or ""
     return *segment, *labels.metric_order(row["metric"], row["k"], requested), row["run"] or ""
 

@@ -1,4 +1,4 @@
-"""Rules that results were computed by, as one text: `gain=exponential;...;sample=1.0`, of means also `weight=yes`."""
+"""Rules by which results were computed, as text: `gain=exponential;...;sample=1.0`, for means also `weight=yes`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Iterable, Mapping
 from ndcg_spark.errors import InputRefusedError, option
 
 RULES = "rules"
-"""Column of results; null where it is not known by which rules a row was computed."""
+"""Column of results; null if the rules are unknown."""
 MIXED = "mixed"
-"""Value of a field in the rules of a result in which several values of it were combined on purpose."""
+"""Value of a rule if results with different values were combined on purpose."""
 UNKNOWN = "unknown"
-"""Field of a result that was made of results with known rules and of `some` others."""
-UNKNOWN_LINE = (
-    "rules: some of the results do not say by which rules they were computed; taken to be those of the others"
-)
+"""Field with value `some` if results with known and with unknown rules were combined."""
+UNKNOWN_LINE = "rules: the rules of some results are unknown; assumed to be the rules of the others"
 
 
 def write_rules(fields: Mapping[str, str]) -> str:
@@ -22,7 +20,7 @@ def write_rules(fields: Mapping[str, str]) -> str:
 
 
 def read_rules(text: str | None) -> dict[str, str]:
-    """Read rules by field; none where they are not known.
+    """Parse rules by field; empty if they are unknown.
 
     >>> read_rules("gain=table:0=0,1=3;ties=expected")
     {'gain': 'table:0=0,1=3', 'ties': 'expected'}
@@ -36,12 +34,12 @@ def add_weight(rules: str | None, *, weighted: bool) -> str | None:
 
 
 def have_same_rules(first: str | None, second: str | None) -> bool | None:
-    """Whether two results are by the same rules; None where that is not known."""
+    """Return True if two results have the same rules; None if unknown."""
     return not find_differing_rules([first, second]) if first and second else None
 
 
 def find_differing_rules(texts: Iterable[str | None]) -> dict[str, list[str]]:
-    """Values of the fields that differ; what one text does not have is not known of it."""
+    """Return the values of fields that differ. A missing field is unknown, not different."""
     values: dict[str, dict[str, None]] = {}
     for text in texts:
         for field, value in read_rules(text).items():
@@ -50,7 +48,7 @@ def find_differing_rules(texts: Iterable[str | None]) -> dict[str, list[str]]:
 
 
 def format_difference(texts: Iterable[str | None]) -> str:
-    """Name each field that differs, and its values; empty where none does.
+    """Format the fields that differ and their values; empty if none differs.
 
     >>> format_difference(["ties=expected;sample=1.0", "ties=worst;sample=0.5"])
     'ties: expected and worst; sample: 1.0 and 0.5'
@@ -59,16 +57,16 @@ def format_difference(texts: Iterable[str | None]) -> str:
 
 
 def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> str | None:
-    """Combine rules; refuse different ones unless `across`, which makes their fields `mixed`. None if none is known.
+    """Combine rules; raise if they differ, unless `across`: these fields are then `mixed`. None if all are unknown.
 
-    Unknown rules count as those that are known, and the last field says so. `what` begins the message.
+    Unknown rules are assumed to equal the known ones, and marked by a last field. `what` begins the message.
     """
     texts = list(dict.fromkeys(texts))
     conflicts = find_differing_rules(texts)
     if conflicts and not across:
         raise InputRefusedError(
             f"{what} would combine results of different rules ({format_difference(texts)}); compute them by the same "
-            f"rules, or choose {option('across_rules', 'True')} to combine them all the same."
+            f"rules, or use {option('across_rules', 'True')} to combine them anyway."
         )
     known = [text for text in texts if text]
     if not known:
@@ -80,8 +78,8 @@ def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> st
 
 
 def format_rules_notes(texts: Iterable[str | None]) -> list[str]:
-    """Say what results are combined of, where that is not one set of rules that is known."""
+    """Return lines about combined results with mixed or unknown rules."""
     texts = list(texts)
     mixed = dict.fromkeys(field for text in texts for field, value in read_rules(text).items() if value == MIXED)
-    lines = [f"rules: results of different rules are combined, as asked for; they differ in {', '.join(mixed)}"]
+    lines = [f"rules: results of different rules are combined, as requested; they differ in {', '.join(mixed)}"]
     return lines[: bool(mixed)] + [UNKNOWN_LINE] * any(UNKNOWN in read_rules(text) for text in texts)

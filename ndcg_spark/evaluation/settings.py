@@ -1,4 +1,4 @@
-"""What is to be evaluated, and how: frozen, without Spark."""
+"""Settings of an evaluation: frozen, without Spark."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ DEFAULT_QUERY = ("query_id",)
 MAX_K = 1_000_000
 MAX_RANK = 10_000_000
 MAX_SHORT_K = 200
-"""Entries of a list, of which a batch of ten thousand rankings takes some tens of megabytes."""
+"""Longest list of which a batch of 10,000 rankings fits in some tens of megabytes."""
 REJECT_WARNING_SHARE = 0.1
-"""Share of rejected rows from which the job says so, and the report if it is also more than twice the usual share."""
+"""Share of rejected rows from which the job warns; the report also requires more than twice the usual share."""
 PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
 RESERVED = (*PER_QUERY_COLUMNS, *(one.column for one in TIE_BOUNDS), "weight", "n_rows", "n_left_out", "n_rejected",
             "n_unjudged_items", "n_top_items", "ranked", "ranks", "scores", "tied", "ideal",
             "n_at_least", RULES)  # fmt: skip
-"""Names that rankings and per-query results have for themselves; query and segment columns may not have them."""
+"""Column names of rankings and per-query results, which query and segment columns must not have."""
 ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_users")
-"""Further names that rankings have where metrics need items."""
+"""Further column names of rankings if metrics need items."""
 
 
 def parse_segment_sets(segments: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Parse segment sets: each a column, or columns joined by `+`.
+    """Parse segment sets; each is a column, or several columns joined by `+`.
 
     >>> parse_segment_sets(["country", "country+device"])
     (('country',), ('country', 'device'))
@@ -58,7 +58,7 @@ def parse_segment_sets(segments: str | Sequence[str]) -> tuple[tuple[str, ...], 
 
 
 def read_segment_sets(text: str) -> tuple[tuple[str, ...], ...]:
-    """Read segment sets from one text: `country,country+device`."""
+    """Parse segment sets in one text, as in `country,country+device`."""
     return parse_segment_sets([segment_set.strip() for segment_set in text.split(",")] if text else ())
 
 
@@ -83,19 +83,20 @@ class Columns:
     relevance
         Relevances; an array column means one row per query, in rank order.
 
-        A column of the judgments table if there is one, else of the input.
+        Column of the judgments table if that is used, else of the input.
     ideal
         With arrays: all judged relevances of the query.
     ranked
-        Lists of items, one row a query, in place of scores; several columns are evaluated as one run each.
+        Lists of items, one row per query, instead of scores; several columns are evaluated as one run each.
 
-        Arrays of ids in rank order, or of structs with an id and maybe a score. Runs are named after their columns.
+        Arrays of ids in rank order, or of structs with an id and optionally a score. Runs are named after their
+        columns.
     relevant
-        The relevant items of such a row; a column of the judgments table if there is one.
+        Relevant items of each row; a column of the judgments table if that is used.
 
-        An array of ids, which have grade 1, an array of structs of id and grade, or a map from id to grade.
+        An array of ids (grade 1), an array of structs of id and grade, or a map from id to grade.
     run
-        Column that names the ranker, if the input has several.
+        Column that names the ranker, if the input has several rankers.
     weight
         Weight of a query in the means; constant within a query.
     order
@@ -117,17 +118,17 @@ class Columns:
 
     def __post_init__(self) -> None:
         check_values(self)
-        if not self.query and not self.ranked:  # a row of lists may be a query without a name
+        if not self.query and not self.ranked:  # a row of lists may be a query without a key
             raise InvalidParameterError(f"{option('query')} must name at least one column.")
         if len(set(self.query)) < len(self.query):
             raise InvalidParameterError(f"{option('query')} names a column twice: {', '.join(self.query)}.")
         if len(set(self.score)) < len(self.score):
             raise InvalidParameterError(f"{option('score')} names a column twice: {', '.join(self.score)}.")
         if len(self.score) > 1 and self.run is not None:
-            raise InvalidParameterError(f"several score columns are runs themselves: leave {option('run')} out.")
+            raise InvalidParameterError(f"each score column is a run: remove {option('run')}.")
         if len(self.score) > 1 and self.rank is not None:
             raise InvalidParameterError(
-                f"several score columns are ranked by their scores: leave {option('rank')} out."
+                f"several score columns cannot be combined with ranks: remove {option('rank')}."
             )
 
         self._check_lists()
@@ -136,25 +137,26 @@ class Columns:
         if not self.ranked:
             if self.relevant is not None:
                 raise InvalidParameterError(
-                    f"column {self.relevant!r} ({option('relevant')}) has the relevant items of ranked lists: name "
-                    f"the column of these, too ({option('ranked')}), or leave it out."
+                    f"column {self.relevant!r} ({option('relevant')}) holds the relevant items of ranked lists: "
+                    f"name the column of these lists, too ({option('ranked')}), or remove it."
                 )
             return
         if len(set(self.ranked)) < len(self.ranked):
             raise InvalidParameterError(f"{option('ranked')} names a column twice: {', '.join(self.ranked)}.")
         if len(self.ranked) > 1 and self.run is not None:
-            raise InvalidParameterError(f"several ranked columns are runs themselves: leave {option('run')} out.")
+            raise InvalidParameterError(f"each ranked column is a run: remove {option('run')}.")
         conflicts = {"rank": self.rank is not None, "ideal": self.ideal is not None}
         conflicts["score"] = len(self.score) > 1
         is_fitted = not self.query and self.relevant is None  # as by `build_long_settings`
         for field_name in (field_name for field_name, is_set in conflicts.items() if is_set and not is_fitted):
             raise InvalidParameterError(
-                f"{option('ranked')} names lists, which have ranks or scores of their own: leave "
-                f"{option(field_name)} out."
+                f"{option('ranked')} names lists, which have their own ranks or scores: remove {option(field_name)}."
             )
 
     def with_default_rank(self, columns: Sequence[str]) -> Columns:
-        """These columns, with `rank` for a table that has that column and no score, if no rank column was named.
+        """Return these columns with `rank` set if a table has a rank column and no score.
+
+        Columns with a named rank column are returned unchanged.
 
         Parameters
         ----------
@@ -172,7 +174,9 @@ class Columns:
         return replace(self, rank="rank" if "rank" in rank_columns else rank_columns[0])
 
     def query_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Query columns of a table with these columns; none for lists, if none was named and the usual one lacks.
+        """Return the query columns of a table.
+
+        Tables with lists may have none: if no query column was named and the default one is missing.
 
         Parameters
         ----------
@@ -182,24 +186,24 @@ class Columns:
         Returns
         -------
         tuple of str
-            The query columns; empty where each row is a query.
+            The query columns; empty if each row is a query.
         """
         has_no_query = self.ranked and self.query == DEFAULT_QUERY and self.query[0] not in map(str.lower, columns)
         return () if has_no_query else self.query
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """The columns that are runs themselves; none where there is one column of scores or lists."""
+        """Columns that are a run each; empty if there is only one column of scores or lists."""
         return next((names for names in (self.ranked, self.score) if len(names) > 1), ())
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Columns that identify a query of a run: the run column, if there is one, then the query columns."""
+        """Columns that identify a query of a run: the run column, if any, and the query columns."""
         return self.query if self.run is None else (self.run, *self.query)
 
 
 class PlaceColumns(Columns):
-    """Columns of lists of ids, whose ranks are places: these close up over entries that a rule takes out."""
+    """Columns of lists of ids, whose ranks are positions. Entries dropped by a rule leave no gaps in the ranks."""
 
     __slots__ = ()
     places = True
@@ -207,26 +211,26 @@ class PlaceColumns(Columns):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemColumns:
-    """Names of the columns that metrics of items read. The item column is that of the rankings in every table.
+    """Names of the columns that item metrics read. The item column has the same name in all tables.
 
     Parameters
     ----------
     vector
         Column of the item table with an array of numbers, for ild and ils.
 
-        Or with vectors of `pyspark.ml`.
+        Vectors of `pyspark.ml` are accepted, too.
     categories
         Column of the item table with an array of categories, or with one category.
     first_seen
-        Column of the item table with a date, for first_appearance, or null for an item that was never seen.
+        Column of the item table with a date, for first_appearance; null for an item that was never seen.
 
-        Ages are counted on the day `EvaluationSettings.as_of`, or of the command's night. It may be a timestamp.
+        Timestamps are accepted, too. Ages are counted up to `EvaluationSettings.as_of`, or up to the run date.
     topics
-        Column beside the relevances with an array of topics, or with one topic, for alpha_ndcg.
+        Column in the table of relevances with an array of topics, or with one topic, for alpha_ndcg.
     user
-        Column that identifies a user: of the interactions, and for first_new of the input.
+        Column that identifies a user, in the interactions and, for first_new, in the input.
 
-        There it is a query or segment column.
+        In the input it must be a query or segment column.
     """
 
     vector: Annotated[str, Flag(group="Columns")] = "vector"
@@ -241,64 +245,63 @@ class ItemColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSettings:
-    """Everything that determines an evaluation, except the data.
+    """Settings that determine an evaluation.
 
     Parameters
     ----------
     columns
         Names of the columns of the input.
     convention
-        Named set of the rules below, each of which can be changed; `ndcg-spark conventions` lists them.
+        Named set of rules, each of which can be changed; `ndcg-spark conventions` lists them.
     cutoffs
-        Increasing; None (the whole list) comes last.
+        Cutoffs in increasing order; None (the whole list) comes last.
     metrics
-        Metrics, each at one of the cutoffs. Empty: `ndcg`, `dcg` and `idcg` at all of them.
+        Metrics, each at one of the cutoffs. Default: `ndcg`, `dcg` and `idcg` at all cutoffs.
     segment_sets
         Also compute means by A, and by B and C together.
 
-        Sets of columns to group means by. The overall mean is always computed.
+        Each set of columns is grouped by separately. The overall mean is always computed.
     strategy
         How items are ranked: by the `engine`, or by `window` functions, a slow reference with the same results;
         `auto` is the engine.
 
-        The engine is Python workers, for any table. Arrays of relevances are in rank order already and are scored as
-        they are.
+        The engine runs in Python workers. Arrays of relevances are scored in their order, without ranking.
     source
-        Who reads Parquet files given by their path: `spark`, or Python workers (`parquet`, faster); `auto`: workers
-        where they can.
+        Reader of Parquet files named by path: `spark`, or Python workers (`parquet`, faster); `auto` uses workers if
+        possible.
 
         A DataFrame is always read by Spark.
     on_invalid
-        What a bad row does: stop everything before a result is there (`fail`), or be left out and counted (`reject`).
+        Treatment of bad rows: `fail` stops before any result is written, `reject` leaves them out and counts them.
     null_score
-        Whether a row without score is `bad`, or a judged item that was not retrieved (`unretrieved`).
+        Meaning of a null score: a `bad` row, or a judged item that was not retrieved (`unretrieved`).
     check_duplicates
-        Where to look for items that come twice: at the `top` of the lists, in `all` rows (one more shuffle; of
-        arrays, also for queries that come twice), or nowhere (`none`, faster).
+        Where to check for duplicate items: at the `top` of the lists, in `all` rows (one more shuffle; for arrays
+        and lists this also finds duplicate queries), or nowhere (`none`, faster).
 
-        Under `duplicates=error` alone. The top is the first k + 1 items, and the ideal list; arrays and lists are
-        looked through whole. Of these, only `all` finds a query that comes in two rows: else both count.
+        Used with `duplicates=error` only. The top is the first k + 1 items and the ideal list. Arrays and lists are
+        always checked whole, but only `all` finds a query with two rows; otherwise both rows count.
     allow_unmatched
-        Keep the zeros of a run of which no query is judged, or no item.
+        Accept a run without any judged query or item; all its values are 0.
 
-        Else such a run is refused where judgments are a table of their own: ids mostly differ in case or prefix.
+        By default such a run is refused if judgments are a separate table: usually ids differ in case or prefix.
     confidence
         Level of the confidence intervals.
     sample
         Evaluate this share of the queries, chosen by hash.
 
-        Above 0 and up to 1. The sample is the same on every night, and in run and judgments. Intervals are about the
-        mean of all queries.
+        Above 0 and up to 1. The sample is the same every night, and in run and judgments. Intervals refer to the mean
+        of all queries.
     tie_bounds
         Also compute NDCG with ties in the best and in the worst order, and the tied share at k.
 
-        `ndcg_best`, `ndcg_worst`, and `tied_share`, the share of the first k ranks that belongs to the tie group
-        reaching beyond rank k. It is 0 if no group does, and 1 if all k ranks tie with later ones, as under a
-        constant scorer. Needs `ties=expected`, `best` or `worst`.
+        The metrics are `ndcg_best`, `ndcg_worst` and `tied_share`: the share of the first k ranks in a tie group that
+        reaches beyond rank k. The share is 0 without such a group, and 1 if all k ranks tie with later ranks, as for
+        a constant scorer. Needs `ties=expected`, `best` or `worst`.
     item_columns
-        Names of columns, for metrics that need more of an item than its relevance.
+        Names of the columns that item metrics read.
     as_of
-        The day on which `first_appearance` counts the age of items.
+        The day up to which `first_appearance` counts the age of items.
 
     Examples
     --------
@@ -340,65 +343,59 @@ class EvaluationSettings:
         key_columns = {*self.columns.query, *self.segment_columns}
         refuse_special_characters("query or segment", key_columns)
         reserved = {*RESERVED, *self.metric_columns, *(ITEM_RESERVED if self.needs else ())}
-        clashes = sorted(
-            column for column in key_columns if column.lower() in reserved
-        )  # Spark does not mind the case
+        clashes = sorted(column for column in key_columns if column.lower() in reserved)  # Spark ignores case
         if clashes:
-            raise InvalidParameterError(
-                f"query or segment column {clashes[0]!r} has a name that results use for themselves; rename it."
-            )
+            raise InvalidParameterError(f"query or segment column {clashes[0]!r} has a reserved name; rename it.")
         has_order = self.columns.order or self.columns.ranked
         if self.convention.ties == "input_order" and not has_order and not self.columns.rank:
-            raise InvalidParameterError(f"ties=input_order needs {option('order')}, the column with that order.")
+            raise InvalidParameterError(f"ties=input_order needs {option('order')}, the column with the input order.")
         if self.tie_bounds and not self.convention.groups_ties:
             raise InvalidParameterError(f"tie bounds need {self._groups_ties()}; got ties={self.convention.ties}.")
         if self.convention.duplicates == "first" and not has_order:
-            raise InvalidParameterError(
-                f"duplicates=first needs {option('order')}, the column that says which is first."
-            )
+            raise InvalidParameterError(f"duplicates=first needs {option('order')}, the column that orders the rows.")
 
     def _check_metrics(self) -> None:
         if len(set(self.metrics)) < len(self.metrics):
             raise InvalidParameterError(f"a metric is named twice: {', '.join(map(str, self.metrics))}.")
         for metric_at in self.metrics:
             if metric_at.k not in self.cutoffs:
-                raise InvalidParameterError(f"metric {str(metric_at)!r} is at none of the cutoffs {self.cutoffs}.")
+                raise InvalidParameterError(f"metric {str(metric_at)!r} is not at one of the cutoffs {self.cutoffs}.")
             if metric_at.metric.needs_ties and not self.convention.groups_ties:
                 raise InvalidParameterError(
                     f"metric {str(metric_at)!r} needs {self._groups_ties()}; got ties={self.convention.ties}."
                 )
         for metric_at in self.computed:
-            has_order = self.ranks_given or self.columns.ranked  # whose lists may have scores, which shows later
+            has_order = self.ranks_given or self.columns.ranked  # lists may have scores, which is checked later
             if metric_at.metric.needs_order and self.groups_ties and not has_order:
                 raise InvalidParameterError(
-                    f"metric {str(metric_at)!r} needs an order of tied items, which ties={self.convention.ties} is "
-                    f"not: choose {self.convention.advice('ties', 'item_asc')}, or item_desc or input_order."
+                    f"metric {str(metric_at)!r} needs an order of tied items, but ties={self.convention.ties} has "
+                    f"none: use {self.convention.advice('ties', 'item_asc')}, or item_desc or input_order."
                 )
             if any(need.what == "first_seen" for need in metric_at.metric.needs) and self.as_of is None:
                 raise InvalidParameterError(
-                    f"metric {str(metric_at)!r} needs {option('as_of')}, the day on which ages are counted."
+                    f"metric {str(metric_at)!r} needs {option('as_of')}, the day up to which ages are counted."
                 )
         if self.needs and self.columns.item is None:
             raise InvalidParameterError(
                 f"metric {self.metric_with(self.needs[0])!r} needs an item column ({option('item')})."
             )
         if self.tie_bounds and self.metrics and all(metric_at.metric.name != "ndcg" for metric_at in self.metrics):
-            raise InvalidParameterError("tie bounds are those of ndcg: name ndcg among the metrics.")
+            raise InvalidParameterError("tie bounds need ndcg among the metrics.")
 
     def _groups_ties(self) -> str:
         return f"{self.convention.advice('ties', 'expected')}, or best or worst"
 
     @property
     def asked(self) -> tuple[MetricAt, ...]:
-        """The metrics that are named, or NDCG at all cutoffs."""
+        """Requested metrics; NDCG at all cutoffs if no metric was requested."""
         metrics = self.metrics or tuple(MetricAt(NDCG, k) for k in self.cutoffs)
         return tuple(replace(metric_at, asked=metric_at.asked or str(metric_at.metric)) for metric_at in metrics)
 
     @property
     def computed(self) -> tuple[MetricAt, ...]:
-        """Each metric at each of its cutoffs: those that are asked for, and those that come with them.
+        """Requested metrics and the companions each implies, at each cutoff.
 
-        Where per-query tables have one of `GAINS`, they have all of these and all tie bounds; summaries do not.
+        A per-query table with one of `GAINS` has all of them and all tie bounds; summaries do not.
         """
         requested, bounds = {metric_at: metric_at for metric_at in self.asked}, TIE_BOUNDS if self.tie_bounds else ()
         metrics: list[MetricAt] = []
@@ -411,16 +408,16 @@ class EvaluationSettings:
 
     @property
     def catalogue_metrics(self) -> tuple[MetricAt, ...]:
-        """The metrics of all lists together."""
+        """Metrics of all lists together."""
         return tuple(metric_at for metric_at in self.computed if isinstance(metric_at.metric, CatalogueMetric))
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What metrics read beside relevances, each once. Where there is anything, lists carry their items."""
+        """Distinct inputs that metrics read besides relevances. If there are any, rankings carry their items."""
         return tuple(dict.fromkeys(need for metric_at in self.computed for need in metric_at.metric.needs))
 
     def metric_with(self, need: Need) -> str:
-        """Name the first metric that needs something, for messages.
+        """Return the name of the first metric that needs an input, for messages.
 
         Parameters
         ----------
@@ -434,56 +431,56 @@ class EvaluationSettings:
 
     @property
     def metric_columns(self) -> tuple[str, ...]:
-        """Columns of values in per-query tables: those of `GAINS` and of tie bounds come first."""
+        """Value columns of per-query tables; `GAINS` and tie bounds come first."""
         metrics = (metric_at.metric for metric_at in self.computed if isinstance(metric_at.metric, Metric))
         first = (*GAINS, *(TIE_BOUNDS if self.tie_bounds else ()))
         return tuple(dict.fromkeys(metric.column for metric in (*first, *metrics)))
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Relevances of which metrics must know how many judged items reach them."""
+        """Relevance levels for which metrics need the number of judged items that reach them."""
         metrics = (metric_at.metric for metric_at in self.computed if isinstance(metric_at.metric, Metric))
         return tuple(sorted({level for metric in metrics for level in metric.levels}))
 
     @property
     def max_k(self) -> int | None:
-        """The largest cutoff; None if the whole list matters."""
+        """The largest cutoff; None for the whole list."""
         return self.cutoffs[-1]
 
     @property
     def ranks_given(self) -> bool:
-        """Whether given ranks are used as they are, with gaps; items that are left out make all ranks anew."""
+        """True if ranks of the input are used unchanged, with gaps. Condensed lists are ranked anew."""
         has_ranks = self.columns.rank is not None and not self.columns.places
         return has_ranks and self.convention.unjudged != "condensed"
 
     @property
     def groups_ties(self) -> bool:
-        """Whether all items of one score are treated together; places in a list do not tie."""
+        """True if tied items are treated together. Positions in a list do not tie."""
         return self.convention.groups_ties and not self.columns.places
 
     @property
     def has_long_lists(self) -> bool:
-        """Whether a list may be much longer than a small k, so that ten thousand rankings might not fit in memory."""
+        """True if lists may be so long that 10,000 rankings do not fit in memory."""
         return self.max_k is None or self.max_k > MAX_SHORT_K
 
     @property
     def resolves_duplicates(self) -> bool:
-        """Whether all rows are searched for duplicates before they are ranked."""
+        """True if all rows are searched for duplicates before ranking."""
         return self.convention.duplicates != "error" or self.check_duplicates == "all"
 
     @property
     def checks_top_duplicates(self) -> bool:
-        """Whether duplicates are looked for among the first items, so that lists must carry items."""
+        """True if the first items are checked for duplicates, so that rankings must carry items."""
         return self.convention.duplicates == "error" and self.check_duplicates == "top"
 
     @property
     def lists_items(self) -> bool:
-        """Whether rankings carry the items of their lists."""
+        """True if rankings carry the items of their lists."""
         return bool(self.needs)
 
     @property
     def segment_columns(self) -> tuple[str, ...]:
-        """The columns of all segment sets, each once, in the order of first use."""
+        """Distinct columns of all segment sets, in order of first use."""
         return tuple(dict.fromkeys(column for segment_set in self.segment_sets for column in segment_set))
 
     @property
@@ -493,12 +490,12 @@ class EvaluationSettings:
 
     @property
     def rules(self) -> str:
-        """All that changes the value of a query, and nothing else, as one text; see `docs/tables.md`."""
+        """All rules that change the value of a query, as one text; see `docs/tables.md`."""
         return self.rules_by(self.convention, self.null_score, self.sample)
 
     @staticmethod
     def rules_by(convention: Convention, null_score: NullScore = "bad", sample: float = 1.0) -> str:
-        """Write the rules of a convention and of the other choices that change the value of a query.
+        """Format the rules of a convention and of the other settings that change the value of a query.
 
         Parameters
         ----------
@@ -514,12 +511,12 @@ class EvaluationSettings:
 
     @property
     def rules_of_means(self) -> str:
-        """The same, and whether queries weigh."""
+        """`rules` and whether queries are weighted."""
         return str(add_weight(self.rules, weighted=self.columns.weight is not None))
 
     @property
     def digest(self) -> str:
-        """Sixteen hex digits that change with any choice that can change a number."""
+        """Hash of all settings that can change a number, 16 hex digits."""
         choices: dict[str, object] = {
             "columns": asdict(self.columns),
             "convention": self.convention.digest,
@@ -527,13 +524,13 @@ class EvaluationSettings:
             "segments": self.segment_sets,
             "policies": (self.on_invalid, self.null_score, self.check_duplicates, self.confidence, self.sample),
         }
-        if self.item_columns != ItemColumns():  # metrics beside do not change what NDCG is merged by
+        if self.item_columns != ItemColumns():  # other metrics must not change the digest of NDCG
             choices["item_columns"] = asdict(self.item_columns)
         return hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def refuse_special_characters(what: str, columns: Iterable[str]) -> None:
-    """Raise `InvalidParameterError` for names with a dot or backtick, which Spark cannot hand to Python workers."""
+    """Raise if a column name has a dot or backtick: Spark cannot pass such columns to Python workers."""
     refused = sorted(column for column in columns if "." in column or "`" in column)
     if refused:
         column = refused[0]
@@ -545,7 +542,7 @@ def refuse_special_characters(what: str, columns: Iterable[str]) -> None:
 
 
 def parse_cutoff(k: object) -> int | None:
-    """Read a cutoff: a whole number from 1 on, also as text; None stands for `all` and None, the whole list."""
+    """Parse a cutoff: a positive whole number, also as text. Return None, the whole list, for `all` and None."""
     if k is None or k == "all":
         return None
     try:
@@ -556,7 +553,7 @@ def parse_cutoff(k: object) -> int | None:
 
 
 def parse_cutoffs(k: int | str | Sequence[int | str | None] | None) -> tuple[int | None, ...]:
-    """Sort cutoffs and drop repeats; `all` or None is the whole list and comes last.
+    """Parse cutoffs, sorted and without repeats; `all` or None is the whole list and comes last.
 
     >>> parse_cutoffs(["all", 10, 1]), parse_cutoffs("1,3")
     ((1, 10, None), (1, 3))
@@ -568,8 +565,8 @@ def parse_cutoffs(k: int | str | Sequence[int | str | None] | None) -> tuple[int
 
 
 def parse_single_cutoff(k: object, name: str = "k") -> int | None:
-    """Read what must be one cutoff; `name` is what it is called where the user wrote it."""
-    cutoffs = parse_cutoffs(k)  # type: ignore[arg-type]  # which refuses what is none
+    """Parse a single cutoff; `name` is the argument for messages."""
+    cutoffs = parse_cutoffs(k)  # type: ignore[arg-type]  # checked there
     if len(cutoffs) != 1:
         raise InvalidParameterError(f"{name} must be one cutoff; got {k!r}.")
     return cutoffs[0]
@@ -578,7 +575,7 @@ def parse_single_cutoff(k: object, name: str = "k") -> int | None:
 def parse_metrics(
     names: str | Sequence[str], k: int | str | Sequence[int | str | None] | None = None
 ) -> tuple[tuple[MetricAt, ...], tuple[int | None, ...]]:
-    """Parse metrics, each once and by its first name, and sort all cutoffs. `k` is for names without a cutoff.
+    """Parse metrics without repeats, and sort all cutoffs. `k` is used for names without a cutoff.
 
     >>> metrics, cutoffs = parse_metrics(["ndcg@10", "p(rel=2)@5", "AP"])
     >>> [str(one) for one in metrics], cutoffs
@@ -600,7 +597,7 @@ def parse_metrics(
 
 
 def read_metric(text: str) -> MetricAt:
-    """Read a metric at a cutoff, or at `EVERY` cutoff if the text has none.
+    """Parse a metric with its cutoff, `EVERY` if the text has none.
 
     >>> str(read_metric("P(rel=2)@5")), read_metric("ap").k == EVERY
     ('p(rel=2)@5', True)
@@ -614,13 +611,13 @@ def normalize_metric_name(text: str) -> str:
 
 
 def split_metrics(names: str | Sequence[str]) -> list[str]:
-    """Split texts at the commas between metrics, not at those within their parentheses."""
+    """Split texts at commas between metrics, not at commas within parentheses."""
     texts = [names] if isinstance(names, str) else list(names)
     return [metric for text in texts for metric in re.split(r",(?![^(]*\))", text) if metric.strip()]
 
 
 def check_k(k: object, *, or_else: str = "") -> int:
-    """Read a cutoff that is a number: a whole one from 1 on, which neither 2.0 nor True is."""
+    """Return a positive whole number; raise for anything else, such as 2.0 and True."""
     try:
         if not isinstance(k, bool):
             number = operator.index(k)  # type: ignore[arg-type]  # refused below
@@ -628,58 +625,58 @@ def check_k(k: object, *, or_else: str = "") -> int:
                 return number
     except TypeError:
         pass
-    raise InvalidParameterError(f"k must be a whole number from 1 on{or_else}; got {k!r}.")
+    raise InvalidParameterError(f"k must be a positive whole number{or_else}; got {k!r}.")
 
 
 def check_cutoffs(cutoffs: tuple[int | None, ...]) -> None:
-    """Raise `InvalidParameterError` unless cutoffs are whole numbers from 1 on that rise, or None at the end."""
+    """Raise unless cutoffs are increasing positive whole numbers, with an optional None at the end."""
     numbers = [check_k(k, or_else=", or None for the whole list") for k in cutoffs if k is not None]
     if not cutoffs:
         raise InvalidParameterError("k needs at least one cutoff, such as 10, or all.")
     if numbers and max(numbers) > MAX_K:
-        raise InvalidParameterError(f"k must be at most {MAX_K:,}; got {max(numbers):,}. For whole lists use all.")
+        raise InvalidParameterError(f"k must be at most {MAX_K:,}; got {max(numbers):,}. Use all for whole lists.")
     ordered: list[int | None] = [*sorted(set(numbers)), *([None] if None in cutoffs else [])]
     if list(cutoffs) != ordered:
-        raise InvalidParameterError(f"cutoffs must rise and come once each (all last); got {cutoffs}.")
+        raise InvalidParameterError(f"cutoffs must be increasing and distinct (all last); got {cutoffs}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceJobSettings:
-    """Two conventions whose means are to be explained: that of the settings, and another."""
+    """Two conventions whose means are compared: the convention of `evaluation`, and `to`."""
 
     evaluation: EvaluationSettings
     to: Convention
 
 
 def find_unread_options(settings: EvaluationSettings) -> dict[str, str]:
-    """Name the options that differ from their defaults and that nothing reads, each with the reason."""
+    """Return the options that differ from their defaults but have no effect, with the reason."""
     columns, convention = settings.columns, settings.convention
     reasons = {}
-    has_order = settings.ranks_given or columns.ranked  # but copies in judgments beside lists have none
+    has_order = settings.ranks_given or columns.ranked  # except for duplicates in a judgments table
     reads_order = convention.duplicates == "first" or (convention.ties == "input_order" and not has_order)
     if columns.order is not None and not reads_order:
         rules = (convention.advice("ties", "input_order"), convention.advice("duplicates", "first"))
-        reasons["order"] = f"only {' and '.join(rules)} do, of rows without ranks"
+        reasons["order"] = f"only {' and '.join(rules)} read it, for rows without ranks"
     if columns.score != Columns().score and columns.rank is not None:
-        reasons["score"] = f"ranks are given ({option('rank')})"
+        reasons["score"] = f"ranks are used instead ({option('rank')})"
     if settings.check_duplicates != "top" and convention.duplicates != "error":
         reasons["check_duplicates"] = f"duplicates={convention.duplicates} searches all rows"
     if settings.item_columns.topics != ItemColumns().topics and TOPICS not in settings.needs:
-        reasons["topics"] = "no metric reads topics, as alpha_ndcg does"
+        reasons["topics"] = "no metric reads topics (alpha_ndcg does)"
     if settings.as_of is not None and FIRST_SEEN not in settings.needs:
-        reasons["as_of"] = "no metric counts ages, as first_appearance does"
+        reasons["as_of"] = "no metric counts ages (first_appearance does)"
     return reasons
 
 
 def refuse_unread_options(settings: EvaluationSettings, names: Collection[str] | None = None) -> None:
-    """Raise for an option that nothing reads: one of those `given`, or any that differs from its default."""
+    """Raise for an option without effect: among `names`, or any that differs from its default."""
     for option_name, reason in find_unread_options(settings).items():
         if names is None or option_name in names:
             raise InvalidParameterError(f"nothing reads {option(option_name)}: {reason}; leave it out.")
 
 
 def refuse_unread_k(names: str | Sequence[str]) -> None:
-    """Raise where each metric names its cutoff, or has none, so that nothing reads `k`."""
+    """Raise if `k` has no effect because each metric names its cutoff or has none."""
     if all(
         metric_at.k != EVERY or not metric_at.metric.takes_cutoff
         for metric_at in map(read_metric, split_metrics(names))

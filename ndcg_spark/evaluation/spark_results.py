@@ -1,4 +1,4 @@
-"""What `evaluate` returns where Spark ranks: lazy DataFrames."""
+"""Result of `evaluate` with Spark: lazy DataFrames."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Evaluation(Results):
     ----------
     settings : EvaluationSettings
     ranking : Ranking
-        The strategy and the source that were chosen.
+        The strategy and the source.
 
     Attributes
     ----------
@@ -47,20 +47,20 @@ class Evaluation(Results):
     per_query : DataFrame
         Metrics, one row per (run, query, k); see `score_queries`.
     rankings : DataFrame
-        What metrics are computed from, one row per (run, query); see `rank_queries`.
+        Ranked lists, one row per (run, query); see `rank_queries`.
 
     Notes
     -----
     Nothing is cached: each action ranks again.
 
-    Judgments that match nothing are refused by `show`, `to_pandas` and `plot`, and not by actions on `summary`,
-    `per_query` and `rankings`: see `allow_unmatched` of `EvaluationSettings`.
+    `show`, `to_pandas` and `plot` raise if judgments match nothing; actions on `summary`, `per_query` and `rankings`
+    do not. See `allow_unmatched` of `EvaluationSettings`.
     """
 
     ranking: Ranking
 
     def __repr__(self) -> str:
-        """What is computed, by whom, and that nothing has run yet."""
+        """Describe the metrics, the engine, and that results are lazy."""
         return "\n".join(
             (
                 self._first_line,
@@ -72,28 +72,28 @@ class Evaluation(Results):
 
     @property
     def engine(self) -> str:
-        """Who ranks: `spark`."""
+        """Engine that ranks: `spark`."""
         return "spark"
 
     @property
     def per_query_table(self) -> DataFrame:
-        """`per_query` as tables of nights have it: without queries that a rule drops, and columns for sums; lazy."""
+        """`per_query` as stored: without queries that a rule drops, and columns that only sums need. Lazy."""
         return select_per_query_rows(self.per_query, self.settings)
 
     def means(self) -> DataFrame:
-        """Means for people, sorted: `run`, `segment`, `metric`, `value`, `interval`, `ci_low`, `ci_high`, `n`.
+        """Readable means, sorted: `run`, `segment`, `metric`, `value`, `interval`, `ci_low`, `ci_high`, `n`.
 
         Returns
         -------
         DataFrame
-            Lazy, one row per segment, metric and run; metrics in the order and by the names that were asked for,
-            without `dcg` and `idcg`, which come with `ndcg`. Segments as `country=DE`, and `overall` for all queries,
-            which come first; the interval as text, null below two queries, and its bounds; `n` are the queries that
-            count.
+            Lazy, one row per segment, metric and run; metrics in the requested order and by the requested names,
+            without `dcg` and `idcg`, which `ndcg` implies. `segment` is text such as `country=DE`, or `overall` for
+            all queries, which come first; `interval` is text, null below two queries; `n` is the number of queries
+            that count.
 
         Notes
         -----
-        Spark cost: that of `summary`, and one small shuffle. Whether judgments match anything is not checked.
+        Spark cost: that of `summary`, and one small shuffle. Does not check that judgments match.
         """
         return raise_refusals(self._means())
 
@@ -104,31 +104,30 @@ class Evaluation(Results):
         )
 
     def plot(self, metric: str | None = None) -> Figure:
-        """Run two actions and draw means by segment with their intervals, and how many queries have which value.
+        """Draw means by segment with their intervals, and histograms of query values. Runs two actions.
 
         Parameters
         ----------
         metric : str or None
-            One of those that were computed, such as `"ndcg@10"`. None: the first, at its largest cutoff.
+            A computed metric, such as `"ndcg@10"`. Default: the first, at its largest cutoff.
 
         Returns
         -------
         matplotlib.figure.Figure
-            A notebook shows it where it is the last line of a cell; `figure.savefig("means.png")` writes it.
+            Notebooks display it as the last line of a cell; `figure.savefig("means.png")` writes it.
 
         Raises
         ------
         InvalidParameterError
-            For a metric that was not computed, or that has no value for each query.
+            For a metric that was not computed, or that has no per-query values.
         MissingPackageError
-            Without matplotlib, which the extra `report` brings.
+            If matplotlib, part of the extra `report`, is not installed.
         InputRefusedError
-            For bad rows, in one line.
+            For bad rows.
 
         Notes
         -----
-        Spark cost: an action on `summary` and one on `per_query`, which count queries by bins of their values; each
-        ranks anew.
+        Spark cost: an action on `summary` and one on `per_query`, which counts queries by bins; each ranks again.
         """
         from ndcg_spark.evaluation.plots import N_BINS, choose_bin_width, draw, select_groups
 
@@ -145,7 +144,7 @@ class Evaluation(Results):
                 check_matched(read_top_items(rows), self.ranking)
                 groups = select_groups([row for row in rows if row["drawn"]])
                 step = choose_bin_width(groups, within_1=metric_at.metric.within_1)
-                # The last bin of values within 0 and 1 has 1, too.
+                # For values within 0 and 1, the last bin includes 1.
                 last_bin = F.when(value == 1, N_BINS - 1) if metric_at.metric.within_1 else F.lit(None).cast("int")
                 bin_ = F.coalesce(last_bin, F.floor(F.round(value / step, 9)).cast("int"))
                 valued = self.per_query_table.where(is_k & value.isNotNull())
@@ -161,7 +160,7 @@ class Evaluation(Results):
         return self._means("segment_by", "run", "metric", "k", *COUNTS)
 
     def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
-        """What was left out, and whether runs have the same queries; refuse judgments that match nothing."""
+        """Format lines on left out and different queries; raise if judgments match nothing."""
         from ndcg_spark.evaluation.printed import format_notes
 
         matched = check_matched(read_top_items(beside), self.ranking)
@@ -173,15 +172,15 @@ class Evaluation(Results):
         return check_matched(runs, self.ranking, other_runs=other_runs, allowed=allowed)
 
     def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
-        """Run an action: count the bad rows by reason, where a refusal names the first of them. `data` has them."""
+        """Replace a refusal of the first bad row by counts of all bad rows of `data`. Runs an action."""
         if not get_message(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
             return refused
         try:
             with readable_errors():
                 row_count = count_rows(report_bad_rows(self.ranking.rows, RowRules(self.ranking.settings)))
-        except InputRefusedError:  # windows, and rules for duplicates, check rows before they are counted
+        except InputRefusedError:  # windows and rules for duplicates raise before rows are counted
             return refused
-        if not row_count.rejected:  # it is one of the judgments
+        if not row_count.rejected:  # the bad row is in the judgments
             return refused
         advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
         return InputRefusedError(f"{describe_bad_rows(row_count, data)}; {advice}.")
@@ -190,7 +189,7 @@ class Evaluation(Results):
     def rankings(self) -> DataFrame:
         """One row per (run, query), with the arrays `ranked` and `ideal`; see `rank_queries`. Lazy.
 
-        Whether judgments match anything is not checked.
+        Does not check that judgments match.
         """
         return self.ranking.rankings()
 
@@ -198,7 +197,7 @@ class Evaluation(Results):
     def summary(self) -> DataFrame:
         """One row per (run, segment, metric, k); see `summarize`. Lazy.
 
-        Whether judgments match anything is not checked.
+        Does not check that judgments match.
         """
         return self.ranking.summary()
 
@@ -206,7 +205,7 @@ class Evaluation(Results):
     def per_query(self) -> DataFrame:
         """One row per (run, query, k); see `score_queries`. Lazy.
 
-        Whether judgments match anything is not checked.
+        Does not check that judgments match.
         """
         return self.ranking.per_query()
 
@@ -214,7 +213,7 @@ class Evaluation(Results):
 def evaluate_on_spark(
     tables: Mapping[str, Any], settings: EvaluationSettings, spark: SparkSession | None = None
 ) -> Evaluation:
-    """Evaluate `data`, and perhaps `judgments`, `items` and `interactions`: DataFrames, other tables or paths."""
+    """Evaluate `data` with optional `judgments`, `items` and `interactions`: DataFrames, other tables or paths."""
     frames = convert_tables(tables, spark)
     ranking = choose_ranking(frames.pop("data"), settings, **frames)
     return Evaluation(settings=ranking.fitted, ranking=ranking)

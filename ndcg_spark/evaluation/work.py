@@ -1,4 +1,4 @@
-"""What mean-ndcg and explain-difference do with their tables. Everything that is called `run` runs actions."""
+"""Work of mean-ndcg and explain-difference with Spark. Methods named `run` start actions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ndcg_spark.tables.slices import Frame
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What was read, the settings that fit it, and how it is ranked."""
+    """Opened tables and the settings fitted to them."""
 
     table: Table
     judgments: Table | None
@@ -56,7 +56,7 @@ class Inputs:
 
     @cached_property
     def ranking(self) -> Ranking:
-        """Strategy and source; found once."""
+        """Strategy and source; planned once."""
         judgments = self.judgments
         return choose_ranking(
             self.table.frame,
@@ -69,7 +69,7 @@ class Inputs:
 
     @property
     def strategy(self) -> str:
-        """For `--explain`."""
+        """Strategy and reader, for `--explain`."""
         return f"{self.ranking.strategy}, read by {self.ranking.source}: {self.ranking.reason}"
 
     @cached_property
@@ -79,7 +79,7 @@ class Inputs:
 
 
 def open_inputs(tables: Mapping[str, Table], settings: EvaluationSettings, reference: str) -> Inputs:
-    """Fit settings to opened tables. Reads schemas. `reference` names the input in messages."""
+    """Fit settings to opened tables, from their schemas. `reference` names the input in messages."""
     table = tables["input"]
     info = describe_table(table.frame)
     refuse_per_query_table(info, settings, reference)
@@ -88,7 +88,7 @@ def open_inputs(tables: Mapping[str, Table], settings: EvaluationSettings, refer
 
 
 def _try_find_differing(inputs: Inputs, query: str) -> Sequence[str] | None:
-    """Run an action (a scan); None if there are no rows of the query, or it fails: the refusal matters more."""
+    """Find columns in which rows of a query differ, by a scan. None if there are no rows, or if the scan fails."""
     with suppress(*SPARK_ERRORS):
         return find_differing_columns(inputs.table.frame, inputs.settings, query)
     return None
@@ -97,7 +97,7 @@ def _try_find_differing(inputs: Inputs, query: str) -> Sequence[str] | None:
 def build_metric_table(
     spark: SparkSession, summary: list[dict[str, Any]], facts: Mapping[str, Any], now: datetime
 ) -> DataFrame:
-    """Rows of the metric table; lazy."""
+    """Build the metric table; lazy."""
     values = [tuple(row[column] for column in SUMMARY_SCHEMA.fieldNames()) for row in summary]
     return add_provenance(spark.createDataFrame(values, SUMMARY_SCHEMA), facts, PROVENANCE, now).coalesce(1)
 
@@ -107,11 +107,11 @@ MAX_LISTED_QUERIES = 10
 
 
 class RankingWork(Work[S]):
-    """Doing something with rankings."""
+    """Base of commands that rank with Spark."""
 
     inputs: Inputs
     by_query = True
-    """Whether queries must have names, which rows of lists may lack."""
+    """True if a query column is required, which rows of lists may lack."""
 
     def open(self, settings: EvaluationSettings) -> Inputs:
         self.inputs = open_inputs(self.tables, settings, self.request.sources["input"].reference)
@@ -156,7 +156,7 @@ class MeanNdcg(RankingWork[EvaluationSettings], Means):
         return not self.inputs.ranking.tables.relevances_in_run
 
     def schemas(self) -> Mapping[str, T.StructType]:
-        """Of the metric table, and of queries if they are wanted: that takes Spark a while."""
+        """Return the schemas of the metric table and, if requested, of the per-query table (slow to analyse)."""
         schemas_by_output = {"output": METRIC_SCHEMA}
         if self.job.is_requested("per_query_output"):
             queries = build_per_query_schema(self.inputs.rankings, self.inputs.settings)
@@ -166,16 +166,16 @@ class MeanNdcg(RankingWork[EvaluationSettings], Means):
     def sources(self) -> tuple[str, str]:
         settings, ranking = self.inputs.settings, self.inputs.ranking
         n_outputs = sum(name in self.request.targets for name in ("output", "per_query_output", "rejects"))
-        # Others count bad rows by reason (only if there are any) and rows of catalog tables, and write the run log.
+        # More actions may count bad rows by reason and rows of catalog tables, and write the run log.
         n_counts = 0 if settings.on_invalid != "reject" else 1 if self.inputs.judgments is None else 2
-        # Means of a table with metrics of queries are made of that table.
+        # If a per-query table is written, means are computed from it.
         costs = ranking.costs(means_only=not self.job.is_requested("per_query_output"))
         actions = 1 + n_outputs + n_counts
         cost = f"{'; '.join(costs)}; at least {actions} action{'s' if actions > 1 else ''}"
         return "; ".join([f"{ranking.source}: {ranking.reason}", *filter(None, [ranking.advice])]), cost
 
     def evaluate(self, *, per_query: bool) -> tuple[list[Row], Frame | None]:
-        """Run an action; metrics of queries are kept, and their table is lazy."""
+        """Run an action. Per-query metrics are persisted, and their table is lazy."""
         ranking = self.inputs.ranking
         queries = ranking.per_query(rejected=True, keep_refusals=True) if per_query else None
         if queries is not None:
@@ -188,7 +188,7 @@ class MeanNdcg(RankingWork[EvaluationSettings], Means):
         )
 
     def run(self) -> Outcome:
-        """Rank, score and sum: an action, one more to count bad rows if there are any."""
+        """Rank, score and sum by one action, and one more to count bad rows if any."""
         if self.inputs.ranking.fell_back:
             self.job.log(f"read by Spark: {self.inputs.ranking.reason}")
         return super().run()
@@ -204,14 +204,14 @@ class MeanNdcg(RankingWork[EvaluationSettings], Means):
 
 
 class ExplainDifference(RankingWork[DifferenceJobSettings]):
-    """Why another convention gives another mean."""
+    """Explain why another convention gives another mean."""
 
     def __init__(self, job: Job[DifferenceJobSettings]) -> None:
         super().__init__(job)
         self.open(self.settings.evaluation)
 
     def run(self) -> Outcome:
-        """Evaluate each step, and find the queries that carry most: two actions."""
+        """Evaluate each step, and find the queries with the largest contributions. Runs two actions."""
         inputs, judgments = self.inputs, self.inputs.judgments
         steps = list_steps(inputs.settings, self.settings.to)
         explanation = explain_on_spark(inputs.table.frame, steps, judgments=judgments.frame if judgments else None)
@@ -220,7 +220,7 @@ class ExplainDifference(RankingWork[DifferenceJobSettings]):
             largest = explanation.queries.orderBy(F.abs("contribution").desc(), *inputs.settings.columns.query)
             queries = [row.asDict() for row in largest.limit(MAX_LISTED_QUERIES).collect()]
         if not any(row["n_queries"] for row in rows):
-            raise InputRefusedError("there is no query whose means could be explained.")
+            raise InputRefusedError("no query has a mean that could be explained.")
         return Outcome(
             facts={"steps": rows, "queries": queries}, lines=(lambda: printed.show_difference(rows, queries),)
         )

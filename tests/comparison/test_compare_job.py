@@ -307,7 +307,7 @@ def test_rankings_are_evaluated_and_compared(rankings, tmp_path):
     again = run("--per-query", tmp_path / "pq", "--k", "1,3", "--segment-cols", "country", "--baseline", "old",
                 "--json", "-", *FAST)  # fmt: skip
     assert (again.code, again.complaints) == (0, []), again.err
-    told = "is a per-query table (metrics of queries), not rankings; compare-runs reads it by --per-query"
+    told = "is a per-query table (metrics of queries), not rankings; pass it to compare-runs --per-query"
     assert_refused(run("--input", tmp_path / "pq"), told)
     for row in again.json["comparison"]:
         expected = rows[row["metric"], row["k"], row["segment"]]

@@ -74,7 +74,7 @@ def test_ideal_names_a_column_and_a_rule(spark, twice):
     for table in (twice, arrays.drop("judged")):
         with pytest.raises(InvalidParameterError) as refused:
             evaluate(table, ideal="judged")
-        assert "there is no column 'judged', which ideal= names" in str(refused.value)
+        assert "ideal= names column 'judged', which does not exist" in str(refused.value)
         assert str(refused.value).endswith("the rule for ideal lists is convention='default;ideal=judged'.")
         assert spell_flags(get_message(refused.value)).endswith("the rule for ideal lists is --ideal judged.")
     assert rows_of(evaluate(arrays, ideal="judged").summary)
@@ -170,10 +170,10 @@ def test_bad_rows_can_be_left_out_as_advised(spark):
 STATED = {
     "ties=", "duplicates=", "ideal=",  # f"ties={convention.ties}": what a rule is, and what follows
     "; got ties=",
-    " needs an order of tied items, which ties=",
+    " needs an order of tied items, but ties=",
     "ties=input_order needs ", "duplicates=first needs ", "duplicates=first needs the order column (",
-    "ideal=unsorted needs arrays: a column of relevances and one of judged ones.",
-    "duplicates=best and first are not for arrays; remove them beforehand.",
+    "ideal=unsorted needs arrays: a column of relevances and a column of judged relevances.",
+    "duplicates=best and first do not support arrays; remove duplicates beforehand.",
     ", or retrieved; got ideal=", "; got duplicates=",
 }  # fmt: skip
 """Texts that name a rule that is in force, and do not advise one."""

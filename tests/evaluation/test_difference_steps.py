@@ -26,7 +26,7 @@ def test_the_steps_end_at_the_other_convention_and_change_a_part_each():
 
 
 def test_one_cutoff_is_explained():
-    with pytest.raises(InvalidParameterError, match="one k; got 2"):
+    with pytest.raises(InvalidParameterError, match="single k; got 2"):
         explain_difference(None, "default", "trec_eval", k=[1, 2])
 
 

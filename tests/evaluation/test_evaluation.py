@@ -108,7 +108,7 @@ def test_windows_rank_where_they_are_asked_for(spark: SparkSession, tmp_path: Pa
     pq.write_table(rows_of_two_runs(2.0), tmp_path / "rows.parquet")
     path = str(tmp_path / "rows.parquet")
     result = evaluate(path, run="r", strategy="window")
-    assert repr(result).splitlines()[1] == "ranked by: window, read by spark (the reference was asked for)"
+    assert repr(result).splitlines()[1] == "ranked by: window, read by spark (strategy=window was requested)"
     with pytest.raises(InvalidParameterError, match=r"source='parquet' is not available .*: strategy=window"):
         evaluate(path, run="r", strategy="window", source="parquet")
 

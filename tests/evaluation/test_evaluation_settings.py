@@ -29,12 +29,12 @@ BY_ITEM = Convention(ties="item_asc")
     ("options", "message"),
     [
         ({"cutoffs": ()}, "k needs at least one cutoff"),
-        ({"cutoffs": (0,)}, "k must be a whole number from 1 on, or None for the whole list; got 0"),
-        ({"cutoffs": (-3, 5)}, "k must be a whole number from 1 on, or None for the whole list; got -3"),
-        ({"cutoffs": (10, 5)}, r"cutoffs must rise and come once each \(all last\); got \(10, 5\)"),
-        ({"cutoffs": (5, 5)}, "cutoffs must rise"),
-        ({"cutoffs": (None, 5)}, "cutoffs must rise"),
-        ({"cutoffs": (None, None)}, "cutoffs must rise"),
+        ({"cutoffs": (0,)}, "k must be a positive whole number, or None for the whole list; got 0"),
+        ({"cutoffs": (-3, 5)}, "k must be a positive whole number, or None for the whole list; got -3"),
+        ({"cutoffs": (10, 5)}, r"cutoffs must be increasing and distinct \(all last\); got \(10, 5\)"),
+        ({"cutoffs": (5, 5)}, "cutoffs must be increasing"),
+        ({"cutoffs": (None, 5)}, "cutoffs must be increasing"),
+        ({"cutoffs": (None, None)}, "cutoffs must be increasing"),
         ({"strategy": "fast"}, "strategy must be one of auto, engine, window; got 'fast'"),
         ({"on_invalid": "skip"}, "on_invalid must be one of fail, reject; got 'skip'"),
         ({"null_score": "zero"}, "null_score must be one of bad, unretrieved; got 'zero'"),
@@ -49,7 +49,7 @@ BY_ITEM = Convention(ties="item_asc")
         ({"convention": Convention(ties="input_order")}, "ties=input_order needs order=,"),
         ({"convention": Convention(duplicates="first")}, "duplicates=first needs order=,"),
         ({"metrics": (AP, AP), "cutoffs": (5,)}, "a metric is named twice: ap@5, ap@5"),
-        ({"metrics": (AP,), "cutoffs": (10,)}, r"metric 'ap@5' is at none of the cutoffs \(10,\)"),
+        ({"metrics": (AP,), "cutoffs": (10,)}, r"metric 'ap@5' is not at one of the cutoffs \(10,\)"),
         (
             {"convention": BY_ITEM, "tie_bounds": True},
             "ties=expected', or best or worst; got ties=item_asc",
@@ -87,7 +87,7 @@ def test_what_a_plan_takes(options):
 @pytest.mark.parametrize("name", [*RESERVED, "NDCG"])
 def test_names_that_results_have_for_themselves_are_refused(name):
     for options in ({"columns": Columns(query=("a", name))}, {"segment_sets": (("a",), ("a", name))}):
-        with pytest.raises(InvalidParameterError, match=f"column '{name}' has a name that results use"):
+        with pytest.raises(InvalidParameterError, match=f"column '{name}' has a reserved name"):
             EvaluationSettings(**options)
 
 
@@ -96,11 +96,11 @@ def test_names_that_results_have_for_themselves_are_refused(name):
     [
         ({"query": ()}, "query= must name at least one column"),
         ({"query": ("a", "b", "a")}, "query= names a column twice: a, b, a"),
-        ({"score": ("bm25", "dense"), "run": "ranker"}, "leave run= out"),
+        ({"score": ("bm25", "dense"), "run": "ranker"}, "remove run="),
         ({"score": ("bm25", "bm25")}, "score"),
         (
             {"score": ("bm25", "dense"), "rank": "rank"},
-            "several score columns are ranked by their scores: leave rank=",
+            "several score columns cannot be combined with ranks: remove rank=",
         ),
     ],
 )
@@ -173,19 +173,19 @@ def test_any_cutoffs_come_in_an_order_that_a_plan_takes(given_cutoffs):
 @pytest.mark.parametrize("bad", ["", "ten", "1.5", "1e1", "ALL", "0x5"])
 def test_cutoffs_that_are_no_whole_numbers_are_named(bad):
     for given_cutoffs in (bad, [5, bad]):
-        with pytest.raises(InvalidParameterError, match=f"from 1 on, or all; got '{bad}'"):
+        with pytest.raises(InvalidParameterError, match=f"positive whole number, or all; got '{bad}'"):
             parse_cutoffs(given_cutoffs)
 
 
 @pytest.mark.parametrize("given_cutoffs", ["1,", "1,,3", ["1,3"], "5;6"])
 def test_commas_stand_between_cutoffs_of_a_text_alone(given_cutoffs):
-    with pytest.raises(InvalidParameterError, match=r"from 1 on, or all; got '(|1,3|5;6)'"):
+    with pytest.raises(InvalidParameterError, match=r"positive whole number, or all; got '(|1,3|5;6)'"):
         parse_cutoffs(given_cutoffs)
 
 
 @pytest.mark.parametrize("bad", [2.5, 2.0, True, math.inf, math.nan])
 def test_a_fraction_is_not_cut_down_to_a_cutoff(bad):
-    with pytest.raises(InvalidParameterError, match=r"k must be a whole number"):
+    with pytest.raises(InvalidParameterError, match=r"k must be a positive whole number"):
         parse_cutoffs([bad])
 
 

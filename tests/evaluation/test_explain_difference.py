@@ -301,5 +301,5 @@ def test_rows_that_explain_nothing_are_refused(spark, tmp_path):
     empty = tmp_path / "empty.csv"
     empty.write_text("query_id,item_id,score,relevance\n")
     ended = command("explain-difference", "--input", empty, "--to", "sklearn", "--json", tmp_path / "out.json")
-    assert_refused(ended, "there is no query whose means could be explained")
+    assert_refused(ended, "no query has a mean that could be explained")
     assert not (tmp_path / "out.json").exists()

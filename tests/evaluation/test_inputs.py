@@ -426,12 +426,16 @@ def test_a_segment_or_an_order_that_is_there_twice_is_refused(table):
 
 
 UNFIT = [
-    (ARRAYS, {"judgments": drop(TABLE, "score")}, "arrays of relevances need no judgments table"),
+    (ARRAYS, {"judgments": drop(TABLE, "score")}, "arrays of relevances cannot be combined with a judgments table"),
     (ARRAYS, {"score": ["a", "b"]}, "score= names a, b: arrays of relevances are in rank order"),
     (TABLE, {"convention": "default;ideal=unsorted"}, "ideal=unsorted needs arrays: a column of relevances and"),
-    (TABLE, {"ideal": "best"}, r"column 'relevance' is no array of relevances, so nothing reads 'best' \(ideal=\); "),
+    (
+        TABLE,
+        {"ideal": "best"},
+        r"column 'relevance' is not an array of relevances, so 'best' \(ideal=\) has no effect; ",
+    ),
 ]
-COPIES = (OF_ITEMS, {"convention": "default;duplicates=best"}, "duplicates=best and first are not for arrays")
+COPIES = (OF_ITEMS, {"convention": "default;duplicates=best"}, "duplicates=best and first do not support arrays")
 
 
 @by("data, options, named", local=UNFIT, spark=[COPIES])

@@ -184,7 +184,7 @@ def test_rows_without_a_key_are_queries():
     both = evaluate(nameless, **options | {"ranked": ["ranked", "other"]})
     assert {one for one in means(both) if one[0] == "ranked"} == {("ranked", *one[1:]) for one in means(found)}
     assert refusal(KINDS, evaluate, nameless, **options, sample=0.5).startswith(
-        "sample needs to know the query of a row"
+        "sample needs a query column: name it"
     )
     assert "'q'" in refusal(MissingColumnError, evaluate, keyed, query="q", **options)  # as it was named
 
@@ -201,7 +201,7 @@ def test_what_needs_no_key_and_what_does_on_spark(spark):
     said = refusal(KINDS, compare, {"a": found, "b": found}, baseline="a", metrics="ndcg", k=3)
     assert "the lists have no query column" in said
     said = refusal(KINDS, evaluate, table, **options | {"metrics": "coverage@3", "items": table})
-    assert said.startswith("metric 'coverage@3' needs to know the query of a row")
+    assert said.startswith("metric 'coverage@3' needs a query column: name it")
 
 
 def test_a_long_table_without_its_query_column_is_none_of_lists():
@@ -466,7 +466,7 @@ def test_a_query_in_two_rows_of_the_truth_is_refused(engine, convention):
         evaluate(recommended, known, **options).to_pandas()
 
     said = refusal(InputRefusedError, refused)
-    assert said.startswith("query query_id=q comes in 2 rows; a table of relevant items has one row for each query.")
+    assert said.startswith("query query_id=q comes in 2 rows; a table of relevant items must have one row per query.")
     if "duplicates=best" not in convention:
         assert values(evaluate(recommended, known, **options, check_duplicates="none")) == [1.0]
     found = evaluate(recommended, table([("q", ["a"]), *nameless], schema), on_invalid="reject", **options)
@@ -479,7 +479,7 @@ def test_a_query_in_two_rows_of_the_truth_is_refused(engine, convention):
         ({"relevant": "m"}, "column 'm' (relevant=) is not in the judgments, which has: query_id, l, numbers, text"),
         ({"relevant": "numbers"}, "items are string in column 'p' and bigint in column 'numbers'"),
         ({"relevant": "text"}, "must be an array of ids, an array of structs"),
-        ({"relevant": "p"}, "and there is a table of judgments; leave one of them out, or drop the column"),
+        ({"relevant": "p"}, "but there is also a judgments table; remove one of them, or drop the column"),
         ({"query": "user"}, "column 'user' (query=) is not in the input"),
     ],
     ids=lambda one: str(one)[:40],
@@ -597,33 +597,33 @@ ODD = table(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"ranked": "ranked"}, "need the items that are relevant"),
+        ({"ranked": "ranked"}, "need relevant items: name a column"),
         ({"ranked": "scored", "relevant": "relevant", "item": "doc"}, "none is 'doc' (item=)"),
         ({"ranked": "scored", "relevant": "relevant", "score": "sim"}, "none is 'sim' (score=)"),
-        ({"ranked": "ranked", "relevant": "relevant", "score": "sim"}, "has ids alone, and no 'sim' (score=)"),
+        ({"ranked": "ranked", "relevant": "relevant", "score": "sim"}, "has only ids, without 'sim' (score=)"),
         ({"ranked": "pairs", "relevant": "relevant", "score": "rating"}, "none is 'rating' (score=)"),  # a usual name
         ({"ranked": "ranked", "relevant": "ids", "relevance": "grade"}, "none is 'grade' (relevance=)"),
         ({"ranked": "scores", "relevant": "relevant"}, "none is 'item_id' (item=)"),
         ({"ranked": "ranked", "relevant": "scores"}, "none is 'item_id' (item=)"),
         ({"ranked": "ranked", "relevant": "pairs"}, "none is called relevance or grade or rating"),
-        ({"ranked": "ranked", "relevant": "struct"}, "a dict of pandas or json is no map"),
-        ({"ranked": "ranked", "relevant": "relevant", "query": (), "rank": "place"}, "leave rank= out"),
+        ({"ranked": "ranked", "relevant": "struct"}, "a dict of pandas or json is not a map"),
+        ({"ranked": "ranked", "relevant": "relevant", "query": (), "rank": "place"}, "remove rank="),
         ({"ranked": 5, "relevant": "relevant"}, "must be one name or several"),
-        ({"ranked": "ranked", "relevant": "relevant", "query": (), "sample": 0.5}, "sample needs to know the query"),
+        ({"ranked": "ranked", "relevant": "relevant", "query": (), "sample": 0.5}, "sample needs a query column"),
         ({"ranked": "nested", "relevant": "relevant"}, "an array of ids, or of structs with an id; it is array<"),
-        ({"ranked": "ranked", "relevant": "relevant", "judged": True}, "and there is a table of judgments"),
+        ({"ranked": "ranked", "relevant": "relevant", "judged": True}, "but there is also a judgments table"),
         ({"ranked": "ranked", "judged": True, "item": None}, "joining judgments needs an item column (item=)"),
         ({"ranked": "ranked", "judged": True, "query": ()}, "joining judgments needs a query column (query=)"),
         ({"ranked": "ranked", "judged": True, "query": "queryid"}, "which has: query_id, country, ranked, relevant"),
-        ({"relevant": "relevant"}, "name the column of these, too (ranked=), or leave it out"),
+        ({"relevant": "relevant"}, "name the column of these lists, too (ranked=), or remove it"),
         ({"ranked": "country", "relevant": "relevant"}, "an array of ids, or of structs with an id; it is string"),
         ({"ranked": "ranked", "relevant": "country"}, "or a map from id to grade; it is string"),
-        ({"ranked": "ranked", "relevant": "numbers"}, "cast one of them so that values compare"),
+        ({"ranked": "ranked", "relevant": "numbers"}, "cast one of them to the type of the other"),
         ({"ranked": ["ranked", "ranked"], "relevant": "relevant"}, "names a column twice"),
-        ({"ranked": ["ranked", "other"], "relevant": "relevant", "run": "country"}, "leave run= out"),
-        ({"ranked": "ranked", "relevant": "relevant", "rank": "place"}, "leave rank= out"),
-        ({"ranked": "ranked", "relevant": "relevant", "score": ["a", "b"]}, "leave score= out"),
-        ({"ranked": ["ranked", "scored"], "relevant": "relevant"}, "some have scores, and others ranks or ids alone"),
+        ({"ranked": ["ranked", "other"], "relevant": "relevant", "run": "country"}, "remove run="),
+        ({"ranked": "ranked", "relevant": "relevant", "rank": "place"}, "remove rank="),
+        ({"ranked": "ranked", "relevant": "relevant", "score": ["a", "b"]}, "remove score="),
+        ({"ranked": ["ranked", "scored"], "relevant": "relevant"}, "mix scores, ranks and ids without numbers"),
         ({"ranked": "texts", "relevant": "relevant"}, "are string; cast them to numbers"),
         ({"ranked": "scored", "relevant": "relevant", "metrics": "bpref"}, "needs an order of tied items"),
     ],

@@ -253,12 +253,12 @@ def test_names_without_a_cutoff_take_those_of_k():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metrics": ["ap@3"], "tie_bounds": True}, "tie bounds are those of ndcg"),
-        ({"metrics": ["rprec"]}, "metric 'rprec' needs an order of tied items, which ties=expected is not"),
+        ({"metrics": ["ap@3"], "tie_bounds": True}, "tie bounds need ndcg"),
+        ({"metrics": ["rprec"]}, "metric 'rprec' needs an order of tied items, but ties=expected has none"),
         ({"metrics": []}, "metrics must name at least one"),
-        ({"metrics": ["ap@0"]}, "k must be a whole number from 1 on"),
+        ({"metrics": ["ap@0"]}, "k must be a positive whole number"),
         ({"metrics": ["p_rel_2@5", "ap"]}, "there is no metric 'p_rel_2'"),
-        ({"metrics": ["p(rel=2)@5"], "segments": ["p_rel_2"]}, "'p_rel_2' has a name that results use"),
+        ({"metrics": ["p(rel=2)@5"], "segments": ["p_rel_2"]}, "'p_rel_2' has a reserved name"),
     ],
 )
 def test_what_cannot_be_computed_is_refused_before_anything_runs(options, message):

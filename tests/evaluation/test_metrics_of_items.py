@@ -380,7 +380,7 @@ def test_what_cannot_be_computed_is_refused_before_anything_runs(spark):
         ("gini@5", {"convention": "default"}, wrong, f"metric 'gini@5' {in_order}"),
         ("first_appearance@5", {}, wrong, "metric 'first_appearance@5' needs as_of"),
         ("ild@5", {"item": None}, wrong, "metric 'ild@5' needs an item column"),
-        ("ild@5", {"query": ["features"]}, wrong, "'features' has a name that results use"),
+        ("ild@5", {"query": ["features"]}, wrong, "'features' has a reserved name"),
         ("ild@5", {"items": items}, refused, "column 'vector' (vector=) of the item table is string"),
         ("ild(by=categories)@5", {"items": priced}, refused,
          "column 'categories' (categories=) of the item table is double; it must be an array of text or whole"),

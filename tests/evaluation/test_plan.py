@@ -217,7 +217,7 @@ def test_a_sample_by_numbers_that_are_not_whole_needs_spark_in_every_form(spark:
         for kind, told in (
             (pa.string(), None),
             (pa.int32(), None),
-            (pa.float64(), "a sample is taken by text that Spark alone writes"),
+            (pa.float64(), "sampling needs keys as text, which only Spark formats"),
         ):
             query = {name: replace(plan.rows.columns[name], type=kind) for name in plan.rows.query}
             of_kind = replace(plan, rows=replace(plan.rows, columns={**plan.rows.columns, **query}))

@@ -66,7 +66,7 @@ def test_the_view_of_a_query(spark):
 
 def test_the_view_ranks_by_score_and_shows_items(spark):
     frame = scored_table(spark, ranked((1.0,)))
-    with pytest.raises(InvalidParameterError, match="leave rank= out"):
+    with pytest.raises(InvalidParameterError, match="remove rank="):
         rank_rows(frame, EvaluationSettings(columns=Columns(rank="rank")))
     with pytest.raises(InvalidParameterError, match="name the item column"):
         rank_rows(frame, EvaluationSettings(columns=Columns(item=None)))
@@ -75,7 +75,7 @@ def test_the_view_ranks_by_score_and_shows_items(spark):
     ):
         rank_rows(frame, EvaluationSettings(check_duplicates="none"))
     for name in ("gain", "Item"):  # whatever its case
-        with pytest.raises(InvalidParameterError, match=f"'{name}' has the name of a column of the result"):
+        with pytest.raises(InvalidParameterError, match=f"'{name}' has the name of a result column"):
             rank_rows(frame.withColumnRenamed("query_id", name), EvaluationSettings(columns=Columns(query=(name,))))
 
 

@@ -147,7 +147,7 @@ def test_what_becomes_of_a_run(engine, form, way, capsys):
     if world.outcome in SAYS:
         said = refused(result)
         assert SAYS[world.outcome] in said
-        assert "allow_unmatched=True keeps the zeros" in said
+        assert "allow_unmatched=True accepts zeros" in said
         return
     found = result.to_pandas()
     result.show()
@@ -199,9 +199,7 @@ def test_no_rule_of_a_convention_hides_it(convention):
 
 def test_judgments_without_rows_and_runs_without_rows(engine):
     world, options = World(3, as_they_are), {"k": K, "item": "sku", **engine}
-    assert "the judgments have no row with a relevance" in refused(
-        evaluate(world.run, world.judgments.slice(0, 0), **options)
-    )
+    assert "the judgments have no relevances" in refused(evaluate(world.run, world.judgments.slice(0, 0), **options))
     found = evaluate(world.run.slice(0, 0), world.judgments, **options).to_pandas()
     assert found["value"].tolist() == [0.0]  # all queries are missing, as before
 
@@ -266,7 +264,7 @@ def files(tmp_path):
 
 
 BAD = "run 'bad': none of the 15 items ranked among the first 3 is judged"
-WAY_OUT = "--allow-unmatched keeps the zeros"
+WAY_OUT = "--allow-unmatched accepts zeros"
 
 
 def test_the_main_job_refuses_and_writes_nothing(engine, files, tmp_path):

@@ -66,7 +66,7 @@ UNREAD = [
     ({"order": "place"}, "nothing reads order=: only convention='default;ties=input_order' and"),
     ({"order": "place", "convention": "trec_eval"}, "only convention='trec_eval;ties=input_order' and"),
     ({"order": "place", "rank": "place", "convention": "default;ties=input_order"}, "nothing reads order="),
-    ({"score": "number", "rank": "place"}, "nothing reads score=: ranks are given"),
+    ({"score": "number", "rank": "place"}, "nothing reads score=: ranks are used instead"),
     pytest.param(
         {"check_duplicates": "none", "convention": "default;duplicates=best"},
         "nothing reads check_duplicates=",
@@ -110,7 +110,11 @@ def test_options_of_compare_without_effect_are_refused(spark):
 
 FLAGS = [
     ("mean-ndcg --input x.parquet", {"order-col": "o"}, "nothing reads --order-col: only --ties input_order and"),
-    ("mean-ndcg --input x.parquet --rank-col r", {"score-col": "s"}, "nothing reads --score-col: ranks are given"),
+    (
+        "mean-ndcg --input x.parquet --rank-col r",
+        {"score-col": "s"},
+        "nothing reads --score-col: ranks are used instead",
+    ),
     ("mean-ndcg --input x.parquet --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
     ("compare-runs --input x.parquet --run-col r", {"order-col": "o"}, "nothing reads --order-col"),
     ("compare-runs --input x.parquet --run-col r --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),

@@ -129,7 +129,7 @@ def test_columns_are_named_after_their_arguments(spark):
 @pytest.mark.parametrize("k", [0, -1, 2.5, "ten", True])
 def test_a_cutoff_that_is_none_is_refused_where_it_is_written(k):
     for column in (ndcg, dcg):
-        with pytest.raises(InvalidParameterError, match="k must be a whole number from 1 on, or all; got "):
+        with pytest.raises(InvalidParameterError, match="k must be a positive whole number, or all; got "):
             column("rels", k=k)
         with pytest.raises(InvalidParameterError, match="k must be at most 1,000,000; got 1,000,001"):
             column("rels", k=1_000_001)

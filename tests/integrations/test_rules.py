@@ -240,7 +240,7 @@ def test_results_of_two_rules_are_refused(combine, name):
     (mixed,) = combine(one, other, True)
     assert read_rules(mixed)[name] == "mixed"
     assert format_rules_notes([mixed]) == [
-        f"rules: results of different rules are combined, as asked for; they differ in {name}"
+        f"rules: results of different rules are combined, as requested; they differ in {name}"
     ]
 
 
@@ -259,7 +259,7 @@ def test_unknown_rules_are_taken_for_those_that_are_known(combine):
     (rules,) = combine(None, BASE.rules, False)
     assert read_rules(rules).items() >= {**read_rules(BASE.rules), "unknown": "some"}.items()
     (line,) = format_rules_notes([rules, None])
-    assert "do not say by which rules" in line
+    assert "the rules of some results are unknown" in line
 
 
 @pytest.mark.parametrize("name", differing())
@@ -424,5 +424,5 @@ def test_what_was_mixed_is_not_taken_for_one_of_its_parts():
 
 def test_rules_is_a_name_of_results():
     for columns in ({"query": ("rules",)}, {"query": ("Rules",)}):
-        with pytest.raises(InvalidParameterError, match=r"(?i)'rules' has a name that results use"):
+        with pytest.raises(InvalidParameterError, match=r"(?i)'rules' has a reserved name"):
             EvaluationSettings(columns=Columns(**columns))

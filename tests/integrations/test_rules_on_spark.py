@@ -126,7 +126,7 @@ def test_queries_of_two_rules_are_not_compared(queries, results, capsys):
     found = compare(half, baseline="one", across_rules=True, unpaired="drop", segments=()).to_pandas()
     assert (found["difference"].tolist(), found["n"].tolist()) == ([0.0], [queries["half"].count()])
     compare(tables, baseline="one", across_rules=True, segments=()).show()
-    assert "results of different rules are combined, as asked for; they differ in ties" in capsys.readouterr().out
+    assert "results of different rules are combined, as requested; they differ in ties" in capsys.readouterr().out
 
 
 def test_what_differs_in_no_rule_is_compared(rankings, queries, results, capsys):
@@ -138,10 +138,10 @@ def test_what_differs_in_no_rule_is_compared(rankings, queries, results, capsys)
     old = queries["default"].drop("rules")
     rows = compare({"a": old, "b": old}, baseline="a").summary.collect()
     assert {row["rules"] for row in rows} == {None}
-    assert "do not say by which rules" not in capsys.readouterr().out
+    assert "the rules of some results are unknown" not in capsys.readouterr().out
     for other in (queries["default"], results["default"]):
         compare({"a": old, "b": other}, baseline="a", segments=()).show()
-        assert "do not say by which rules" in capsys.readouterr().out
+        assert "the rules of some results are unknown" in capsys.readouterr().out
     own = old.selectExpr("query_id", "k", "ndcg")
     assert compare({"a": own, "b": own}, baseline="a", query="query_id").to_pandas()["difference"].tolist() == [0.0]
 

@@ -233,7 +233,7 @@ def test_flags_with_equals_signs_and_commas_and_changes_in_the_name():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--k", "ten"], "k must be a whole number from 1 on, or all; got 'ten'"),
+        (["--k", "ten"], "k must be a positive whole number, or all; got 'ten'"),
         (["--k", "0"], "got 0"),
         (["--k", "1,,3"], "got ''"),
         (["--k", ""], "got ''"),
@@ -245,7 +245,7 @@ def test_flags_with_equals_signs_and_commas_and_changes_in_the_name():
         (["--discount", "table:1,0.5"], "too few for k=10"),
         (["--query-col", ""], "--query-col must name at least one column"),
         (["--segment-cols", "a,,b"], "--segment-cols must be column names"),
-        (["--segment-cols", "k"], "'k' has a name that results use"),
+        (["--segment-cols", "k"], "'k' has a reserved name"),
         (["--confidence", "95"], "confidence must lie between 0 and 1"),
         (["--max-reject-fraction", "1.5"], "--max-reject-fraction must be between 0 and 1; got 1.5"),
         (["--max-reject-fraction", "nan"], "--max-reject-fraction must be between 0 and 1"),
@@ -254,7 +254,7 @@ def test_flags_with_equals_signs_and_commas_and_changes_in_the_name():
         (["--rejects", "/r"], "--rejects needs --on-invalid reject"),
         (["--input-option", "header"], "'header' is not of the form NAME=VALUE"),
         (["--conf", "=x"], "'=x' is not of the form NAME=VALUE"),
-        (["--gate", "ndcg@5>=0.4"], "ndcg@5 is not computed; there are ndcg@10"),
+        (["--gate", "ndcg@5>=0.4"], "ndcg@5 is not computed; computed are ndcg@10"),
         *[(["--run-date", text], "--run-date must be a date") for text in
           ("2026-02-30", "2026-1-31", "20260131", "2026-W05-6", "yesterday", "", "2026-01-31T00:00")],
     ],

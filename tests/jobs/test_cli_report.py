@@ -81,21 +81,21 @@ def test_a_gate_that_names_another_run_is_told_which_there_are(runs, there):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is not of the form METRIC@K>=NUMBER"),
+        ("", "must look like METRIC@K>=NUMBER"),
         ("ndcg>=0.4", "name the cutoff too, as ndcg@10"),
-        ("ndcg@10=0.4", "is not of the form"),
+        ("ndcg@10=0.4", "must look like METRIC@K>=NUMBER"),
         ("bm25: >=0.4", "or RUN: METRIC@K>=NUMBER"),
-        ("ndcg@10==0.4", "is not of the form"),
-        ("ndcg@10>=", "is not of the form"),
-        ("ndcg@10>=nan", "is not of the form"),
-        ("ndcg@10>=0.4 or 1", "is not of the form"),
-        ("ndcg@10>=0,4", "is not of the form"),
-        ("ndcg@10>=e", "'e' is no number"),
-        ("ndcg@10>=1-2", "'1-2' is no number"),
-        ("map@10>=0.4", "ap@10 is not computed; there are ndcg@10, ndcg@all, dcg@10"),
+        ("ndcg@10==0.4", "must look like METRIC@K>=NUMBER"),
+        ("ndcg@10>=", "must look like METRIC@K>=NUMBER"),
+        ("ndcg@10>=nan", "must look like METRIC@K>=NUMBER"),
+        ("ndcg@10>=0.4 or 1", "must look like METRIC@K>=NUMBER"),
+        ("ndcg@10>=0,4", "must look like METRIC@K>=NUMBER"),
+        ("ndcg@10>=e", "'e' is not a number"),
+        ("ndcg@10>=1-2", "'1-2' is not a number"),
+        ("map@10>=0.4", "ap@10 is not computed; computed are ndcg@10, ndcg@all, dcg@10"),
         ("ndgc@10>=0.4", "there is no metric 'ndgc': did you mean 'ndcg'"),
-        ("ndcg@5>=0.4", "ndcg@5 is not computed; there are ndcg@10, ndcg@all"),
-        ("ndcg@>=0.4", "is not of the form"),
+        ("ndcg@5>=0.4", "ndcg@5 is not computed; computed are ndcg@10, ndcg@all"),
+        ("ndcg@>=0.4", "must look like METRIC@K>=NUMBER"),
     ],
 )
 def test_a_gate_that_cannot_be_held_is_refused(text, message):
@@ -126,7 +126,7 @@ def test_a_gate_on_another_metric_names_it_as_it_was_asked_for():
     )
     assert (Gate.parse("p(rel=2)@5>=0.4", settings).metric, Gate.parse("Rprec>0.1", settings).k) == ("p(rel=2)", None)
     with pytest.raises(
-        InvalidParameterError, match=re.escape("p@5 is not computed; there are p(rel=2)@5, rprec@all")
+        InvalidParameterError, match=re.escape("p@5 is not computed; computed are p(rel=2)@5, rprec@all")
     ):
         Gate.parse("p@5>=0.4", settings)
 

@@ -70,7 +70,7 @@ def test_a_column_without_a_name_is_none() -> None:
         (("mean-ndcg", "--input", "x", "--explain-difference", "sklaern"), "unknown convention 'sklaern'"),
         (("explain-difference", "--input", "x", "--to", "sklaern"), "unknown convention 'sklaern'"),
         (("diagnose", "nights", "--metric-table", "t", "--before", "2026-01-30", "--after", "2026-01-31", "--metric",
-          "ndcg@0"), "k must be a whole number from 1 on"),
+          "ndcg@0"), "k must be a positive whole number"),
         (("report", "--metrics", "m", "--output", "r.html", "--summary", "a[1].json"), "'a[1].json' cannot be read"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",

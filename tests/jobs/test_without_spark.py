@@ -33,7 +33,7 @@ print(json.dumps(ended))
 """
 COMMANDS = ((), *(tuple(one.name.split()) for one in load_jobs()), ("conventions",), ("metrics",))
 REFUSED = (
-    (("mean-ndcg", "--input", "x", "--k", "x"), "k must be a whole number from 1 on, or all; got 'x'"),
+    (("mean-ndcg", "--input", "x", "--k", "x"), "k must be a positive whole number, or all; got 'x'"),
     (("mean-ndcg", "--input", "x", "--metrics", "precison"), "did you mean 'precision'"),
     (("compare-runs", "--input", "x", "--alpha", "2"), "alpha must lie between 0 and 1"),
     (("roll-up", "--input", "a", "--output", "b", "--periods", "year"), "must be one of week, month, rolling_7"),

@@ -423,7 +423,7 @@ SECOND = 1 / math.log2(3)
 OF_ERRORS = {
     "a name": "evaluate has no option 'segment'. Did you mean 'segments'?",
     "a column": "column 'scores' (score=) is not in the input, which has: ranker, query_id, country, device, ",
-    "a cutoff": "k must be a whole number from 1 on, or all; got 0.",
+    "a cutoff": "k must be a positive whole number, or all; got 0.",
     "bad rows": "4 bad rows of 160 in the data: null_score 4 (e.g. ",
     "bad rows of a comparison": "4 bad rows of 160 in the data: null_score 4 (e.g. ",
     "a run": "baseline must be one of bm25, neural; got 'bm52'.",

@@ -115,11 +115,11 @@ def test_options_that_errors_name_are_arguments_of_python_and_flags():
 def test_one_error_is_spelled_for_each_reader(spark, tmp_path):
     schema = "query_id string, item_id string, s double, t double, relevance double"
     table = spark.createDataFrame([("q", "a", 1.0, 2.0, 1.0)], schema)
-    with pytest.raises(InvalidParameterError, match=r"^several score columns are runs themselves: leave run= out\.$"):
+    with pytest.raises(InvalidParameterError, match=r"^each score column is a run: remove run=\.$"):
         evaluate(table, score=["s", "t"], run="query_id")
     table.write.parquet(str(tmp_path / "rows"))
     ended = mean_ndcg("--input", tmp_path / "rows", "--score-col", "s,t", "--run-col", "query_id")
-    assert_refused(ended, "several score columns are runs themselves: leave --run-col out.")
+    assert_refused(ended, "each score column is a run: remove --run-col.")
 
 
 def test_an_error_of_a_worker_is_spelled_for_each_reader(spark, tmp_path):

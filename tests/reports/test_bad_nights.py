@@ -148,7 +148,7 @@ def test_half_of_the_rows_are_rejected(folder):
     said = job(folder, BAD, columns, "--json", folder / "night.json")
     assert said[-2:] == [
         "776 rejected: nan_score 776; 388 queries lost all their rows",
-        "49.7% of the rows were rejected; --max-reject-fraction refuses a night with so many",
+        "49.7% of the rows were rejected; --max-reject-fraction refuses such a night",
     ]
     code, _, lead, crosses = report(folder, "--summary", folder / "night.json")
     what = (

@@ -273,7 +273,7 @@ def test_what_the_tables_do_not_have_is_refused(spark, metrics, monkeypatch):
         (metrics, {"night": date(2026, 1, 30)}, InputRefusedError, "no rows of data set 'shop' on 2026-01-30"),
         (metrics, {"runs": ["best"]}, InvalidParameterError, "there is no run 'best'"),
         (metrics, {"metric": "ndcg@7"}, InvalidParameterError,
-         "ndcg@7 is not computed; there are ndcg@1, ndcg@5, ndcg@10"),
+         "ndcg@7 is not computed; computed are ndcg@1, ndcg@5, ndcg@10"),
         (metrics, {"baseline": "best"}, InvalidParameterError, "baseline 'best' is not among the runs"),
         (two, {}, InvalidParameterError, "several data sets; name one of 'shop', 'web'"),
         (metrics.drop("metric"), {}, MissingColumnError, "metric"),

@@ -112,7 +112,7 @@ def test_refusals_of_tables_write_nothing(folder, tmp_path):
     for options, named in [
         (("--output", folder / "metrics" / "report.html"), "lies inside --metrics"),
         (("--dataset", "web"), "there is no data set 'web'"),
-        (("--metric", "mrr@10"), "metric 'mrr@10': rr@10 is not computed; there are ndcg@1"),
+        (("--metric", "mrr@10"), "metric 'mrr@10': rr@10 is not computed; computed are ndcg@1"),
         (("--per-query", folder / "nothing"), "there is no path"),
         (("--comparison", folder / "metrics"), "'baseline'"),
     ]:

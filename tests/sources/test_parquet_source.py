@@ -546,7 +546,7 @@ def test_the_job_accounts_for_every_row_of_files(spark: SparkSession, tmp_path: 
 def test_the_job_says_who_reads_and_why(folder: str) -> None:
     for source, told in {
         "parquet": "Parquet files under a local path",
-        "spark": "source=spark was asked for",
+        "spark": "source=spark was requested",
     }.items():
         ended = mean_ndcg("--input", folder, "--k", "3", "--source", source, "--explain")
         assert ended.code == 0

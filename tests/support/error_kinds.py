@@ -82,7 +82,7 @@ KINDS = {
     # What options and schemas show, at once.
     "value of an option": Kind(
         "InvalidParameterError",
-        "k must be a whole number from 1 on, or all; got 0.",
+        "k must be a positive whole number, or all; got 0.",
         lambda spark, _: evaluate(table(spark), k=0),
     ),
     "convention": Kind(
@@ -107,7 +107,7 @@ KINDS = {
     ),
     "settings that fit no view": Kind(
         "InvalidParameterError",
-        "ranks are explained of rows with scores: leave rank= out.",
+        "explain_ranks needs scores; remove rank=.",
         lambda spark, _: rank_rows(table(spark), EvaluationSettings(columns=Columns(rank="rank"))),
     ),
     "name of nothing": Kind(

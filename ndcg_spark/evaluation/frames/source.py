@@ -76,7 +76,7 @@ def choose_source(
     if path is None:
         obstacle: str | None = NO_FILES
     elif settings.source == "spark":
-        obstacle = "source=spark was asked for"
+        obstacle = "source=spark was requested"
     elif plan.spark_reads is not None:
         obstacle = plan.spark_reads
     else:
