@@ -43,7 +43,7 @@ _log = logging.getLogger("ndcg_spark")
 
 
 COLUMN_OPTIONS, ITEM_OPTIONS, SETTING_OPTIONS = (
-    tuple(one.field for one in list_settings(settings) if not one.is_nested)
+    tuple(option_field.field for option_field in list_settings(settings) if not option_field.is_nested)
     for settings in (Columns, ItemColumns, EvaluationSettings)
 )
 _PARSED_OPTIONS = ("k", "metrics", "segments", *COLUMN_OPTIONS, *ITEM_OPTIONS)
@@ -284,14 +284,14 @@ def choose_engine(
     obstacle = f"{origin} was requested" if requested == "spark" else _find_obstacle(tables, requested)
     if obstacle is None:
         opened = {_TABLE_LABELS[name]: _open_table(name, table) for name, table in tables.items()}
-        clauses = [one for one in opened.values() if isinstance(one, str)]
-        local = {name: one for name, one in opened.items() if isinstance(one, LocalTable)}
+        clauses = [table for table in opened.values() if isinstance(table, str)]
+        local = {label: table for label, table in opened.items() if isinstance(table, LocalTable)}
         obstacle = clauses[0] if clauses else find_memory_obstacle(local) if requested == "auto" else None
     if obstacle is None:
         rankings = [rank_locally(local, settings) for settings in settings_list]
-        obstacle = next((one for one in rankings if isinstance(one, str)), None)
+        obstacle = next((ranking for ranking in rankings if isinstance(ranking, str)), None)
         if obstacle is None:
-            return [one for one in rankings if isinstance(one, LocalRanking)]
+            return [ranking for ranking in rankings if isinstance(ranking, LocalRanking)]
     require_spark(obstacle, requested, origin, action)
     return None
 

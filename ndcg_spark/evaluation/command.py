@@ -40,7 +40,7 @@ JUDGMENTS = Input(
     follows=("build-judgments events.output", "build-judgments annotators.output", "position-bias judgments.output"),
     formats=f"trec-qrels, {READ_FORMATS}",
 )
-_CHANGES = tuple(one.field for one in list_settings(Convention) if one.field != "name")
+_CHANGES = tuple(choice.field for choice in list_settings(Convention) if choice.field != "name")
 _OWN = ("cutoffs", "metrics", "as_of")
 """Fields that are read from several options, or from `--run-date`."""
 

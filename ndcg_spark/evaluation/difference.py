@@ -284,7 +284,7 @@ def explain_difference(
     )
     steps = list_steps(settings, b, k_b)
     tables = {"data": data} | ({} if judgments is None else {"judgments": judgments})
-    rankings = choose_engine(tables, [one.settings for one in steps], "auto", "explain")
+    rankings = choose_engine(tables, [step.settings for step in steps], "auto", "explain")
     if rankings is None:
         from ndcg_spark.evaluation.explanation import explain_on_spark
 
@@ -292,6 +292,8 @@ def explain_difference(
     require_query(rankings[0].settings)
     return LocalExplanation(
         changes=tuple(steps),
-        evaluations=tuple(LocalEvaluation(settings=one.fitted, ranking=one, given=tables) for one in rankings),
+        evaluations=tuple(
+            LocalEvaluation(settings=ranking.fitted, ranking=ranking, given=tables) for ranking in rankings
+        ),
         given=tables,
     )

@@ -190,11 +190,11 @@ def explain_on_spark(
     data: DataFrame | str, steps: Sequence[Step], judgments: DataFrame | str | None = None
 ) -> Explanation:
     """Split the gap between two conventions into contributions of steps. Lazy."""
-    rankings = [choose_ranking(data, one.settings, judgments=judgments) for one in steps]
+    rankings = [choose_ranking(data, step.settings, judgments=judgments) for step in steps]
     settings = steps[0].settings
     require_query(rankings[0].settings)
     rows = [
-        one.summary()
+        ranking.summary()
         .where("metric = 'ndcg' and segment_by = ''")
         .select(
             "run",
@@ -205,14 +205,14 @@ def explain_on_spark(
             "value",
             "n_queries",
         )
-        for index, (one, step) in enumerate(zip(rankings, steps, strict=True))
+        for index, (ranking, step) in enumerate(zip(rankings, steps, strict=True))
     ]
     by_step = Window.partitionBy("run").orderBy("step")
     merged = reduce(DataFrame.unionByName, rows)
     merged = merged.withColumn("contribution", F.col("value") - F.lag("value").over(by_step))
     ends = [score_queries(rankings[index].rankings(), rankings[index].settings) for index in (0, -1)]
     return Explanation(
-        conventions=tuple(one.settings for one in steps),
+        conventions=tuple(step.settings for step in steps),
         steps=merged,
         queries=_compute_query_gaps(*ends, settings=settings),
     )

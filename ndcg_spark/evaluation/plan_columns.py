@@ -227,8 +227,8 @@ def unify_keys(run: TablePlan, judgments: TablePlan, settings: EvaluationSetting
             continue
         if not (pa.types.is_integer(left) and pa.types.is_integer(right)):
             raise InputRefusedError(
-                f"column {label!r} is {format_type(left)} in the run and {format_type(right)} in the judgments; cast one "
-                "of them to the type of the other."
+                f"column {label!r} is {format_type(left)} in the run and {format_type(right)} in the judgments; cast "
+                "one of them to the type of the other."
             )
         for columns, read in zip(widened, reads, strict=True):
             columns[name] = replace(read, conversion=Conversion.CAST, type=pa.int64())

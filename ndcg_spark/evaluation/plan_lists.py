@@ -224,12 +224,12 @@ def _read_lists(
         raise error
     if is_key(column_type.value_type) or pa.types.is_null(column_type.value_type):
         return ListColumn(column, ColumnRead((column,), Conversion.AS_IS, column_type))
-    fields = {one.name: one.type for one in list_fields(column_type)}
+    fields = {field.name: field.type for field in list_fields(column_type)}
     if not fields:
         raise error
-    candidates = (info.field_named(column, usual) for usual in number_fields.fields)
+    candidates = (info.field_named(column, field_name) for field_name in number_fields.fields)
     number_field, item = (
-        next((one for one in candidates if one), None),
+        next((field for field in candidates if field), None),
         _find_item_field(info, column, list(fields), columns, number_fields),
     )
     for field_found, requested, option_text in (
@@ -412,6 +412,6 @@ def read_empty_lists(info: TableInfo, settings: EvaluationSettings) -> dict[str,
 
     With several ranked columns they also name all runs.
     """
-    carried = {name: one for name, one in read_carried(info, settings).items() if name != col.WEIGHT}
+    carried = {name: read for name, read in read_carried(info, settings).items() if name != col.WEIGHT}
     keys = read_keys(info, settings)
     return {name: read for name, read in keys.items() if carried or name == col.RUN} | carried
