@@ -35,9 +35,10 @@ REJECT_WARNING_SHARE = 0.1
 PER_QUERY_COLUMNS = (
     "run", "k", "dcg", "idcg", "ndcg", "status", "n_items", "n_judged", "n_relevant",
 )  # fmt: skip
-RESERVED = (*PER_QUERY_COLUMNS, *(metric.column for metric in TIE_BOUNDS), "weight", "n_rows", "n_left_out", "n_rejected",
-            "n_unjudged_items", "n_top_items", "ranked", "ranks", "scores", "tied", "ideal",
-            "n_at_least", RULES)  # fmt: skip
+RESERVED = (
+    *PER_QUERY_COLUMNS, *(metric.column for metric in TIE_BOUNDS), "weight", "n_rows", "n_left_out", "n_rejected",
+    "n_unjudged_items", "n_top_items", "ranked", "ranks", "scores", "tied", "ideal", "n_at_least", RULES,
+)  # fmt: skip
 """Column names of rankings and per-query results, which query and segment columns must not have."""
 ITEM_RESERVED = ("items", "features", "topics_of_items", "n_interactions", "n_users")
 """Further column names of rankings if metrics need items."""
