@@ -1,4 +1,4 @@
-"""The errors users meet, and how a refusal inside a worker finds its way back."""
+"""Errors that users meet, and the marks by which a refusal inside a worker reaches the driver."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MissingColumnError(NdcgSparkError, LookupError):
 
 
 class InputRefusedError(NdcgSparkError, ValueError):
-    """The data breaks a rule and the policy says to stop."""
+    """The data breaks a rule, and the policy is to stop."""
 
 
 class OutputRefusedError(NdcgSparkError, ValueError):
@@ -66,7 +66,7 @@ def cannot_import(error: ImportError, use: str, package: str, extra: str) -> Mis
 
 
 def explain_missing_column(path: str) -> str:
-    """Say, after the name of a column, that a file lacks it and others of the table do not."""
+    """Explain, after the name of a column, that a file lacks it although other files of the table have it."""
     return (
         f"is not in {path}, but in other files: Spark takes it for null there; write it into all files, or leave "
         "that file out."
@@ -80,8 +80,8 @@ def mark_refusal(text: str) -> str:
 
 def find_refusal(text: str) -> str | None:
     """Return the last message of `mark_refusal`, or None; ids may have earlier marks. Options stay marked."""
-    found = _REFUSAL.findall(text)
-    return found[-1] if found else None
+    messages = _REFUSAL.findall(text)
+    return messages[-1] if messages else None
 
 
 def option(name: str, value: str = "") -> str:
@@ -101,13 +101,13 @@ def spell_options(text: str, spelling: Callable[[str, str], str] = "{}={}".forma
     >>> spell_options(option("weight", "''") + " compares without weights")
     "weight='' compares without weights"
     """
-    return _OPTION.sub(lambda found: spelling(found[1], found[2]), text)
+    return _OPTION.sub(lambda match: spelling(match[1], match[2]), text)
 
 
 def strip_quotes(value: str) -> str:
     """Strip Python's quotes from a value of `option`."""
-    found = _QUOTED.fullmatch(value)
-    return found[1] if found else value
+    match = _QUOTED.fullmatch(value)
+    return match[1] if match else value
 
 
 def get_message(error: BaseException) -> str:
@@ -128,19 +128,19 @@ def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
 
 
 def check_fraction(name: str, value: float) -> None:
-    """Raise unless a value lies between 0 and 1, neither included."""
+    """Raise unless a value is between 0 and 1, exclusive."""
     if not 0 < value < 1:
         raise InvalidParameterError(f"{name} must lie between 0 and 1; got {value}.")
 
 
 def escape_unprintable(text: str) -> str:
     """Escape characters that a terminal acts on, so that no id or name can colour or fake a line."""
-    return _UNPRINTABLE.sub(lambda found: repr(found.group())[1:-1], text)
+    return _UNPRINTABLE.sub(lambda match: repr(match.group())[1:-1], text)
 
 
 def escape_json(text: str) -> str:
     """Escape in JSON what `escape_unprintable` escapes; values stay the same."""
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def to_one_line(text: str) -> str:

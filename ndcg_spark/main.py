@@ -20,8 +20,8 @@ from ndcg_spark.jobs.registry import COMMANDS, load_command
 
 class _Commands(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
-        found = load_command(name)
-        return found.to_click() if isinstance(found, Command | CommandGroup) else found
+        command = load_command(name)
+        return command.to_click() if isinstance(command, Command | CommandGroup) else command
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -40,7 +40,7 @@ def cli() -> None:
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
-    """Run a command and say how it ended.
+    """Run a command and return its exit code.
 
     0 done; 2 refused input or options; 3 gate not met, alarm, or flagged night; 130 interrupted; 143 terminated by
     SIGTERM; 1 a crash, whose traceback is on standard error, or an output that is partly written.
@@ -48,9 +48,9 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     with closing(CommandLog()) as logs, tolerate_lost_streams(prog):
         logs.set_format(find_log_format(arguments))
-        for one in arguments:
-            if not one.isascii() and one != one.encode(errors="replace").decode():
-                return report_line(logs, prog, f"argument {one!r} is not valid UTF-8.", REFUSED)
+        for argument in arguments:
+            if not argument.isascii() and argument != argument.encode(errors="replace").decode():
+                return report_line(logs, prog, f"argument {argument!r} is not valid UTF-8.", REFUSED)
         try:
             with raise_on_sigterm():
                 result = cli.main(arguments, prog_name=prog, standalone_mode=False, obj=logs)

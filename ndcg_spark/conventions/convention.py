@@ -156,11 +156,15 @@ class Convention:
         if name not in PRESETS:
             raise InvalidParameterError(f"unknown convention {name!r}; there are {', '.join(sorted(PRESETS))}.")
         pairs = [change.partition("=") for change in changes]
-        chosen = {choice: value for choice, _, value in pairs}
-        if len(chosen) < len(pairs):
-            twice = next(choice for at, (choice, *_) in enumerate(pairs) if choice in [one for one, *_ in pairs[:at]])
+        changed_choices = {choice: value for choice, _, value in pairs}
+        if len(changed_choices) < len(pairs):
+            twice = next(
+                choice
+                for index, (choice, *_) in enumerate(pairs)
+                if choice in [earlier for earlier, *_ in pairs[:index]]
+            )
             raise InvalidParameterError(f"convention {text!r} has {twice!r} twice; keep one.")
-        return PRESETS[name].changed(chosen)
+        return PRESETS[name].changed(changed_choices)
 
     def changed(self, choices: dict[str, str]) -> Convention:
         """Return a convention with some choices changed.
@@ -198,7 +202,7 @@ class Convention:
         str
             With marks that become `convention='default;ties=best'` in Python and `--ties best` in the shell.
         """
-        parts = [part for part in str(self).split(";") if not part.startswith(f"{choice}=")]
+        parts = [change for change in str(self).split(";") if not change.startswith(f"{choice}=")]
         return option("convention", repr(";".join([*parts, f"{choice}={value}"])))
 
     def __str__(self) -> str:
@@ -345,14 +349,14 @@ def in_words(convention: Convention) -> list[tuple[str, str]]:
     >>> in_words(Convention())[0]
     ('Gain of an item', '2 to the power of the relevance, minus 1')
     """
-    found = [
+    sentences = [
         ("Gain of an item", _gain(convention.gain)),
         ("Discount of a rank", _discount(convention.discount)),
     ]
-    found += [(title, words[getattr(convention, choice)]) for choice, (title, words) in _WORDS.items()]
+    sentences += [(title, words[getattr(convention, choice)]) for choice, (title, words) in _WORDS.items()]
     padded = convention.pad_to_k
     short = "are left short" if padded is None else f"are filled up with items of relevance {padded:g}"
-    return [*found, ("Lists shorter than k", short)]
+    return [*sentences, ("Lists shorter than k", short)]
 
 
 def _gain(gain: object) -> str:

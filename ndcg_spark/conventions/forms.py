@@ -194,13 +194,13 @@ def _gain_table(text: str) -> dict[float, float]:
     return table
 
 
-def _number(text: str, what: str) -> float:
+def _number(text: str, label: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise InvalidParameterError(f"{what} must be a number; got {text!r}.")
+        raise InvalidParameterError(f"{label} must be a number; got {text!r}.")
     return number
 
 
@@ -261,22 +261,24 @@ def _discount_table(text: str) -> list[float]:
     return table
 
 
-def check_weights(weights: Sequence[float], what: str, *, may_end_in_zeros: bool = False) -> None:
+def check_weights(weights: Sequence[float], label: str, *, may_end_in_zeros: bool = False) -> None:
     """Raise unless weights from rank 1 on are finite and above 0, and none is above the one before it.
 
-    `what` names them in the message. `may_end_in_zeros`: as 0.5**rank does, which is 0 beyond rank 1,074.
+    `label` names them in the message. `may_end_in_zeros`: as 0.5**rank does, which is 0 beyond rank 1,074.
     """
     before = math.inf
     for rank, weight in enumerate(weights, start=1):
-        at = f"{weight:g} at rank {rank}"
+        position = f"{weight:g} at rank {rank}"
         if not math.isfinite(weight):
-            raise InvalidParameterError(f"{what} has a value that is not finite: {at}.")
+            raise InvalidParameterError(f"{label} has a value that is not finite: {position}.")
         if weight <= 0 and not (may_end_in_zeros and weight == 0 and rank > 1):
-            raise InvalidParameterError(f"{what} has {at}; a weight must be above 0 (the cutoff k ends a list).")
+            raise InvalidParameterError(
+                f"{label} has {position}; a weight must be above 0 (the cutoff k ends a list)."
+            )
         if weight > before:
             raise InvalidParameterError(
-                f"{what} rises from {before:g} to {at}; the ideal list has the best gain first, so no rank may weigh "
-                "more than the rank before it."
+                f"{label} rises from {before:g} to {position}; the ideal list has the best gain first, so no rank "
+                "may weigh more than the rank before it."
             )
         before = weight
 
@@ -350,12 +352,12 @@ def _table(table: dict[float, float]) -> GainFunction:
     gains = np.array([table[level] for level in levels.tolist()], dtype=np.float64)
 
     def lookup(relevance: FloatArray) -> FloatArray:
-        at = np.minimum(np.searchsorted(levels, relevance), len(levels) - 1)
-        known = levels[at] == relevance
+        indices = np.minimum(np.searchsorted(levels, relevance), len(levels) - 1)
+        known = levels[indices] == relevance
         if not known.all():
             level = relevance[~known].flat[0]
             raise InvalidParameterError(f"relevance {level:g} has no gain in the table {levels.tolist()}.")
-        return np.asarray(gains[at])
+        return np.asarray(gains[indices])
 
     return lookup
 

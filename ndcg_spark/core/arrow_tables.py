@@ -53,52 +53,52 @@ def _build_table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table(columns)
 
 
-def _is_pandas_frame(given: object) -> bool:
-    return any(one.__module__.startswith("pandas.") and one.__name__ == "DataFrame" for one in type(given).__mro__)
+def _is_pandas_frame(table: object) -> bool:
+    return any(base.__module__.startswith("pandas.") and base.__name__ == "DataFrame" for base in type(table).__mro__)
 
 
-def collect_table(name: str, given: Any) -> Any:
+def collect_table(name: str, table: Any) -> Any:
     """Return rows of dicts, or a lazy table of polars, as a table that `is_table` knows; all else as it is."""
-    if isinstance(given, list) and given and all(isinstance(row, dict) for row in given):
-        return _build_table(name, given)
-    if callable(getattr(type(given), "collect", None)) and hasattr(type(given), "collect_schema"):
-        return given.collect()  # a LazyFrame of polars
-    return given
+    if isinstance(table, list) and table and all(isinstance(row, dict) for row in table):
+        return _build_table(name, table)
+    if callable(getattr(type(table), "collect", None)) and hasattr(type(table), "collect_schema"):
+        return table.collect()  # a LazyFrame of polars
+    return table
 
 
-def is_table(given: object) -> bool:
-    return _is_pandas_frame(given) or (isinstance(given, ArrowTable) and hasattr(given, "columns"))
+def is_table(table: object) -> bool:
+    return _is_pandas_frame(table) or (isinstance(table, ArrowTable) and hasattr(table, "columns"))
 
 
 def wrong_table_error(name: str, value: Any, kinds: Sequence[str]) -> InvalidParameterError:
-    what = "None" if value is None else f"of type {type(value).__name__}"
+    actual = "None" if value is None else f"of type {type(value).__name__}"
     path = ", a path" if "str" in kinds else ""
     return InvalidParameterError(
         f"{name} must be a table: a DataFrame of Spark, pandas or polars, a table of Arrow{path} or a list of dicts; "
-        f"it is {what}."
+        f"it is {actual}."
     )
 
 
-def to_spark_types(name: str, given: Any) -> tuple[pa.Table, set[str]]:
+def to_spark_types(label: str, source: Any) -> tuple[pa.Table, set[str]]:
     """Put a table into types that Spark has, with null for NaN; and name columns of which nanoseconds are cut off.
 
     Of pandas, a named index becomes a column, and columns `k` and `n_...`, floats if one is missing, whole numbers.
     """
-    at = ""
+    column = ""
     try:
-        table = _to_arrow(given)
+        table = _to_arrow(source)
         columns, cut = {}, set()
-        for number, at in enumerate(table.schema.names):
-            counts = _COUNTS.fullmatch(at) if _is_pandas_frame(given) else None
-            count_type = pa.int32() if at == "k" else pa.int64()
-            columns[at] = _cast_column(table.column(number), whole=None if counts is None else count_type)
+        for number, column in enumerate(table.schema.names):
+            counts = _COUNTS.fullmatch(column) if _is_pandas_frame(source) else None
+            count_type = pa.int32() if column == "k" else pa.int64()
+            columns[column] = _cast_column(table.column(number), whole=None if counts is None else count_type)
             if _has_nanoseconds(table.column(number)):
-                cut.add(at)
+                cut.add(column)
         if len(columns) < table.num_columns:
             raise TypeError("two columns have one name")
         return pa.table(columns), cut
     except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
-        raise conversion_error(name, at, error) from error
+        raise conversion_error(label, column, error) from error
 
 
 def conversion_error(name: str, column: str, error: Exception) -> InvalidParameterError:
@@ -107,12 +107,12 @@ def conversion_error(name: str, column: str, error: Exception) -> InvalidParamet
     return InvalidParameterError(f"{name} cannot be handed over to Spark{where}: {why}.")
 
 
-def _to_arrow(given: Any) -> pa.Table:
-    if not _is_pandas_frame(given):
-        return given if isinstance(given, pa.Table) else pa.table(given)
-    if any(one is not None for one in given.index.names):  # as of a table that was grouped
-        given = given.reset_index()
-    return pa.Table.from_pandas(given, preserve_index=False)
+def _to_arrow(table: Any) -> pa.Table:
+    if not _is_pandas_frame(table):
+        return table if isinstance(table, pa.Table) else pa.table(table)
+    if any(level is not None for level in table.index.names):  # as of a table that was grouped
+        table = table.reset_index()
+    return pa.Table.from_pandas(table, preserve_index=False)
 
 
 def _cast_column(column: pa.ChunkedArray, *, whole: pa.DataType | None) -> pa.ChunkedArray:
@@ -171,7 +171,7 @@ def _find_spark_type(kind: pa.DataType) -> pa.DataType:
     if _is_list(kind):  # empty lists alone say nothing of what they are to hold
         return pa.list_(kind.value_type if pa.types.is_null(kind.value_type) else _find_spark_type(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([(one.name, _find_spark_type(one.type)) for one in kind])
+        return pa.struct([(field.name, _find_spark_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(_find_spark_type(kind.key_type), _find_spark_type(kind.item_type))
     return SPARK_TYPES.get(kind, kind)

@@ -1,4 +1,4 @@
-"""Bad rows: why they are bad, what happens to them, and how many there are."""
+"""Bad rows: their reasons, their treatment and their counts."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Reasons = list[tuple[str, Column]]
 def list_key_reasons(frame: DataFrame, query: Sequence[str], item: str, table: str) -> Reasons:
     """List reasons for rows without a query or an item. Reads the schema, runs no action."""
     reasons = [(MALFORMED_LINE, F.col(MALFORMED).isNotNull())] if MALFORMED in frame.columns else []
-    for column, part, reason in [
+    for column, option_name, reason in [
         *((name, option("query"), "null_query") for name in query),
         (item, option("item"), "null_item"),
     ]:
-        missing = require_key_column(frame, column, part, table).isNull()
+        missing = require_key_column(frame, column, option_name, table).isNull()
         if isinstance(frame.schema[column].dataType, T.FloatType | T.DoubleType):
             missing = missing | F.isnan(exact_col(column))
         reasons.append((reason, missing))
@@ -75,10 +75,10 @@ def check_each_row(frame: DataFrame, reasons: Reasons, keys: Sequence[str], *, o
 
 def count_rows(checked: DataFrame) -> RowCount:
     """Run an action: count rows from `check_each_row` by reason. Spark cost: one scan, one small shuffle."""
-    found = checked.groupBy("reason").agg(F.sum("n").alias("n"), F.min("key").alias("example")).collect()
-    bad = sorted((row for row in found if row["reason"] is not None), key=lambda row: str(row["reason"]))
+    counts = checked.groupBy("reason").agg(F.sum("n").alias("n"), F.min("key").alias("example")).collect()
+    bad = sorted((row for row in counts if row["reason"] is not None), key=lambda row: str(row["reason"]))
     return RowCount(
-        read=sum(row["n"] for row in found),
+        read=sum(row["n"] for row in counts),
         rejected={row["reason"]: row["n"] for row in bad},
         examples={row["reason"]: row["example"] for row in bad},
     )

@@ -63,7 +63,7 @@ def number_values(column: pa.Array) -> tuple[NumberArray, BoolArray | None]:
 
 
 def normalize_zero(column: pa.Array) -> pa.Array:
-    """Make -0.0 of a column of floats 0.0: Arrow tells the two apart."""
+    """Replace -0.0 by 0.0 in a column of floats: Arrow distinguishes the two."""
     if not pa.types.is_floating(column.type):
         return column
     return pc.if_else(pc.equal(column, 0.0), pa.scalar(0.0, column.type), column)
@@ -85,7 +85,7 @@ def float_column(values: FloatArray, known: BoolArray) -> pa.Array:
 
 
 def concat_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Put the chunks of a column together."""
+    """Concatenate the chunks of a column."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -100,29 +100,29 @@ def to_python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def get_value(column: pa.Array | pa.ChunkedArray, row: int) -> Any:
-    """One of the values of `to_python_values`."""
+    """Return one value as `to_python_values` does."""
     return _to_python_value(column[row])
 
 
-def _to_python_value(found: pa.Scalar) -> Any:
+def _to_python_value(scalar: pa.Scalar) -> Any:
     try:
-        return found.as_py()
+        return scalar.as_py()
     except OverflowError:
-        return _format_far_time(found)
+        return _format_far_time(scalar)
 
 
-def _format_far_time(found: pa.Scalar) -> str:
+def _format_far_time(scalar: pa.Scalar) -> str:
     """Text of a date or time before the year 1 or after 9999, from that of a time some eras away."""
-    if pa.types.is_date(found.type):
-        of_day = found.cast(pa.date32())
-        eras, days = divmod(of_day.value, _DAYS_OF_AN_ERA)
+    if pa.types.is_date(scalar.type):
+        as_date = scalar.cast(pa.date32())
+        eras, days = divmod(as_date.value, _DAYS_OF_AN_ERA)
         near = pa.scalar(days, pa.date32()).as_py()
         return _format_iso_date(near, eras)
-    kind = pa.timestamp("us", found.type.tz)
+    kind = pa.timestamp("us", scalar.type.tz)
     # Early years have the time of a place before there were zones, late years the rules that are in force for good.
-    year = 9200 if found.cast(kind).value > 0 else 401
+    year = 9200 if scalar.cast(kind).value > 0 else 401
     start = (date(year, 1, 1) - date(1970, 1, 1)).days * _MICROS_OF_A_DAY
-    eras, rest = divmod(found.cast(kind).value - start, _DAYS_OF_AN_ERA * _MICROS_OF_A_DAY)
+    eras, rest = divmod(scalar.cast(kind).value - start, _DAYS_OF_AN_ERA * _MICROS_OF_A_DAY)
     near = pa.scalar(start + rest, kind).as_py()
     fraction = f".{near.microsecond:06}".rstrip("0") if near.microsecond else ""
     return f"{_format_iso_date(near, eras)} {near:%H:%M:%S}{fraction}"
@@ -140,7 +140,7 @@ class WorkerTask:
     """A function with its task, as workers get it. A refusal ends it.
 
     With an `output` schema a refusal is one more row, with its text in the column `REFUSAL`; a function that gets
-    such a row refuses the same. Without it the error is raised, its text marked, as its class is lost on the way.
+    such a row refuses the same. Without it the error is raised with a marked text, because the JVM drops its class.
     """
 
     function: WorkerFunction
@@ -182,12 +182,12 @@ def concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Concatenate at least one batch. Refuses a column with more than 2 GiB of text."""
     if len(batches) == 1:
         return batches[0]
-    found = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    if len(found) > 1:
+    chunks = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    if len(chunks) > 1:
         raise InputRefusedError(
             f"rows have more than 2 GiB of text at once; {option('strategy', 'window')} ranks in Spark."
         )
-    return found[0]
+    return chunks[0]
 
 
 def cast_large_types(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -255,8 +255,8 @@ class Entries:
 
     def of_queries(self, queries: IntArray) -> Entries:
         """Take the lists of some queries, in the order given."""
-        found = self.taken(rows_of_queries(queries, self.offsets))
-        return Entries(found.columns, to_offsets(to_lengths(self.offsets)[queries]))
+        entries = self.taken(rows_of_queries(queries, self.offsets))
+        return Entries(entries.columns, to_offsets(to_lengths(self.offsets)[queries]))
 
     def where(self, flags: BoolArray) -> Entries:
         if flags.all():
@@ -284,18 +284,18 @@ def take_values(values: Values, rows: IntArray) -> Values:
     return values[rows] if isinstance(values, np.ndarray) else values.take(pa.array(rows))
 
 
-def concat_entries(found: Sequence[Entries]) -> Entries:
+def concat_entries(batches: Sequence[Entries]) -> Entries:
     """Concatenate the lists of at least one batch of queries; all have the same columns."""
-    if len(found) == 1:
-        return found[0]
+    if len(batches) == 1:
+        return batches[0]
     columns: dict[str, Values] = {}
-    for name in found[0].columns:
-        parts = [entries.columns[name] for entries in found]
-        if all(isinstance(part, np.ndarray) for part in parts):
-            columns[name] = np.concatenate(parts)
+    for name in batches[0].columns:
+        arrays = [entries.columns[name] for entries in batches]
+        if all(isinstance(array, np.ndarray) for array in arrays):
+            columns[name] = np.concatenate(arrays)
         else:
-            columns[name] = pa.concat_arrays([pa.array(part) for part in parts])
-    return Entries(columns, to_offsets(np.concatenate([to_lengths(entries.offsets) for entries in found])))
+            columns[name] = pa.concat_arrays([pa.array(array) for array in arrays])
+    return Entries(columns, to_offsets(np.concatenate([to_lengths(entries.offsets) for entries in batches])))
 
 
 def list_column(values: pa.Array, offsets: IntArray) -> pa.ListArray:
@@ -317,7 +317,7 @@ def entries_to_columns(entries: Entries, prefix: str) -> dict[str, pa.Array]:
 
 
 def entries_from_columns(batch: pa.RecordBatch, prefix: str) -> Entries | None:
-    """Read what `entries_to_columns` wrote; None where the batch has no such list."""
+    """Read what `entries_to_columns` wrote; None if the batch has no such list."""
     names = [name for name in batch.schema.names if name.startswith(f"{prefix}.")]
     if not names:
         return None
@@ -338,14 +338,14 @@ QUERY_BITS = 24
 
 
 def hash_keys(batch: pa.RecordBatch, query: Sequence[str], run: str | None = None) -> HashArray:
-    """Hash the query of each row; the run, where there is one, decides only the low bits.
+    """Hash the query of each row; a run changes only the low bits.
 
     Two values of a single column of whole numbers never share a hash; others hardly ever do.
     """
     hashes: HashArray = np.zeros(batch.num_rows, dtype=np.uint64)
-    for at, name in enumerate(query):
-        found = hash_column(batch.column(name))
-        hashes = (hashes ^ (hashes >> np.uint64(29))) * _MIX + found if at else found
+    for index, name in enumerate(query):
+        column_hash = hash_column(batch.column(name))
+        hashes = (hashes ^ (hashes >> np.uint64(29))) * _MIX + column_hash if index else column_hash
     if run is None:
         return hashes
     low = np.uint64(2 ** (64 - QUERY_BITS) - 1)
@@ -389,8 +389,8 @@ def sort_by_hash(hashes: HashArray) -> tuple[HashArray, IntArray]:
 
 
 def _hash_texts(column: pa.Array) -> HashArray:
-    found = [_hash_polynomials(column.slice(at, TEXTS_AT_ONCE)) for at in range(0, len(column), TEXTS_AT_ONCE)]
-    return np.concatenate(found) if found else np.zeros(0, dtype=np.uint64)
+    hashes = [_hash_polynomials(column.slice(start, TEXTS_AT_ONCE)) for start in range(0, len(column), TEXTS_AT_ONCE)]
+    return np.concatenate(hashes) if hashes else np.zeros(0, dtype=np.uint64)
 
 
 def _hash_polynomials(column: pa.Array) -> HashArray:

@@ -39,12 +39,12 @@ _COLLATED = re.compile(r" collate \w+")
 
 
 def exact_col(column: str) -> Column:
-    """Refer to a top-level column by its exact name, dots and all."""
+    """Return the top-level column with exactly this name; dots do not select fields."""
     return F.col(quote_name(column))
 
 
 def normalize_zero(frame: DataFrame, column: str) -> Column:
-    """Make -0.0 of a column 0.0: workers and texts tell the two apart."""
+    """Replace -0.0 by 0.0: workers and texts distinguish the two."""
     kind = frame.schema[column].dataType
     if not isinstance(kind, T.FloatType | T.DoubleType):
         return exact_col(column)
@@ -61,15 +61,15 @@ def describe_table(frame: DataFrame, label: str = "input", *, only: str | None =
     fields: list[pa.Field] = []
     refused: dict[str, str] = {}
     spellings: dict[str, str] = {}
-    for one in frame.schema.fields:
-        if only not in (None, one.name):
-            fields.append(pa.field(one.name, pa.null()))
+    for field in frame.schema.fields:
+        if only not in (None, field.name):
+            fields.append(pa.field(field.name, pa.null()))
             continue
-        kind = _arrow_type(one.dataType, zone)
-        fields.append(pa.field(one.name, kind))
-        if format_type(kind) != one.dataType.simpleString():
-            spellings[one.name] = one.dataType.simpleString()
-        refused |= _list_refusals(one)
+        kind = _arrow_type(field.dataType, zone)
+        fields.append(pa.field(field.name, kind))
+        if format_type(kind) != field.dataType.simpleString():
+            spellings[field.name] = field.dataType.simpleString()
+        refused |= _list_refusals(field)
     return TableInfo(
         schema=pa.schema(fields),
         label=label,
@@ -88,7 +88,7 @@ def _arrow_type(kind: T.DataType, zone: str | None) -> pa.DataType:
         keys = NO_KEYS if isinstance(kind.keyType, T.NullType) else _arrow_type(kind.keyType, zone)
         return pa.map_(keys, _arrow_type(kind.valueType, zone))
     if isinstance(kind, T.StructType):
-        return pa.struct([pa.field(one.name, _arrow_type(one.dataType, zone)) for one in kind.fields])
+        return pa.struct([pa.field(field.name, _arrow_type(field.dataType, zone)) for field in kind.fields])
     if isinstance(kind, T.TimestampType):
         return pa.timestamp("us", tz=zone)
     if isinstance(kind, T.UserDefinedType):
@@ -105,25 +105,27 @@ def spark_type(kind: pa.DataType) -> T.DataType:
 
 
 def spark_schema(schema: pa.Schema) -> T.StructType:
-    return T.StructType([T.StructField(one.name, spark_type(one.type)) for one in schema])
+    return T.StructType([T.StructField(field.name, spark_type(field.type)) for field in schema])
 
 
-def _list_refusals(one: T.StructField) -> dict[str, str]:
-    """Why a column, or a field of the structs in it, cannot be used, as `TableInfo.refused`."""
-    metadata, kind = one.metadata or {}, one.dataType
-    reasons = {one.name: _explain_collation(kind, one.name)}
+def _list_refusals(field: T.StructField) -> dict[str, str]:
+    """Return why a column, or a field of its structs, cannot be used, as `TableInfo.refused`."""
+    metadata, kind = field.metadata or {}, field.dataType
+    reasons = {field.name: _explain_collation(kind, field.name)}
     element = kind.elementType if isinstance(kind, T.ArrayType) else kind
     if isinstance(element, T.StructType):
-        reasons |= {f"{one.name}.{its.name}": _explain_collation(its.dataType, its.name) for its in element.fields}
+        reasons |= {
+            f"{field.name}.{inner.name}": _explain_collation(inner.dataType, inner.name) for inner in element.fields
+        }
     if WITHOUT_IT in metadata:
-        reasons[one.name] = explain_missing_column(metadata[WITHOUT_IT])
+        reasons[field.name] = explain_missing_column(metadata[WITHOUT_IT])
     elif BELOW_MICROSECONDS in metadata:
-        reasons[one.name] = HAS_NANOSECONDS
+        reasons[field.name] = HAS_NANOSECONDS
     return {key: why for key, why in reasons.items() if why}
 
 
 def _explain_collation(kind: T.DataType, column: str) -> str:
-    """Why text, or an array or map of it, with a collation is refused: workers compare bytes, and Spark does not."""
+    """Explain why text with a collation is refused: workers compare bytes, and Spark does not."""
     text = getattr(kind, "elementType", getattr(kind, "keyType", kind))
     name = str(getattr(text, "collation", None) or "UTF8_BINARY")  # text of Spark 3.5 has none
     if not isinstance(text, T.StringType) or name == "UTF8_BINARY":
@@ -136,24 +138,24 @@ def _explain_collation(kind: T.DataType, column: str) -> str:
     )
 
 
-def require_key_column(frame: DataFrame, column: str, part: str, table: str) -> Column:
+def require_key_column(frame: DataFrame, column: str, option_name: str, table: str) -> Column:
     """Return a column for comparisons; refuse arrays, structs, maps and the like. Reads the schema."""
-    describe_table(frame, table, only=column).require_key(column, part)
+    describe_table(frame, table, only=column).require_key(column, option_name)
     return normalize_zero(frame, column)
 
 
 def quote_name(name: str) -> str:
-    """Write a name as one part of an identifier of SQL, whatever is in it."""
+    """Quote a name as one part of an SQL identifier."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def require_column(frame: DataFrame, column: str, part: str, table: str) -> T.DataType:
-    """Return the type of a column; raise if it is missing, there twice, or if workers see other values than Spark.
+def require_column(frame: DataFrame, column: str, option_name: str, table: str) -> T.DataType:
+    """Return the type of a column; raise if it is missing or ambiguous, or if workers see other values than Spark.
 
-    Reads the schema, runs no action. For the message: `part` is the option that named the column, and `table` what a
-    person calls the table (`input`, `judgments`). Raises MissingColumnError or InputRefusedError.
+    Reads the schema, runs no action. `option_name` is the option that named the column, and `table` is the
+    user's name for the table (`input`, `judgments`). Raises MissingColumnError or InputRefusedError.
     """
-    describe_table(frame, table, only=column).require(column, part)
+    describe_table(frame, table, only=column).require(column, option_name)
     return frame.schema[column].dataType
 
 
@@ -183,17 +185,17 @@ def is_text_table(frame: DataFrame) -> bool:
     return MALFORMED in frame.columns and TEXT_TABLE in (frame.schema[MALFORMED].metadata or {})
 
 
-def number_column(frame: DataFrame, column: str, part: str, table: str) -> Column:
-    """Cast a numeric column to double; booleans are 1 and 0. `part` and `table` are as for `require_column`.
+def number_column(frame: DataFrame, column: str, option_name: str, table: str) -> Column:
+    """Cast a numeric column to double; booleans are 1 and 0. `option_name` and `table` are as for `require_column`.
 
     Text of a text table is parsed, and null if it is not a number; any other text is refused.
     """
-    kind = describe_table(frame, table, only=column).require_number(column, part)
+    kind = describe_table(frame, table, only=column).require_number(column, option_name)
     return parse_number(column) if pa.types.is_string(kind) else exact_col(column).cast("double")
 
 
 def parse_number(column: str) -> Column:
-    """Parse text as a double, null for what is no number; Java also takes 1d and 0x1p3 for numbers."""
+    """Parse text as a double, null if it is not a number; Java would also parse 1d and 0x1p3."""
     return F.when(
         F.trim(exact_col(column)).rlike(NUMBER_TEXT), F.expr(f"try_cast(trim({quote_name(column)}) as double)")
     )
@@ -285,7 +287,7 @@ class TimeColumn:
 
     @property
     def micros(self) -> Column:
-        """Microseconds since 1970, bigint; null for a null, and for text that is no timestamp."""
+        """Microseconds since 1970, bigint; null for a null, and for text that is not a timestamp."""
         if isinstance(self.kind, T.TimestampType):
             return F.unix_micros(self.column)
         if isinstance(self.kind, T.TimestampNTZType):
@@ -308,16 +310,17 @@ class TimeColumn:
         return self.micros if self.is_text else self.column
 
 
-def time_column(frame: DataFrame, column: str, part: str, table: str) -> TimeColumn:
+def time_column(frame: DataFrame, column: str, option_name: str, table: str) -> TimeColumn:
     """Find a column of timestamps, or of text in a text table. Reads the schema, runs no action.
 
-    Text without time zone is UTC. `part` and `table` are as for `require_column`.
+    Text without time zone is UTC. `option_name` and `table` are as for `require_column`.
     """
-    kind = require_column(frame, column, part, table)
+    kind = require_column(frame, column, option_name, table)
     wanted = (T.TimestampType, T.TimestampNTZType, *((T.StringType,) if is_text_table(frame) else ()))
     if not isinstance(kind, wanted):
         raise InputRefusedError(
-            f"column {column!r} ({part}) of the {table} is {kind.simpleString()}, not a timestamp; cast it first."
+            f"column {column!r} ({option_name}) of the {table} is {kind.simpleString()}, not a timestamp; cast it "
+            "first."
         )
     return TimeColumn(name=column, kind=kind)
 
@@ -332,7 +335,7 @@ def utc_date(column: Column, kind: T.DataType) -> Column:
 
 
 def computed_micros(frame: DataFrame) -> Column:
-    """When rows were computed, in microseconds since 1970; null where the table does not have `computed_at`."""
+    """Return when rows were computed, in microseconds since 1970; null if the table has no `computed_at`."""
     return to_micros("computed_at") if has_column(frame, "computed_at") else F.lit(None).cast("bigint")
 
 
@@ -352,7 +355,9 @@ def format_utc(column: Column) -> Column:
     Spark writes times of the session's zone, and that has no 02:30 on the night when clocks go forward.
     """
     of_day = _micros_since_midnight(F.unix_micros(column))
-    hour, minute = (F.lpad(F.floor(its).cast("string"), 2, "0") for its in (of_day / _HOUR, of_day % _HOUR / _MINUTE))
+    hour, minute = (
+        F.lpad(F.floor(quotient).cast("string"), 2, "0") for quotient in (of_day / _HOUR, of_day % _HOUR / _MINUTE)
+    )
     day = utc_date(column, T.TimestampType()).cast("string")
     return F.concat(day, F.lit(" "), hour, F.lit(":"), minute, F.lit(" UTC"))
 
@@ -364,14 +369,14 @@ def _micros_since_midnight(micros: Column) -> Column:
 
 def _micros_without_zone(column: Column) -> Column:
     """Microseconds of a timestamp without time zone: a cast would take that of the session."""
-    parts = {
+    amounts = {
         _DAY: F.unix_date(F.to_date(column)),
         _HOUR: F.hour(column),
         _MINUTE: F.minute(column),
     }
     seconds = (F.date_part(F.lit("SECOND"), column) * _SECOND).cast("bigint")
     # These parts are ints, and a product of ints is an int: 36 minutes are more microseconds than it holds.
-    return reduce(add, (part.cast("bigint") * unit for unit, part in parts.items()), seconds)
+    return reduce(add, (amount.cast("bigint") * unit for unit, amount in amounts.items()), seconds)
 
 
 _BITS = 32
@@ -396,9 +401,9 @@ def from_limbs(sums: Sequence[Column], *, highest: int = 0) -> Column:
     Carries are passed up as whole numbers, then parts are added from the smallest.
     """
     carried, total = F.lit(0).cast("bigint"), F.lit(0.0)
-    for at in range(len(sums) - 1, -1, -1):
-        whole = sums[at] + carried
-        if at:
+    for index in range(len(sums) - 1, -1, -1):
+        whole = sums[index] + carried
+        if index:
             carried, whole = F.shiftright(whole, _BITS), whole.bitwiseAND(F.lit(int(_LIMB) - 1))
-        total = total + whole.cast("double") * F.lit(_LIMB ** (highest - at))
+        total = total + whole.cast("double") * F.lit(_LIMB ** (highest - index))
     return total

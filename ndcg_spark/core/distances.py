@@ -85,13 +85,13 @@ def scale_to_one(values: FloatArray) -> FloatArray:
 
 def sum_squares(values: NDArray[Any]) -> FloatArray:
     """Sum of the squares of each vector, added by halves."""
-    found = np.empty(len(values))
+    sums = np.empty(len(values))
     step = max(1, _CHUNK_TERMS // max(1, values.shape[1]))
     for start in range(0, len(values), step):
         terms = values[start : start + step].astype(np.float64)
         np.multiply(terms, terms, out=terms)
-        found[start : start + step] = _sum_by_halves(terms)
-    return found
+        sums[start : start + step] = _sum_by_halves(terms)
+    return sums
 
 
 def score_pairs(metric: str, left: Vectors, right: Vectors, rows: IntArray, columns: IntArray) -> FloatArray:
@@ -105,12 +105,12 @@ def score_pairs(metric: str, left: Vectors, right: Vectors, rows: IntArray, colu
     >>> score_pairs("euclidean", one, other, first, first).tolist()
     [-2.0]
     """
-    found = np.empty(len(rows))
+    scores = np.empty(len(rows))
     step = max(1, _CHUNK_TERMS // max(1, left.values.shape[1]))
     for start in range(0, len(rows), step):
         row, column = rows[start : start + step], columns[start : start + step]
-        found[start : start + step] = _score_chunk(metric, left, right, row, column)
-    return found
+        scores[start : start + step] = _score_chunk(metric, left, right, row, column)
+    return scores
 
 
 def _score_chunk(metric: str, left: Vectors, right: Vectors, row: IntArray, column: IntArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What tells a process to use Spark, found out without loading it."""
+"""Choice between the local engine and Spark, without loading Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ndcg_spark.errors import InvalidParameterError, MissingPackageError, check_
 
 EngineName: TypeAlias = Literal["auto", "local", "spark"]
 VARIABLE: Final = "NDCG_SPARK_ENGINE"
-"""The environment variable that says what `auto` is."""
+"""Environment variable that sets the engine for `auto`."""
 
 PROVIDED = (
     "PYSPARK_GATEWAY_PORT",
@@ -23,7 +23,7 @@ PROVIDED = (
 
 
 def resolve_engine(engine: EngineName, spelled: str) -> tuple[EngineName, str]:
-    """Return the engine that was asked for, and where: `spelled`, or in the environment if that is `auto`."""
+    """Return the requested engine and its origin: `spelled`, or the environment variable if that is `auto`."""
     check_choice("engine", engine, get_args(EngineName))
     of_environment: Any = os.environ.get(VARIABLE) or "auto"
     if engine != "auto" or of_environment == "auto":
@@ -40,7 +40,7 @@ def has_pyspark() -> bool:
 
 
 def find_spark_hint() -> str | None:
-    """Say in a clause what points to a session of Spark; None if nothing does."""
+    """Return a clause that explains why Spark is used, such as an active session; None if nothing suggests Spark."""
     provided = next((name for name in PROVIDED if name in os.environ), None)
     if provided is not None:
         return f"{provided} is set"
@@ -48,10 +48,10 @@ def find_spark_hint() -> str | None:
     return "a session of Spark is active" if sql is not None and sql.SparkSession.getActiveSession() else None
 
 
-def require_spark(why: str, asked: str, where: str, what: str) -> None:
-    """Raise where Spark has to do something, for a reason in a clause, and another was asked for or it is missing."""
-    if asked == "local":
-        raise InvalidParameterError(f"{where} cannot {what} this: {why}.")
+def require_spark(why: str, requested: str, where: str, action: str) -> None:
+    """Raise if Spark is needed, for the reason `why`, but the local engine was requested or PySpark is missing."""
+    if requested == "local":
+        raise InvalidParameterError(f"{where} cannot {action} this: {why}.")
     if not has_pyspark():
         raise MissingPackageError(
             f"this needs Spark, as {why}, and PySpark is not installed: pip install 'ndcg-spark[spark]'."

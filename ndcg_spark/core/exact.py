@@ -1,8 +1,8 @@
 """Exact sums of doubles: as whole numbers, so that no order or partitioning can change a bit.
 
 A double is cut into signed limbs of 32 bits on a fixed grid, from 2^-256 up to 2^160. Limbs add as int64,
-without rounding, in NumPy, in Arrow and in Spark; only the end result is rounded, once. What lies below
-2^-256 is cut off (of each value alone, so the order still cannot matter).
+without rounding, in NumPy, in Arrow and in Spark; only the end result is rounded, once. Bits below
+2^-256 are cut off (of each value alone, so the order still cannot matter).
 
 The state of a mean has five moments over the queries of a group, each an exact sum: w, w v, w^2, w^2 v, w^2 v^2,
 where v is a query's value and w its weight. States of disjoint sets of queries merge by adding them, each number by
@@ -23,7 +23,7 @@ from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError
 
 Limbs: TypeAlias = dict[int, IntArray]
-"""Whole numbers by the number of the limb, the lowest 0; what is not there is zero."""
+"""Whole numbers by the number of the limb, the lowest 0; a missing limb is zero."""
 Term: TypeAlias = FloatArray | tuple[FloatArray, FloatArray]
 """A number of each query, or a product of two, which is not rounded."""
 
@@ -60,7 +60,7 @@ def to_limbs(values: FloatArray) -> Limbs:
 
 
 def check_size(values: FloatArray) -> float:
-    """Return the largest size of values; refuse what limbs cannot hold."""
+    """Return the largest size of values; refuse values that limbs cannot hold."""
     largest = float(np.abs(values).max(initial=0.0))
     if not largest < _LIMIT:
         raise InputRefusedError("a metric or weight is not finite or too large to add exactly (limit 2^159).")
@@ -76,7 +76,7 @@ def add_limbs(total: Limbs, *parts: Limbs) -> Limbs:
 
 
 def from_limbs(limbs: Iterable[int]) -> Fraction:
-    """Return the exact number that limbs, or sums of limbs, stand for, lowest first; `float()` of it rounds once."""
+    """Return the exact number that limbs, or sums of limbs, represent, lowest first; `float()` of it rounds once."""
     whole = sum(int(limb) << (LIMB_BITS * j) for j, limb in enumerate(limbs))
     return Fraction(whole, 1 << -LOWEST_BIT)
 
@@ -108,9 +108,9 @@ def round_sums(parts: Sequence[FloatArray], offsets: IntArray) -> FloatArray:
     """
     starts = offsets[:-1]
     sums = np.asarray(sum(part[starts] for part in parts), dtype=np.float64)  # right where a segment has one row
-    for at in np.flatnonzero(np.diff(offsets) > 1).tolist():
-        inside = slice(offsets[at], offsets[at + 1])
-        sums[at] = math.fsum(number for part in parts for number in part[inside].tolist())
+    for segment in np.flatnonzero(np.diff(offsets) > 1).tolist():
+        inside = slice(offsets[segment], offsets[segment + 1])
+        sums[segment] = math.fsum(number for part in parts for number in part[inside].tolist())
     return sums
 
 
@@ -164,9 +164,9 @@ class Moments:
         """Fill in, where every weight w is 1, `w` and what is another moment times w. Changes `states`."""
         sums = states.reshape(-1, len(self.names), N_LIMBS)
         sums[:, self.names.index("w"), -LOWEST_BIT // LIMB_BITS] = n_queries
-        for at, name in enumerate(self.names):
+        for index, name in enumerate(self.names):
             if name.startswith("ww") and name[1:] in self.names:
-                sums[:, at] = sums[:, self.names.index(name[1:])]
+                sums[:, index] = sums[:, self.names.index(name[1:])]
 
     def fractions(self, state: IntArray, *names: str) -> dict[str, Fraction]:
         """Read sums of a state, shape (size,); all of them if none is named."""

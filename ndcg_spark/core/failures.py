@@ -1,4 +1,4 @@
-"""Errors of Spark, on classic sessions and on Connect, and the line of them that a person needs."""
+"""Errors of Spark, on classic sessions and on Connect, and the line that explains each."""
 
 from __future__ import annotations
 
@@ -130,13 +130,13 @@ def get_parameter(error: PySparkException, name: str) -> str | None:
 
 
 def first_line(error: Exception) -> str:
-    """Take the line that says what went wrong out of an error, of Spark or not; its class if it has no text."""
+    """Extract the line that explains an error, of Spark or not; the name of its class if it has no text."""
     if _is_spark_error(error, "PySparkException"):
         message = getattr(error, "getMessage", None)  # it came with Spark 4.0
         text = (message() if message else None) or str(error)
     else:
-        found = _JAVA_LINE.search(str(error))
-        text = found.group(1) if found else str(error)
+        match = _JAVA_LINE.search(str(error))
+        text = match.group(1) if match else str(error)
     line = next(iter(text.strip().splitlines()), type(error).__name__)
     if not _UNEXPLAINED.search(line):
         return _SQLSTATE.sub("", line).strip()
@@ -223,9 +223,9 @@ def readable_errors() -> Iterator[None]:
 def extract_refusal(error: Exception) -> str | None:
     """Find the line for a person in an error of Spark about the data; None for any other error."""
     if not isinstance(error, spark_errors()) or _is_spark_error(error, "AnalysisException"):
-        return None  # an analysis error may print the plan, in which messages stand that were never raised
-    found = find_refusal(str(error)) or explain_unreadable_file(error)
-    return None if found is None else to_one_line(redact(found))
+        return None  # an analysis error may print the plan, which contains messages that were never raised
+    refusal = find_refusal(str(error)) or explain_unreadable_file(error)
+    return None if refusal is None else to_one_line(redact(refusal))
 
 
 def explain_environment_error(error: Exception) -> NdcgSparkError | None:
@@ -271,25 +271,28 @@ def _is_local() -> tuple[bool, SparkSession | None]:
 
 def _explain_unfit_python(text: str) -> MissingPackageError | None:
     """Explain a package that Python workers lack, or a Python that does not run or is another one."""
-    told = _WORKERS_RUN.search(text)
-    if told is not None:
-        return MissingPackageError(told[1])
-    there = os.environ.get("PYSPARK_PYTHON") or "python3"
-    differs, no_program, lacks = _OTHER_PYTHON.search(text), _NO_PROGRAM.search(text), _NOT_THERE.search(text)
+    report = _WORKERS_RUN.search(text)
+    if report is not None:
+        return MissingPackageError(report[1])
+    command = os.environ.get("PYSPARK_PYTHON") or "python3"
+    differs, bad_program, lacks = _OTHER_PYTHON.search(text), _NO_PROGRAM.search(text), _NOT_THERE.search(text)
     if differs is not None:
-        here, found = (one.strip("()").replace(", ", ".") for one in differs.group(2, 1))
-        what = f"Python workers run Python {found} ({there}), and this program runs Python {here} ({sys.executable})"
-    elif no_program is not None:
-        what = f"Python workers cannot run {no_program[1]}, and this program runs {sys.executable}"
+        driver_version, worker_version = (version.strip("()").replace(", ", ".") for version in differs.group(2, 1))
+        problem = (
+            f"Python workers run Python {worker_version} ({command}), and this program runs Python {driver_version} "
+            f"({sys.executable})"
+        )
+    elif bad_program is not None:
+        problem = f"Python workers cannot run {bad_program[1]}, and this program runs {sys.executable}"
     elif lacks is not None:
         local, _ = _is_local()
-        what = f"Python workers do not have {lacks[1]}"
+        problem = f"Python workers do not have {lacks[1]}"
         if not local or os.environ.get("PYSPARK_PYTHON") == sys.executable:
-            return MissingPackageError(f"{what}: {HOW_TO_INSTALL if lacks[1] != 'ndcg_spark' else HOW_TO_SHIP}")
-        what = f"{what}: they run {there}, and this program runs {sys.executable}"
+            return MissingPackageError(f"{problem}: {HOW_TO_INSTALL if lacks[1] != 'ndcg_spark' else HOW_TO_SHIP}")
+        problem = f"{problem}: they run {command}, and this program runs {sys.executable}"
     else:
         return None
-    return MissingPackageError(f"{what}; export PYSPARK_PYTHON={sys.executable} before the session is made.")
+    return MissingPackageError(f"{problem}; export PYSPARK_PYTHON={sys.executable} before the session is made.")
 
 
 def explain_unreadable_file(error: Exception) -> str | None:
@@ -300,15 +303,15 @@ def explain_unreadable_file(error: Exception) -> str | None:
         return f"{other[1]} has not the header of the other files; give all files the same header, or leave it out."
     typed = _OTHER_TYPE.search(f"{text}\n")
     if typed:
-        file, column, its, wanted = typed.groups()
-        return f"{file} has column {column!r} as {its}, other files as {wanted}; cast it to one type in all files."
-    found = _UNREADABLE.search(text)
-    if found is None:
+        file, column, actual, wanted = typed.groups()
+        return f"{file} has column {column!r} as {actual}, other files as {wanted}; cast it to one type in all files."
+    match = _UNREADABLE.search(text)
+    if match is None:
         old = _NO_PARQUET.search(text)
         return f"{old.group(1)} ({old.group(2).strip()}); restore the file, or leave it out." if old else None
-    line = _SQLSTATE.sub("", found.group(1)).strip().rstrip(".")
+    line = _SQLSTATE.sub("", match.group(1)).strip().rstrip(".")
     if _WITH_COLON.search(text):
         return f"{line}. Spark does not read files of this machine with a colon in their names; rename the file."
-    cause = _CAUSE.search(text, found.end())
+    cause = _CAUSE.search(text, match.end())
     why = f" ({cause.group(1).strip().rstrip('.')})" if cause else ""
     return f"{line}{why}; restore the file, or leave it out."

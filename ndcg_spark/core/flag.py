@@ -85,7 +85,7 @@ def list_settings(cls: type) -> tuple[Setting, ...]:
     return _SETTINGS.setdefault(cls, tuple(settings))
 
 
-def create_settings(cls: type[S], given: Mapping[str, Any]) -> S:
+def create_settings(cls: type[S], arguments: Mapping[str, Any]) -> S:
     """Create settings from arguments named as their fields and those of nested classes.
 
     A field of several names takes a single one as text.
@@ -93,9 +93,9 @@ def create_settings(cls: type[S], given: Mapping[str, Any]) -> S:
     values: dict[str, Any] = {}
     for setting in list_settings(cls):
         if setting.is_nested:
-            values[setting.field] = create_settings(setting.kind, given)
-        elif setting.field in given:
-            value = given[setting.field]
+            values[setting.field] = create_settings(setting.kind, arguments)
+        elif setting.field in arguments:
+            value = arguments[setting.field]
             if get_origin(setting.kind) is tuple and not (value is None and setting.optional):
                 value = to_tuple(setting.field, value)
             values[setting.field] = value
@@ -118,18 +118,21 @@ def check_values(settings: Any) -> None:
     Numbers of NumPy become Python numbers, and an int becomes a float where the field is one, because hashes of
     settings tell 1 from 1.0.
     """
-    for one in list_settings(type(settings)):
-        value = getattr(settings, one.field)
-        if value is None and one.optional:
+    for setting in list_settings(type(settings)):
+        value = getattr(settings, setting.field)
+        if value is None and setting.optional:
             continue
-        if one.choices:
-            for its in value if get_origin(one.kind) is tuple else (value,):
-                check_choice(one.field, its, one.choices)
-        elif one.kind in _KINDS:
-            object.__setattr__(settings, one.field, convert_value(one.field, one.kind, value))
-        elif get_origin(one.kind) is tuple and get_args(one.kind)[0] in _KINDS:
-            found = tuple(convert_value(one.field, get_args(one.kind)[0], its) for its in to_tuple(one.field, value))
-            object.__setattr__(settings, one.field, found)
+        if setting.choices:
+            for choice in value if get_origin(setting.kind) is tuple else (value,):
+                check_choice(setting.field, choice, setting.choices)
+        elif setting.kind in _KINDS:
+            object.__setattr__(settings, setting.field, convert_value(setting.field, setting.kind, value))
+        elif get_origin(setting.kind) is tuple and get_args(setting.kind)[0] in _KINDS:
+            converted = tuple(
+                convert_value(setting.field, get_args(setting.kind)[0], choice)
+                for choice in to_tuple(setting.field, value)
+            )
+            object.__setattr__(settings, setting.field, converted)
 
 
 _KINDS: Mapping[Any, str] = {
@@ -139,14 +142,14 @@ _KINDS: Mapping[Any, str] = {
 
 def convert_value(name: str, kind: type, value: Any) -> Any:
     """Convert a value to the type `kind`, or raise; `name` is the user's name for it."""
-    given = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
-    if type(given) is kind or (kind is str and isinstance(given, str)):
-        return given
-    is_flag = type(given) is bool  # which is a number to Python
-    if kind is float and isinstance(given, Real) and not is_flag:
-        return float(given)
-    if kind is int and isinstance(given, Integral) and not is_flag:
-        return int(given)
+    number = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+    if type(number) is kind or (kind is str and isinstance(number, str)):
+        return number
+    is_flag = type(number) is bool  # which is a number to Python
+    if kind is float and isinstance(number, Real) and not is_flag:
+        return float(number)
+    if kind is int and isinstance(number, Integral) and not is_flag:
+        return int(number)
     raise InvalidParameterError(f"{option(name)} must be {_KINDS[kind]}; got {value!r}.")
 
 

@@ -65,26 +65,28 @@ def _wrap(
     logged. Values are those of `to_spark_types`. So does an evaluation of this machine.
     """
     parameters, refuses = inspect.signature(function).parameters, None if streams else function.__name__
-    names = [name for name, one in parameters.items() if one.kind is not inspect.Parameter.KEYWORD_ONLY]
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    names = [name for name, parameter in parameters.items() if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
     @wraps(function)
-    def taken(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+    def wrapper(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         if len(args) > len(names):
-            return function(*args, **kwargs)  # says so
+            return function(*args, **kwargs)  # raises TypeError
         unknown = [] if takes_any else [name for name in kwargs if name not in parameters]
         if unknown:
             raise _explain_unknown_option(function, unknown[0], kwargs)
         spark = _find_session((*args, *kwargs.values()))
         if converts:
             positional: Any = [
-                _convert_argument(name, one, refuses, spark) for name, one in zip(names, args, strict=False)
+                _convert_argument(name, argument, refuses, spark) for name, argument in zip(names, args, strict=False)
             ]
-            named: Any = {name: _convert_argument(name, one, refuses, spark) for name, one in kwargs.items()}
+            named: Any = {
+                name: _convert_argument(name, argument, refuses, spark) for name, argument in kwargs.items()
+            }
         else:
             positional, named = args, kwargs
-            for name, one in (*zip(names, args, strict=False), *kwargs.items()):
-                _refuse_stream(name, one, refuses)
+            for name, argument in (*zip(names, args, strict=False), *kwargs.items()):
+                _refuse_stream(name, argument, refuses)
         try:
             return function(*positional, **named)
         except AttributeError:  # maybe of a value that is not a DataFrame; other arguments were checked before
@@ -94,7 +96,7 @@ def _wrap(
                     raise wrong_table_error(name, value, kinds) from None
             raise
 
-    return taken
+    return wrapper
 
 
 def _is_accepted(value: Any, kinds: Sequence[str]) -> bool:
@@ -104,73 +106,73 @@ def _is_accepted(value: Any, kinds: Sequence[str]) -> bool:
 
 
 def _explain_unknown_option(
-    function: Callable[..., Any], name: str, given: Mapping[str, Any]
+    function: Callable[..., Any], name: str, arguments: Mapping[str, Any]
 ) -> InvalidParameterError:
     """Advise on an option that a function does not have: it may be a rule of the convention."""
     hints = str(function.__annotations__.get("convention", "")).split(" | ")
     conventions = [function.__globals__[hint] for hint in hints if hint == "Convention"]
-    rules = {one.name: kind.parse for kind in conventions for one in fields(kind) if one.name != "name"}
-    told = f"{function.__name__} has no option {name!r}"
+    rules = {rule.name: kind.parse for kind in conventions for rule in fields(kind) if rule.name != "name"}
+    problem = f"{function.__name__} has no option {name!r}"
     if name not in rules:
         near = difflib.get_close_matches(name, [*inspect.signature(function).parameters, *rules], n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        return InvalidParameterError(f"{told}.{hint}")
-    if callable(given[name]):
-        return InvalidParameterError(f"{told}, a rule of the convention: write convention=Convention({name}=...).")
-    text = f"{given.get('convention') or 'default'};{name}={given[name]}"
+        return InvalidParameterError(f"{problem}.{hint}")
+    if callable(arguments[name]):
+        return InvalidParameterError(f"{problem}, a rule of the convention: write convention=Convention({name}=...).")
+    text = f"{arguments.get('convention') or 'default'};{name}={arguments[name]}"
     rules[name](text)  # refuses a wrong value
-    return InvalidParameterError(f"{told}, a rule of the convention: write convention={text!r}.")
+    return InvalidParameterError(f"{problem}, a rule of the convention: write convention={text!r}.")
 
 
-def _find_session(given: Iterable[Any]) -> SparkSession | None:
+def _find_session(arguments: Iterable[Any]) -> SparkSession | None:
     """Return the session of the first DataFrame among arguments, if any."""
-    inner = (one for value in given for one in (value.values() if isinstance(value, Mapping) else (value,)))
-    return next((one.sparkSession for one in inner if hasattr(one, "sparkSession")), None)
+    inner = (table for value in arguments for table in (value.values() if isinstance(value, Mapping) else (value,)))
+    return next((table.sparkSession for table in inner if hasattr(table, "sparkSession")), None)
 
 
-def _convert_argument(name: str, given: Any, refuses: str | None, spark: SparkSession | None) -> Any:
+def _convert_argument(name: str, argument: Any, refuses: str | None, spark: SparkSession | None) -> Any:
     """Convert a table of another library; `refuses` is the name of a function that does not take streams, or None."""
-    given = collect_table(name, given)
-    if isinstance(given, Mapping):
-        return {key: _convert_argument(f"{name}[{key!r}]", one, refuses, spark) for key, one in given.items()}
-    _refuse_stream(name, given, refuses)
-    if hasattr(given, "sparkSession"):
-        return given
-    if type(given).__module__.startswith("pyspark.pandas") and hasattr(given, "to_spark"):
-        return given.to_spark()
-    if getattr(given, "engine", None) == "local":
-        return given.to_spark(spark)
-    return _to_spark(name, given, spark) if is_table(given) else given
+    argument = collect_table(name, argument)
+    if isinstance(argument, Mapping):
+        return {key: _convert_argument(f"{name}[{key!r}]", inner, refuses, spark) for key, inner in argument.items()}
+    _refuse_stream(name, argument, refuses)
+    if hasattr(argument, "sparkSession"):
+        return argument
+    if type(argument).__module__.startswith("pyspark.pandas") and hasattr(argument, "to_spark"):
+        return argument.to_spark()
+    if getattr(argument, "engine", None) == "local":
+        return argument.to_spark(spark)
+    return _to_spark(name, argument, spark) if is_table(argument) else argument
 
 
-def _refuse_stream(name: str, given: Any, refuses: str | None) -> None:
-    if isinstance(given, Mapping):
-        for key, one in given.items():
-            _refuse_stream(f"{name}[{key!r}]", one, refuses)
-    elif refuses is not None and _is_stream(given):
+def _refuse_stream(name: str, argument: Any, refuses: str | None) -> None:
+    if isinstance(argument, Mapping):
+        for key, inner in argument.items():
+            _refuse_stream(f"{name}[{key!r}]", inner, refuses)
+    elif refuses is not None and _is_stream(argument):
         raise InputRefusedError(
             f"{name} is a stream, and metrics need all rows of a query: call {refuses} in the function "
             "that writeStream.foreachBatch takes, or read the table by spark.read."
         )
 
 
-def _is_stream(given: object) -> bool:
+def _is_stream(table: object) -> bool:
     if sys.modules.get("pyspark") is None:
         return False
     from ndcg_spark.core.failures import SPARK_ERRORS
 
     with suppress(*SPARK_ERRORS):  # such as a table that Spark does not find, which is reported where it is read
-        return getattr(given, "isStreaming", False) is True
+        return getattr(table, "isStreaming", False) is True
     return False
 
 
-def _to_spark(name: str, given: Any, spark: SparkSession | None) -> DataFrame:
+def _to_spark(name: str, table: Any, spark: SparkSession | None) -> DataFrame:
     """Create a DataFrame, in types that Spark has, and with null for NaN."""
     import pyspark
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    rows, cut = to_spark_types(name, given)
+    rows, cut = to_spark_types(name, table)
     try:
         schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
     except (PySparkException, TypeError, ValueError) as error:
@@ -186,7 +188,7 @@ def _to_spark(name: str, given: Any, spark: SparkSession | None) -> DataFrame:
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
     """Values of a column for Spark 3.5, in which maps are dicts."""
     values = column.to_pylist()
-    return [None if one is None else dict(one) for one in values] if pa.types.is_map(column.type) else values
+    return [None if pairs is None else dict(pairs) for pairs in values] if pa.types.is_map(column.type) else values
 
 
 def get_or_start_session() -> SparkSession:

@@ -27,9 +27,9 @@ def hash_texts(salt: str, columns: Sequence[pa.Array]) -> HashArray:
         codes = int_values(pc.fill_null(encoded.indices, len(texts) - 1))
         seeds, of_seed = np.unique(hashes, return_inverse=True)
         pairs, of_pair = np.unique(of_seed * len(texts) + codes, return_inverse=True)
-        found = [
+        pair_hashes = [
             seed if text is None else xxh64_intdigest(text, seed)
             for seed, text in ((int(seeds[pair // len(texts)]), texts[pair % len(texts)]) for pair in pairs.tolist())
         ]
-        hashes = np.array(found, dtype=np.uint64)[of_pair]
+        hashes = np.array(pair_hashes, dtype=np.uint64)[of_pair]
     return hashes

@@ -55,7 +55,7 @@ def metric_at(metric: object, k: int | None) -> str:
 
 
 def metric(row: Row) -> str:
-    """Name the metric of a row as it was asked for, if the row says that."""
+    """Name the metric of a row as it was asked for, if the row has that name."""
     return row.get(ASKED) or metric_at(row["metric"], row["k"])
 
 
@@ -98,7 +98,7 @@ def metric_order(metric: str, k: int | None, first: Sequence[str] = ()) -> tuple
 
 
 def main_metric(computed: Sequence[tuple[str, int | None]]) -> tuple[str, int | None]:
-    """Choose the metric to tell of, out of those in order: the first, at 10 if it is there, else at the largest k."""
+    """Choose the metric to report from metrics in order: the first, at k=10 if computed, else at the largest k."""
     metric = computed[0][0]
     cutoffs = [k for name, k in computed if name == metric and k is not None]
     return metric, 10 if 10 in cutoffs else max(cutoffs, default=None)
@@ -132,8 +132,8 @@ def place_sql(value: str, names: Sequence[str]) -> str:
     return f"case {value} {cases} else {len(names)} end"
 
 
-def join_names(names: Iterable[str], most: int = 6) -> str:
+def join_names(names: Iterable[str], limit: int = 6) -> str:
     """Join names by commas, the first few of them."""
-    found = list(names)
-    rest = len(found) - most
-    return ", ".join(found[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+    texts = list(names)
+    rest = len(texts) - limit
+    return ", ".join(texts[:limit]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -29,11 +29,11 @@ def package_zip() -> bytes:
 
 
 def _read_files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
-    for one in folder.iterdir():
-        if one.name == "__pycache__" or one.name.startswith("."):
+    for child in folder.iterdir():
+        if child.name == "__pycache__" or child.name.startswith("."):
             continue
-        path = f"{name}/{one.name}"
-        if one.is_dir():
-            yield from _read_files(one, path)
+        path = f"{name}/{child.name}"
+        if child.is_dir():
+            yield from _read_files(child, path)
         else:
-            yield path, one.read_bytes()
+            yield path, child.read_bytes()

@@ -51,13 +51,13 @@ def rank_of_rows(offsets: IntArray) -> IntArray:
     return np.arange(offsets[-1], dtype=np.int64) - np.repeat(offsets[:-1], to_lengths(offsets))
 
 
-def offsets_after_filter(chosen: BoolArray | IntArray, offsets: IntArray) -> IntArray:
+def offsets_after_filter(rows: BoolArray | IntArray, offsets: IntArray) -> IntArray:
     """Offsets of a ragged batch of which only some rows, as flags or numbers, are kept.
 
     >>> offsets_after_filter(np.array([True, False, True]), np.array([0, 2, 2, 3])).tolist()
     [0, 1, 1, 2]
     """
-    return to_offsets(np.bincount(query_of_rows(offsets)[chosen], minlength=len(offsets) - 1))
+    return to_offsets(np.bincount(query_of_rows(offsets)[rows], minlength=len(offsets) - 1))
 
 
 def rows_of_queries(queries: IntArray, offsets: IntArray) -> IntArray:
@@ -123,15 +123,15 @@ def kth_largest(values: NumberArray, offsets: IntArray, k: int) -> NumberArray:
     [2.0, -inf]
     """
     lowest = _lowest(values.dtype)
-    found = np.full(len(offsets) - 1, lowest, dtype=values.dtype)
+    thresholds = np.full(len(offsets) - 1, lowest, dtype=values.dtype)
     for queries, matrix in _group_by_size(values, offsets, lowest):
         width = matrix.shape[1]
         if width >= k:
             in_parts = (
                 np.sort(matrix, axis=1) if width <= MAX_SORTED_WIDTH else np.partition(matrix, width - k, axis=1)
             )
-            found[queries] = in_parts[:, width - k]
-    return found
+            thresholds[queries] = in_parts[:, width - k]
+    return thresholds
 
 
 def take_largest(values: NumberArray, offsets: IntArray, n_there: IntArray, k: int) -> tuple[NumberArray, IntArray]:
@@ -151,12 +151,12 @@ def take_largest(values: NumberArray, offsets: IntArray, n_there: IntArray, k: i
         n_kept = min(k, width)
         if width > MAX_SORTED_WIDTH:
             matrix = np.partition(matrix, width - n_kept, axis=1)[:, width - n_kept :]
-        kept = np.sort(matrix, axis=1)[:, ::-1][:, :n_kept]
-        if queries is _ALL and kept.size == len(best):
-            return kept.reshape(-1), lengths
-        there = np.arange(n_kept) < lengths[queries][:, None]
+        top = np.sort(matrix, axis=1)[:, ::-1][:, :n_kept]
+        if queries is _ALL and top.size == len(best):
+            return top.reshape(-1), lengths
+        filled = np.arange(n_kept) < lengths[queries][:, None]
         places = starts[:-1][queries][:, None] + np.arange(n_kept)
-        best[places[there]] = kept[there]
+        best[places[filled]] = top[filled]
     return best, lengths
 
 
@@ -172,7 +172,7 @@ def take_first_ranked(ranks: NumberArray, offsets: IntArray, k: int, n_kept: int
     if ranks.dtype.kind == "i" and k >= np.iinfo(ranks.dtype).max:
         ranks = ranks.astype(np.int64)
     lengths = np.zeros(len(offsets) - 1, dtype=np.int64)
-    found = []
+    groups = []
     for queries, matrix in _group_by_size(np.minimum(ranks, k + 1), offsets, k + 1):
         width = matrix.shape[1]
         n_bits = width.bit_length()
@@ -184,21 +184,21 @@ def take_first_ranked(ranks: NumberArray, offsets: IntArray, k: int, n_kept: int
             keys = np.partition(keys, n_kept - 1, axis=1)[:, :n_kept]
         keys.sort(axis=1)
         keys = keys[:, :n_kept]
-        there = keys < (k + 1) << n_bits
-        lengths[queries] = there.sum(axis=1)
-        found.append((queries, (offsets[:-1][queries][:, None] + (keys & ((1 << n_bits) - 1)))[there]))
-    return _concat_rows(found, lengths), lengths
+        in_range = keys < (k + 1) << n_bits
+        lengths[queries] = in_range.sum(axis=1)
+        groups.append((queries, (offsets[:-1][queries][:, None] + (keys & ((1 << n_bits) - 1)))[in_range]))
+    return _concat_rows(groups, lengths), lengths
 
 
-def _concat_rows(found: list[tuple[Any, IntArray]], lengths: IntArray) -> IntArray:
+def _concat_rows(groups: list[tuple[Any, IntArray]], lengths: IntArray) -> IntArray:
     """Rows of some queries, and of others, in the order of queries."""
-    if len(found) == 1:
-        return found[0][1]
+    if len(groups) == 1:
+        return groups[0][1]
     rows = np.empty(lengths.sum(), dtype=np.int64)
-    for queries, part in found:
-        chosen = np.zeros(len(lengths), dtype=np.bool_)
-        chosen[queries] = True
-        rows[np.repeat(chosen, lengths)] = part
+    for queries, group_rows in groups:
+        in_group = np.zeros(len(lengths), dtype=np.bool_)
+        in_group[queries] = True
+        rows[np.repeat(in_group, lengths)] = group_rows
     return rows
 
 
@@ -214,8 +214,8 @@ def argsort_descending(values: NumberArray, offsets: IntArray) -> IntArray:
         rows: IntArray = starts[queries][:, None] + np.argsort(-matrix, axis=1, kind="stable")
         if queries is _ALL:
             return rows.reshape(-1)
-        there = np.arange(matrix.shape[1]) < sizes[queries][:, None]
-        order[(starts[queries][:, None] + np.arange(matrix.shape[1]))[there]] = rows[there]
+        filled = np.arange(matrix.shape[1]) < sizes[queries][:, None]
+        order[(starts[queries][:, None] + np.arange(matrix.shape[1]))[filled]] = rows[filled]
     return order
 
 
@@ -225,16 +225,16 @@ def flag_repeats(codes: IntArray, offsets: IntArray) -> BoolArray:
     >>> flag_repeats(np.array([3, 1, 3, 3]), np.array([0, 3, 4])).tolist()
     [True, False]
     """
-    found = np.zeros(len(offsets) - 1, dtype=np.bool_)
+    flags = np.zeros(len(offsets) - 1, dtype=np.bool_)
     if not _may_repeat(codes, offsets):
-        return found
+        return flags
     sizes = to_lengths(offsets)
     for queries, matrix in _group_by_size(codes, offsets, _lowest(codes.dtype)):
         width = matrix.shape[1]
         rising = np.sort(matrix, axis=1)  # what fills a line up comes first
         real = np.arange(1, width) > (width - sizes[queries])[:, None]
-        found[queries] = ((rising[:, 1:] == rising[:, :-1]) & real).any(axis=1)
-    return found
+        flags[queries] = ((rising[:, 1:] == rising[:, :-1]) & real).any(axis=1)
+    return flags
 
 
 def _may_repeat(codes: IntArray, offsets: IntArray) -> bool:
@@ -253,11 +253,11 @@ def _group_by_size(values: NumberArray, offsets: IntArray, fill: float) -> Itera
         return
     steps = np.frexp(sizes.astype(np.float64) - 0.5)[1]  # such that 2^step >= size
     for step in np.unique(steps[sizes > 0]):
-        chosen = (steps == step) & (sizes > 0)
-        queries = np.flatnonzero(chosen)
-        there = np.arange(sizes[queries].max()) < sizes[queries][:, None]
-        matrix = np.full(there.shape, fill, dtype=values.dtype)
-        matrix[there] = values[np.repeat(chosen, sizes)]
+        in_group = (steps == step) & (sizes > 0)
+        queries = np.flatnonzero(in_group)
+        filled = np.arange(sizes[queries].max()) < sizes[queries][:, None]
+        matrix = np.full(filled.shape, fill, dtype=values.dtype)
+        matrix[filled] = values[np.repeat(in_group, sizes)]
         yield queries, matrix
 
 

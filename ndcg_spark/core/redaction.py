@@ -74,9 +74,9 @@ def redact(text: str) -> str:
     return _KNOWN_KEYS.sub(HIDDEN, text)
 
 
-def _hide_value(found: re.Match[str]) -> str:
-    quote = found.group(2) or ""
-    return f"{found.group(1)}{quote}{HIDDEN}{quote}"
+def _hide_value(match: re.Match[str]) -> str:
+    quote = match.group(2) or ""
+    return f"{match.group(1)}{quote}{HIDDEN}{quote}"
 
 
 def redact_values(value: Any) -> Any:
@@ -88,8 +88,8 @@ def redact_values(value: Any) -> Any:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
-        return {redact(str(name)): _redact_named(str(name), one) for name, one in value.items()}
-    return [_redact_setting(one) for one in value] if isinstance(value, list | tuple) else value
+        return {redact(str(name)): _redact_named(str(name), inner) for name, inner in value.items()}
+    return [_redact_setting(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _redact_named(name: str, value: Any) -> Any:

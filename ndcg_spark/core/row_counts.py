@@ -1,4 +1,4 @@
-"""How many rows of a table are bad, and why, by whichever engine they were counted."""
+"""Counts of the bad rows of a table by reason, from either engine."""
 
 from __future__ import annotations
 

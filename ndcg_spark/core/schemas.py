@@ -1,4 +1,4 @@
-"""What the columns of a table are, without its rows and without Spark: names, types, and what is to be refused."""
+"""Description of a table's columns, without rows and without Spark: names, types, and reasons to refuse them."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def format_type(kind: pa.DataType) -> str:
     if pa.types.is_map(kind):
         return f"map<{format_type(kind.key_type)},{format_type(kind.item_type)}>"
     if pa.types.is_struct(kind):
-        return f"struct<{','.join(f'{one.name}:{format_type(one.type)}' for one in kind)}>"
+        return f"struct<{','.join(f'{field.name}:{format_type(field.type)}' for field in kind)}>"
     return _SPELLINGS.get(kind, str(kind))
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Check for a type of numbers; booleans are none."""
+    """Check for a numeric type; booleans are not numeric."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
@@ -68,7 +68,7 @@ def is_key(kind: pa.DataType) -> bool:
     Exceptions: the two zeros, which are read as one, and collations, which are refused.
     """
     others = (pa.types.is_boolean, pa.types.is_string, pa.types.is_binary, pa.types.is_date32, pa.types.is_timestamp)
-    return is_numeric(kind) or any(one(kind) for one in others)
+    return is_numeric(kind) or any(is_type(kind) for is_type in others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,29 +102,31 @@ class TableInfo:
             return [name for name in self.names if name == column]
         return [name for name in self.names if name.lower() == column.lower()]
 
-    def require(self, column: str, part: str) -> pa.DataType:
-        """Return the type of a column; raise if it is missing, there twice, or refused.
+    def require(self, column: str, option_name: str) -> pa.DataType:
+        """Return the type of a column; raise if it is missing, ambiguous or refused.
 
-        `part` is the option that named it.
+        `option_name` is the option that named it.
         """
         if column in self.names:
             same = self.same_names(column)
             if len(same) > 1:
-                what = f"column {column!r} ({part}) is {describe_repeats(same)} in the {self.label}"
-                raise InputRefusedError(f"{what}; {ONE_EACH}")
-            self.check(column, f"column {column!r} ({part}) of the {self.label}")
+                problem = f"column {column!r} ({option_name}) is {describe_repeats(same)} in the {self.label}"
+                raise InputRefusedError(f"{problem}; {ONE_EACH}")
+            self.check(column, f"column {column!r} ({option_name}) of the {self.label}")
             return self.type_of(column)
         names = [name for name in self.names if name not in (MALFORMED, REFUSAL)]
         near = [name for name in names if name.lower() == column.lower()]
         near = near or difflib.get_close_matches(column, names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         have = ", ".join(names) or "no columns at all"
-        raise MissingColumnError(f"column {column!r} ({part}) is not in the {self.label}, which has: {have}.{hint}")
+        raise MissingColumnError(
+            f"column {column!r} ({option_name}) is not in the {self.label}, which has: {have}.{hint}"
+        )
 
-    def check(self, key: str, what: str) -> None:
-        """Raise for a column or a field that cannot be used, which a message calls `what`."""
+    def check(self, key: str, subject: str) -> None:
+        """Raise for a column or a field that cannot be used, which a message calls `subject`."""
         if key in self.refused:
-            raise InputRefusedError(f"{what} {self.refused[key]}")
+            raise InputRefusedError(f"{subject} {self.refused[key]}")
 
     def has(self, column: str) -> bool:
         """Check for a column; refuse one whose name differs in case alone, which Spark takes for it."""
@@ -138,29 +140,31 @@ class TableInfo:
             f".withColumnRenamed({other!r}, {column!r}), or name it as it is written there."
         )
 
-    def require_key(self, column: str, part: str) -> pa.DataType:
+    def require_key(self, column: str, option_name: str) -> pa.DataType:
         """Return the type of a column for comparisons; refuse arrays, structs, maps and the like."""
-        kind = self.require(column, part)
+        kind = self.require(column, option_name)
         if column in self.spellings or not is_key(kind):
-            raise InputRefusedError(f"column {column!r} ({part}) is {self.type_text(column)}; cast it to text first.")
+            raise InputRefusedError(
+                f"column {column!r} ({option_name}) is {self.type_text(column)}; cast it to text first."
+            )
         return kind
 
-    def require_number(self, column: str, part: str) -> pa.DataType:
+    def require_number(self, column: str, option_name: str) -> pa.DataType:
         """Return the type of a column of numbers or booleans, or of text in a text table."""
-        kind = self.require(column, part)
+        kind = self.require(column, option_name)
         parsed = pa.types.is_string(kind) and self.is_text
         if column in self.spellings or not (parsed or is_numeric(kind) or pa.types.is_boolean(kind)):
             raise InputRefusedError(
-                f"column {column!r} ({part}) of the {self.label} is {self.type_text(column)}, not a number; cast it "
-                "first."
+                f"column {column!r} ({option_name}) of the {self.label} is {self.type_text(column)}, not a number; "
+                "cast it first."
             )
         return kind
 
     def field_named(self, column: str, name: str) -> str | None:
         """Find a field of structs in a column, whatever the case of its name; refuse two of one name to Spark."""
-        same = [one.name for one in list_fields(self.type_of(column)) if one.name.lower() == name.lower()]
+        same = [field.name for field in list_fields(self.type_of(column)) if field.name.lower() == name.lower()]
         if len(same) > 1 and self.case_sensitive:
-            same = [one for one in same if one == name] or same
+            same = [field for field in same if field == name] or same
         if len(same) > 1:
             names = " and ".join(same)
             raise InputRefusedError(
@@ -171,7 +175,7 @@ class TableInfo:
 
 def select_fields(columns: Sequence[str], schema: pa.Schema) -> pa.Schema:
     """Select columns to read, and `MALFORMED` if the schema has it."""
-    return pa.schema([one for one in schema if one.name in (*columns, MALFORMED)])
+    return pa.schema([field for field in schema if field.name in (*columns, MALFORMED)])
 
 
 def list_fields(kind: pa.DataType) -> list[pa.Field]:

@@ -39,12 +39,12 @@ def get_setting(spark: SparkSession, name: str, default: str) -> str:
     """
     try:
         # Without a default, which Spark would take for a value: it refuses what the setting cannot be.
-        found = spark.conf.get(name)
+        setting = spark.conf.get(name)
     except SPARK_ERRORS as error:
         if not any(condition in str(error) for condition in _NO_VALUE):
             raise
         return default
-    return default if found is None else str(found)
+    return default if setting is None else str(setting)
 
 
 def is_on(spark: SparkSession, name: str, default: str) -> bool:
@@ -64,8 +64,8 @@ def session_time_zone(spark: SparkSession) -> str:
 
 def shuffle_partitions(spark: SparkSession) -> int:
     """Return the number of shuffle partitions; Spark's default for `auto`, which Databricks allows."""
-    found = get_setting(spark, "spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
-    return int(found) if found.isdecimal() else SHUFFLE_PARTITIONS
+    partitions = get_setting(spark, "spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
+    return int(partitions) if partitions.isdecimal() else SHUFFLE_PARTITIONS
 
 
 def has_own_catalog(spark: SparkSession) -> bool:
@@ -165,8 +165,8 @@ def _count_cores(spark: SparkSession) -> int | None:
     here = _CORES_OF_MASTER.fullmatch(get_setting(spark, "spark.master", ""))
     if here:
         return int(here[1] or 1)
-    found = _SPLITS.search(_explain_query(spark, "SELECT * FROM range(1)"))
-    return None if found is None else int(found[1])
+    match = _SPLITS.search(_explain_query(spark, "SELECT * FROM range(1)"))
+    return None if match is None else int(match[1])
 
 
 def _estimate_bytes(frame: DataFrame) -> int | None:
@@ -194,7 +194,7 @@ def _explain_query(spark: SparkSession, query: str, mode: str = "") -> str:
 
 def _sum_leaf_bytes(text: str) -> int | None:
     """Add up what the leaves of an optimized plan read."""
-    steps = [found for found in map(_STATISTICS.match, text.splitlines()) if found]
+    steps = [match for match in map(_STATISTICS.match, text.splitlines()) if match]
     depths = [len(step[1]) for step in steps]
     total = 0.0
     for step, depth, next_depth in zip(steps, depths, [*depths[1:], 0], strict=True):
@@ -205,4 +205,4 @@ def _sum_leaf_bytes(text: str) -> int | None:
             return None  # not in the cache yet, and its plan is not shown
         else:
             total += float(step[3]) * _UNITS[step[4] or ""]
-    return int(total) if steps and total < _UNITS["Ei"] else None  # Spark stands in exbibytes for what it cannot know
+    return int(total) if steps and total < _UNITS["Ei"] else None  # Spark reports exbibytes for an unknown size

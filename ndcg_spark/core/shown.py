@@ -1,4 +1,4 @@
-"""Results that show themselves: what is computed before an action, rows for people after it."""
+"""Results that display themselves: the plan before an action, the rows after it."""
 
 from __future__ import annotations
 
@@ -58,39 +58,39 @@ class Shown:
                 raise
             raise explained from error
         shown = [name for name in names if name != BESIDE]
-        found = pd.DataFrame([tuple(row[name] for name in shown) for row in rows], columns=shown)
+        frame = pd.DataFrame([tuple(row[name] for name in shown) for row in rows], columns=shown)
         if BESIDE in names:
             beside = [row[BESIDE] for row in rows if row[BESIDE] is not None]
             self.__dict__[BESIDE] = self._lines_below(beside)
-        self.__dict__[_FOUND] = found.copy()
-        return found
+        self.__dict__[_FOUND] = frame.copy()
+        return frame
 
     def show(self, n: int = 20) -> None:
         """Run an action: print the first `n` rows; if there are more, a line says how many and how to see them.
 
         Raises InputRefusedError for bad rows, in one line.
         """
-        found = self.to_pandas()
-        shown = found.head(max(n, 0))
-        if found.empty:
+        frame = self.to_pandas()
+        shown = frame.head(max(n, 0))
+        if frame.empty:
             print("no rows")
         elif len(shown):
             print(_format_rows(shown).to_string(index=False, na_rep="", float_format=_format_number))
-        if len(found) > len(shown):
-            print(f"... and {len(found) - len(shown):,} more; show({len(found)}) prints all rows")
+        if len(frame) > len(shown):
+            print(f"... and {len(frame) - len(shown):,} more; show({len(frame)}) prints all rows")
         for line in self.__dict__.get(BESIDE, []):
             print(escape_unprintable(spell_options(line)))
 
     def _repr_html_(self) -> str:
         """Rows that `show` or `to_pandas` found last, at most 1,000; before, what is computed."""
-        found: pd.DataFrame | None = self.__dict__.get(_FOUND)
-        if found is None:
+        frame: pd.DataFrame | None = self.__dict__.get(_FOUND)
+        if frame is None:
             return f"<pre>{html.escape(repr(self))}</pre>"
-        more = len(found) - MAX_SHOWN
+        more = len(frame) - MAX_SHOWN
         cut = [f"... and {more:,} more; to_pandas() has all rows"] if more > 0 else []
         lines = [escape_unprintable(spell_options(line)) for line in (*cut, *self.__dict__.get(BESIDE, []))]
         below = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-        return str(_format_rows(found.head(MAX_SHOWN)).to_html(index=False, na_rep="")) + below
+        return str(_format_rows(frame.head(MAX_SHOWN)).to_html(index=False, na_rep="")) + below
 
 
 def _format_number(value: float) -> str:
@@ -98,7 +98,7 @@ def _format_number(value: float) -> str:
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.0001 else f"{value:.1e}"
 
 
-def _format_rows(found: pd.DataFrame) -> pd.DataFrame:
+def _format_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Drop the bounds of intervals, which are text, too; null in a text column becomes empty text."""
-    found = found.drop(columns=_BOUNDS, errors="ignore")
-    return found.fillna({name: "" for name in found.columns if found[name].dtype == object})
+    frame = frame.drop(columns=_BOUNDS, errors="ignore")
+    return frame.fillna({name: "" for name in frame.columns if frame[name].dtype == object})

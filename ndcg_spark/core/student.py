@@ -44,7 +44,7 @@ def power(effect: float, std_error: float, df: float, *, alpha: float) -> float:
     noncentral, limit = _scipy_stats().nct, t_quantile(1 - alpha / 2, df)
     shift = abs(effect) / std_error
     lower = float(noncentral.cdf(-limit, df, shift)) if shift < 8 else 0.0
-    # SciPy has a NaN for some large shifts, the earlier the lower alpha is; what it stands for is below rounding.
+    # SciPy has a NaN for some large shifts, the earlier the lower alpha is; the true value is below rounding.
     return float(noncentral.sf(limit, df, shift)) + (0.0 if math.isnan(lower) else lower)
 
 
@@ -57,7 +57,9 @@ def detectable_effect(std_error: float, df: float, *, alpha: float) -> float:
     highest = 2.0
     while power(highest, 1.0, df, alpha=alpha) < POWER:
         highest *= 2
-    shift = brentq(lambda one: power(one, 1.0, df, alpha=alpha) - POWER, 0.0, highest, xtol=1e-13, rtol=1e-14)
+    shift = brentq(
+        lambda candidate: power(candidate, 1.0, df, alpha=alpha) - POWER, 0.0, highest, xtol=1e-13, rtol=1e-14
+    )
     return float(shift) * std_error
 
 

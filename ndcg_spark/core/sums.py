@@ -61,7 +61,7 @@ class GroupSums:
             (table,), self._parts, self._totals = self._parts, [], {}
             columns = dict(zip(table.column_names, table.columns, strict=True))
             yield pa.table(
-                {name: its if name in self.keys else pc.fill_null(its, 0) for name, its in columns.items()}
+                {name: column if name in self.keys else pc.fill_null(column, 0) for name, column in columns.items()}
             )
 
     @property

@@ -51,8 +51,8 @@ def in_workers(
     if isinstance(schema, str):
         raise TypeError("refusals are kept beside columns of a StructType.")
     work = WorkerTask(function, task, arrow_schema(schema, frame.sparkSession))
-    kept = T.StructType([*schema.fields, T.StructField(REFUSAL, T.StringType())])
-    return frame.mapInArrow(_pack(work), schema=kept)
+    with_refusals = T.StructType([*schema.fields, T.StructField(REFUSAL, T.StringType())])
+    return frame.mapInArrow(_pack(work), schema=with_refusals)
 
 
 def filter_rows(frame: DataFrame, condition: Column) -> DataFrame:
@@ -111,8 +111,10 @@ def _pack(function: BatchFunction) -> BatchFunction:
             line = f"{workers_run} {sys.executable}, which has no {lacks}, and this program runs {here}: {cure}"
             # The text of a cause comes first, here without a stack; Spark would set it to None before it prints.
             cause = ModuleNotFoundError(line)
-            kept = property(lambda _: cause, lambda _, new: None)
-            kind = type("ModuleNotFoundError", (ModuleNotFoundError,), {"__cause__": kept, "__module__": "builtins"})
+            fixed_cause = property(lambda _: cause, lambda _, new: None)
+            kind = type(
+                "ModuleNotFoundError", (ModuleNotFoundError,), {"__cause__": fixed_cause, "__module__": "builtins"}
+            )
             raise kind(line) from None
         return work(batches)
 
@@ -127,8 +129,8 @@ def arrow_schema(schema: T.StructType, spark: SparkSession) -> pa.Schema:
     """Translate a schema as Spark does for its workers: timestamps are in the time zone of the session."""
     zone = session_time_zone(spark)
     options: dict[str, Any] = {"timezone": zone} if _TAKES_ZONE else {}
-    found = to_arrow_schema(schema, **options)
-    return pa.schema([field.with_type(_in_zone(field.type, zone)) for field in found])
+    translated = to_arrow_schema(schema, **options)
+    return pa.schema([field.with_type(_in_zone(field.type, zone)) for field in translated])
 
 
 def _in_zone(kind: pa.DataType, zone: str) -> pa.DataType:

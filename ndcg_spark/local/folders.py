@@ -21,15 +21,15 @@ class OwnFolder:
     def __init__(self) -> None:
         for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
             _remove_left(left)
-        self.path, lock = _made()
+        self.path, lock = _create_folder()
         self.remove = weakref.finalize(self, _remove, self.path, lock)
 
 
-def _made() -> tuple[str, int | None]:
+def _create_folder() -> tuple[str, int | None]:
     while True:
         path = tempfile.mkdtemp(prefix=PREFIX)
         try:
-            lock = _locked(path)
+            lock = _lock_folder(path)
         except (BlockingIOError, FileNotFoundError):  # another process has just taken it for one that is left
             continue
         except OSError:  # there are no locks: nobody else removes it
@@ -39,7 +39,7 @@ def _made() -> tuple[str, int | None]:
         os.close(lock)
 
 
-def _locked(path: str | Path) -> int:
+def _lock_folder(path: str | Path) -> int:
     """Open a folder, and lock it until this process ends."""
     opened = os.open(path, os.O_RDONLY)
     try:
@@ -53,7 +53,7 @@ def _locked(path: str | Path) -> int:
 def _remove_left(path: Path) -> None:
     """Remove a folder that no process holds."""
     with suppress(OSError):
-        _remove(str(path), _locked(path))
+        _remove(str(path), _lock_folder(path))
 
 
 def _remove(path: str, lock: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What tasks send each other without Spark: messages by partition id, and rows; in memory or in files."""
+"""Messages between tasks without Spark, by partition id, and rows; in memory or in files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ndcg_spark.core.batches import EXCHANGE_SCHEMA, from_bytes, int_values
 from ndcg_spark.core.ragged import IntArray
 
 HELD_BYTES = 2**20
-"""What a worker process hands over through its pipe; more goes to a file."""
+"""Limit of the bytes that a worker process sends through its pipe; more goes to a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Messages that a task sent: a partition id, a kind, and where the payload lies in `payloads`, or in a file."""
+    """Messages that a task sent: a partition id, a kind, and where the payload is in `payloads`, or in a file."""
 
     ids: IntArray
     kinds: IntArray
@@ -30,24 +30,24 @@ class Sent:
 
     def of(self, ids: IntArray) -> Sent:
         """Select the messages for some partition ids, of which payloads in memory are copied."""
-        at = np.flatnonzero(np.isin(self.ids, ids))
-        starts, sizes, payloads = self.starts[at], self.sizes[at], self.payloads
+        selected = np.flatnonzero(np.isin(self.ids, ids))
+        starts, sizes, payloads = self.starts[selected], self.sizes[selected], self.payloads
         if isinstance(payloads, bytes):
             payloads = b"".join(payloads[start : start + size] for start, size in zip(starts, sizes, strict=True))
             starts = np.cumsum(sizes) - sizes
-        return Sent(self.ids[at], self.kinds[at], starts, sizes, payloads)
+        return Sent(self.ids[selected], self.kinds[selected], starts, sizes, payloads)
 
     def messages(self) -> Iterator[pa.RecordBatch]:
         """Read messages as they were sent; payloads stay where they are."""
         if not len(self.ids):
             return
-        found = self.payloads
-        source = pa.memory_map(found) if isinstance(found, str) else pa.BufferReader(found)
+        stored = self.payloads
+        source = pa.memory_map(stored) if isinstance(stored, str) else pa.BufferReader(stored)
         payloads = source.read_buffer()
-        for at, (start, size) in enumerate(zip(self.starts.tolist(), self.sizes.tolist(), strict=True)):
+        for index, (start, size) in enumerate(zip(self.starts.tolist(), self.sizes.tolist(), strict=True)):
             offsets = pa.py_buffer(np.array([0, size], dtype=np.int32))
             payload = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, payloads.slice(start, size)])
-            id_and_kind = [pa.array([int(its[at])], pa.int32()) for its in (self.ids, self.kinds)]
+            id_and_kind = [pa.array([int(numbers[index])], pa.int32()) for numbers in (self.ids, self.kinds)]
             yield pa.RecordBatch.from_arrays([*id_and_kind, payload], schema=EXCHANGE_SCHEMA)
 
 
@@ -116,7 +116,7 @@ def collect(
 
 
 class _Sink:
-    """What Arrow writes a stream to."""
+    """File object that writes an Arrow stream to a spool."""
 
     closed = False
 
@@ -128,7 +128,7 @@ class _Sink:
         return len(content)
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: the spool has no buffer."""
 
     def close(self) -> None:
         """The spool is closed by whoever opened it."""
@@ -152,17 +152,19 @@ def merge(
     limit: int = HELD_BYTES,
 ) -> bytes | str:
     """Run a function of messages that yields rows."""
-    arrived = (message for one in sent for message in one.messages())
+    arrived = (message for messages in sent for message in messages.messages())
     return collect(work, [arrived, *task], folder, limit)
 
 
 def shares(sent: Sequence[Sent], n_shares: int) -> list[list[Sent]]:
     """Divide messages by their partition ids into shares of about as many bytes, those of an id together."""
-    ids = np.concatenate([one.ids for one in sent]) if sent else np.array([], dtype=np.int64)
+    ids = np.concatenate([messages.ids for messages in sent]) if sent else np.array([], dtype=np.int64)
     if not len(ids):
         return []
-    sizes = np.bincount(ids, weights=np.concatenate([one.sizes for one in sent]))
+    sizes = np.bincount(ids, weights=np.concatenate([messages.sizes for messages in sent]))
     share_of = np.minimum((np.cumsum(sizes) - sizes) * n_shares // max(sizes.sum(), 1), n_shares - 1)
-    of_share = [np.flatnonzero(share_of == at) for at in range(n_shares)]
-    found = [[part for one in sent if len((part := one.of(its)).ids)] for its in of_share]
-    return [its for its in found if its]
+    of_share = [np.flatnonzero(share_of == share) for share in range(n_shares)]
+    divided = [
+        [selection for messages in sent if len((selection := messages.of(share_ids)).ids)] for share_ids in of_share
+    ]
+    return [share_ids for share_ids in divided if share_ids]

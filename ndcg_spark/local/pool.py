@@ -66,13 +66,13 @@ class Pool:
     def start(self) -> None:
         """Start the workers, which import modules; this process works meanwhile. Without this `run` starts them.
 
-        Ctrl-C and SIGTERM are kept from them, as those may go to all processes at once: this one ends its workers.
+        Ctrl-C and SIGTERM are blocked in them, as those may go to all processes at once: this one ends its workers.
         """
         here = [path or os.getcwd() for path in sys.path]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
         command = [sys.executable, "-m", "ndcg_spark.local.worker", self.folder, *self._imports]
         while len(self._workers) < self.processes - 1:
-            with _signals_kept_back():
+            with _block_signals():
                 self._workers.append(
                     subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
                 )
@@ -91,8 +91,8 @@ class Pool:
         self.start()
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
-        for at in range(len(listed)):
-            waiting.put(at)
+        for index in range(len(listed)):
+            waiting.put(index)
         threads = [
             threading.Thread(target=_serve, args=(worker, listed, waiting, done), daemon=True)
             for worker in self._workers
@@ -126,8 +126,8 @@ class Pool:
 
 
 @contextmanager
-def _signals_kept_back() -> Iterator[None]:
-    """Keep signals back for a moment; a process that is started meanwhile does so for good."""
+def _block_signals() -> Iterator[None]:
+    """Block SIGINT and SIGTERM for a moment; a process started meanwhile keeps them blocked."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
@@ -167,7 +167,7 @@ def _serve(
                 write_message(worker.stdin, pickle.dumps(jobs[number]))
                 answer = read_message(worker.stdout)
             if answer is None:
-                error = _lost(worker)
+                error = _lost_worker_error(worker)
             else:
                 result, error = pickle.loads(answer)
         except Exception as unreadable:
@@ -178,12 +178,12 @@ def _serve(
 
 
 def _stop(waiting: queue.SimpleQueue[int], done: queue.SimpleQueue[tuple[int, Any, BaseException | None]]) -> None:
-    """Let no further job begin."""
+    """Cancel the waiting jobs."""
     while (number := _next(waiting)) is not None:
         done.put((number, None, None))
 
 
-def _lost(worker: subprocess.Popen[bytes]) -> NdcgSparkError:
+def _lost_worker_error(worker: subprocess.Popen[bytes]) -> NdcgSparkError:
     code = worker.wait()
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     cause = "; memory may be short: fewer processes need less" if code == -signal.SIGKILL else ""

@@ -20,7 +20,7 @@ from ndcg_spark.local.pool import read_message, write_message
 def main(folder: str, imports: Sequence[str]) -> None:
     """Answer messages one after the other. If the parent is gone, remove the folder of both and end at once."""
     results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a metric of a user prints is no result
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output that a user's metric prints is not a result
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(sys.stdin.buffer, jobs, folder), daemon=True).start()
     leave_pandas_out()

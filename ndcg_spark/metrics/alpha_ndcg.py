@@ -70,14 +70,14 @@ def greedy_gains(truth: TopicItems, alpha: float, k: int | None) -> FloatArray:
     lengths, query = to_lengths(truth.offsets), query_of_rows(truth.offsets)
     n_ranks = int(lengths.max(initial=0)) if k is None else min(k, int(lengths.max(initial=0)))
     owner, seen = query_of_rows(truth.topic_offsets), np.zeros(truth.n_topics, dtype=np.int64)
-    left, found = np.ones(len(query), dtype=np.bool_), np.zeros((len(lengths), n_ranks))
+    left, ideal = np.ones(len(query), dtype=np.bool_), np.zeros((len(lengths), n_ranks))
     for rank in range(n_ranks):
         gains = np.where(left, _gains(seen[truth.topics], owner, len(query), alpha), -1.0)
-        taken = _first_best(gains, truth.offsets, lengths > rank)
-        found[query[taken], rank] = gains[taken]
-        left[taken] = False
-        seen[truth.topics[rows_of_queries(taken, truth.topic_offsets)]] += 1
-    return found
+        best_items = _first_best(gains, truth.offsets, lengths > rank)
+        ideal[query[best_items], rank] = gains[best_items]
+        left[best_items] = False
+        seen[truth.topics[rows_of_queries(best_items, truth.topic_offsets)]] += 1
+    return ideal
 
 
 def _gains(seen: IntArray, owner: IntArray, n_items: int, alpha: float) -> FloatArray:
@@ -139,9 +139,9 @@ class AlphaNdcg(Metric):
         gains = lists.kept(("topic gains", alpha, rel), lambda: repeated_gains(truth, listed, items.offsets, alpha))
         ideal = lists.kept(("greedy gains", alpha, rel), lambda: greedy_gains(truth, alpha, lists.max_k))
         inside, offsets = items.first(k)
-        found = segment_sum(gains[inside] * _discounts(items.rank[inside]), offsets)
-        best = np.zeros(len(found))
+        alpha_dcg = segment_sum(gains[inside] * _discounts(items.rank[inside]), offsets)
+        best = np.zeros(len(alpha_dcg))
         n_ranks = ideal.shape[1] if k is None else min(k, ideal.shape[1])
         for rank, weight in enumerate(_discounts(np.arange(n_ranks)).tolist()):  # added in rank order, too
             best += ideal[:, rank] * weight
-        return ratio(found, best)
+        return ratio(alpha_dcg, best)

@@ -47,24 +47,24 @@ def mean_over_hits(lists: RelevanceLists, hits: FloatArray, gains: FloatArray, k
         return ratio(lists.sum_of_ranks(terms, k), n_whole)
     ranks = lists.ranks
     total = lists.sum_of_ranks(np.where(cut[ranks.group], 0.0, terms), k)
-    found = ratio(total, n_whole)
-    at = np.flatnonzero(cut)
-    query = query_of_rows(spans.offsets)[at]
+    means = ratio(total, n_whole)
+    groups = np.flatnonzero(cut)
+    query = query_of_rows(spans.offsets)[groups]
     total, n_whole = total[query], n_whole[query]
-    n, r, m = spans.size[at], hits[at], inside[at]
-    before, start = lists.before(gains)[at], spans.start[at]
+    n, r, m = spans.size[groups], hits[groups], inside[groups]
+    before, start = lists.before(gains)[groups], spans.start[groups]
     chances = draws_of_hits(n, r.astype(np.int64), m)
-    mean = np.zeros(len(at))
+    mean = np.zeros(len(groups))
     for h in range(chances.shape[1]):
-        inner = np.zeros(len(at))
-        drawn = np.full(len(at), float(h))
-        part = np.divide(gains[at] * h, r, out=np.zeros(len(at)), where=r > 0)
+        inner = np.zeros(len(groups))
+        drawn = np.full(len(groups), float(h))
+        drawn_gains = np.divide(gains[groups] * h, r, out=np.zeros(len(groups)), where=r > 0)
         for place in range(1, int(m.max()) + 1):
-            term = _expected(drawn, part, before, m, place) / (start + place)
+            term = _expected(drawn, drawn_gains, before, m, place) / (start + place)
             inner += np.where(place <= m, term, 0.0)
         mean += chances[:, h] * ratio(total + inner, n_whole + h)
-    found[query] = mean
-    return found
+    means[query] = mean
+    return means
 
 
 DENOMINATORS = ("judged", "achievable", "k", "hits")

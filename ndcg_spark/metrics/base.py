@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class QueryError(Exception):
     """A query that a metric cannot score: its number in the batch, and the reason."""
 
-    def __init__(self, query: int, what: str) -> None:
-        super().__init__(what)
-        self.query, self.what = query, what
+    def __init__(self, query: int, reason: str) -> None:
+        super().__init__(reason)
+        self.query, self.what = query, reason
 
 
 class Need(NamedTuple):
@@ -111,16 +111,20 @@ class NamedMetric(ABC):
 
     def __post_init__(self) -> None:
         """Check parameters; subclasses check more."""
-        for one in fields(self):
-            value = getattr(self, one.name)
-            self.refuse(isinstance(value, float) and not math.isfinite(value), f"{one.name} must be a finite number")
+        for parameter in fields(self):
+            value = getattr(self, parameter.name)
+            self.refuse(
+                isinstance(value, float) and not math.isfinite(value), f"{parameter.name} must be a finite number"
+            )
 
     def __str__(self) -> str:
         """Name and the parameters that differ from their defaults, as `parse_metric` reads them."""
-        given = [
-            (one.name, getattr(self, one.name)) for one in fields(self) if getattr(self, one.name) != one.default
+        changed = [
+            (parameter.name, getattr(self, parameter.name))
+            for parameter in fields(self)
+            if getattr(self, parameter.name) != parameter.default
         ]
-        texts = [f"{name}={shortest(value)}" for name, value in given]
+        texts = [f"{name}={shortest(value)}" for name, value in changed]
         return f"{self.name}({','.join(texts)})" if texts else self.name
 
     @property
@@ -231,13 +235,15 @@ class MetricAt:
 def in_order(metrics: Iterable[MetricAt]) -> tuple[MetricAt, ...]:
     """Sort metrics at cutoffs, each once: metrics as they first appear, and their cutoffs rising."""
     unique = dict.fromkeys(metrics)
-    place = {metric: at for at, metric in enumerate(dict.fromkeys(one.metric for one in unique))}
-    return tuple(sorted(unique, key=lambda one: (place[one.metric], cutoff_order(one.k))))
+    place = {
+        metric: index for index, metric in enumerate(dict.fromkeys(metric_at_k.metric for metric_at_k in unique))
+    }
+    return tuple(sorted(unique, key=lambda metric_at_k: (place[metric_at_k.metric], cutoff_order(metric_at_k.k))))
 
 
 def at_cutoff(metrics: Iterable[MetricAt], k: int | None) -> dict[NamedMetric, MetricAt]:
     """Find the metrics at a cutoff. `metrics` are `in_order`, so that a name for this cutoff is taken first."""
-    return {one.metric: replace(one, k=k) for one in metrics if one.k in (k, EVERY)}
+    return {metric_at_k.metric: replace(metric_at_k, k=k) for metric_at_k in metrics if metric_at_k.k in (k, EVERY)}
 
 
 _FORM = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\(([^()]*)\))?\s*(?:@\s*(\w+))?\s*")
@@ -247,12 +253,12 @@ ADVICE = "`ndcg-spark metrics` lists them all"
 @cache
 def all_metrics() -> dict[str, type[NamedMetric]]:
     """Find all metrics, by name and in order of their names."""
-    found: dict[str, type[NamedMetric]] = {}
+    metrics: dict[str, type[NamedMetric]] = {}
     for module in pkgutil.iter_modules(package.__path__):
         for _, value in inspect.getmembers(import_module(f"{package.__name__}.{module.name}"), inspect.isclass):
             if issubclass(value, NamedMetric) and not inspect.isabstract(value) and hasattr(value, "name"):
-                found[value.name] = value
-    return dict(sorted(found.items()))
+                metrics[value.name] = value
+    return dict(sorted(metrics.items()))
 
 
 @cache
@@ -272,19 +278,19 @@ def parse_metric(text: str) -> tuple[NamedMetric, str | None]:
     >>> str(metric), k
     ('p(rel=2)', '5')
     """
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         raise InvalidParameterError(f"metric {text!r} is not of the form NAME(PARAMETER=VALUE,...)@K.")
-    name, parameters, k = found.groups()
+    name, parameters, k = match.groups()
     kind = _names().get(name.lower())
     if kind is None:
         near = difflib.get_close_matches(name.lower(), _names(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise InvalidParameterError(f"there is no metric {name!r}: {hint}{ADVICE}.")
-    given = [_parameter(one, kind, text) for one in (parameters or "").split(",") if one.strip()]
-    if len(dict(given)) < len(given):
+    values = [_parameter(parameter, kind, text) for parameter in (parameters or "").split(",") if parameter.strip()]
+    if len(dict(values)) < len(values):
         raise InvalidParameterError(f"metric {text!r} sets a parameter twice.")
-    metric = kind(**dict(given))
+    metric = kind(**dict(values))
     if k is not None and not metric.takes_cutoff and k != "all":
         raise InvalidParameterError(f"metric {text!r}: {metric.name} has no cutoff; leave @{k} out.")
     return metric, k
@@ -334,8 +340,8 @@ def judge_change(name: str, difference: float) -> str:
 
 
 def _parameter(text: str, kind: type[NamedMetric], metric: str) -> tuple[str, object]:
-    name, _, value = (part.strip() for part in text.partition("="))
-    known = {one.name: one for one in fields(kind)}
+    name, _, value = (side.strip() for side in text.partition("="))
+    known = {parameter.name: parameter for parameter in fields(kind)}
     if name not in known:
         there_are = f"it has {', '.join(known)}" if known else f"{kind.name} has none"
         raise InvalidParameterError(f"metric {metric!r}: there is no parameter {name!r}; {there_are}.")

@@ -31,8 +31,8 @@ def _terms(lists: RelevanceLists, max_grade: float) -> FloatArray:
     number = np.zeros(len(spans.start), dtype=np.int64)
     number[tied] = np.arange(len(tied))
     shared = np.flatnonzero(~single[ranks.group])
-    at = begins[number[ranks.group[shared]]] + ranks.place[shared]
-    stops[shared] = products[at - 1] - products[at]
+    indices = begins[number[ranks.group[shared]]] + ranks.place[shared]
+    stops[shared] = products[indices - 1] - products[indices]
     return np.asarray(stops * _running_product(whole, spans.offsets)[ranks.group] / (ranks.rank + 1))
 
 
@@ -41,16 +41,16 @@ def _products(lists: RelevanceLists, stop: FloatArray, tied: IntArray, inside: I
     ends = np.append(lists.first, len(stop))
     lengths = ends[tied + 1] - ends[tied]
     offsets = to_offsets(lengths)
-    at = np.repeat(ends[tied] - offsets[:-1], lengths) + np.arange(offsets[-1])
-    return expected_products(1 - stop[at], lists.groups.count[at], offsets, inside)
+    rows = np.repeat(ends[tied] - offsets[:-1], lengths) + np.arange(offsets[-1])
+    return expected_products(1 - stop[rows], lists.groups.count[rows], offsets, inside)
 
 
 def _running_product(values: FloatArray, offsets: IntArray) -> FloatArray:
     """Product of the earlier values of the same query, multiplied in their order."""
     product, lengths = np.ones(len(values)), np.diff(offsets)
     for rank in range(1, int(lengths.max(initial=0))):
-        at = offsets[:-1][lengths > rank] + rank
-        product[at] = product[at - 1] * values[at - 1]
+        rows = offsets[:-1][lengths > rank] + rank
+        product[rows] = product[rows - 1] * values[rows - 1]
     return product
 
 

@@ -32,9 +32,9 @@ class Success(Metric):
         missed = np.ones(len(query))
         for place in range(int(m[r + m <= n].max(initial=0))):
             missed *= np.where(place < m, (n - r - place) / np.maximum(n - place, 1), 1.0)
-        found = np.zeros(lists.n_queries)
-        found[query] = np.where(m == 0, 0.0, np.where(r + m > n, 1.0, 1.0 - missed))
-        return found
+        chances = np.zeros(lists.n_queries)
+        chances[query] = np.where(m == 0, 0.0, np.where(r + m > n, 1.0, 1.0 - missed))
+        return chances
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,6 @@ class ReciprocalRank(Metric):
                 break
             total += np.where(place <= m, chance / (start + place), 0.0)
             chance = chance * np.maximum(n - r - place + 1, 0) / np.maximum(n - place, 1)
-        found = np.zeros(lists.n_queries)
-        found[query] = total
-        return found
+        means = np.zeros(lists.n_queries)
+        means[query] = total
+        return means

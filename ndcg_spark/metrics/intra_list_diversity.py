@@ -12,12 +12,12 @@ from ndcg_spark.metrics.base import CATEGORIES, VECTOR, Metric, NamedMetric, Nee
 from ndcg_spark.metrics.lists import ItemLists, RelevanceLists
 
 
-def mean_cosine(vectors: Vectors, chosen: IntArray, offsets: IntArray) -> FloatArray:
+def mean_cosine(vectors: Vectors, items: IntArray, offsets: IntArray) -> FloatArray:
     """Mean cosine similarity of the pairs of each query's items, between -1 and 1; NaN for fewer than two items.
 
-    `chosen` holds the vector of each item, best rank first; no vector is zero. Rank by rank, each item is multiplied
-    by the sum of those above: as many steps as a list has items, not pairs. The bits of a query depend on its own
-    items alone.
+    `items` holds the index of the vector of each item, best rank first; no vector is zero. Rank by rank, each item is
+    multiplied by the sum of those above: as many steps as a list has items, not pairs. The bits of a query depend on
+    its own items alone.
 
     >>> from ndcg_spark.core.distances import make_vectors
     >>> vectors = make_vectors(np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]))
@@ -31,7 +31,7 @@ def mean_cosine(vectors: Vectors, chosen: IntArray, offsets: IntArray) -> FloatA
     total, above = np.zeros(len(lengths)), np.zeros((len(lengths), units.shape[1]))
     for rank in range(int(lengths.max(initial=0))):
         query = np.flatnonzero(lengths > rank)
-        here = units[chosen[offsets[:-1][query] + rank]]
+        here = units[items[offsets[:-1][query] + rank]]
         if rank:
             rows = np.arange(len(query))
             total[query] += score_pairs("inner", Vectors(here, None), Vectors(above[query], None), rows, rows)
@@ -80,9 +80,9 @@ def share_of_pairs_left_out(known: BoolArray, offsets: IntArray) -> FloatArray:
     >>> share_of_pairs_left_out(np.array([True, False, True]), np.array([0, 3])).round(6).tolist()
     [0.666667]
     """
-    there, all_items = to_lengths(offsets_after_filter(known, offsets)), to_lengths(offsets)
+    n_known, all_items = to_lengths(offsets_after_filter(known, offsets)), to_lengths(offsets)
     pairs = all_items * (all_items - 1) // 2
-    missed = pairs - there * (there - 1) // 2
+    missed = pairs - n_known * (n_known - 1) // 2
     return np.where(pairs > 0, missed / np.maximum(pairs, 1), np.nan)
 
 
@@ -134,13 +134,13 @@ class IntraListSimilarity(_OfPairs):
         return lists.kept(("ils", self.by, k), lambda: self._mean_similarity(lists.known_items, k))
 
     def _mean_similarity(self, items: ItemLists, k: int | None) -> FloatArray:
-        chosen = (items.inside(k) & self._with_features(items)).nonzero()[0]
-        offsets = offsets_after_filter(chosen, items.offsets)
+        rows = (items.inside(k) & self._with_features(items)).nonzero()[0]
+        offsets = offsets_after_filter(rows, items.offsets)
         if self.by == "vector" and items.vectors is not None:
-            return mean_cosine(items.vectors, chosen, offsets)
+            return mean_cosine(items.vectors, rows, offsets)
         if items.categories is None:
             raise ValueError("these lists come without categories")
-        return mean_jaccard(items.categories[chosen], offsets)
+        return mean_jaccard(items.categories[rows], offsets)
 
 
 @dataclass(frozen=True)

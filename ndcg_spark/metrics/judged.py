@@ -37,12 +37,12 @@ class UnjudgedItems:
         if k is not None:  # groups that begin before rank k, of which the last may reach beyond it
             queries = self._longest * np.arange(len(begins))
             ends = np.searchsorted(self._places, queries + min(k, self._longest))
-        found = self._until[ends] - self._until[begins]
+        counts = self._until[ends] - self._until[begins]
         if k is None or not len(self._n):
-            return np.asarray(found)
+            return np.asarray(counts)
         last = np.maximum(ends - 1, 0)
         fits = np.minimum(self._n[last], k - self._start[last])
-        return np.asarray(found - np.where(ends > begins, self._n[last] - fits, 0))
+        return np.asarray(counts - np.where(ends > begins, self._n[last] - fits, 0))
 
 
 @dataclass(frozen=True)

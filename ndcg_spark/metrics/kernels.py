@@ -95,8 +95,8 @@ def padding(
     if k is None:
         return np.zeros(len(lengths))
     tail = np.zeros(k + 1)
-    for at in range(k - 1, -1, -1):
-        tail[at] = tail[at + 1] + discount[at]
+    for index in range(k - 1, -1, -1):
+        tail[index] = tail[index + 1] + discount[index]
     missing = tail[np.minimum(lengths, k)]
     if rank is not None and offsets is not None:
         follows = np.zeros(len(rank), dtype=np.int64)  # the rank after the previous item; 0 for the first of a query
@@ -258,20 +258,20 @@ def expected_products(values: FloatArray, counts: IntArray, offsets: IntArray, m
     [1.0, 0.75, 0.5]
     """
     begins = to_offsets(m + 1)
-    found = np.zeros(begins[-1])
+    products = np.zeros(begins[-1])
     sizes = np.frexp(m.astype(np.float64))[1]  # groups of about one m at once: all are as wide as the widest
     for size in np.unique(sizes):
-        some = np.flatnonzero(sizes == size)
-        width = int(m[some].max()) + 1
+        groups = np.flatnonzero(sizes == size)
+        width = int(m[groups].max()) + 1
         by_value = size <= _FEW  # a group's own affair: others of the batch change no bit
         at_once = max(1, _NUMBERS_AT_ONCE // (width**2 if by_value else width))
-        for start in range(0, len(some), at_once):
-            part = some[start : start + at_once]
+        for start in range(0, len(groups), at_once):
+            chunk = groups[start : start + at_once]
             work = _products_by_value if by_value else _products_by_item
-            products = work(values, counts, offsets[part], offsets[part + 1], width)
-            there = np.arange(width) <= m[part][:, None]
-            found[(begins[part][:, None] + np.arange(width))[there]] = products[there]
-    return found
+            chunk_products = work(values, counts, offsets[chunk], offsets[chunk + 1], width)
+            in_range = np.arange(width) <= m[chunk][:, None]
+            products[(begins[chunk][:, None] + np.arange(width))[in_range]] = chunk_products[in_range]
+    return products
 
 
 def _products_by_value(
@@ -282,18 +282,18 @@ def _products_by_value(
     products[:, 0] = 1.0
     places = np.arange(width)
     for step in range(int((end - first).max(initial=0))):
-        some = np.flatnonzero(first + step < end)
-        value, count = values[first[some] + step], counts[first[some] + step]
-        n[some] += count
+        active = np.flatnonzero(first + step < end)
+        value, count = values[first[active] + step], counts[first[active] + step]
+        n[active] += count
         # For every j: of j items drawn from those so far, how many are of this value.
-        drawn = np.minimum(places, n[some][:, None])
-        chances = draws_of_hits(np.repeat(n[some], width), np.repeat(count, width), drawn.reshape(-1))
-        chances = chances.reshape(len(some), width, -1)
-        mixed, power = np.zeros((len(some), width)), np.ones(len(some))
+        drawn = np.minimum(places, n[active][:, None])
+        chances = draws_of_hits(np.repeat(n[active], width), np.repeat(count, width), drawn.reshape(-1))
+        chances = chances.reshape(len(active), width, -1)
+        mixed, power = np.zeros((len(active), width)), np.ones(len(active))
         for new in range(chances.shape[2]):
-            mixed[:, new:] += chances[:, new:, new] * power[:, None] * products[some, : width - new]
+            mixed[:, new:] += chances[:, new:, new] * power[:, None] * products[active, : width - new]
             power *= value
-        products[some] = mixed
+        products[active] = mixed
     return products
 
 
@@ -303,10 +303,10 @@ def _products_by_item(values: FloatArray, counts: IntArray, first: IntArray, end
     products[:, 0] = 1.0
     places = np.arange(width, dtype=np.float64)
     for row, (begin, stop) in enumerate(zip(first.tolist(), end.tolist(), strict=True)):
-        its, n = products[row], 0
+        product, n = products[row], 0
         for value, count in zip(values[begin:stop].tolist(), counts[begin:stop].tolist(), strict=True):
             for _ in range(count):
                 n += 1
                 last = min(n, width - 1)
-                its[1 : last + 1] += (its[:last] * value - its[1 : last + 1]) * (places[1 : last + 1] / n)
+                product[1 : last + 1] += (product[:last] * value - product[1 : last + 1]) * (places[1 : last + 1] / n)
     return products

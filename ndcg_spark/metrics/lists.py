@@ -174,8 +174,8 @@ class GainLists(_ComputedOnce):
         gained = segment_sum(self.ranked * self._weights(k, ties), self.offsets)
         if self.rules.pad is None or k is None:
             return gained
-        given = {"rank": self.rank, "offsets": self.offsets} if self.has_gaps else {}
-        return gained + padding(self.lengths, self.rules.pad, self.discount, k=k, **given)
+        ranks = {"rank": self.rank, "offsets": self.offsets} if self.has_gaps else {}
+        return gained + padding(self.lengths, self.rules.pad, self.discount, k=k, **ranks)
 
     def _weights(self, k: int | None, ties: str) -> FloatArray:
         if self.groups is None:
@@ -185,11 +185,11 @@ class GainLists(_ComputedOnce):
         return extreme_weights(self.groups, self.ranked, self.discount, k=k, best=ties == "best")
 
     def _idcg(self, k: int | None) -> FloatArray:
-        one = self.rules.ideal_of_ones
-        if one is None:
+        gain = self.rules.ideal_of_ones
+        if gain is None:
             return dcg(self.ideal, self.ideal_offsets, self.discount, k=k)
         n = self.lengths if k is None else np.full(len(self.lengths), k)
-        return np.asarray(one * np.concatenate([[0.0], np.cumsum(self.discount)])[n])
+        return np.asarray(gain * np.concatenate([[0.0], np.cumsum(self.discount)])[n])
 
 
 @dataclass(frozen=True)
@@ -316,11 +316,11 @@ class RelevanceLists(_ComputedOnce):
         if np.array_equal(values, np.rint(values)) and np.abs(values).sum() < 2**53:  # exact in any order
             sums = np.concatenate([[0.0], np.cumsum(values)])
             return np.asarray(sums[:-1] - np.repeat(sums[offsets[:-1]], np.diff(offsets)))
-        found, lengths = np.zeros(len(values)), np.diff(offsets)
+        totals, lengths = np.zeros(len(values)), np.diff(offsets)
         for rank in range(1, int(lengths.max(initial=0))):
-            at = offsets[:-1][lengths > rank] + rank
-            found[at] = found[at - 1] + values[at - 1]
-        return found
+            groups = offsets[:-1][lengths > rank] + rank
+            totals[groups] = totals[groups - 1] + values[groups - 1]
+        return totals
 
     def sum_of_shares(self, values: FloatArray, k: int | None) -> FloatArray:
         """Expected sum over the items on the first k ranks, from the sum of each group."""
@@ -352,11 +352,11 @@ class RelevanceLists(_ComputedOnce):
 
     def first_hit(self, level: float) -> tuple[IntArray, IntArray]:
         """Queries whose list has a relevant item, and the first group with one."""
-        found = np.flatnonzero(self.hits(level) > 0)
-        query = query_of_rows(self.spans.offsets)[found]
+        groups = np.flatnonzero(self.hits(level) > 0)
+        query = query_of_rows(self.spans.offsets)[groups]
         new = np.ones(len(query), dtype=np.bool_)
         new[1:] = query[1:] != query[:-1]
-        return query[new], found[new]
+        return query[new], groups[new]
 
     def refuse_above(self, max_grade: float, k: int | None) -> None:
         """Raise QueryError for a relevance above the highest grade that may be on the first k ranks."""
@@ -364,12 +364,12 @@ class RelevanceLists(_ComputedOnce):
         if k is not None:
             above &= self.groups.start < k
         if above.any():
-            at = int(above.argmax())
-            query = int(np.searchsorted(self.offsets, at, side="right") - 1)
-            raise QueryError(query, f"has relevance {self.relevance[at]:g}, above max_grade {max_grade:g}")
+            entry = int(above.argmax())
+            query = int(np.searchsorted(self.offsets, entry, side="right") - 1)
+            raise QueryError(query, f"has relevance {self.relevance[entry]:g}, above max_grade {max_grade:g}")
 
 
 def ratio(value: FloatArray, of: FloatArray | IntArray) -> FloatArray:
     """Divide; 0 where the divisor is not above 0."""
-    some = of > 0
-    return np.where(some, value / np.where(some, of, 1), 0.0)
+    positive = of > 0
+    return np.where(positive, value / np.where(positive, of, 1), 0.0)

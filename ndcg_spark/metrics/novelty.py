@@ -108,6 +108,6 @@ class FirstNew(Metric):
         if items.seen is None:
             raise ValueError("these lists come without interactions of users")
         rows = np.flatnonzero(items.inside(k) & ~items.seen)[::-1]  # the first is written last
-        found = np.full(len(items.offsets) - 1, np.nan)
-        found[query_of_rows(items.offsets)[rows]] = items.rank[rows] + 1.0
-        return found
+        ranks = np.full(len(items.offsets) - 1, np.nan)
+        ranks[query_of_rows(items.offsets)[rows]] = items.rank[rows] + 1.0
+        return ranks

@@ -20,7 +20,9 @@ def _weights(lists: RelevanceLists, p: float, k: int | None) -> FloatArray:
     n_ranks = int((lists.groups.start + lists.groups.size).max(initial=0))
     n_above_zero = math.ceil(_SMALLEST / math.log(p)) + 1
     n = min(n_ranks if k is None else min(k, n_ranks), n_above_zero)
-    weights = np.array([p**at for at in range(n)], dtype=np.float64)  # NumPy's power may depend on the processor
+    weights = np.array(
+        [p**exponent for exponent in range(n)], dtype=np.float64
+    )  # NumPy's power may depend on the processor
     return expected_weights(lists.groups, weights, k=len(weights))
 
 
